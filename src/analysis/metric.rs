@@ -1,8 +1,8 @@
 //! METRICS: named functions from the observation of one request to numbers with a unit. To add a metric, add an entry: every
 //! report and `orchestrate metrics` use this table.
 //!
-//! Engines report facts; rates are computed here. A value that the facts do not give is absent (an empty vector, `n/a` in a
-//! table): never zero, never infinite.
+//! Engines report facts; rates are computed here. A value that does not follow from the facts is absent (an empty vector, `n/a`
+//! in a table): never zero, never infinite.
 
 mod gpus;
 pub mod limits;
@@ -24,11 +24,11 @@ pub use stats::Better;
 use stats::Quality;
 
 pub use gpus::OnGpus;
-pub use observation::{Observation, Surroundings};
-use observation::{per_second, positive};
+pub use observation::{Observation, RecordContext};
+use observation::{per_second, positive_span};
 pub use resources::{
-    CoresBusy, Known, device_memory_known, gpu_joules_per_token, idle_watts, stated_device_bytes,
-    weights_bytes,
+    CoresBusy, MemorySource, device_memory_with_source, gpu_joules_per_token, idle_watts,
+    reported_device_bytes, weights_bytes,
 };
 pub use unit::{Scale, Unit};
 
@@ -243,20 +243,20 @@ pub const METRICS: &[Metric] = &[
 #[derive(Debug)]
 pub struct Metric {
     pub id: MetricId,
-    /// The header of its column.
+    /// The header of the column.
     pub title: &'static str,
     pub unit: Unit,
-    /// Its meaning, with the formula.
+    /// The meaning of the metric, with the formula.
     pub about: &'static str,
     pub better: Better,
     pub does: Does,
     pub per: Per,
     pub shown: Shown,
-    /// None, one or many numbers for one observation.
+    /// The numbers of one observation: none, one or many.
     pub of: fn(&Observation) -> Vec<f64>,
 }
 
-/// The verb or noun for it in a sentence.
+/// The verb or noun of a metric in a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Does {
     /// Work that is done fast or slowly: `decodes`.
@@ -265,39 +265,42 @@ pub enum Does {
     Amount(&'static str),
 }
 
-/// The source of one datum.
+/// The source of the values that are summarized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Per {
-    /// Every number of every sample is a datum.
+    /// Every number of every sample is a value.
     Sample,
-    /// The launch's largest number is its one datum: the samples of a launch repeat one value, or a value that only grows.
+    /// The largest number of a launch is its only value: the samples of a launch repeat one number, or a number that only
+    /// grows.
     Launch,
 }
 
-/// The form in a table of few columns. CSV and JSON have everything.
+/// The columns of a metric in the main table. CSV and JSON have all values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
+    /// The estimate.
     Estimate,
-    /// Its p50, p95 and p99.
+    /// The p50, p95 and p99.
     Percentiles,
-    /// Only where it is the headline metric.
+    /// The estimate, but only if this is the headline metric.
     AsHeadline,
-    /// In the one column for the machine's limits, where this metric is the headline.
+    /// The column for shares of the machine's limits, if this metric is the headline.
     OfLimit(MetricId),
 }
 
 impl Metric {
-    /// Its index in METRICS, by which values are kept; `None` for a metric that is no entry.
+    /// The index in METRICS; `None` for a metric that is not in the table.
     pub fn index(&self) -> Option<usize> {
         METRICS.iter().position(|other| other.id == self.id)
     }
 
-    /// Its name in records, reports for programs and command lines.
+    /// The name in records, in machine-readable reports and on the command line.
     pub fn name(&self) -> &'static str {
         self.id.as_str()
     }
 
-    /// Whether it is a share of a limit: a comparison of it and of its rate would count a difference twice.
+    /// Whether the metric is a share of a limit. Comparisons leave out shares, because a share and its rate have the same
+    /// differences.
     pub fn is_share(&self) -> bool {
         matches!(self.shown, Shown::OfLimit(_))
     }
@@ -310,43 +313,42 @@ impl Metric {
     }
 }
 
-/// The headline metric of a workload: engines are compared by it, and it gates.
+/// The headline metric of a workload: its comparisons decide the ranking and gate a build.
 pub fn headline(plan: &Plan, workload: &Workload) -> Option<&'static Metric> {
     // In one-shot mode a request counts from the start of its process.
     match (plan.mode, workload.kind) {
-        (Mode::OneShot, Kind::Warm) => Some(of(MetricId::TOTAL)),
-        _ => known(workload.headline),
+        (Mode::OneShot, Kind::Warm) => Some(by_id(MetricId::TOTAL)),
+        _ => find(workload.headline),
     }
 }
 
-/// The metric of a constant.
-pub fn of(id: MetricId) -> &'static Metric {
-    let found = METRICS.iter().find(|metric| metric.id == id);
-    found.expect("a test finds every constant of `MetricId` in METRICS")
+/// The metric of a constant of `MetricId`.
+pub fn by_id(id: MetricId) -> &'static Metric {
+    find(id).expect("a test finds every constant of `MetricId` in METRICS")
 }
 
-/// The metric that a record names; `None` for one that only a later version has.
-pub fn known(id: MetricId) -> Option<&'static Metric> {
+/// The metric with this id; `None` for a metric that only a later version has.
+pub fn find(id: MetricId) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.id == id)
 }
 
 #[cfg(test)]
 pub fn named(name: &str) -> Option<&'static Metric> {
-    known(MetricId::named(name))
+    find(MetricId::named(name))
 }
 
-/// The most unknown metrics that a note names.
-const MOST_UNKNOWN: usize = 4;
+/// The largest number of unknown metrics that a note names.
+const MAX_UNKNOWN_NAMES: usize = 4;
 
-/// A note on metrics that a record names and this version does not know: they are not shown.
-pub fn unknown(record: &RunRecord) -> Option<String> {
+/// A note on metrics of a record that this version does not know, so that no report shows them.
+pub fn unknown_metrics(record: &RunRecord) -> Option<String> {
     let plan = &record.header.plan;
     let headlines = plan.cases.iter().map(|case| case.workload.headline);
     let floors = record.header.noise_floors.iter().map(|floor| floor.metric);
-    let unknown: BTreeSet<MetricId> = headlines.chain(floors).filter(|id| known(*id).is_none()).collect();
-    let named = unknown.iter().take(MOST_UNKNOWN);
+    let unknown: BTreeSet<MetricId> = headlines.chain(floors).filter(|id| find(*id).is_none()).collect();
+    let named = unknown.iter().take(MAX_UNKNOWN_NAMES);
     let mut names: Vec<String> = named.map(|id| format!("`{}`", shorten(&line(id.as_str()), 40))).collect();
-    let more = unknown.len().saturating_sub(MOST_UNKNOWN);
+    let more = unknown.len().saturating_sub(MAX_UNKNOWN_NAMES);
     names.extend((more > 0).then(|| format!("and {more} more")));
     let names = (!names.is_empty()).then(|| names.join(", "))?;
     Some(format!(
@@ -359,19 +361,20 @@ fn cold_start(observed: &Observation) -> Vec<f64> {
     let first_request =
         observed.mode == Mode::OneShot || (observed.kind == Kind::Launch && observed.sample.index == 0);
     let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| first_request);
-    // Counted back from the answer: `sent_ns` is too early for a request that waited in the pipe while the engine started.
+    // The time counts back from the answer: `sent_ns` is too early for a request that waited in the pipe while the engine
+    // started.
     let since_first_ns = first_ns.map(|ns| observed.sample.iteration.end_ns.saturating_sub(ns));
-    since_first_ns.and_then(|ns| positive(observed.sample.answered_ns, ns)).into_iter().collect()
+    since_first_ns.and_then(|ns| positive_span(observed.sample.answered_ns, ns)).into_iter().collect()
 }
 
 fn total_of(sample: &Sample, mode: Mode) -> Vec<f64> {
     let from_ns = if mode == Mode::OneShot { 0 } else { sample.sent_ns };
-    positive(sample.answered_ns, from_ns).into_iter().collect()
+    positive_span(sample.answered_ns, from_ns).into_iter().collect()
 }
 
 fn first_token(observed: &Observation) -> Vec<f64> {
     let start_ns = observed.sample.iteration.start_ns;
-    observed.timed_sequences().filter_map(|timed| positive(timed.first_ns, start_ns)).collect()
+    observed.timed_sequences().filter_map(|timed| positive_span(timed.first_ns, start_ns)).collect()
 }
 
 fn inter_token(observed: &Observation) -> Vec<f64> {
@@ -398,9 +401,9 @@ fn prefill_rate(observed: &Observation) -> Vec<f64> {
         u64::from(sequence.prompt_tokens.saturating_sub(sequence.cached_prompt_tokens.unwrap_or(0)))
     };
     let tokens: u64 = iteration.sequences.iter().map(computed).sum();
-    let last_first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max();
-    let warm = observed.kind == Kind::Warm;
-    let rate = last_first_ns.filter(|_| warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
+    let all_started_ns = observed.timed_sequences().map(|timed| timed.first_ns).max();
+    let is_warm = observed.kind == Kind::Warm;
+    let rate = all_started_ns.filter(|_| is_warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
     rate.into_iter().collect()
 }
 

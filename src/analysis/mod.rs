@@ -1,5 +1,5 @@
-//! RunRecord to values, intervals and verdicts: metrics, comparison, output verification, claims. Pure. `run` uses
-//! it for interim analyses alone.
+//! Turns a run record into values, intervals and verdicts: metrics, comparison, output verification, claims. Pure. `run` uses
+//! this module only for interim analyses.
 
 pub mod agreement;
 pub mod claims;

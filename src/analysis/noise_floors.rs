@@ -1,4 +1,4 @@
-//! Noise floors: those that engines show against themselves, and those that hold for another plan. Pure.
+//! Computes noise floors from a calibration, and finds the known floors that hold for a plan. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,19 +10,19 @@ use crate::plan::{Configuration, Mode, Plan, Prompt, Selection, Verification, Wo
 use crate::record::{CalibratedFloor, RunRecord};
 use stats::{NoiseFloor, Ratios, levels};
 
-/// The least number of blocks of a noise floor that is kept for other runs; with fewer, it is only shown.
-pub use stats::FIRM as KEPT_FROM;
+/// The least number of blocks of a noise floor that is stored for other runs. A floor from fewer blocks is only shown.
+pub use stats::MIN_VERDICT_BLOCKS as MIN_STORED_BLOCKS;
 /// The number of blocks of a calibration: a 95th percentile needs twenty values.
-const BLOCKS: u32 = 20;
+const CALIBRATION_BLOCKS: u32 = 20;
 
-/// One metric of one case, as it may occur in any plan. Programs may be built anew: the noise is that of the machine with this
-/// kind of work.
+/// One metric of one case, independent of the plan. A new build of a program keeps its key, because the noise comes from the
+/// machine and this kind of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Key {
     pub engine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// The identity of the weights, or the path where they have none.
+    /// The identity of the weights, or the path of weights without an identity.
     pub model: String,
     pub device: Device,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,19 +40,19 @@ pub struct Key {
 
 /// The noise floor of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Known {
+pub struct KnownFloor {
     #[serde(flatten)]
     pub key: Key,
-    /// For measurements side by side.
+    /// The noise floor of interleaved measurements.
     pub paired: NoiseFloor,
-    /// For measurements at two times.
+    /// The noise floor between two runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<NoiseFloor>,
     /// The time of the calibration, in RFC 3339.
     pub since: String,
-    /// The run record that it comes from.
+    /// The id of the calibration's run record.
     pub record: String,
-    /// Its index in that record's plan.
+    /// The index of the configuration in the plan of that record.
     #[serde(skip)]
     pub configuration: usize,
 }
@@ -60,31 +60,33 @@ pub struct Known {
 /// The plan of a calibration: every engine with its twin, for as many blocks as a noise floor needs or the user requests.
 pub fn plan_of(selection: &Selection) -> Plan {
     let mut selection = selection.clone();
-    selection.extent.blocks.get_or_insert(BLOCKS);
-    // Calibration measures noise, and wrong output does not change it.
+    selection.extent.blocks.get_or_insert(CALIBRATION_BLOCKS);
+    // A calibration measures noise, which does not depend on correct output.
     (selection.verifier, selection.verification) = (None, Verification::Off);
     Plan::new(&selection).with_twins_of_all()
 }
 
-/// The noise floors for each configuration with a twin, workload and metric. One is from the differences of the two in each
-/// block, the other from the differences between blocks of the configuration itself.
-pub fn floors_of(record: &RunRecord) -> Vec<Known> {
+/// The noise floors of each configuration with a twin, by workload and metric. `paired` comes from the differences between the
+/// two in each block, and `between` from the differences between the blocks of the configuration itself.
+pub fn floors_of(record: &RunRecord) -> Vec<KnownFloor> {
     let plan = &record.header.plan;
     let measured = Measured::of(record);
     let twins = (0..plan.configurations.len()).filter_map(|it| Some((it, plan.twin_of(it)?)));
-    let mut found = Vec::new();
+    let mut floors = Vec::new();
     for (configuration, twin) in twins {
         for (number, workload) in measured.workloads.iter().enumerate() {
             for (index, metric) in METRICS.iter().enumerate() {
                 let blocks = |configuration| measured.blocks(number, index, configuration);
-                let (Some(own), Some(other)) = (blocks(configuration), blocks(twin)) else { continue };
+                let (Some(original), Some(repeated)) = (blocks(configuration), blocks(twin)) else {
+                    continue;
+                };
                 // A value without a logarithm is an error that the report of the record shows.
-                let Ok(ratios) = Ratios::paired(own, other) else { continue };
+                let Ok(ratios) = Ratios::paired(original, repeated) else { continue };
                 let Some(paired) = NoiseFloor::of(ratios.blocks()) else { continue };
-                found.push(Known {
+                floors.push(KnownFloor {
                     key: Key::of(plan, &plan.configurations[configuration], workload, metric.id),
                     paired,
-                    between: NoiseFloor::between_blocks(&levels(own)),
+                    between: NoiseFloor::between_blocks(&levels(original)),
                     since: record.header.started.clone(),
                     record: record.header.id.clone(),
                     configuration,
@@ -92,19 +94,19 @@ pub fn floors_of(record: &RunRecord) -> Vec<Known> {
             }
         }
     }
-    found
+    floors
 }
 
-/// The known noise floors of a plan's measurements, as its record's header has them.
-pub fn known_for(plan: &Plan, known: &[Known]) -> Vec<CalibratedFloor> {
-    let mut found = Vec::new();
+/// The known noise floors that hold for a plan, in the form of a record's header.
+pub fn known_for(plan: &Plan, known: &[KnownFloor]) -> Vec<CalibratedFloor> {
+    let mut floors = Vec::new();
     for case in &plan.cases {
         let configuration = &plan.configurations[case.configuration];
-        // A twin or baseline is as noisy as its row.
+        // A twin or baseline has the noise floor of its row.
         for metric in METRICS.iter().filter(|_| configuration.role.is_none()) {
             let key = Key::of(plan, configuration, &case.workload, metric.id);
             let Some(known) = known.iter().find(|it| it.key == key) else { continue };
-            found.push(CalibratedFloor {
+            floors.push(CalibratedFloor {
                 configuration: case.configuration,
                 workload: case.workload.label.clone(),
                 metric: metric.id,
@@ -114,7 +116,7 @@ pub fn known_for(plan: &Plan, known: &[Known]) -> Vec<CalibratedFloor> {
             });
         }
     }
-    found
+    floors
 }
 
 impl Key {
@@ -153,7 +155,7 @@ mod tests {
         record.header.plan = plan_of(&selection);
         let mut random = Random::seeded(5);
         for block in 0..blocks {
-            // The machine's noise, on the whole block.
+            // The noise of the machine, which affects the whole block.
             let slow = if block % 4 == 3 { 1.5 } else { 1.0 };
             for configuration in 0..record.header.plan.configurations.len() {
                 let noise = if configuration % 2 == 0 { 0.001 } else { 0.1 };
@@ -168,19 +170,19 @@ mod tests {
         record
     }
 
-    fn floor<'a>(known: &'a [Known], engine: &str, metric: &str) -> &'a Known {
+    fn floor<'a>(known: &'a [KnownFloor], engine: &str, metric: &str) -> &'a KnownFloor {
         known.iter().find(|it| it.key.engine == engine && it.key.metric.as_str() == metric).unwrap()
     }
 
     #[test]
     fn calibration_plans_each_engine_with_its_twin_for_twenty_blocks_by_default() {
         let plan = plan_of(&selection(&["a", "b"], &["decode", "load"]));
-        let besides: Vec<_> = plan.configurations.iter().map(|it| it.role).collect();
-        assert_eq!(besides, [None, None, Some(Role::Twin { of: 0 }), Some(Role::Twin { of: 1 })]);
+        let roles: Vec<_> = plan.configurations.iter().map(|it| it.role).collect();
+        assert_eq!(roles, [None, None, Some(Role::Twin { of: 0 }), Some(Role::Twin { of: 1 })]);
         assert_eq!((plan.extent.blocks, plan.cases.len()), (Some(20), 8));
-        let mut one = selection(&["a"], &["decode"]);
-        one.extent.blocks = Some(3);
-        let plan = plan_of(&one);
+        let mut single = selection(&["a"], &["decode"]);
+        single.extent.blocks = Some(3);
+        let plan = plan_of(&single);
         assert_eq!((plan.configurations.len(), plan.extent.blocks), (2, Some(3)));
     }
 
@@ -191,7 +193,7 @@ mod tests {
         assert!(calm.paired.log_ratio() < 0.002, "{calm:?}");
         assert!((0.05..0.2).contains(&wild.paired.log_ratio()), "{wild:?}");
         assert_eq!((calm.paired.blocks(), calm.record.as_str()), (20, "2026-01-02T03-04-05Z-123"));
-        // Of measurements at two times one may be slow, here by a half.
+        // One of two runs may be slow, here by a half.
         let between = calm.between.unwrap();
         assert!((1.5f64.ln()..2f64.ln()).contains(&between.log_ratio()), "{calm:?}");
         assert_eq!(between.blocks(), 20);
@@ -207,11 +209,11 @@ mod tests {
         assert!(of(0).any(|it| it.metric == MetricId::DECODE_RATE
             && it.paired == floor(&known, "wild", "decode_rate").paired));
         assert!(of(1).count() > 3 && of(2).count() == 0 && found.iter().all(|it| it.workload == "decode"));
-        // Twins have none: they are as noisy as their originals.
+        // Twins have no floors of their own.
         assert!(found.iter().all(|it| plan.configurations[it.configuration].role.is_none()));
-        let mut other = run.clone();
-        other.threads = vec![1];
-        assert_eq!(known_for(&Plan::new(&other), &known), []);
+        let mut one_thread = run.clone();
+        one_thread.threads = vec![1];
+        assert_eq!(known_for(&Plan::new(&one_thread), &known), []);
         let mut shorter = run.clone();
         shorter.max_new_tokens = Some(7);
         assert_eq!(known_for(&Plan::new(&shorter), &known), []);
@@ -224,8 +226,8 @@ mod tests {
     fn a_record_without_twins_or_values_has_no_floors() {
         assert_eq!(floors_of(&RunRecord::default()), []);
         assert_eq!(floors_of(&calibrated(0)), []);
-        let one = floors_of(&calibrated(1));
-        assert!(!one.is_empty() && one.iter().all(|it| it.between.is_none()));
-        assert!(Epsilon::over(Some(one[0].paired)).difference() >= 0.0198);
+        let of_one_block = floors_of(&calibrated(1));
+        assert!(!of_one_block.is_empty() && of_one_block.iter().all(|it| it.between.is_none()));
+        assert!(Epsilon::above_floor(Some(of_one_block[0].paired)).difference() >= 0.0198);
     }
 }

@@ -1,5 +1,5 @@
 //! Gathers the values of a run record for tables, comparisons, interim analyses and claims. `RunRecord::measured` and this
-//! file decide which requests count: measured ones outside of launches for output checks, and each round of a block once.
+//! file decide which requests count: measured requests, except in launches for output checks, and each round of a block once.
 //!
 //! ```text
 //! RunRecord --Values::of--> the measured requests of each case, by launch
@@ -9,26 +9,26 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation, Per, Surroundings};
+use crate::analysis::metric::{self, METRICS, Metric, MetricId, Observation, Per, RecordContext};
 use crate::plan::scenario::Kind;
 use crate::plan::{Plan, Workload};
 use crate::record::{Launch, RunRecord, Sample};
 use stats::{Blocks, Rounds, Summary, median};
 
-/// The number of latest requests that a display uses.
-const LATEST: usize = 100;
+/// The largest number of requests that the headline of a running launch uses.
+const MAX_LATEST_REQUESTS: usize = 100;
 
-/// The measured requests of a record, from which all shown values are computed.
+/// The measured requests of a record: all values in a report are computed from these.
 #[derive(Debug)]
 pub struct Values<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
     /// For each case of the plan, its launches by number.
     cases: Vec<Vec<Requests<'a>>>,
-    around: Surroundings<'a>,
+    context: RecordContext<'a>,
 }
 
-/// The measured requests of a case in one launch, at least one.
+/// The measured requests of a case in one launch. There is at least one.
 #[derive(Debug, Clone)]
 pub struct Requests<'a> {
     pub launch: &'a Launch,
@@ -36,7 +36,7 @@ pub struct Requests<'a> {
     pub first_of_launch: &'a Sample,
     /// The first request of the case in this launch, of any kind.
     pub first: &'a Sample,
-    /// In the order of sending.
+    /// The measured requests in the order of sending.
     pub measured: Vec<&'a Sample>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Values<'a> {
         let plan = &record.header.plan;
         let launches: HashMap<u32, &Launch> = record.launches.iter().map(|it| (it.launch, it)).collect();
         let (mut firsts, mut firsts_of_cases) = (HashMap::new(), HashMap::new());
-        // A record is in the order of time.
+        // A record has its samples in the order of time.
         for sample in &record.samples {
             firsts.entry(sample.launch).or_insert(sample);
             firsts_of_cases.entry((sample.launch, sample.case)).or_insert(sample);
@@ -77,7 +77,7 @@ impl<'a> Values<'a> {
         }
         let cases =
             cases.into_iter().map(|launches| each_round_once(launches.into_values().collect())).collect();
-        Self { record, plan, cases, around: Surroundings::of(record) }
+        Self { record, plan, cases, context: RecordContext::of(record) }
     }
 
     /// The launches in which a case was measured.
@@ -94,30 +94,32 @@ impl<'a> Values<'a> {
         self.cases[case].iter().flat_map(|requests| requests.measured.iter().copied())
     }
 
-    /// The same requests, each with everything that a metric may use.
-    pub fn observed(&self, case: usize) -> impl Iterator<Item = Observation<'_>> {
-        self.cases[case].iter().flat_map(|requests| self.observed_in(requests).map(|(_, observed)| observed))
+    /// Every measured request of a case, with all data that a metric may use.
+    pub fn observations(&self, case: usize) -> impl Iterator<Item = Observation<'_>> {
+        self.cases[case]
+            .iter()
+            .flat_map(|requests| self.observations_in(requests).map(|(_, observation)| observation))
     }
 
-    /// A metric's values of one request, of any kind, in a launch in which its case was measured.
+    /// The values of a metric in one request of any kind; empty if its launch has no measured request of its case.
     pub fn of_request(&self, sample: &'a Sample, metric: &Metric) -> Vec<f64> {
         let launches = &self.cases[sample.case];
-        let found = launches.binary_search_by_key(&sample.launch, |requests| requests.launch.launch);
-        found.map_or_else(|_| Vec::new(), |at| (metric.of)(&self.observation(&launches[at], sample)))
+        let index = launches.binary_search_by_key(&sample.launch, |requests| requests.launch.launch);
+        index.map_or_else(|_| Vec::new(), |index| (metric.of)(&self.observation(&launches[index], sample)))
     }
 
-    /// A metric's values of a case; empty where another case shows them.
+    /// The values of a metric in a case; empty if another case shows them.
     pub fn of_metric(&self, case: usize, metric: &Metric) -> CaseValues {
         let is_shown = !is_shown_elsewhere(self.plan, &self.plan.cases[case].workload, metric);
         let launches = self.cases[case].iter().filter(|_| is_shown).map(|requests| LaunchValues {
             block: requests.launch.block,
-            rounds: self.observed_in(requests).map(|(round, it)| (round, (metric.of)(&it))).collect(),
+            rounds: self.observations_in(requests).map(|(round, it)| (round, (metric.of)(&it))).collect(),
         });
         CaseValues { per: metric.per, launches: launches.collect() }
     }
 
-    /// Each request with its round.
-    fn observed_in<'s>(
+    /// Each measured request with the number of its round.
+    fn observations_in<'s>(
         &'s self,
         requests: &'s Requests<'a>,
     ) -> impl Iterator<Item = (u32, Observation<'s>)> + use<'s, 'a> {
@@ -125,12 +127,12 @@ impl<'a> Values<'a> {
     }
 
     fn observation<'s>(&'s self, requests: &Requests<'a>, sample: &'a Sample) -> Observation<'s> {
-        Observation::of(&self.around, requests.launch, sample).with_first(Some(requests.first))
+        Observation::of(&self.context, requests.launch, sample).with_first(Some(requests.first))
     }
 }
 
 /// The launches of a case in order, with each round of a block once. If a launch was replaced within a block, the first
-/// request of a round counts, for tables as for comparisons.
+/// request of a round counts, in tables and in comparisons.
 fn each_round_once(mut launches: Vec<Requests>) -> Vec<Requests> {
     let mut blocks = HashSet::new();
     if launches.iter().all(|it| blocks.insert(it.launch.block)) {
@@ -160,7 +162,7 @@ impl CaseValues {
         Summary::of(&self.launches())
     }
 
-    /// The values for a comparison: one for each round of each block, from the same requests.
+    /// The values for a comparison: one value for each round of each block.
     pub fn blocks(&self) -> Blocks {
         let mut blocks = Blocks::new();
         match self.per {
@@ -171,7 +173,8 @@ impl CaseValues {
                     }
                 }
             }
-            // A block may have several launches (one was replaced, or each request has its own): their median counts.
+            // A block may have several launches (a launch was replaced, or each request has a launch): the median of the
+            // launches counts.
             Per::Launch => {
                 let mut largest: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
                 for launch in &self.launches {
@@ -179,9 +182,9 @@ impl CaseValues {
                         largest.entry(launch.block).or_default().push(value);
                     }
                 }
-                let each = largest.into_iter();
-                blocks
-                    .extend(each.filter_map(|(block, of)| Some((block, Rounds::from([(0, median(&of)?)])))));
+                let medians =
+                    largest.into_iter().filter_map(|(block, values)| Some((block, median(&values)?)));
+                blocks.extend(medians.map(|(block, median)| (block, Rounds::from([(0, median)]))));
             }
         }
         blocks
@@ -209,13 +212,13 @@ impl LaunchValues {
     }
 }
 
-/// The value of each round of each block, by workload, metric and configuration.
+/// The values of a record by workload, metric and configuration, with one value for each round of each block.
 #[derive(Debug, Clone)]
 pub struct Measured<'a> {
     pub record: &'a RunRecord,
     pub workloads: Vec<&'a Workload>,
     configurations: usize,
-    /// One for each workload, metric and configuration, in that order.
+    /// The values of each workload, metric and configuration, in that order.
     blocks: Vec<Blocks>,
 }
 
@@ -228,9 +231,9 @@ impl<'a> Measured<'a> {
         Self::only(values, |_, _| true)
     }
 
-    /// Only the workloads and metrics that `wanted` accepts: an interim analysis needs few. Shares of a limit are left out,
-    /// because they differ as their rates do.
-    pub fn only(values: &Values<'a>, wanted: impl Fn(&Workload, &'static Metric) -> bool) -> Self {
+    /// The values of the workloads and metrics that `is_wanted` accepts: an interim analysis needs few. Shares of a limit are
+    /// left out, because they differ as their rates do.
+    pub fn only(values: &Values<'a>, is_wanted: impl Fn(&Workload, &'static Metric) -> bool) -> Self {
         let plan = values.plan;
         let (workloads, configurations) = (workloads(plan), plan.configurations.len());
         let mut blocks = vec![Blocks::new(); workloads.len() * METRICS.len() * configurations];
@@ -238,7 +241,7 @@ impl<'a> Measured<'a> {
             let label = &case.workload.label;
             let Some(workload) = workloads.iter().position(|it| it.label == *label) else { continue };
             for (metric_index, metric) in METRICS.iter().enumerate() {
-                if !metric.is_share() && wanted(&case.workload, metric) {
+                if !metric.is_share() && is_wanted(&case.workload, metric) {
                     let of_metric = workload * METRICS.len() + metric_index;
                     let series = of_metric * configurations + case.configuration;
                     blocks[series] = values.of_metric(index, metric).blocks();
@@ -248,7 +251,7 @@ impl<'a> Measured<'a> {
         Self { record: values.record, configurations, blocks, workloads }
     }
 
-    /// The values of a configuration; `None` where it has none.
+    /// The values of a configuration; `None` if there are none.
     pub fn blocks(&self, workload: usize, metric: usize, configuration: usize) -> Option<&Blocks> {
         let of_metric = workload * METRICS.len() + metric;
         self.blocks.get(of_metric * self.configurations + configuration).filter(|blocks| !blocks.is_empty())
@@ -256,20 +259,21 @@ impl<'a> Measured<'a> {
 
     /// The values of all configurations, in their order.
     pub fn configurations(&self, workload: usize, metric: usize) -> Vec<Blocks> {
-        let of = |configuration| self.blocks(workload, metric, configuration).cloned().unwrap_or_default();
-        (0..self.configurations).map(of).collect()
+        let blocks =
+            |configuration| self.blocks(workload, metric, configuration).cloned().unwrap_or_default();
+        (0..self.configurations).map(blocks).collect()
     }
 }
 
 /// The workloads of a plan, each once, in the order of first use.
 pub fn workloads(plan: &Plan) -> Vec<&Workload> {
-    let mut found: Vec<&Workload> = Vec::new();
+    let mut workloads: Vec<&Workload> = Vec::new();
     for case in &plan.cases {
-        if !found.iter().any(|it| it.label == case.workload.label) {
-            found.push(&case.workload);
+        if !workloads.iter().any(|it| it.label == case.workload.label) {
+            workloads.push(&case.workload);
         }
     }
-    found
+    workloads
 }
 
 /// The headline of a case over the latest requests of a running launch, for a display. `None` without a value.
@@ -279,17 +283,17 @@ pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(
     let workload = &plan.cases[case].workload;
     let metric = metric::headline(plan, workload)?;
     let measured = record
-        .latest_measured(launch, LATEST)
+        .latest_measured(launch, MAX_LATEST_REQUESTS)
         .filter(|it| it.case == case)
-        .map(|sample| Observation::alone(sample, launch, workload.kind, plan.mode));
-    let values: Vec<f64> = measured.flat_map(|observed| (metric.of)(&observed)).collect();
+        .map(|sample| Observation::without_record(sample, launch, workload.kind, plan.mode));
+    let values: Vec<f64> = measured.flat_map(|observation| (metric.of)(&observation)).collect();
     Some((metric, median(&values)?))
 }
 
-/// Whether another case shows this metric: the load time belongs to the workloads about launches, where there are any.
+/// Whether another case shows this metric: only workloads about launches show the load time, if the plan has such a workload.
 fn is_shown_elsewhere(plan: &Plan, workload: &Workload, metric: &Metric) -> bool {
-    let repeats = metric.id == MetricId::LOAD && workload.kind == Kind::Warm;
-    repeats && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)
+    let is_load_in_warm = metric.id == MetricId::LOAD && workload.kind == Kind::Warm;
+    is_load_in_warm && plan.cases.iter().any(|case| case.workload.kind == Kind::Launch)
 }
 
 #[cfg(test)]

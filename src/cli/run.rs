@@ -295,7 +295,7 @@ fn parse_share(text: &str) -> Result<Share, String> {
 
 fn parse_target(text: &str) -> Result<Share, String> {
     let share = parse_share(text)?;
-    Rule::to_within(share.0).map(|_| share).ok_or_else(|| "expected a percentage below 100".into())
+    Rule::with_target(share.0).map(|_| share).ok_or_else(|| "expected a percentage below 100".into())
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use crate::analysis::metric::{self, Shown};
-use crate::analysis::noise_floors::{KEPT_FROM, Known, floors_of, plan_of};
+use crate::analysis::noise_floors::{KnownFloor, MIN_STORED_BLOCKS, floors_of, plan_of};
 use crate::cli::RunArgs;
 use crate::commands::dry_run;
 use crate::commands::experiment::{self, Measured};
@@ -46,7 +46,8 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     let record = &recorder.record;
     let floors = floors_of(record);
     // The results before an interrupt are valid too.
-    let reliable: Vec<Known> = floors.iter().filter(|it| it.paired.blocks() >= KEPT_FROM).cloned().collect();
+    let reliable: Vec<KnownFloor> =
+        floors.iter().filter(|it| it.paired.blocks() >= MIN_STORED_BLOCKS).cloned().collect();
     let file = store(&record.header.machine, &reliable);
     let floors = Floors { record, floors: &floors, file: file.as_deref().ok() };
     if arguments.json.as_deref() != Some(Path::new("-")) {
@@ -60,7 +61,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
 }
 
 /// Stores the noise floors and returns the path; without floors nothing is stored.
-fn store(machine: &Machine, floors: &[Known]) -> Result<String> {
+fn store(machine: &Machine, floors: &[KnownFloor]) -> Result<String> {
     if floors.is_empty() {
         return Ok(String::new());
     }
@@ -103,7 +104,7 @@ const COLUMNS: [&str; 7] = ["record", "engine", "case", "metric", "paired", "bet
 /// Noise floors, for every format.
 struct Floors<'a> {
     record: &'a RunRecord,
-    floors: &'a [Known],
+    floors: &'a [KnownFloor],
     /// The path of the file; empty without one.
     file: Option<&'a str>,
 }
@@ -128,7 +129,7 @@ impl Content for Floors<'_> {
     /// As shares: 0.02 is 2 %.
     fn lines(&self) -> Option<Lines> {
         let share = |floor: NoiseFloor| floor.log_ratio().exp_m1();
-        let line = |known: &Known| -> Vec<NamedField> {
+        let line = |known: &KnownFloor| -> Vec<NamedField> {
             vec![
                 (column!("record"), (&known.record).into()),
                 (column!("engine"), self.label(known).as_str().into()),
@@ -148,17 +149,17 @@ impl Content for Floors<'_> {
 }
 
 impl Floors<'_> {
-    fn label(&self, known: &Known) -> String {
+    fn label(&self, known: &KnownFloor) -> String {
         let plan = &self.record.header.plan;
         line(plan.configurations.get(known.configuration).map_or(&known.key.engine, |it| &it.label))
     }
 
     /// The line of a floor; `None` for a metric that its case does not measure.
-    fn line(&self, known: &Known) -> Option<Line> {
+    fn line(&self, known: &KnownFloor) -> Option<Line> {
         let (plan, key) = (&self.record.header.plan, &known.key);
         let case = plan.cases.iter().find(|case| case.workload.label == key.workload);
         let headline = case.and_then(|case| metric::headline(plan, &case.workload));
-        let metric = metric::known(key.metric)?;
+        let metric = metric::find(key.metric)?;
         if metric.shown == Shown::AsHeadline && headline.is_none_or(|it| it.id != metric.id) {
             return None;
         }
@@ -178,7 +179,7 @@ fn percent(floor: NoiseFloor) -> String {
     if percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-fn notes(floors: &[Known], file: Option<&str>) -> Vec<String> {
+fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
     let mut notes = vec![
         "paired: the difference between an engine and its twin in one block (95th percentile); a difference between engines \
          of one run must exceed it, and 2 %"
@@ -195,7 +196,7 @@ fn notes(floors: &[Known], file: Option<&str>) -> Vec<String> {
         ));
     }
     match file {
-        Some("") => notes.push(format!("not stored for later runs: that needs {KEPT_FROM} blocks")),
+        Some("") => notes.push(format!("not stored for later runs: that needs {MIN_STORED_BLOCKS} blocks")),
         Some(path) => notes.push(format!("stored in `{path}`; every later run on this machine uses it")),
         None => {}
     }

@@ -10,7 +10,7 @@ use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload
 use crate::record::{self, RunRecord};
 use crate::text::{self, plural};
 use anyhow::Result;
-use stats::{FIRM, INTERIM_ANALYSES, median};
+use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, median};
 
 /// The number of records that are read, the newest first.
 const RECORDS: usize = 30;
@@ -80,9 +80,9 @@ fn output_checks(plan: &Plan, known: &Known) -> Option<String> {
 fn order(plan: &Plan) -> String {
     let blocks = match (plan.extent.blocks, plan.order) {
         (Some(blocks), _) => plural(blocks, "block"),
-        (None, Order::Sequential) => format!("{FIRM} blocks"),
+        (None, Order::Sequential) => format!("{MIN_VERDICT_BLOCKS} blocks"),
         (None, Order::Interleaved) => {
-            format!("{FIRM} to {} blocks", INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1])
+            format!("{MIN_VERDICT_BLOCKS} to {} blocks", INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1])
         }
     };
     match (plan.mode, plan.order) {
@@ -119,8 +119,8 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
     let mut lines = Vec::new();
     let (least, most) = match (plan.extent.blocks, plan.order) {
         (Some(blocks), _) => (blocks as usize, blocks as usize),
-        (None, Order::Sequential) => (FIRM, FIRM),
-        (None, Order::Interleaved) => (FIRM, INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1]),
+        (None, Order::Sequential) => (MIN_VERDICT_BLOCKS, MIN_VERDICT_BLOCKS),
+        (None, Order::Interleaved) => (MIN_VERDICT_BLOCKS, INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1]),
     };
     if block_ns > 0.0 {
         let total = |blocks: usize| rough(block_ns * blocks as f64);
@@ -153,7 +153,7 @@ fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> 
         let blocks = plural(blocks, "block");
         return format!(
             "{ends}, less than {blocks} take: blocks get fewer rounds, and if those do not fit, there are fewer blocks; a \
-             verdict needs {FIRM}"
+             verdict needs {MIN_VERDICT_BLOCKS}"
         );
     }
     let fitting = (budget_ns / least_block_ns) as usize;
@@ -162,7 +162,11 @@ fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> 
         1 => "about 1 block of one round fits".to_string(),
         _ => format!("about {fitting} blocks of one round fit"),
     };
-    let verdicts = if fitting < FIRM { format!("; a verdict needs {FIRM}") } else { String::new() };
+    let verdicts = if fitting < MIN_VERDICT_BLOCKS {
+        format!("; a verdict needs {MIN_VERDICT_BLOCKS}")
+    } else {
+        String::new()
+    };
     // Rounded up to a round number.
     let enough = rough((block_ns * count / 1e10).ceil() * 1e10).replace(' ', "");
     format!("{ends}: {part}{verdicts}\nhint: --budget {enough}")

@@ -225,7 +225,7 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     };
     let failed = record.failures.iter().any(|it| !excused(it));
     // An engine with wrong output was not measured either.
-    let rows = agreement::wrong(record).into_iter().zip(&record.header.plan.configurations);
+    let rows = agreement::wrong_outputs(record).into_iter().zip(&record.header.plan.configurations);
     let wrong = rows.filter(|(_, it)| it.role.is_none()).any(|(wrong, _)| wrong);
     if failed || wrong || record.samples.is_empty() { FAILED_CASES } else { DONE }
 }

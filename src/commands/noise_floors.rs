@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::analysis::noise_floors::{Key, Known, known_for};
+use crate::analysis::noise_floors::{Key, KnownFloor, known_for};
 use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::record::CalibratedFloor;
@@ -23,7 +23,7 @@ struct Calibration {
 /// The known floors, and the error of reading the file.
 #[derive(Debug, Default, PartialEq)]
 pub struct Stored {
-    pub known: Vec<Known>,
+    pub known: Vec<KnownFloor>,
     pub warning: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub fn read(file: &Path) -> Stored {
     match parse(file) {
         Ok(Calibration { floors, .. }) => {
             let parse = |entry: &Value| serde_json::from_value(entry.clone()).ok();
-            let known: Vec<Known> = floors.iter().filter_map(parse).collect();
+            let known: Vec<KnownFloor> = floors.iter().filter_map(parse).collect();
             let unread = floors.len() - known.len();
             let part = format!("{unread} of {} floors", floors.len());
             Stored { known, warning: (unread > 0).then(|| unreadable(&part, file)) }
@@ -52,7 +52,7 @@ fn unreadable(part: &str, file: &Path) -> String {
 }
 
 /// Stores these floors in place of older ones with the same key. The write is atomic: a reader meanwhile sees the old file.
-pub fn store(file: &Path, machine: &Machine, newest: &[Known]) -> Result<()> {
+pub fn store(file: &Path, machine: &Machine, newest: &[KnownFloor]) -> Result<()> {
     let write = || -> Result<()> {
         // A file that is no calibration is replaced.
         let mut calibration = parse(file).unwrap_or_default();
@@ -106,7 +106,7 @@ mod tests {
         (folder, file)
     }
 
-    fn floor(engine: &str, size: f64) -> Known {
+    fn floor(engine: &str, size: f64) -> KnownFloor {
         let key = Key {
             engine: engine.into(),
             preset: None,
@@ -123,7 +123,7 @@ mod tests {
         };
         let paired = NoiseFloor::of(&[size; 20]).unwrap();
         let since = "2026-01-02T03:04:05Z".into();
-        Known { key, paired, between: None, since, record: "r".into(), configuration: 0 }
+        KnownFloor { key, paired, between: None, since, record: "r".into(), configuration: 0 }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::{Configuration, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE, engine_name};
 use crate::engines::manifest::DEFAULT_PRESET;
 use crate::machine::Device;
-use stats::FIRM;
+use stats::MIN_VERDICT_BLOCKS;
 
 /// A comparison of two presets of one engine, which shows the effect of a preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct PresetComparison<'a> {
 impl Plan {
     /// Adds a twin for a configuration that others are compared with, if a verdict is possible.
     pub fn add_twin(&mut self, of: usize) {
-        let too_few = self.extent.blocks.is_some_and(|blocks| blocks < FIRM as u32);
+        let too_few = self.extent.blocks.is_some_and(|blocks| blocks < MIN_VERDICT_BLOCKS as u32);
         if too_few || self.order == Order::Sequential || self.twin_of(of).is_some() {
             return;
         }

@@ -149,7 +149,7 @@ fn is_measurement(sample: &Sample, is_for_output_checks: impl FnOnce() -> bool) 
 }
 
 /// The indices that are valid after the entries read so far. The launch of a failure is not checked, because an engine can fail
-/// before its launch is recorded. Names of metrics are not checked here: `analysis::metric::unknown` reports unknown ones.
+/// before its launch is recorded. Names of metrics are not checked here: `analysis::metric::unknown_metrics` reports unknown ones.
 struct Indices {
     /// The configuration of each case.
     cases: Vec<usize>,

@@ -8,7 +8,7 @@ use super::resources::{FACTS, Fact, Quantity, Resources};
 use super::rows::Row;
 use super::run_report::Report;
 use super::wall_time::{PARTS, TimePart, WallTime};
-use crate::analysis::metric::{Known, Scale, Unit};
+use crate::analysis::metric::{MemorySource, Scale, Unit};
 use crate::text::{shorten, three_digits};
 
 /// The title of the remainder of the wall time.
@@ -128,12 +128,12 @@ fn gpu_notes(rows: &[(&Row, &Resources)]) -> Vec<String> {
     let mut notes: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (row, resources) in rows {
         let source = resources.device_bytes_from.map(|known| match known {
-            Known::Processes => "device memory, as the driver counts it for these processes".to_string(),
-            Known::Growth => {
+            MemorySource::Processes => "device memory, as the driver counts it for these processes".to_string(),
+            MemorySource::Growth => {
                 "device memory, as growth of the whole device since the launch, because the driver names no process"
                     .into()
             }
-            Known::Stated => "device memory, as the engine states it: the driver has no larger value".into(),
+            MemorySource::Stated => "device memory, as the engine states it: the driver has no larger value".into(),
         });
         let by = resources.gpu_slowed_by.join(", ");
         let slowed = (!by.is_empty()).then(|| format!("GPU slowed down ({by})"));

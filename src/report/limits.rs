@@ -77,7 +77,7 @@ fn range(limit: &Limit) -> String {
 
 /// Notes about limits that changed during the run.
 pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
-    let changed = used_limits(limits, rows).into_iter().filter(|it| it.moved());
+    let changed = used_limits(limits, rows).into_iter().filter(|it| it.is_unsteady());
     let note = changed.map(|it| {
         let of = if it.key.of == Of::Memory { " from memory" } else { "" };
         format!(

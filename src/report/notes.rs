@@ -36,7 +36,7 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
             "limits that changed",
         ),
         (prompts(data), "cases with another prompt length"),
-        (metric::unknown(record).into_iter().collect(), "metrics"),
+        (metric::unknown_metrics(record).into_iter().collect(), "metrics"),
         (unstated(data), "engines that do not state a requested setting"),
         (converted(record), "engines that ran a converted model"),
     ];

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::analysis::metric::{
-    self, CoresBusy, Known, MetricId, Observation, OnGpus, gpu_joules_per_token, idle_watts,
+    self, CoresBusy, MemorySource, MetricId, Observation, OnGpus, gpu_joules_per_token, idle_watts,
 };
 use crate::analysis::values::Values;
 use crate::record::Idle;
@@ -49,7 +49,7 @@ resources! {
         metric("device memory", Quantity::GpuBytes, |it| it.device_bytes),
     ];
     /// The source of `device_bytes`.
-    device_bytes_from: Option<Known> = |it| it.device_bytes_from(), [];
+    device_bytes_from: Option<MemorySource> = |it| it.device_bytes_from(), [];
     device_stated_bytes: Option<f64> = |it| it.device_stated_bytes(), [
         fact("device stated", Quantity::GpuBytes, |it| it.device_stated_bytes, "device_stated",
             "peak device memory that the engine's allocator reports, at load or after a request."),
@@ -243,7 +243,7 @@ pub struct Sources<'a> {
 
 impl<'a> Sources<'a> {
     pub fn of(values: &'a Values, case: usize, estimates: BTreeMap<MetricId, f64>) -> Self {
-        let observed: Vec<Observation> = values.observed(case).collect();
+        let observed: Vec<Observation> = values.observations(case).collect();
         let gpus = observed.iter().filter(|it| it.on_device()).find_map(OnGpus::of).unwrap_or_default();
         let cores = CoresBusy::of(values.samples(case)).map(|it| it.cores);
         Self { estimates, observed, cores, gpus, idle: &values.record.idle }
@@ -254,13 +254,13 @@ impl<'a> Sources<'a> {
     }
 
     /// The source of the largest value of device memory.
-    fn device_bytes_from(&self) -> Option<Known> {
-        let known = self.on_device().filter_map(metric::device_memory_known);
+    fn device_bytes_from(&self) -> Option<MemorySource> {
+        let known = self.on_device().filter_map(metric::device_memory_with_source);
         known.reduce(|a, b| if b.0 > a.0 { b } else { a }).map(|(_, source)| source)
     }
 
     fn device_stated_bytes(&self) -> Option<f64> {
-        let stated = self.on_device().filter_map(metric::stated_device_bytes);
+        let stated = self.on_device().filter_map(metric::reported_device_bytes);
         stated.reduce(f64::max).filter(|&bytes| bytes > 0.0)
     }
 

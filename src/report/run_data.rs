@@ -75,9 +75,9 @@ impl<'a> RunData<'a> {
             Some(MetricId::PREFILL_RATE) => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
-        let key = self.values.observed(case).find_map(|it| limit(&it));
+        let key = self.values.observations(case).find_map(|it| limit(&it));
         let reason =
-            || self.values.observed(case).find_map(|it| share::why_absent(&it)).filter(|_| has_reason);
+            || self.values.observations(case).find_map(|it| share::why_absent(&it)).filter(|_| has_reason);
         key.map_or_else(|| reason().map_or(Ok(None), Err), |key| Ok(Some(key)))
     }
 

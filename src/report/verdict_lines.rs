@@ -12,7 +12,7 @@ use super::verdicts::{Calibration, Certainty, Derived, PairVerdict, Uncalibrated
 use crate::analysis::metric::Unit;
 use crate::plan::Order;
 use crate::text::{plural, three_digits};
-use stats::{FIRM, StoppedBy};
+use stats::{MIN_VERDICT_BLOCKS, StoppedBy};
 
 /// The most verdicts that are printed as sentences.
 const MAX_SENTENCES: usize = 8;
@@ -51,19 +51,26 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
     let without_failure = || compared().filter(|pair| !pair.has_failed(&report.rows));
     let Some(blocks) = without_failure().filter_map(|pair| Some(pair.comparison()?.blocks)).max() else {
         let failed = failed_labels(&report.rows, compared());
-        return Some(format!("no verdicts: {failed} failed; verdicts need {FIRM} blocks without a failure"));
+        return Some(format!(
+            "no verdicts: {failed} failed; verdicts need {MIN_VERDICT_BLOCKS} blocks without a failure"
+        ));
     };
     let mut extents = report.extents.iter();
-    let cut_off = extents.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= FIRM);
+    let cut_off =
+        extents.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= MIN_VERDICT_BLOCKS);
     let out_of_time = extents.any(|it| it.stopped_by == Some(StoppedBy::Time));
     let count = plural(blocks, "block");
     let why = match report.budget_ns {
-        _ if cut_off => format!("the run ended after {blocks} of the {FIRM} blocks that verdicts need"),
+        _ if cut_off => {
+            format!("the run ended after {blocks} of the {MIN_VERDICT_BLOCKS} blocks that verdicts need")
+        }
         Some(budget_ns) if out_of_time => {
             let larger = larger_budget(budget_ns, blocks);
-            format!("the time budget ended after {count}, verdicts need {FIRM}; hint: `--budget {larger}`")
+            format!(
+                "the time budget ended after {count}, verdicts need {MIN_VERDICT_BLOCKS}; hint: `--budget {larger}`"
+            )
         }
-        _ => format!("{count}, verdicts need {FIRM}; hint: `--blocks {FIRM}`"),
+        _ => format!("{count}, verdicts need {MIN_VERDICT_BLOCKS}; hint: `--blocks {MIN_VERDICT_BLOCKS}`"),
     };
     Some(format!("no verdicts: {why}"))
 }
@@ -77,7 +84,7 @@ fn failed_labels<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdic
 /// The budget that is probably enough for a verdict, and a quarter more because blocks differ. It is rounded up to ten
 /// seconds or to a minute.
 fn larger_budget(budget_ns: u64, blocks: usize) -> String {
-    let seconds = 1.25 * budget_ns as f64 / 1e9 * FIRM as f64 / blocks.max(1) as f64;
+    let seconds = 1.25 * budget_ns as f64 / 1e9 * MIN_VERDICT_BLOCKS as f64 / blocks.max(1) as f64;
     match seconds {
         ..100.0 => format!("{:.0}s", 10.0 * (seconds / 10.0).ceil()),
         _ => format!("{:.0}m", (seconds / 60.0).ceil()),

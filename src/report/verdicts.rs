@@ -96,7 +96,7 @@ impl Verdicts {
             pairs.into_iter().filter(|&(a, b)| is_sound(a) && is_sound(b)).collect()
         };
         let verdicts_of = |pairs: &[(usize, usize)]| -> Vec<PairVerdict> {
-            let comparisons = compare::within(&measured, pairs).into_iter();
+            let comparisons = compare::compare_within(&measured, pairs).into_iter();
             comparisons.map(|compared| PairVerdict::of(plan, compared)).collect()
         };
         let (with_reference, all) = (only_sound(plan.pairs()), only_sound(compare::all_pairs(plan)));

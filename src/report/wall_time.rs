@@ -163,7 +163,7 @@ impl Sums {
         self.requests += 1;
         self.request_ns += u128::from(request_ns);
         let kind = plan.cases[sample.case].workload.kind;
-        let observed = Observation::alone(sample, requests.launch, kind, plan.mode);
+        let observed = Observation::without_record(sample, requests.launch, kind, plan.mode);
         let Some((first_ns, last_ns)) = observed.first_and_last_ns() else { return };
         let mut claims =
             [first_ns.saturating_sub(sample.iteration.start_ns), last_ns.saturating_sub(first_ns)];

@@ -15,7 +15,7 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
 use crate::run::process::Stop;
-use stats::{Analysis, FIRM, INTERIM_ANALYSES, Rule, StoppedBy};
+use stats::{Analysis, INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, Rule, StoppedBy};
 
 pub(super) struct Schedule<'a> {
     plan: &'a Plan,
@@ -72,7 +72,7 @@ impl<'a> Schedule<'a> {
         for (workload, analysis) in workloads.into_iter().zip(analyses) {
             let enough = match (self.plan.extent.blocks, self.plan.order) {
                 (Some(fixed), _) => (blocks >= fixed as usize).then_some(StoppedBy::Fixed),
-                (None, Order::Sequential) => (blocks >= FIRM).then_some(StoppedBy::Fixed),
+                (None, Order::Sequential) => (blocks >= MIN_VERDICT_BLOCKS).then_some(StoppedBy::Fixed),
                 (None, Order::Interleaved) => analysis,
             };
             // A block that the budget cut short allows no interim analysis.
@@ -98,7 +98,7 @@ impl<'a> Schedule<'a> {
         if !is_adaptive || !INTERIM_ANALYSES.contains(&blocks) {
             return Ok(vec![None; workloads.len()]);
         }
-        let rule = Rule::to_within(self.plan.extent.target).unwrap_or_default();
+        let rule = Rule::with_target(self.plan.extent.target).unwrap_or_default();
         let (record, workloads) = (record.clone(), workloads.to_vec());
         let analysis =
             move |workload: &String| match compare::interim_analysis(&record, workload, blocks, rule) {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::plan::{Order, Plan};
-use stats::FIRM;
+use stats::MIN_VERDICT_BLOCKS;
 
 /// The time of a run without a budget. Blocks have fewer rounds to fit into it, but a run always has the blocks that a verdict
 /// needs.
@@ -66,7 +66,7 @@ impl TimeBudget {
             total,
             used_by_checks,
             is_fixed: plan.extent.blocks.is_some(),
-            wanted_blocks: plan.extent.blocks.unwrap_or(FIRM as u32),
+            wanted_blocks: plan.extent.blocks.unwrap_or(MIN_VERDICT_BLOCKS as u32),
             blocks: 0,
             block_began: now,
             last_block: Duration::ZERO,
@@ -113,7 +113,10 @@ impl TimeBudget {
                 self.started.elapsed() + self.last_block.saturating_sub(self.rounds_time) > budget
             }
             Some(budget) => after_another > budget,
-            None => self.blocks >= self.wanted_blocks.max(FIRM as u32) && after_another > DEFAULT_TIME,
+            None => {
+                self.blocks >= self.wanted_blocks.max(MIN_VERDICT_BLOCKS as u32)
+                    && after_another > DEFAULT_TIME
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 
 use std::f64::consts::PI;
 
-/// The probability that a standard normal variable lies above `x`. Near the middle it uses the series DLMF 7.6.2, whose terms are
-/// all positive. Further out the continued fraction DLMF 7.9.1 keeps the digits of small probabilities.
+/// The probability that a standard normal variable lies above `x`. Near zero it uses the series DLMF 7.6.2, whose terms are all
+/// positive. Further out, the continued fraction DLMF 7.9.1 keeps the digits of small probabilities.
 pub fn normal_above(x: f64) -> f64 {
     if x < 0.0 {
         return 1.0 - normal_above(-x);
@@ -27,7 +27,7 @@ pub fn normal_above(x: f64) -> f64 {
 }
 
 /// The probability that Student's t lies above `t`: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.5.27
-/// and 26.7.1. The degrees of freedom need not be whole (Welch's are not).
+/// and 26.7.1. The degrees of freedom may be fractional, as those of Welch are.
 fn t_above(t: f64, df: f64) -> f64 {
     if t < 0.0 {
         return 1.0 - t_above(-t, df);
@@ -45,7 +45,7 @@ pub fn two_sided(t: f64, df: f64) -> f64 {
 }
 
 /// The quantile (1 + confidence) / 2 of Student's t: a share `confidence` of the distribution lies between minus and plus this
-/// value. It uses Newton's method on the upper tail, between two bounds that close in on it.
+/// value. It uses Newton's method on the upper tail, between two bounds that approach the solution.
 pub fn t_critical(confidence: f64, df: f64) -> f64 {
     let tail = (1.0 - confidence) / 2.0;
     let (mut low, mut high) = (0.0, 1.0);
@@ -53,7 +53,7 @@ pub fn t_critical(confidence: f64, df: f64) -> f64 {
         (low, high) = (high, high * 2.0);
     }
     let mut t = 0.5 * (low + high);
-    // Bisection alone would need about sixty steps for all digits; Newton's needs six.
+    // Bisection alone would need about sixty steps for all digits; Newton's method needs six.
     for _ in 0..200 {
         let excess = t_above(t, df) - tail;
         if excess > 0.0 {
@@ -76,16 +76,16 @@ fn density(t: f64, df: f64) -> f64 {
     (-ln_beta(df / 2.0, 0.5) - 0.5 * df.ln() - (df + 1.0) / 2.0 * (t * t / df).ln_1p()).exp()
 }
 
-/// The logarithm of the gamma function for positive `x`, by Stirling's series (DLMF 5.11.1). From 15 on, seven of its terms are
-/// exact to the last digit; the recurrence (DLMF 5.5.1) raises smaller arguments.
+/// The logarithm of the gamma function for positive `x`, by Stirling's series (DLMF 5.11.1). For `x` of 15 or more, seven
+/// terms give all digits of an f64; the recurrence (DLMF 5.5.1) raises smaller arguments.
 fn ln_gamma(x: f64) -> f64 {
-    const ENTRY: f64 = 15.0;
-    let (mut x, mut passed) = (x, 1.0);
-    while x < ENTRY {
-        passed *= x;
+    const MIN_STIRLING: f64 = 15.0;
+    let (mut x, mut product) = (x, 1.0);
+    while x < MIN_STIRLING {
+        product *= x;
         x += 1.0;
     }
-    // B(2k) / (2k (2k - 1)).
+    // B(2k) / (2k (2k - 1)), with the Bernoulli numbers B(2k).
     let terms = [
         1.0 / 12.0,
         -1.0 / 360.0,
@@ -96,7 +96,7 @@ fn ln_gamma(x: f64) -> f64 {
         1.0 / 156.0,
     ];
     let series = terms.iter().rev().fold(0.0, |sum, term| sum / (x * x) + term) / x;
-    (x - 0.5) * x.ln() - x + 0.5 * (2.0 * PI).ln() + series - f64::ln(passed)
+    (x - 0.5) * x.ln() - x + 0.5 * (2.0 * PI).ln() + series - f64::ln(product)
 }
 
 /// The logarithm of the beta function (DLMF 5.12.1).
@@ -104,8 +104,8 @@ fn ln_beta(a: f64, b: f64) -> f64 {
     ln_gamma(a) + ln_gamma(b) - ln_gamma(a + b)
 }
 
-/// The regularised incomplete beta function I_x(a, b) by its continued fraction (DLMF 8.17.22), from the side on which
-/// that converges fast (DLMF 8.17.4 turns one into the other). `y` is 1 - x, given apart so that it loses no digits.
+/// The regularised incomplete beta function I_x(a, b) by its continued fraction (DLMF 8.17.22), for x or for
+/// 1 - x, whichever converges fast (DLMF 8.17.4 relates the two). The caller passes `y` = 1 - x, so that no digits are lost.
 fn incomplete_beta(x: f64, y: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || y <= 0.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
@@ -118,14 +118,14 @@ fn incomplete_beta(x: f64, y: f64, a: f64, b: f64) -> f64 {
     }
 }
 
-/// The fraction's value, by the algorithm of Lentz as Thompson and Barnett modified it ("Coulomb and Bessel functions
-/// of complex arguments and order", Journal of Computational Physics 64 (1986), section 4).
+/// The value of the continued fraction, by the algorithm of Lentz as Thompson and Barnett modified it ("Coulomb and Bessel
+/// functions of complex arguments and order", Journal of Computational Physics 64 (1986), section 4).
 fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
     const TINY: f64 = 1e-300;
-    const MOST_TERMS: u32 = 10_000;
+    const MAX_TERMS: u32 = 10_000;
     let nonzero = |value: f64| if value.abs() < TINY { TINY } else { value };
     let (mut value, mut c, mut d) = (1.0, 1.0, 0.0);
-    for term in 1..MOST_TERMS {
+    for term in 1..MAX_TERMS {
         let m = f64::from(term / 2);
         let numerator = if term % 2 == 0 {
             m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m))
@@ -148,7 +148,7 @@ mod tests {
     use crate::golden::{close, golden};
 
     #[test]
-    fn t_quantiles_are_those_of_scipy_for_1_to_200_degrees_of_freedom() {
+    fn t_quantiles_agree_with_scipy_for_1_to_200_degrees_of_freedom() {
         let cases = golden().student;
         assert_eq!(cases.quantiles.len(), 200);
         for (row, df) in cases.quantiles.iter().zip(1..) {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn t_tails_are_those_of_scipy_also_between_whole_degrees_of_freedom() {
+    fn t_tails_agree_with_scipy_for_whole_and_fractional_degrees_of_freedom() {
         let cases = golden().student;
         assert!(cases.above.len() > 50);
         for (t, df, expected) in cases.above {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn special_functions_are_those_of_scipy() {
+    fn special_functions_agree_with_scipy() {
         let cases = golden().special_functions;
         let counts = [cases.ln_gamma.len(), cases.incomplete_beta.len(), cases.normal_above.len()];
         assert!(counts.iter().all(|&count| count > 20));

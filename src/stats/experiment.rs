@@ -1,11 +1,10 @@
-//! The results of an experiment: configurations against each other, for every metric.
-//!
-//! Configurations and metrics are numbers here; the caller knows their names.
+//! Compares the configurations of an experiment with each other, by every metric. Configurations and metrics are indices here;
+//! the caller knows their names.
 
 use serde::Serialize;
 
 use super::decision::{Decision, Undecided, decide};
-use super::interval::{Design, Evidence, FIRM, Interval, bootstrap};
+use super::interval::{Design, Evidence, Interval, MIN_VERDICT_BLOCKS, bootstrap};
 use super::noise_floor::NoiseFloor;
 use super::ratio::{Blocks, Ratios, Refusal, Rounds};
 use super::significance::{mann_whitney, welch};
@@ -21,18 +20,19 @@ pub enum Better {
 
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// Whether the configurations were measured in turn, as in `Undecided`.
+    /// Whether the rounds of the configurations were interleaved, as in `Undecided`.
     pub interleaved: bool,
-    /// The seed of the bootstrap. `None` skips it: it takes longer than everything else together.
+    /// The seed of the bootstrap. `None` skips the bootstrap, which takes longer than everything else together.
     pub seed: Option<u64>,
     pub twins: Vec<Twin>,
     pub series: Vec<Series>,
 }
 
-/// The same configuration measured once more: the difference between the two is noise.
+/// A configuration that is measured twice in an experiment: the difference between the two is noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Twin {
     pub twin: usize,
+    /// The original configuration.
     pub of: usize,
 }
 
@@ -40,17 +40,18 @@ pub struct Twin {
 #[derive(Debug, Clone)]
 pub struct Series {
     pub better: Better,
-    /// Whether a build fails on it.
+    /// Whether this metric can fail a build.
     pub gating: bool,
-    /// Scenarios end one by one.
+    /// The reason why this scenario ended. Scenarios end independently.
     pub stopped_by: StoppedBy,
-    /// The calibrated noise floors of the configurations in this scenario and metric. Configurations beyond the last have none.
+    /// The calibrated noise floors of the configurations in this scenario and metric. A configuration beyond the end of the
+    /// list has no floor.
     pub floors: Vec<Option<NoiseFloor>>,
-    /// The values of each configuration; empty where it failed.
+    /// The values of each configuration; empty for a configuration that failed.
     pub configurations: Vec<Blocks>,
 }
 
-/// One configuration against another, for one series. A pair that cannot be compared has the reason.
+/// The comparison of one configuration with another in one series, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PairResult {
     pub series: usize,
@@ -61,14 +62,14 @@ pub struct PairResult {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// On the log ratio; above zero is better, for every metric.
+    /// The evidence on the log ratio: above zero is better, for every metric.
     pub evidence: Evidence,
-    /// From 20 blocks on, a bootstrap interval beside that of t.
+    /// The bootstrap interval, from 20 blocks on.
     pub bootstrap: Option<(f64, f64)>,
     pub decision: Decision,
-    /// The number of blocks that both have.
+    /// The number of blocks that both configurations have.
     pub blocks: usize,
-    /// The number of blocks in which one failed.
+    /// The number of blocks in which one of the two failed.
     pub unpaired: usize,
     pub stopped_by: StoppedBy,
     pub p: Probabilities,
@@ -77,12 +78,13 @@ pub struct Comparison {
 /// Two-sided p values for no difference, corrected for interim analyses. `None` where there are too few blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Probabilities {
-    /// The p value of the interval: the two always agree.
+    /// The p value of the interval, so that both always agree.
     pub paired: Option<f64>,
     /// `paired` adjusted by Holm's method among the gating comparisons.
     pub adjusted: Option<f64>,
-    /// Without pairing: noise common to both sides then hides their difference.
+    /// Welch's test without pairing, so noise common to both sides may hide a difference.
     pub welch: Option<f64>,
+    /// The test of Mann and Whitney, also without pairing.
     pub mann_whitney: Option<f64>,
 }
 
@@ -90,8 +92,11 @@ impl Experiment {
     /// Compares the first of each pair with the second, series by series. A pair with an empty side is left out: the report
     /// shows its failures elsewhere.
     pub fn compare(&self, pairs: &[(usize, usize)]) -> Vec<PairResult> {
-        let each = self.series.iter().enumerate().flat_map(|it| pairs.iter().map(move |&pair| (it, pair)));
-        let paired: Vec<_> = each.filter_map(|(it, pair)| Some((it, pair, it.1.ratios(pair)?))).collect();
+        let series = self.series.iter().enumerate();
+        let series_and_pair = series.flat_map(|series| pairs.iter().map(move |&pair| (series, pair)));
+        let paired = series_and_pair
+            .filter_map(|((index, series), pair)| Some(((index, series), pair, series.ratios(pair)?)));
+        let paired: Vec<_> = paired.collect();
         let undecided = paired.iter().filter_map(|((_, series), pair, ratios)| {
             Some(self.undecided(series, *pair, ratios.as_ref().ok()?))
         });
@@ -113,20 +118,20 @@ impl Experiment {
     pub fn analyse(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
         let ratios = gating.flat_map(|series| pairs.iter().filter_map(|&pair| series.ratios(pair)?.ok()));
-        let widths =
-            ratios.filter_map(|ratios| Some(Evidence::of(&ratios, Design::Interim).firm()?.half_width()));
-        rule.analyse(blocks, &widths.collect::<Vec<_>>())
+        let half_widths = ratios
+            .filter_map(|ratios| Some(Evidence::of(&ratios, Design::Interim).firm_interval()?.half_width()));
+        rule.analyse(blocks, &half_widths.collect::<Vec<_>>())
     }
 
-    /// The interim analysis for the levels of these configurations, without a comparison.
+    /// The interim analysis of a run without pairs: whether the levels of these configurations need more blocks.
     pub fn analyse_levels(&self, rule: Rule, blocks: usize, configurations: &[usize]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
-        let given =
+        let configurations =
             gating.flat_map(|series| configurations.iter().filter_map(|&it| series.configurations.get(it)));
-        let levels = given.map(levels).filter(|levels| levels.len() >= FIRM);
-        let widths =
+        let levels = configurations.map(levels).filter(|levels| levels.len() >= MIN_VERDICT_BLOCKS);
+        let half_widths =
             levels.filter_map(|levels| Some(Interval::of_mean(&levels, Design::Interim)?.half_width()));
-        rule.analyse(blocks, &widths.collect::<Vec<_>>())
+        rule.analyse(blocks, &half_widths.collect::<Vec<_>>())
     }
 
     fn undecided(&self, series: &Series, pair: (usize, usize), ratios: &Ratios) -> Undecided {
@@ -148,12 +153,12 @@ impl Experiment {
     ) -> Comparison {
         let (blocks, design) = (ratios.blocks().len(), series.design());
         let sides = [pair.0, pair.1].map(|side| levels(&series.configurations[side]));
-        let is_shown = undecided.verdict_interval().is_some();
-        let corrected = |p: f64| design.corrected(p, sides[0].len().min(sides[1].len()));
-        let resampled = |seed| bootstrap(ratios.blocks(), design.computed_at(blocks), seed);
+        let has_interval = undecided.verdict_interval().is_some();
+        let correct = |p: f64| design.correct_p(p, sides[0].len().min(sides[1].len()));
+        let bootstrap = |seed| bootstrap(ratios.blocks(), design.t_confidence(blocks), seed);
         Comparison {
             evidence: undecided.evidence,
-            bootstrap: self.seed.and_then(resampled),
+            bootstrap: self.seed.and_then(bootstrap),
             decision,
             blocks,
             unpaired: ratios.unpaired(),
@@ -161,8 +166,8 @@ impl Experiment {
             p: Probabilities {
                 paired: decision.p,
                 adjusted: decision.p_adjusted,
-                welch: welch(&sides[0], &sides[1]).filter(|_| is_shown).map(corrected),
-                mann_whitney: mann_whitney(&sides[0], &sides[1]).filter(|_| is_shown).map(corrected),
+                welch: welch(&sides[0], &sides[1]).filter(|_| has_interval).map(correct),
+                mann_whitney: mann_whitney(&sides[0], &sides[1]).filter(|_| has_interval).map(correct),
             },
         }
     }
@@ -179,18 +184,18 @@ impl Series {
         if self.stopped_by == StoppedBy::Fixed { Design::Fixed } else { Design::Interim }
     }
 
-    /// The log ratios of a pair, turned so that above zero is better; `None` where one side is empty.
+    /// The log ratios of a pair, with the sign at which above zero is better; `None` if one side is empty.
     fn ratios(&self, (configuration, against): (usize, usize)) -> Option<Result<Ratios, Refusal>> {
-        let given = |index: usize| self.configurations.get(index).filter(|blocks| !blocks.is_empty());
-        let (ours, theirs) = (given(configuration)?, given(against)?);
+        let values = |index: usize| self.configurations.get(index).filter(|blocks| !blocks.is_empty());
+        let (values, reference) = (values(configuration)?, values(against)?);
         Some(match self.better {
-            Better::Higher => Ratios::paired(ours, theirs),
-            Better::Lower => Ratios::paired(theirs, ours),
+            Better::Higher => Ratios::paired(values, reference),
+            Better::Lower => Ratios::paired(reference, values),
         })
     }
 }
 
-/// The logarithm of the median of each block.
+/// The level of each block: the logarithm of the median of its rounds.
 pub fn levels(blocks: &Blocks) -> Vec<f64> {
     let median_of = |rounds: &Rounds| median(&rounds.values().copied().collect::<Vec<f64>>());
     blocks.values().filter_map(|rounds| Some(median_of(rounds)?.ln())).collect()

@@ -52,10 +52,10 @@ pub struct FloorCase {
 pub struct TestCase {
     #[serde(default)]
     pub method: String,
-    pub ours: Vec<f64>,
-    pub theirs: Vec<f64>,
+    pub a: Vec<f64>,
+    pub b: Vec<f64>,
     pub p: f64,
-    /// The bounds of the interval of the difference, where there is one.
+    /// The bounds of the interval of the difference; absent for tests without an interval.
     pub low: Option<f64>,
     pub high: Option<f64>,
 }
@@ -94,8 +94,8 @@ pub struct OutlierCase {
 
 #[derive(Deserialize)]
 pub struct PairedCase {
-    pub above: Vec<Vec<f64>>,
-    pub below: Vec<Vec<f64>>,
+    pub numerator: Vec<Vec<f64>>,
+    pub denominator: Vec<Vec<f64>>,
     pub blocks: Vec<f64>,
     pub low: f64,
     pub high: f64,
@@ -106,9 +106,9 @@ pub fn golden() -> Golden {
 }
 
 /// Asserts equality within a relative tolerance; near zero an absolute error of 1e-16 is allowed too.
-pub fn close(found: f64, expected: f64, tolerance: f64, what: &str) {
+pub fn close(actual: f64, expected: f64, tolerance: f64, name: &str) {
     let scale = expected.abs().max(f64::MIN_POSITIVE);
-    let near = (found - expected).abs() <= tolerance * scale
-        || (expected.abs() < 1e-3 && (found - expected).abs() < 1e-16);
-    assert!(near, "{what}: {found:e}, expected {expected:e}");
+    let is_close = (actual - expected).abs() <= tolerance * scale
+        || (expected.abs() < 1e-3 && (actual - expected).abs() < 1e-16);
+    assert!(is_close, "{name}: {actual:e}, expected {expected:e}");
 }

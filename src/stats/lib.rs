@@ -1,13 +1,13 @@
-//! Pure statistics over `f64`, without samples, engines, units or clocks. Every method cites its source, and the tests compare
-//! it with numpy and scipy.
+//! Pure statistics over `f64`, without samples, engines, units or clocks. Every method cites its source, and tests compare
+//! the results with numpy and scipy.
 //!
 //! ```text
 //! values of two configurations, block by block --ratio--> one log ratio for each block
 //!     --interval--> Student's t over blocks, corrected for the interim analyses of --stopping-->
-//!     --decision (floor, verdict)--> faster, slower, same, inconclusive --phrase--> people
+//!     --decision (floor, verdict)--> faster, slower, same, inconclusive --phrase--> words for a report
 //! ```
 //!
-//! `experiment` does all of it for many configurations and metrics.
+//! `experiment` takes all these steps for many configurations and metrics.
 
 mod decision;
 mod distribution;
@@ -29,7 +29,7 @@ mod tests;
 
 pub use decision::{Decision, Undecided, decide};
 pub use experiment::{Better, Comparison, Experiment, PairResult, Probabilities, Series, Twin, levels};
-pub use interval::{Design, Evidence, FIRM};
+pub use interval::{Design, Evidence, MIN_VERDICT_BLOCKS};
 pub use noise_floor::{Epsilon, NoiseFloor};
 pub use phrase::{NO_DIFFERENCE, Phrase};
 pub use random::Random;

@@ -3,31 +3,31 @@
 use serde::{Deserialize, Serialize};
 
 use super::distribution::t_critical;
-use super::interval::{CONFIDENCE, FIRM};
+use super::interval::{CONFIDENCE, MIN_VERDICT_BLOCKS};
 use super::ratio::Ratios;
 use super::summary::{Moments, ascending, quantile};
 
-/// The smallest difference that counts. Smaller ones interest no user, and a change of a few bytes in a program's layout can
-/// cause them (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
-const MIN: f64 = 0.02;
-/// The number of values that a 95th percentile needs: with fewer, it lies between the two largest.
-const WELL_KNOWN: usize = 20;
+/// The smallest difference that counts. A change of a few bytes in a program's memory layout can cause smaller differences
+/// (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
+const MIN_DIFFERENCE: f64 = 0.02;
+/// The number of values that a 95th percentile needs. With fewer values, the percentile lies between the two largest.
+const MIN_WELL_KNOWN: usize = 20;
 
 /// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A against A (linear interpolation as
 /// numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
 ///
-/// It describes single blocks, although a mean over blocks varies less. It is not divided by the root of their number, because
-/// it guards against noise that no number of blocks averages out.
+/// The floor describes single blocks. It is not divided by the root of the number of blocks, because it guards against noise
+/// that no number of blocks averages out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Stored")]
 pub struct NoiseFloor {
     log_ratio: f64,
-    /// The number of values from which it was computed.
+    /// The number of values from which the floor was computed.
     blocks: usize,
 }
 
 impl NoiseFloor {
-    /// The noise floor of A/A log ratios in any order; `None` without values, or where one is not finite.
+    /// The noise floor of A/A log ratios in any order; `None` without values, or if a ratio is not finite.
     pub fn of(log_ratios: &[f64]) -> Option<Self> {
         let sizes: Vec<f64> = log_ratios.iter().map(|ratio| ratio.abs()).collect();
         let finite = sizes.iter().all(|size| size.is_finite());
@@ -37,18 +37,18 @@ impl NoiseFloor {
 
     /// The noise floor of a configuration and its twin in one run; `None` for fewer blocks than a verdict needs.
     pub fn of_twin(ratios: &Ratios) -> Option<Self> {
-        Self::of(ratios.blocks()).filter(|floor| floor.blocks >= FIRM)
+        Self::of(ratios.blocks()).filter(|floor| floor.blocks >= MIN_VERDICT_BLOCKS)
     }
 
     /// The noise floor between runs, from the levels (logarithms) of one configuration's blocks in one run. Two further blocks
     /// like these differ by at most this much in 95 of 100 cases: s t sqrt(2) (Whitmore, "Prediction Limits for a Univariate
     /// Normal Observation", The American Statistician 40 (1986), of one observation and a mean). Two runs differ at least by
-    /// the noise within one: variation between executions comes on top (Kalibera and Jones, "Quantifying Performance Changes
-    /// with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012)).
+    /// the noise within one run: variation between executions is added to it (Kalibera and Jones, "Quantifying Performance
+    /// Changes with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012)).
     ///
-    /// The 95th percentile over the ten pairs of five blocks is too small. For two runs that differ as the blocks of one do, it
-    /// gave 12 % false verdicts; this floor gives less than 3 %, no floor 31 % (`tests/false_verdicts.rs`). `None` for fewer than two
-    /// blocks, or where a level is not finite.
+    /// The 95th percentile over the ten pairs of five blocks is too small a floor. For two runs that differ as the blocks of
+    /// one do, it gave 12 % false verdicts; this floor gives less than 3 %, and no floor gives 31 %
+    /// (`tests/false_verdicts.rs`). `None` for fewer than two blocks, or where a level is not finite.
     pub fn between_blocks(levels: &[f64]) -> Option<Self> {
         let Moments { n, variance, .. } = Moments::of(levels)?;
         let log_ratio = t_critical(CONFIDENCE, n - 1.0) * (2.0 * variance).sqrt();
@@ -63,20 +63,20 @@ impl NoiseFloor {
         self.blocks
     }
 
-    /// Whether it rests on as many values as a 95th percentile needs; a report mentions it where it does not.
+    /// Whether the floor is computed from as many values as a 95th percentile needs. A report marks a floor that is not.
     pub fn is_well_known(&self) -> bool {
-        self.blocks >= WELL_KNOWN
+        self.blocks >= MIN_WELL_KNOWN
     }
 
-    /// The highest noise floor: of both sides' stored ones and of this run's own twin. A quiet run does not lower the
-    /// calibrated floor, because that noise may come back. A noisy run raises it. Values are not pooled: the many of a quiet
-    /// calibration would hide the few of a noisy run.
+    /// The highest noise floor: of the stored floors of both sides, and of the twin in this run. A quiet run does not lower the
+    /// calibrated floor, because the noise may return. A noisy run raises the floor. Values are not pooled: the many values of
+    /// a quiet calibration would hide the few values of a noisy run.
     pub fn highest(floors: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
-        floors.into_iter().flatten().max_by(|one, other| one.log_ratio.total_cmp(&other.log_ratio))
+        floors.into_iter().flatten().max_by(|a, b| a.log_ratio.total_cmp(&b.log_ratio))
     }
 }
 
-/// The limits of a difference and of equality, as log ratios. The first is never below the second.
+/// The limits of a difference and of equality, as log ratios. The limit of a difference is never below that of equality.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Epsilon {
     difference: f64,
@@ -85,18 +85,18 @@ pub struct Epsilon {
 
 impl Epsilon {
     /// A difference must exceed 2 % and the noise floor. Equality must lie within 2 %, however high the floor. On a machine
-    /// with a noise floor of 20 %, a difference within 20 % is not the same but inconclusive: an engine may be 5 % slower.
-    pub fn over(floor: Option<NoiseFloor>) -> Self {
-        let same = MIN.ln_1p();
+    /// with a noise floor of 20 %, a difference within 20 % is `Inconclusive` and not `Same`: an engine may be 5 % slower.
+    pub fn above_floor(floor: Option<NoiseFloor>) -> Self {
+        let same = MIN_DIFFERENCE.ln_1p();
         Self { difference: floor.map_or(0.0, |floor| floor.log_ratio).max(same), same }
     }
 
-    /// An estimate must exceed it.
+    /// The limit that the estimate of a difference must exceed.
     pub fn difference(self) -> f64 {
         self.difference
     }
 
-    /// An interval must lie within it.
+    /// The limit within which an interval must lie for `Same`.
     pub fn same(self) -> f64 {
         self.same
     }
@@ -137,8 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_between_blocks_is_the_distance_of_two_further_blocks() {
-        // python3 -c 'from scipy import stats; print(stats.t.ppf(0.975, 4) * 2**0.5)'   (scipy 1.17.1; their deviation is 1)
+    fn the_floor_between_blocks_is_the_largest_usual_difference_of_two_further_blocks() {
+        // python3 -c 'from scipy import stats; print(stats.t.ppf(0.975, 4) * 2**0.5)'   (scipy 1.17.1; the levels have a
+        // deviation of 1)
         let levels = [
             -1.264_911_064_067_351_8,
             -0.632_455_532_033_675_9,
@@ -181,9 +182,9 @@ mod tests {
 
     #[test]
     fn two_percent_count_even_where_the_floor_is_lower() {
-        assert_eq!(Epsilon::over(None).difference(), 0.02f64.ln_1p());
-        assert_eq!(Epsilon::over(NoiseFloor::of(&[0.001])).difference(), 0.02f64.ln_1p());
-        let epsilon = Epsilon::over(NoiseFloor::of(&[-0.1]));
+        assert_eq!(Epsilon::above_floor(None).difference(), 0.02f64.ln_1p());
+        assert_eq!(Epsilon::above_floor(NoiseFloor::of(&[0.001])).difference(), 0.02f64.ln_1p());
+        let epsilon = Epsilon::above_floor(NoiseFloor::of(&[-0.1]));
         assert_eq!((epsilon.difference(), epsilon.same()), (0.1, 0.02f64.ln_1p()));
     }
 }

@@ -1,7 +1,7 @@
 //! A log ratio in words for people: `4.1 times as fast [3.9, 4.3]`, `1.8 % slower [0.4, 3.1]`.
 //!
-//! The digits are those that the interval supports: half its width has one, or two where the first is 1. No number has more than
-//! three. A difference without a verdict is never stated as one.
+//! A number has the digits that its interval supports, at most three. The half width of the interval is written with one digit,
+//! or with two if the first digit is 1. A difference without a verdict is never stated as certain.
 
 use std::fmt;
 
@@ -10,22 +10,23 @@ use super::interval::{Evidence, Interval};
 use super::noise_floor::Epsilon;
 use super::verdict::{Quality, Verdict};
 
-/// Readers think in multiples from here on, and in per cent below.
-const MULTIPLE: f64 = 1.5;
-/// A bound from here on turns the whole change into multiples: `[-310, 80]` per cent is hard to read.
-const FAR: f64 = 2.0;
-/// Multiples beyond these are not printed as numbers.
-const EXTREMES: [f64; 2] = [0.001, 1e6];
+/// The smallest factor of a change that is written as a multiple. Smaller changes are written in per cent.
+const MIN_MULTIPLE: f64 = 1.5;
+/// The smallest factor of a bound that turns the whole change into multiples: `[-310, 80]` per cent is hard to read.
+const MIN_MULTIPLE_OF_BOUND: f64 = 2.0;
+/// The smallest and the largest multiple that are printed as numbers.
+const PRINTED_MULTIPLES: [f64; 2] = [0.001, 1e6];
 
-/// The text in place of a change and its bounds where both sides have the same values.
+/// The text in place of a change and its bounds, if both sides have the same values.
 pub const NO_DIFFERENCE: &str = "no difference seen";
 
-/// A change and its bounds. The other side's name goes between them: `4.1 times as fast`, then `as b`, then `[3.9, 4.3]`.
+/// A change and its bounds. The name of the other side is printed between them: `4.1 times as fast`, then `as b`, then `[3.9,
+/// 4.3]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phrase {
     pub change: String,
     pub bounds: String,
-    /// The reason why it is no verdict: `tentative`, `within launch`; else empty.
+    /// The reason why there is no verdict: `tentative` or `within launch`. Empty for a verdict.
     pub caution: &'static str,
 }
 
@@ -38,33 +39,33 @@ impl fmt::Display for Phrase {
 }
 
 impl Phrase {
-    /// A decision in words; its verdict where it has one.
+    /// The phrase for a decision: its verdict, or its evidence where there is no verdict.
     pub fn of_decision(decision: &Decision, evidence: &Evidence, quality: Quality) -> Self {
-        match (decision.verdict, evidence.firm()) {
+        match (decision.verdict, evidence.firm_interval()) {
             (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.epsilon, quality),
             _ => Self::without_verdict(evidence, quality),
         }
     }
 
-    /// A verdict in words, with its interval.
+    /// The phrase for a verdict, with its interval.
     fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
         let (low, high) = (interval.low(), interval.high());
         match verdict {
             Verdict::Faster | Verdict::Slower => Self::of_change(interval.estimate(), low, high, quality),
             Verdict::Same => {
-                let within = percent_up(epsilon.same().exp_m1());
-                let bounds = format!("({})", between(low, high, quality));
-                Self { change: format!("the same within {within} %"), bounds, caution: "" }
+                let percent = percent_rounded_up(epsilon.same().exp_m1());
+                let bounds = format!("({})", bounds_in_words(low, high, quality));
+                Self { change: format!("the same within {percent} %"), bounds, caution: "" }
             }
             Verdict::Inconclusive => {
-                let counts = counts_from(epsilon);
-                let bounds = format!("({}; {counts} would count)", between(low, high, quality));
+                let difference = smallest_difference(epsilon);
+                let bounds = format!("({}; {difference} would count)", bounds_in_words(low, high, quality));
                 Self { change: "inconclusive".into(), bounds, caution: "" }
             }
         }
     }
 
-    /// A change in words where there are too few blocks for a verdict, or the two were not measured in turn.
+    /// The phrase for evidence without a verdict: there are too few blocks, or the rounds were not interleaved.
     fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
         let caution = match evidence {
             Evidence::WithinLaunch { .. } => "within launch",
@@ -75,18 +76,20 @@ impl Phrase {
     }
 
     fn of_change(estimate: f64, low: f64, high: f64, quality: Quality) -> Self {
-        let [estimate, low, high] = [estimate, low, high].map(cleaned);
+        let [estimate, low, high] = [estimate, low, high].map(without_rounding_error);
         // In the direction of the metric: less memory is a ratio below one.
-        let side = quality.side();
-        let factor = (side * estimate).exp();
-        let ends = [(side * low).exp(), (side * high).exp()];
-        if is_beyond(MULTIPLE, factor) || ends.into_iter().any(|end| is_beyond(FAR, end)) {
-            let [change, bounds] = numbers(factor, ends, times);
-            return Self { change: format!("{change} {}", quality.times()), bounds, caution: "" };
+        let sign_of_metric = quality.sign();
+        let factor = (sign_of_metric * estimate).exp();
+        let ends = [(sign_of_metric * low).exp(), (sign_of_metric * high).exp()];
+        if exceeds_factor(MIN_MULTIPLE, factor)
+            || ends.into_iter().any(|end| exceeds_factor(MIN_MULTIPLE_OF_BOUND, end))
+        {
+            let [change, bounds] = with_bounds(factor, ends, write_multiple);
+            return Self { change: format!("{change} {}", quality.multiple_words()), bounds, caution: "" };
         }
         let sign = if factor < 1.0 { -1.0 } else { 1.0 };
         let percent = |factor: f64| sign * (factor - 1.0) * 100.0;
-        let [change, bounds] = numbers(percent(factor), ends.map(percent), written);
+        let [change, bounds] = with_bounds(percent(factor), ends.map(percent), write_number);
         if [&change, &bounds].into_iter().all(|it| is_zero(it)) {
             return Self { change: NO_DIFFERENCE.into(), bounds: String::new(), caution: "" };
         }
@@ -95,23 +98,24 @@ impl Phrase {
 }
 
 /// The bounds without an estimate: `between 2.1 % slower and 4.7 % faster`, `between 0.6 and 2.3 times as fast`.
-fn between(low: f64, high: f64, quality: Quality) -> String {
-    let [low, high] = [low, high].map(cleaned);
+fn bounds_in_words(low: f64, high: f64, quality: Quality) -> String {
+    let [low, high] = [low, high].map(without_rounding_error);
     if low == 0.0 && high == 0.0 {
         return NO_DIFFERENCE.into();
     }
-    let side = quality.side();
-    let mut factors = [(side * low).exp(), (side * high).exp()];
+    let sign = quality.sign();
+    let mut factors = [(sign * low).exp(), (sign * high).exp()];
     factors.sort_unstable_by(f64::total_cmp);
-    let multiple = factors.iter().any(|factor| is_beyond(MULTIPLE, *factor));
+    let is_multiple = factors.iter().any(|factor| exceeds_factor(MIN_MULTIPLE, *factor));
     let half_width = (factors[1] - factors[0]) / 2.0;
-    if multiple {
-        let [low, high] = factors.map(|factor| times(factor, decimals(factors[1], half_width)));
-        return format!("between {low} and {high} {}", quality.times());
+    if is_multiple {
+        let [low, high] = factors.map(|factor| write_multiple(factor, decimals(factors[1], half_width)));
+        return format!("between {low} and {high} {}", quality.multiple_words());
     }
     let percents = factors.map(|factor| 100.0 * (factor - 1.0));
     let largest = percents[0].abs().max(percents[1].abs());
-    let [low, high] = percents.map(|percent| written(percent.abs(), decimals(largest, 100.0 * half_width)));
+    let [low, high] =
+        percents.map(|percent| write_number(percent.abs(), decimals(largest, 100.0 * half_width)));
     let [below, above] = factors.map(|factor| quality.comparative(factor));
     if below == above {
         let (least, most) = if factors[0] < 1.0 { (high, low) } else { (low, high) };
@@ -120,17 +124,18 @@ fn between(low: f64, high: f64, quality: Quality) -> String {
     format!("between {low} % {below} and {high} % {above}")
 }
 
-fn is_beyond(multiple: f64, factor: f64) -> bool {
-    !(1.0 / multiple..multiple).contains(&factor)
+/// Whether the factor is at least `limit` or below its reciprocal.
+fn exceeds_factor(limit: f64, factor: f64) -> bool {
+    !(1.0 / limit..limit).contains(&factor)
 }
 
-/// The log ratio, with zero for a value that is only rounding error.
-fn cleaned(log_ratio: f64) -> f64 {
+/// The log ratio, or zero if it is only a rounding error.
+fn without_rounding_error(log_ratio: f64) -> f64 {
     if log_ratio.abs() < 1e-9 { 0.0 } else { log_ratio }
 }
 
-/// An estimate and its bounds with the same precision.
-fn numbers(estimate: f64, mut ends: [f64; 2], write: fn(f64, i32) -> String) -> [String; 2] {
+/// An estimate and its bounds as text, with the same precision.
+fn with_bounds(estimate: f64, mut ends: [f64; 2], write: fn(f64, i32) -> String) -> [String; 2] {
     ends.sort_unstable_by(f64::total_cmp);
     let places = decimals(estimate, (ends[1] - ends[0]) / 2.0);
     let [low, high] = ends.map(|end| write(end, places));
@@ -139,17 +144,17 @@ fn numbers(estimate: f64, mut ends: [f64; 2], write: fn(f64, i32) -> String) -> 
 
 /// The number of decimal places that the interval supports; negative for digits before the point.
 fn decimals(number: f64, half_width: f64) -> i32 {
-    let three_digits = 2 - leading(number).0;
+    let three_digits = 2 - exponent_and_mantissa(number).0;
     if half_width <= 0.0 || !half_width.is_finite() {
         return three_digits;
     }
-    let (exponent, first) = leading(half_width);
-    let supported = if first < 2.0 { 1 - exponent } else { -exponent };
+    let (exponent, mantissa) = exponent_and_mantissa(half_width);
+    let supported = if mantissa < 2.0 { 1 - exponent } else { -exponent };
     supported.min(three_digits)
 }
 
-/// The power of ten of the first digit and the number divided by it, after rounding to two digits: 0.0996 begins as 0.10.
-fn leading(number: f64) -> (i32, f64) {
+/// The power of ten of a number and its mantissa, after rounding to two digits: 0.0996 counts as 0.10.
+fn exponent_and_mantissa(number: f64) -> (i32, f64) {
     let number = number.abs();
     if number == 0.0 || !number.is_finite() {
         return (0, 0.0);
@@ -159,7 +164,7 @@ fn leading(number: f64) -> (i32, f64) {
     if mantissa >= 9.95 { (exponent + 1, 1.0) } else { (exponent, mantissa) }
 }
 
-fn written(number: f64, places: i32) -> String {
+fn write_number(number: f64, places: i32) -> String {
     let step = 10f64.powi(-places);
     // Adding zero turns `-0.0` into `0.0`.
     let rounded = (number / step).round() * step + 0.0;
@@ -167,41 +172,41 @@ fn written(number: f64, places: i32) -> String {
     if is_zero(&text) { text.trim_start_matches('-').into() } else { text }
 }
 
-/// A multiple as text. It is never zero: a multiple that is small beside its interval keeps one digit.
-fn times(factor: f64, places: i32) -> String {
-    let [least, most] = EXTREMES;
-    if factor < least {
-        return format!("under {least}");
+/// A multiple as text. It is never zero: a multiple that is small compared with its interval keeps one digit.
+fn write_multiple(factor: f64, places: i32) -> String {
+    let [smallest, largest] = PRINTED_MULTIPLES;
+    if factor < smallest {
+        return format!("under {smallest}");
     }
-    if factor > most {
-        return format!("over {most}");
+    if factor > largest {
+        return format!("over {largest}");
     }
-    let text = written(factor, places);
-    if is_zero(&text) { written(factor, -leading(factor).0) } else { text }
+    let text = write_number(factor, places);
+    if is_zero(&text) { write_number(factor, -exponent_and_mantissa(factor).0) } else { text }
 }
 
-/// Whether all its digits are zero.
+/// Whether all digits of a number are zero.
 fn is_zero(text: &str) -> bool {
     !text.bytes().any(|byte| (b'1'..=b'9').contains(&byte))
 }
 
-/// The smallest difference that counts: `2.1 %`, or `a factor of 2.3` where that would be over 100 %.
-fn counts_from(epsilon: Epsilon) -> String {
+/// The smallest difference that counts: `2.1 %`, or `a factor of 2.3` for more than 100 %.
+fn smallest_difference(epsilon: Epsilon) -> String {
     let share = epsilon.difference().exp_m1();
     if share <= 1.0 {
-        return format!("{} %", percent_up(share));
+        return format!("{} %", percent_rounded_up(share));
     }
-    // `percent_up` multiplies by a hundred.
-    let factor = (1.0 + share).min(EXTREMES[1]);
-    format!("a factor of {}", percent_up(factor / 100.0))
+    // `percent_rounded_up` multiplies by a hundred.
+    let factor = (1.0 + share).min(PRINTED_MULTIPLES[1]);
+    format!("a factor of {}", percent_rounded_up(factor / 100.0))
 }
 
-/// Per cent, rounded up: the printed limit is never below the real one.
-fn percent_up(share: f64) -> String {
+/// A share in per cent, rounded up: the printed limit is never below the real limit.
+fn percent_rounded_up(share: f64) -> String {
     let percent = share * 100.0;
     let places = decimals(percent, 0.0).min(1);
     let step = 10f64.powi(-places);
-    // The error of floating point on a round number is no reason to round up.
+    // Subtract the floating-point error, so that a round number is not rounded up.
     let text = format!("{:.*}", places.max(0) as usize, (percent / step - 1e-9).ceil() * step);
     text.strip_suffix(".0").map(String::from).unwrap_or(text)
 }

@@ -1,4 +1,4 @@
-//! Seeded randomness, the same on every machine.
+//! A seeded random generator with the same numbers on every machine.
 
 /// SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A whole number below `count`, which is not zero: the high half of a product, with a bias below count / 2^64.
+    /// A whole number below `count`, which must not be zero. It is the high half of a product, with a bias below count / 2^64.
     pub fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.next()) * count as u128) >> 64) as usize
     }
@@ -37,6 +37,7 @@ impl Random {
         ((self.next() >> 11) + 1) as f64 * (-53f64).exp2()
     }
 
+    /// `true` with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() <= probability
     }
@@ -75,11 +76,11 @@ mod tests {
     }
 
     #[test]
-    fn normal_numbers_have_the_mean_and_the_deviation_that_they_should() {
+    fn normal_numbers_have_a_mean_of_0_and_a_deviation_of_1() {
         let mut random = Random::seeded(2);
         let drawn: Vec<f64> = (0..20_000).map(|_| random.normal()).collect();
         let mean = drawn.iter().sum::<f64>() / 20_000.0;
-        let square = drawn.iter().map(|it| it * it).sum::<f64>() / 20_000.0;
-        assert!(mean.abs() < 0.03 && (square - 1.0).abs() < 0.05, "{mean} {square}");
+        let mean_square = drawn.iter().map(|it| it * it).sum::<f64>() / 20_000.0;
+        assert!(mean.abs() < 0.03 && (mean_square - 1.0).abs() < 0.05, "{mean} {mean_square}");
     }
 }

@@ -9,11 +9,11 @@ use std::fmt;
 
 use super::summary::{median, range};
 
-/// One configuration's values of one metric: by the number of the block, then of the round.
+/// One configuration's values of one metric, by the number of the block and then of the round.
 pub type Blocks = BTreeMap<u32, Rounds>;
 pub type Rounds = BTreeMap<u32, f64>;
 
-/// The log ratios of a pair. There is at least one block, every block has at least one round, and all are finite.
+/// The log ratios of a pair. There is at least one block, every block has at least one round, and all ratios are finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratios {
     blocks: Vec<f64>,
@@ -22,33 +22,33 @@ pub struct Ratios {
 }
 
 impl Ratios {
-    /// The log ratios of two configurations: for each block the median over its rounds of log(above / below). Only rounds that
-    /// both sides have are paired. `unpaired` counts the blocks without such a round. A value without a logarithm is refused:
-    /// leaving out the values of a broken measurement would favour it.
-    pub fn paired(above: &Blocks, below: &Blocks) -> Result<Self, Refusal> {
+    /// The log ratios of two configurations: for each block the median over its rounds of log(numerator / denominator). Only
+    /// rounds that both sides have are paired. `unpaired` counts the blocks without such a round. A value without a logarithm
+    /// is an error: leaving out the values of a broken measurement would favour that configuration.
+    pub fn paired(numerator: &Blocks, denominator: &Blocks) -> Result<Self, Refusal> {
         let mut ratios = Self { blocks: Vec::new(), rounds: Vec::new(), unpaired: 0 };
-        for (&block, above) in above {
-            let Some(below) = below.get(&block) else { continue };
+        for (&block, numerators) in numerator {
+            let Some(denominators) = denominator.get(&block) else { continue };
             let mut rounds = Vec::new();
-            for (&round, &ours) in above {
-                let Some(&theirs) = below.get(&round) else { continue };
-                if let Some(value) = [ours, theirs].into_iter().find(|it| !it.is_finite() || *it <= 0.0) {
+            for (&round, &above) in numerators {
+                let Some(&below) = denominators.get(&round) else { continue };
+                if let Some(value) = [above, below].into_iter().find(|it| !it.is_finite() || *it <= 0.0) {
                     return Err(Refusal::Value { block, round, value });
                 }
                 // A difference of logarithms does not overflow where a ratio would.
-                rounds.push(ours.ln() - theirs.ln());
+                rounds.push(above.ln() - below.ln());
             }
             if let Some(datum) = median(&rounds) {
                 ratios.blocks.push(datum);
                 ratios.rounds.extend(rounds);
             }
         }
-        let all: BTreeSet<u32> = above.keys().chain(below.keys()).copied().collect();
+        let all: BTreeSet<u32> = numerator.keys().chain(denominator.keys()).copied().collect();
         ratios.unpaired = all.len() - ratios.blocks.len();
         if ratios.blocks.is_empty() { Err(Refusal::NothingShared) } else { Ok(ratios) }
     }
 
-    /// Blocks of one round each.
+    /// The ratios of blocks with one round each.
     pub fn of_blocks(blocks: &[f64]) -> Self {
         assert!(!blocks.is_empty() && blocks.iter().all(|ratio| ratio.is_finite()));
         Self { blocks: blocks.to_vec(), rounds: blocks.to_vec(), unpaired: 0 }
@@ -64,7 +64,7 @@ impl Ratios {
         range(&self.rounds)
     }
 
-    /// The number of blocks in which the two share no round.
+    /// The number of blocks in which the two configurations share no round.
     pub fn unpaired(&self) -> usize {
         self.unpaired
     }
@@ -108,7 +108,7 @@ mod tests {
         let cases = golden().paired_ratios;
         assert!(cases.len() > 2);
         for case in cases {
-            let sides = [case.above, case.below]
+            let sides = [case.numerator, case.denominator]
                 .map(|rounds| blocks(&rounds.iter().map(Vec::as_slice).collect::<Vec<_>>()));
             let ratios = Ratios::paired(&sides[0], &sides[1]).unwrap();
             for (found, expected) in ratios.blocks().iter().zip(&case.blocks) {
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn a_round_that_is_slow_on_both_sides_does_not_change_the_ratios() {
-        let ours = blocks(&[&[200.0, 88.0, 200.0], &[50.0, 200.0, 200.0]]);
-        let theirs = blocks(&[&[100.0, 44.0, 100.0], &[25.0, 100.0, 100.0]]);
-        let ratios = Ratios::paired(&ours, &theirs).unwrap();
+        let numerator = blocks(&[&[200.0, 88.0, 200.0], &[50.0, 200.0, 200.0]]);
+        let denominator = blocks(&[&[100.0, 44.0, 100.0], &[25.0, 100.0, 100.0]]);
+        let ratios = Ratios::paired(&numerator, &denominator).unwrap();
         assert!(ratios.blocks().iter().all(|ratio| (ratio.exp() - 2.0).abs() < 1e-12), "{ratios:?}");
     }
 
@@ -138,11 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_logarithm_are_refused_with_their_block_and_round() {
+    fn values_that_are_not_positive_and_finite_are_refused_with_block_and_round() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            for (ours, theirs) in [([1.0, bad], [1.0, 1.0]), ([1.0, 1.0], [1.0, bad])] {
+            for (numerator, denominator) in [([1.0, bad], [1.0, 1.0]), ([1.0, 1.0], [1.0, bad])] {
                 let refused =
-                    Ratios::paired(&blocks(&[&[1.0], &ours]), &blocks(&[&[1.0], &theirs])).unwrap_err();
+                    Ratios::paired(&blocks(&[&[1.0], &numerator]), &blocks(&[&[1.0], &denominator]))
+                        .unwrap_err();
                 assert!(matches!(refused, Refusal::Value { block: 1, round: 1, .. }), "{refused:?}");
             }
         }
@@ -152,19 +153,23 @@ mod tests {
 
     #[test]
     fn rounds_are_paired_by_number_and_a_round_of_one_side_is_left_out() {
-        let ours = Blocks::from([(0, Rounds::from([(0, 2.0), (1, 60.0), (2, 8.0)]))]);
-        let theirs = Blocks::from([(0, Rounds::from([(0, 1.0), (2, 4.0), (3, 9.0)]))]);
-        let ratios = Ratios::paired(&ours, &theirs).unwrap();
+        let numerator = Blocks::from([(0, Rounds::from([(0, 2.0), (1, 60.0), (2, 8.0)]))]);
+        let denominator = Blocks::from([(0, Rounds::from([(0, 1.0), (2, 4.0), (3, 9.0)]))]);
+        let ratios = Ratios::paired(&numerator, &denominator).unwrap();
         let (low, high) = ratios.extremes();
-        let two = |ratio: f64| (ratio - 2f64.ln()).abs() < 1e-12;
-        assert!(ratios.blocks().len() == 1 && two(ratios.blocks()[0]) && two(low) && two(high), "{ratios:?}");
+        let is_ln_2 = |ratio: f64| (ratio - 2f64.ln()).abs() < 1e-12;
+        assert!(
+            ratios.blocks().len() == 1 && is_ln_2(ratios.blocks()[0]) && is_ln_2(low) && is_ln_2(high),
+            "{ratios:?}"
+        );
         assert_eq!(ratios.unpaired(), 0);
     }
 
     #[test]
     fn sides_without_a_shared_round_are_refused() {
-        let refused =
-            |ours: &[&[f64]], theirs: &[&[f64]]| Ratios::paired(&blocks(ours), &blocks(theirs)).unwrap_err();
+        let refused = |numerator: &[&[f64]], denominator: &[&[f64]]| {
+            Ratios::paired(&blocks(numerator), &blocks(denominator)).unwrap_err()
+        };
         assert_eq!(refused(&[&[]], &[&[]]), Refusal::NothingShared);
         assert_eq!(refused(&[], &[&[1.0]]), Refusal::NothingShared);
     }
@@ -172,16 +177,16 @@ mod tests {
     #[test]
     fn a_block_without_a_shared_round_is_counted_as_unpaired() {
         let round = |round: u32, value: f64| Rounds::from([(round, value)]);
-        let ours =
+        let numerator =
             Blocks::from([(0, round(0, 2.0)), (1, round(0, 2.0)), (3, round(0, 2.0)), (4, round(1, 2.0))]);
-        let theirs =
+        let denominator =
             Blocks::from([(1, round(0, 1.0)), (2, round(0, 1.0)), (3, round(0, 1.0)), (4, round(0, 1.0))]);
-        let ratios = Ratios::paired(&ours, &theirs).unwrap();
+        let ratios = Ratios::paired(&numerator, &denominator).unwrap();
         assert_eq!((ratios.blocks().len(), ratios.unpaired()), (2, 3));
     }
 
     #[test]
-    fn values_at_the_ends_of_the_range_do_not_overflow() {
+    fn the_largest_and_the_smallest_float_have_a_finite_ratio() {
         let ratios = Ratios::paired(&blocks(&[&[f64::MAX]]), &blocks(&[&[f64::MIN_POSITIVE]])).unwrap();
         assert!(ratios.blocks()[0].is_finite());
     }

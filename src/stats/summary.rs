@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 
-/// The quantile `q` (0 to 1) of ascending values, `None` of no values. It interpolates between order statistics: definition 7 of
-/// Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50 (1996), which is numpy's default.
+/// The quantile `q` (0 to 1) of ascending values; `None` without values. It interpolates between order statistics: definition 7
+/// of Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50 (1996), which is numpy's
+/// default.
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let position = q.clamp(0.0, 1.0) * sorted.len().checked_sub(1)? as f64;
     let (below, fraction) = (position.floor() as usize, position.fract());
     let low = *sorted.get(below)?;
-    // The last value has no next one.
+    // After the last value there is none to interpolate with.
     let high = sorted.get(below + 1).copied().unwrap_or(low);
     Some(low + (high - low) * fraction)
 }
@@ -34,8 +35,8 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     values.iter().fold(ends, |(low, high), &value| (low.min(value), high.max(value)))
 }
 
-/// The mean of a sample, and its variance (over n - 1). It is computed in two passes, so that a small spread around a large mean
-/// keeps its digits.
+/// The mean of a sample, and its variance (over n - 1). Two passes compute the variance, so that a small spread around a large
+/// mean keeps its digits.
 pub(crate) struct Moments {
     pub n: f64,
     pub mean: f64,
@@ -43,7 +44,7 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// `None` for fewer than two values, or where one is not finite.
+    /// `None` for fewer than two values, or if a value is not finite.
     pub fn of(values: &[f64]) -> Option<Self> {
         let (n, mean) = (values.len() as f64, mean(values));
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -51,32 +52,35 @@ impl Moments {
     }
 }
 
-/// The geometric mean of ratios: the only mean that does not depend on the choice of reference (Fleming and Wallace, "How Not to
-/// Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM 29 (1986)). `None`
-/// where a scenario has no value above zero: leaving it out would favour an engine that failed in it.
+/// The geometric mean of ratios: the only mean that does not depend on the choice of reference (Fleming and Wallace, "How Not
+/// to Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM 29 (1986)). `None` if a
+/// scenario has no value above zero: leaving out the scenario would favour an engine that failed in it.
 ///
-/// Caution: it does not predict time. A scenario of a millisecond counts as much as one of an hour, and a real workload may have
-/// another ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the ACM 31 (1988)).
-/// Print it beside the scenarios, never in their place.
+/// The geometric mean does not predict time: a scenario of a millisecond counts as much as a scenario of an hour. A real
+/// workload may have another ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the
+/// ACM 31 (1988)). Print it next to the ratios of the scenarios, never instead of them.
 pub fn geometric_mean(scenarios: &[Option<f64>]) -> Option<f64> {
     let logarithm = |value: &Option<f64>| value.filter(|it| it.is_finite() && *it > 0.0).map(f64::ln);
     let logarithms = scenarios.iter().map(logarithm).collect::<Option<Vec<f64>>>()?;
     (!logarithms.is_empty()).then(|| mean(&logarithms).exp())
 }
 
-/// The limit of `outliers`.
-const LIMIT: f64 = 3.5;
-/// The 0.75 quantile of the standard normal distribution: it makes the MAD comparable to a standard deviation.
-const NORMAL: f64 = 0.6745;
+/// The largest score of a value that is no outlier.
+const MAX_SCORE: f64 = 3.5;
+/// The 0.75 quantile of the standard normal distribution, which makes the MAD comparable to a standard deviation.
+const NORMAL_UPPER_QUARTILE: f64 = 0.6745;
 
-/// A flag for each value, in their order, by the median absolute deviation (MAD): Iglewicz and Hoaglin, "How to Detect and Handle
-/// Outliers" (1993) flag |0.6745 (x - median) / MAD| > 3.5. If more than half of the values are equal, the MAD is zero and
-/// nothing is flagged. A flag is information; no value is ever left out because of it.
+/// Flags outliers by the median absolute deviation (MAD), with one flag for each value: Iglewicz and Hoaglin, "How to Detect
+/// and Handle Outliers" (1993) flag |0.6745 (x - median) / MAD| > 3.5. If more than half of the values are equal, the MAD is
+/// zero and nothing is flagged. A flag is information: outliers stay in all results.
 pub fn outliers(values: &[f64]) -> Vec<bool> {
     let centre = median(values).unwrap_or_default();
     let deviations: Vec<f64> = values.iter().map(|value| (value - centre).abs()).collect();
     let mad = median(&deviations).unwrap_or_default();
-    deviations.iter().map(|deviation| mad > 0.0 && NORMAL * deviation / mad > LIMIT).collect()
+    deviations
+        .iter()
+        .map(|deviation| mad > 0.0 && NORMAL_UPPER_QUARTILE * deviation / mad > MAX_SCORE)
+        .collect()
 }
 
 /// Percentiles, mean and deviation of all values together. The estimate is the median of the launches' medians, because values
@@ -97,37 +101,37 @@ pub struct Summary {
     pub p90: f64,
     pub p95: f64,
     pub p99: f64,
-    /// The number of values far from the others. None of them is left out.
+    /// The number of outliers. They stay in all results.
     pub outliers: usize,
     pub launch_medians: Vec<f64>,
 }
 
 impl Summary {
-    /// A summary with one inner list for each launch; `None` where no launch has a value. Values are finite, as metrics are.
+    /// A summary with one inner list for each launch; `None` if no launch has a value. All values must be finite.
     pub fn of(launches: &[Vec<f64>]) -> Option<Self> {
         let launch_medians: Vec<f64> = launches.iter().filter_map(|values| median(values)).collect();
         // A long run has millions of values: they are copied once and sorted in place.
         let mut sorted = launches.concat();
         sorted.sort_unstable_by(f64::total_cmp);
-        let at = |q| quantile(&sorted, q);
+        let percentile = |q| quantile(&sorted, q);
         Some(Self {
             n: sorted.len(),
             launches: launch_medians.len(),
             estimate: median(&launch_medians)?,
-            min: at(0.0)?,
-            max: at(1.0)?,
+            min: percentile(0.0)?,
+            max: percentile(1.0)?,
             mean: mean(&sorted),
             std: Moments::of(&sorted).map(|it| it.variance.sqrt()),
-            p50: at(0.5)?,
-            p90: at(0.9)?,
-            p95: at(0.95)?,
-            p99: at(0.99)?,
+            p50: percentile(0.5)?,
+            p90: percentile(0.9)?,
+            p95: percentile(0.95)?,
+            p99: percentile(0.99)?,
             outliers: outliers(&sorted).into_iter().filter(|&flagged| flagged).count(),
             launch_medians,
         })
     }
 
-    /// The largest median of a launch divided by the smallest; `None` for one launch, or where the smallest is not positive.
+    /// The largest median of a launch divided by the smallest; `None` for one launch, or if the smallest is not positive.
     pub fn launch_spread(&self) -> Option<f64> {
         let sorted = ascending(&self.launch_medians);
         match (sorted.first(), sorted.last()) {
@@ -143,7 +147,7 @@ mod tests {
     use crate::golden::{close, golden};
 
     #[test]
-    fn a_summary_is_that_of_numpy() {
+    fn a_summary_agrees_with_numpy() {
         let cases = golden().summaries;
         assert!(cases.len() > 4);
         for case in cases {
@@ -174,9 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn launches_are_as_far_apart_as_their_medians() {
+    fn the_spread_of_launches_is_the_ratio_of_their_extreme_medians() {
         let spread = |launches: &[Vec<f64>]| Summary::of(launches).unwrap().launch_spread();
-        // The values of the second launch reach further than its median.
+        // The largest value of the second launch has no effect.
         assert_eq!(spread(&[vec![2.0, 3.0, 4.0], vec![1.0, 1.5, 100.0], vec![4.5]]), Some(3.0));
         assert_eq!(spread(&[vec![2.0], vec![2.0]]), Some(1.0));
         assert_eq!((spread(&[vec![1.0, 9.0]]), spread(&[vec![0.0], vec![1.0]])), (None, None));
@@ -198,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn one_value_is_every_quantile_and_no_value_has_none() {
+    fn a_single_value_is_its_own_quantile_and_no_values_have_no_quantile() {
         assert_eq!(quantile(&[5.0], 0.99), Some(5.0));
         assert_eq!(quantile(&[], 0.5), None);
         assert_eq!((median(&[]), median(&[4.0, 1.0])), (None, Some(2.5)));
     }
 
     #[test]
-    fn flags_are_those_of_scipys_median_absolute_deviation() {
+    fn flags_agree_with_the_median_absolute_deviation_of_scipy() {
         let cases = golden().outliers;
         assert!(cases.iter().any(|case| case.flagged.len() > 3));
         assert!(cases.iter().any(|case| case.flagged.is_empty()));
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_geometric_mean_is_that_of_scipy() {
+    fn the_geometric_mean_agrees_with_scipy() {
         let cases = golden().geometric_means;
         assert!(cases.len() > 2);
         for case in cases {
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_without_a_value_leaves_no_mean() {
+    fn one_scenario_without_a_positive_value_leaves_no_geometric_mean() {
         for missing in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
             assert_eq!(geometric_mean(&[Some(2.0), missing]), None, "{missing:?}");
         }

@@ -1,4 +1,4 @@
-//! Simulations with noise around a known true value. They check that intervals and verdicts are right as often as stated.
+//! Simulations with noise around a known true value. They check that intervals and verdicts are right as often as they claim.
 
 mod coverage;
 mod false_verdicts;

@@ -1,5 +1,4 @@
-//! The verdict on an interval of a log ratio, by the limits of a difference and of equality, and the severity of a change. Above
-//! zero is better.
+//! The verdict on an interval of a log ratio, and the severity of a change. A log ratio above zero is better.
 
 use serde::Serialize;
 
@@ -9,21 +8,21 @@ use super::noise_floor::Epsilon;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Better, for a metric that is not a speed.
+    /// Faster, or better for a metric that is not a speed.
     Faster,
-    /// Worse, for a metric that is not a speed.
+    /// Slower, or worse for a metric that is not a speed.
     Slower,
-    /// Equal, or different by too little to count.
+    /// Equal, or with a difference too small to count.
     Same,
-    /// Inconclusive: the noise is too large for a decision.
+    /// The noise is too large for a decision.
     Inconclusive,
 }
 
 impl Verdict {
     /// The verdict by three zones around equality, as in tests of equivalence (Schuirmann, "A Comparison of the Two One-Sided
     /// Tests Procedure and the Power Approach", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987); his test at 2.5 %
-    /// is an interval of 95 % inside the zone). A certain but small difference is the same only where the whole interval lies
-    /// in the zone.
+    /// is an interval of 95 % inside the zone). A certain but small difference is `Same` only if the whole interval lies in
+    /// the zone.
     pub(crate) fn of(interval: &Interval, epsilon: Epsilon) -> Self {
         let estimate = interval.estimate();
         if interval.lies_within(epsilon.same()) {
@@ -35,9 +34,10 @@ impl Verdict {
         if estimate > 0.0 { Self::Faster } else { Self::Slower }
     }
 
-    /// A difference becomes inconclusive where its p value, adjusted for the other comparisons, is not significant.
-    pub(crate) fn among_many(self, adjusted: f64) -> Self {
-        if self.is_a_difference() && adjusted > 1.0 - CONFIDENCE { Self::Inconclusive } else { self }
+    /// The verdict after the correction for many comparisons. A difference becomes inconclusive if its adjusted p value is not
+    /// significant.
+    pub(crate) fn after_correction(self, p_adjusted: f64) -> Self {
+        if self.is_a_difference() && p_adjusted > 1.0 - CONFIDENCE { Self::Inconclusive } else { self }
     }
 
     pub fn is_a_difference(self) -> bool {
@@ -54,17 +54,17 @@ pub enum Quality {
 }
 
 impl Quality {
-    pub(crate) fn side(self) -> f64 {
+    pub(crate) fn sign(self) -> f64 {
         if self == Self::Speed { 1.0 } else { -1.0 }
     }
 
-    /// The share by which the metric became worse, as printed: speed lost, or memory needed in addition. Negative where it
-    /// became better.
+    /// The share by which the metric became worse, as printed: the lost share of speed, or the additional share of memory. It
+    /// is negative if the metric became better.
     pub fn worsening(self, log_ratio: f64) -> f64 {
-        -self.side() * (self.side() * log_ratio).exp_m1()
+        -self.sign() * (self.sign() * log_ratio).exp_m1()
     }
 
-    pub(crate) fn times(self) -> &'static str {
+    pub(crate) fn multiple_words(self) -> &'static str {
         if self == Self::Speed { "times as fast" } else { "times as much" }
     }
 
@@ -78,7 +78,7 @@ impl Quality {
     }
 }
 
-/// The severity of a change, for the decision whether it may pass.
+/// The severity of a change, which decides whether the change may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -107,13 +107,13 @@ impl Thresholds {
 }
 
 impl Class {
-    /// Only a certain change for the worse is more than informative: an improvement does no harm, and an inconclusive result
-    /// proves nothing (it has its own exit status). The share is the printed one.
+    /// The class by the printed share of worsening. Only the verdict `Slower` gives more than `Informative`; an inconclusive
+    /// result has its own exit status.
     pub fn of(verdict: Verdict, log_ratio: f64, quality: Quality, thresholds: Thresholds) -> Self {
-        let worse = quality.worsening(log_ratio);
+        let worsening = quality.worsening(log_ratio);
         match verdict {
-            Verdict::Slower if worse > thresholds.critical => Self::Critical,
-            Verdict::Slower if worse >= thresholds.warning => Self::Warning,
+            Verdict::Slower if worsening > thresholds.critical => Self::Critical,
+            Verdict::Slower if worsening >= thresholds.warning => Self::Warning,
             _ => Self::Informative,
         }
     }
@@ -125,7 +125,7 @@ mod tests {
     use crate::interval::Design;
     use crate::noise_floor::NoiseFloor;
 
-    /// Five blocks with that mean and, in a fixed design, that half width.
+    /// The interval of five blocks with this mean and, in a fixed design, this half width.
     fn interval(estimate: f64, half_width: f64) -> Interval {
         let shape = [-1.0, -0.5, 0.0, 0.5, 1.0];
         let unit = Interval::of_mean(&shape, Design::Fixed).unwrap().half_width();
@@ -134,14 +134,14 @@ mod tests {
 
     fn verdict(percent: f64, half_width: f64, floor: f64) -> Verdict {
         let interval = interval((percent / 100.0).ln_1p(), half_width / 100.0);
-        Verdict::of(&interval, Epsilon::over(NoiseFloor::of(&[floor / 100.0])))
+        Verdict::of(&interval, Epsilon::above_floor(NoiseFloor::of(&[floor / 100.0])))
     }
 
     #[test]
     fn a_difference_must_be_certain_and_large_enough() {
         assert_eq!(verdict(310.0, 5.0, 0.0), Verdict::Faster);
         assert_eq!(verdict(-3.0, 1.0, 0.0), Verdict::Slower);
-        // Large and uncertain; certain and small; certain and below the noise floor.
+        // In this order: large but uncertain, certain but small, certain but below the noise floor.
         assert_eq!(verdict(5.0, 6.0, 0.0), Verdict::Inconclusive);
         assert_eq!(verdict(1.5, 1.0, 0.0), Verdict::Inconclusive);
         assert_eq!(verdict(5.0, 1.0, 5.5), Verdict::Inconclusive);
@@ -176,16 +176,19 @@ mod tests {
 
     #[test]
     fn more_memory_is_judged_by_the_share_that_is_printed() {
-        let more =
+        let class_of_increase =
             |factor: f64| Class::of(Verdict::Slower, -factor.ln(), Quality::Amount, Thresholds::default());
-        assert_eq!([1.09, 1.19, 1.21].map(more), [Class::Informative, Class::Warning, Class::Critical]);
+        assert_eq!(
+            [1.09, 1.19, 1.21].map(class_of_increase),
+            [Class::Informative, Class::Warning, Class::Critical]
+        );
     }
 
     #[test]
-    fn thresholds_are_settable_and_in_order() {
+    fn thresholds_are_accepted_only_in_ascending_order() {
         let strict = Thresholds::new(0.01, 0.05).unwrap();
         assert_eq!(Class::of(Verdict::Slower, 0.94f64.ln(), Quality::Speed, strict), Class::Critical);
-        let wrong = [(0.2, 0.1), (0.0, 0.1), (f64::NAN, 0.2), (0.1, f64::INFINITY)];
-        assert_eq!(wrong.map(|(warning, critical)| Thresholds::new(warning, critical)), [None; 4]);
+        let invalid = [(0.2, 0.1), (0.0, 0.1), (f64::NAN, 0.2), (0.1, f64::INFINITY)];
+        assert_eq!(invalid.map(|(warning, critical)| Thresholds::new(warning, critical)), [None; 4]);
     }
 }

@@ -1,5 +1,6 @@
-//! The largest difference between a correct engine and the verifier. It depends on the precision that the engine states: rounding
-//! to 4 bits changes a correct engine more than a permuted matrix changes one in f32. `MEASURED.md` has the measurements.
+//! The largest difference between a correct engine and the verifier. It depends on the precision that the engine states:
+//! rounding to 4 bits changes a correct engine more than a permuted matrix changes an engine in f32. `MEASURED.md` has the
+//! measurements.
 
 use serde::Serialize;
 
@@ -7,11 +8,11 @@ use crate::plan::Configuration;
 use crate::plan::dtype::nominal_bits;
 use crate::record::Launch;
 
-/// The largest difference of `exact`.
+/// The largest root mean square with the status `exact`.
 pub const EXACT: f64 = 1e-3;
-/// The largest difference of `agrees`.
+/// The largest root mean square with the status `agrees`.
 pub const AGREES: f64 = 0.05;
-/// The largest gap of a near tie: only rounding decides which of the two tokens comes first.
+/// The largest gap of a near tie, in nats. At a near tie, rounding decides which of two tokens an engine gives.
 pub const NEAR_TIE: f64 = 0.01;
 
 /// The coarsest rounding between the model's own numbers and an engine's output.
@@ -28,7 +29,7 @@ pub enum Precision {
     Bits6,
     /// Weights in 4 bits where the model has more.
     Bits4,
-    /// Weights in fewer bits.
+    /// Weights in 3 bits or fewer.
     Bits3,
 }
 
@@ -59,14 +60,14 @@ impl<'a> Requested<'a> {
 /// The limits of a correct engine's differences.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
-    /// Root mean square over all tokens.
+    /// The largest root mean square over all tokens.
     pub rms: f64,
-    /// The same over the worst stretch. The error of a wrong rotation grows with the position, and the first tokens of a text
-    /// hide it in the mean.
+    /// The largest root mean square over the worst stretch. The error of a wrong rotation grows with the position, and the
+    /// first tokens of a text hide the error in the mean.
     pub stretch_rms: f64,
-    /// The mean gap of the engine's own tokens, over all that the verifier checked.
+    /// The largest mean gap, over all tokens that the verifier checked.
     pub gap: f64,
-    /// The gap of one token.
+    /// The largest gap of one token.
     pub worst_gap: f64,
 }
 
@@ -82,7 +83,7 @@ impl Precision {
         Bounds { rms, stretch_rms, gap, worst_gap }
     }
 
-    /// Its name in a sentence on the allowed difference: `16 bits`.
+    /// The name in a sentence on the allowed difference: `16 bits`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Full => "f32",
@@ -94,15 +95,15 @@ impl Precision {
         }
     }
 
-    /// The precision of a configuration: as its launches state, else as requested, else that of the model. The finest of several
-    /// launches counts: an engine that used it once could always use it.
+    /// The precision of a configuration: as its launches state, else as requested, else that of the model. The finest precision
+    /// of several launches counts, because an engine that used it once could always use it.
     pub fn of<'a>(launches: impl Iterator<Item = &'a Launch>, requested: &Requested) -> Self {
-        let each = launches.filter_map(|launch| launch.loaded.as_ref()).map(|loaded| {
+        let precisions = launches.filter_map(|launch| launch.loaded.as_ref()).map(|loaded| {
             let facts = &loaded.facts;
             let [weights, compute, kv] = [&facts.weights_dtype, &facts.compute_dtype, &facts.kv_dtype];
             Self::of_dtypes(weights.as_deref(), compute.as_deref(), kv.as_deref(), requested)
         });
-        each.min().unwrap_or_else(|| Self::of_dtypes(None, None, None, requested))
+        precisions.min().unwrap_or_else(|| Self::of_dtypes(None, None, None, requested))
     }
 
     fn of_dtypes(
@@ -112,24 +113,24 @@ impl Precision {
         requested: &Requested,
     ) -> Self {
         let model = requested.model;
-        // An unknown name excuses nothing.
+        // An unknown dtype allows no larger difference.
         let known = [weights, requested.dtype, model].into_iter().flatten();
         let with_bits = |name| Some((name, nominal_bits(name)?));
         let Some((weights, weight_bits)) = known.filter_map(with_bits).next() else { return Self::Bits6 };
-        let own = model.is_some_and(|model| weights.eq_ignore_ascii_case(model));
-        let narrowed = match weight_bits {
+        let is_own = model.is_some_and(|model| weights.eq_ignore_ascii_case(model));
+        let of_weights = match weight_bits {
             // The weights are the model's own, and the verifier has the same. Kernels for narrow weights round activations to 8
             // bits.
-            ..=8 if own => Self::Bits8,
-            _ if own => Self::Full,
+            ..=8 if is_own => Self::Bits8,
+            _ if is_own => Self::Full,
             bits => Self::of_bits(bits),
         };
-        // Without a stated compute dtype, that of the weights counts; but no engine computes in 4 bits.
+        // Without a stated compute dtype, the dtype of the weights counts, with at least 8 bits: no engine computes in fewer.
         let compute_bits = compute.and_then(nominal_bits).unwrap_or(weight_bits).max(8);
-        // The cache's dtype cannot be checked: fewer than 16 bits are an excuse only where the user requested them.
-        let least = if requested.narrow_cache { 0 } else { 16 };
-        let cache_bits = kv.and_then(nominal_bits).unwrap_or(32).max(least);
-        narrowed.max(Self::of_bits(compute_bits)).max(Self::of_bits(cache_bits))
+        // The dtype of the cache cannot be checked, so fewer than 16 bits count only if the user requested them.
+        let min_bits = if requested.narrow_cache { 0 } else { 16 };
+        let cache_bits = kv.and_then(nominal_bits).unwrap_or(32).max(min_bits);
+        of_weights.max(Self::of_bits(compute_bits)).max(Self::of_bits(cache_bits))
     }
 
     fn of_bits(bits: u32) -> Self {

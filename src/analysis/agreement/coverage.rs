@@ -1,6 +1,6 @@
-//! The missing parts of an output check. An engine could behave well only while it is checked, and the measured requests are
-//! others. So the verifier must have checked some tokens of every workload, and the longest window of held-out text, where
-//! errors that grow with the position show.
+//! The missing parts of an output check. An engine could be correct only in the requests of the check, and wrong in the
+//! measured requests. So the verifier must have checked some tokens of every workload. It must also have checked the longest
+//! window of held-out text, because some errors grow with the position.
 
 use super::status::Agreement;
 use super::tokens::greedy_samples;
@@ -9,19 +9,19 @@ use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
 use crate::text::{counted, line};
 
-/// The missing parts, in sentences about `it`, most severe first; empty where the check is complete.
+/// The missing parts as sentences about `it`, most severe first; empty if the check is complete.
 pub fn missing(
     record: &RunRecord,
     configuration: usize,
     verifier: &Verifier,
-    found: &Agreement,
+    agreement: &Agreement,
 ) -> Vec<String> {
     // Nothing checks the verifier.
     if verifier.configuration == Some(configuration) {
         return Vec::new();
     }
-    let mut missing = tokens(record, configuration, verifier, found);
-    for why in window(record, configuration, verifier, found) {
+    let mut missing = unchecked_workloads(record, configuration, verifier, agreement);
+    for why in unscored_window(record, configuration, verifier, agreement) {
         if !missing.contains(&why) {
             missing.push(why);
         }
@@ -29,10 +29,10 @@ pub fn missing(
     missing
 }
 
-/// The reasons why it, or every configuration on its model, has no output check.
+/// The recorded reasons why a configuration, or every configuration on its model, has no output check.
 pub fn not_checked(record: &RunRecord, configuration: usize) -> Vec<String> {
-    let of_all = reasons(record, |it| concerns_all(record, configuration, it));
-    [reasons(record, |it| it.configuration == Some(configuration)), of_all].concat()
+    let for_all = reasons(record, |it| concerns_all(record, configuration, it));
+    [reasons(record, |it| it.configuration == Some(configuration)), for_all].concat()
 }
 
 fn concerns_all(record: &RunRecord, configuration: usize, it: &NotChecked) -> bool {
@@ -48,11 +48,16 @@ fn reasons(record: &RunRecord, of: impl Fn(&NotChecked) -> bool) -> Vec<String> 
     record.not_checked.iter().filter(|it| of(it)).map(words).collect()
 }
 
-/// The workloads whose tokens were not checked.
-fn tokens(record: &RunRecord, configuration: usize, verifier: &Verifier, found: &Agreement) -> Vec<String> {
+/// Sentences on the workloads whose tokens were not checked.
+fn unchecked_workloads(
+    record: &RunRecord,
+    configuration: usize,
+    verifier: &Verifier,
+    agreement: &Agreement,
+) -> Vec<String> {
     let plan = &record.header.plan;
-    let compared = |case: usize| found.greedy.as_ref().is_some_and(|greedy| greedy.cases.contains(&case));
-    let checked = |case: usize| found.gaps.as_ref().is_some_and(|gaps| gaps.is_about(case));
+    let compared = |case: usize| agreement.greedy.as_ref().is_some_and(|greedy| greedy.cases.contains(&case));
+    let checked = |case: usize| agreement.gaps.as_ref().is_some_and(|gaps| gaps.is_about(case));
     let measured = |case: usize| record.measured().any(|it| it.case == case);
     let gives_ids = |case: usize| {
         let mut samples = greedy_samples(record, configuration).filter(|it| it.case == case);
@@ -63,12 +68,12 @@ fn tokens(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
         .any(|launch| launch.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids));
     let mut missing: Vec<String> = Vec::new();
     let mut unchecked: Vec<String> = Vec::new();
-    let mut any = false;
+    let mut has_sample = false;
     for (index, case) in plan.cases.iter().enumerate() {
         if case.configuration != configuration || !measured(index) {
             continue;
         }
-        any = true;
+        has_sample = true;
         let why = match case {
             Case { workload, .. } if !workload.is_greedy() => "sampled tokens are not compared",
             _ if !gives_ids(index) => "gives text, not ids",
@@ -83,40 +88,48 @@ fn tokens(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
             missing.push(why.into());
         }
     }
-    if !any {
+    if !has_sample {
         return vec!["it has no measured sample".into()];
     }
     if unchecked.is_empty() {
         return missing;
     }
-    let of_all = reasons(record, |it| concerns_all(record, configuration, it));
+    let for_all = reasons(record, |it| concerns_all(record, configuration, it));
     if verifier.configuration.is_some() {
         missing.push(format!("its tokens in {} were not checked", unchecked.join(", ")));
-    } else if of_all.is_empty() {
+    } else if for_all.is_empty() {
         missing.push("its measured tokens were not checked: no verifier ran".into());
     }
-    [missing, of_all].concat()
+    [missing, for_all].concat()
 }
 
-/// The longest window, where it was not compared.
-fn window(record: &RunRecord, configuration: usize, verifier: &Verifier, found: &Agreement) -> Vec<String> {
+/// Sentences on the longest window, if it was not compared.
+fn unscored_window(
+    record: &RunRecord,
+    configuration: usize,
+    verifier: &Verifier,
+    agreement: &Agreement,
+) -> Vec<String> {
     let model = &record.header.plan.configurations[configuration].model.path;
     let held_out = record.held_out.iter().find(|it| it.model == *model);
     let windows = held_out.into_iter().flat_map(|it| it.sequences.iter().map(Vec::len).enumerate());
     let Some((sequence, length)) = windows.max_by_key(|(_, length)| *length) else { return Vec::new() };
-    let scored = record.scored.iter().any(|it| (it.configuration, it.sequence) == (configuration, sequence));
-    if !scored {
-        let own = reasons(record, |it| it.configuration == Some(configuration));
-        let in_general = || match &found.scores {
+    let is_scored =
+        record.scored.iter().any(|it| (it.configuration, it.sequence) == (configuration, sequence));
+    if !is_scored {
+        let recorded = reasons(record, |it| it.configuration == Some(configuration));
+        let default_reason = || match &agreement.scores {
             Some(scores) => format!(
                 "its log-probabilities were compared on {} tokens, but not on the {} of the longest window",
                 counted(scores.tokens),
                 counted(length)
             ),
-            None if found.greedy.is_none() => "it gave neither log-probabilities nor ids to compare".into(),
+            None if agreement.greedy.is_none() => {
+                "it gave neither log-probabilities nor ids to compare".into()
+            }
             None => "it gave no log-probabilities to compare".into(),
         };
-        return if own.is_empty() { vec![in_general()] } else { own };
+        return if recorded.is_empty() { vec![default_reason()] } else { recorded };
     }
     match verifier.logprobs(sequence) {
         Some(_) => Vec::new(),

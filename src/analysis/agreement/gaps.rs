@@ -1,6 +1,6 @@
-//! The verifier's answers on tokens that an engine gave while it was measured. The question is how much likelier the verifier's
-//! own token is after the same text. A difference at a near tie is no error, whatever follows it. A token that the verifier finds
-//! unlikely is an error, however good the engine's scores are.
+//! Compares the tokens of measured requests with the verifier's tokens after the same text. The gap of a token is the
+//! verifier's log-probability of its own token less that of the engine's token. A difference at a near tie is no error. A token
+//! that the verifier finds unlikely is an error, even if the engine's scores are good.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::tokens::{SampleKey, Text, blocks};
 use super::verifier::Verifier;
 use crate::record::{ReferenceToken, RunRecord};
 
-/// The gaps of an engine's tokens: how much less likely the verifier finds them than its own, in nats.
+/// The gaps of an engine's tokens, in nats: by how much the verifier's tokens are more likely.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gaps {
     pub positions: usize,
@@ -21,18 +21,18 @@ pub struct Gaps {
     pub worst: f64,
     /// The first position, in any sample, where the verifier gives another token.
     pub first: Option<usize>,
-    /// The sample with the largest mean gap, where there is one.
+    /// The run with the largest mean gap. `None` if no gap is notable.
     pub worst_run: Option<Run>,
     #[serde(skip)]
     gaps: BTreeMap<(SampleKey, u32), f64>,
 }
 
-/// The positions of one sample from its first notable gap on.
+/// The positions of one sample from the first notable gap on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
     pub text: Text,
     pub from: usize,
-    /// The mean gap from there on.
+    /// The mean gap from that position on.
     pub mean: f64,
     pub positions: usize,
 }
@@ -41,9 +41,10 @@ impl Gaps {
     /// Only answers of this verifier count; `notable` is the smallest gap that is worth reporting.
     pub fn of(record: &RunRecord, configuration: usize, verifier: &Verifier, notable: f64) -> Option<Self> {
         let plan = &record.header.plan;
-        let own = verifier.configuration?;
-        let is_about =
-            |it: &&ReferenceToken| it.verifier == own && plan.cases[it.case].configuration == configuration;
+        let verifier = verifier.configuration?;
+        let is_about = |it: &&ReferenceToken| {
+            it.verifier == verifier && plan.cases[it.case].configuration == configuration
+        };
         let (mut gaps, mut differing) = (BTreeMap::new(), Vec::new());
         for reference in record.reference_tokens.iter().filter(is_about) {
             let Some(gap) = gap(reference) else { continue };
@@ -73,7 +74,7 @@ impl Gaps {
         self.gaps.keys().any(|((_, of, _), _)| *of == case)
     }
 
-    /// The gap of a token, where the verifier checked it.
+    /// The gap of a token, if the verifier checked the token.
     pub fn gap(&self, sample: SampleKey, position: usize) -> Option<f64> {
         self.gaps.get(&(sample, u32::try_from(position).ok()?)).copied()
     }
@@ -84,10 +85,10 @@ fn gap(reference: &ReferenceToken) -> Option<f64> {
     if reference.verifier_token == reference.engine_token {
         return Some(0.0);
     }
-    let own = reference.verifier_logprob.filter(|own| own.is_finite())?;
-    let theirs = reference.engine_logprob.filter(|theirs| !theirs.is_nan()).unwrap_or(f64::NEG_INFINITY);
-    // A negative gap is rounding between two requests to the same engine.
-    Some((own - theirs).max(0.0))
+    let verifier = reference.verifier_logprob.filter(|it| it.is_finite())?;
+    let engine = reference.engine_logprob.filter(|it| !it.is_nan()).unwrap_or(f64::NEG_INFINITY);
+    // A negative gap is a rounding difference between two requests to the verifier.
+    Some((verifier - engine).max(0.0))
 }
 
 fn worst_run(record: &RunRecord, gaps: &BTreeMap<(SampleKey, u32), f64>, notable: f64) -> Option<Run> {
@@ -97,15 +98,15 @@ fn worst_run(record: &RunRecord, gaps: &BTreeMap<(SampleKey, u32), f64>, notable
     }
     let blocks = blocks(record);
     let runs = samples.into_iter().filter_map(|(sample, positions)| {
-        let begin = positions.iter().position(|(_, gap)| *gap >= notable)?;
-        let after = &positions[begin..];
+        let first = positions.iter().position(|(_, gap)| *gap >= notable)?;
+        let run = &positions[first..];
         Some(Run {
             text: Text::of(&record.header.plan, &blocks, sample),
-            from: after[0].0 as usize,
-            mean: after.iter().map(|(_, gap)| gap).sum::<f64>() / after.len() as f64,
-            positions: after.len(),
+            from: run[0].0 as usize,
+            mean: run.iter().map(|(_, gap)| gap).sum::<f64>() / run.len() as f64,
+            positions: run.len(),
         })
     });
-    // The first one of equal means.
+    // Among equal means, the first run counts.
     runs.reduce(|worst, run| if run.mean > worst.mean { run } else { worst })
 }

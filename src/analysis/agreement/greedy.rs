@@ -1,5 +1,5 @@
-//! Compares greedy tokens with the verifier's: the same request, token by token, up to the first difference. Later tokens follow
-//! another text and say nothing.
+//! Compares the greedy tokens of an engine and of the verifier in the same request, up to the first difference. Later tokens
+//! follow different texts, so they are not compared.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,19 +13,20 @@ use crate::record::{Launch, RunRecord, Sample};
 /// The agreement of an engine's greedy tokens with the verifier's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Greedy {
-    /// The number of texts that both continued.
+    /// The number of texts that the engine and the verifier continued.
     pub texts: usize,
     /// The number of texts with a difference.
     pub differing: usize,
-    /// The verifier's tokens in these texts, and the number of them before the first difference of each text.
+    /// The number of the verifier's tokens in these texts.
     pub compared: usize,
+    /// The number of tokens before the first difference of each text.
     pub equal: usize,
     /// The earliest difference.
     pub first: Option<FirstDifference>,
-    /// One for each text with a difference.
+    /// The first difference of each text with a difference.
     #[serde(skip)]
     pub differences: Vec<FirstDifference>,
-    /// The cases with a request that was answered as by the verifier, to the end.
+    /// The cases with a request whose tokens all equal the verifier's.
     #[serde(skip)]
     pub cases: BTreeSet<usize>,
 }
@@ -36,8 +37,9 @@ pub struct FirstDifference {
     pub text: Text,
     /// Counted from 0.
     pub position: usize,
-    /// `None` where one output ended before the other.
+    /// The engine's token; `None` if the engine's output ended.
     pub theirs: Option<u32>,
+    /// The verifier's token; `None` if the verifier's output ended.
     pub own: Option<u32>,
     /// The sample that gaps refer to.
     #[serde(skip)]
@@ -48,43 +50,43 @@ impl Greedy {
     pub fn of<'r>(record: &'r RunRecord, configuration: usize, verifier: &Verifier) -> Option<Self> {
         let plan = &record.header.plan;
         let eos = Eos::of(record, configuration, verifier.configuration);
-        let mut found = Self::default();
-        if let Some(own) = verifier.continued {
+        let mut greedy = Self::default();
+        if let Some(verifier_ids) = verifier.continued {
             for continued in record.continued.iter().filter(|it| it.configuration == configuration) {
-                found.compare(&continued.ids, eos.before(own), Text::HeldOut, None);
+                greedy.compare(&continued.ids, eos.cut(verifier_ids), Text::HeldOut, None);
             }
         }
-        if let Some(other) = verifier.configuration.filter(|other| *other != configuration) {
+        if let Some(verifying) = verifier.configuration.filter(|it| *it != configuration) {
             let request = |sample: &'r Sample| {
                 (sample.prompt_hash.as_str(), plan.cases[sample.case].workload.max_new_tokens)
             };
-            let owns: HashMap<_, _> =
-                greedy_samples(record, other).map(|it| (request(it), &it.iteration.sequences)).collect();
+            let of_verifier: HashMap<_, _> =
+                greedy_samples(record, verifying).map(|it| (request(it), &it.iteration.sequences)).collect();
             let blocks = blocks(record);
             for sample in greedy_samples(record, configuration).filter(|it| !it.prompt_hash.is_empty()) {
-                let own = owns.get(&request(sample)).into_iter().flat_map(|own| own.iter());
-                for (theirs, own) in sample.iteration.sequences.iter().zip(own) {
-                    if let (Some(theirs), Some(own)) = (&theirs.output_ids, &own.output_ids) {
+                let expected = of_verifier.get(&request(sample)).into_iter().flat_map(|it| it.iter());
+                for (sequence, expected) in sample.iteration.sequences.iter().zip(expected) {
+                    if let (Some(ids), Some(expected)) = (&sequence.output_ids, &expected.output_ids) {
                         let key = (sample.launch, sample.case, sample.index);
-                        found.compare(theirs, eos.before(own), Text::of(plan, &blocks, key), Some(key));
+                        greedy.compare(ids, eos.cut(expected), Text::of(plan, &blocks, key), Some(key));
                     }
                 }
             }
         }
-        (found.compared > 0).then_some(found)
+        (greedy.compared > 0).then_some(greedy)
     }
 
-    fn compare(&mut self, theirs: &[u32], own: &[u32], text: Text, sample: Option<SampleKey>) {
-        let equal = theirs.iter().zip(own).take_while(|(theirs, own)| theirs == own).count();
+    fn compare(&mut self, engine: &[u32], verifier: &[u32], text: Text, sample: Option<SampleKey>) {
+        let equal = engine.iter().zip(verifier).take_while(|(a, b)| a == b).count();
         self.texts += 1;
-        self.compared += own.len();
+        self.compared += verifier.len();
         self.equal += equal;
-        if equal == own.len() {
+        if equal == verifier.len() {
             self.cases.extend(sample.filter(|_| equal > 0).map(|(_, case, _)| case));
             return;
         }
         self.differing += 1;
-        let (theirs, own) = (theirs.get(equal).copied(), own.get(equal).copied());
+        let (theirs, own) = (engine.get(equal).copied(), verifier.get(equal).copied());
         let difference = FirstDifference { text, position: equal, theirs, own, sample };
         if self.first.as_ref().is_none_or(|first| difference.position < first.position) {
             self.first = Some(difference.clone());
@@ -93,7 +95,8 @@ impl Greedy {
     }
 }
 
-/// The end of a comparison: an engine that masks EOS gives another token in its place.
+/// The end of a comparison. An engine that masks EOS gives another token in place of EOS, so its tokens are compared up to
+/// the verifier's first EOS.
 struct Eos {
     masked: bool,
     ids: Vec<u32>,
@@ -109,15 +112,16 @@ impl Eos {
             let facts = launches(of).filter_map(|it| Some(&it.loaded.as_ref()?.facts));
             facts.flat_map(|facts| facts.eos_ids.iter().flatten().copied()).collect::<Vec<u32>>()
         };
-        let own = verifier.map(stated).unwrap_or_default();
+        let of_verifier = verifier.map(stated).unwrap_or_default();
         Self {
             masked: launches(configuration).any(masks),
-            ids: if own.is_empty() { stated(configuration) } else { own },
+            ids: if of_verifier.is_empty() { stated(configuration) } else { of_verifier },
         }
     }
 
-    fn before<'a>(&self, own: &'a [u32]) -> &'a [u32] {
-        let first = own.iter().position(|id| self.masked && self.ids.contains(id));
-        first.map_or(own, |first| &own[..first])
+    /// The ids before the first EOS if the engine masks EOS, else all ids.
+    fn cut<'a>(&self, ids: &'a [u32]) -> &'a [u32] {
+        let first = ids.iter().position(|id| self.masked && self.ids.contains(id));
+        first.map_or(ids, |first| &ids[..first])
     }
 }

@@ -11,15 +11,16 @@ use super::verifier::{Against, Verifier};
 use crate::record::RunRecord;
 use crate::text::counted;
 
-/// Below this difference of scores near ties are rare, about one in a thousand texts. A token that differs then counts as a near
-/// tie only if the verifier says so.
-const TOO_NEAR_FOR_A_TIE: f64 = 1e-4;
+/// The largest difference of scores at which near ties are rare, about one in a thousand texts. A different token then counts
+/// as a near tie only if the verifier checked the token.
+const MAX_RMS_WITHOUT_TIES: f64 = 1e-4;
 
+/// The agreement of a configuration: the status with its reasons.
 pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
-    let it = &record.header.plan.configurations[configuration];
+    let requested = Requested::of(&record.header.plan.configurations[configuration]);
     let launches = record.launches.iter().filter(|launch| launch.configuration == configuration);
-    let precision = Precision::of(launches, &Requested::of(it));
-    let mut found = Agreement {
+    let precision = Precision::of(launches, &requested);
+    let mut agreement = Agreement {
         status: Status::Unverified,
         against: Against::Nothing,
         precision,
@@ -29,45 +30,45 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
         reasons: Vec::new(),
     };
     if no_checks(record).is_some() {
-        return found;
+        return agreement;
     }
     let counts = wrong_counts(record, configuration);
     let verifier = match Verifier::of(record, configuration) {
         Ok(verifier) => verifier,
-        // Counts need no verifier.
+        // Wrong token counts need no verifier.
         Err(_) if !counts.is_empty() => {
-            return Agreement { status: Status::Wrong, reasons: counts, ..found };
+            return Agreement { status: Status::Wrong, reasons: counts, ..agreement };
         }
         Err(why) => {
             let recorded = not_checked(record, configuration);
             let reasons = if recorded.is_empty() { vec![why] } else { recorded };
-            return Agreement { reasons, ..found };
+            return Agreement { reasons, ..agreement };
         }
     };
     if verifier.is_itself(configuration) && counts.is_empty() {
         // The verifier is exact by definition.
-        return Agreement { status: Status::Exact, against: Against::Itself, ..found };
+        return Agreement { status: Status::Exact, against: Against::Itself, ..agreement };
     }
     let bounds = precision.bounds();
     let scored = record.scored.iter().filter(|it| it.configuration == configuration);
     let texts =
         scored.filter_map(|it| Some((it.sequence, verifier.logprobs(it.sequence)?, it.logprobs.as_slice())));
-    found.scores = Scores::of(texts);
-    found.greedy = Greedy::of(record, configuration, &verifier);
-    found.gaps = Gaps::of(record, configuration, &verifier, bounds.gap);
-    found.against = verifier.against.clone();
-    let results = Results { found: &found, bounds, verifier: verifier_name(&verifier.against) };
+    agreement.scores = Scores::of(texts);
+    agreement.greedy = Greedy::of(record, configuration, &verifier);
+    agreement.gaps = Gaps::of(record, configuration, &verifier, bounds.gap);
+    agreement.against = verifier.against.clone();
+    let results = Results { agreement: &agreement, bounds, verifier: verifier_name(&verifier.against) };
     let Differences { wrong, unchecked, tie } = results.differences();
     let wrong = results.wrong_scores().into_iter().chain(results.wrong_tokens()).chain(wrong);
     let wrong: Vec<String> = wrong.chain(counts).collect();
-    let missing = missing(record, configuration, &verifier, &found);
+    let missing = missing(record, configuration, &verifier, &agreement);
     let missing: Vec<String> = unchecked.into_iter().chain(missing).collect();
-    let (status, reasons) = match &found.scores {
+    let (status, reasons) = match &agreement.scores {
         _ if !wrong.is_empty() => (Status::Wrong, wrong),
         Some(scores) if missing.is_empty() => results.status(scores, tie),
         _ => (Status::Unverified, missing),
     };
-    Agreement { status, reasons, ..found }
+    Agreement { status, reasons, ..agreement }
 }
 
 fn verifier_name(against: &Against) -> String {
@@ -78,27 +79,29 @@ fn verifier_name(against: &Against) -> String {
     }
 }
 
-/// The differences between an engine's greedy tokens and the verifier's: the first of each kind.
+/// The differences between the greedy tokens of an engine and of the verifier: the first of each kind, as a sentence.
 #[derive(Default)]
 struct Differences {
-    /// A difference without a near tie.
+    /// The first difference that is no near tie.
     wrong: Option<String>,
-    /// A difference where a near tie is unlikely, and the verifier did not check it.
+    /// The first difference that is unlikely to be a near tie and that the verifier did not check.
     unchecked: Option<String>,
-    /// A difference at a near tie, with the gap.
+    /// The first difference at a near tie, with the gap.
     tie: Option<String>,
 }
 
+/// The results of one configuration, with the bounds of its precision.
 struct Results<'a> {
-    found: &'a Agreement,
+    agreement: &'a Agreement,
     bounds: Bounds,
     verifier: String,
 }
 
 impl Results<'_> {
+    /// The reason why the scores are wrong.
     fn wrong_scores(&self) -> Option<String> {
-        let scores = self.found.scores.as_ref()?;
-        let (verifier, allowed) = (&self.verifier, self.found.precision.name());
+        let scores = self.agreement.scores.as_ref()?;
+        let (verifier, allowed) = (&self.verifier, self.agreement.precision.name());
         if let Some((text, position)) = scores.first_missing {
             let others = match scores.missing {
                 1 => String::new(),
@@ -113,7 +116,7 @@ impl Results<'_> {
             return Some(format!("it gives {} log-probabilities too many", counted(scores.missing)));
         }
         let Bounds { rms, stretch_rms, .. } = self.bounds;
-        // All values are finite, so the result may be infinite but is never NaN.
+        // All values are finite, so the root mean square may be infinite but is never NaN.
         if scores.rms > rms {
             return Some(format!(
                 "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} (root mean square, nats); the \
@@ -136,8 +139,9 @@ impl Results<'_> {
         ))
     }
 
+    /// The reason why the measured tokens are wrong.
     fn wrong_tokens(&self) -> Option<String> {
-        let gaps = self.found.gaps.as_ref()?;
+        let gaps = self.agreement.gaps.as_ref()?;
         if gaps.mean <= self.bounds.gap && gaps.worst <= self.bounds.worst_gap {
             return None;
         }
@@ -161,30 +165,30 @@ impl Results<'_> {
         ))
     }
 
-    /// The verifier's name, for its answers on measured tokens: these always come from an engine in this run.
+    /// The verifier's name, for its answers on measured tokens. These answers always come from an engine in this run.
     fn engine_name(&self) -> String {
-        match &self.found.against {
+        match &self.agreement.against {
             Against::Engine { label } => format!("`{label}`"),
             _ => "the verifier".into(),
         }
     }
 
-    /// Differences of tokens where the scores are exact. In f32 only a near tie explains one.
+    /// The differences of tokens if the scores are exact. In f32, only a near tie explains such a difference.
     fn differences(&self) -> Differences {
-        let mut found = Differences::default();
-        let gap = |it: &FirstDifference| self.found.gaps.as_ref()?.gap(it.sample?, it.position);
-        let scores = self.found.scores.as_ref().filter(|it| it.rms <= EXACT);
-        let (Some(scores), Some(greedy)) = (scores, &self.found.greedy) else { return found };
+        let mut first = Differences::default();
+        let gap = |it: &FirstDifference| self.agreement.gaps.as_ref()?.gap(it.sample?, it.position);
+        let scores = self.agreement.scores.as_ref().filter(|it| it.rms <= EXACT);
+        let (Some(scores), Some(greedy)) = (scores, &self.agreement.greedy) else { return first };
         for difference in &greedy.differences {
             let (text, position) = (difference.text.name(), difference.position);
             match gap(difference) {
                 Some(gap) if gap <= NEAR_TIE => {
                     let gap = if gap == 0.0 { "nothing".into() } else { format!("{} nats", two_digits(gap)) };
-                    found.tie.get_or_insert_with(|| {
+                    first.tie.get_or_insert_with(|| {
                         format!("it differs from token {position} of {text} on, after a near tie ({gap} between the two tokens)")
                     });
                 }
-                Some(gap) if self.found.precision == Precision::Full => {
+                Some(gap) if self.agreement.precision == Precision::Full => {
                     let why = format!(
                         "it differs from {} at token {position} of {text}, by {} nats, although its log-probabilities are exact",
                         self.engine_name(),
@@ -192,8 +196,8 @@ impl Results<'_> {
                     );
                     return Differences { wrong: Some(why), ..Differences::default() };
                 }
-                None if self.found.precision == Precision::Full && scores.rms <= TOO_NEAR_FOR_A_TIE => {
-                    found.unchecked.get_or_insert_with(|| {
+                None if self.agreement.precision == Precision::Full && scores.rms <= MAX_RMS_WITHOUT_TIES => {
+                    first.unchecked.get_or_insert_with(|| {
                         format!(
                             "it differs from {} at token {position} of {text}; the verifier did not check that token",
                             self.verifier
@@ -201,26 +205,27 @@ impl Results<'_> {
                     });
                 }
                 _ => {
-                    found.tie.get_or_insert_with(|| format!("it differs from token {position} of {text} on"));
+                    first.tie.get_or_insert_with(|| format!("it differs from token {position} of {text} on"));
                 }
             }
         }
-        found
+        first
     }
 
+    /// The status of a complete check without errors.
     fn status(&self, scores: &Scores, tie: Option<String>) -> (Status, Vec<String>) {
-        let Agreement { greedy, gaps, .. } = self.found;
+        let Agreement { greedy, gaps, .. } = self.agreement;
         let is_equal = greedy.as_ref().is_none_or(|it| it.differing == 0);
         let differing = gaps.as_ref().filter(|it| it.differing > 0);
         if scores.rms > AGREES {
-            let distance = format!("{} (root mean square, nats)", two_digits(scores.rms));
-            let why = format!("its log-probabilities differ from those of {} by {distance}", self.verifier);
+            let difference = format!("{} (root mean square, nats)", two_digits(scores.rms));
+            let why = format!("its log-probabilities differ from those of {} by {difference}", self.verifier);
             return (Status::Drifts, vec![why]);
         }
         if scores.rms <= EXACT && is_equal && differing.is_none() {
             return (Status::Exact, Vec::new());
         }
-        let others = || {
+        let different_tokens = || {
             let it = differing?;
             Some(format!(
                 "{} of {} tokens differ from the verifier's",
@@ -228,7 +233,7 @@ impl Results<'_> {
                 counted(it.positions)
             ))
         };
-        let reason = if scores.rms > EXACT { None } else { tie.or_else(others) };
+        let reason = if scores.rms > EXACT { None } else { tie.or_else(different_tokens) };
         (Status::Agrees, reason.into_iter().collect())
     }
 }

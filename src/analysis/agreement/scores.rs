@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-/// The number of tokens in a stretch. It is small, so that an error which grows with the position shows at the end of a text. It
-/// is not smaller, so that one hard token does not decide.
-pub const STRETCH: usize = 128;
+/// The number of tokens in a stretch. It is small enough to show an error that grows with the position, at the end of a text.
+/// It is large enough that a single token does not decide.
+pub const STRETCH_TOKENS: usize = 128;
 
 /// The differences of log-probabilities, in nats.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -15,9 +15,10 @@ pub struct Scores {
     /// The largest difference of one token.
     pub largest: f64,
     pub worst: Option<Stretch>,
-    /// Values that the verifier has and the engine lacks: the engine found them impossible or left them out.
+    /// The number of values that the verifier has and the engine lacks, because the engine found the token impossible or left
+    /// the value out.
     pub missing: usize,
-    /// The first of them: the text, and the id's position in it.
+    /// The first missing value: the index of the text, and the position of the id in the text.
     pub first_missing: Option<(usize, usize)>,
 }
 
@@ -25,48 +26,48 @@ pub struct Scores {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stretch {
     pub sequence: usize,
-    /// The first and the last id with a log-probability in it, counted from 0.
+    /// The first and the last id of the stretch with a log-probability, counted from 0.
     pub from: usize,
     pub to: usize,
     pub rms: f64,
 }
 
 impl Scores {
-    /// The differences over numbered texts, each with the values of verifier and engine. `None` where there is nothing to
-    /// compare.
+    /// The differences over texts: the index of each text, the verifier's values and the engine's values. `None` without values
+    /// to compare.
     pub fn of<'a>(
         texts: impl Iterator<Item = (usize, &'a [Option<f64>], &'a [Option<f64>])>,
     ) -> Option<Self> {
-        let (mut found, mut all) = (Self::default(), Squares::default());
+        let (mut scores, mut all) = (Self::default(), Squares::default());
         for (sequence, verifier, engine) in texts {
             for (from, to) in stretches(verifier.len()) {
-                let mut of_it = Squares::default();
+                let mut of_stretch = Squares::default();
                 for position in from..to {
                     // An id that the verifier finds impossible has no difference.
-                    let Some(own) = finite(verifier.get(position)) else { continue };
+                    let Some(expected) = finite(verifier.get(position)) else { continue };
                     match finite(engine.get(position)) {
-                        Some(theirs) => of_it.take(theirs - own),
+                        Some(given) => of_stretch.add(given - expected),
                         None => {
-                            found.missing += 1;
+                            scores.missing += 1;
                             // There is a value for every id but the first.
-                            found.first_missing.get_or_insert((sequence, position + 1));
+                            scores.first_missing.get_or_insert((sequence, position + 1));
                         }
                     }
                 }
-                found.largest = found.largest.max(of_it.largest);
-                all.sum += of_it.sum;
-                all.count += of_it.count;
-                let stretch = of_it.rms().map(|rms| Stretch { sequence, from: from + 1, to, rms });
-                let is_worse = |it: &Stretch| found.worst.is_none_or(|worst| it.rms > worst.rms);
+                scores.largest = scores.largest.max(of_stretch.largest);
+                all.sum += of_stretch.sum;
+                all.count += of_stretch.count;
+                let stretch = of_stretch.rms().map(|rms| Stretch { sequence, from: from + 1, to, rms });
+                let is_worse = |it: &Stretch| scores.worst.is_none_or(|worst| it.rms > worst.rms);
                 if let Some(stretch) = stretch.filter(is_worse) {
-                    found.worst = Some(stretch);
+                    scores.worst = Some(stretch);
                 }
             }
-            found.missing += engine.len().saturating_sub(verifier.len());
+            scores.missing += engine.len().saturating_sub(verifier.len());
         }
-        found.tokens = all.count;
-        found.rms = all.rms().unwrap_or(0.0);
-        (found.tokens + found.missing > 0).then_some(found)
+        scores.tokens = all.count;
+        scores.rms = all.rms().unwrap_or(0.0);
+        (scores.tokens + scores.missing > 0).then_some(scores)
     }
 }
 
@@ -78,13 +79,13 @@ struct Squares {
 }
 
 impl Squares {
-    fn take(&mut self, difference: f64) {
+    fn add(&mut self, difference: f64) {
         self.sum += difference * difference;
         self.count += 1;
         self.largest = self.largest.max(difference.abs());
     }
 
-    /// Infinite where a number is too large to be squared, which is beyond every bound.
+    /// The root mean square. It is infinite if a difference is too large to be squared.
     fn rms(&self) -> Option<f64> {
         (self.count > 0).then(|| (self.sum / self.count as f64).sqrt())
     }
@@ -94,12 +95,12 @@ fn finite(value: Option<&Option<f64>>) -> Option<f64> {
     value.copied().flatten().filter(|value| value.is_finite())
 }
 
-/// The stretches of a text. A rest of half a stretch or less at the end belongs to the last stretch.
+/// The stretches of a text, as ranges. A remainder of half a stretch or less belongs to the last stretch.
 fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
-    let stretches = ((count + STRETCH / 2 - 1) / STRETCH).max(1);
+    let stretches = ((count + STRETCH_TOKENS / 2 - 1) / STRETCH_TOKENS).max(1);
     (0..stretches).map(move |number| {
-        let end = if number + 1 == stretches { count } else { (number + 1) * STRETCH };
-        (number * STRETCH, end)
+        let end = if number + 1 == stretches { count } else { (number + 1) * STRETCH_TOKENS };
+        (number * STRETCH_TOKENS, end)
     })
 }
 
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_distance_is_the_root_of_the_mean_square() {
+    fn the_rms_is_the_root_of_the_mean_square() {
         let found = of(&[Some(-1.0), Some(-2.0)], &[Some(-1.3), Some(-1.6)]).unwrap();
         assert!((found.rms - 0.125_f64.sqrt()).abs() < 1e-12, "{found:?}");
         assert!((found.largest - 0.4).abs() < 1e-12);
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_end_belongs_to_the_stretch_before() {
+    fn a_short_remainder_belongs_to_the_previous_stretch() {
         let of = |count| stretches(count).collect::<Vec<_>>();
         assert_eq!(of(0), [(0, 0)]);
         assert_eq!(of(20), [(0, 20)]);

@@ -1,4 +1,4 @@
-//! Records with output checks made by hand: a verifier in f32, and one engine that each test changes.
+//! Synthetic records with output checks: a verifier in f32, and one engine that each test changes.
 
 use protocol::IgnoreEos;
 
@@ -8,14 +8,16 @@ use crate::record::{
     Continued, Entry, HeldOut, Launch, ReferenceToken, RequestKind, RunRecord, Sample, Scored, StoredAnswers,
 };
 
-/// The configurations of these records.
+/// The indices of the configurations in these records.
 pub const VERIFIER: usize = 0;
 pub const ENGINE: usize = 1;
+/// The number of scored tokens of the held-out text.
 pub const TOKENS: usize = 1151;
 
-/// The verifier's log-probability of every id, and the id that it generates.
+/// The verifier's log-probability of every id.
 const LOGPROB: f64 = -2.0;
-pub const OWN: u32 = 7;
+/// The id that the verifier generates at every position.
+pub const VERIFIER_ID: u32 = 7;
 
 /// A record of `decode` without output checks, by two engines; the first is the verifier.
 pub fn not_checked() -> RunRecord {
@@ -41,7 +43,7 @@ pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
     for sample in &mut record.samples {
         sample.prompt_hash = format!("{:?} {} {}", sample.kind, blocks[&sample.launch], sample.index);
         for sequence in &mut sample.iteration.sequences {
-            sequence.output_ids = sequence.output_ids.take().map(|ids| vec![OWN; ids.len()]);
+            sequence.output_ids = sequence.output_ids.take().map(|ids| vec![VERIFIER_ID; ids.len()]);
         }
     }
     record
@@ -53,9 +55,9 @@ pub fn checked() -> RunRecord {
     set_dtypes(&mut record, VERIFIER, "f32", "f32");
     add_held_out(&mut record);
     score(&mut record, VERIFIER, |_| Some(0.0));
-    set_continued(&mut record, VERIFIER, vec![OWN; 32]);
+    set_continued(&mut record, VERIFIER, vec![VERIFIER_ID; 32]);
     score(&mut record, ENGINE, |_| Some(0.0));
-    set_continued(&mut record, ENGINE, vec![OWN; 32]);
+    set_continued(&mut record, ENGINE, vec![VERIFIER_ID; 32]);
     record
 }
 
@@ -83,7 +85,7 @@ pub fn add_stored_answers(record: &mut RunRecord, logprob: f64) {
         model: "/m".into(),
         by: "patient-original 0.1.0".into(),
         logprobs: vec![vec![Some(logprob); TOKENS]],
-        continued: vec![OWN; 32],
+        continued: vec![VERIFIER_ID; 32],
     }));
 }
 
@@ -96,9 +98,9 @@ pub fn set_dtypes(record: &mut RunRecord, configuration: usize, weights: &str, c
 }
 
 /// Sets the difference from the verifier's log-probabilities, by position; `None` is minus infinity.
-pub fn score(record: &mut RunRecord, configuration: usize, off: impl Fn(usize) -> Option<f64>) {
+pub fn score(record: &mut RunRecord, configuration: usize, difference: impl Fn(usize) -> Option<f64>) {
     record.scored.retain(|it| it.configuration != configuration);
-    let logprobs = (0..TOKENS).map(|position| Some(LOGPROB + off(position)?)).collect();
+    let logprobs = (0..TOKENS).map(|position| Some(LOGPROB + difference(position)?)).collect();
     record.take(Entry::Scored(Scored { configuration, logprobs, ..Scored::default() }));
 }
 
@@ -108,11 +110,11 @@ pub fn set_continued(record: &mut RunRecord, configuration: usize, ids: Vec<u32>
 }
 
 /// Sets another id at these positions of every measured request.
-pub fn generate(record: &mut RunRecord, configuration: usize, other: impl Fn(usize) -> Option<u32>) {
+pub fn generate(record: &mut RunRecord, configuration: usize, id_at: impl Fn(usize) -> Option<u32>) {
     for sample in samples(record, configuration).filter(|it| it.kind == RequestKind::Measured) {
         for ids in sample.iteration.sequences.iter_mut().filter_map(|it| it.output_ids.as_mut()) {
             for (position, id) in ids.iter_mut().enumerate() {
-                *id = other(position).unwrap_or(*id);
+                *id = id_at(position).unwrap_or(*id);
             }
         }
     }
@@ -132,7 +134,7 @@ pub fn add_reference_tokens(record: &mut RunRecord, configuration: usize, gap: i
                 index: sample.index,
                 position: position as u32,
                 engine_token,
-                verifier_token: if gap == 0.0 { engine_token } else { OWN },
+                verifier_token: if gap == 0.0 { engine_token } else { VERIFIER_ID },
                 engine_logprob: Some(-0.5 - gap),
                 verifier_logprob: Some(-0.5),
             });

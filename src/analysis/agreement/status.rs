@@ -1,4 +1,4 @@
-//! The verification of one configuration: its status and its results.
+//! The verification of one configuration: the status and the results of the checks.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::verifier::Against;
 use crate::plan::Verification;
 use crate::record::RunRecord;
 
-/// The verification status of an engine's output, from the best one to unverified.
+/// The verification status of an engine's output, from the best status to unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -18,25 +18,25 @@ pub enum Status {
     Exact,
     /// As close as rounding in 16 or 8 bits.
     Agrees,
-    /// Not close, but within the rounding of its precision.
+    /// Not close, but within the bounds of its precision.
     Drifts,
     /// Not the output of this model.
     Wrong,
-    /// The verifier did not check its measured tokens or its longest text.
+    /// The verifier did not check the measured tokens or the longest text.
     Unverified,
 }
 
-/// The verification of one configuration, with its results.
+/// The status of one configuration, with the results of the checks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Agreement {
     pub status: Status,
     pub against: Against,
-    /// The precision that sets its bounds.
+    /// The precision that sets the bounds.
     pub precision: Precision,
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
     pub gaps: Option<Gaps>,
-    /// The reasons why its status is not better: sentences about `it`, most severe first.
+    /// The reasons why the status is not better: sentences about `it`, most severe first.
     pub reasons: Vec<String>,
 }
 
@@ -75,32 +75,32 @@ impl Agreement {
         self.shown_rms().map_or_else(|| name.into(), |rms| format!("{name} {}", two_digits(rms)))
     }
 
-    /// The difference beside the status, where one is shown.
+    /// The root mean square that a table shows next to the status, if it shows one.
     pub fn shown_rms(&self) -> Option<f64> {
-        let shows = matches!(self.status, Status::Agrees | Status::Drifts | Status::Wrong);
-        // If only its tokens are wrong, the small difference of its scores is not shown.
-        self.rms().filter(|rms| shows && *rms > EXACT)
+        let has_number = matches!(self.status, Status::Agrees | Status::Drifts | Status::Wrong);
+        // If only the tokens are wrong, the scores differ little and the number is not shown.
+        self.rms().filter(|rms| has_number && *rms > EXACT)
     }
 }
 
 /// The reason why a record has no output checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoChecks {
-    /// The user turned them off.
+    /// The user turned output checks off.
     ByRequest,
     /// The record is older than output checks.
     ByAge,
 }
 
 /// The first version of records with output checks.
-const FIRST_VERSION: u32 = 3;
+const MIN_RECORD_VERSION: u32 = 3;
 
-/// The reason why a record has no output checks; `None` where it has them.
+/// The reason why a record has no output checks; `None` for a record with output checks.
 pub fn no_checks(record: &RunRecord) -> Option<NoChecks> {
     if record.header.plan.verification == Verification::Off {
         return Some(NoChecks::ByRequest);
     }
-    (record.header.record_version < FIRST_VERSION).then_some(NoChecks::ByAge)
+    (record.header.record_version < MIN_RECORD_VERSION).then_some(NoChecks::ByAge)
 }
 
 /// A value with two significant digits.
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_have_two_digits() {
+    fn values_are_written_with_two_digits() {
         let written = [0.012345, 0.14, 2.34, 0.0, 1.2e-6, 12.6, f64::INFINITY, 1.5e300].map(two_digits);
         assert_eq!(written, ["0.012", "0.14", "2.3", "0", "1.2e-6", "13", "infinite", "1.5e300"]);
     }

@@ -3,13 +3,13 @@ use super::*;
 use crate::plan::{Configuration, Verification};
 use crate::record::{Entry, NotChecked, RequestKind};
 
-/// The agreement of the engine beside the verifier.
+/// The agreement of the engine that is not the verifier.
 fn engine(record: &RunRecord) -> Agreement {
     Agreement::of(record).swap_remove(ENGINE)
 }
 
-/// A record in which the engine differs from the verifier by this much everywhere, and states these dtypes.
-fn apart(rms: f64, weights: &str, compute: &str) -> RunRecord {
+/// A record in which every score of the engine differs from the verifier's by `rms`. The engine states these dtypes.
+fn with_rms(rms: f64, weights: &str, compute: &str) -> RunRecord {
     let mut record = checked();
     record.header.plan.configurations[ENGINE].model.dtype = Some("bf16".into());
     record.header.plan.configurations[VERIFIER].model.dtype = Some("bf16".into());
@@ -23,20 +23,20 @@ fn add_not_checked(record: &mut RunRecord, reason: &str) {
     record.take(Entry::NotChecked(NotChecked { configuration, reason, ..NotChecked::default() }));
 }
 
-/// Tokens from position 30 on that the verifier finds unlikely.
+/// Adds tokens from position 30 on that the verifier finds unlikely.
 fn add_wrong_tokens(record: &mut RunRecord) {
     generate(record, ENGINE, |position| (position >= 30).then_some(9));
     add_reference_tokens(record, ENGINE, |position| if position >= 30 { 6.2 } else { 0.0 });
 }
 
 fn status(rms: f64, weights: &str, compute: &str) -> Status {
-    engine(&apart(rms, weights, compute)).status
+    engine(&with_rms(rms, weights, compute)).status
 }
 
-// Distances.
+// Scores.
 
 #[test]
-fn equal_output_is_exact_and_so_is_the_verifier() {
+fn an_engine_with_equal_output_and_the_verifier_are_exact() {
     let found = Agreement::of(&checked());
     assert_eq!(found[ENGINE].status, Status::Exact, "{:?}", found[ENGINE]);
     assert_eq!(found[ENGINE].against, Against::Engine { label: "patient-original".into() });
@@ -47,7 +47,7 @@ fn equal_output_is_exact_and_so_is_the_verifier() {
     assert_eq!((greedy.texts, greedy.differing), (16, 0));
     assert_eq!((greedy.compared, greedy.equal), (32 + 15 * 64, 32 + 15 * 64));
     assert_eq!((found[VERIFIER].status, &found[VERIFIER].against), (Status::Exact, &Against::Itself));
-    // The twin of the reference was not checked: it is the same engine.
+    // The twin has the status of the reference.
     assert_eq!(found.len(), 3);
     assert_eq!(found[2].status, Status::Exact);
 }
@@ -64,7 +64,7 @@ fn the_dtype_sets_the_bound_of_agreement() {
     assert_eq!([0.016, 0.06, 0.11].map(bf16), [Status::Agrees, Status::Drifts, Status::Wrong]);
     let q4_0 = |rms| status(rms, "q4_0", "f32");
     assert_eq!([0.04, 0.46, 0.71].map(q4_0), [Status::Agrees, Status::Drifts, Status::Wrong]);
-    assert_eq!(engine(&apart(0.46, "q4_0", "f32")).cell(), "drifts 0.46");
+    assert_eq!(engine(&with_rms(0.46, "q4_0", "f32")).cell(), "drifts 0.46");
 }
 
 /// The results of `scripts/agreement/calibrate`, as in `bounds`.
@@ -80,7 +80,7 @@ fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
         ("q4_0", "f32", 0.46, 0.54),
     ];
     for (weights, compute, rms, stretch_rms) in measured {
-        let mut record = apart(rms, weights, compute);
+        let mut record = with_rms(rms, weights, compute);
         assert_ne!(engine(&record).status, Status::Wrong, "{weights}");
         score(&mut record, ENGINE, |position| Some(if position < 128 { stretch_rms } else { rms }));
         assert_ne!(engine(&record).status, Status::Wrong, "{weights}: {:?}", engine(&record));
@@ -89,7 +89,7 @@ fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
 
 #[test]
 fn a_model_with_one_layer_permuted_is_called_wrong_in_every_dtype() {
-    // The permuted layers with the smallest difference, then a single matrix with the smallest.
+    // First the smallest difference of a permuted layer, then the smallest difference of a permuted matrix.
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32"), ("q6_k", "f32")] {
         assert_eq!(status(0.50, weights, compute), Status::Wrong, "{weights}");
     }
@@ -98,10 +98,10 @@ fn a_model_with_one_layer_permuted_is_called_wrong_in_every_dtype() {
 }
 
 #[test]
-fn rope_scaling_ignored_at_a_thousand_tokens_is_called_wrong_by_the_worst_stretch() {
+fn ignored_rope_scaling_is_wrong_by_the_worst_stretch() {
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32")] {
-        let mut record = apart(0.0, weights, compute);
-        // 0.056 over all, 0.18 over the last stretch: the smallest difference that was measured.
+        let mut record = with_rms(0.0, weights, compute);
+        // 0.056 over all tokens and 0.18 over the last stretch: the smallest measured difference.
         score(&mut record, ENGINE, |position| Some(if position < 1023 { 0.01 } else { 0.18 }));
         let found = engine(&record);
         assert_eq!(found.status, Status::Wrong, "{weights}: {found:?}");
@@ -113,7 +113,7 @@ fn rope_scaling_ignored_at_a_thousand_tokens_is_called_wrong_by_the_worst_stretc
 
 #[test]
 fn a_file_in_4_bits_is_compared_with_its_own_numbers() {
-    let mut record = apart(0.11, "q4_0", "f32");
+    let mut record = with_rms(0.11, "q4_0", "f32");
     assert_eq!(engine(&record).status, Status::Drifts);
     record.header.plan.configurations.iter_mut().for_each(|it| it.model.dtype = Some("q4_0".into()));
     let found = engine(&record);
@@ -137,11 +137,11 @@ fn a_token_that_is_impossible_or_left_out_is_wrong() {
 
 #[test]
 fn every_float_gives_a_status() {
-    for strange in [f64::NAN, f64::INFINITY, -f64::MAX, f64::MAX, 1e300] {
+    for value in [f64::NAN, f64::INFINITY, -f64::MAX, f64::MAX, 1e300] {
         let mut record = checked();
-        score(&mut record, ENGINE, |_| Some(strange));
-        assert_eq!(engine(&record).status, Status::Wrong, "{strange}");
-        score(&mut record, VERIFIER, |_| Some(strange));
+        score(&mut record, ENGINE, |_| Some(value));
+        assert_eq!(engine(&record).status, Status::Wrong, "{value}");
+        score(&mut record, VERIFIER, |_| Some(value));
         let found = engine(&record);
         serde_json::to_string(&found).unwrap();
         assert!(found.rms().is_none_or(|rms| !rms.is_nan() || found.is_wrong()), "{found:?}");
@@ -157,7 +157,7 @@ fn every_float_gives_a_status() {
 // Tokens.
 
 #[test]
-fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
+fn wrong_tokens_from_position_30_on_are_found_even_if_the_scores_are_exact() {
     let mut record = checked();
     add_wrong_tokens(&mut record);
     let found = engine(&record);
@@ -166,8 +166,8 @@ fn wrong_tokens_from_position_30_on_are_found_though_the_scores_are_exact() {
                `patient-original`, on average over 34";
     assert_eq!(found.reasons[0], why);
     assert_eq!(found.first_difference(), Some(30));
-    // At 4 bits a correct engine may score as badly, but that is no excuse for its tokens.
-    let mut record = apart(0.3, "q4_0", "f32");
+    // At 4 bits, these scores are within the bounds, but the tokens are still wrong.
+    let mut record = with_rms(0.3, "q4_0", "f32");
     add_wrong_tokens(&mut record);
     assert_eq!(engine(&record).status, Status::Wrong);
 }
@@ -199,12 +199,12 @@ fn a_difference_without_a_near_tie_is_wrong_in_f32_but_not_in_bf16() {
 #[test]
 fn an_f32_engine_is_unverified_if_its_first_difference_was_not_checked() {
     let mut record = checked();
-    set_continued(&mut record, ENGINE, [vec![OWN; 20], vec![9; 12]].concat());
+    set_continued(&mut record, ENGINE, [vec![VERIFIER_ID; 20], vec![9; 12]].concat());
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
     let why = "it differs from `patient-original` at token 20 of the held-out prompt's continuation; the verifier did not check that token";
     assert_eq!(found.reasons, [why]);
-    // At this difference of scores, a tie is likely enough.
+    // At this difference of scores, the different token may be a near tie.
     score(&mut record, ENGINE, |_| Some(5e-4));
     assert_eq!(engine(&record).status, Status::Agrees);
 }
@@ -231,7 +231,7 @@ fn an_engine_with_another_prompt_token_count_is_wrong() {
     samples(&mut record, ENGINE).for_each(|it| it.iteration.sequences[0].prompt_tokens += 1);
     let why = "expected 32 prompt tokens in `decode` sample 0 (block 0), got 33";
     assert_eq!((engine(&record).status, engine(&record).reasons), (Status::Wrong, vec![why.to_string()]));
-    // For an engine that takes text, the number depends on its tokenizer.
+    // For an engine that takes text, the count depends on its tokenizer.
     for launch in launches(&mut record, ENGINE) {
         launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
     }
@@ -281,7 +281,7 @@ fn only_an_f32_engine_can_be_the_verifier() {
         let why = "the verifier `patient-original` runs in bf16, but must run in f32";
         assert_eq!(agreement.reasons, [why]);
     }
-    // Stored answers count all the same, and the engine is compared with them.
+    // Stored answers replace that verifier, and the engine is compared with them.
     add_stored_answers(&mut record, -2.0);
     let found = Agreement::of(&record);
     let stored = Against::StoredAnswers { by: "patient-original 0.1.0".into() };
@@ -294,14 +294,14 @@ fn only_an_f32_engine_can_be_the_verifier() {
     }
 }
 
-// Measured tokens must have been checked.
+// Checks of measured tokens.
 
 #[test]
 fn stored_answers_alone_leave_measured_tokens_unverified() {
     let mut record = checked();
     add_stored_answers(&mut record, -2.0);
     // No measured request has the verifier's prompt.
-    samples(&mut record, ENGINE).for_each(|it| it.prompt_hash.push_str(" of its own"));
+    samples(&mut record, ENGINE).for_each(|it| it.prompt_hash.push_str(" of the engine"));
     let found = Agreement::of(&record);
     assert_eq!(found[VERIFIER].status, Status::Exact, "{:?}", found[VERIFIER]);
     assert_eq!(found[ENGINE].status, Status::Unverified);
@@ -313,10 +313,11 @@ fn stored_answers_alone_leave_measured_tokens_unverified() {
 #[test]
 fn one_unchecked_workload_makes_an_engine_unverified() {
     let mut record = checked();
-    let mut other = record.header.plan.cases.iter().find(|it| it.configuration == ENGINE).unwrap().clone();
-    other.workload.label = "ttft".into();
+    let mut case_of_ttft =
+        record.header.plan.cases.iter().find(|it| it.configuration == ENGINE).unwrap().clone();
+    case_of_ttft.workload.label = "ttft".into();
     let case = record.header.plan.cases.len();
-    record.header.plan.cases.push(other);
+    record.header.plan.cases.push(case_of_ttft);
     assert_eq!(engine(&record).status, Status::Exact);
     let mut sample = record.samples.iter().find(|it| it.kind == RequestKind::Measured).unwrap().clone();
     (sample.case, sample.prompt_hash) = (case, "another".into());
@@ -363,7 +364,7 @@ fn an_engine_that_takes_text_and_gives_other_ids_is_unverified() {
 }
 
 #[test]
-fn short_windows_alone_are_not_enough() {
+fn a_short_window_without_the_longest_leaves_an_engine_unverified() {
     let mut record = checked();
     record.held_out[0].sequences.insert(0, vec![1; 128]);
     for scored in &mut record.scored {
@@ -410,16 +411,16 @@ fn without_output_checks_every_engine_is_unverified() {
 }
 
 #[test]
-fn the_program_of_a_baseline_uses_its_own_checks_or_those_of_its_row() {
-    let mut record = apart(0.5, "f32", "f32");
+fn a_baseline_program_has_the_status_of_its_row_until_it_is_checked() {
+    let mut record = with_rms(0.5, "f32", "f32");
     let baseline = Configuration {
         label: "beacon (baseline)".into(),
         role: Some(Role::Baseline { of: ENGINE }),
         ..record.header.plan.configurations[ENGINE].clone()
     };
     record.header.plan.configurations.push(baseline);
-    assert_eq!(wrong(&record), [false, true, false, true]);
+    assert_eq!(wrong_outputs(&record), [false, true, false, true]);
     score(&mut record, 3, |_| Some(0.0));
-    set_continued(&mut record, 3, vec![OWN; 32]);
-    assert_eq!(wrong(&record), [false, true, false, false]);
+    set_continued(&mut record, 3, vec![VERIFIER_ID; 32]);
+    assert_eq!(wrong_outputs(&record), [false, true, false, false]);
 }

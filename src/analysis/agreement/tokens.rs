@@ -1,4 +1,4 @@
-//! The tokens of measured requests: their texts by name, and checks of their counts.
+//! The tokens of measured requests: the names of their texts, and the check of token counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +23,7 @@ pub enum Text {
 }
 
 impl Text {
-    /// `` `decode` sample 3 (block 0) ``.
+    /// The name in a sentence: `` `decode` sample 3 (block 0) ``.
     pub fn name(&self) -> String {
         match self {
             Self::HeldOut => "the held-out prompt's continuation".into(),
@@ -51,24 +51,24 @@ pub fn greedy_samples(record: &RunRecord, configuration: usize) -> impl Iterator
     })
 }
 
-/// The wrong token counts of a configuration, in one sentence for the first of each kind. A prompt counts if the engine got ids
-/// and its number differs from those sent, or from most engines. An output counts if its length is not the requested one, EOS
-/// ignored.
+/// The wrong token counts of a configuration, in one sentence for the first of each kind. The count of a prompt is wrong if the
+/// engine received ids and reports another number than was sent, or another number than most engines. The count of an output is
+/// wrong if the request ignores EOS and the output does not have the requested length.
 pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     let plan = &record.header.plan;
     let hellos = record.launches.iter().filter_map(|it| Some((it.launch, it.hello.as_ref()?)));
     let capabilities: HashMap<u32, &Capabilities> =
         hellos.map(|(it, hello)| (it, &hello.capabilities)).collect();
-    let of = |sample: &Sample| plan.cases[sample.case].configuration;
-    let with_ids = |it: &&Sample| {
+    let configuration_of = |sample: &Sample| plan.cases[sample.case].configuration;
+    let has_ids = |it: &&Sample| {
         !it.prompt_hash.is_empty() && capabilities.get(&it.launch).is_some_and(|it| it.prompt_ids)
     };
-    let is_cut_short =
+    let may_end_early =
         |launch: u32| capabilities.get(&launch).is_some_and(|it| it.ignore_eos == IgnoreEos::No);
     // The engines with each count, by prompt.
     let mut counts: HashMap<(&str, usize), BTreeMap<u32, Vec<usize>>> = HashMap::new();
-    for sample in record.measured().filter(with_ids) {
-        let engine = of(sample);
+    for sample in record.measured().filter(has_ids) {
+        let engine = configuration_of(sample);
         for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
             let of_count = counts.entry((&sample.prompt_hash, number)).or_default();
             let engines = of_count.entry(sequence.prompt_tokens).or_default();
@@ -79,23 +79,23 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     }
     let blocks = blocks(record);
     let (mut prompts, mut outputs) = (None, None);
-    for sample in record.measured().filter(|it| of(it) == configuration) {
+    for sample in record.measured().filter(|it| configuration_of(it) == configuration) {
         let workload = &plan.cases[sample.case].workload;
         let text = || Text::of(plan, &blocks, (sample.launch, sample.case, sample.index)).name();
         for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
-            let own = sequence.prompt_tokens;
+            let reported = sequence.prompt_tokens;
             let expected = match &workload.prompt {
                 Prompt::Tokens(planned) => Some(*planned),
                 Prompt::Text(_) => counts.get(&(sample.prompt_hash.as_str(), number)).and_then(most_counted),
             };
-            if let Some(expected) = expected.filter(|&it| it != own && with_ids(&sample)) {
+            if let Some(expected) = expected.filter(|&it| it != reported && has_ids(&sample)) {
                 prompts.get_or_insert_with(|| {
-                    format!("expected {expected} prompt tokens in {}, got {own}", text())
+                    format!("expected {expected} prompt tokens in {}, got {reported}", text())
                 });
             }
             let given = sequence.output_ids.as_ref().map(Vec::len);
             let requested = workload.max_new_tokens as usize;
-            let is_fixed = workload.ignore_eos && !is_cut_short(sample.launch);
+            let is_fixed = workload.ignore_eos && !may_end_early(sample.launch);
             if let Some(given) = given.filter(|&given| is_fixed && given != requested) {
                 let reason = || format!("expected {requested} tokens in {}, got {given}", text());
                 outputs.get_or_insert_with(reason);
@@ -105,7 +105,7 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     prompts.into_iter().chain(outputs).collect()
 }
 
-/// The count of most engines; `None` for a tie.
+/// The count that most engines report; `None` for a tie.
 fn most_counted(counts: &BTreeMap<u32, Vec<usize>>) -> Option<u32> {
     let most = counts.values().map(Vec::len).max()?;
     let mut with_most = counts.iter().filter(|(_, engines)| engines.len() == most);

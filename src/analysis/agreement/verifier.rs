@@ -12,7 +12,7 @@ use crate::text::line;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Against {
     Nothing,
-    /// The configuration is the verifier itself, so nothing checks it.
+    /// The configuration is the verifier.
     Itself,
     /// An engine of this run.
     Engine {
@@ -26,9 +26,9 @@ pub enum Against {
 
 /// The verifier of one model, with its answers.
 pub struct Verifier<'a> {
-    /// The number of each held-out text, with the log-probabilities of its ids.
+    /// The log-probabilities of each held-out text, with the index of the text.
     logprobs: Vec<(usize, &'a [Option<f64>])>,
-    /// Its continuation of the held-out prompt.
+    /// The verifier's continuation of the held-out prompt.
     pub continued: Option<&'a [u32]>,
     /// The verifier's configuration in this run, if it runs in f32.
     pub configuration: Option<usize>,
@@ -44,8 +44,8 @@ impl<'a> Verifier<'a> {
         record.held_out.iter().find(|it| it.model == model.path).ok_or_else(no_reference)?;
         let verifying = plan.verifier_of(model);
         let label = |index: usize| line(&plan.configurations[index].label);
-        let narrow = verifying.and_then(|index| Some((index, narrower(record, index)?)));
-        let configuration = verifying.filter(|_| narrow.is_none());
+        let narrow_verifier = verifying.and_then(|index| Some((index, dtype_other_than_f32(record, index)?)));
+        let configuration = verifying.filter(|_| narrow_verifier.is_none());
         if let Some(stored) = record.stored_answers.iter().find(|it| it.model == model.path) {
             return Ok(Self {
                 logprobs: stored.logprobs.iter().map(Vec::as_slice).enumerate().collect(),
@@ -54,7 +54,7 @@ impl<'a> Verifier<'a> {
                 against: Against::StoredAnswers { by: line(&stored.by) },
             });
         }
-        if let Some((index, dtype)) = narrow {
+        if let Some((index, dtype)) = narrow_verifier {
             let label = label(index);
             return Err(format!("the verifier `{label}` runs in {dtype}, but must run in f32"));
         }
@@ -69,18 +69,19 @@ impl<'a> Verifier<'a> {
         Ok(Self { logprobs, continued, configuration, against: Against::Engine { label: label(index) } })
     }
 
-    /// Its log-probabilities for the ids of a held-out text.
+    /// The verifier's log-probabilities for the ids of a held-out text.
     pub fn logprobs(&self, sequence: usize) -> Option<&'a [Option<f64>]> {
         self.logprobs.iter().find(|(it, _)| *it == sequence).map(|(_, logprobs)| *logprobs)
     }
 
+    /// Whether this configuration is the verifier.
     pub fn is_itself(&self, configuration: usize) -> bool {
         matches!(self.against, Against::Engine { .. }) && self.configuration == Some(configuration)
     }
 }
 
 /// A dtype other than f32 that a configuration reports. `None` if every launch reports f32 for weights and arithmetic.
-fn narrower(record: &RunRecord, configuration: usize) -> Option<String> {
+fn dtype_other_than_f32(record: &RunRecord, configuration: usize) -> Option<String> {
     let unstated = || "an unstated dtype".to_string();
     let launches = record.launches.iter().filter(|it| it.configuration == configuration);
     let loaded: Vec<&Facts> = launches.filter_map(|it| Some(&it.loaded.as_ref()?.facts)).collect();
@@ -88,6 +89,6 @@ fn narrower(record: &RunRecord, configuration: usize) -> Option<String> {
         return Some(unstated());
     }
     let mut stated = loaded.iter().flat_map(|facts| [&facts.weights_dtype, &facts.compute_dtype]);
-    let other = stated.find(|dtype| dtype.as_deref() != Some(VERIFIER_DTYPE))?;
-    Some(other.as_deref().map_or_else(unstated, line))
+    let different = stated.find(|dtype| dtype.as_deref() != Some(VERIFIER_DTYPE))?;
+    Some(different.as_deref().map_or_else(unstated, line))
 }

@@ -1,5 +1,5 @@
-//! Checks the claim about prefix caches by a repeated prompt. Every prompt but that of the pair begins with ids of its own. So a
-//! prefix cache can answer only the second request of the pair.
+//! Checks the claim about prefix caches by a repeated prompt. All other prompts begin with different ids, so a prefix cache can
+//! speed up only the second request of the pair.
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric;
@@ -9,28 +9,30 @@ use crate::record::{RequestKind, Sample};
 use crate::text::three_digits;
 use stats::median;
 
-/// Ids that prompts share by chance or by design: those that a tokenizer puts before every text, and a salt of four.
-const SHARED: u32 = 5;
-/// The shortest prompt for this check: in a shorter one a cache saves nothing.
-const MIN_TOKENS: u32 = 64;
-/// The ratio that shows a cache: the time of the fastest other prompt to that of the repeated one.
+/// The largest number of ids that prompts share by chance or by design: a tokenizer puts ids before every text, and the salt
+/// has four ids.
+const MAX_SHARED_TOKENS: u32 = 5;
+/// The least number of tokens in the repeated prompt: for a shorter prompt, a cache saves nothing.
+const MIN_PROMPT_TOKENS: u32 = 64;
+/// The least ratio that shows a cache: the time of the fastest other prompt divided by the time of the repeated prompt.
 const MIN_RATIO: f64 = 2.0;
-/// With fewer launches, a change of the machine's speed could explain such a ratio.
-const FEW_LAUNCHES: usize = 3;
+/// The least number of launches for `MIN_RATIO`. Over fewer, a change of the machine's speed could explain such a ratio.
+const MIN_LAUNCHES: usize = 3;
+/// The least ratio that shows a cache over fewer launches.
 const MIN_RATIO_OF_FEW: f64 = 4.0;
-/// Several times the cost of a pause or a cold core for one request.
+/// The least time that the repeated prompt saves: several times the cost of a pause or of a cold core.
 const MIN_GAIN_NS: f64 = 2e6;
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    from_cache(subject).into_iter().chain(repeated(subject)).collect()
+    reported_tokens(subject).into_iter().chain(faster_repeat(subject)).collect()
 }
 
-/// The engine itself reports cached tokens, for prompts that it had not observed before.
-fn from_cache(subject: &Subject) -> Option<Contradiction> {
+/// A contradiction if the engine itself reports cached tokens for a prompt that it had not received earlier.
+fn reported_tokens(subject: &Subject) -> Option<Contradiction> {
     let sequences = subject.measured().flat_map(|sample| sample.iteration.sequences.iter());
     let cached =
         sequences.filter_map(|sequence| Some((sequence.cached_prompt_tokens?, sequence.prompt_tokens)));
-    let (cached, prompt) = cached.filter(|(cached, _)| *cached > SHARED).max()?;
+    let (cached, prompt) = cached.filter(|(cached, _)| *cached > MAX_SHARED_TOKENS).max()?;
     let (reported, observed) = (reported_cache(subject), format!("{cached} of {prompt} tokens"));
     let message = format!(
         "states {reported}, and reports {observed} of a measured prompt as cached: its first tokens do not cover whole \
@@ -39,6 +41,7 @@ fn from_cache(subject: &Subject) -> Option<Contradiction> {
     Some(subject.contradiction(About::PrefixCache, true, reported.into(), observed, &message))
 }
 
+/// The claim about a prefix cache, in words.
 fn reported_cache(subject: &Subject) -> &'static str {
     match subject.fact(|facts| facts.prefix_cache) {
         Some(true) => "a prefix cache",
@@ -47,7 +50,8 @@ fn reported_cache(subject: &Subject) -> &'static str {
     }
 }
 
-fn repeated(subject: &Subject) -> Option<Contradiction> {
+/// A contradiction if the engine claims no cache, but answers a repeated prompt much faster.
+fn faster_repeat(subject: &Subject) -> Option<Contradiction> {
     let claims = subject.fact(|facts| facts.prefix_cache);
     if claims == Some(true) {
         return None;
@@ -55,19 +59,20 @@ fn repeated(subject: &Subject) -> Option<Contradiction> {
     // A prompt that is given as text is the same for every request.
     let salted =
         subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
-    let worst = salted.filter_map(|case| Some((case, Pair::of(subject, case)?)));
-    let (case, pair) = worst.max_by(|one, other| one.1.times.total_cmp(&other.1.times))?;
-    let times = three_digits(pair.times);
+    let pairs = salted.filter_map(|case| Some((case, Pair::of(subject, case)?)));
+    let (case, pair) = pairs.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
+    let times = three_digits(pair.ratio);
     let message = format!(
         "states {}, but answers a repeated prompt {times} times as fast: its first token in {} comes after {} instead of {} \
          (the fastest other prompt of each launch; {})",
         reported_cache(subject),
         subject.case_name(case),
-        time(pair.again_ns),
+        time(pair.repeated_ns),
         time(pair.other_ns),
         if pair.launches == 1 { "1 launch".to_string() } else { format!("{} launches", pair.launches) },
     );
-    // The measured prompts do not repeat, so the results hold; an explicit denial of a cache does not.
+    // The measured prompts do not repeat, so a cache does not improve the results. Only an explicit denial of a cache is a
+    // false claim.
     let observed = format!("{times} times as fast");
     let (is_denied, reported) = (claims == Some(false), reported_cache(subject).into());
     Some(subject.contradiction(About::PrefixCache, is_denied, reported, observed, &message))
@@ -75,44 +80,52 @@ fn repeated(subject: &Subject) -> Option<Contradiction> {
 
 /// The time to the first token of a repeated prompt, and of the fastest other prompt of the same length.
 struct Pair {
-    again_ns: f64,
+    repeated_ns: f64,
     other_ns: f64,
-    times: f64,
+    ratio: f64,
     launches: usize,
 }
 
 impl Pair {
-    /// The pair, where the median launch and more than half of all launches show a cache.
+    /// The median times of the pair, if the median launch and more than half of all launches show a cache.
     fn of<'a>(subject: &Subject<'a>, case: usize) -> Option<Self> {
-        let first_token = metric::of(metric::MetricId::FIRST_TOKEN);
+        let first_token = metric::by_id(metric::MetricId::FIRST_TOKEN);
         let first_ns = |sample: &'a Sample| median(&subject.values.of_request(sample, first_token));
         let pairs: Vec<(f64, f64)> = subject
             .launches
             .keys()
             .filter_map(|launch| {
-                let here =
+                let requests =
                     || subject.samples.iter().copied().filter(|it| (it.launch, it.case) == (*launch, case));
-                let warm_up = |index| here().find(|it| it.kind == RequestKind::Warmup && it.index == index);
-                let (first, again) = (warm_up(0)?, warm_up(1)?);
-                let long = again.iteration.sequences.iter().all(|it| it.prompt_tokens >= MIN_TOKENS);
-                // A discarded request is shorter, and comes after a pause.
-                let others = here().filter(|it| match it.kind {
+                let warm_up =
+                    |index| requests().find(|it| it.kind == RequestKind::Warmup && it.index == index);
+                let (first, repeated) = (warm_up(0)?, warm_up(1)?);
+                let is_long =
+                    repeated.iteration.sequences.iter().all(|it| it.prompt_tokens >= MIN_PROMPT_TOKENS);
+                // A discarded request is shorter and follows a pause.
+                let others = requests().filter(|it| match it.kind {
                     RequestKind::Warmup => it.index >= IDENTICAL_WARM_UPS,
                     RequestKind::Measured => true,
                     RequestKind::Discarded => false,
                 });
                 let others: Vec<f64> = others.filter_map(first_ns).collect();
-                let same = long && first.prompt_hash == again.prompt_hash;
+                let is_pair = is_long && first.prompt_hash == repeated.prompt_hash;
                 let fastest = others.into_iter().reduce(f64::min);
-                Some((first_ns(again)?, fastest?)).filter(|_| same)
+                Some((first_ns(repeated)?, fastest?)).filter(|_| is_pair)
             })
             .collect();
-        let times = if pairs.len() < FEW_LAUNCHES { MIN_RATIO_OF_FEW } else { MIN_RATIO };
-        let faster = |(again, other): &&(f64, f64)| other / again > times && other - again > MIN_GAIN_NS;
-        let often = pairs.iter().filter(faster).count() * 2 > pairs.len();
-        let (again, other): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-        let ratios: Vec<f64> = pairs.iter().map(|(again, other)| other / again).collect();
-        let times = median(&ratios).filter(|found| often && *found > times)?;
-        Some(Self { again_ns: median(&again)?, other_ns: median(&other)?, times, launches: pairs.len() })
+        let min_ratio = if pairs.len() < MIN_LAUNCHES { MIN_RATIO_OF_FEW } else { MIN_RATIO };
+        let is_faster =
+            |(repeated, other): &&(f64, f64)| other / repeated > min_ratio && other - repeated > MIN_GAIN_NS;
+        let most_are_faster = pairs.iter().filter(is_faster).count() * 2 > pairs.len();
+        let (repeated, other): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+        let ratios: Vec<f64> = pairs.iter().map(|(repeated, other)| other / repeated).collect();
+        let ratio = median(&ratios).filter(|ratio| most_are_faster && *ratio > min_ratio)?;
+        Some(Self {
+            repeated_ns: median(&repeated)?,
+            other_ns: median(&other)?,
+            ratio,
+            launches: pairs.len(),
+        })
     }
 }

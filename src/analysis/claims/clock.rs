@@ -1,7 +1,7 @@
-//! Compares the engine's times with the orchestrator's clock. Times that are too early leave a gap: before `start_ns`, after the
-//! last token, after `end_ns`, or in the streamed pass. No gap shows where an engine makes all tokens first and stamps them
-//! together at the end. But a request for many tokens takes longer than one for one token: that difference is the time of the
-//! other tokens.
+//! Compares the engine's times with the orchestrator's clock. Times that are too early leave a gap: before `start_ns`, after
+//! the last token, after `end_ns`, or in the streamed pass. There is no gap if an engine computes all tokens first and stamps
+//! them together at the end. But a request for many tokens takes longer than a request for one token, and the difference is the
+//! time of the other tokens.
 
 use protocol::Stamp;
 
@@ -10,34 +10,38 @@ use crate::plan::Mode;
 use crate::record::{RequestKind, Sample};
 use stats::{median, quantile};
 
-/// The time of a request that may be missing on any machine: reading it, writing the answer, the scheduler.
+/// The time that the clock of a correct engine may leave out: for reading the request, writing the answer, the scheduler.
 const ALLOWED_NS: f64 = 20e6;
+/// The same time as a share of the request.
 const ALLOWED_SHARE: f64 = 0.05;
-/// The quantile that counts: a false clock affects every request, a busy machine delays only some.
-const QUANTILE: f64 = 0.25;
-/// A busy machine may have delayed all of fewer requests: a run of one block streams no more than one of each case.
+/// The quantile of the spans that is compared: a false clock affects every request, a busy machine delays only some.
+const SPAN_QUANTILE: f64 = 0.25;
+/// The least number of requests: a busy machine may have delayed all of fewer requests.
 const MIN_REQUESTS: usize = 3;
 /// If each of many requests leaves out more than this share, the clock is false, however short the time. The time must also be
-/// far above that of another engine, measured in turn with this one.
-const SHARE_OF_EACH: f64 = 0.25;
+/// far above that of another engine in the same run.
+const MIN_SHARE_OF_EACH: f64 = 0.25;
+/// The least number of requests for the check of each request.
 const MANY_REQUESTS: usize = 20;
-const TIMES_ANOTHER: f64 = 3.0;
+/// The least ratio of the missing time to that of the other engine, beyond `MIN_NS`.
+const MIN_RATIO_TO_OTHER: f64 = 3.0;
+/// The least missing time of each request.
 const MIN_NS: f64 = 1e6;
 
-/// The least share of the other tokens' time between a correct engine's stamps. The missing half is more than a machine's noise
-/// explains.
+/// The least share of the later tokens' time that lies between the stamps of a correct engine. The noise of a
+/// machine does not explain a missing half.
 const MIN_STAMPED_SHARE: f64 = 0.5;
-/// The least ratio of that time to the time of one token: the noise of a long prompt hides the time of few tokens.
+/// The least ratio of the later tokens' time to the time of one token: the noise of a long prompt hides the time of few tokens.
 const MIN_RATIO_TO_FIRST: f64 = 0.25;
 
 /// A span of a request that should be close to zero.
 struct Span {
     of: fn(&Subject, &Sample) -> Option<u64>,
-    /// Its description for an engine with these numbers.
+    /// The description of a false claim with these numbers.
     message: fn(&CaseSpan) -> String,
 }
 
-/// These words must not change: older records have them.
+/// These words must not change, because warnings of older records contain them.
 const LEAVES_OUT: &str = "its clock leaves out";
 const LATE: &str = "after their stamps";
 
@@ -69,7 +73,7 @@ const SPANS: [Span; 3] = [
         },
     },
     Span {
-        of: late,
+        of: token_delay,
         message: |observed| {
             format!(
                 "tokens arrive {} {LATE} in {} (streamed; bound {}): see `stamp` in its hello",
@@ -81,7 +85,7 @@ const SPANS: [Span; 3] = [
     },
 ];
 
-/// The values over the requests of a case.
+/// The span in the requests of a case, with the bound that it exceeds.
 struct CaseSpan {
     case: String,
     span_ns: f64,
@@ -105,27 +109,28 @@ pub fn is_repeated(contradiction: &str, warning: &str) -> bool {
 
 /// The false claim for the case in which the span is the largest share of a request.
 fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Contradiction> {
-    let beyond = subject.cases().filter_map(|case| Some((case, beyond(subject, all, span, case)?)));
+    let excessive = subject.cases().filter_map(|case| excessive_span(subject, all, span, case));
     let share = |observed: &CaseSpan| observed.span_ns / observed.elapsed_ns;
-    let (_, observed) = beyond.max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)))?;
+    let observed = excessive.max_by(|a, b| share(a).total_cmp(&share(b)))?;
     let reported = time(observed.elapsed_ns - observed.span_ns);
     let (elapsed, message) = (time(observed.elapsed_ns), (span.message)(&observed));
     Some(subject.contradiction(About::Clock, true, reported, elapsed, &message))
 }
 
-fn beyond(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<CaseSpan> {
-    let own = Spans::of(subject, span, case).filter(|own| own.requests >= MIN_REQUESTS)?;
-    let allowed = ALLOWED_NS.max(ALLOWED_SHARE * own.elapsed_ns);
-    let bound = own.bound_of_each(subject, all, span, case);
-    let bound_ns = if own.span_ns > allowed { allowed } else { bound? };
-    let Spans { span_ns, elapsed_ns, .. } = own;
+/// The span of a case, if it exceeds its bound.
+fn excessive_span(subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<CaseSpan> {
+    let spans = Spans::of(subject, span, case).filter(|spans| spans.requests >= MIN_REQUESTS)?;
+    let allowed = ALLOWED_NS.max(ALLOWED_SHARE * spans.elapsed_ns);
+    let bound = spans.bound_of_each(subject, all, span, case);
+    let bound_ns = if spans.span_ns > allowed { allowed } else { bound? };
+    let Spans { span_ns, elapsed_ns, .. } = spans;
     Some(CaseSpan { case: subject.case_name(case), span_ns, elapsed_ns, bound_ns })
 }
 
 /// The spans of the requests of a case, in all launches.
 struct Spans {
     requests: usize,
-    /// The span of most requests is at least this long.
+    /// The quantile of the spans: three of four requests have a span of at least this length.
     span_ns: f64,
     /// The shortest span.
     least_ns: f64,
@@ -137,47 +142,51 @@ struct Spans {
 
 impl Spans {
     fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
-        // A discarded request, after a pause, is shorter than the case.
-        let here = subject.samples.iter().filter(|it| it.case == case && it.kind != RequestKind::Discarded);
-        let both = here.filter_map(|it| Some(((span.of)(subject, it)? as f64, it.elapsed_ns() as f64)));
-        let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = both.unzip();
+        // A discarded request follows a pause and is shorter than the requests of the case.
+        let requests =
+            subject.samples.iter().filter(|it| it.case == case && it.kind != RequestKind::Discarded);
+        let spans_and_times =
+            requests.filter_map(|it| Some(((span.of)(subject, it)? as f64, it.elapsed_ns() as f64)));
+        let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = spans_and_times.unzip();
         let shares = spans.iter().zip(&elapsed).map(|(span, elapsed)| span / elapsed);
         let least_share = shares.fold(f64::INFINITY, f64::min);
         spans.sort_unstable_by(f64::total_cmp);
         Some(Self {
             requests: spans.len(),
-            span_ns: quantile(&spans, QUANTILE)?,
+            span_ns: quantile(&spans, SPAN_QUANTILE)?,
             least_ns: *spans.first()?,
             least_share,
             elapsed_ns: median(&elapsed)?,
         })
     }
 
-    /// The bound that each of many requests exceeds.
+    /// The bound of the check of each request; `None` if some request does not exceed it.
     fn bound_of_each(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
-        if self.requests < MANY_REQUESTS || self.least_share <= SHARE_OF_EACH {
+        if self.requests < MANY_REQUESTS || self.least_share <= MIN_SHARE_OF_EACH {
             return None;
         }
         let label = &subject.case(case).workload.label;
         let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
-        let theirs = others.filter_map(|other| {
+        let other_spans = others.filter_map(|other| {
             let mut cases = other.cases();
             let case = cases.find(|&it| other.case(it).workload.label == *label)?;
-            Spans::of(other, span, case).filter(|theirs| theirs.requests >= MANY_REQUESTS)
+            Spans::of(other, span, case).filter(|spans| spans.requests >= MANY_REQUESTS)
         });
-        let least = theirs.map(|theirs| theirs.least_ns).reduce(f64::min)?;
-        let bound = (SHARE_OF_EACH * self.elapsed_ns).max(MIN_NS + TIMES_ANOTHER * least);
+        let least = other_spans.map(|spans| spans.least_ns).reduce(f64::min)?;
+        let bound = (MIN_SHARE_OF_EACH * self.elapsed_ns).max(MIN_NS + MIN_RATIO_TO_OTHER * least);
         (self.least_ns > bound).then_some(bound)
     }
 }
 
+/// The time of a request before `start_ns` and after `end_ns`.
 fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
     // Without `hello`, the model is loaded in the first request, before its `start_ns`.
-    let known = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
+    let is_loaded = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
     let counted = sample.iteration.end_ns.saturating_sub(sample.iteration.start_ns);
-    (known || sample.index > 0).then(|| sample.elapsed_ns().saturating_sub(counted))
+    (is_loaded || sample.index > 0).then(|| sample.elapsed_ns().saturating_sub(counted))
 }
 
+/// The time from the last token to `end_ns`.
 fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
     let sequences = sample.iteration.sequences.iter();
     let last = sequences.filter_map(|sequence| match (&sequence.token_ns, &sequence.chunks) {
@@ -187,8 +196,8 @@ fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
     last.max().map(|last_ns| sample.iteration.end_ns.saturating_sub(last_ns))
 }
 
-/// The larger delay of the first token and of the median token: an engine may stamp only the first one early.
-fn late(_: &Subject, sample: &Sample) -> Option<u64> {
+/// The larger of the delays of the first token and of the median token: an engine may stamp only the first token early.
+fn token_delay(_: &Subject, sample: &Sample) -> Option<u64> {
     let late = sample.late?;
     Some(u64::try_from(late.first_ns.max(late.median_ns)).unwrap_or(0))
 }
@@ -199,17 +208,18 @@ fn stamped_together(subject: &Subject, case: usize) -> Option<Contradiction> {
     let samples: Vec<&Sample> = subject.values.samples(case).collect();
     let passes = subject.record.passes.iter();
     let passes = passes.filter(|pass| pass.case == case && subject.launches.contains_key(&pass.launch));
-    let one_ns = passes.filter_map(|pass| pass.one_token_ns).min()? as f64;
-    // The shortest of many requests, as for one token.
-    let quietest = samples.iter().min_by_key(|sample| sample.elapsed_ns())?;
-    let made_ns = quietest.elapsed_ns() as f64 - one_ns;
-    let stamped_ns = stamped_ns(quietest)? as f64;
-    // A busy machine may delay every request by a little, and even the shortest of few.
-    let is_known = samples.len() >= MIN_REQUESTS && made_ns > ALLOWED_NS.max(MIN_RATIO_TO_FIRST * one_ns);
-    if stamp == Some(Stamp::End) || !is_known || stamped_ns >= MIN_STAMPED_SHARE * made_ns {
+    let one_token_ns = passes.filter_map(|pass| pass.one_token_ns).min()? as f64;
+    // The shortest request counts, for many tokens as for one token.
+    let shortest = samples.iter().min_by_key(|sample| sample.elapsed_ns())?;
+    let later_tokens_ns = shortest.elapsed_ns() as f64 - one_token_ns;
+    let stamped_ns = stamped_ns(shortest)? as f64;
+    // A busy machine may delay every request a little, and may delay even the shortest of few requests.
+    let is_known =
+        samples.len() >= MIN_REQUESTS && later_tokens_ns > ALLOWED_NS.max(MIN_RATIO_TO_FIRST * one_token_ns);
+    if stamp == Some(Stamp::End) || !is_known || stamped_ns >= MIN_STAMPED_SHARE * later_tokens_ns {
         return None;
     }
-    let (reported, observed) = (time(stamped_ns), time(made_ns));
+    let (reported, observed) = (time(stamped_ns), time(later_tokens_ns));
     let message = format!(
         "stamps its tokens in {} within {reported}, but a request for them takes {observed} longer than a request for one \
          token: the stamps are wrong",
@@ -218,7 +228,7 @@ fn stamped_together(subject: &Subject, case: usize) -> Option<Contradiction> {
     Some(subject.contradiction(About::Clock, true, reported, observed, &message))
 }
 
-/// The time from its first token to its last, by its own stamps.
+/// The time from the first token of a sample to its last token, by the engine's stamps.
 fn stamped_ns(sample: &Sample) -> Option<u64> {
     let [sequence] = sample.iteration.sequences.as_slice() else { return None };
     let times = sequence.token_ns.as_deref()?;

@@ -1,35 +1,35 @@
-//! Compares the dtype that an engine states with the memory of its processes and with its scores. Weights that are read for every
-//! token are resident, as a copy of its own or as pages of a file. Rounding to a narrow dtype shows in the scores.
+//! Compares the dtype that an engine states with the memory of its processes and with its scores. Weights that are read for
+//! every token are resident, as a private copy or as pages of a file. Rounding to a narrow dtype shows in the scores.
 
 use super::subject::{About, Contradiction, Subject, bytes};
 use crate::analysis::agreement::Against;
 use crate::plan::dtype;
 use crate::record::Sample;
 
-/// The least bytes of weights: below this, a program's other memory (itself, its libraries, its buffers) hides them.
-const MIN_WEIGHTS: f64 = (64 << 20) as f64;
-/// The least resident share of the weights. The other fifth allows for parts that are never touched (rows of tables, padding) and
-/// for different ways to count.
-const RESIDENT: f64 = 0.8;
-/// A program's memory beside its weights: interpreters and frameworks need 200 to 400 MB, and packed copies of single matrices
-/// come and go. A smaller difference proves nothing.
-const MIN_OTHER_MEMORY: f64 = (512 << 20) as f64;
+/// The least bytes of weights. Smaller weights are hidden by the other memory of a program: code, libraries, buffers.
+const MIN_WEIGHTS_BYTES: f64 = (64 << 20) as f64;
+/// The least resident share of the weights. The other fifth allows for parts that are never touched (rows of tables, padding)
+/// and for different ways to count.
+const MIN_RESIDENT_SHARE: f64 = 0.8;
+/// The least difference between the sizes in f32 and in the stated dtype. A smaller difference may be other memory:
+/// interpreters and frameworks need 200 to 400 MB, and packed copies of single matrices come and go.
+const MIN_OTHER_BYTES: f64 = (512 << 20) as f64;
 /// The bits of the widest dtype.
-const WIDE: f64 = 32.0;
-/// The bits of a number in a cache of keys and values, where its dtype is not reported.
+const WIDEST_BITS: f64 = 32.0;
+/// The bits of a number in a cache of keys and values whose dtype is not reported.
 const WIDEST_KV_BITS: f64 = 32.0;
-/// The largest difference of engines in f32 that add in other orders (root mean square of log-probabilities, per token). The
-/// finest rounding of weights that is worth stating, f16 of f32, differs by more.
-const AS_F32: f64 = 3e-5;
+/// The largest difference between engines in f32 that add in different orders (root mean square of log-probabilities, per
+/// token). The finest rounding of weights, f16 for f32, gives a larger difference.
+const MAX_RMS_OF_F32: f64 = 3e-5;
 /// The least difference that shows rounding: `agreement/MEASURED.md` has 0.001 for f16, the finest below f32, and 1e-6 for f32.
-const ROUNDED: f64 = 2e-4;
-/// The least number of tokens: over fewer, a difference may be chance.
+const MIN_RMS_OF_ROUNDING: f64 = 2e-4;
+/// The least number of scored tokens: over fewer, a difference may be chance.
 const MIN_TOKENS: usize = 64;
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    let weights = Weights::reported(subject).filter(|_| subject.works_here());
+    let weights = Weights::reported(subject).filter(|_| subject.works_in_its_processes());
     let by_memory = weights.into_iter().flat_map(|it| [too_small(subject, &it), too_large(subject, &it)]);
-    by_memory.flatten().chain(rounds_nothing(subject).or_else(|| rounds(subject))).collect()
+    by_memory.flatten().chain(unrounded_scores(subject).or_else(|| rounded_scores(subject))).collect()
 }
 
 /// The weights that an engine states.
@@ -62,24 +62,29 @@ impl Weights {
     }
 }
 
+/// A contradiction if the processes hold too little memory for the weights.
 fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     let sizes = subject.configuration.model.sizes.filter(|sizes| sizes.parameters > 0);
     // File pages of lookup tables and of unused experts may never be read.
-    let touched = sizes.map_or(1.0, |sizes| sizes.read_per_token as f64 / sizes.parameters as f64).min(1.0);
+    let read_share =
+        sizes.map_or(1.0, |sizes| sizes.read_per_token as f64 / sizes.parameters as f64).min(1.0);
     let machine = &subject.record.header.machine;
-    let room = [machine.memory_bytes, machine.memory_limit_bytes].into_iter().flatten().min();
+    let memory = [machine.memory_bytes, machine.memory_limit_bytes].into_iter().flatten().min();
     // Weights that do not fit are read again and again, by a correct engine too.
-    let fits = room.is_none_or(|room| weights.bytes <= RESIDENT * room as f64);
+    let fits = memory.is_none_or(|memory| weights.bytes <= MIN_RESIDENT_SHARE * memory as f64);
     let passes = subject.record.passes.iter().filter(|pass| subject.launches.contains_key(&pass.launch));
-    let most =
+    let resident =
         |it: &&Sample| it.peak_resident_bytes.into_iter().chain(it.held.map(|held| held.resident_bytes));
-    let held = subject.samples.iter().flat_map(most);
+    let held = subject.samples.iter().flat_map(resident);
     let held = held.chain(passes.filter_map(|pass| pass.held.map(|held| held.resident_bytes)));
-    let most = held.max()? as f64;
-    if weights.bytes < MIN_WEIGHTS || !fits || most >= RESIDENT * touched * weights.bytes {
+    let largest = held.max()? as f64;
+    if weights.bytes < MIN_WEIGHTS_BYTES
+        || !fits
+        || largest >= MIN_RESIDENT_SHARE * read_share * weights.bytes
+    {
         return None;
     }
-    let observed = bytes(most);
+    let observed = bytes(largest);
     let message = format!(
         "states {}, but its processes never held more than {observed} (resident, over {} answers)",
         weights.describe(),
@@ -88,13 +93,14 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     Some(subject.contradiction(About::Dtype, true, weights.describe(), observed, &message))
 }
 
+/// A contradiction if the processes hold as much memory as f32 needs, for a narrower dtype.
 fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
-    let bits = weights.bits.filter(|bits| *bits < WIDE)?;
-    let wide = weights.bytes * WIDE / bits;
-    // After each answer: memory that comes and goes within a request is no weight.
+    let bits = weights.bits.filter(|bits| *bits < WIDEST_BITS)?;
+    let f32_bytes = weights.bytes * WIDEST_BITS / bits;
+    // The memory after each answer counts: memory that a request needs only for a time is no weight.
     let least = subject.measured().filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
     let cache = cache_bytes(subject);
-    if wide - weights.bytes < MIN_OTHER_MEMORY || least - cache < wide {
+    if f32_bytes - weights.bytes < MIN_OTHER_BYTES || least - cache < f32_bytes {
         return None;
     }
     let in_cache = (cache > 0.0).then(|| format!(", of which {} may be keys and values", bytes(cache)));
@@ -103,7 +109,7 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     let message = format!(
         "states {}, but its processes always held {observed} that no file backs{in_cache}: as much as f32 needs ({})",
         weights.describe(),
-        bytes(wide)
+        bytes(f32_bytes)
     );
     Some(subject.contradiction(About::Dtype, true, weights.describe(), observed, &message))
 }
@@ -117,16 +123,17 @@ fn cache_bytes(subject: &Subject) -> f64 {
 }
 
 /// The engine states f32 throughout, with the model's own numbers, and scores as a narrower dtype does.
-fn rounds(subject: &Subject) -> Option<Contradiction> {
+fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
     let is_wide = |dtype: &str| dtype::bits(dtype).is_some_and(|bits| bits >= 32.0);
     let on_disk = subject.configuration.model.dtype.as_deref()?;
-    // Every engine multiplies block formats with rounded activations, whatever it states.
-    let plain = dtype::bits(on_disk).is_some_and(|bits| bits >= 16.0);
+    // Every engine multiplies block formats with rounded activations, whatever dtype it states.
+    let has_plain_weights = dtype::bits(on_disk).is_some_and(|bits| bits >= 16.0);
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref())?;
-    let own = is_wide(weights) || weights.eq_ignore_ascii_case(on_disk);
+    let has_own_numbers = is_wide(weights) || weights.eq_ignore_ascii_case(on_disk);
     let compute = subject.fact(|facts| facts.compute_dtype.as_deref()).filter(|dtype| is_wide(dtype))?;
-    let kv = subject.fact(|facts| facts.kv_dtype.as_deref()).is_none_or(is_wide);
-    let rms = rms(subject).filter(|rms| plain && own && kv && *rms > ROUNDED)?;
+    let has_wide_cache = subject.fact(|facts| facts.kv_dtype.as_deref()).is_none_or(is_wide);
+    let rms = rms(subject)
+        .filter(|rms| has_plain_weights && has_own_numbers && has_wide_cache && *rms > MIN_RMS_OF_ROUNDING)?;
     let observed = format!("{rms:.1e}");
     let message = format!(
         "states that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {observed} (root mean \
@@ -135,7 +142,7 @@ fn rounds(subject: &Subject) -> Option<Contradiction> {
     Some(subject.contradiction(About::Dtype, true, compute.into(), observed, &message))
 }
 
-/// The difference from another engine: the verifier's own is zero by definition.
+/// The difference of scores from another engine. The verifier's difference from itself proves nothing.
 fn rms(subject: &Subject) -> Option<f64> {
     let is_another =
         matches!(subject.agreement.against, Against::Engine { .. } | Against::StoredAnswers { .. });
@@ -144,23 +151,23 @@ fn rms(subject: &Subject) -> Option<f64> {
 }
 
 /// The engine states a narrower dtype than f32, and scores as f32 does.
-fn rounds_nothing(subject: &Subject) -> Option<Contradiction> {
+fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
     let on_disk = subject.configuration.model.dtype.as_deref();
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref());
     let compute = subject.fact(|facts| facts.compute_dtype.as_deref());
-    // bf16 weights are exact in f32: only a dtype narrower than that of the file is rounded.
+    // bf16 weights are exact in f32: only a dtype narrower than the dtype of the file rounds weights.
     let weights =
         weights.filter(|weights| on_disk.is_some_and(|on_disk| dtype::is_narrower(weights, on_disk)));
     let compute = compute.filter(|compute| dtype::is_narrower(compute, "f32"));
-    let (what, reported) = match (compute, weights) {
+    let (verb, reported) = match (compute, weights) {
         (Some(compute), _) => ("computes in", compute),
         (None, Some(weights)) => ("holds its weights in", weights),
         (None, None) => return None,
     };
-    let rms = rms(subject).filter(|rms| *rms < AS_F32)?;
+    let rms = rms(subject).filter(|rms| *rms < MAX_RMS_OF_F32)?;
     let observed = format!("{rms:.1e}");
     let message = format!(
-        "states that it {what} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
+        "states that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
          mean square): it does not round"
     );
     Some(subject.contradiction(About::Dtype, true, reported.into(), observed, &message))

@@ -1,8 +1,8 @@
-//! Checks whether the configuration that an engine states is the one that it ran in. Each check compares a claim with observed
-//! data: the memory and CPU time of its processes, its scores, the time of a repeated prompt, the orchestrator's clock.
-//! Pure, from the record, so an old record is checked as well.
+//! Checks whether an engine ran in the configuration that it states. Each check compares a claim with observed data: the memory
+//! and CPU time of its processes, its scores, the time of a repeated prompt, the orchestrator's clock. The checks use only the
+//! record, so they also work on an old record.
 //!
-//! A check reports nothing where it cannot prove anything: small models, short requests, missing facts.
+//! A check reports nothing if it cannot prove anything: for small models, short requests, missing facts.
 
 mod bandwidth;
 mod cache;
@@ -20,7 +20,8 @@ use crate::record::Warning;
 pub use subject::Contradiction;
 use subject::{Subject, subjects};
 
-/// All claims of a record that do not hold, in the order of its configurations. There is one agreement for each.
+/// All claims of a record that do not hold, in the order of its configurations. `agreements` has one entry for each
+/// configuration.
 pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradiction> {
     let subjects = subjects(values, agreements);
     let checks = [
@@ -31,12 +32,12 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
         eos::contradictions,
         clock::contradictions,
     ];
-    let of = |subject: &Subject| -> Vec<Contradiction> {
+    let all_checks = |subject: &Subject| -> Vec<Contradiction> {
         checks.iter().flat_map(|check| check(subject, &subjects)).collect()
     };
     // A twin repeats the claims of its original, and a verifier has no row.
     let is_row = |it: &&Subject| !matches!(it.configuration.role, Some(Role::Twin { .. } | Role::Verifier));
-    subjects.iter().filter(is_row).flat_map(of).collect()
+    subjects.iter().filter(is_row).flat_map(all_checks).collect()
 }
 
 /// Whether a false claim could have improved a configuration's results.
@@ -44,10 +45,11 @@ pub fn is_contradicted(contradictions: &[Contradiction], configuration: usize) -
     contradictions.iter().any(|it| it.configuration == configuration && it.excludes_from_ranking)
 }
 
-/// Whether a warning in a record of an earlier program repeats one of these claims.
+/// Whether a warning in an older record repeats one of these contradictions.
 pub fn is_repeated(contradictions: &[Contradiction], warning: &Warning) -> bool {
-    let mut own = contradictions.iter().filter(|it| Some(it.configuration) == warning.configuration);
-    own.any(|contradiction| clock::is_repeated(&contradiction.message, &warning.message))
+    let mut of_configuration =
+        contradictions.iter().filter(|it| Some(it.configuration) == warning.configuration);
+    of_configuration.any(|contradiction| clock::is_repeated(&contradiction.message, &warning.message))
 }
 
 #[cfg(test)]

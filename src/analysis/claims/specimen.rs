@@ -1,4 +1,4 @@
-//! Records of two correct engines, `patient-original` and `beacon`. Tests change what one of them states or does.
+//! Records of two correct engines, `patient-original` and `beacon`. Tests change the facts or the samples of `beacon`.
 
 use protocol::Facts;
 
@@ -8,25 +8,26 @@ use crate::analysis::values::Values;
 use crate::record::specimen::{BASELINE, BEACON, measured, selection};
 use crate::record::{Launch, RequestKind, RunRecord, Sample};
 
-/// The configuration that tests change.
-pub const BEACONS: usize = 1;
+/// The index of `beacon`, the configuration that tests change.
+pub const BEACON_INDEX: usize = 1;
 
 /// The false claims of a record.
 pub fn contradictions(record: &RunRecord) -> Vec<Contradiction> {
     super::contradictions(&Values::of(record), &Agreement::of(record))
 }
 
-/// Three blocks of the decode scenario.
-pub fn decoding(change: impl FnOnce(&mut RunRecord)) -> RunRecord {
-    running(&["decode"], change)
+/// A record of three blocks of the decode scenario.
+pub fn decode_record(change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+    record_of(&["decode"], change)
 }
 
-pub fn running(scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+/// A record of three blocks of these scenarios.
+pub fn record_of(scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
     let mut selection = selection(&["patient-original", "beacon"]);
     selection.scenarios.retain(|it| scenarios.contains(&it.name));
     selection.extent.blocks = Some(3);
     let mut record = measured(&selection, &[BASELINE, BEACON]);
-    // Long enough for a kernel that counts ticks, and busy with both threads.
+    // Both threads are busy.
     for sample in &mut record.samples {
         sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns) - 1000);
     }
@@ -35,17 +36,18 @@ pub fn running(scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> RunRe
 }
 
 /// Changes the facts that beacon states.
-pub fn states(record: &mut RunRecord, change: impl Fn(&mut Facts)) {
+pub fn change_facts(record: &mut RunRecord, change: impl Fn(&mut Facts)) {
     launches(record).for_each(|launch| change(&mut launch.loaded.as_mut().unwrap().facts));
 }
 
+/// The launches of beacon.
 pub fn launches(record: &mut RunRecord) -> impl Iterator<Item = &mut Launch> {
-    record.launches.iter_mut().filter(|launch| launch.configuration == BEACONS)
+    record.launches.iter_mut().filter(|launch| launch.configuration == BEACON_INDEX)
 }
 
-/// The samples of beacon's cases.
+/// The samples of beacon, of any kind.
 pub fn samples(record: &mut RunRecord) -> impl Iterator<Item = &mut Sample> {
-    let cases = record.header.plan.cases_of(BEACONS);
+    let cases = record.header.plan.cases_of(BEACON_INDEX);
     record.samples.iter_mut().filter(move |sample| cases.contains(&sample.case))
 }
 
@@ -53,7 +55,7 @@ pub fn measured_samples(record: &mut RunRecord) -> impl Iterator<Item = &mut Sam
     samples(record).filter(|sample| sample.kind == RequestKind::Measured)
 }
 
-/// The record with the CPU time of two busy threads, whatever was changed.
+/// The record with the CPU time of two busy threads in every sample.
 pub fn with_busy_cores(mut record: RunRecord) -> RunRecord {
     for sample in &mut record.samples {
         sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns));

@@ -1,4 +1,4 @@
-//! One configuration as the checks of its claims see it, and a claim that does not hold.
+//! The input and the result of the checks: one configuration with its data, and a claim that does not hold.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::machine::Device;
 use crate::plan::{Case, Configuration};
 use crate::record::{Launch, RunRecord, Sample};
 
-/// A claim that does not hold: the value that an engine states, and the observed value.
+/// A claim that does not hold: the reported value and the observed value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Contradiction {
     #[serde(skip)]
@@ -23,29 +23,31 @@ pub struct Contradiction {
     pub about: About,
     pub reported: String,
     pub observed: String,
-    /// Names the engine, both values and the source of the second.
+    /// A sentence with the engine, both values and the source of the observed value.
     #[serde(skip)]
     pub message: String,
-    /// Whether the false claim could have improved its results: then no row of it is ranked first.
+    /// Whether the false claim could have improved the results. No row of such a configuration is ranked first.
     pub excludes_from_ranking: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum About {
-    /// The dtype of its weights or of its arithmetic.
+    /// The dtype of the weights or of the arithmetic.
     Dtype,
     Threads,
     PrefixCache,
     Eos,
-    /// The times that it states.
+    /// The times that the engine states.
     Clock,
 }
 
+/// The text of a number of bytes.
 pub fn bytes(bytes: f64) -> String {
     Unit::Bytes.show(bytes)
 }
 
+/// The text of a time.
 pub fn time(ns: f64) -> String {
     Unit::Nanoseconds.show(ns)
 }
@@ -58,13 +60,13 @@ pub struct Subject<'a> {
     pub configuration: &'a Configuration,
     pub launches: BTreeMap<u32, &'a Launch>,
     pub agreement: &'a Agreement,
-    /// All its samples in the order of the record, of any kind: memory, caches and clocks show in every one.
+    /// All samples of any kind, in the order of the record: every sample shows memory, caches and clocks.
     pub samples: Vec<&'a Sample>,
 }
 
 pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<Subject<'a>> {
     let (record, plan) = (values.record, values.plan);
-    let each = plan.configurations.iter().enumerate().zip(agreements);
+    let configurations = plan.configurations.iter().enumerate().zip(agreements);
     let subject =
         |((index, configuration), agreement): ((usize, &'a Configuration), &'a Agreement)| Subject {
             record,
@@ -75,7 +77,7 @@ pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<
             launches: record.launches_of(index).map(|launch| (launch.launch, launch)).collect(),
             samples: Vec::new(),
         };
-    let mut subjects: Vec<Subject> = each.map(subject).collect();
+    let mut subjects: Vec<Subject> = configurations.map(subject).collect();
     for sample in &record.samples {
         let subject = &mut subjects[plan.cases[sample.case].configuration];
         if subject.launches.contains_key(&sample.launch) {
@@ -99,32 +101,33 @@ impl<'a> Subject<'a> {
         Contradiction { configuration, label, about, reported, observed, message, excludes_from_ranking }
     }
 
-    /// The facts that it reported after each load.
+    /// The facts that the engine reported after each load.
     pub fn reported(&self) -> impl Iterator<Item = &'a Facts> {
         self.launches.values().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts))
     }
 
-    /// The first fact that it reported about something.
+    /// The first reported value of a fact.
     pub fn fact<T>(&self, of: impl Fn(&'a Facts) -> Option<T>) -> Option<T> {
         self.reported().find_map(of)
     }
 
-    /// Whether the started processes do all of its work, so that their memory and CPU time are all that it needs.
-    pub fn works_here(&self) -> bool {
+    /// Whether the started processes do all the work of the engine, so that their memory and CPU time are complete.
+    pub fn works_in_its_processes(&self) -> bool {
         let reported = self.fact(|facts| facts.device.as_deref());
         let device = Device::in_effect(reported, &self.configuration.device);
         let loaded = self.launches.values().filter_map(|launch| launch.loaded.as_ref());
         device.is_cpu() && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
     }
 
-    /// Its measured cases, in the plan's order.
+    /// The measured cases of the configuration, in the plan's order.
     pub fn cases(&self) -> impl Iterator<Item = usize> {
         let cases = self.record.header.plan.cases.iter().enumerate();
-        let own = cases.filter(|(_, case)| case.configuration == self.index).map(|(index, _)| index);
-        own.filter(|&case| self.values.is_measured(case))
+        let of_configuration =
+            cases.filter(|(_, case)| case.configuration == self.index).map(|(index, _)| index);
+        of_configuration.filter(|&case| self.values.is_measured(case))
     }
 
-    /// The measured requests of all of its cases.
+    /// The measured requests of all cases of the configuration.
     pub fn measured(&self) -> impl Iterator<Item = &'a Sample> {
         self.cases().flat_map(|case| self.values.samples(case))
     }
@@ -133,7 +136,7 @@ impl<'a> Subject<'a> {
         &self.record.header.plan.cases[index]
     }
 
-    /// The name of its case, for a sentence.
+    /// The name of a case, for a sentence.
     pub fn case_name(&self, case: usize) -> String {
         format!("`{}`", self.case(case).workload.label)
     }

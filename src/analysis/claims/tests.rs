@@ -1,11 +1,12 @@
-//! All claims of two correct engines hold; then one of them states or does something else. `clocks` tests clocks.
+//! All claims of two correct engines hold. Each test then changes the facts or the samples of `beacon`. `clocks` tests clocks.
 
 mod clocks;
 
 use protocol::{Capabilities, Facts, IgnoreEos};
 
 use super::specimen::{
-    BEACONS, contradictions, decoding, launches, measured_samples, running, samples, states, with_busy_cores,
+    BEACON_INDEX, change_facts, contradictions, decode_record, launches, measured_samples, record_of,
+    samples, with_busy_cores,
 };
 use super::subject::About;
 use super::*;
@@ -22,28 +23,33 @@ const GB: u64 = 1_000_000_000;
 /// The false claims of the engine that tests change. The other engine has none.
 fn contradictions_of(record: &RunRecord) -> Vec<Contradiction> {
     let all = contradictions(record);
-    assert!(all.iter().all(|contradiction| contradiction.configuration == BEACONS), "{all:?}");
+    assert!(all.iter().all(|contradiction| contradiction.configuration == BEACON_INDEX), "{all:?}");
     all
 }
 
-fn only(record: &RunRecord) -> Contradiction {
+fn single_contradiction(record: &RunRecord) -> Contradiction {
     let mut all = contradictions_of(record);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
 
-fn reports(record: &RunRecord, about: About, excludes_from_ranking: bool, words: &str) {
-    let found = only(record);
-    assert_eq!((found.about, found.excludes_from_ranking), (about, excludes_from_ranking), "{found:?}");
-    assert!(found.message.starts_with("beacon: ") && found.message.contains(words), "{}", found.message);
-    assert_eq!(is_contradicted(&contradictions(record), BEACONS), excludes_from_ranking);
+fn assert_reported(record: &RunRecord, about: About, excludes_from_ranking: bool, words: &str) {
+    let contradiction = single_contradiction(record);
+    let Contradiction { message, .. } = &contradiction;
+    assert_eq!(
+        (contradiction.about, contradiction.excludes_from_ranking),
+        (about, excludes_from_ranking),
+        "{contradiction:?}"
+    );
+    assert!(message.starts_with("beacon: ") && message.contains(words), "{message}");
+    assert_eq!(is_contradicted(&contradictions(record), BEACON_INDEX), excludes_from_ranking);
     assert!(!is_contradicted(&contradictions(record), 0));
 }
 
 #[test]
 fn correct_engines_have_no_contradictions_in_any_scenario() {
     for scenario in crate::plan::scenario::named("default").unwrap() {
-        assert_eq!(contradictions_of(&running(&[scenario.name], |_| {})), []);
+        assert_eq!(contradictions_of(&record_of(&[scenario.name], |_| {})), []);
     }
 }
 
@@ -55,32 +61,41 @@ fn sizes(parameters: u64, read_per_token: u64) -> Option<Sizes> {
 
 #[test]
 fn too_little_memory_for_the_stated_weights_is_reported() {
-    let record = decoding(|record| states(record, |facts| facts.weights_bytes = Some(2 * GB)));
-    reports(
+    let record = decode_record(|record| change_facts(record, |facts| facts.weights_bytes = Some(2 * GB)));
+    assert_reported(
         &record,
         About::Dtype,
         true,
         "states `f32` weights of 2.00 GB (as it states them), but its processes never",
     );
-    assert!(only(&record).message.contains("61.0 MB"), "{}", only(&record).message);
+    assert!(
+        single_contradiction(&record).message.contains("61.0 MB"),
+        "{}",
+        single_contradiction(&record).message
+    );
 }
 
 #[test]
-fn a_stated_dtype_alone_implies_the_size_of_the_weights() {
-    let narrow = |resident| {
-        decoding(|record| {
-            record.header.plan.configurations[BEACONS].model.sizes = sizes(GB, GB);
+fn a_stated_dtype_without_bytes_implies_the_size_of_the_weights() {
+    let with_resident = |resident| {
+        decode_record(|record| {
+            record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(GB, GB);
             samples(record).for_each(|sample| sample.peak_resident_bytes = Some(resident));
         })
     };
-    reports(&narrow(GB), About::Dtype, true, "`f32` weights of 4.00 GB (for 1.00 billion parameters)");
-    assert_eq!(contradictions_of(&narrow(4 * GB)), []);
+    assert_reported(
+        &with_resident(GB),
+        About::Dtype,
+        true,
+        "`f32` weights of 4.00 GB (for 1.00 billion parameters)",
+    );
+    assert_eq!(contradictions_of(&with_resident(4 * GB)), []);
 }
 
 #[test]
 fn weights_that_no_token_reads_need_not_be_resident() {
-    let record = decoding(|record| {
-        record.header.plan.configurations[BEACONS].model.sizes = sizes(GB, GB / 8);
+    let record = decode_record(|record| {
+        record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(GB, GB / 8);
         samples(record).for_each(|sample| sample.peak_resident_bytes = Some(GB));
     });
     assert_eq!(contradictions_of(&record), []);
@@ -88,26 +103,26 @@ fn weights_that_no_token_reads_need_not_be_resident() {
 
 #[test]
 fn small_models_and_models_beyond_memory_report_nothing() {
-    let small = decoding(|record| {
-        states(record, |facts| facts.weights_bytes = Some(60_000_000));
+    let small = decode_record(|record| {
+        change_facts(record, |facts| facts.weights_bytes = Some(60_000_000));
         samples(record).for_each(|sample| sample.peak_resident_bytes = Some(20_000_000));
     });
     assert_eq!(contradictions_of(&small), []);
-    let large = decoding(|record| {
+    let large = decode_record(|record| {
         record.header.machine.memory_bytes = Some(GB);
-        states(record, |facts| facts.weights_bytes = Some(2 * GB));
+        change_facts(record, |facts| facts.weights_bytes = Some(2 * GB));
     });
     assert_eq!(contradictions_of(&large), []);
 }
 
 #[test]
-fn memory_of_engines_on_other_processors_is_not_compared() {
+fn memory_of_engines_in_other_processes_or_on_a_gpu_is_not_compared() {
     for change in [
         |launch: &mut Launch| launch.loaded.as_mut().unwrap().pids = vec![7],
         |launch: &mut Launch| launch.loaded.as_mut().unwrap().facts.device = Some("cuda:0".into()),
     ] {
-        let record = decoding(|record| {
-            states(record, |facts| facts.weights_bytes = Some(2 * GB));
+        let record = decode_record(|record| {
+            change_facts(record, |facts| facts.weights_bytes = Some(2 * GB));
             launches(record).for_each(change);
             samples(record).for_each(|sample| sample.cpu_ns = Some(0));
         });
@@ -116,9 +131,9 @@ fn memory_of_engines_on_other_processors_is_not_compared() {
 }
 
 /// A record of an engine that states a narrow dtype, with this much memory that no file backs.
-fn widened(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
-    decoding(|record| {
-        states(record, |facts| {
+fn with_anonymous_memory(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
+    decode_record(|record| {
+        change_facts(record, |facts| {
             (facts.weights_dtype, facts.weights_bytes) = (Some(dtype.into()), Some(weights));
         });
         let held = Held { resident_bytes: anonymous_bytes.max(weights), anonymous_bytes, ..Held::default() };
@@ -128,37 +143,48 @@ fn widened(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
 
 #[test]
 fn memory_of_f32_size_for_narrow_weights_is_reported() {
-    let record = widened("bf16", 2 * GB, 4_100_000_000);
-    reports(
+    let record = with_anonymous_memory("bf16", 2 * GB, 4_100_000_000);
+    assert_reported(
         &record,
         About::Dtype,
         true,
         "always held 4.10 GB that no file backs: as much as f32 needs (4.00 GB)",
     );
-    reports(&widened("q4_0", 2 * GB, 15 * GB), About::Dtype, true, "`q4_0` weights of 2.00 GB");
-    assert_eq!(contradictions_of(&widened("bf16", 2 * GB, 3_900_000_000)), []);
-    assert_eq!(contradictions_of(&widened("f32", 2 * GB, 9 * GB)), []);
-    // A program's other memory is more than the difference.
-    assert_eq!(contradictions_of(&widened("bf16", GB / 4, 2 * GB)), []);
+    assert_reported(
+        &with_anonymous_memory("q4_0", 2 * GB, 15 * GB),
+        About::Dtype,
+        true,
+        "`q4_0` weights of 2.00 GB",
+    );
+    assert_eq!(contradictions_of(&with_anonymous_memory("bf16", 2 * GB, 3_900_000_000)), []);
+    assert_eq!(contradictions_of(&with_anonymous_memory("f32", 2 * GB, 9 * GB)), []);
+    // The other memory of a program may be larger than this difference.
+    assert_eq!(contradictions_of(&with_anonymous_memory("bf16", GB / 4, 2 * GB)), []);
 }
 
 #[test]
 fn a_key_value_cache_does_not_count_as_weights() {
-    let mut record = widened("bf16", 2 * GB, 4_100_000_000);
-    record.header.plan.configurations[BEACONS].model.sizes = sizes(GB, GB);
-    states(&mut record, |facts| facts.context_tokens = Some(8192));
+    let mut record = with_anonymous_memory("bf16", 2 * GB, 4_100_000_000);
+    record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(GB, GB);
+    change_facts(&mut record, |facts| facts.context_tokens = Some(8192));
     assert_eq!(contradictions_of(&record), []);
-    states(&mut record, |facts| facts.context_tokens = Some(128));
-    reports(&record, About::Dtype, true, "of which 8.39 MB may be keys and values: as much as f32 needs");
+    change_facts(&mut record, |facts| facts.context_tokens = Some(128));
+    assert_reported(
+        &record,
+        About::Dtype,
+        true,
+        "of which 8.39 MB may be keys and values: as much as f32 needs",
+    );
 }
 
-/// A record in which both scored the same 100 tokens, with this difference.
-fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
-    decoding(|record| {
+/// A record in which both engines scored the same 100 tokens, with this difference.
+fn scored(difference: f64, change: impl Fn(&mut Facts)) -> RunRecord {
+    decode_record(|record| {
         record.header.plan.configurations[0].verifies = true;
-        record.header.plan.configurations[BEACONS].model.dtype = Some("F32".into());
-        record.header.plan.configurations[0].model = record.header.plan.configurations[BEACONS].model.clone();
-        states(record, change);
+        record.header.plan.configurations[BEACON_INDEX].model.dtype = Some("F32".into());
+        record.header.plan.configurations[0].model =
+            record.header.plan.configurations[BEACON_INDEX].model.clone();
+        change_facts(record, change);
         record.header.plan.verification = Verification::Usual;
         record.header.record_version = RECORD_VERSION;
         record.held_out.push(HeldOut { model: "/m".into(), ..HeldOut::default() });
@@ -166,7 +192,7 @@ fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
             let facts = &mut launch.loaded.as_mut().unwrap().facts;
             (facts.weights_dtype, facts.compute_dtype) = (Some("f32".into()), Some("f32".into()));
         }
-        for (configuration, offset) in [(0, 0.0), (BEACONS, apart)] {
+        for (configuration, offset) in [(0, 0.0), (BEACON_INDEX, difference)] {
             let logprobs = (0..100).map(|position| Some(-f64::from(position) / 20.0 + offset)).collect();
             record.scored.push(Scored { configuration, logprobs, ..Scored::default() });
         }
@@ -176,10 +202,10 @@ fn scored(apart: f64, change: impl Fn(&mut Facts)) -> RunRecord {
 #[test]
 fn a_narrow_dtype_without_rounding_is_reported() {
     let narrow = |facts: &mut Facts| facts.compute_dtype = Some("bf16".into());
-    reports(&scored(1e-6, narrow), About::Dtype, true, "states that it computes in `bf16`");
+    assert_reported(&scored(1e-6, narrow), About::Dtype, true, "states that it computes in `bf16`");
     assert_eq!(contradictions_of(&scored(5e-3, narrow)), []);
     let weights = |facts: &mut Facts| facts.weights_dtype = Some("q8_0".into());
-    reports(&scored(1e-6, weights), About::Dtype, true, "holds its weights in `q8_0`");
+    assert_reported(&scored(1e-6, weights), About::Dtype, true, "holds its weights in `q8_0`");
     assert_eq!(contradictions_of(&scored(1e-6, |_| {})), []);
 }
 
@@ -193,27 +219,28 @@ fn narrow_weights_on_disk_may_be_exact_in_f32() {
 }
 
 #[test]
-fn stored_answers_replace_a_verifier_and_few_tokens_report_nothing() {
+fn stored_answers_replace_a_verifier_but_few_tokens_prove_nothing() {
     let mut record = scored(0.0, |facts| facts.compute_dtype = Some("f16".into()));
     record.header.plan.configurations[0].verifies = false;
-    let own = record.scored.pop().unwrap();
+    let scored = record.scored.pop().unwrap();
     let stored = |tokens: usize| StoredAnswers {
         model: "/m".into(),
-        logprobs: vec![own.logprobs[..tokens].to_vec()],
+        logprobs: vec![scored.logprobs[..tokens].to_vec()],
         ..StoredAnswers::default()
     };
-    record.scored = vec![own.clone()];
+    record.scored = vec![scored.clone()];
     assert_eq!(contradictions_of(&record), []);
     record.stored_answers = vec![stored(20)];
     assert_eq!(contradictions_of(&record), []);
     record.stored_answers = vec![stored(100)];
-    reports(&record, About::Dtype, true, "it does not round");
+    assert_reported(&record, About::Dtype, true, "it does not round");
 }
 
 // Threads.
 
+/// A record in which beacon keeps this many cores busy.
 fn busy(cores: f64, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
-    decoding(|record| {
+    decode_record(|record| {
         measured_samples(record).for_each(|sample| {
             sample.cpu_ns = Some((cores * (sample.answered_ns - sample.sent_ns) as f64) as u64);
         });
@@ -224,35 +251,47 @@ fn busy(cores: f64, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
 #[test]
 fn fewer_busy_cores_than_threads_are_reported_with_the_case() {
     let record = busy(1.02, |_| {});
-    reports(&record, About::Threads, false, "states 2 threads, but kept fewer cores busy: 1.02 in `decode`");
+    assert_reported(
+        &record,
+        About::Threads,
+        false,
+        "states 2 threads, but kept fewer cores busy: 1.02 in `decode`",
+    );
     assert_eq!(contradictions_of(&busy(1.3, |_| {})), []);
     // One thread that waits is no false claim about threads.
-    assert_eq!(contradictions_of(&busy(0.5, |record| states(record, |facts| facts.threads = Some(1)))), []);
+    assert_eq!(
+        contradictions_of(&busy(0.5, |record| change_facts(record, |facts| facts.threads = Some(1)))),
+        []
+    );
 }
 
 #[test]
 fn a_report_of_idle_threads_names_the_other_cases_too() {
-    let record = running(&["decode", "prefill"], |record| {
+    let record = record_of(&["decode", "prefill"], |record| {
         let plan = record.header.plan.clone();
         for sample in samples(record) {
             let cores = if plan.cases[sample.case].workload.scenario == "decode" { 1 } else { 2 };
             sample.cpu_ns = Some(cores * (sample.answered_ns - sample.sent_ns));
         }
     });
-    reports(&record, About::Threads, false, "busy: 1.00 in `decode` (CPU time over");
-    assert!(only(&record).message.ends_with("elsewhere 2.00 in `prefill`"), "{}", only(&record).message);
+    assert_reported(&record, About::Threads, false, "busy: 1.00 in `decode` (CPU time over");
+    assert!(
+        single_contradiction(&record).message.ends_with("elsewhere 2.00 in `prefill`"),
+        "{}",
+        single_contradiction(&record).message
+    );
 }
 
 #[test]
-fn more_busy_cores_than_threads_exclude_from_first_rank() {
-    let reported = |record: &mut RunRecord| states(record, |facts| facts.threads = Some(1));
-    reports(
-        &busy(1.9, reported),
+fn more_busy_cores_than_threads_exclude_an_engine_from_the_ranking() {
+    let one_thread = |record: &mut RunRecord| change_facts(record, |facts| facts.threads = Some(1));
+    assert_reported(
+        &busy(1.9, one_thread),
         About::Threads,
         true,
         "states 1 thread, but kept 1.90 cores busy in `decode`",
     );
-    assert_eq!(contradictions_of(&busy(1.2, reported)), []);
+    assert_eq!(contradictions_of(&busy(1.2, one_thread)), []);
 }
 
 #[test]
@@ -264,15 +303,15 @@ fn the_reported_cores_are_those_of_the_table() {
         short.iteration.sequences[0].token_ns = None;
         short.cpu_ns = Some(100_000_000);
     });
-    let case = record.header.plan.cases_of(BEACONS)[0];
+    let case = record.header.plan.cases_of(BEACON_INDEX)[0];
     let cores = three_digits(CoresBusy::of(Values::of(&record).samples(case)).unwrap().cores);
     assert_ne!(cores, "1.00");
-    reports(&record, About::Threads, false, &format!("kept fewer cores busy: {cores} in `decode`"));
+    assert_reported(&record, About::Threads, false, &format!("kept fewer cores busy: {cores} in `decode`"));
 }
 
 #[test]
 fn short_requests_report_nothing_about_threads() {
-    let many = |elapsed_ns: u64| {
+    let contradictions_about_threads = |elapsed_ns: u64| {
         let mut record = busy(1.0, |_| {});
         let mut template = measured_samples(&mut record).next().unwrap().clone();
         template.answered_ns = template.sent_ns + elapsed_ns;
@@ -283,7 +322,7 @@ fn short_requests_report_nothing_about_threads() {
         record.samples.extend((0..400).map(|index| Sample { index, ..template.clone() }));
         contradictions_of(&record).into_iter().filter(|it| it.about == About::Threads).count()
     };
-    assert_eq!((many(1_900_000), many(2_100_000)), (0, 1));
+    assert_eq!((contradictions_about_threads(1_900_000), contradictions_about_threads(2_100_000)), (0, 1));
 }
 
 #[test]
@@ -296,7 +335,7 @@ fn a_crowded_machine_reports_nothing_about_idle_threads() {
         })
     };
     assert_eq!(contradictions_of(&crowded(0.3)), []);
-    reports(&crowded(0.01), About::Threads, false, "1.00 in `decode`");
+    assert_reported(&crowded(0.01), About::Threads, false, "1.00 in `decode`");
 }
 
 #[test]
@@ -316,10 +355,10 @@ fn too_little_time_or_more_threads_than_cores_report_nothing() {
 
 // Prefix caches.
 
-/// The second request of each launch reaches its first token in this share of the time.
-fn repeats(share: f64, claims: Option<bool>) -> RunRecord {
-    running(&["prefill"], |record| {
-        states(record, |facts| facts.prefix_cache = claims);
+/// A record in which the second request of each launch reaches its first token in this share of the time.
+fn with_repeated_prompt(share: f64, claims: Option<bool>) -> RunRecord {
+    record_of(&["prefill"], |record| {
+        change_facts(record, |facts| facts.prefix_cache = claims);
         for sample in samples(record).filter(|it| it.kind == RequestKind::Warmup && it.index == 1) {
             let iteration = &mut sample.iteration;
             let first = &mut iteration.sequences[0].token_ns.as_mut().unwrap()[0];
@@ -333,23 +372,33 @@ fn repeats(share: f64, claims: Option<bool>) -> RunRecord {
 
 #[test]
 fn a_fast_answer_to_a_repeated_prompt_is_reported_with_its_ratio() {
-    let record = repeats(0.1, Some(false));
-    reports(&record, About::PrefixCache, true, "states no prefix cache, but answers a repeated prompt 9.9");
-    let message = only(&record).message;
+    let record = with_repeated_prompt(0.1, Some(false));
+    assert_reported(
+        &record,
+        About::PrefixCache,
+        true,
+        "states no prefix cache, but answers a repeated prompt 9.9",
+    );
+    let message = single_contradiction(&record).message;
     assert!(message.contains("times as fast") && message.contains("in `prefill`"), "{message}");
-    reports(&repeats(0.1, None), About::PrefixCache, false, "states nothing about a prefix cache");
-    assert_eq!(contradictions_of(&repeats(0.1, Some(true))), []);
-    assert_eq!(contradictions_of(&repeats(0.7, Some(false))), []);
+    assert_reported(
+        &with_repeated_prompt(0.1, None),
+        About::PrefixCache,
+        false,
+        "states nothing about a prefix cache",
+    );
+    assert_eq!(contradictions_of(&with_repeated_prompt(0.1, Some(true))), []);
+    assert_eq!(contradictions_of(&with_repeated_prompt(0.7, Some(false))), []);
 }
 
 #[test]
 fn one_fast_launch_of_three_is_not_reported() {
-    let mut record = repeats(1.0, Some(false));
-    let fast = repeats(0.1, Some(false));
-    let first = record.launches.iter().find(|it| it.configuration == BEACONS).unwrap().launch;
-    for (sample, other) in record.samples.iter_mut().zip(fast.samples) {
+    let mut record = with_repeated_prompt(1.0, Some(false));
+    let fast = with_repeated_prompt(0.1, Some(false));
+    let first = record.launches.iter().find(|it| it.configuration == BEACON_INDEX).unwrap().launch;
+    for (sample, fast_sample) in record.samples.iter_mut().zip(fast.samples) {
         if sample.launch == first {
-            *sample = other;
+            *sample = fast_sample;
         }
     }
     assert_eq!(contradictions_of(&record), []);
@@ -358,33 +407,39 @@ fn one_fast_launch_of_three_is_not_reported() {
 #[test]
 fn few_launches_need_a_larger_ratio() {
     let in_one_block = |share| {
-        let mut record = repeats(share, Some(false));
+        let mut record = with_repeated_prompt(share, Some(false));
         record.launches.retain(|launch| launch.block == 0);
         let launches: Vec<u32> = record.launches.iter().map(|launch| launch.launch).collect();
         record.samples.retain(|sample| launches.contains(&sample.launch));
         record
     };
     assert_eq!(contradictions_of(&in_one_block(0.4)), []);
-    reports(&in_one_block(0.1), About::PrefixCache, true, "instead of");
+    assert_reported(&in_one_block(0.1), About::PrefixCache, true, "instead of");
 }
 
 #[test]
-fn cached_prompt_tokens_are_reported_except_a_shared_beginning() {
+fn cached_prompt_tokens_are_reported_unless_only_the_first_token_is_cached() {
     let cached = |tokens| {
-        running(&["prefill"], |record| {
+        record_of(&["prefill"], |record| {
             measured_samples(record)
                 .for_each(|it| it.iteration.sequences[0].cached_prompt_tokens = Some(tokens));
         })
     };
-    reports(&cached(768), About::PrefixCache, true, "768 of 1024 tokens of a measured prompt as cached");
+    assert_reported(
+        &cached(768),
+        About::PrefixCache,
+        true,
+        "768 of 1024 tokens of a measured prompt as cached",
+    );
     assert_eq!(contradictions_of(&cached(1)), []);
 }
 
 // EOS.
 
-/// A record in which both state `exact`, and the verifier gives EOS (2) as the tenth token of this many prompts.
-fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
-    decoding(|record| {
+/// A record in which both engines state `exact`, and the verifier gives EOS (2) as the tenth token of this many prompts.
+/// `engine_id` is the id that beacon gives at a position.
+fn with_eos(prompts: u32, engine_id: impl Fn(usize) -> u32) -> RunRecord {
+    decode_record(|record| {
         record.header.plan.configurations[0].verifies = true;
         let exact = Capabilities { ignore_eos: IgnoreEos::Exact, ..Capabilities::default() };
         for launch in &mut record.launches {
@@ -399,7 +454,7 @@ fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
             let configuration = plan.cases[sample.case].configuration;
             for (position, id) in ids.iter_mut().enumerate() {
                 *id = match configuration {
-                    BEACONS => own(position),
+                    BEACON_INDEX => engine_id(position),
                     _ if position == 9 && prompt < prompts => 2,
                     _ => 5,
                 };
@@ -410,12 +465,13 @@ fn ends(prompts: u32, own: impl Fn(usize) -> u32) -> RunRecord {
 
 #[test]
 fn an_engine_without_the_verifiers_eos_masks_it() {
-    reports(&ends(3, |_| 5), About::Eos, false, "all 3 positions where the verifier gives EOS");
-    // One position may be rounding; one EOS shows that the engine can give it; another text before it shows nothing.
-    assert_eq!(contradictions_of(&ends(1, |_| 5)), []);
-    assert_eq!(contradictions_of(&ends(3, |position| if position == 30 { 2 } else { 5 })), []);
-    assert_eq!(contradictions_of(&ends(3, |position| if position == 4 { 6 } else { 5 })), []);
-    let mut masked = ends(3, |_| 5);
+    assert_reported(&with_eos(3, |_| 5), About::Eos, false, "all 3 positions where the verifier gives EOS");
+    // A single position may be rounding. A single EOS shows that the engine can give EOS. A different text before EOS proves
+    // nothing.
+    assert_eq!(contradictions_of(&with_eos(1, |_| 5)), []);
+    assert_eq!(contradictions_of(&with_eos(3, |position| if position == 30 { 2 } else { 5 })), []);
+    assert_eq!(contradictions_of(&with_eos(3, |position| if position == 4 { 6 } else { 5 })), []);
+    let mut masked = with_eos(3, |_| 5);
     launches(&mut masked).for_each(|launch| {
         launch.hello.as_mut().unwrap().capabilities.ignore_eos = IgnoreEos::Masked;
     });
@@ -424,26 +480,26 @@ fn an_engine_without_the_verifiers_eos_masks_it() {
 
 #[test]
 fn the_held_out_continuation_counts_as_a_position() {
-    let mut record = ends(1, |_| 5);
+    let mut record = with_eos(1, |_| 5);
     let ids = |last: u32| [vec![7; 20], vec![last]].concat();
-    record.continued = vec![Continued { configuration: BEACONS, launch: 1, ids: ids(9) }];
+    record.continued = vec![Continued { configuration: BEACON_INDEX, launch: 1, ids: ids(9) }];
     assert_eq!(contradictions_of(&record), []);
     record.stored_answers =
         vec![StoredAnswers { model: "/m".into(), continued: ids(2), ..StoredAnswers::default() }];
-    reports(&record, About::Eos, false, "all 2 positions");
+    assert_reported(&record, About::Eos, false, "all 2 positions");
 }
 
 #[test]
 fn extreme_stated_numbers_cause_no_panic() {
     for huge in [0, u64::MAX] {
-        let record = decoding(|record| {
-            states(record, |facts| {
+        let record = decode_record(|record| {
+            change_facts(record, |facts| {
                 facts.weights_bytes = Some(huge);
                 facts.threads = Some(huge as u32);
                 facts.context_tokens = Some(huge as u32);
                 facts.weights_dtype = Some("q4_0".into());
             });
-            record.header.plan.configurations[BEACONS].model.sizes = sizes(huge, huge);
+            record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(huge, huge);
             for sample in samples(record) {
                 sample.cpu_ns = Some(huge);
                 sample.held = Some(Held { anonymous_bytes: huge, resident_bytes: huge, ..Held::default() });

@@ -1,34 +1,35 @@
-//! Compares the CPU time of an engine's processes while they answered with the threads that it states.
+//! Compares the number of threads that an engine states with the CPU time of its processes during requests.
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric::CoresBusy;
 use crate::text::three_digits;
 
-/// The least time of all requests: over less, a kernel that counts in ticks is not precise.
-const MIN_NS: f64 = 5e8;
-/// The least mean time of a request: CPU time is read a little before it and a little after its answer.
+/// The least time of all requests together: a kernel that counts ticks is not precise over less time.
+const MIN_TOTAL_NS: f64 = 5e8;
+/// The least mean time of a request: CPU time is read a little before the request and a little after the answer.
 const MIN_MEAN_NS: f64 = 2e6;
-/// The least share of busy threads. Threads wait for one another and for memory; the best engines keep nine tenths of theirs
-/// busy. Below this share, some of the reported threads did nothing.
-const BUSY: f64 = 0.6;
-/// Cores for other threads: one that reads requests, one that writes answers, a garbage collector.
-const OTHER_THREADS: f64 = 0.3;
-/// If its threads waited for more cores than this, other programs had the cores. The cores that it would have used are then
-/// unknown.
-const CROWDED: f64 = 0.1;
+/// The least share of busy threads. Threads wait for one another and for memory; the best engines keep nine tenths of their
+/// threads busy. Below this share, some of the reported threads did nothing.
+const MIN_BUSY_SHARE: f64 = 0.6;
+/// The cores that additional threads may use: a thread that reads requests, a thread that writes answers, a garbage collector.
+const MAX_EXTRA_CORES: f64 = 0.3;
+/// The largest mean number of cores that the threads waited for. If they waited for more, other programs used the cores, and
+/// the number of busy cores proves nothing.
+const MAX_WAITED_CORES: f64 = 0.1;
 
 /// A case with its busy cores.
-type Busy = (usize, CoresBusy);
+type CaseCores = (usize, CoresBusy);
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    if !subject.works_here() {
+    if !subject.works_in_its_processes() {
         return Vec::new();
     }
     let Some(reported) = subject.fact(|facts| facts.threads) else { return Vec::new() };
-    let cases: Vec<Busy> = subject.cases().filter_map(|case| Some((case, busy(subject, case)?))).collect();
-    let more = cases.iter().filter(|(_, busy)| busy.cores > f64::from(reported) + OTHER_THREADS);
-    let more = more.max_by(|(_, one), (_, other)| one.cores.total_cmp(&other.cores));
-    let beyond = more.map(|(case, busy)| {
+    let cases: Vec<CaseCores> =
+        subject.cases().filter_map(|case| Some((case, busy(subject, case)?))).collect();
+    let too_many = cases.iter().filter(|(_, busy)| busy.cores > f64::from(reported) + MAX_EXTRA_CORES);
+    let most = too_many.max_by(|(_, a), (_, b)| a.cores.total_cmp(&b.cores));
+    let more_cores = most.map(|(case, busy)| {
         let cores = three_digits(busy.cores);
         let message = format!(
             "states {}, but kept {cores} cores busy in {} (CPU time over {} of measured requests)",
@@ -36,26 +37,28 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
             subject.case_name(*case),
             time(busy.elapsed_ns),
         );
-        // A comparison must not reward more threads than the others have.
+        // More threads than stated are an advantage over the other engines, so the engine is not ranked.
         subject.contradiction(About::Threads, true, threads(reported), format!("{cores} cores"), &message)
     });
-    beyond.or_else(|| too_few(subject, reported, &cases)).into_iter().collect()
+    more_cores.or_else(|| fewer_cores(subject, reported, &cases)).into_iter().collect()
 }
 
-/// One sentence on all cases with idle threads. Many engines are parallel in prefill and serial in decode, and readers who
-/// compare per thread should know. The engine gains nothing by it.
-fn too_few(subject: &Subject, reported: u32, cases: &[Busy]) -> Option<Contradiction> {
+/// One contradiction for all cases with idle threads. Many engines are parallel in prefill and serial in decode, which a reader
+/// who compares per thread should know. The engine has no advantage from idle threads.
+fn fewer_cores(subject: &Subject, reported: u32, cases: &[CaseCores]) -> Option<Contradiction> {
     let allowed = subject.record.header.machine.cpu.allowed_cores;
-    let bound = BUSY * f64::from(reported);
+    let min_cores = MIN_BUSY_SHARE * f64::from(reported);
     if reported < 2 || allowed.is_some_and(|allowed| reported > allowed) {
         return None;
     }
-    let known = cases.iter().filter(|(_, busy)| busy.waited <= CROWDED);
-    let (below, others): (Vec<Busy>, Vec<Busy>) = known.partition(|(_, busy)| busy.cores < bound);
+    let known = cases.iter().filter(|(_, busy)| busy.waited <= MAX_WAITED_CORES);
+    let (below, others): (Vec<CaseCores>, Vec<CaseCores>) =
+        known.partition(|(_, busy)| busy.cores < min_cores);
     let least = below.iter().map(|(_, busy)| busy.cores).reduce(f64::min)?;
-    let list = |of: &[Busy]| -> String {
-        let cell =
-            |(case, busy): &Busy| format!("{} in {}", three_digits(busy.cores), subject.case_name(*case));
+    let list = |of: &[CaseCores]| -> String {
+        let cell = |(case, busy): &CaseCores| {
+            format!("{} in {}", three_digits(busy.cores), subject.case_name(*case))
+        };
         of.iter().map(cell).collect::<Vec<_>>().join(", ")
     };
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
@@ -73,9 +76,9 @@ fn threads(reported: u32) -> String {
     format!("{reported} {}", if reported == 1 { "thread" } else { "threads" })
 }
 
-/// The busy cores over all launches together; `None` where their time is too short.
+/// The busy cores of a case over all launches together; `None` if the requests are too short.
 fn busy(subject: &Subject, case: usize) -> Option<CoresBusy> {
     let busy = CoresBusy::of(subject.values.samples(case))?;
-    let is_precise = busy.elapsed_ns >= MIN_NS && busy.elapsed_ns >= MIN_MEAN_NS * busy.requests as f64;
+    let is_precise = busy.elapsed_ns >= MIN_TOTAL_NS && busy.elapsed_ns >= MIN_MEAN_NS * busy.requests as f64;
     is_precise.then_some(busy)
 }

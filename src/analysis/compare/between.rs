@@ -1,15 +1,15 @@
-//! Compares one configuration in two records. They were measured at different times, so their blocks are not paired: noise of the
-//! machine did not affect both alike.
+//! Compares one configuration in two records. The records were measured at different times, so their blocks are not paired: the
+//! noise of the machine did not affect both alike.
 //!
 //! The interval is Welch's over the logarithms of the blocks' medians. It covers the variation within each run, but not the
-//! changes between runs: other load, clocks, layout of memory. No number of blocks averages these out, so a difference must
-//! exceed the highest noise floor between two runs (`floor`).
+//! changes between runs: different load, clocks, memory layout. No number of blocks averages these changes out, so a difference
+//! must exceed the highest noise floor between two runs (`highest_floor`).
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::matching::{Matching, same_program};
+use super::matching::{Matching, is_same_program};
 use super::within::stopped_by;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::metric::{self, Better, METRICS};
@@ -24,10 +24,10 @@ use stats::{
 /// The name of a comparison: the workload's label, the metric's index in the table, the configurations' indices in the plans.
 pub type Key = (String, usize, (usize, usize));
 
-/// The result of comparing one metric, within a record or between two.
+/// The comparison of one metric, within a record or between two records.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Found {
-    /// On the log ratio; above zero is better, for every metric.
+pub struct MetricComparison {
+    /// The evidence on the log ratio: above zero is better, for every metric.
     pub evidence: Evidence,
     #[serde(flatten)]
     pub decision: Decision,
@@ -50,7 +50,7 @@ struct OpenComparison {
 pub struct ComparedRecord<'a> {
     pub record: &'a RunRecord,
     pub measured: Measured<'a>,
-    /// One for each configuration.
+    /// The agreement of each configuration.
     agreements: Vec<Agreement>,
 }
 
@@ -60,57 +60,61 @@ impl<'a> ComparedRecord<'a> {
         Self { record, measured: Measured::from(values), agreements: Agreement::of(record) }
     }
 
-    /// The first reason why a configuration's output is wrong, where it is.
-    pub fn wrong(&self, configuration: usize) -> Option<&str> {
+    /// The first reason why the output of a configuration is wrong; `None` if it is not wrong.
+    pub fn wrong_output(&self, configuration: usize) -> Option<&str> {
         let wrong = Some(&self.agreements[configuration]).filter(|it| it.is_wrong())?;
         Some(wrong.reasons.first().map_or("", String::as_str))
     }
 
+    /// The index of a workload.
     pub fn workload(&self, label: &str) -> Option<usize> {
         self.measured.workloads.iter().position(|it| it.label == label)
     }
 
-    /// The logarithm of the median of each block.
+    /// The level of each block: the logarithm of the median of its rounds.
     fn levels(&self, workload: &str, metric: usize, configuration: usize) -> Option<Vec<f64>> {
         Some(levels(self.measured.blocks(self.workload(workload)?, metric, configuration)?))
     }
 }
 
-/// Compares every metric that both sides of a pair have, for every shared workload. A value without a logarithm gives a reason.
-pub fn between(
+/// Compares every metric that both sides of a pair have, for every shared workload. A value that is not positive gives a reason
+/// instead of a comparison.
+pub fn compare_between(
     base: &ComparedRecord,
     new: &ComparedRecord,
     matching: &Matching,
-) -> BTreeMap<Key, Result<Found, String>> {
+) -> BTreeMap<Key, Result<MetricComparison, String>> {
     let mut open = Vec::new();
     for workload in &new.measured.workloads {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.id);
         for (index, metric) in METRICS.iter().enumerate() {
-            let sound = |pair: &&(usize, usize)| base.wrong(pair.0).is_none() && new.wrong(pair.1).is_none();
-            for &pair in matching.pairs.iter().filter(sound) {
+            let is_correct = |pair: &&(usize, usize)| {
+                base.wrong_output(pair.0).is_none() && new.wrong_output(pair.1).is_none()
+            };
+            for &pair in matching.pairs.iter().filter(is_correct) {
                 let key = (workload.label.clone(), index, pair);
                 let gating = headline == Some(metric.id);
-                open.extend(one(base, new, &key, gating).map(|result| (key, result)));
+                open.extend(compare_metric(base, new, &key, gating).map(|result| (key, result)));
             }
         }
     }
     let undecided = open.iter().filter_map(|(_, open)| Some(open.as_ref().ok()?.undecided));
     let mut decisions = decide(&undecided.collect::<Vec<_>>()).into_iter();
-    let decided = open.into_iter().filter_map(|(key, open)| {
-        let found = match open {
+    let comparisons = open.into_iter().filter_map(|(key, open)| {
+        let comparison = match open {
             Ok(OpenComparison { undecided, threshold_source, blocks, p_mann_whitney }) => {
                 // Each open comparison has a decision.
                 let (evidence, decision) = (undecided.evidence, decisions.next()?);
-                Ok(Found { evidence, decision, threshold_source, blocks, p_mann_whitney })
+                Ok(MetricComparison { evidence, decision, threshold_source, blocks, p_mann_whitney })
             }
             Err(why) => Err(why),
         };
-        Some((key, found))
+        Some((key, comparison))
     });
-    decided.collect()
+    comparisons.collect()
 }
 
-fn one(
+fn compare_metric(
     base: &ComparedRecord,
     new: &ComparedRecord,
     key: &Key,
@@ -118,67 +122,73 @@ fn one(
 ) -> Option<Result<OpenComparison, String>> {
     let (workload, index, (of_base, of_new)) = key;
     let metric = &METRICS[*index];
-    let (theirs, ours) = (base.levels(workload, *index, *of_base)?, new.levels(workload, *index, *of_new)?);
+    let base_levels = base.levels(workload, *index, *of_base)?;
+    let new_levels = new.levels(workload, *index, *of_new)?;
     let sides = match metric.better {
-        Better::Higher => [&ours, &theirs],
+        Better::Higher => [&new_levels, &base_levels],
         // Less is better, so the ratio is inverted.
-        Better::Lower => [&theirs, &ours],
+        Better::Lower => [&base_levels, &new_levels],
     };
     let is_fixed = |opened: &&ComparedRecord| stopped_by(opened.record, workload) == StoppedBy::Fixed;
     let design = if [base, new].iter().all(is_fixed) { Design::Fixed } else { Design::Interim };
     let Some(evidence) = Evidence::of_difference(sides[0], sides[1], design) else {
         return Some(Err("a value is not positive, so there is no ratio".into()));
     };
-    let (floor, threshold_source) = floor(base, new, key);
+    let (floor, threshold_source) = highest_floor(base, new, key);
     let interleaved = [base, new].iter().all(|it| it.record.header.plan.order == Order::Interleaved);
     let undecided = Undecided { evidence, floor, interleaved, gating };
     // The stricter correction of the two sides counts, as for the interval.
-    let corrected = |p| design.corrected(p, ours.len()).max(design.corrected(p, theirs.len()));
+    let correct = |p| design.correct_p(p, new_levels.len()).max(design.correct_p(p, base_levels.len()));
     let p_mann_whitney =
-        undecided.verdict_interval().and_then(|_| mann_whitney(sides[0], sides[1])).map(corrected);
+        undecided.verdict_interval().and_then(|_| mann_whitney(sides[0], sides[1])).map(correct);
     Some(Ok(OpenComparison {
         undecided,
         threshold_source,
-        blocks: (theirs.len(), ours.len()),
+        blocks: (base_levels.len(), new_levels.len()),
         p_mann_whitney,
     }))
 }
 
 /// The highest noise floor, with its source:
 ///
-/// - calibration of either side on this machine, side by side and at two times;
+/// - calibration of either side on this machine, interleaved and between two runs;
 /// - the difference between a twin and its original, in either run;
 /// - the differences between the blocks of one run, for either run (`NoiseFloor::between_blocks`);
-/// - the change of the reference between the runs, where both have the same program with the same settings: then only the
-///   machine can have changed.
-fn floor(base: &ComparedRecord, new: &ComparedRecord, key: &Key) -> (Option<NoiseFloor>, &'static str) {
+/// - the change of the reference between the runs, if both references are the same program with the same settings, so that only
+///   the machine can have changed.
+fn highest_floor(
+    base: &ComparedRecord,
+    new: &ComparedRecord,
+    key: &Key,
+) -> (Option<NoiseFloor>, &'static str) {
     let (workload, index, (of_base, of_new)) = key;
     let mut floors: Vec<(NoiseFloor, &'static str)> = Vec::new();
     for (opened, configuration, of_run) in
         [(base, *of_base, "blocks of the base"), (new, *of_new, "blocks of the new run")]
     {
         for known in &opened.record.header.noise_floors {
-            let same = known.configuration == configuration && known.workload == *workload;
-            if same && known.metric == METRICS[*index].id {
+            let is_of_workload = known.configuration == configuration && known.workload == *workload;
+            if is_of_workload && known.metric == METRICS[*index].id {
                 floors.push((known.paired, "calibration"));
                 floors.extend(known.between.map(|floor| (floor, "calibration at two times")));
             }
         }
-        floors.extend(twins(opened, configuration, workload, *index).map(|floor| (floor, "twin")));
+        floors.extend(floors_of_twins(opened, configuration, workload, *index).map(|floor| (floor, "twin")));
         let levels = opened.levels(workload, *index, configuration);
         floors.extend(levels.and_then(|it| NoiseFloor::between_blocks(&it)).map(|floor| (floor, of_run)));
     }
     floors.extend(shift_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
-    let highest =
-        floors.into_iter().max_by(|(one, _), (other, _)| one.log_ratio().total_cmp(&other.log_ratio()));
+    let highest = floors.into_iter().max_by(|(a, _), (b, _)| a.log_ratio().total_cmp(&b.log_ratio()));
     match highest {
-        Some((floor, because)) if Epsilon::over(Some(floor)) != Epsilon::over(None) => (Some(floor), because),
+        Some((floor, source)) if Epsilon::above_floor(Some(floor)) != Epsilon::above_floor(None) => {
+            (Some(floor), source)
+        }
         floor => (floor.map(|(floor, _)| floor), "smallest threshold"),
     }
 }
 
 /// The noise floors from twins of a configuration and of its reference.
-fn twins(
+fn floors_of_twins(
     opened: &ComparedRecord,
     configuration: usize,
     workload: &str,
@@ -186,9 +196,9 @@ fn twins(
 ) -> impl Iterator<Item = NoiseFloor> {
     let plan = &opened.record.header.plan;
     let reference = plan.reference_of(configuration);
-    let about = move |of: usize| of == configuration || Some(of) == reference;
+    let is_needed = move |of: usize| of == configuration || Some(of) == reference;
     let twins = plan.configurations.iter().enumerate().filter_map(move |(twin, it)| match it.role {
-        Some(Role::Twin { of }) if about(of) => Some((twin, of)),
+        Some(Role::Twin { of }) if is_needed(of) => Some((twin, of)),
         _ => None,
     });
     let workload = opened.workload(workload);
@@ -198,18 +208,20 @@ fn twins(
     })
 }
 
+/// The change of the reference between the runs, as a noise floor.
 fn shift_of_reference(base: &ComparedRecord, new: &ComparedRecord, key: &Key) -> Option<NoiseFloor> {
     let (workload, metric, (of_base, of_new)) = key;
     let references = [(base, *of_base), (new, *of_new)].map(|(opened, configuration)| {
         let reference = opened.record.header.plan.reference_of(configuration)?;
         (reference != configuration).then_some(reference)
     });
-    let [Some(was), Some(is)] = references else { return None };
-    if !same_program((base.record, was), (new.record, is)) {
+    let [Some(base_reference), Some(new_reference)] = references else { return None };
+    if !is_same_program((base.record, base_reference), (new.record, new_reference)) {
         return None;
     }
     let mean = |levels: Vec<f64>| levels.iter().sum::<f64>() / levels.len() as f64;
-    let shift = mean(new.levels(workload, *metric, is)?) - mean(base.levels(workload, *metric, was)?);
+    let shift = mean(new.levels(workload, *metric, new_reference)?)
+        - mean(base.levels(workload, *metric, base_reference)?);
     NoiseFloor::of(&[shift])
 }
 

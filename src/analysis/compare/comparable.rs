@@ -1,5 +1,5 @@
-//! Checks whether two records may be compared: the same weights, prompts, token counts, scenario and machine. Everything else may
-//! differ on purpose, and `matching` names those differences.
+//! Checks whether two records may be compared: the same weights, prompts, token counts, scenario and machine. Other settings
+//! may differ on purpose, and `matching` names their differences.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,10 +12,10 @@ use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{self, shorten};
 
-/// The longest value in a message, in columns. Longer values, mostly prompts, are shortened.
-const LONGEST: usize = 60;
+/// The largest width of a value in a message, in columns. Longer values, mostly prompts, are shortened.
+const MAX_COLUMNS: usize = 60;
 
-/// A difference that prevents a comparison. Its fields are fields of the JSON report: add new ones, but never rename one.
+/// A difference that prevents a comparison. Its fields are fields of the JSON report: add fields, but never rename a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub what: String,
@@ -25,8 +25,12 @@ pub struct Difference {
 
 impl Difference {
     fn new(what: impl Into<String>, base: impl fmt::Display, new: impl fmt::Display) -> Self {
-        let safe = |text: String| shorten(&text::line(&text), LONGEST);
-        Self { what: text::line(&what.into()), base: safe(base.to_string()), new: safe(new.to_string()) }
+        let one_line = |text: String| shorten(&text::line(&text), MAX_COLUMNS);
+        Self {
+            what: text::line(&what.into()),
+            base: one_line(base.to_string()),
+            new: one_line(new.to_string()),
+        }
     }
 }
 
@@ -54,30 +58,30 @@ impl std::error::Error for Incomparable {}
 
 /// All differences that prevent a comparison.
 pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Difference> {
-    let mut found = machines(base.record, new.record);
+    let mut found = machine_differences(base.record, new.record);
     let plans = [base.plan, new.plan];
     if plans[0].mode != plans[1].mode {
         found.push(Difference::new("mode", mode(plans[0].mode), mode(plans[1].mode)));
     }
     for &(of_base, of_new) in &matching.pairs {
         let configurations = (&plans[0].configurations[of_base], &plans[1].configurations[of_new]);
-        found.extend(weights(configurations.0, configurations.1));
+        found.extend(weight_difference(configurations.0, configurations.1));
     }
     let shared: Vec<(&Workload, &Workload)> = shared(plans[0], plans[1]).collect();
     let mut equal = Vec::new();
     for (of_base, of_new) in &shared {
-        let differing = scenarios(of_base, of_new);
+        let differing = scenario_differences(of_base, of_new);
         if differing.is_empty() {
             equal.push(*of_new);
         }
         found.extend(differing);
     }
     if !matching.pairs.is_empty() {
-        found.extend(equal.iter().filter_map(|workload| seeds(plans, workload)));
+        found.extend(equal.iter().filter_map(|workload| seed_difference(plans, workload)));
     }
     let [of_base, of_new] = [base, new].map(Requests::of);
     for &pair in &matching.pairs {
-        // If a scenario differs, its requests differ too, and reporting them would add nothing.
+        // The requests of a different scenario differ too, so they are not reported again.
         found.extend(equal.iter().filter_map(|workload| of_base.difference(&of_new, pair, workload)));
     }
     if matching.pairs.is_empty() {
@@ -104,13 +108,13 @@ pub fn shared<'a>(base: &'a Plan, new: &'a Plan) -> impl Iterator<Item = (&'a Wo
         .filter_map(move |new| Some((*of_base.iter().find(|it| it.label == new.label)?, new)))
 }
 
-fn machines(base: &RunRecord, new: &RunRecord) -> Vec<Difference> {
+fn machine_differences(base: &RunRecord, new: &RunRecord) -> Vec<Difference> {
     let [base, new] = [base, new].map(|record| record.header.machine.sameness());
     let pairs = base.into_iter().zip(new).filter(|((_, base), (_, new))| base != new);
     pairs.map(|((what, base), (_, new))| Difference::new(what, base, new)).collect()
 }
 
-fn weights(base: &Configuration, new: &Configuration) -> Option<Difference> {
+fn weight_difference(base: &Configuration, new: &Configuration) -> Option<Difference> {
     // Weights without an identity are compared by the model's name.
     let differs = match (&base.model.identity, &new.model.identity) {
         (None, None) => base.model.name != new.model.name,
@@ -123,8 +127,9 @@ fn weights(base: &Configuration, new: &Configuration) -> Option<Difference> {
     differs.then(|| Difference::new("weights", named(base), named(new)))
 }
 
-/// The differences between two workloads. Rounds, warm-up length and headline metric may differ: they do not change the work.
-fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
+/// The differences between two workloads. Rounds, warm-up length and headline metric may differ, because they do not change the
+/// work of a request.
+fn scenario_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
     let prompt = |it: &Workload| match &it.prompt {
         Prompt::Tokens(tokens) => format!("{tokens} tokens"),
         Prompt::Text(text) => text.clone(),
@@ -144,19 +149,21 @@ fn scenarios(base: &Workload, new: &Workload) -> Vec<Difference> {
         ]
     };
     let pairs = parts(base).into_iter().zip(parts(new)).filter(|(base, new)| base != new);
-    pairs.map(|((part, of_base), (_, of_new))| Difference::new(of(part, base), of_base, of_new)).collect()
+    pairs
+        .map(|((part, of_base), (_, of_new))| Difference::new(part_of(part, base), of_base, of_new))
+        .collect()
 }
 
-/// The difference between the seeds, if prompts are drawn from the text. Different seeds then draw different prompts.
-fn seeds(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
+/// The difference between the seeds, if prompts are drawn from the text. With different seeds, the prompts differ.
+fn seed_difference(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
     let [base, new] = plans.map(|plan| plan.seed);
-    let drawn = matches!(workload.prompt, Prompt::Tokens(_));
+    let is_drawn = matches!(workload.prompt, Prompt::Tokens(_));
     let [of_base, of_new] = [base, new].map(|seed| format!("seed {seed}"));
-    (drawn && base != new).then(|| Difference::new(of("prompts", workload), of_base, of_new))
+    (is_drawn && base != new).then(|| Difference::new(part_of("prompts", workload), of_base, of_new))
 }
 
 /// Names a part of a workload: `prompt of decode`.
-fn of(part: &str, workload: &Workload) -> String {
+fn part_of(part: &str, workload: &Workload) -> String {
     format!("{part} of {}", workload.label)
 }
 
@@ -196,20 +203,22 @@ impl<'a> Requests<'a> {
     /// The first block and round whose requests have different prompts, or else different token counts.
     fn difference(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
         if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
-            // `seeds` has reported this.
+            // `seed_difference` reports this.
             return None;
         }
         let label = workload.label.as_str();
-        let (ours, theirs) = (self.by_case.get(&(pair.0, label))?, new.by_case.get(&(pair.1, label))?);
-        let both = || ours.iter().filter_map(|(round, one)| Some((round, one, theirs.get(round)?)));
-        let prompts = both().find(|(_, one, other)| one.prompt_hash != other.prompt_hash);
-        if let Some((&(block, round), one, other)) = prompts {
-            let what = format!("{} (block {block}, round {round})", of("prompts", workload));
-            return Some(Difference::new(what, &one.prompt_hash, &other.prompt_hash));
+        let base_requests = self.by_case.get(&(pair.0, label))?;
+        let new_requests = new.by_case.get(&(pair.1, label))?;
+        let pairs =
+            || base_requests.iter().filter_map(|(round, base)| Some((round, base, new_requests.get(round)?)));
+        let prompts = pairs().find(|(_, base, new)| base.prompt_hash != new.prompt_hash);
+        if let Some((&(block, round), base, new)) = prompts {
+            let what = format!("{} (block {block}, round {round})", part_of("prompts", workload));
+            return Some(Difference::new(what, &base.prompt_hash, &new.prompt_hash));
         }
-        let (&(block, round), one, other) = both().find(|(_, one, other)| tokens(one) != tokens(other))?;
-        let what = format!("{} (block {block}, round {round})", of("tokens", workload));
-        Some(Difference::new(what, tokens_in_words(one), tokens_in_words(other)))
+        let (&(block, round), base, new) = pairs().find(|(_, base, new)| tokens(base) != tokens(new))?;
+        let what = format!("{} (block {block}, round {round})", part_of("tokens", workload));
+        Some(Difference::new(what, tokens_in_words(base), tokens_in_words(new)))
     }
 }
 
@@ -219,8 +228,8 @@ fn tokens(sample: &Sample) -> Vec<(u32, u64)> {
 }
 
 fn tokens_in_words(sample: &Sample) -> String {
-    let each = tokens(sample).into_iter().map(|(prompt, output)| format!("{prompt} + {output}"));
-    each.collect::<Vec<_>>().join(", ")
+    let counts = tokens(sample).into_iter().map(|(prompt, output)| format!("{prompt} + {output}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The changes between two records, line by line, and whether they pass.
+//! Judges the changes between two records: lists them, and decides whether they pass.
 
 mod changes;
 
@@ -10,29 +10,29 @@ use crate::record::{CalibratedFloor, End, RunRecord};
 use crate::text;
 use stats::{Class, Thresholds, Verdict};
 
-use super::between::{ComparedRecord, between};
+use super::between::{ComparedRecord, compare_between};
 use super::comparable::{Difference, Incomparable, differences, shared};
-use super::matching::{Matching, differing, matching};
-use super::within::{rerun_pairs, within};
+use super::matching::{Matching, different_factors, matching};
+use super::within::{compare_within, rerun_pairs};
 
 pub use changes::{Change, Mean, Outcome};
 
-/// All changes from a base to a new record, with notes. Every text in it is one safe line.
+/// All changes from a base to a new record, with notes. Every text is one line without control characters.
 #[derive(Debug, Clone)]
 pub struct Judgement {
     pub base: Side,
     pub new: Side,
-    /// The base's programs were measured again, in turn with the new ones.
+    /// Whether the programs of the base were measured again, interleaved with the new programs.
     pub side_by_side: bool,
-    /// The differences that make the two incomparable, where the user forces the comparison.
+    /// The differences that make the records incomparable. Empty unless the user forces the comparison.
     pub forced: Vec<Difference>,
     /// Messages that come before everything else.
     pub notices: Vec<String>,
-    /// By workload, in the order of the new plan; then by metric, then by configuration.
+    /// The changes by workload in the order of the new plan, then by metric, then by configuration.
     pub lines: Vec<Change>,
-    /// One for each configuration, over its workloads.
+    /// The mean of each configuration over its workloads.
     pub means: Vec<Mean>,
-    /// Notes that a reader needs for the rest.
+    /// Notes on the circumstances of the comparison.
     pub notes: Vec<String>,
 }
 
@@ -41,20 +41,20 @@ pub struct Judgement {
 pub enum Conclusion {
     Passed,
     Worse,
-    /// None is known to be worse, but at least one is inconclusive or missing.
+    /// No gating metric is known to be worse, but at least one is inconclusive or missing.
     Inconclusive,
 }
 
 /// The name of a record in a judgement. JSON has these fields: add, never rename.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Side {
-    /// The user's name for it: a path, or the name of a baseline. At first it is the name of the record.
+    /// The user's name for the record: a path, or the name of a baseline. By default the id of the record.
     pub name: String,
     pub record: String,
     pub started: String,
 }
 
-/// Judges the changes from one record to another that was measured at another time.
+/// Judges the changes between two records that were measured at different times.
 pub fn judge(
     base: &RunRecord,
     new: &RunRecord,
@@ -68,13 +68,13 @@ pub fn judge(
         return Err(Incomparable { differences });
     }
     let (of_base, of_new) = (ComparedRecord::of(&of_base), ComparedRecord::of(&of_new));
-    let found = between(&of_base, &of_new, &matching);
-    let lines = changes::lines(&of_base, &of_new, &matching.pairs, &found, thresholds);
-    let mut notes = on_purpose(base, new, &matching);
+    let comparisons = compare_between(&of_base, &of_new, &matching);
+    let lines = changes::lines(&of_base, &of_new, &matching.pairs, &comparisons, thresholds);
+    let mut notes = different_settings(base, new, &matching);
     notes.extend(unmatched(base, new, &matching));
     notes.extend(uncalibrated(base, new, &matching));
     let sides = [("the base", base), ("the new one", new)];
-    let unknown = |(name, record)| Some(format!("{name}: {}", metric::unknown(record)?));
+    let unknown = |(name, record)| Some(format!("{name}: {}", metric::unknown_metrics(record)?));
     notes.extend(sides.into_iter().filter_map(unknown));
     Ok(Judgement {
         base: Side::of(base),
@@ -88,17 +88,18 @@ pub fn judge(
     })
 }
 
-/// Judges the changes from the programs of a baseline to the new ones. Both were measured in turn, block by block, so noise of
-/// the machine affected both alike.
+/// Judges the changes from the programs of a baseline to the new programs. Their rounds were interleaved, so the noise of the
+/// machine affected both alike.
 pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
     let reruns = rerun_pairs(&record.header.plan);
     let opened = ComparedRecord::of(&Values::of(record));
-    let sound = |it: &usize| opened.wrong(*it).is_none();
+    let is_correct = |it: &usize| opened.wrong_output(*it).is_none();
     let compared: Vec<(usize, usize)> =
-        reruns.iter().copied().filter(|(of, base)| sound(of) && sound(base)).collect();
-    let found = within(&opened.measured, &compared).into_iter().map(changes::of_within).collect();
-    let pairs: Vec<(usize, usize)> = reruns.into_iter().map(|(of, base)| (base, of)).collect();
-    let lines = changes::lines(&opened, &opened, &pairs, &found, thresholds);
+        reruns.iter().copied().filter(|(new, base)| is_correct(new) && is_correct(base)).collect();
+    let comparisons =
+        compare_within(&opened.measured, &compared).into_iter().map(changes::of_within).collect();
+    let pairs: Vec<(usize, usize)> = reruns.into_iter().map(|(new, base)| (base, new)).collect();
+    let lines = changes::lines(&opened, &opened, &pairs, &comparisons, thresholds);
     let matching = Matching { pairs, ..Matching::default() };
     Judgement {
         base: Side::of(record),
@@ -108,12 +109,12 @@ pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
         notices: unfinished(("the run", record)).into_iter().collect(),
         means: changes::means(&lines),
         lines,
-        notes: on_purpose(record, record, &matching),
+        notes: different_settings(record, record, &matching),
     }
 }
 
 impl Judgement {
-    /// `fail_on`: the lowest class of change that does not pass.
+    /// Whether the gating metrics pass. `fail_on` is the lowest class that does not pass.
     pub fn conclusion(&self, fail_on: Class) -> Conclusion {
         let gating = || self.lines.iter().filter(|line| line.gating);
         if gating().any(|line| line.class >= fail_on) {
@@ -126,7 +127,7 @@ impl Judgement {
     }
 }
 
-/// The result of a comparison, in a word for programs.
+/// The result of a comparison, as a word for machine-readable reports.
 pub fn verdict_name(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Compared(found, _) => match found.decision.verdict {
@@ -158,19 +159,19 @@ impl Side {
     }
 }
 
-fn unfinished((what, record): (&str, &RunRecord)) -> Option<String> {
+fn unfinished((name, record): (&str, &RunRecord)) -> Option<String> {
     let how = match record.end {
         Some(End::Finished) => return None,
         Some(End::Interrupted) => "was interrupted",
         None => "was cut off before its end",
     };
-    Some(format!("{what} {how}: only its recorded samples are compared"))
+    Some(format!("{name} {how}: only its recorded samples are compared"))
 }
 
 /// Notes on the factors that differ on purpose, for each configuration.
-fn on_purpose(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
+fn different_settings(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
     let note = |&(of_base, of_new): &(usize, usize)| {
-        let factors = differing((base, of_base), (new, of_new)).join("; ");
+        let factors = different_factors((base, of_base), (new, of_new)).join("; ");
         let label = text::line(&new.header.plan.configurations[of_new].label);
         (!factors.is_empty()).then(|| format!("`{label}`: {factors}"))
     };
@@ -178,15 +179,15 @@ fn on_purpose(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Str
 }
 
 fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
-    let labels = |record: &RunRecord, which: &[usize]| {
-        let of = |&it: &usize| format!("`{}`", text::line(&record.header.plan.configurations[it].label));
-        which.iter().map(of).collect::<Vec<_>>().join(", ")
+    let labels = |record: &RunRecord, indices: &[usize]| {
+        let label = |&it: &usize| format!("`{}`", text::line(&record.header.plan.configurations[it].label));
+        indices.iter().map(label).collect::<Vec<_>>().join(", ")
     };
     let workloads = |record: &RunRecord, other: &RunRecord| {
         let others = workloads_of(&other.header.plan);
-        let own = workloads_of(&record.header.plan).into_iter();
-        let alone = own.filter(|it| others.iter().all(|other| other.label != it.label));
-        alone.map(|it| format!("`{}`", text::line(&it.label))).collect::<Vec<_>>().join(", ")
+        let workloads = workloads_of(&record.header.plan).into_iter();
+        let unshared = workloads.filter(|it| others.iter().all(|other| other.label != it.label));
+        unshared.map(|it| format!("`{}`", text::line(&it.label))).collect::<Vec<_>>().join(", ")
     };
     let all = [
         ("configurations only in the base", labels(base, &matching.only_base)),
@@ -194,16 +195,16 @@ fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Stri
         ("scenarios only in the base", workloads(base, new)),
         ("scenarios only in the new run", workloads(new, base)),
     ];
-    let named = all.into_iter().filter(|(_, names)| !names.is_empty());
-    named.map(|(what, names)| format!("{what}: {names}")).collect()
+    let notes = all.into_iter().filter(|(_, names)| !names.is_empty());
+    notes.map(|(description, names)| format!("{description}: {names}")).collect()
 }
 
-/// A note on missing calibration: the noise floor then comes from the two runs alone. The remedy names the missing parts as the
-/// command line takes them.
+/// A note on missing calibration, without which the noise floor comes only from the two runs. The hint is a command for the
+/// missing configurations and scenarios.
 fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Option<String> {
-    let known = |record: &RunRecord, configuration: usize, workload: &str| {
-        let of = |it: &CalibratedFloor| it.configuration == configuration && it.workload == workload;
-        record.header.noise_floors.iter().any(|it| of(it) && it.between.is_some())
+    let is_calibrated = |record: &RunRecord, configuration: usize, workload: &str| {
+        let is_about = |it: &CalibratedFloor| it.configuration == configuration && it.workload == workload;
+        record.header.noise_floors.iter().any(|it| is_about(it) && it.between.is_some())
     };
     let plan = &new.header.plan;
     let (mut engines, mut scenarios) = (Vec::<String>::new(), Vec::<String>::new());
@@ -211,8 +212,8 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
         let configuration = &plan.configurations[of_new];
         for (_, workload) in shared(&base.header.plan, plan) {
             let label = &workload.label;
-            let calibrated = known(base, of_base, label) || known(new, of_new, label);
-            if calibrated || configuration.unavailable.is_some() {
+            let has_floor = is_calibrated(base, of_base, label) || is_calibrated(new, of_new, label);
+            if has_floor || configuration.unavailable.is_some() {
                 continue;
             }
             let (engine, scenario) = (configuration.engine_argument(), workload.scenario.clone());
@@ -224,10 +225,10 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
         names.into_iter().flat_map(move |name| [flag.to_string(), name])
     };
     let words: Vec<String> = flags("-e", engines).chain(flags("-s", scenarios)).collect();
-    let remedy = format!("`orchestrate calibrate {}`", text::line(&words.join(" ")));
+    let command = format!("`orchestrate calibrate {}`", text::line(&words.join(" ")));
     (!words.is_empty()).then(|| {
         format!(
-            "no calibration: the noise floor between two runs is estimated from these two; hint: {remedy}"
+            "no calibration: the noise floor between two runs is estimated from these two; hint: {command}"
         )
     })
 }

@@ -12,46 +12,47 @@ pub struct Matching {
     pub only_new: Vec<usize>,
 }
 
-/// Matches by label, then the rest by engine, preset, settings and model. If nothing matches and each record has a single
-/// configuration, these two are a pair, because the user compares them.
+/// Matches configurations by label, then the remaining ones by engine, preset, settings and model. If nothing matches and each
+/// record has a single configuration, these two are a pair.
 pub fn matching(base: &Plan, new: &Plan) -> Matching {
-    let (rows, mut left): (Vec<usize>, Vec<usize>) =
+    let (rows, mut unmatched): (Vec<usize>, Vec<usize>) =
         (base.row_indices().collect(), new.row_indices().collect());
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     let criteria: [fn(&Configuration, &Configuration) -> bool; 2] =
-        [|one, other| one.label == other.label, same_settings];
-    for fits in criteria {
+        [|a, b| a.label == b.label, has_same_settings];
+    for is_match in criteria {
         for &row in &rows {
-            let taken = pairs.iter().any(|(base, _)| *base == row);
-            let found = left.iter().position(|&it| fits(&base.configurations[row], &new.configurations[it]));
-            if let Some(found) = found.filter(|_| !taken) {
-                pairs.push((row, left.remove(found)));
+            let is_matched = pairs.iter().any(|(base, _)| *base == row);
+            let position =
+                unmatched.iter().position(|&it| is_match(&base.configurations[row], &new.configurations[it]));
+            if let Some(position) = position.filter(|_| !is_matched) {
+                pairs.push((row, unmatched.remove(position)));
             }
         }
     }
-    if let ([one], [other], true) = (rows.as_slice(), left.as_slice(), pairs.is_empty()) {
-        (pairs, left) = (vec![(*one, *other)], Vec::new());
+    if let ([base_row], [new_row], true) = (rows.as_slice(), unmatched.as_slice(), pairs.is_empty()) {
+        (pairs, unmatched) = (vec![(*base_row, *new_row)], Vec::new());
     }
     pairs.sort_by_key(|(_, new)| *new);
     let only_base = rows.into_iter().filter(|row| pairs.iter().all(|(base, _)| base != row)).collect();
-    Matching { pairs, only_base, only_new: left }
+    Matching { pairs, only_base, only_new: unmatched }
 }
 
-/// Whether two configurations are the same program with the same settings. Then only the machine can cause a difference.
-pub fn same_program(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> bool {
+/// Whether two configurations are the same program with the same settings. If so, only the machine can cause a difference.
+pub fn is_same_program(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> bool {
     factors(base.0, base.1) == factors(new.0, new.1)
 }
 
 /// The factors that differ on purpose, with both values: `` threads `8`, was `2` ``.
-pub fn differing(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<String> {
+pub fn different_factors(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<String> {
     let pairs = factors(base.0, base.1).into_iter().zip(factors(new.0, new.1));
     let differing = pairs.filter(|(base, new)| base != new);
     differing.map(|((factor, base), (_, new))| format!("{factor} `{new}`, was `{base}`")).collect()
 }
 
-fn same_settings(one: &Configuration, other: &Configuration) -> bool {
+fn has_same_settings(a: &Configuration, b: &Configuration) -> bool {
     let model = |it: &Configuration| it.model.identity.clone().unwrap_or_else(|| it.model.name.clone());
-    settings(one) == settings(other) && model(one) == model(other)
+    settings(a) == settings(b) && model(a) == model(b)
 }
 
 fn settings(it: &Configuration) -> Vec<(&'static str, String)> {
@@ -87,20 +88,20 @@ mod tests {
     use crate::record::specimen::planned;
     use crate::record::specimen::timed::selection;
 
-    fn of(engines: &[&str]) -> Plan {
+    fn plan(engines: &[&str]) -> Plan {
         planned(&selection(engines, &["decode"])).header.plan
     }
 
     #[test]
     fn rows_are_matched_by_label_and_the_others_are_listed() {
-        let found = matching(&of(&["a", "b", "c"]), &of(&["d", "c", "a"]));
+        let found = matching(&plan(&["a", "b", "c"]), &plan(&["d", "c", "a"]));
         assert_eq!(found, Matching { pairs: vec![(2, 1), (0, 2)], only_base: vec![1], only_new: vec![0] });
     }
 
     #[test]
     fn single_rows_with_different_labels_are_compared() {
-        assert_eq!(matching(&of(&["a"]), &of(&["b"])).pairs, [(0, 0)]);
-        assert!(matching(&of(&["a"]), &of(&["b", "c"])).pairs.is_empty());
+        assert_eq!(matching(&plan(&["a"]), &plan(&["b"])).pairs, [(0, 0)]);
+        assert!(matching(&plan(&["a"]), &plan(&["b", "c"])).pairs.is_empty());
     }
 
     #[test]
@@ -108,7 +109,7 @@ mod tests {
         let several = Selection { threads: vec![1, 2], ..selection(&["a", "b"], &["decode"]) };
         let several = planned(&several).header.plan;
         assert_eq!(several.configurations[2].label, "a 2 threads");
-        assert_eq!(matching(&of(&["a", "b"]), &several).pairs, [(0, 2), (1, 3)]);
+        assert_eq!(matching(&plan(&["a", "b"]), &several).pairs, [(0, 2), (1, 3)]);
     }
 
     #[test]
@@ -117,8 +118,8 @@ mod tests {
         let mut new = base.clone();
         new.header.plan.configurations[0].threads = 8;
         new.header.plan.configurations[0].dtype = Some("bf16\u{1b}[31m".into());
-        let found = differing((&base, 0), (&new, 0));
+        let found = different_factors((&base, 0), (&new, 0));
         assert_eq!(found, ["dtype `bf16`, was `default`", "threads `8`, was `2`"]);
-        assert!(same_program((&base, 0), (&base, 0)) && !same_program((&base, 0), (&new, 0)));
+        assert!(is_same_program((&base, 0), (&base, 0)) && !is_same_program((&base, 0), (&new, 0)));
     }
 }

@@ -1,9 +1,8 @@
-//! Turns run records into verdicts: differences, their size and their certainty. Pure.
+//! Turns run records into comparisons: differences, their size, their certainty and their verdict. Pure.
 //!
 //! ```text
-//! RunRecord --values::Measured--> values by configuration, block and round --within--> each configuration against its reference
-//!     stats::Verdict decides there whether a difference counts
-//! two RunRecords --comparable, between--> per metric the change from one to the other, or why they are incomparable
+//! RunRecord --values::Measured--> values by configuration, block and round --within--> each configuration with its reference
+//! two RunRecords --comparable, between--> the change of each metric, or the reason why the records are incomparable
 //! ```
 
 pub mod between;
@@ -17,4 +16,4 @@ pub use comparable::differences;
 pub use judgement::{Judgement, judge, judge_within};
 pub use matching::matching;
 pub use sentence::sentence;
-pub use within::{Compared, all_pairs, interim_analysis, within};
+pub use within::{Compared, all_pairs, compare_within, interim_analysis};

@@ -1,4 +1,4 @@
-//! A comparison as a sentence: the engine, its verb, the change, the other side and the certainty.
+//! Writes a comparison as a sentence: the engine, the verb, the change, the other side and the certainty.
 
 use super::within::Compared;
 use crate::analysis::metric::{self, Does, Metric};
@@ -27,25 +27,26 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
     }
 }
 
-/// The workload's name for a sentence. `None` where it is clear: it is the only one with this headline metric, or the only one.
+/// The workload's name for a sentence. `None` if the plan has no other workload, or no other workload with this headline
+/// metric.
 pub fn case(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
     let all = workloads(plan);
-    let by_it: Vec<&str> = all
+    let with_headline: Vec<&str> = all
         .iter()
         .filter(|it| metric::headline(plan, it).is_some_and(|headline| headline.id == metric.id))
         .map(|it| it.label.as_str())
         .collect();
-    let clear = all.len() == 1 || by_it == [workload];
-    (!clear).then(|| text::line(workload))
+    let is_clear = all.len() == 1 || with_headline == [workload];
+    (!is_clear).then(|| text::line(workload))
 }
 
-/// The reason why a comparison of these plans has no verdict: `tentative: 3 blocks, no verdict`.
+/// The reason why a comparison has no verdict: `tentative: 3 blocks, no verdict`.
 pub fn why_no_verdict(plans: &[&Plan], caution: &str, blocks: usize) -> String {
     if plans.iter().any(|plan| plan.order == Order::Sequential) {
         return "measured sequentially: no verdict".into();
     }
-    let s = if blocks == 1 { "" } else { "s" };
-    format!("{caution}: {blocks} block{s}, no verdict")
+    let plural = if blocks == 1 { "" } else { "s" };
+    format!("{caution}: {blocks} block{plural}, no verdict")
 }
 
 /// The parts of a sentence, in their order.
@@ -60,13 +61,13 @@ pub struct Sentence {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Other {
     Named(String),
-    /// The same configuration in the base.
+    /// The same configuration in the base, called `before`.
     Before,
 }
 
 impl Sentence {
-    /// The sentence for a verdict, or with the reason `why` there is none.
-    pub fn of(&self, verdict: Option<Verdict>, phrase: &Phrase, why: impl Fn() -> String) -> String {
+    /// The sentence for a verdict. Without a verdict, the sentence ends with the reason.
+    pub fn of(&self, verdict: Option<Verdict>, phrase: &Phrase, reason: impl Fn() -> String) -> String {
         let (start, Phrase { change, bounds, .. }) = (self.start(), phrase);
         let other = match &self.other {
             Other::Named(other) => other,
@@ -80,33 +81,35 @@ impl Sentence {
             Some(Verdict::Same) => {
                 let equal = match self.metric.does {
                     Does::Speed(_) => format!("{start} as fast"),
-                    Does::Amount(what) => {
-                        format!("{} needs as much {what}{}", self.subject, self.in_parentheses())
+                    Does::Amount(resource) => {
+                        format!("{} needs as much {resource}{}", self.subject, self.in_parentheses())
                     }
                 };
                 format!("{equal} as {other}, {} {bounds}", change.trim_start_matches("the same "))
             }
-            Some(Verdict::Faster | Verdict::Slower) => format!("{} {other} {bounds}", self.changed(change)),
-            None if change == NO_DIFFERENCE && self.other == Other::Before => {
-                format!("{start}: {change} ({})", why())
+            Some(Verdict::Faster | Verdict::Slower) => {
+                format!("{} {other} {bounds}", self.with_change(change))
             }
-            None if change == NO_DIFFERENCE => format!("{start}: {change} against {other} ({})", why()),
-            None => format!("{} {other} {bounds} ({})", self.changed(change), why()),
+            None if change == NO_DIFFERENCE && self.other == Other::Before => {
+                format!("{start}: {change} ({})", reason())
+            }
+            None if change == NO_DIFFERENCE => format!("{start}: {change} against {other} ({})", reason()),
+            None => format!("{} {other} {bounds} ({})", self.with_change(change), reason()),
         }
     }
 
-    /// A sentence with another message about it.
-    pub fn with_message(&self, what: &str) -> String {
-        format!("{}: {what}", self.start())
+    /// The start of the sentence with a message.
+    pub fn with_message(&self, message: &str) -> String {
+        format!("{}: {message}", self.start())
     }
 
     /// The sentence up to the other side: `a` decodes 4.1 times as fast as; `a` needs 14 % more memory than.
-    fn changed(&self, change: &str) -> String {
-        let links = if change.contains(" times as ") { "as" } else { "than" };
+    fn with_change(&self, change: &str) -> String {
+        let conjunction = if change.contains(" times as ") { "as" } else { "than" };
         match self.metric.does {
-            Does::Speed(_) => format!("{} {change} {links}", self.start()),
-            Does::Amount(what) => {
-                format!("{} needs {change} {what}{} {links}", self.subject, self.in_parentheses())
+            Does::Speed(_) => format!("{} {change} {conjunction}", self.start()),
+            Does::Amount(resource) => {
+                format!("{} needs {change} {resource}{} {conjunction}", self.subject, self.in_parentheses())
             }
         }
     }
@@ -116,7 +119,7 @@ impl Sentence {
         let case = self.in_parentheses();
         match self.metric.does {
             Does::Speed(verb) => format!("{} {verb}{case}", self.subject),
-            Does::Amount(what) => format!("{}, {what} needed{case}", self.subject),
+            Does::Amount(resource) => format!("{}, {resource} needed{case}", self.subject),
         }
     }
 

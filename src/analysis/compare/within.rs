@@ -1,4 +1,4 @@
-//! Compares the configurations of one record. They were measured in turn, so they are paired round by round.
+//! Compares the configurations of one record. Their rounds were interleaved, so their values are paired round by round.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::plan::{Order, Plan, Role, Workload};
 use crate::record::{End, RunRecord};
 use stats::{Analysis, Comparison, Experiment, NoiseFloor, Refusal, Rule, Series, StoppedBy, Twin};
 
-/// One configuration against another, by one metric of one workload.
+/// The comparison of one configuration with another, by one metric of one workload.
 #[derive(Debug, Clone)]
 pub struct Compared {
     /// The workload's label.
@@ -17,39 +17,40 @@ pub struct Compared {
     pub metric: &'static Metric,
     pub configuration: usize,
     pub against: usize,
-    /// Whether this is the headline metric: only these share in the risk of a false alarm.
+    /// Whether this is the headline metric. Holm's correction counts only comparisons of headline metrics.
     pub gating: bool,
     pub result: Result<Comparison, Refusal>,
 }
 
-/// Compares the first of each pair with its second, by every metric that both have: workloads in the plan's order, metrics in
-/// the table's. All gating comparisons here are one family, so more pairs mean fewer small differences.
-pub fn within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
-    let (experiment, named) = experiment(measured.record, measured);
-    let found = experiment.compare(pairs).into_iter().map(|found| {
-        let stats::PairResult { series, configuration, against, result } = found;
-        let (workload, metric) = named[series];
+/// Compares the first of each pair with the second, by every metric that both have: workloads in the plan's order, metrics in
+/// the table's. All gating comparisons of a call are one family, so with more pairs fewer small differences are
+/// significant.
+pub fn compare_within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
+    let (experiment, names) = experiment(measured.record, measured);
+    let compared = experiment.compare(pairs).into_iter().map(|pair| {
+        let stats::PairResult { series, configuration, against, result } = pair;
+        let (workload, metric) = names[series];
         let gating = experiment.series[series].gating;
         Compared { workload: workload.label.clone(), metric, configuration, against, gating, result }
     });
-    found.collect()
+    compared.collect()
 }
 
-/// Every two rows on the same model: each with its reference where that is one of the two, else the earlier with the later.
+/// Every pair of rows on the same model. A reference is second in its pairs; else the earlier row is first.
 pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     let mut pairs = Vec::new();
-    for one in plan.row_indices() {
-        for other in plan.row_indices().filter(|&other| other > one) {
-            if plan.configurations[one].model == plan.configurations[other].model {
-                let turned = plan.reference_of(other) == Some(one);
-                pairs.push(if turned { (other, one) } else { (one, other) });
+    for earlier in plan.row_indices() {
+        for later in plan.row_indices().filter(|&later| later > earlier) {
+            if plan.configurations[earlier].model == plan.configurations[later].model {
+                let is_swapped = plan.reference_of(later) == Some(earlier);
+                pairs.push(if is_swapped { (later, earlier) } else { (earlier, later) });
             }
         }
     }
     pairs
 }
 
-/// Each configuration whose baseline was measured beside it, with that baseline.
+/// Each configuration whose baseline was measured in the same run, with that baseline.
 pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     let baselines = plan.configurations.iter().enumerate().filter_map(|(index, it)| match it.role {
         Some(Role::Baseline { of }) => Some((of, index)),
@@ -59,25 +60,25 @@ pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
 }
 
 /// The interim analysis of a workload: whether it needs more blocks. It uses the headline of each row against its reference and
-/// its baseline. Pairs that failed, are wrong, or have too few blocks do not count. A run of one engine has no pairs; then its
-/// own level must be known as precisely as a ratio, because stored baselines are compared with it.
+/// its baseline. Pairs that failed, are wrong, or have too few blocks do not count. A run of one engine has no pairs. Its
+/// level must then be known as precisely as a ratio, because later runs are compared with this level.
 pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Analysis {
     let plan = &record.header.plan;
     let measured = Measured::only(&Values::of(record), |it, metric| {
         it.label == workload && metric::headline(plan, it).is_some_and(|headline| headline.id == metric.id)
     });
     let (experiment, _) = experiment(record, &measured);
-    let wrong = agreement::wrong(record);
+    let wrong = agreement::wrong_outputs(record);
     let case = |index: usize| {
         plan.cases.iter().position(|it| it.configuration == index && it.workload.label == workload)
     };
-    let fails = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
+    let has_failed = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
     if planned.is_empty() {
-        let rows: Vec<usize> = plan.row_indices().filter(|&it| !fails(it)).collect();
+        let rows: Vec<usize> = plan.row_indices().filter(|&it| !has_failed(it)).collect();
         return experiment.analyse_levels(rule, blocks, &rows);
     }
-    let pairs = planned.into_iter().filter(|&(one, other)| !fails(one) && !fails(other));
+    let pairs = planned.into_iter().filter(|&(a, b)| !has_failed(a) && !has_failed(b));
     experiment.analyse(rule, blocks, &pairs.collect::<Vec<_>>())
 }
 
@@ -89,7 +90,7 @@ fn experiment<'a>(
     let plan = &record.header.plan;
     let floors = stored_floors(record);
     let all_configurations = || 0..plan.configurations.len();
-    let (mut all, mut named) = (Vec::new(), Vec::new());
+    let (mut series, mut names) = (Vec::new(), Vec::new());
     for (number, workload) in measured.workloads.iter().enumerate() {
         let headline = metric::headline(plan, workload);
         for (index, metric) in METRICS.iter().enumerate() {
@@ -99,7 +100,7 @@ fn experiment<'a>(
             }
             let floor =
                 |configuration| floors.get(&(configuration, workload.label.as_str(), metric.id)).copied();
-            all.push(Series {
+            series.push(Series {
                 better: metric.better,
                 gating: headline.is_some_and(|it| it.id == metric.id),
                 stopped_by: stopped_by(record, &workload.label),
@@ -108,7 +109,7 @@ fn experiment<'a>(
                     .collect(),
                 configurations,
             });
-            named.push((*workload, metric));
+            names.push((*workload, metric));
         }
     }
     let twins = plan.configurations.iter().enumerate().filter_map(|(twin, it)| match it.role {
@@ -116,7 +117,7 @@ fn experiment<'a>(
         _ => None,
     });
     let interleaved = plan.order == Order::Interleaved;
-    (Experiment { interleaved, seed: Some(plan.seed), twins: twins.collect(), series: all }, named)
+    (Experiment { interleaved, seed: Some(plan.seed), twins: twins.collect(), series }, names)
 }
 
 /// The row of a twin or baseline, which is as noisy as that row; else the configuration itself.
@@ -133,11 +134,11 @@ fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), NoiseFl
     known.map(|it| ((it.configuration, it.workload.as_str(), it.metric), it.paired)).collect()
 }
 
-/// The reason why a workload ended. If it was never closed, the requested number of blocks ended it, or the end of the run. In
-/// the second case there may have been interim analyses.
+/// The reason why a workload ended. A workload that was never closed ended with the requested number of blocks, or with
+/// the end of the run. In the second case there may have been interim analyses.
 pub fn stopped_by(record: &RunRecord, workload: &str) -> StoppedBy {
     let closed = record.closed.iter().rev().find(|it| it.workload == workload).map(|it| it.by);
-    // A user who interrupts a run may have seen its results.
+    // A user who interrupts a run may have seen results, so the number of blocks is not fixed.
     let is_fixed = record.header.plan.extent.blocks.is_some() && record.end == Some(End::Finished);
     closed.unwrap_or(if is_fixed { StoppedBy::Fixed } else { StoppedBy::Time })
 }

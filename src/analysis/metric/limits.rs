@@ -1,5 +1,5 @@
-//! The machine's limits as the probes of a run found them. Each probe is kept apart, so that a reader sees changes between
-//! them.
+//! The limits of the machine as the probes of a run measured them. The rates of each probe are kept separately, so that a
+//! report can show changes between probes.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use machine_limits::{Copies, Limits, Operations};
 use crate::machine::Device;
 use crate::record::RunRecord;
 
-/// The largest ratio between probes of a steady machine: memory bandwidth has plateaus.
-const STEADY: f64 = 1.1;
+/// The largest ratio between probes of a steady machine. A larger ratio is a change between plateaus of the bandwidth.
+const MAX_STEADY_RATIO: f64 = 1.1;
 
-/// The name of a limit: `cpu` with a number of threads, or a GPU (`cuda:0`) without one.
+/// The name of a limit: a device, a number of threads for the CPU, and the kind of work.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub device: Device,
@@ -23,48 +23,48 @@ pub struct Key {
 pub enum Of {
     /// Bytes read, or bytes copied on a GPU.
     Memory,
-    /// Operations of a unit, by its name in the record, and whether with loads.
+    /// Operations of a unit: its name in the record, and whether its operations include loads.
     Unit(String, bool),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
     pub key: Key,
-    /// The best rate of each probe, in their order, per second.
+    /// The best rate per second of each probe, in the order of the probes.
     pub probes: Vec<f64>,
 }
 
-/// Every limit that a run probed, those of memory first.
+/// Every limit that a run probed, in the order of the keys.
 pub fn limits(record: &RunRecord) -> Vec<Limit> {
-    let mut found: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
+    let mut rates: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
     for limits in &record.limits {
         for (key, rate) in best_rates(&limits.probed) {
-            found.entry(key).or_default().push(rate);
+            rates.entry(key).or_default().push(rate);
         }
     }
-    found.into_iter().map(|(key, probes)| Limit { key, probes }).collect()
+    rates.into_iter().map(|(key, probes)| Limit { key, probes }).collect()
 }
 
 /// The best rate of each limit in one probe.
 fn best_rates(probed: &Limits) -> BTreeMap<Key, f64> {
     let mut best: BTreeMap<Key, f64> = BTreeMap::new();
-    let mut take = |device: Device, threads: Option<u32>, of: Of, rate: Option<f64>| {
+    let mut add = |device: Device, threads: Option<u32>, of: Of, rate: Option<f64>| {
         let Some(rate) = rate else { return };
-        let known = best.entry(Key { device, threads, of }).or_insert(rate);
-        *known = rate.max(*known);
+        let best_rate = best.entry(Key { device, threads, of }).or_insert(rate);
+        *best_rate = rate.max(*best_rate);
     };
     for reads in &probed.reads {
-        take(Device::cpu(), Some(reads.threads), Of::Memory, reads.bytes_per_second());
+        add(Device::cpu(), Some(reads.threads), Of::Memory, reads.bytes_per_second());
     }
     for unit in &probed.units {
-        take(Device::cpu(), Some(unit.threads), Of::unit(unit), unit.per_second());
+        add(Device::cpu(), Some(unit.threads), Of::unit(unit), unit.per_second());
     }
     for gpu in &probed.gpus {
         let device = Device::cuda(gpu.index);
         let copies = gpu.copies.as_ref().and_then(Copies::bytes_per_second);
-        take(device.clone(), None, Of::Memory, copies);
+        add(device.clone(), None, Of::Memory, copies);
         for unit in &gpu.matrix {
-            take(device.clone(), None, Of::unit(unit), unit.per_second());
+            add(device.clone(), None, Of::unit(unit), unit.per_second());
         }
     }
     best
@@ -77,23 +77,24 @@ impl Of {
 }
 
 impl Limit {
-    /// The limit of shares: other work on the machine can only make a probe slower.
+    /// The best rate of all probes, which shares refer to: other work on the machine can only make a probe slower.
     pub fn best(&self) -> f64 {
         self.probes.iter().copied().fold(0.0, f64::max)
     }
 
+    /// The rate of the slowest probe.
     pub fn least(&self) -> f64 {
         self.probes.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// Whether it changed during the run. A share of its best then cannot be compared with another run's.
-    pub fn moved(&self) -> bool {
-        self.best() > STEADY * self.least()
+    /// Whether the rate changed during the run. Shares of the best rate then cannot be compared with those of another run.
+    pub fn is_unsteady(&self) -> bool {
+        self.best() > MAX_STEADY_RATIO * self.least()
     }
 }
 
 impl Key {
-    /// Its name for programs: `memory`, `f32_fma`, `amx_bf16_with_loads`.
+    /// The name in machine-readable reports: `memory`, `f32_fma`, `amx_bf16_with_loads`.
     pub fn name(&self) -> String {
         match &self.of {
             Of::Memory => "memory".into(),

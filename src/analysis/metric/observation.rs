@@ -1,4 +1,4 @@
-//! Observations: requests, with the data around them in a record.
+//! An observation is one request with the data of its record that a metric may use.
 
 use std::collections::HashMap;
 
@@ -11,108 +11,108 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::{Idle, Launch, Pass, RunRecord, Sample, output_tokens};
 
-/// One request with everything that a metric may use.
+/// One request with all data that a metric may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
     pub sample: &'a Sample,
-    /// The first request of the case in this launch, of any kind, where it is known.
+    /// The first request of the case in this launch, of any kind, if it is known.
     pub first: Option<&'a Sample>,
     pub launch: &'a Launch,
     pub kind: Kind,
     pub mode: Mode,
-    /// Absent in an observation that is made by hand.
+    /// Absent in an observation that is made without a record.
     pub configuration: Option<&'a Configuration>,
     pub machine: Option<&'a Machine>,
     /// The best limits over all probes of the run.
     pub limits: Option<&'a Limits>,
-    /// The sampled pass of its case in its launch.
+    /// The sampled pass of the case in this launch.
     pub pass: Option<&'a Pass>,
-    /// The sampled pass of its case in another launch, where there is one: values that only samplers see then belong to that
+    /// The sampled pass of the case in another launch, if there is one. Values that only samplers see then belong to that
     /// launch.
     pub pass_elsewhere: Option<&'a Pass>,
     /// The values of the machine's energy counters when nothing runs.
     pub idle: &'a [Idle],
-    /// Bytes of shared pages that a sum over the launch's processes counts twice: the largest of its samples.
+    /// Bytes of shared pages that a sum over the launch's processes counts twice: the largest value of all samples.
     pub counted_twice_bytes: u64,
 }
 
-/// The data of a record around its samples, sorted once.
+/// The data of a record that all its observations share, indexed once.
 #[derive(Debug)]
-pub struct Surroundings<'a> {
+pub struct RecordContext<'a> {
     plan: &'a Plan,
     machine: &'a Machine,
-    /// The best over all probes: a probe is short, and other work can only make it slower.
+    /// The best limits over all probes: a probe is short, and other work can only make a probe slower.
     limits: Option<Limits>,
-    /// By case.
+    /// The sampled passes by case.
     passes: HashMap<usize, Vec<&'a Pass>>,
     idle: &'a [Idle],
-    /// By launch, because not every sample has a value of its own.
+    /// The largest value of each launch, because not every sample has a value.
     counted_twice_bytes: HashMap<u32, u64>,
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> RecordContext<'a> {
     pub fn of(record: &'a RunRecord) -> Self {
         Self {
             plan: &record.header.plan,
             machine: &record.header.machine,
             limits: Limits::best(record.limits.iter().map(|limits| &limits.probed)),
-            passes: by_case(&record.passes),
+            passes: passes_by_case(&record.passes),
             idle: &record.idle,
-            counted_twice_bytes: counted_twice(&record.samples),
+            counted_twice_bytes: counted_twice_bytes(&record.samples),
         }
     }
 }
 
-fn by_case(passes: &[Pass]) -> HashMap<usize, Vec<&Pass>> {
-    let mut all: HashMap<usize, Vec<&Pass>> = HashMap::new();
+fn passes_by_case(passes: &[Pass]) -> HashMap<usize, Vec<&Pass>> {
+    let mut by_case: HashMap<usize, Vec<&Pass>> = HashMap::new();
     for pass in passes {
-        all.entry(pass.case).or_default().push(pass);
+        by_case.entry(pass.case).or_default().push(pass);
     }
-    all
+    by_case
 }
 
-fn counted_twice(samples: &[Sample]) -> HashMap<u32, u64> {
-    let mut most = HashMap::new();
+fn counted_twice_bytes(samples: &[Sample]) -> HashMap<u32, u64> {
+    let mut by_launch = HashMap::new();
     for (sample, held) in samples.iter().filter_map(|sample| Some((sample, sample.held?))) {
         let counted_once = held.anonymous_bytes.saturating_add(held.file_bytes);
         let twice = held.resident_bytes.saturating_sub(counted_once);
-        let of_launch = most.entry(sample.launch).or_insert(0);
+        let of_launch = by_launch.entry(sample.launch).or_insert(0);
         *of_launch = twice.max(*of_launch);
     }
-    most
+    by_launch
 }
 
 impl<'a> Observation<'a> {
-    /// Whether it is known to compute on another device than the CPU.
+    /// Whether the engine is known to compute on a device other than the CPU.
     pub fn on_device(&self) -> bool {
         self.device().is_some_and(|device| !device.is_cpu())
     }
 
-    /// The device in effect; where the engine does not report it, the requested one.
+    /// The device that the engine reports, else the requested device.
     pub fn device(&self) -> Option<Device> {
         let stated = self.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
         stated.map(Device::from).or_else(|| Some(self.configuration?.device.clone()))
     }
 
-    pub fn of(around: &'a Surroundings<'a>, launch: &'a Launch, sample: &'a Sample) -> Self {
-        let case = &around.plan.cases[sample.case];
-        let passes = around.passes.get(&sample.case).into_iter().flatten().copied();
-        let (here, elsewhere): (Vec<_>, Vec<_>) = passes.partition(|pass| pass.launch == launch.launch);
-        let pass = here.last().copied();
+    pub fn of(context: &'a RecordContext<'a>, launch: &'a Launch, sample: &'a Sample) -> Self {
+        let case = &context.plan.cases[sample.case];
+        let passes = context.passes.get(&sample.case).into_iter().flatten().copied();
+        let (of_launch, of_others): (Vec<_>, Vec<_>) = passes.partition(|pass| pass.launch == launch.launch);
+        let pass = of_launch.last().copied();
         Self {
-            configuration: Some(&around.plan.configurations[case.configuration]),
-            machine: Some(around.machine),
-            limits: around.limits.as_ref(),
+            configuration: Some(&context.plan.configurations[case.configuration]),
+            machine: Some(context.machine),
+            limits: context.limits.as_ref(),
             pass,
-            pass_elsewhere: elsewhere.last().copied().filter(|_| pass.is_none()),
-            idle: around.idle,
-            counted_twice_bytes: around.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
-            ..Self::alone(sample, launch, case.workload.kind, around.plan.mode)
+            pass_elsewhere: of_others.last().copied().filter(|_| pass.is_none()),
+            idle: context.idle,
+            counted_twice_bytes: context.counted_twice_bytes.get(&launch.launch).copied().unwrap_or(0),
+            ..Self::without_record(sample, launch, case.workload.kind, context.plan.mode)
         }
     }
 
-    /// A request without its surroundings.
-    pub fn alone(sample: &'a Sample, launch: &'a Launch, kind: Kind, mode: Mode) -> Self {
+    /// A request without the data of its record.
+    pub fn without_record(sample: &'a Sample, launch: &'a Launch, kind: Kind, mode: Mode) -> Self {
         Self {
             sample,
             first: None,
@@ -136,15 +136,16 @@ impl<'a> Observation<'a> {
     /// The times of the earliest first token and the latest last token of all sequences, on the engine's clock.
     pub fn first_and_last_ns(&self) -> Option<(u64, u64)> {
         let ends = self.timed_sequences().map(|timed| (timed.first_ns, timed.last_ns));
-        ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+        ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// The engine's kind of time stamps. Without `hello` it is the protocol's default, as for an engine that omits the field.
+    /// The engine's kind of time stamps. Without `hello`, the kind is the protocol's default, as for an engine that omits the
+    /// field.
     pub fn stamp(&self) -> Stamp {
         self.launch.hello.as_ref().map_or(Stamp::default(), |hello| hello.stamp)
     }
 
-    /// The sequences whose tokens have times: none where times are only true at the end.
+    /// The sequences whose tokens have times. There are none for an engine that stamps all tokens at the end.
     pub(super) fn timed_sequences(&self) -> impl Iterator<Item = Timed> {
         let timed = self.stamp() != Stamp::End;
         let sequences = self.sample.iteration.sequences.iter();
@@ -152,13 +153,13 @@ impl<'a> Observation<'a> {
     }
 }
 
-/// The numbers of a sequence that rates need, whether it came as ids or as chunks of text.
+/// The numbers of a sequence that rates need, for ids as for chunks of text.
 pub(super) struct Timed {
     pub first_ns: u64,
     pub last_ns: u64,
-    /// Tokens after the first stamp. Several tokens may share a stamp: a chunk is not a token.
+    /// The number of tokens after the first stamp. Several tokens may share a stamp: a chunk is not a token.
     pub after_first: u64,
-    /// Positions that the first of these attends to.
+    /// The number of positions that the first of these tokens attends to.
     pub positions: u64,
 }
 
@@ -180,18 +181,18 @@ impl Timed {
     }
 }
 
-/// The positions of the prompt, and one for each token with the first stamp.
+/// The number of positions: those of the prompt, and one for each token with the first stamp.
 fn positions(sequence: &Sequence, tokens: u64, after_first: u64) -> u64 {
     u64::from(sequence.prompt_tokens) + tokens.saturating_sub(after_first)
 }
 
-/// A span of time; absent where it is empty or negative.
-pub(super) fn positive(end_ns: u64, start_ns: u64) -> Option<f64> {
+/// A span of time; absent if it is empty or negative.
+pub(super) fn positive_span(end_ns: u64, start_ns: u64) -> Option<f64> {
     end_ns.checked_sub(start_ns).filter(|&ns| ns > 0).map(|ns| ns as f64)
 }
 
-/// A rate; absent where there are no tokens or no time.
+/// A rate; absent without tokens or without time.
 pub(super) fn per_second(tokens: u64, end_ns: u64, start_ns: u64) -> Option<f64> {
-    let ns = positive(end_ns, start_ns)?;
+    let ns = positive_span(end_ns, start_ns)?;
     (tokens > 0).then(|| tokens as f64 * 1e9 / ns)
 }

@@ -1,5 +1,5 @@
-//! The resources that an engine needs beside time: memory of the host and of the device, energy, and cores. Engines and samplers
-//! give the values. A value is absent where it was not counted or is not above zero.
+//! The resources of an engine other than time: memory of the host and of the device, energy, and cores. Engines and samplers
+//! give the values. A value is absent if it was not counted or is not above zero.
 
 use serde::Serialize;
 
@@ -8,17 +8,18 @@ use super::observation::Observation;
 use crate::machine::observed::{PACKAGE, gpu_counter};
 use crate::record::{Energy, Held, Idle, Pass, Sample};
 
-/// The shortest pass for a GPU's energy: its counter moves about ten times in a second, so over less it may be a tenth off.
-const SHORTEST_ON_A_GPU_NS: u64 = 1_000_000_000;
+/// The shortest pass for the energy of a GPU. Its counter changes about ten times in a second, so the energy of a shorter pass
+/// may be wrong by more than a tenth.
+const MIN_GPU_PASS_NS: u64 = 1_000_000_000;
 
 /// The peak of resident memory, less the pages that were counted more than once.
 pub fn peak_memory(observed: &Observation) -> Vec<f64> {
     above_zero(peak_bytes(observed))
 }
 
-/// The largest memory in one sample: in the sampled pass, or after an answer where that was more. Absent where another launch
-/// of the case has the pass, because memory after an answer is below the peak of the request.
-fn held(observed: &Observation) -> Option<Held> {
+/// The largest memory in one sample: in the sampled pass, or after an answer if that was more. Absent if another launch of the
+/// case has the pass, because memory after an answer is below the peak of the request.
+fn largest_sample(observed: &Observation) -> Option<Held> {
     if observed.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
         return None;
     }
@@ -27,14 +28,14 @@ fn held(observed: &Observation) -> Option<Held> {
 }
 
 pub fn memory_anonymous(observed: &Observation) -> Vec<f64> {
-    above_zero(held(observed).map(|held| held.anonymous_bytes as f64))
+    above_zero(largest_sample(observed).map(|held| held.anonymous_bytes as f64))
 }
 
 pub fn memory_file(observed: &Observation) -> Vec<f64> {
-    above_zero(held(observed).map(|held| held.file_bytes as f64))
+    above_zero(largest_sample(observed).map(|held| held.file_bytes as f64))
 }
 
-/// The memory beyond the weights: of the device, where the weights are on one.
+/// The memory beyond the weights, on the processor that has the weights.
 pub fn memory_overhead(observed: &Observation) -> Vec<f64> {
     let peak = if observed.on_device() { device_bytes(observed) } else { peak_bytes(observed) };
     above_zero(peak.zip(weights_bytes(observed)).map(|(peak, weights)| peak - weights))
@@ -46,56 +47,59 @@ pub fn device_memory(observed: &Observation) -> Vec<f64> {
 
 pub fn joules_per_token(observed: &Observation) -> Vec<f64> {
     let joules = observed.pass.and_then(|pass| {
-        let drawn = joules_over_idle(observed, pass)?;
-        (pass.new_tokens > 0).then(|| drawn / pass.new_tokens as f64)
+        let joules = joules_over_idle(observed, pass)?;
+        (pass.new_tokens > 0).then(|| joules / pass.new_tokens as f64)
     });
     above_zero(joules)
 }
 
-/// The energy of its GPUs alone for each token, for machines whose processor counters cannot be read (usual without root).
+/// The energy of the engine's GPUs for each token, for machines whose processor counters cannot be read (usual without root).
 pub fn gpu_joules_per_token(observed: &Observation) -> Option<f64> {
     let pass = observed.pass.filter(|pass| pass.new_tokens > 0 && observed.on_device())?;
-    let own = counters_of_gpus(observed)?;
-    let drawn = own.iter().map(|name| pass.energy.iter().find(|drawn| drawn.counter == *name));
+    let counters = counters_of_gpus(observed)?;
+    let drawn = counters.iter().map(|name| pass.energy.iter().find(|drawn| drawn.counter == *name));
     let drawn: Vec<&Energy> = drawn.collect::<Option<_>>()?;
-    let joules = over_idle(observed, &drawn)? / pass.new_tokens as f64;
+    let joules = sum_over_idle(observed, &drawn)? / pass.new_tokens as f64;
     (joules > 0.0).then_some(joules)
 }
 
-/// The energy of a pass beyond that of the idle machine. `None` where a counter was not sampled, in the pass or idle, or could
-/// not be read: the sum would lack it.
+/// The energy of a pass beyond the energy of the idle machine in the same time. `None` if a counter was not sampled, in the
+/// pass or idle, or could not be read: the sum would be incomplete.
 fn joules_over_idle(observed: &Observation, pass: &Pass) -> Option<f64> {
-    let own: Vec<String> = if observed.on_device() { counters_of_gpus(observed)? } else { Vec::new() };
-    let counts = |counter: &str| counter.starts_with(PACKAGE) || own.iter().any(|gpu| gpu == counter);
+    let gpu_counters: Vec<String> =
+        if observed.on_device() { counters_of_gpus(observed)? } else { Vec::new() };
+    let counts =
+        |counter: &str| counter.starts_with(PACKAGE) || gpu_counters.iter().any(|gpu| gpu == counter);
     let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
     let listed = observed.machine.into_iter().flat_map(|machine| &machine.energy_counters);
-    let mut wanted = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&own);
-    if !wanted.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
+    let mut needed = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&gpu_counters);
+    if !needed.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
         return None;
     }
-    over_idle(observed, &drawn)
+    sum_over_idle(observed, &drawn)
 }
 
-fn over_idle(observed: &Observation, drawn: &[&Energy]) -> Option<f64> {
-    let over = |drawn: &&Energy| {
-        if !drawn.counter.starts_with(PACKAGE) && drawn.elapsed_ns < SHORTEST_ON_A_GPU_NS {
+fn sum_over_idle(observed: &Observation, drawn: &[&Energy]) -> Option<f64> {
+    let joules_over_idle = |drawn: &&Energy| {
+        if !drawn.counter.starts_with(PACKAGE) && drawn.elapsed_ns < MIN_GPU_PASS_NS {
             return None;
         }
         let idle = watts(idle_of(observed.idle, &drawn.counter)?)?;
         Some(drawn.microjoules as f64 / 1e6 - idle * drawn.elapsed_ns as f64 / 1e9)
     };
-    let each: Option<Vec<f64>> = drawn.iter().map(over).collect();
-    each.filter(|each| !each.is_empty()).map(|each| each.iter().sum())
+    let joules: Option<Vec<f64>> = drawn.iter().map(joules_over_idle).collect();
+    joules.filter(|joules| !joules.is_empty()).map(|joules| joules.iter().sum())
 }
 
-/// The energy counters of the GPUs that it computes on. A part of a GPU (MIG) has none of its own.
+/// The energy counters of the GPUs that the engine computes on. `None` for a part of a GPU (MIG), which has no counter of its
+/// own.
 fn counters_of_gpus(observed: &Observation) -> Option<Vec<String>> {
     let indices = gpus::indices(observed)?;
-    let cut_up = |index: &u32| {
+    let is_partitioned = |index: &u32| {
         let gpus = observed.machine.into_iter().flat_map(|machine| &machine.gpus);
         gpus.filter(|gpu| gpu.index == *index).any(|gpu| gpu.is_partitioned())
     };
-    if indices.iter().any(cut_up) {
+    if indices.iter().any(is_partitioned) {
         return None;
     }
     Some(indices.into_iter().map(gpu_counter).collect())
@@ -107,8 +111,8 @@ fn idle_of<'a>(idle: &'a [Idle], counter: &str) -> Option<&'a Energy> {
 
 /// The power of the idle machine, over all counters.
 pub fn idle_watts(idle: &[Idle]) -> Option<f64> {
-    let all = idle.iter().flat_map(|idle| &idle.energy).filter_map(watts);
-    all.reduce(|sum, watts| sum + watts)
+    let watts_of_counters = idle.iter().flat_map(|idle| &idle.energy).filter_map(watts);
+    watts_of_counters.reduce(|sum, watts| sum + watts)
 }
 
 fn watts(energy: &Energy) -> Option<f64> {
@@ -128,18 +132,18 @@ pub fn weights_bytes(observed: &Observation) -> Option<f64> {
 /// The source of a value of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Known {
-    /// The engine reports it.
+pub enum MemorySource {
+    /// The engine reports the value.
     Stated,
-    /// The driver counts it for the engine's processes.
+    /// The driver counts the memory of the engine's processes.
     Processes,
-    /// The driver counts it for the whole device: the growth since just before the launch.
+    /// The driver counts the memory of the whole device: the growth since just before the launch.
     Growth,
 }
 
-/// The larger of reported and counted memory: the engine knows its own allocator, the driver also the memory of libraries. Absent
-/// where another launch of the case counted it, because only that launch has both.
-pub fn device_memory_known(observed: &Observation) -> Option<(f64, Known)> {
+/// The larger of reported and counted memory: the engine knows its own allocator, and the driver also counts the memory of
+/// libraries. Absent if another launch of the case has the counted memory, because only that launch has both values.
+pub fn device_memory_with_source(observed: &Observation) -> Option<(f64, MemorySource)> {
     let is_counted = |pass: &Pass| {
         pass.gpus.iter().any(|gpu| gpu.process_bytes.is_some() || gpu.memory_used_bytes.is_some())
     };
@@ -147,29 +151,30 @@ pub fn device_memory_known(observed: &Observation) -> Option<(f64, Known)> {
         return None;
     }
     let on_gpus = OnGpus::of(observed);
-    let kind = if on_gpus.as_ref().is_some_and(|gpus| gpus.process_bytes.is_some()) {
-        Known::Processes
+    let source = if on_gpus.as_ref().is_some_and(|gpus| gpus.process_bytes.is_some()) {
+        MemorySource::Processes
     } else {
-        Known::Growth
+        MemorySource::Growth
     };
-    let counted = on_gpus.and_then(|gpus| gpus.counted_bytes()).map(|bytes| (bytes as f64, kind));
-    let stated = stated_device_bytes(observed).map(|bytes| (bytes, Known::Stated));
+    let counted = on_gpus.and_then(|gpus| gpus.counted_bytes()).map(|bytes| (bytes as f64, source));
+    let stated = reported_device_bytes(observed).map(|bytes| (bytes, MemorySource::Stated));
     let known = [counted, stated].into_iter().flatten().filter(|(bytes, _)| *bytes > 0.0);
-    known.reduce(|one, other| if other.0 > one.0 { other } else { one })
+    known.reduce(|a, b| if b.0 > a.0 { b } else { a })
 }
 
 fn device_bytes(observed: &Observation) -> Option<f64> {
-    device_memory_known(observed).map(|(bytes, _)| bytes)
+    device_memory_with_source(observed).map(|(bytes, _)| bytes)
 }
 
 /// The largest device memory that the engine reports.
-pub fn stated_device_bytes(observed: &Observation) -> Option<f64> {
+pub fn reported_device_bytes(observed: &Observation) -> Option<f64> {
     let at_load = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
     let stated =
         [at_load, observed.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
     stated.max().map(|bytes| bytes as f64)
 }
 
+/// The number, or no value if the number is not above zero.
 fn above_zero(number: Option<f64>) -> Vec<f64> {
     number.filter(|number| *number > 0.0).into_iter().collect()
 }
@@ -186,7 +191,7 @@ pub struct CoresBusy {
 }
 
 impl CoresBusy {
-    /// `None` if these requests took no time, or there are none.
+    /// `None` without requests, or if the requests took no time.
     pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
         let (mut requests, mut cpu, mut waited, mut elapsed) = (0, 0u128, 0u128, 0u128);
         for sample in samples {
@@ -219,7 +224,7 @@ mod tests {
     use crate::record::{GpuPass, Launch};
 
     const S: u64 = 1_000_000_000;
-    const NOTHING: [f64; 0] = [];
+    const NO_VALUES: [f64; 0] = [];
 
     fn launch(device: &str, weights_bytes: Option<u64>) -> Launch {
         let facts = Facts { device: Some(device.into()), weights_bytes, ..Facts::default() };
@@ -235,8 +240,8 @@ mod tests {
         Listed { name: name.into(), trouble: trouble.map(String::from) }
     }
 
-    fn alone<'a>(sample: &'a Sample, launch: &'a Launch) -> Observation<'a> {
-        Observation::alone(sample, launch, Kind::Warm, Mode::Warm)
+    fn without_record<'a>(sample: &'a Sample, launch: &'a Launch) -> Observation<'a> {
+        Observation::without_record(sample, launch, Kind::Warm, Mode::Warm)
     }
 
     fn energy(counter: &str, microjoules: u64, elapsed_ns: u64) -> Energy {
@@ -244,77 +249,84 @@ mod tests {
     }
 
     #[test]
-    fn shared_pages_count_once_and_the_remainder_is_over_the_weights() {
+    fn shared_pages_count_once_and_the_overhead_is_the_peak_less_the_weights() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
-        let alone = alone(&sample, &launch);
-        let observed = Observation { counted_twice_bytes: 120, ..alone };
-        assert_eq!((peak_memory(&alone), peak_memory(&observed)), (vec![300.0], vec![180.0]));
+        let bare = without_record(&sample, &launch);
+        let observed = Observation { counted_twice_bytes: 120, ..bare };
+        assert_eq!((peak_memory(&bare), peak_memory(&observed)), (vec![300.0], vec![180.0]));
         assert_eq!((memory_anonymous(&observed), memory_file(&observed)), (vec![110.0], vec![30.0]));
         assert_eq!((memory_overhead(&observed), device_memory(&observed)), (vec![90.0], vec![]));
     }
 
     #[test]
-    fn memory_of_a_request_counts_and_unsampled_launches_are_left_out() {
+    fn memory_after_an_answer_counts_unless_another_launch_was_sampled() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
         let sampled = |anonymous_bytes, file_bytes| Pass {
             held: Some(Held { anonymous_bytes, file_bytes, ..Held::default() }),
             ..Pass::default()
         };
         let parts = |observed: &Observation| (memory_anonymous(observed), memory_file(observed));
-        let alone = alone(&sample, &launch);
-        let (more, less, blind) = (sampled(200, 20), sampled(100, 20), Pass::default());
-        for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&blind, (110.0, 30.0))] {
-            let observed = Observation { pass: Some(pass), ..alone };
+        let bare = without_record(&sample, &launch);
+        let (more, less, unsampled) = (sampled(200, 20), sampled(100, 20), Pass::default());
+        for (pass, expected) in [(&more, (200.0, 20.0)), (&less, (110.0, 30.0)), (&unsampled, (110.0, 30.0))]
+        {
+            let observed = Observation { pass: Some(pass), ..bare };
             assert_eq!(parts(&observed), (vec![expected.0], vec![expected.1]), "{pass:?}");
         }
-        assert_eq!(parts(&Observation { pass_elsewhere: Some(&more), ..alone }), (vec![], vec![]));
-        assert_eq!(parts(&Observation { pass_elsewhere: Some(&blind), ..alone }), (vec![110.0], vec![30.0]));
+        assert_eq!(parts(&Observation { pass_elsewhere: Some(&more), ..bare }), (vec![], vec![]));
+        assert_eq!(
+            parts(&Observation { pass_elsewhere: Some(&unsampled), ..bare }),
+            (vec![110.0], vec![30.0])
+        );
     }
 
     #[test]
-    fn unstated_or_too_large_weights_give_no_memory_over_weights() {
+    fn unstated_or_too_large_weights_give_no_memory_overhead() {
         let sample = sample();
         for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
             let launch = launch("cpu", weights);
-            assert_eq!(memory_overhead(&alone(&sample, &launch)), NOTHING, "{weights:?}");
+            assert_eq!(memory_overhead(&without_record(&sample, &launch)), NO_VALUES, "{weights:?}");
         }
     }
 
     #[test]
-    fn device_memory_is_the_larger_of_stated_and_counted() {
+    fn device_memory_is_the_larger_of_reported_and_counted() {
         let (mut sample, launch) = (sample(), launch("cuda:0", Some(90)));
         sample.device_memory = Some(DeviceMemory { peak_bytes: 400, ..DeviceMemory::default() });
         let gpu = |index| GpuPass { index, process_bytes: Some(300), ..GpuPass::default() };
         let pass = Pass { gpus: vec![gpu(0), gpu(1)], ..Pass::default() };
-        let alone = alone(&sample, &launch);
-        assert_eq!((device_memory(&alone), memory_overhead(&alone)), (vec![400.0], vec![310.0]));
-        let observed = Observation { pass: Some(&pass), ..alone };
+        let bare = without_record(&sample, &launch);
+        assert_eq!((device_memory(&bare), memory_overhead(&bare)), (vec![400.0], vec![310.0]));
+        let observed = Observation { pass: Some(&pass), ..bare };
         assert_eq!((device_memory(&observed), memory_overhead(&observed)), (vec![600.0], vec![510.0]));
-        let elsewhere = Observation { pass_elsewhere: Some(&pass), ..alone };
+        let elsewhere = Observation { pass_elsewhere: Some(&pass), ..bare };
         assert_eq!((device_memory(&elsewhere), memory_overhead(&elsewhere)), (vec![], vec![]));
     }
 
     #[test]
-    fn device_memory_has_its_source() {
+    fn device_memory_is_reported_with_its_source() {
         let (mut sample, mut launch) = (sample(), launch("cuda:0", Some(90)));
         launch.gpus_before = vec![GpuHeld { index: 0, memory_used_bytes: 1000 }];
-        let known = |sample: &Sample, process_bytes| {
+        let with_source = |sample: &Sample, process_bytes| {
             let gpu =
                 GpuPass { process_bytes, memory_used_bytes: Some(1500), samples: 1, ..GpuPass::default() };
             let pass = Pass { gpus: vec![gpu], ..Pass::default() };
-            device_memory_known(&Observation { pass: Some(&pass), ..alone(sample, &launch) })
+            device_memory_with_source(&Observation { pass: Some(&pass), ..without_record(sample, &launch) })
         };
-        assert_eq!(known(&sample, Some(450)), Some((450.0, Known::Processes)));
-        assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
+        assert_eq!(with_source(&sample, Some(450)), Some((450.0, MemorySource::Processes)));
+        assert_eq!(with_source(&sample, None), Some((500.0, MemorySource::Growth)));
         sample.device_memory = Some(DeviceMemory { peak_bytes: 480, ..DeviceMemory::default() });
-        assert_eq!(known(&sample, Some(450)), Some((480.0, Known::Stated)));
-        assert_eq!(known(&sample, None), Some((500.0, Known::Growth)));
-        assert_eq!(device_memory_known(&alone(&sample, &launch)), Some((480.0, Known::Stated)));
+        assert_eq!(with_source(&sample, Some(450)), Some((480.0, MemorySource::Stated)));
+        assert_eq!(with_source(&sample, None), Some((500.0, MemorySource::Growth)));
+        assert_eq!(
+            device_memory_with_source(&without_record(&sample, &launch)),
+            Some((480.0, MemorySource::Stated))
+        );
     }
 
     #[test]
     fn a_part_of_a_gpu_and_a_short_pass_have_no_energy() {
-        let cut = |mig| {
+        let machine = |mig| {
             let gpus = vec![Gpu { mig: Some(mig), ..Gpu::default() }];
             Machine { gpus, ..Machine::default() }
         };
@@ -323,12 +335,12 @@ mod tests {
         let joules = |machine: &Machine, elapsed_ns| {
             let drawn = vec![energy("gpu-0", 9_000_000, elapsed_ns)];
             let pass = Pass { energy: drawn, new_tokens: 9, ..Pass::default() };
-            let sampled = Observation { pass: Some(&pass), idle: &idle, ..alone(&sample, &launch) };
+            let sampled = Observation { pass: Some(&pass), idle: &idle, ..without_record(&sample, &launch) };
             joules_per_token(&Observation { machine: Some(machine), ..sampled })
         };
-        assert_eq!(joules(&cut(false), S), [1.0]);
-        assert_eq!(joules(&cut(true), S), NOTHING);
-        assert_eq!(joules(&cut(false), S - 1), NOTHING);
+        assert_eq!(joules(&machine(false), S), [1.0]);
+        assert_eq!(joules(&machine(true), S), NO_VALUES);
+        assert_eq!(joules(&machine(false), S - 1), NO_VALUES);
     }
 
     #[test]
@@ -340,34 +352,34 @@ mod tests {
             energy: vec![energy("gpu-0", 1_500_000, 3 * S / 2), energy("package-0", 6_000_000, 3 * S / 2)],
         }];
         let (sample, launch) = (sample(), launch("cuda", None));
-        let alone = alone(&sample, &launch);
+        let bare = without_record(&sample, &launch);
         let joules =
-            |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..alone });
+            |pass: &Pass, idle: &[Idle]| joules_per_token(&Observation { pass: Some(pass), idle, ..bare });
         assert_eq!(joules(&pass, &idle), [3.0]);
         assert_eq!(idle_watts(&idle), Some(5.0));
-        assert_eq!(joules_per_token(&alone), NOTHING);
+        assert_eq!(joules_per_token(&bare), NO_VALUES);
     }
 
     #[test]
     fn energy_of_unused_gpus_is_not_counted() {
         let drawn =
             ["package-0", "package-0 dram", "gpu-0", "gpu-1"].map(|name| energy(name, 9_000_000, S)).to_vec();
-        let still = drawn.iter().map(|drawn| energy(&drawn.counter, 0, S)).collect();
-        let (idle, sample) = ([Idle { energy: still }], sample());
+        let idle_energy = drawn.iter().map(|drawn| energy(&drawn.counter, 0, S)).collect();
+        let (idle, sample) = ([Idle { energy: idle_energy }], sample());
         let gpu = |index, process_bytes| GpuPass { index, process_bytes, ..GpuPass::default() };
-        let unseen = vec![gpu(0, None), gpu(1, None)];
+        let unnamed = vec![gpu(0, None), gpu(1, None)];
         for (device, gpus, expected) in [
-            ("cpu", unseen.clone(), vec![2.0]),
-            ("cuda:1", unseen.clone(), vec![3.0]),
+            ("cpu", unnamed.clone(), vec![2.0]),
+            ("cuda:1", unnamed.clone(), vec![3.0]),
             ("cuda:0", vec![gpu(0, None), gpu(1, Some(7))], vec![3.0]),
             ("cuda:0", vec![gpu(0, Some(7)), gpu(1, Some(7))], vec![4.0]),
             // The GPU is not known.
-            ("metal", unseen.clone(), vec![]),
-            ("cuda:2", unseen, vec![]),
+            ("metal", unnamed.clone(), vec![]),
+            ("cuda:2", unnamed, vec![]),
         ] {
             let launch = launch(device, None);
             let pass = Pass { energy: drawn.clone(), gpus, new_tokens: 9, ..Pass::default() };
-            let observed = Observation { pass: Some(&pass), idle: &idle, ..alone(&sample, &launch) };
+            let observed = Observation { pass: Some(&pass), idle: &idle, ..without_record(&sample, &launch) };
             assert_eq!(joules_per_token(&observed), expected, "{device} {:?}", pass.gpus);
         }
     }
@@ -375,14 +387,14 @@ mod tests {
     #[test]
     fn energy_is_absent_if_any_counter_cannot_be_read() {
         let energy_counters = vec![listed("package-0", None), listed("package-1", Some("permission denied"))];
-        let half = Machine { energy_counters, ..Machine::default() };
-        let other = Machine { energy_counters: vec![listed("gpu-0", None)], ..Machine::default() };
+        let unreadable = Machine { energy_counters, ..Machine::default() };
+        let without_packages = Machine { energy_counters: vec![listed("gpu-0", None)], ..Machine::default() };
         let (sample, launch) = (sample(), launch("cpu", None));
         let pass = Pass { energy: vec![energy("package-0", 9_000_000, S)], new_tokens: 9, ..Pass::default() };
         let idle = [Idle { energy: vec![energy("package-0", 0, S)] }];
-        let observed = Observation { pass: Some(&pass), idle: &idle, ..alone(&sample, &launch) };
-        assert_eq!(joules_per_token(&Observation { machine: Some(&half), ..observed }), NOTHING);
-        assert_eq!(joules_per_token(&Observation { machine: Some(&other), ..observed }), [1.0]);
+        let observed = Observation { pass: Some(&pass), idle: &idle, ..without_record(&sample, &launch) };
+        assert_eq!(joules_per_token(&Observation { machine: Some(&unreadable), ..observed }), NO_VALUES);
+        assert_eq!(joules_per_token(&Observation { machine: Some(&without_packages), ..observed }), [1.0]);
     }
 
     #[test]
@@ -390,57 +402,57 @@ mod tests {
         let energy_counters = ["package-0", "gpu-0", "gpu-1"]
             .map(|it| listed(it, (it == "package-0").then_some("permission denied")));
         let gpus = vec![Gpu::default(), Gpu { index: 1, ..Gpu::default() }];
-        let bare = Machine { energy_counters: energy_counters.to_vec(), gpus, ..Machine::default() };
+        let without_root = Machine { energy_counters: energy_counters.to_vec(), gpus, ..Machine::default() };
         let idle = [Idle { energy: vec![energy("gpu-0", 1_000_000, S), energy("gpu-1", 2_000_000, S)] }];
         let sample = sample();
         let joules = |device: &str, machine: &Machine, drawn: Vec<Energy>, new_tokens| {
             let launch = launch(device, None);
             let pass = Pass { energy: drawn, new_tokens, ..Pass::default() };
-            let alone = alone(&sample, &launch);
-            let observed = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..alone };
+            let bare = without_record(&sample, &launch);
+            let observed = Observation { pass: Some(&pass), idle: &idle, machine: Some(machine), ..bare };
             (joules_per_token(&observed), gpu_joules_per_token(&observed))
         };
         let drawn = |elapsed_ns| {
             vec![energy("gpu-0", 90_000_000, elapsed_ns), energy("gpu-1", 20_000_000, elapsed_ns)]
         };
         // 20 J in 2 s, with 2 W when idle: 16 J over 8 tokens, without the other GPU.
-        assert_eq!(joules("cuda:1", &bare, drawn(2 * S), 8), (vec![], Some(2.0)));
+        assert_eq!(joules("cuda:1", &without_root, drawn(2 * S), 8), (vec![], Some(2.0)));
         // Readable processor counters are part of the first value and never of the second.
-        let root = Machine { energy_counters: vec![listed("package-0", None)], ..bare.clone() };
+        let with_root = Machine { energy_counters: vec![listed("package-0", None)], ..without_root.clone() };
         let all = [drawn(2 * S), vec![energy("package-0", 9_000_000, 2 * S)]].concat();
-        assert_eq!(joules("cuda:1", &root, all, 8).1, Some(2.0));
-        assert_eq!(joules("cpu", &bare, drawn(2 * S), 8), (vec![], None));
-        assert_eq!(joules("cuda:1", &bare, drawn(S / 2), 8).1, None);
-        assert_eq!(joules("cuda:1", &bare, drawn(2 * S), 0).1, None);
-        assert_eq!(joules("cuda:1", &bare, vec![energy("gpu-1", 2_000_000, 2 * S)], 8).1, None);
-        assert_eq!(joules("cuda:0", &bare, vec![energy("gpu-1", 90_000_000, 2 * S)], 8).1, None);
+        assert_eq!(joules("cuda:1", &with_root, all, 8).1, Some(2.0));
+        assert_eq!(joules("cpu", &without_root, drawn(2 * S), 8), (vec![], None));
+        assert_eq!(joules("cuda:1", &without_root, drawn(S / 2), 8).1, None);
+        assert_eq!(joules("cuda:1", &without_root, drawn(2 * S), 0).1, None);
+        assert_eq!(joules("cuda:1", &without_root, vec![energy("gpu-1", 2_000_000, 2 * S)], 8).1, None);
+        assert_eq!(joules("cuda:0", &without_root, vec![energy("gpu-1", 90_000_000, 2 * S)], 8).1, None);
     }
 
     #[test]
     fn uncounted_energy_and_energy_at_idle_level_are_absent() {
         let (sample, launch) = (sample(), launch("cpu", None));
-        let alone = alone(&sample, &launch);
+        let bare = without_record(&sample, &launch);
         let drawn = |microjoules| Pass {
             energy: vec![energy("package-0", microjoules, S)],
             new_tokens: 9,
             ..Pass::default()
         };
         let idle = [Idle { energy: vec![energy("package-0", 5_000_000, S)] }];
-        let other = [Idle { energy: vec![energy("package-1", 5_000_000, S)] }];
-        let timeless = [Idle { energy: vec![energy("package-0", 5_000_000, 0)] }];
+        let other_counter = [Idle { energy: vec![energy("package-1", 5_000_000, S)] }];
+        let without_time = [Idle { energy: vec![energy("package-0", 5_000_000, 0)] }];
         let none = Pass { energy: Vec::new(), ..drawn(0) };
         let no_tokens = Pass { new_tokens: 0, ..drawn(9_000_000) };
         for (pass, idle) in [
             (&drawn(5_000_000), &idle[..]),
-            (&drawn(9_000_000), &other),
-            (&drawn(9_000_000), &timeless),
+            (&drawn(9_000_000), &other_counter),
+            (&drawn(9_000_000), &without_time),
             (&drawn(9_000_000), &[]),
             (&none, &idle),
             (&no_tokens, &idle),
         ] {
-            let observed = Observation { pass: Some(pass), idle, ..alone };
-            assert_eq!(joules_per_token(&observed), NOTHING, "{pass:?} {idle:?}");
+            let observed = Observation { pass: Some(pass), idle, ..bare };
+            assert_eq!(joules_per_token(&observed), NO_VALUES, "{pass:?} {idle:?}");
         }
-        assert_eq!((idle_watts(&[]), idle_watts(&timeless)), (None, None));
+        assert_eq!((idle_watts(&[]), idle_watts(&without_time)), (None, None));
     }
 }

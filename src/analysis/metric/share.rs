@@ -1,36 +1,36 @@
-//! The share of the machine's limits that a request used: of the memory's bandwidth for a decode, of the units' rate for a
-//! prefill. Both count the work that is needed, not the work that is done: an engine that reads weights twice has a smaller
-//! share. A share above one is kept: the machine was slower while it was probed, or a fact is wrong.
+//! The share of the machine's limits that a request used: the memory bandwidth for a decode, the rate of the units for a
+//! prefill. Both shares count the work that is needed, not the work that is done: an engine that reads weights twice has a
+//! smaller share. A share may be above one: the machine was slower during the probes, or a fact is wrong.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Of};
-use super::observation::{Observation, positive};
+use super::observation::{Observation, positive_span};
 use crate::machine::cpu::{last_level_cache_bytes, min_uncached_bytes, min_uncached_bytes_for_cache};
 use crate::machine::{Cpu, Device};
 use crate::plan::dtype::{Float, bits};
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Sizes};
 
-/// The share of the memory's bandwidth, while tokens after the first were made.
+/// The share of the memory bandwidth, from the first token to the last.
 pub fn bandwidth(observed: &Observation) -> Vec<f64> {
     bandwidth_of(observed).filter(|share| share.is_finite()).into_iter().collect()
 }
 
-/// The share of the units' rate, from the start to the first token.
+/// The share of the units' rate, from the start of a request to its first token.
 pub fn compute(observed: &Observation) -> Vec<f64> {
     compute_of(observed).filter(|share| share.is_finite()).into_iter().collect()
 }
 
-/// The reason why a request has no share, where it is known.
+/// A reason why a request has no share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absent {
-    /// Caches hold some or all of its few weights; with the size of these caches, where the machine states it.
+    /// Caches hold some or all of the model's few weights. `cache_bytes` is the size of these caches, if the machine states it.
     InCaches { cache_bytes: Option<u64> },
 }
 
-/// The reason why a request has no share, also where nothing was probed for that reason.
+/// The reason why a request has no share, if it is known. The run may have left out the probes for the same reason.
 pub fn why_absent(observed: &Observation) -> Option<Absent> {
     let configuration = observed.configuration?;
     let facts = &observed.launch.loaded.as_ref()?.facts;
@@ -47,19 +47,19 @@ pub fn why_absent(observed: &Observation) -> Option<Absent> {
     (weights < min_uncached_bytes_for_cache(cache_bytes)).then_some(Absent::InCaches { cache_bytes })
 }
 
-/// The limit of the bandwidth share, where there is one.
+/// The limit that the bandwidth share refers to, if there is a share.
 pub fn bandwidth_limit(observed: &Observation) -> Option<Key> {
     bandwidth_of(observed)?;
     let (device, threads) = match Inputs::of(observed)?.processor {
         Processor::Cpu { limits, threads } => {
-            (Device::cpu(), Some(probed_for(&limits.reads, |it| it.threads, threads)?))
+            (Device::cpu(), Some(probed_threads(&limits.reads, |it| it.threads, threads)?))
         }
         Processor::Gpu(gpu) => (Device::cuda(gpu.index), None),
     };
     Some(Key { device, threads, of: Of::Memory })
 }
 
-/// The limit of the compute share, where there is one.
+/// The limit that the compute share refers to, if there is a share.
 pub fn compute_limit(observed: &Observation) -> Option<Key> {
     compute_of(observed)?;
     let inputs = Inputs::of(observed)?;
@@ -77,7 +77,7 @@ fn bandwidth_of(observed: &Observation) -> Option<f64> {
     if weights < inputs.processor.min_uncached_bytes(&observed.machine?.cpu) {
         return None;
     }
-    // If the dtype of the cache is not stated, it is the compute dtype.
+    // A cache without a stated dtype has the compute dtype.
     let kv_dtype = inputs.facts.kv_dtype.as_ref().or(inputs.facts.compute_dtype.as_ref());
     let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
     let position = inputs.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
@@ -86,7 +86,7 @@ fn bandwidth_of(observed: &Observation) -> Option<f64> {
     let positions: f64 =
         observed.timed_sequences().map(|timed| positions_read(timed.positions, timed.after_first)).sum();
     let (first_ns, last_ns) = observed.first_and_last_ns()?;
-    let seconds = positive(last_ns, first_ns)? / 1e9;
+    let seconds = positive_span(last_ns, first_ns)? / 1e9;
     let bytes = steps * weights + positions * position;
     (steps > 0.0).then_some(bytes / seconds / inputs.processor.read_rate()?)
 }
@@ -96,20 +96,21 @@ fn compute_of(observed: &Observation) -> Option<f64> {
     let sequences = &observed.sample.iteration.sequences;
     let operations: f64 = sequences.iter().map(|sequence| prefill_operations(inputs.sizes, sequence)).sum();
     let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max()?;
-    let seconds = positive(first_ns, observed.sample.iteration.start_ns)? / 1e9;
+    let seconds = positive_span(first_ns, observed.sample.iteration.start_ns)? / 1e9;
     (operations > 0.0).then_some(operations / seconds / inputs.processor.unit(inputs.facts)?.per_second()?)
 }
 
-/// The inputs of both shares, where they are known: the model's sizes, the engine's facts and the probed limits.
+/// The inputs of both shares: the model's sizes, the engine's facts and the probed limits.
 struct Inputs<'a> {
     sizes: &'a Sizes,
     facts: &'a Facts,
     processor: Processor<'a>,
 }
 
-/// The processor that an engine computed on: as it states, else as requested.
+/// The processor that an engine states, or else the requested processor.
 enum Processor<'a> {
-    /// With the requested number of threads, whatever the engine states: its share shows if it uses more.
+    /// The CPU with the requested number of threads, whatever the engine states. If the engine uses more threads, the share
+    /// shows it.
     Cpu {
         limits: &'a Limits,
         threads: u32,
@@ -132,7 +133,7 @@ impl<'a> Processor<'a> {
         if device.is_cpu() {
             return Some(Self::Cpu { limits, threads: configuration.threads });
         }
-        // Both use CUDA's numbers in the processes that this program starts.
+        // Engines and probes number the GPUs as CUDA does, because this program starts both with the same settings.
         let index = device.cuda_index_stated(&configuration.device)?;
         limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
     }
@@ -153,20 +154,21 @@ impl<'a> Processor<'a> {
 
     fn unit(&self, facts: &Facts) -> Option<&'a Operations> {
         match self {
-            Self::Cpu { limits, threads } => fastest(limits, *threads, units_for(facts)?),
-            Self::Gpu(gpu) => matrix(gpu, facts.compute_dtype.as_deref()?),
+            Self::Cpu { limits, threads } => fastest_unit(limits, *threads, units_for(facts)?),
+            Self::Gpu(gpu) => matrix_unit(gpu, facts.compute_dtype.as_deref()?),
         }
     }
 }
 
-/// The positions of the cache that these tokens read together: the first reads `first`, each later one reads one more.
+/// The number of cache positions that `tokens` tokens read together. The first token reads `first` positions, and each later
+/// token reads one more.
 fn positions_read(first: u64, tokens: u64) -> f64 {
     let (first, tokens) = (first as f64, tokens as f64);
     tokens * first + tokens * (tokens - 1.0) / 2.0
 }
 
-/// The operations of a prefill: a multiplication and an addition for each weight and computed token. Weights of the output count
-/// for the last token alone. Each key and value that a token attends to, its own and those before it, counts in the same way.
+/// The operations of a prefill: a multiplication and an addition for each weight and computed token. Weights of the output
+/// count for the last token alone. Each key and value that a token attends to, including its own, counts in the same way.
 fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     let prompt = u64::from(sequence.prompt_tokens);
     let cached = u64::from(sequence.cached_prompt_tokens.unwrap_or(0)).min(prompt);
@@ -174,13 +176,13 @@ fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     if computed == 0 {
         return 0.0;
     }
-    let every = sizes.read_per_token.saturating_sub(sizes.output) as f64;
-    let weights = every * computed as f64 + sizes.output as f64;
+    let for_every_token = sizes.read_per_token.saturating_sub(sizes.output) as f64;
+    let weights = for_every_token * computed as f64 + sizes.output as f64;
     let attended = positions_read(cached + 1, computed) * sizes.attended_per_position as f64;
     2.0 * (weights + attended)
 }
 
-/// Units by their name in a record, and whether with loads: tiles always have loads.
+/// Units: the name in a record, and whether the operations include loads. Tiles always include loads.
 type Units = &'static [(&'static str, bool)];
 
 const FOR_F32: Units = &[(names::F32_FMA, false)];
@@ -194,11 +196,11 @@ const FOR_INT8: Units = &[
     (names::AMX_INT8, true),
 ];
 
-/// The units that its dtypes can use. Some engines multiply weights of eight bits and fewer directly, others widen them first;
-/// the limit is that of the fast way.
+/// The units that an engine with these dtypes can use. Some engines multiply weights of eight bits or fewer directly, others
+/// widen the weights first. The limit is that of the faster method.
 fn units_for(facts: &Facts) -> Option<Units> {
-    let of = |dtype: &Option<String>| bits(dtype.as_ref()?);
-    let (weights, compute) = (of(&facts.weights_dtype), of(&facts.compute_dtype)?);
+    let bits_of = |dtype: &Option<String>| bits(dtype.as_ref()?);
+    let (weights, compute) = (bits_of(&facts.weights_dtype), bits_of(&facts.compute_dtype)?);
     match weights.map_or(compute, |weights| weights.min(compute)) {
         narrow if narrow < 16.0 => Some(FOR_INT8),
         _ if compute <= 16.0 => Some(FOR_BF16),
@@ -206,29 +208,29 @@ fn units_for(facts: &Facts) -> Option<Units> {
     }
 }
 
-/// The largest probed number of threads that is not above this one.
-fn probed_for<T>(probed: &[T], threads_of: fn(&T) -> u32, threads: u32) -> Option<u32> {
+/// The largest probed number of threads that is at most `threads`.
+fn probed_threads<T>(probed: &[T], threads_of: fn(&T) -> u32, threads: u32) -> Option<u32> {
     probed.iter().map(threads_of).filter(|&it| it <= threads).max()
 }
 
 /// The best read rate over streams, in bytes per second.
 fn read_rate(limits: &Limits, threads: u32) -> Option<f64> {
-    let most = probed_for(&limits.reads, |it| it.threads, threads)?;
-    let rates = limits.reads.iter().filter(|it| it.threads == most).filter_map(Reads::bytes_per_second);
+    let probed = probed_threads(&limits.reads, |it| it.threads, threads)?;
+    let rates = limits.reads.iter().filter(|it| it.threads == probed).filter_map(Reads::bytes_per_second);
     rates.reduce(f64::max)
 }
 
-/// The fastest of these units.
-fn fastest(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
-    let most = probed_for(&limits.units, |it| it.threads, threads)?;
-    let usable = limits.units.iter().filter(|it| it.threads == most && it.per_second().is_some());
+/// The fastest of these units, with the probed number of threads.
+fn fastest_unit(limits: &Limits, threads: u32, units: Units) -> Option<&Operations> {
+    let probed = probed_threads(&limits.units, |it| it.threads, threads)?;
+    let usable = limits.units.iter().filter(|it| it.threads == probed && it.per_second().is_some());
     let usable = usable.filter(|it| units.contains(&(it.unit.as_str(), it.loads)));
-    usable.max_by(|one, other| one.per_second().unwrap_or(0.0).total_cmp(&other.per_second().unwrap_or(0.0)))
+    usable.max_by(|a, b| a.per_second().unwrap_or(0.0).total_cmp(&b.per_second().unwrap_or(0.0)))
 }
 
 /// The matrix unit for the compute dtype that an engine states: narrower weights are widened first. An engine that computes f32
-/// in fewer bits than it states exceeds its limit.
-fn matrix<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
+/// in fewer bits than it states may exceed the limit.
+fn matrix_unit<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
     let unit = match Float::named(dtype)? {
         Float::Bf16 => names::CUBLAS_BF16,
         Float::F16 => names::CUBLAS_F16,

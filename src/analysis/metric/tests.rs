@@ -4,7 +4,7 @@ use super::*;
 use crate::record::Launch;
 
 pub const MS: u64 = 1_000_000;
-pub const NOTHING: &[f64] = &[];
+pub const NO_VALUES: &[f64] = &[];
 
 /// A sequence of an engine that gives ids, with tokens at these milliseconds after a prompt.
 pub fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
@@ -20,7 +20,8 @@ fn chunk(ms: u64, tokens: Option<u32>) -> Chunk {
     Chunk { ns: ms * MS, text: "x".into(), tokens }
 }
 
-/// Started at 1 ms, ended at 51 ms; sent 2,000 ms into the process's life and answered 60 ms later.
+/// A request from 1 ms to 51 ms on the engine's clock. It was sent 2,000 ms after the start of the process and answered 60 ms
+/// later.
 fn sample(sequences: Vec<Sequence>) -> Sample {
     Sample {
         sent_ns: 2000 * MS,
@@ -40,24 +41,26 @@ fn launch(stamp: Stamp) -> Launch {
 }
 
 fn values(name: &str, sample: &Sample, launch: &Launch, kind: Kind, mode: Mode) -> Vec<f64> {
-    (named(name).unwrap().of)(&Observation::alone(sample, launch, kind, mode).with_first(Some(sample)))
+    (named(name).unwrap().of)(
+        &Observation::without_record(sample, launch, kind, mode).with_first(Some(sample)),
+    )
 }
 
-fn warm(name: &str, sequences: Vec<Sequence>) -> Vec<f64> {
+fn warm_values(name: &str, sequences: Vec<Sequence>) -> Vec<f64> {
     values(name, &sample(sequences), &launch(Stamp::Token), Kind::Warm, Mode::Warm)
 }
 
 #[test]
 fn every_scenario_is_compared_by_a_metric_of_the_table() {
     for scenario in crate::plan::scenario::SCENARIOS {
-        assert_eq!(of(scenario.headline).id, scenario.headline, "{}", scenario.name);
+        assert_eq!(by_id(scenario.headline).id, scenario.headline, "{}", scenario.name);
     }
 }
 
 #[test]
 fn every_metric_constant_is_in_the_table_and_no_name_is_there_twice() {
     for &id in MetricId::NAMED {
-        assert_eq!(of(id).id, id);
+        assert_eq!(by_id(id).id, id);
     }
     for (index, metric) in METRICS.iter().enumerate() {
         assert_eq!(metric.index(), Some(index), "`{}` is in METRICS twice", metric.name());
@@ -69,37 +72,37 @@ fn the_first_run_is_the_time_of_the_first_request() {
     let (later, launch) = (sample(vec![sequence(100, &[11])]), launch(Stamp::Token));
     let first = Sample { sent_ns: 1600 * MS, answered_ns: 1900 * MS, ..later.clone() };
     let first_run = |first, mode| {
-        let observed = Observation::alone(&later, &launch, Kind::Warm, mode).with_first(first);
+        let observed = Observation::without_record(&later, &launch, Kind::Warm, mode).with_first(first);
         (named("first_run").unwrap().of)(&observed)
     };
     assert_eq!(first_run(Some(&first), Mode::Warm), [300e6]);
     assert_eq!(first_run(Some(&first), Mode::OneShot), [1900e6]);
-    assert_eq!(first_run(None, Mode::Warm), NOTHING);
+    assert_eq!(first_run(None, Mode::Warm), NO_VALUES);
 }
 
 #[test]
 fn one_sequence_gives_the_values_computed_by_hand() {
     // 100 prompt tokens until 11 ms after a start at 1 ms; then gaps of 10, 10 and 20 ms.
     let observed = || vec![sequence(100, &[11, 21, 31, 51])];
-    assert_eq!(warm("first_token", observed()), [10e6]);
-    assert_eq!(warm("inter_token", observed()), [10e6, 10e6, 20e6]);
-    assert_eq!(warm("prefill_rate", observed()), [10_000.0]);
-    assert_eq!(warm("decode_rate", observed()), [75.0]);
-    assert_eq!(warm("throughput", observed()), [80.0]);
-    assert_eq!(warm("total", observed()), [60e6]);
-    assert_eq!(warm("load", observed()), [1500e6]);
-    assert_eq!(warm("peak_memory", observed()), [123.0]);
+    assert_eq!(warm_values("first_token", observed()), [10e6]);
+    assert_eq!(warm_values("inter_token", observed()), [10e6, 10e6, 20e6]);
+    assert_eq!(warm_values("prefill_rate", observed()), [10_000.0]);
+    assert_eq!(warm_values("decode_rate", observed()), [75.0]);
+    assert_eq!(warm_values("throughput", observed()), [80.0]);
+    assert_eq!(warm_values("total", observed()), [60e6]);
+    assert_eq!(warm_values("load", observed()), [1500e6]);
+    assert_eq!(warm_values("peak_memory", observed()), [123.0]);
 }
 
 #[test]
-fn a_batch_has_a_first_token_for_each_sequence_and_joint_rates() {
+fn a_batch_has_one_first_token_for_each_sequence_and_one_rate_for_all() {
     let observed = || vec![sequence(30, &[11, 21, 31]), sequence(50, &[21, 31, 41])];
-    assert_eq!(warm("first_token", observed()), [10e6, 20e6]);
-    assert_eq!(warm("inter_token", observed()), [10e6; 4]);
-    // 80 prompt tokens in the 20 ms until both had a token; 4 later tokens between 11 and 41 ms.
-    assert_eq!(warm("prefill_rate", observed()), [4000.0]);
-    assert_eq!(warm("decode_rate", observed()), [4.0 * 1e9 / 30e6]);
-    assert_eq!(warm("throughput", observed()), [120.0]);
+    assert_eq!(warm_values("first_token", observed()), [10e6, 20e6]);
+    assert_eq!(warm_values("inter_token", observed()), [10e6; 4]);
+    // 80 prompt tokens in the 20 ms until both sequences had a token; 4 later tokens between 11 and 41 ms.
+    assert_eq!(warm_values("prefill_rate", observed()), [4000.0]);
+    assert_eq!(warm_values("decode_rate", observed()), [4.0 * 1e9 / 30e6]);
+    assert_eq!(warm_values("throughput", observed()), [120.0]);
 }
 
 #[test]
@@ -107,21 +110,21 @@ fn cold_start_belongs_to_the_first_request_of_a_launch() {
     let launch = launch(Stamp::Token);
     let first = sample(vec![sequence(16, &[11])]);
     assert_eq!(values("cold_start", &first, &launch, Kind::Launch, Mode::Warm), [2020e6]);
-    assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::Warm), NOTHING);
+    assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::Warm), NO_VALUES);
     assert_eq!(values("cold_start", &first, &launch, Kind::Warm, Mode::OneShot), [2020e6]);
     let second = Sample { index: 1, ..first };
-    assert_eq!(values("cold_start", &second, &launch, Kind::Launch, Mode::Warm), NOTHING);
+    assert_eq!(values("cold_start", &second, &launch, Kind::Launch, Mode::Warm), NO_VALUES);
 }
 
 #[test]
 fn a_cold_request_has_no_prefill_rate() {
     let first = sample(vec![sequence(16, &[11])]);
-    assert_eq!(values("prefill_rate", &first, &launch(Stamp::Token), Kind::Launch, Mode::Warm), NOTHING);
+    assert_eq!(values("prefill_rate", &first, &launch(Stamp::Token), Kind::Launch, Mode::Warm), NO_VALUES);
     assert_eq!(values("first_token", &first, &launch(Stamp::Token), Kind::Launch, Mode::Warm), [10e6]);
 }
 
 #[test]
-fn one_process_for_each_request_counts_from_the_start_of_the_process() {
+fn the_total_time_of_a_one_shot_request_starts_with_its_process() {
     let sample = sample(vec![sequence(16, &[11])]);
     assert_eq!(values("total", &sample, &launch(Stamp::Token), Kind::Warm, Mode::OneShot), [2060e6]);
 }
@@ -129,22 +132,22 @@ fn one_process_for_each_request_counts_from_the_start_of_the_process() {
 #[test]
 fn stamps_of_chunks_give_rates_but_no_inter_token_latency() {
     let sample = sample(vec![sequence(16, &[11, 11, 31, 31, 31])]);
-    let of = |name| values(name, &sample, &launch(Stamp::Chunk), Kind::Warm, Mode::Warm);
-    assert_eq!(of("inter_token"), NOTHING);
-    assert_eq!(of("first_token"), [10e6]);
+    let values_of = |name| values(name, &sample, &launch(Stamp::Chunk), Kind::Warm, Mode::Warm);
+    assert_eq!(values_of("inter_token"), NO_VALUES);
+    assert_eq!(values_of("first_token"), [10e6]);
     // After the first stamp, three tokens came in 20 ms; the first chunk had two.
-    assert_eq!(of("decode_rate"), [150.0]);
+    assert_eq!(values_of("decode_rate"), [150.0]);
 }
 
 #[test]
-fn stamps_at_the_end_give_values_of_the_request_alone() {
+fn stamps_at_the_end_give_only_values_of_the_whole_request() {
     let sample = sample(vec![sequence(16, &[51, 51, 51])]);
-    let of = |name| values(name, &sample, &launch(Stamp::End), Kind::Launch, Mode::OneShot);
+    let values_of = |name| values(name, &sample, &launch(Stamp::End), Kind::Launch, Mode::OneShot);
     for name in ["first_token", "inter_token", "prefill_rate", "decode_rate", "cold_start"] {
-        assert_eq!(of(name), NOTHING, "{name}");
+        assert_eq!(values_of(name), NO_VALUES, "{name}");
     }
-    assert_eq!(of("throughput"), [60.0]);
-    assert_eq!(of("total"), [2060e6]);
+    assert_eq!(values_of("throughput"), [60.0]);
+    assert_eq!(values_of("total"), [2060e6]);
 }
 
 #[test]
@@ -156,28 +159,28 @@ fn an_engine_that_gives_text_is_measured_by_its_chunks() {
         ..Sequence::default()
     };
     let uncounted = || vec![text(vec![chunk(11, None), chunk(51, None)], Some(9))];
-    assert_eq!(warm("first_token", uncounted()), [10e6]);
-    assert_eq!(warm("prefill_rate", uncounted()), [10_000.0]);
-    assert_eq!(warm("decode_rate", uncounted()), [200.0]);
-    assert_eq!(warm("inter_token", uncounted()), NOTHING);
+    assert_eq!(warm_values("first_token", uncounted()), [10e6]);
+    assert_eq!(warm_values("prefill_rate", uncounted()), [10_000.0]);
+    assert_eq!(warm_values("decode_rate", uncounted()), [200.0]);
+    assert_eq!(warm_values("inter_token", uncounted()), NO_VALUES);
     let counted = vec![text(vec![chunk(11, Some(3)), chunk(51, Some(6))], Some(9))];
-    assert_eq!(warm("decode_rate", counted), [150.0]);
+    assert_eq!(warm_values("decode_rate", counted), [150.0]);
     let single = vec![text(vec![chunk(11, Some(1)), chunk(31, Some(1))], Some(2))];
-    assert_eq!(warm("inter_token", single), [20e6]);
+    assert_eq!(warm_values("inter_token", single), [20e6]);
 }
 
 #[test]
 fn prompt_tokens_from_a_cache_are_not_counted_as_computed() {
     let mut cached = sequence(100, &[11]);
     cached.cached_prompt_tokens = Some(60);
-    assert_eq!(warm("prefill_rate", vec![cached.clone()]), [4000.0]);
+    assert_eq!(warm_values("prefill_rate", vec![cached.clone()]), [4000.0]);
     cached.cached_prompt_tokens = Some(100);
-    assert_eq!(warm("prefill_rate", vec![cached]), NOTHING);
+    assert_eq!(warm_values("prefill_rate", vec![cached]), NO_VALUES);
 }
 
 #[test]
 fn values_that_the_facts_do_not_give_are_absent_and_never_infinite() {
-    let absurd = [
+    let unusual = [
         Vec::new(),
         vec![Sequence::default()],
         vec![sequence(0, &[])],
@@ -186,24 +189,24 @@ fn values_that_the_facts_do_not_give_are_absent_and_never_infinite() {
         vec![sequence(5, &[11, 11])],
         vec![sequence(5, &[21, 11])],
     ];
-    for sequences in absurd {
+    for sequences in unusual {
         for (start_ns, end_ns) in [(MS, MS), (MS, 0), (0, u64::MAX)] {
             let mut sample = sample(sequences.clone());
             (sample.iteration.start_ns, sample.iteration.end_ns) = (start_ns, end_ns);
             (sample.sent_ns, sample.answered_ns, sample.peak_resident_bytes) = (5, 5, None);
-            let bare = Launch::default();
+            let empty_launch = Launch::default();
             for metric in METRICS {
                 for mode in [Mode::Warm, Mode::OneShot] {
-                    let values = values(metric.name(), &sample, &bare, Kind::Launch, mode);
+                    let values = values(metric.name(), &sample, &empty_launch, Kind::Launch, mode);
                     assert!(values.iter().all(|value| value.is_finite()), "{}: {values:?}", metric.name());
                 }
             }
         }
     }
-    assert_eq!(warm("decode_rate", vec![sequence(5, &[11])]), NOTHING);
-    assert_eq!(warm("decode_rate", vec![sequence(5, &[11, 11])]), NOTHING);
-    assert_eq!(warm("first_token", vec![sequence(5, &[1])]), NOTHING);
-    assert_eq!(warm("throughput", vec![]), NOTHING);
+    assert_eq!(warm_values("decode_rate", vec![sequence(5, &[11])]), NO_VALUES);
+    assert_eq!(warm_values("decode_rate", vec![sequence(5, &[11, 11])]), NO_VALUES);
+    assert_eq!(warm_values("first_token", vec![sequence(5, &[1])]), NO_VALUES);
+    assert_eq!(warm_values("throughput", vec![]), NO_VALUES);
 }
 
 #[test]

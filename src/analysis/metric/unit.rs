@@ -1,4 +1,4 @@
-//! The units of metrics, and their scales for readers: three significant digits, one scale for a whole column.
+//! The units of metrics, and their scales in reports: three significant digits, and one scale for a whole column.
 
 use crate::text::three_digits;
 
@@ -14,7 +14,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its name in CSV and JSON, where nothing is scaled.
+    /// The name of the unit in CSV and JSON, which have unscaled numbers.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::Nanoseconds => "ns",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_has_one_scale_that_suits_its_smallest_and_its_largest_number() {
+    fn a_column_has_one_scale_for_its_smallest_and_its_largest_number() {
         let symbol = |values: &[f64]| Scale::of(Unit::Nanoseconds, values.iter().copied()).symbol;
         assert_eq!(symbol(&[12e6, 3e9]), "ms");
         assert_eq!(symbol(&[400e6, 9e9]), "s");

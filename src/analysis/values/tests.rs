@@ -25,7 +25,7 @@ fn values_are_found_by_the_numbers_of_block_and_round() {
 }
 
 #[test]
-fn the_value_of_a_round_is_the_median_of_its_request() {
+fn the_value_of_a_round_is_the_median_of_its_values() {
     let mut record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
     let times = record.samples[0].iteration.sequences[0].token_ns.as_mut().unwrap();
     // One of 63 gaps is a second longer.
@@ -68,7 +68,7 @@ fn the_first_request_of_a_round_counts_where_a_launch_was_replaced() {
     let shown = values.of_metric(0, named("inter_token").unwrap()).launches();
     assert_eq!(shown, [vec![2.0 * MS; 63], vec![3.0 * MS; 63]]);
     assert_eq!(values.samples(0).count(), 2);
-    // The largest of each launch, and the median of both for the block.
+    // The largest value of each launch counts; the block has the median of the two launches.
     let memory = found.blocks(0, index_of("peak_memory"), 0).unwrap();
     assert_eq!(*memory, Blocks::from([(4, Rounds::from([(0, 151.0)]))]));
 }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::cells;
-use crate::analysis::compare::between::Found;
+use crate::analysis::compare::between::MetricComparison;
 use crate::analysis::compare::comparable::Difference;
 use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, class_name, verdict_name};
 use crate::report::document::{Lines, NamedField, column};
@@ -55,7 +55,7 @@ struct ChangeEntry<'a> {
     threshold: Option<f64>,
     /// The statistics, in logarithms of the ratio.
     #[serde(flatten)]
-    found: Option<&'a Found>,
+    found: Option<&'a MetricComparison>,
     sentence: &'a str,
 }
 
@@ -173,7 +173,7 @@ fn description_fields(judgement: &Judgement, change: &Change) -> Vec<NamedField>
     ]
 }
 
-fn statistics_fields(found: &Found) -> Vec<NamedField> {
+fn statistics_fields(found: &MetricComparison) -> Vec<NamedField> {
     let (low, high) = found.evidence.ends();
     vec![
         (column!("blocks_base"), found.blocks.0.into()),

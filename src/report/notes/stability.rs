@@ -7,7 +7,7 @@ use crate::record::WarmUpEnd;
 use crate::report::rows::Row;
 use crate::report::run_data::RunData;
 use crate::text::three_digits;
-use stats::{self, FIRM, median};
+use stats::{self, MIN_VERDICT_BLOCKS, median};
 
 /// A first request that takes this many times as long as the others was not warm.
 const SLOW_FIRST_FACTOR: f64 = 1.25;
@@ -171,7 +171,7 @@ fn block_levels(data: &RunData, case: usize, metric: &Metric) -> Option<Vec<f64>
         }
     }
     levels.sort_unstable_by_key(|(block, _)| *block);
-    (levels.len() >= FIRM).then(|| levels.into_iter().map(|(_, level)| level).collect())
+    (levels.len() >= MIN_VERDICT_BLOCKS).then(|| levels.into_iter().map(|(_, level)| level).collect())
 }
 
 /// Of more levels, only every second, third or later one is used.

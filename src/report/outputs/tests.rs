@@ -15,7 +15,7 @@ fn three(off: f64) -> RunRecord {
     for configuration in [VERIFIER, ENGINE] {
         let off = if configuration == ENGINE { off } else { 0.0 };
         score(&mut record, configuration, |_| Some(off));
-        set_continued(&mut record, configuration, vec![OWN; 32]);
+        set_continued(&mut record, configuration, vec![VERIFIER_ID; 32]);
     }
     // Nothing proves that the third engine got the same prompts.
     samples(&mut record, 2).for_each(|it| it.prompt_hash.clear());

@@ -1,5 +1,5 @@
 use super::*;
-use crate::analysis::claims::specimen::{BEACONS, decoding, samples, with_busy_cores};
+use crate::analysis::claims::specimen::{BEACON_INDEX, decode_record, samples, with_busy_cores};
 use crate::analysis::values::Measured;
 use crate::plan::{Extent as Planned, Selection};
 use crate::record::specimen::*;
@@ -42,8 +42,8 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
 
 #[test]
 fn a_recorded_warning_that_repeats_a_contradicted_claim_is_shown_once() {
-    let mut record = decoding(|record| samples(record).for_each(|it| it.answered_ns += 100_000_000));
-    let recorded = |message: &str| Warning { configuration: Some(BEACONS), message: message.into() };
+    let mut record = decode_record(|record| samples(record).for_each(|it| it.answered_ns += 100_000_000));
+    let recorded = |message: &str| Warning { configuration: Some(BEACON_INDEX), message: message.into() };
     record.warnings =
         vec![recorded("decode: its clock leaves out 100 ms of each request"), recorded("noisy")];
     record = with_busy_cores(record);

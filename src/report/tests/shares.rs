@@ -67,7 +67,7 @@ fn shares_are_in_the_formats_for_programs_and_are_never_compared() {
     let lines: Vec<&str> = csv.lines().filter(|line| line.contains(",bandwidth_share,share,")).collect();
     assert_eq!(lines.len(), 2, "{csv}");
     let compared =
-        crate::analysis::compare::within(&crate::analysis::values::Measured::of(&large()), &[(1, 0)]);
+        crate::analysis::compare::compare_within(&crate::analysis::values::Measured::of(&large()), &[(1, 0)]);
     assert!(!compared.is_empty() && compared.iter().all(|it| !it.metric.is_share()));
 }
 

@@ -4,11 +4,11 @@ use crate::verdict::Verdict;
 
 const REFERENCE: usize = 0;
 
-/// A configuration of that speed, in blocks of three rounds, on a machine that disturbs every round by up to a half.
+/// A configuration of this speed, in blocks of three rounds. The machine changes the speed of every round by up to a half.
 fn measured(speed: f64, blocks: u32, noise: f64, seed: u64) -> Blocks {
     let mut machine = Random::seeded(1);
-    let mut own = Random::seeded(seed);
-    let mut value = || speed * (0.5 + machine.unit()) * (noise * own.normal()).exp();
+    let mut engine = Random::seeded(seed);
+    let mut value = || speed * (0.5 + machine.unit()) * (noise * engine.normal()).exp();
     (0..blocks).map(|block| (block, (0..3).map(|round| (round, value())).collect())).collect()
 }
 
@@ -21,109 +21,114 @@ fn experiment(series: Vec<Series>) -> Experiment {
     Experiment { interleaved: true, seed: Some(1), twins: Vec::new(), series }
 }
 
-fn only(experiment: &Experiment) -> Comparison {
-    let mut found = experiment.compare(&[(1, REFERENCE)]);
-    assert_eq!(found.len(), 1, "{found:?}");
-    found.remove(0).result.unwrap()
+fn single_comparison(experiment: &Experiment) -> Comparison {
+    let mut results = experiment.compare(&[(1, REFERENCE)]);
+    assert_eq!(results.len(), 1, "{results:?}");
+    results.remove(0).result.unwrap()
 }
 
-fn of_speeds(speed: f64, noise: f64) -> Experiment {
+/// Two configurations, of which the second has this speed relative to the first.
+fn of_relative_speed(speed: f64, noise: f64) -> Experiment {
     experiment(vec![series(vec![measured(100.0, 8, noise, 2), measured(100.0 * speed, 8, noise, 3)])])
 }
 
 #[test]
 fn a_difference_is_found_through_noise_that_both_sides_share() {
-    let found = only(&of_speeds(1.1, 0.005));
+    let comparison = single_comparison(&of_relative_speed(1.1, 0.005));
     assert_eq!(
-        (found.decision.verdict, found.blocks, found.stopped_by),
+        (comparison.decision.verdict, comparison.blocks, comparison.stopped_by),
         (Some(Verdict::Faster), 8, StoppedBy::Width)
     );
-    let interval = found.evidence.firm().unwrap();
+    let interval = comparison.evidence.firm_interval().unwrap();
     assert!(interval.low() < 1.1f64.ln() && 1.1f64.ln() < interval.high(), "{interval:?}");
-    // Without pairing, the difference does not show.
-    let Probabilities { paired, welch, mann_whitney, .. } = found.p;
+    // Tests without pairing do not find the difference.
+    let Probabilities { paired, welch, mann_whitney, .. } = comparison.p;
     assert!(paired.unwrap() < 1e-4 && welch.unwrap() > 0.2 && mann_whitney.unwrap() > 0.2);
-    assert_eq!(only(&of_speeds(0.9, 0.005)).decision.verdict, Some(Verdict::Slower));
-    assert_eq!(only(&of_speeds(1.0, 0.005)).decision.verdict, Some(Verdict::Same));
-    assert_eq!(only(&of_speeds(1.0, 0.1)).decision.verdict, Some(Verdict::Inconclusive));
+    assert_eq!(single_comparison(&of_relative_speed(0.9, 0.005)).decision.verdict, Some(Verdict::Slower));
+    assert_eq!(single_comparison(&of_relative_speed(1.0, 0.005)).decision.verdict, Some(Verdict::Same));
+    assert_eq!(single_comparison(&of_relative_speed(1.0, 0.1)).decision.verdict, Some(Verdict::Inconclusive));
 }
 
 #[test]
 fn where_lower_is_better_a_smaller_number_is_faster() {
-    let mut experiment = of_speeds(0.5, 0.005);
+    let mut experiment = of_relative_speed(0.5, 0.005);
     experiment.series[0].better = Better::Lower;
-    let found = only(&experiment);
-    assert_eq!(found.decision.verdict, Some(Verdict::Faster));
-    assert!((found.evidence.estimate() - 2f64.ln()).abs() < 0.02);
+    let comparison = single_comparison(&experiment);
+    assert_eq!(comparison.decision.verdict, Some(Verdict::Faster));
+    assert!((comparison.evidence.estimate() - 2f64.ln()).abs() < 0.02);
 }
 
 #[test]
 fn a_difference_below_any_noise_floor_is_inconclusive() {
     for floors in [vec![NoiseFloor::of(&[0.12; 20])], vec![None, NoiseFloor::of(&[0.12; 20])]] {
-        let mut experiment = of_speeds(1.1, 0.005);
+        let mut experiment = of_relative_speed(1.1, 0.005);
         experiment.series[0].floors = floors;
-        assert_eq!(only(&experiment).decision.verdict, Some(Verdict::Inconclusive));
+        assert_eq!(single_comparison(&experiment).decision.verdict, Some(Verdict::Inconclusive));
     }
 
-    let mut experiment = of_speeds(1.1, 0.005);
+    let mut experiment = of_relative_speed(1.1, 0.005);
     experiment.series[0].configurations.push(measured(100.0, 8, 0.2, 4));
     // The twin of either side counts, and the twin of another pair does not.
     for of in [0, 1] {
         experiment.twins = vec![Twin { twin: 2, of }];
-        let found = only(&experiment);
-        assert!(found.decision.epsilon.difference() > 0.1, "{:?}", found.decision.epsilon);
-        assert_eq!(found.decision.verdict, Some(Verdict::Inconclusive));
+        let comparison = single_comparison(&experiment);
+        assert!(comparison.decision.epsilon.difference() > 0.1, "{:?}", comparison.decision.epsilon);
+        assert_eq!(comparison.decision.verdict, Some(Verdict::Inconclusive));
     }
     experiment.twins = vec![Twin { twin: 2, of: 7 }];
-    assert_eq!(only(&experiment).decision.verdict, Some(Verdict::Faster));
+    assert_eq!(single_comparison(&experiment).decision.verdict, Some(Verdict::Faster));
 }
 
 #[test]
 fn few_blocks_have_evidence_and_no_verdict() {
     for (blocks, tentative) in [(1, false), (2, false), (3, true), (4, true)] {
         let sides = vec![measured(100.0, blocks, 0.01, 2), measured(400.0, blocks, 0.01, 3)];
-        let found = only(&experiment(vec![series(sides)]));
-        assert_eq!((found.decision.verdict, found.p.paired, found.p.welch), (None, None, None));
-        assert_eq!(matches!(found.evidence, Evidence::Tentative(_)), tentative);
+        let comparison = single_comparison(&experiment(vec![series(sides)]));
+        assert_eq!(
+            (comparison.decision.verdict, comparison.p.paired, comparison.p.welch),
+            (None, None, None)
+        );
+        assert_eq!(matches!(comparison.evidence, Evidence::Tentative(_)), tentative);
     }
 }
 
 #[test]
 fn twenty_blocks_have_a_bootstrap_that_agrees_with_t_on_normal_noise() {
     let sides = |blocks| vec![measured(100.0, blocks, 0.02, 2), measured(110.0, blocks, 0.02, 3)];
-    assert_eq!(only(&experiment(vec![series(sides(19))])).bootstrap, None);
-    let found = only(&experiment(vec![series(sides(20))]));
-    let (interval, (low, high)) = (found.evidence.firm().unwrap(), found.bootstrap.unwrap());
-    let near = |one: f64, other: f64| (one - other).abs() < 0.3 * interval.half_width();
-    assert!(near(low, interval.low()) && near(high, interval.high()), "{interval:?} {low} {high}");
+    assert_eq!(single_comparison(&experiment(vec![series(sides(19))])).bootstrap, None);
+    let comparison = single_comparison(&experiment(vec![series(sides(20))]));
+    let (interval, (low, high)) =
+        (comparison.evidence.firm_interval().unwrap(), comparison.bootstrap.unwrap());
+    let are_close = |a: f64, b: f64| (a - b).abs() < 0.3 * interval.half_width();
+    assert!(are_close(low, interval.low()) && are_close(high, interval.high()), "{interval:?} {low} {high}");
 }
 
-/// One series with a small difference, and `others` series without one.
-fn family(others: usize, gating: bool) -> Comparison {
-    let mut one = of_speeds(1.03, 0.03).series.remove(0);
-    one.gating = gating;
+/// Compares a series with a small difference, among `others` series without a difference.
+fn compare_among(others: usize, gating: bool) -> Comparison {
+    let mut different = of_relative_speed(1.03, 0.03).series.remove(0);
+    different.gating = gating;
     let equal = (0..others)
         .map(|seed| series(vec![measured(100.0, 8, 0.03, 2), measured(100.0, 8, 0.03, 90 + seed as u64)]));
-    let series = std::iter::once(one).chain(equal).collect();
+    let series = std::iter::once(different).chain(equal).collect();
     experiment(series).compare(&[(1, REFERENCE)]).remove(0).result.unwrap()
 }
 
 #[test]
-fn a_difference_that_gates_must_hold_among_all_that_gate() {
-    let alone = family(0, true);
+fn a_gating_difference_must_be_significant_among_all_gating_series() {
+    let alone = compare_among(0, true);
     let p = alone.p.paired.unwrap();
-    assert!((0.005..0.05).contains(&p), "the seeds no longer plant a difference that is barely certain: {p}");
+    assert!((0.005..0.05).contains(&p), "choose seeds with a barely significant difference: p is {p}");
     assert_eq!(
         (alone.decision.verdict, alone.decision.lost_among_many, alone.p.adjusted),
         (Some(Verdict::Faster), false, Some(p))
     );
-    let among_many = family(20, true);
+    let among_many = compare_among(20, true);
     assert_eq!(
         (among_many.decision.verdict, among_many.decision.lost_among_many),
         (Some(Verdict::Inconclusive), true)
     );
     assert!(among_many.p.adjusted.unwrap() > 0.05 && among_many.p.paired == Some(p));
-    let informative = family(20, false);
+    let informative = compare_among(20, false);
     assert_eq!((informative.decision.verdict, informative.p.adjusted), (Some(Verdict::Faster), None));
 }
 
@@ -133,57 +138,58 @@ fn a_value_without_a_logarithm_gives_a_reason_and_other_pairs_are_compared() {
     broken.insert(2, Rounds::from([(0, 1.0), (1, 0.0), (2, 1.0)]));
     let configurations =
         vec![measured(100.0, 5, 0.01, 2), broken, measured(200.0, 5, 0.01, 4), Blocks::new()];
-    let found =
+    let results =
         experiment(vec![series(configurations)]).compare(&[(1, REFERENCE), (2, REFERENCE), (3, REFERENCE)]);
-    // The fourth has no values.
-    assert_eq!(found.len(), 2);
+    // The fourth configuration has no values, so it has no result.
+    assert_eq!(results.len(), 2);
     let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
     assert_eq!(
-        found[0],
+        results[0],
         PairResult { series: 0, configuration: 1, against: REFERENCE, result: Err(refusal) }
     );
-    assert_eq!(found[1].result.as_ref().unwrap().decision.verdict, Some(Verdict::Faster));
+    assert_eq!(results[1].result.as_ref().unwrap().decision.verdict, Some(Verdict::Faster));
 }
 
 #[test]
 fn blocks_without_values_of_one_side_are_counted() {
     let mut configuration = measured(200.0, 8, 0.01, 3);
     configuration.remove(&6);
-    let found = only(&experiment(vec![series(vec![measured(100.0, 8, 0.01, 2), configuration])]));
-    assert_eq!((found.blocks, found.unpaired), (7, 1));
+    let comparison =
+        single_comparison(&experiment(vec![series(vec![measured(100.0, 8, 0.01, 2), configuration])]));
+    assert_eq!((comparison.blocks, comparison.unpaired), (7, 1));
 }
 
 #[test]
 fn sequential_measurements_have_evidence_but_no_verdict() {
-    let found = only(&Experiment { interleaved: false, ..of_speeds(1.1, 0.005) });
-    assert_eq!((found.decision.verdict, found.p.paired, found.p.adjusted), (None, None, None));
-    assert!(found.evidence.firm().is_some());
+    let comparison = single_comparison(&Experiment { interleaved: false, ..of_relative_speed(1.1, 0.005) });
+    assert_eq!((comparison.decision.verdict, comparison.p.paired, comparison.p.adjusted), (None, None, None));
+    assert!(comparison.evidence.firm_interval().is_some());
 }
 
 #[test]
 fn a_fixed_number_of_blocks_gives_a_scenario_narrower_intervals() {
-    let mut experiment = of_speeds(1.1, 0.01);
+    let mut experiment = of_relative_speed(1.1, 0.01);
     experiment.series.push(Series { stopped_by: StoppedBy::Fixed, ..experiment.series[0].clone() });
-    let found = experiment.compare(&[(1, REFERENCE)]);
-    let [interim, fixed] = [0, 1].map(|index| found[index].result.as_ref().unwrap());
+    let results = experiment.compare(&[(1, REFERENCE)]);
+    let [interim, fixed] = [0, 1].map(|index| results[index].result.as_ref().unwrap());
     assert_eq!((interim.stopped_by, fixed.stopped_by), (StoppedBy::Width, StoppedBy::Fixed));
-    let width = |it: &Comparison| it.evidence.firm().unwrap().half_width();
+    let width = |it: &Comparison| it.evidence.firm_interval().unwrap().half_width();
     assert!(width(fixed) < 0.9 * width(interim));
 }
 
 #[test]
 fn every_pair_can_be_compared_in_both_directions() {
-    let experiment = of_speeds(1.1, 0.005);
-    let found = experiment.compare(&[(1, 0), (0, 1), (0, 7)]);
+    let experiment = of_relative_speed(1.1, 0.005);
+    let results = experiment.compare(&[(1, 0), (0, 1), (0, 7)]);
     let verdicts: Vec<_> =
-        found.iter().map(|it| it.result.as_ref().unwrap().decision.verdict.unwrap()).collect();
+        results.iter().map(|it| it.result.as_ref().unwrap().decision.verdict.unwrap()).collect();
     assert_eq!(verdicts, [Verdict::Faster, Verdict::Slower]);
 }
 
 #[test]
 fn only_gating_series_keep_an_experiment_going() {
-    let quiet = of_speeds(1.1, 0.001).series.remove(0);
-    let noisy = of_speeds(1.1, 0.2).series.remove(0);
+    let quiet = of_relative_speed(1.1, 0.001).series.remove(0);
+    let noisy = of_relative_speed(1.1, 0.2).series.remove(0);
     let analysis = |gating| {
         let series = vec![quiet.clone(), Series { gating, ..noisy.clone() }];
         experiment(series).analyse(Rule::default(), 8, &[(1, 0)])

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["numpy==2.4.6", "scipy==1.17.1", "statsmodels==0.15.0"]
 # ///
-"""Makes `golden.json` beside it: values of numpy, scipy and statsmodels that the tests of `stats` must agree with.
+"""Makes `golden.json` in this folder: values of numpy, scipy and statsmodels that the tests of `stats` must agree with.
 
     uv run src/stats/golden/make.py
 """
@@ -88,7 +88,7 @@ def welch():
         test = stats.ttest_ind(a, b, equal_var=False)
         low, high = test.confidence_interval(0.95)
         ends = {"p": float(test.pvalue), "low": float(low), "high": float(high)}
-        cases.append({"ours": listed(a), "theirs": listed(b), **ends})
+        cases.append({"a": listed(a), "b": listed(b), **ends})
     return cases
 
 
@@ -97,7 +97,7 @@ def mann_whitney():
 
     def case(method, a, b):
         p = stats.mannwhitneyu(a, b, alternative="two-sided", method=method).pvalue
-        cases.append({"method": method, "ours": listed(a), "theirs": listed(b), "p": float(p)})
+        cases.append({"method": method, "a": listed(a), "b": listed(b), "p": float(p)})
 
     for m, n, shift in [(5, 5, 0), (5, 5, 9), (3, 12, 0.5), (20, 20, 0.6), (25, 25, 0.2), (1, 1, 0)]:
         case("exact", random.normal(0, 1, m), random.normal(shift, 1, n))
@@ -119,7 +119,7 @@ def geometric_means():
 
 
 def summaries():
-    """numpy's summaries over all values, including a median of an even number of them."""
+    """numpy's summaries over all values, including the median of an even number of values."""
     samples = [random.lognormal(3, 0.5, 7), random.lognormal(3, 0.5, 150), [4.0, 1.0], [2.5], random.integers(0, 9, 40)]
     cases = []
     for values in samples:
@@ -142,21 +142,21 @@ def outliers():
 
 
 def paired_ratios():
-    """Blocks of rounds of two sides: the block's datum, and the interval over blocks."""
+    """Rounds of two configurations by block: one log ratio for each block, and the interval over blocks."""
     cases = []
     for blocks, rounds in [(5, 3), (8, 5), (3, 4)]:
-        above, below = random.lognormal(1, 0.3, (2, blocks, rounds))
-        data = np.median(np.log(above / below), axis=1)
+        numerator, denominator = random.lognormal(1, 0.3, (2, blocks, rounds))
+        data = np.median(np.log(numerator / denominator), axis=1)
         low, high = stats.ttest_1samp(data, 0).confidence_interval(0.95)
-        sides = {"above": [listed(x) for x in above], "below": [listed(x) for x in below]}
+        sides = {"numerator": [listed(x) for x in numerator], "denominator": [listed(x) for x in denominator]}
         cases.append({**sides, "blocks": listed(data), "low": float(low), "high": float(high)})
     return cases
 
 
-# Add new functions at the end: all draw from the same generator.
-MADE = [special_functions, student, intervals, bootstraps, floors, welch, mann_whitney, holm, geometric_means]
-MADE += [summaries, outliers, paired_ratios]
-golden = {function.__name__: function() for function in MADE}
+# Add new functions at the end: all draw from the same generator, so their order decides the values.
+CASES = [special_functions, student, intervals, bootstraps, floors, welch, mann_whitney, holm, geometric_means]
+CASES += [summaries, outliers, paired_ratios]
+golden = {function.__name__: function() for function in CASES}
 # One case on each line keeps the file readable and its changes small.
 parts = []
 for name, part in golden.items():

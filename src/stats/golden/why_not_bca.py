@@ -3,7 +3,7 @@
 # dependencies = ["numpy==2.4.6", "scipy==1.17.1"]
 # ///
 """Prints how often intervals of 95 % for the mean of 20 and of 40 blocks contain the truth. The results are the reason why
-verdicts use t, and why `bootstrap.rs` has an expanded percentile interval instead of BCa.
+verdicts use t, and why `interval.rs` has an expanded percentile interval instead of BCa.
 
     uv run src/stats/golden/why_not_bca.py
 """
@@ -15,8 +15,8 @@ EXPERIMENTS, RESAMPLES = 4000, 1000
 random = np.random.default_rng(2)
 
 
-def hit(n):
-    """Noise with one block in ten slow for one of the two engines."""
+def slow_blocks(n):
+    """Normal noise; in one block of ten, one of the two engines is slow."""
     slow = np.where(random.random(n) < 0.5, 1, -1) * np.log(0.44)
     return random.normal(0, 0.01, n) + np.where(random.random(n) < 0.1, slow, 0)
 
@@ -26,7 +26,7 @@ NOISES = {
     "t with 3 df": (lambda n: random.standard_t(3, n), 0.0),
     "log-normal 0.5": (lambda n: random.lognormal(0, 0.5, n), np.exp(0.125)),
     "log-normal 1": (lambda n: random.lognormal(0, 1, n), np.exp(0.5)),
-    "hit on either side": (hit, 0.0),
+    "slow blocks": (slow_blocks, 0.0),
 }
 
 
@@ -53,10 +53,10 @@ def intervals(x):
 
 
 for n in (20, 40):
-    for name, (draw, truth) in NOISES.items():
-        held = {}
+    for name, (draw, true_mean) in NOISES.items():
+        covered = {}
         for _ in range(EXPERIMENTS):
             for method, (low, high) in intervals(draw(n)).items():
-                held[method] = held.get(method, 0) + (low <= truth <= high)
-        figures = "  ".join(f"{method} {100 * count / EXPERIMENTS:.1f}" for method, count in held.items())
-        print(f"{n} blocks, {name:<20} {figures}", flush=True)
+                covered[method] = covered.get(method, 0) + (low <= true_mean <= high)
+        shares = "  ".join(f"{method} {100 * count / EXPERIMENTS:.1f}" for method, count in covered.items())
+        print(f"{n} blocks, {name:<20} {shares}", flush=True)

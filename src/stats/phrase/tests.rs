@@ -7,13 +7,13 @@ use crate::ratio::Ratios;
 fn interval(low: f64, high: f64) -> Interval {
     let shape = [-1.0, -0.5, 0.0, 0.5, 1.0];
     let unit = Interval::of_mean(&shape, Design::Fixed).unwrap().half_width();
-    let (middle, half) = ((low + high) / 2.0, (high - low) / 2.0);
-    Interval::of_mean(&shape.map(|it| middle + it * half / unit), Design::Fixed).unwrap()
+    let (mean, half_width) = ((low + high) / 2.0, (high - low) / 2.0);
+    Interval::of_mean(&shape.map(|it| mean + it * half_width / unit), Design::Fixed).unwrap()
 }
 
 /// The phrase for the verdict on an interval between two ratios.
 fn phrase(low: f64, high: f64, quality: Quality) -> String {
-    let (interval, epsilon) = (interval(low.ln(), high.ln()), Epsilon::over(None));
+    let (interval, epsilon) = (interval(low.ln(), high.ln()), Epsilon::above_floor(None));
     Phrase::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality).to_string()
 }
 
@@ -27,14 +27,14 @@ fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
 
 #[test]
 fn a_ratio_of_amounts_is_worded_as_more_or_less() {
-    // Better by a ratio of two means half the amount.
+    // A log ratio of ln 2 is better: half the amount.
     assert_eq!(phrase(1.9, 2.1, Quality::Amount), "0.50 times as much [0.48, 0.53]");
     assert_eq!(phrase(1.0 / 1.17, 1.0 / 1.11, Quality::Amount), "14 % more [11, 17]");
     assert_eq!(phrase(1.11, 1.17, Quality::Amount), "12 % less [10, 15]");
 }
 
 #[test]
-fn inconclusive_names_no_direction_and_no_estimate() {
+fn an_inconclusive_verdict_states_no_direction_and_no_estimate() {
     for (low, high, bounds) in [
         (0.979, 1.047, "between 2 % slower and 5 % faster"),
         (0.6, 2.3, "between 0.6 and 2.3 times as fast"),
@@ -47,19 +47,19 @@ fn inconclusive_names_no_direction_and_no_estimate() {
 }
 
 #[test]
-fn same_names_its_limit() {
+fn the_verdict_same_states_its_limit() {
     assert_eq!(
         phrase(0.9962, 1.0109, Quality::Speed),
         "the same within 2 % (between 0.4 % slower and 1.1 % faster)"
     );
     assert_eq!(phrase(1.0, 1.0, Quality::Amount), "the same within 2 % (no difference seen)");
-    // Sums of equal numbers are not always equal.
+    // Rounding errors are not shown as a difference.
     assert_eq!(phrase(1.0 - 1e-14, 1.0 + 1e-14, Quality::Speed), "the same within 2 % (no difference seen)");
 }
 
 #[test]
 fn no_more_digits_are_written_than_the_interval_supports_and_never_more_than_three() {
-    let digits = |estimate, half_width| written(estimate, decimals(estimate, half_width));
+    let digits = |estimate, half_width| write_number(estimate, decimals(estimate, half_width));
     assert_eq!(digits(4.1234, 0.2), "4.1");
     assert_eq!(digits(4.1234, 0.18), "4.12");
     assert_eq!(digits(4.1234, 0.0996), "4.12");
@@ -75,44 +75,44 @@ fn no_more_digits_are_written_than_the_interval_supports_and_never_more_than_thr
 #[test]
 fn the_threshold_is_rounded_up() {
     assert_eq!(
-        [0.02, 0.0201, 0.03456, 0.1, 0.123, 2.5].map(percent_up),
+        [0.02, 0.0201, 0.03456, 0.1, 0.123, 2.5].map(percent_rounded_up),
         ["2", "2.1", "3.5", "10", "12.3", "250"]
     );
     let floor = NoiseFloor::of(&[0.05; 5]);
-    let (interval, epsilon) = (interval(-0.01, 0.01), Epsilon::over(floor));
+    let (interval, epsilon) = (interval(-0.01, 0.01), Epsilon::above_floor(floor));
     let words = Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed);
     assert!(words.bounds.ends_with("; 5.2 % would count)"), "{words}");
 }
 
 #[test]
 fn a_bound_that_is_a_multiple_turns_the_change_into_multiples() {
-    let say = |blocks: &[f64], quality| {
+    let phrase_of = |blocks: &[f64], quality| {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
         Phrase::without_verdict(&evidence, quality).to_string()
     };
     // Per cent would give `0 % slower [-310, 80]` and `0 % faster [-100, 900]`.
-    let near =
+    let phrase_with_bounds =
         |low: f64, high: f64| Phrase::of_change(-0.001, low.ln(), high.ln(), Quality::Speed).to_string();
-    assert_eq!(near(0.2, 4.1), "1.0 times as fast [0.2, 4.1]");
-    assert_eq!(near(0.04, 10.0), "1 times as fast [0.04, 10]");
-    assert_eq!(near(0.00004, 4e9), "1 times as fast [under 0.001, over 1000000]");
-    assert_eq!(near(0.55, 1.9), "0 % slower [-90, 40]");
-    // In the other direction no bound is beyond a hundred per cent.
-    assert_eq!(near(0.6, 2.3), "1.0 times as fast [0.6, 2.3]");
-    assert_eq!(say(&[0.1, -0.9, 0.9], Quality::Amount), "1 times as much [0.1, 9] tentative");
+    assert_eq!(phrase_with_bounds(0.2, 4.1), "1.0 times as fast [0.2, 4.1]");
+    assert_eq!(phrase_with_bounds(0.04, 10.0), "1 times as fast [0.04, 10]");
+    assert_eq!(phrase_with_bounds(0.00004, 4e9), "1 times as fast [under 0.001, over 1000000]");
+    assert_eq!(phrase_with_bounds(0.55, 1.9), "0 % slower [-90, 40]");
+    // The upper bound is more than twice as fast.
+    assert_eq!(phrase_with_bounds(0.6, 2.3), "1.0 times as fast [0.6, 2.3]");
+    assert_eq!(phrase_of(&[0.1, -0.9, 0.9], Quality::Amount), "1 times as much [0.1, 9] tentative");
 }
 
 #[test]
 fn a_wide_interval_does_not_begin_with_zero_and_its_threshold_is_a_factor() {
-    let within = |floor: f64| {
-        let epsilon = Epsilon::over(NoiseFloor::of(&[floor.ln(); 5]));
+    let phrase_with_floor = |floor: f64| {
+        let epsilon = Epsilon::above_floor(NoiseFloor::of(&[floor.ln(); 5]));
         let interval = interval(0.02f64.ln(), 4f64.ln());
         Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed).to_string()
     };
     // Per cent would give `between 0 and 4 times as fast; 266000 % would count`.
     for (floor, counts) in [(2661.0, "a factor of 2670"), (2.3, "a factor of 2.3"), (2.0, "100 %")] {
         let expected = format!("inconclusive (between 0.02 and 4.0 times as fast; {counts} would count)");
-        assert_eq!(within(floor), expected);
+        assert_eq!(phrase_with_floor(floor), expected);
     }
 }
 
@@ -126,28 +126,29 @@ fn no_difference_is_not_printed_as_zero_per_cent() {
 }
 
 #[test]
-fn few_blocks_are_labelled() {
-    let say = |blocks: &[f64]| {
+fn evidence_from_few_blocks_is_labelled() {
+    let phrase_of = |blocks: &[f64]| {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
         Phrase::without_verdict(&evidence, Quality::Speed).to_string()
     };
-    assert_eq!(say(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] within launch");
-    assert_eq!(say(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] tentative");
+    assert_eq!(phrase_of(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] within launch");
+    assert_eq!(phrase_of(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] tentative");
 }
 
 #[test]
 fn worsening_is_the_share_that_the_words_print() {
-    let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found} {expected}");
-    close(Quality::Speed.worsening(0.8f64.ln()), 0.2);
-    close(Quality::Amount.worsening((1.0f64 / 1.2).ln()), 0.2);
-    close(Quality::Speed.worsening(1.2f64.ln()), -0.2);
+    let assert_close =
+        |actual: f64, expected: f64| assert!((actual - expected).abs() < 1e-12, "{actual} {expected}");
+    assert_close(Quality::Speed.worsening(0.8f64.ln()), 0.2);
+    assert_close(Quality::Amount.worsening((1.0f64 / 1.2).ln()), 0.2);
+    assert_close(Quality::Speed.worsening(1.2f64.ln()), -0.2);
 }
 
 #[test]
-fn differences_beyond_all_measure_are_written_without_a_panic() {
+fn extreme_differences_are_written_without_a_panic() {
     for (low, high) in [(-700.0, 700.0), (700.0, 705.0), (-705.0, -700.0), (-1e6, 1e6), (1e6, 1e6)] {
         for quality in [Quality::Speed, Quality::Amount] {
-            let (interval, epsilon) = (interval(low, high), Epsilon::over(None));
+            let (interval, epsilon) = (interval(low, high), Epsilon::above_floor(None));
             let words = Phrase::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality);
             assert!(words.to_string().contains("times as"), "{words}");
         }

@@ -10,18 +10,19 @@ use crate::stopping::{INTERIM_ANALYSES, Rule};
 pub fn coverage(noise: Noise, scale: f64, design: Design, experiments: u32) -> f64 {
     let rule = Rule::default();
     let mut machine = Machine::new(noise, scale * rule.half_width(), 2026);
-    let right = (0..experiments).filter(|_| {
+    let covered = (0..experiments).filter(|_| {
         let (interval, _) = machine.experiment(rule, design, 0.0);
         !interval.excludes_zero()
     });
-    right.count() as f64 / f64::from(experiments)
+    covered.count() as f64 / f64::from(experiments)
 }
 
-/// The coverage on normal noise. There the mean does not depend on the deviations that end an experiment, so coverage is a mean
-/// over those deviations alone (Starr, 1966). That needs far fewer experiments than counting.
+/// The coverage on normal noise, as a mean over the deviations that end an experiment (Starr, 1966). On normal noise, the mean
+/// of the blocks does not depend on these deviations. The method needs far fewer experiments than counting covered intervals.
 fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
     let mut random = Random::seeded(1);
-    let critical = INTERIM_ANALYSES.map(|blocks| t_critical(design.computed_at(blocks), (blocks - 1) as f64));
+    let critical =
+        INTERIM_ANALYSES.map(|blocks| t_critical(design.t_confidence(blocks), (blocks - 1) as f64));
     let mut sum = 0.0;
     for _ in 0..experiments {
         let (mut squares, mut df) = (0.0, 0);
@@ -40,18 +41,18 @@ fn on_normal_noise(scale: f64, design: Design, experiments: u32) -> f64 {
 }
 
 #[test]
-fn coverage_on_normal_noise_is_95_to_96_and_a_half_percent() {
+fn coverage_on_normal_noise_is_95_to_96_5_percent() {
     for scale in [0.1, 0.3, 0.6, 0.8, 1.0, 1.2, 1.4, 1.55, 1.7, 2.0, 2.5, 3.5, 5.0, 20.0] {
-        let found = on_normal_noise(scale, Design::Interim, 6_000);
+        let share = on_normal_noise(scale, Design::Interim, 6_000);
         // The random error is about 0.0007.
-        assert!((0.948..0.967).contains(&found), "{scale}: {found}");
+        assert!((0.948..0.967).contains(&share), "{scale}: {share}");
     }
 }
 
 #[test]
 fn a_plain_t_interval_is_too_narrow_under_interim_analyses() {
-    let found = on_normal_noise(1.7, Design::Fixed, 6_000);
-    assert!((0.918..0.927).contains(&found), "{found}");
+    let share = on_normal_noise(1.7, Design::Fixed, 6_000);
+    assert!((0.918..0.927).contains(&share), "{share}");
 }
 
 #[test]
@@ -63,21 +64,22 @@ fn coverage_under_the_stopping_rule_is_95_percent_on_noise_of_both_sides() {
         (Noise::Plateaus, 0.985),
         (Noise::HitOnEitherSide, 0.995),
     ];
-    for (noise, most) in noises {
+    for (noise, max) in noises {
         for scale in [0.3, 1.5, 5.0] {
-            let found = coverage(noise, scale, Design::Interim, 1_500);
-            assert!((0.93..most).contains(&found), "{noise:?} {scale}: {found}");
+            let share = coverage(noise, scale, Design::Interim, 1_500);
+            assert!((0.93..max).contains(&share), "{noise:?} {scale}: {share}");
         }
     }
 }
 
-/// No interval of so few blocks survives strong skew. Ratios have little skew, because the noise hits either side in turn.
+/// With few blocks, strong skew lowers the coverage of any interval. Ratios have little skew, because noise affects either
+/// side.
 #[test]
 fn strong_skew_lowers_the_coverage_by_a_known_amount() {
-    for (sigma, least) in [(0.5, 0.90), (1.0, 0.80)] {
+    for (sigma, min) in [(0.5, 0.90), (1.0, 0.80)] {
         for scale in [0.3, 1.5, 5.0] {
-            let found = coverage(Noise::Skewed(sigma), scale, Design::Interim, 2_000);
-            assert!((least..0.97).contains(&found), "{sigma} {scale}: {found}");
+            let share = coverage(Noise::Skewed(sigma), scale, Design::Interim, 2_000);
+            assert!((min..0.97).contains(&share), "{sigma} {scale}: {share}");
         }
     }
 }

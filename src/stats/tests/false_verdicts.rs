@@ -1,4 +1,5 @@
-//! The share of false differences between equal engines, alone and in whole experiments, and of real differences that are found.
+//! The share of false differences between equal engines, in single comparisons and in whole experiments, and the share of real
+//! differences that are found.
 
 use super::noise::{ALL, Machine, Noise};
 use crate::interval::CONFIDENCE;
@@ -11,7 +12,7 @@ const REFERENCE: usize = 0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Known {
-    /// No noise floor: 2 % count.
+    /// No noise floor, so a difference of 2 % counts.
     Nothing,
     /// The twin of the reference, in the same blocks.
     Twin,
@@ -35,11 +36,11 @@ pub fn verdicts_under(
     let mut counts = [0u32; 4];
     for _ in 0..experiments {
         let (interval, blocks) = machine.experiment(rule, Design::Interim, shift);
-        let mut again = |blocks: usize| -> Vec<f64> { (0..blocks).map(|_| machine.block()).collect() };
+        let mut more_blocks = |blocks: usize| -> Vec<f64> { (0..blocks).map(|_| machine.block()).collect() };
         let twin =
-            NoiseFloor::of_twin(&Ratios::of_blocks(&again(blocks))).filter(|_| known != Known::Nothing);
-        let stored = if known == Known::Calibration { NoiseFloor::of(&again(40)) } else { None };
-        let verdict = Verdict::of(&interval, Epsilon::over(NoiseFloor::highest([stored, twin])));
+            NoiseFloor::of_twin(&Ratios::of_blocks(&more_blocks(blocks))).filter(|_| known != Known::Nothing);
+        let stored = if known == Known::Calibration { NoiseFloor::of(&more_blocks(40)) } else { None };
+        let verdict = Verdict::of(&interval, Epsilon::above_floor(NoiseFloor::highest([stored, twin])));
         counts[verdict as usize] += 1;
     }
     counts.map(|count| f64::from(count) / f64::from(experiments))
@@ -52,29 +53,31 @@ pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
     let mut machine = Machine::new(noise, scale * rule.half_width(), 7);
     let false_verdicts = (0..experiments).filter(|_| {
         let series = (0..SCENARIOS).map(|_| scenario(&mut machine, rule)).collect();
-        let found = experiment(series).compare(&pairs());
-        let verdicts = found.into_iter().filter_map(|it| it.result.ok()?.decision.verdict);
+        let results = experiment(series).compare(&pairs());
+        let verdicts = results.into_iter().filter_map(|it| it.result.ok()?.decision.verdict);
         verdicts.into_iter().any(Verdict::is_a_difference)
     });
     false_verdicts.count() as f64 / f64::from(experiments)
 }
 
 /// The share of comparisons between two runs of one program with a false verdict, without and with the noise floor of the
-/// runs' own blocks. `apart` is the deviation between runs, divided by that between the blocks of one.
-pub fn false_between_runs(apart: f64, experiments: u32) -> [f64; 2] {
+/// runs' own blocks. `deviation_ratio` is the deviation between runs, divided by the deviation
+/// between the blocks of one run.
+pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
     let mut machine = Machine::new(Noise::Normal, 0.02, 11);
     let mut false_verdicts = [0u32; 2];
     for _ in 0..experiments {
         let mut run = || -> Vec<f64> {
-            let level = apart * machine.block();
+            let level = deviation_ratio * machine.block();
             (0..INTERIM_ANALYSES[0]).map(|_| level + machine.block()).collect()
         };
         let (base, new) = (run(), run());
         let evidence = Evidence::of_difference(&new, &base, Design::Interim);
-        let Some(interval) = evidence.and_then(|it| it.firm()) else { continue };
-        let own = NoiseFloor::highest([&base, &new].map(|levels| NoiseFloor::between_blocks(levels)));
-        for (count, floor) in false_verdicts.iter_mut().zip([None, own]) {
-            *count += u32::from(Verdict::of(&interval, Epsilon::over(floor)).is_a_difference());
+        let Some(interval) = evidence.and_then(|it| it.firm_interval()) else { continue };
+        let floor_of_runs =
+            NoiseFloor::highest([&base, &new].map(|levels| NoiseFloor::between_blocks(levels)));
+        for (count, floor) in false_verdicts.iter_mut().zip([None, floor_of_runs]) {
+            *count += u32::from(Verdict::of(&interval, Epsilon::above_floor(floor)).is_a_difference());
         }
     }
     false_verdicts.map(|count| f64::from(count) / f64::from(experiments))
@@ -110,13 +113,13 @@ fn pairs() -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn equal_pairs_differ_no_more_often_than_the_stated_rate() {
+fn equal_pairs_have_no_more_false_verdicts_than_claimed() {
     for noise in ALL {
         for scale in [0.8, 1.7] {
             for known in [Known::Nothing, Known::Twin, Known::Calibration] {
                 // Skew, or noise that always hits the same engine, needs a calibrated noise floor.
-                let lopsided = matches!(noise, Noise::Skewed(_) | Noise::HitOnOneSide);
-                if !lopsided || known == Known::Calibration {
+                let is_one_sided = matches!(noise, Noise::Skewed(_) | Noise::HitOnOneSide);
+                if !is_one_sided || known == Known::Calibration {
                     let [faster, slower, ..] = verdicts(noise, scale, known, 0.0, 1_000);
                     assert!(
                         faster + slower <= 1.0 - CONFIDENCE,
@@ -130,26 +133,26 @@ fn equal_pairs_differ_no_more_often_than_the_stated_rate() {
 
 #[test]
 fn a_real_difference_of_five_percent_is_found_unless_noise_hides_it() {
-    let slower = 0.95f64.ln();
-    let [faster, found, same, _] = verdicts(Noise::Normal, 0.5, Known::Twin, slower, 500);
-    assert!(found > 0.97 && faster == 0.0 && same == 0.0, "{found}");
-    let [faster, found, same, inconclusive] = verdicts(Noise::Normal, 5.0, Known::Twin, slower, 500);
-    assert!(inconclusive > 0.9 && faster == 0.0, "{faster} {found} {same} {inconclusive}");
+    let shift = 0.95f64.ln();
+    let [faster, slower, same, _] = verdicts(Noise::Normal, 0.5, Known::Twin, shift, 500);
+    assert!(slower > 0.97 && faster == 0.0 && same == 0.0, "{slower}");
+    let [faster, slower, same, inconclusive] = verdicts(Noise::Normal, 5.0, Known::Twin, shift, 500);
+    assert!(inconclusive > 0.9 && faster == 0.0, "{faster} {slower} {same} {inconclusive}");
 }
 
 #[test]
 fn equal_engines_rarely_have_any_false_verdict_in_a_whole_experiment() {
     for (noise, scale) in [(Noise::Normal, 1.7), (Noise::Plateaus, 1.0), (Noise::HitOnEitherSide, 1.0)] {
-        let found = any_false_verdict(noise, scale, 300);
-        assert!(found <= 1.0 - CONFIDENCE, "{noise:?} {scale}: {found}");
+        let share = any_false_verdict(noise, scale, 300);
+        assert!(share <= 1.0 - CONFIDENCE, "{noise:?} {scale}: {share}");
     }
 }
 
 #[test]
 fn the_floor_between_blocks_prevents_false_differences_of_two_runs() {
-    let [alone, with_floor] = false_between_runs(0.0, 2_000);
-    assert!(alone < 0.05 && with_floor < 0.01, "{alone} {with_floor}");
-    // The deviation between runs equals that between the blocks of one.
-    let [alone, with_floor] = false_between_runs(1.0, 2_000);
-    assert!(alone > 0.25 && with_floor < 0.04, "{alone} {with_floor}");
+    let [without_floor, with_floor] = false_between_runs(0.0, 2_000);
+    assert!(without_floor < 0.05 && with_floor < 0.01, "{without_floor} {with_floor}");
+    // The deviation between runs equals the deviation between the blocks of one run.
+    let [without_floor, with_floor] = false_between_runs(1.0, 2_000);
+    assert!(without_floor > 0.25 && with_floor < 0.04, "{without_floor} {with_floor}");
 }

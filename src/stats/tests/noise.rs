@@ -11,17 +11,17 @@ pub enum Noise {
     Normal,
     /// Student's t with 3 degrees of freedom.
     HeavyTailed,
-    /// The block's datum itself is log-normal with that deviation of the logarithm, less its mean. Real machines are milder: the
-    /// ratio of two sides with the same noise is not skewed.
+    /// The log ratio of a block is log-normal with this deviation of its logarithm, less its mean. Real machines have less
+    /// skew: the ratio of two sides with the same noise is not skewed.
     Skewed(f64),
-    /// Now and then the time of a round is longer, log-normally, on either side.
+    /// The time of every round has a log-normal addition, on both sides.
     SkewedTimes,
     /// The machine runs at 1 or at 0.44 of its speed, for several rounds at a time. Rounds interleave the engines, so most are
     /// slow on both sides.
     Plateaus,
-    /// One block in ten is slow throughout for one engine alone, either of the two.
+    /// In one block of ten, all rounds of one of the two engines are slow.
     HitOnEitherSide,
-    /// As `HitOnEitherSide`, but always the same engine.
+    /// As `HitOnEitherSide`, but the slow engine is always the same.
     HitOnOneSide,
 }
 
@@ -37,14 +37,16 @@ pub const ALL: [Noise; 8] = [
 ];
 
 const ROUNDS: usize = 5;
-const SLOW: f64 = 0.44;
+/// The speed of a slow machine as a share of its full speed.
+const SLOW_SPEED: f64 = 0.44;
 /// The mean number of rounds at one speed.
-const DWELL: f64 = 6.0;
-const HIT: f64 = 0.1;
+const ROUNDS_AT_ONE_SPEED: f64 = 6.0;
+/// The probability of a slow block.
+const HIT_PROBABILITY: f64 = 0.1;
 
 pub struct Machine {
     noise: Noise,
-    /// The deviation of a block's datum on a quiet machine.
+    /// The deviation of a block's log ratio on a quiet machine.
     scale: f64,
     slow: bool,
     pub random: Random,
@@ -74,24 +76,24 @@ impl Machine {
             }
             Noise::Plateaus => self.rounds([0.0; 2], true),
             Noise::HitOnEitherSide | Noise::HitOnOneSide => {
-                let hit = if self.random.chance(HIT) { f64::ln(SLOW) } else { 0.0 };
-                let other = self.noise == Noise::HitOnEitherSide && self.random.chance(0.5);
-                self.rounds(if other { [0.0, hit] } else { [hit, 0.0] }, false)
+                let hit = if self.random.chance(HIT_PROBABILITY) { f64::ln(SLOW_SPEED) } else { 0.0 };
+                let is_second = self.noise == Noise::HitOnEitherSide && self.random.chance(0.5);
+                self.rounds(if is_second { [0.0, hit] } else { [hit, 0.0] }, false)
             }
         }
     }
 
     /// The median log ratio over rounds. The engines take turns at being first.
     fn rounds(&mut self, of_sides: [f64; 2], plateaus: bool) -> f64 {
-        // The median of five has 0.54 of the deviation of one, and a ratio has two sides.
+        // The median of five values has 0.54 times the deviation of one value, and a ratio has two sides.
         let jitter = self.scale / (0.54 * 2f64.sqrt());
         let mut round = |round: usize| {
             let mut speeds = of_sides;
             for turn in 0..2 {
-                if plateaus && self.random.chance(1.0 / (2.0 * DWELL)) {
+                if plateaus && self.random.chance(1.0 / (2.0 * ROUNDS_AT_ONE_SPEED)) {
                     self.slow = !self.slow;
                 }
-                let machine = if self.slow { SLOW.ln() } else { 0.0 };
+                let machine = if self.slow { SLOW_SPEED.ln() } else { 0.0 };
                 speeds[(round + turn) % 2] += machine + jitter * self.random.normal();
             }
             speeds[0] - speeds[1]
@@ -106,7 +108,7 @@ impl Machine {
         let mut until = crate::INTERIM_ANALYSES[0];
         loop {
             blocks.extend((blocks.len()..until).map(|_| self.block() + shift));
-            let interval = Evidence::of(&Ratios::of_blocks(&blocks), design).firm().unwrap();
+            let interval = Evidence::of(&Ratios::of_blocks(&blocks), design).firm_interval().unwrap();
             match rule.analyse(blocks.len(), &[interval.half_width()]) {
                 Analysis::GoOn { until: more } => until = more,
                 Analysis::Stop(_) => return (interval, blocks.len()),

@@ -6,11 +6,12 @@ use super::noise::{ALL, Machine, Noise};
 use crate::interval::{CONFIDENCE, Design};
 use crate::stopping::Rule;
 
-/// Deviations of a block, as shares of the target. Five blocks are always enough at the first, twenty never at the last.
+/// Deviations of a block, as multiples of the target. At the smallest, five blocks are always enough; at the largest, twenty
+/// are never enough.
 const SCALES: [f64; 6] = [0.3, 0.8, 1.2, 1.7, 2.5, 5.0];
 
-/// The claimed false verdicts in a thousand.
-const STATED: f64 = 1000.0 * (1.0 - CONFIDENCE);
+/// The largest claimed number of false verdicts in a thousand.
+const MAX_FALSE_VERDICTS: f64 = 1000.0 * (1.0 - CONFIDENCE);
 
 #[test]
 fn table_of_coverage() {
@@ -20,11 +21,11 @@ fn table_of_coverage() {
     println!("{:<24} {:>8}  {}", "noise", "interval", SCALES.map(|scale| format!("{scale:>6}")).join(" "));
     for noise in ALL {
         for (name, design) in [("used", Design::Interim), ("plain t", Design::Fixed)] {
-            let found = SCALES.map(|scale| coverage(noise, scale, design, 20_000));
-            let cells = found.map(|share| format!("{:>6.1}", 100.0 * share)).join(" ");
+            let shares = SCALES.map(|scale| coverage(noise, scale, design, 20_000));
+            let cells = shares.map(|share| format!("{:>6.1}", 100.0 * share)).join(" ");
             println!("{:<24} {name:>8}  {cells}", format!("{noise:?}"));
             if noise == Noise::Normal && design == Design::Interim {
-                assert!(found.iter().all(|share| (0.948..0.968).contains(share)), "{found:?}");
+                assert!(shares.iter().all(|share| (0.948..0.968).contains(share)), "{shares:?}");
             }
         }
     }
@@ -33,31 +34,34 @@ fn table_of_coverage() {
 #[test]
 fn table_of_verdicts() {
     println!(
-        "\nfalse verdicts (faster or slower) of 1000 compares of an engine with itself, worst over the sizes of noise;\n\
-         stated is at most {STATED:.0}\n"
+        "\nfalse verdicts (faster or slower) in 1000 comparisons of an engine with itself, worst over the sizes of noise;\n\
+         stated is at most {MAX_FALSE_VERDICTS:.0}\n"
     );
     println!("{:<24} {:>9} {:>9} {:>12}", "noise", "no floor", "twin", "calibration");
     for noise in ALL {
         let worst = [Known::Nothing, Known::Twin, Known::Calibration].map(|known| {
-            let false_ones =
+            let false_shares =
                 SCALES.map(|scale| verdicts(noise, scale, known, 0.0, 1_000)[..2].iter().sum::<f64>());
-            1000.0 * false_ones.into_iter().fold(0.0, f64::max)
+            1000.0 * false_shares.into_iter().fold(0.0, f64::max)
         });
         println!("{:<24} {:>9.0} {:>9.0} {:>12.0}", format!("{noise:?}"), worst[0], worst[1], worst[2]);
     }
     println!(
-        "\nof 1000 compares with an engine that is 5 % slower: slower, same, inconclusive (floor of the twin)\n"
+        "\nof 1000 comparisons with an engine that is 5 % slower: slower, same, inconclusive (floor of the twin)\n"
     );
     println!("{:<24} {}", "noise", SCALES.map(|scale| format!("{scale:>15}")).join(" "));
     for noise in ALL {
         let cells = SCALES.map(|scale| {
-            let [_, slower, same, not] = verdicts(noise, scale, Known::Twin, 0.95f64.ln(), 1_000);
-            format!("{:>15}", [slower, same, not].map(|share| format!("{:.0}", 1000.0 * share)).join(" "))
+            let [_, slower, same, inconclusive] = verdicts(noise, scale, Known::Twin, 0.95f64.ln(), 1_000);
+            format!(
+                "{:>15}",
+                [slower, same, inconclusive].map(|share| format!("{:.0}", 1000.0 * share)).join(" ")
+            )
         });
         println!("{:<24} {}", format!("{noise:?}"), cells.join(" "));
     }
     println!(
-        "\nof 1000 compares of an engine with itself on normal noise: same, and the blocks that it took, by target\n"
+        "\nof 1000 comparisons of an engine with itself on normal noise: same, and the blocks that it took, by target\n"
     );
     let deviations = [0.0025, 0.005, 0.01, 0.015, 0.02, 0.03];
     println!(
@@ -66,13 +70,13 @@ fn table_of_verdicts() {
         deviations.map(|it| format!("{:>10.2} %", 100.0 * it)).join(" ")
     );
     for target in [0.02, 0.015, 0.01] {
-        let rule = Rule::to_within(target).unwrap();
+        let rule = Rule::with_target(target).unwrap();
         let cells = deviations.map(|deviation| {
             let machine = || Machine::new(Noise::Normal, deviation, 5);
             let [_, _, same, _] = verdicts_under(rule, machine(), Known::Twin, 0.0, 1_000);
-            let mut other = machine();
+            let mut counting = machine();
             let blocks =
-                (0..1_000).map(|_| other.experiment(rule, Design::Interim, 0.0).1).sum::<usize>() as f64;
+                (0..1_000).map(|_| counting.experiment(rule, Design::Interim, 0.0).1).sum::<usize>() as f64;
             format!("{:>12}", format!("{:.0}, {:.1}", 1000.0 * same, blocks / 1000.0))
         });
         println!("{:<24} {}", format!("{} %", 100.0 * target), cells.join(" "));
@@ -82,7 +86,7 @@ fn table_of_verdicts() {
 #[test]
 fn table_of_experiments() {
     println!(
-        "\nof 1000 experiments of three equal engines in six scenarios, those with any false verdict (stated: at most {STATED:.0})\n"
+        "\nof 1000 experiments of three equal engines in six scenarios, those with any false verdict (stated: at most {MAX_FALSE_VERDICTS:.0})\n"
     );
     let scales = [0.8, 1.7, 5.0];
     println!("{:<24} {}", "noise", scales.map(|scale| format!("{scale:>6}")).join(" "));
@@ -93,16 +97,16 @@ fn table_of_experiments() {
 }
 
 #[test]
-fn table_of_runs_apart() {
+fn table_of_comparisons_between_runs() {
     println!(
-        "\nof 1000 comparisons of two runs of one program, false verdicts (stated: at most {STATED:.0}),\n\
-         by what separates the runs as a multiple of what separates the blocks of one\n"
+        "\nof 1000 comparisons of two runs of one program, false verdicts (stated: at most {MAX_FALSE_VERDICTS:.0}),\n\
+         by the deviation between runs, as a multiple of the deviation between the blocks of one run\n"
     );
-    let aparts = [0.0, 0.25, 0.5, 1.0, 2.0];
-    let found = aparts.map(|apart| false_between_runs(apart, 10_000));
-    println!("{:<24} {}", "between runs", aparts.map(|apart| format!("{apart:>6}")).join(" "));
-    for (place, name) in ["interval alone", "with the blocks' floor"].into_iter().enumerate() {
-        let cells = found.map(|shares| format!("{:>6.0}", 1000.0 * shares[place]));
+    let ratios = [0.0, 0.25, 0.5, 1.0, 2.0];
+    let found = ratios.map(|ratio| false_between_runs(ratio, 10_000));
+    println!("{:<24} {}", "between runs", ratios.map(|ratio| format!("{ratio:>6}")).join(" "));
+    for (index, name) in ["interval alone", "with the blocks' floor"].into_iter().enumerate() {
+        let cells = found.map(|shares| format!("{:>6.0}", 1000.0 * shares[index]));
         println!("{name:<24} {}", cells.join(" "));
     }
 }

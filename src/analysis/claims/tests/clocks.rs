@@ -1,19 +1,28 @@
-//! An engine's clock against the orchestrator's: time that it leaves out, and tokens with stamps that are too early.
+//! Tests of the checks of an engine's clock: time that the clock leaves out, and stamps that are too with_early_stamps.
 
 use super::*;
 use crate::record::Pass;
 
 #[test]
 fn a_clock_that_leaves_time_out_is_reported_with_both_times() {
-    let record = decoding(|record| samples(record).for_each(|sample| sample.answered_ns += 100_000_000));
+    let record = decode_record(|record| samples(record).for_each(|sample| sample.answered_ns += 100_000_000));
     let record = with_busy_cores(record);
-    reports(&record, About::Clock, true, "its clock leaves out 100 ms of a request in `decode`: it states 1");
-    assert!(only(&record).message.contains("bound 20.0 ms"), "{}", only(&record).message);
+    assert_reported(
+        &record,
+        About::Clock,
+        true,
+        "its clock leaves out 100 ms of a request in `decode`: it states 1",
+    );
+    assert!(
+        single_contradiction(&record).message.contains("bound 20.0 ms"),
+        "{}",
+        single_contradiction(&record).message
+    );
 }
 
 #[test]
 fn delays_of_half_of_the_requests_are_not_reported() {
-    let record = decoding(|record| {
+    let record = decode_record(|record| {
         for sample in samples(record).filter(|sample| sample.index % 2 == 0) {
             sample.answered_ns += 100_000_000;
         }
@@ -21,9 +30,9 @@ fn delays_of_half_of_the_requests_are_not_reported() {
     assert_eq!(contradictions_of(&with_busy_cores(record)), []);
 }
 
-/// Beacon's requests of the decode scenario, with stamps at this share of the true times.
-fn early(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
-    with_busy_cores(decoding(|record| {
+/// A record in which beacon's stamps are at this share of the true times. With `ends_too`, so is the end of the request.
+fn with_early_stamps(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+    with_busy_cores(decode_record(|record| {
         change(record);
         for sample in samples(record) {
             let iteration = &mut sample.iteration;
@@ -39,15 +48,20 @@ fn early(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRecord)) -> Run
 }
 
 #[test]
-fn times_of_half_the_duration_are_reported_wherever_they_end() {
-    reports(&early(0.5, false, |_| {}), About::Clock, true, "its stamps are too early");
-    reports(&early(0.5, true, |_| {}), About::Clock, true, "its clock leaves out");
-    assert_eq!(contradictions_of(&early(0.99, true, |_| {})), []);
+fn stamps_at_half_the_true_times_are_reported_with_and_without_an_early_end() {
+    assert_reported(
+        &with_early_stamps(0.5, false, |_| {}),
+        About::Clock,
+        true,
+        "its stamps are too with_early_stamps",
+    );
+    assert_reported(&with_early_stamps(0.5, true, |_| {}), About::Clock, true, "its clock leaves out");
+    assert_eq!(contradictions_of(&with_early_stamps(0.99, true, |_| {})), []);
 }
 
 #[test]
-fn a_quarter_missing_from_short_requests_is_reported_beside_a_correct_engine() {
-    // Requests of about 6 ms: half of one is below any bound in milliseconds.
+fn a_quarter_missing_from_short_requests_is_reported_if_another_engine_is_correct() {
+    // Requests of about 6 ms: half of a request is below the fixed bounds.
     let shorter = |record: &mut RunRecord| {
         for sample in &mut record.samples {
             let iteration = &mut sample.iteration;
@@ -57,16 +71,16 @@ fn a_quarter_missing_from_short_requests_is_reported_beside_a_correct_engine() {
             sample.answered_ns = sample.sent_ns + iteration.end_ns + 50_000;
         }
     };
-    reports(&early(0.5, true, shorter), About::Clock, true, "its clock leaves out 3");
-    assert_eq!(contradictions_of(&early(1.0, true, shorter)), []);
-    // One request that leaves out nothing shows that the engine can do so.
-    let one_correct = early(0.5, true, |record| {
+    assert_reported(&with_early_stamps(0.5, true, shorter), About::Clock, true, "its clock leaves out 3");
+    assert_eq!(contradictions_of(&with_early_stamps(1.0, true, shorter)), []);
+    // One request without missing time shows that the clock can be correct.
+    let one_correct = with_early_stamps(0.5, true, |record| {
         shorter(record);
         samples(record).take(1).for_each(|it| it.answered_ns = it.sent_ns + it.iteration.end_ns / 2 + 50_000);
     });
     assert_eq!(contradictions_of(&one_correct), []);
     // If the machine delays every engine, no claim is false.
-    let slow = early(0.5, true, |record| {
+    let slow = with_early_stamps(0.5, true, |record| {
         shorter(record);
         record.samples.iter_mut().for_each(|sample| sample.answered_ns += 3_000_000);
     });
@@ -76,14 +90,19 @@ fn a_quarter_missing_from_short_requests_is_reported_beside_a_correct_engine() {
 #[test]
 fn late_streamed_tokens_are_reported_even_if_only_the_first_is_late() {
     let late = |first_ns, median_ns| {
-        decoding(|record| {
+        decode_record(|record| {
             for sample in samples(record).filter(|it| it.kind == RequestKind::Warmup && it.index == 1) {
                 sample.late = Some(Late { first_ns, median_ns });
             }
         })
     };
-    reports(&late(0, 60_000_000), About::Clock, true, "tokens arrive 60.0 ms after their stamps in `decode`");
-    reports(&late(60_000_000, 0), About::Clock, true, "tokens arrive 60.0 ms");
+    assert_reported(
+        &late(0, 60_000_000),
+        About::Clock,
+        true,
+        "tokens arrive 60.0 ms after their stamps in `decode`",
+    );
+    assert_reported(&late(60_000_000, 0), About::Clock, true, "tokens arrive 60.0 ms");
     assert_eq!(contradictions_of(&late(900_000, 500_000)), []);
     assert_eq!(contradictions_of(&late(-5, i64::MIN)), []);
     // One or two delayed streamed requests prove nothing about the engine.
@@ -92,11 +111,12 @@ fn late_streamed_tokens_are_reported_even_if_only_the_first_is_late() {
     assert_eq!(contradictions_of(&few), []);
 }
 
-/// Whether the check reports requests that take this much longer than one for one token, with no time between their tokens.
+/// Whether the check reports requests without time between their tokens. They take `longer_ns` longer than a request for one
+/// token.
 fn are_reported(longer_ns: u64) -> bool {
-    let record = decoding(|record| {
-        let case = record.header.plan.cases_of(BEACONS)[0];
-        let launch = record.launches.iter().find(|it| it.configuration == BEACONS).unwrap().launch;
+    let record = decode_record(|record| {
+        let case = record.header.plan.cases_of(BEACON_INDEX)[0];
+        let launch = record.launches.iter().find(|it| it.configuration == BEACON_INDEX).unwrap().launch;
         record.passes.push(Pass { launch, case, one_token_ns: Some(10_000_000), ..Pass::default() });
         for sample in measured_samples(record) {
             sample.answered_ns = sample.sent_ns + 10_000_000 + longer_ns;

@@ -18,17 +18,17 @@ fn steady(deviation: f64, seed: u64) -> impl FnMut() -> f64 {
     move || 10.0 * (deviation * random.normal()).exp()
 }
 
-fn compared(base: &RunRecord, new: &RunRecord) -> BTreeMap<Key, Result<Found, String>> {
+fn compared(base: &RunRecord, new: &RunRecord) -> BTreeMap<Key, Result<MetricComparison, String>> {
     let matching = matching(&base.header.plan, &new.header.plan);
-    between(&ComparedRecord::of(&Values::of(base)), &ComparedRecord::of(&Values::of(new)), &matching)
+    compare_between(&ComparedRecord::of(&Values::of(base)), &ComparedRecord::of(&Values::of(new)), &matching)
 }
 
-fn by_metric(base: &RunRecord, new: &RunRecord, metric: &str, configuration: usize) -> Found {
+fn by_metric(base: &RunRecord, new: &RunRecord, metric: &str, configuration: usize) -> MetricComparison {
     let index = METRICS.iter().position(|it| it.name() == metric).unwrap();
     compared(base, new)[&("decode".to_string(), index, (configuration, configuration))].clone().unwrap()
 }
 
-fn decode(base: &RunRecord, new: &RunRecord, configuration: usize) -> Found {
+fn decode(base: &RunRecord, new: &RunRecord, configuration: usize) -> MetricComparison {
     by_metric(base, new, "decode_rate", configuration)
 }
 
@@ -37,7 +37,7 @@ fn alone() -> Selection {
 }
 
 #[test]
-fn a_slower_run_is_found_by_welchs_interval_with_mann_and_whitney_beside_it() {
+fn a_slower_run_is_found_by_welchs_interval_and_by_mann_and_whitney() {
     let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
     let found = decode(&base, &new, 0);
     assert_eq!((found.decision.verdict, found.blocks), (Some(Verdict::Slower), (8, 8)));
@@ -56,8 +56,8 @@ fn where_less_is_better_a_longer_time_is_worse() {
 #[test]
 fn widely_spread_blocks_hide_a_change_of_ten_percent() {
     let drifting = |times: f64| {
-        let mut own = steady(0.001, 5);
-        measured(&alone(), 8, move |at| Some(times * own() * if at.block % 4 == 0 { 1.0 } else { 1.1 }))
+        let mut noise = steady(0.001, 5);
+        measured(&alone(), 8, move |at| Some(times * noise() * if at.block % 4 == 0 { 1.0 } else { 1.1 }))
     };
     let quiet = run(&alone(), 1.0, 0.001, 1);
     let found = decode(&quiet, &drifting(1.0), 0);
@@ -73,15 +73,15 @@ fn widely_spread_blocks_hide_a_change_of_ten_percent() {
 #[test]
 fn the_change_of_the_reference_is_a_noise_floor() {
     let both = selection(&["reference", "a"], &["decode"]);
-    // Everything is a tenth slower.
+    // All engines are a tenth slower.
     let (base, new) = (run(&both, 1.0, 0.002, 1), run(&both, 1.1, 0.002, 2));
     let found = decode(&base, &new, 1);
     assert_eq!(found.threshold_source, "change of the reference");
     assert!((found.decision.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
     // Another version of the reference may itself have changed.
-    let mut other = new.clone();
-    other.launches.iter_mut().for_each(|it| it.hello.as_mut().unwrap().version = "2.0".into());
-    assert_eq!(decode(&base, &other, 1).decision.verdict, Some(Verdict::Slower));
+    let mut updated = new.clone();
+    updated.launches.iter_mut().for_each(|it| it.hello.as_mut().unwrap().version = "2.0".into());
+    assert_eq!(decode(&base, &updated, 1).decision.verdict, Some(Verdict::Slower));
     // The reference gives no noise floor for itself.
     assert_eq!(decode(&base, &new, 0).decision.verdict, Some(Verdict::Slower));
 }
@@ -90,12 +90,13 @@ fn the_change_of_the_reference_is_a_noise_floor() {
 fn twins_of_either_run_and_calibration_raise_the_threshold() {
     let both = selection(&["reference", "a"], &["decode"]);
     let quiet = |times: f64, seed| run(&both, times, 0.002, seed);
-    let (mut wild, mut own) = (noisy(|_| 10.0, 0.2, 4), steady(0.002, 6));
-    let base = measured(&both, 8, |at| if at.configuration == 2 { wild(at) } else { Some(own()) });
+    let (mut loud_noise, mut quiet_noise) = (noisy(|_| 10.0, 0.2, 4), steady(0.002, 6));
+    let base =
+        measured(&both, 8, |at| if at.configuration == 2 { loud_noise(at) } else { Some(quiet_noise()) });
     assert_eq!(decode(&base, &quiet(1.0, 2), 1).threshold_source, "twin");
 
     let floor = NoiseFloor::of(&[0.3; 20]).unwrap();
-    for (between, because) in
+    for (between, source) in
         [(None, "calibration"), (Some(NoiseFloor::of(&[0.4]).unwrap()), "calibration at two times")]
     {
         let mut calibrated = quiet(1.2, 3);
@@ -108,12 +109,12 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
             since: String::new(),
         });
         let found = decode(&quiet(1.0, 1), &calibrated, 1);
-        assert_eq!((found.threshold_source, found.decision.verdict), (because, Some(Verdict::Inconclusive)));
+        assert_eq!((found.threshold_source, found.decision.verdict), (source, Some(Verdict::Inconclusive)));
     }
 }
 
 #[test]
-fn a_quiet_machine_needs_two_percent() {
+fn on_a_quiet_machine_a_difference_above_two_percent_counts() {
     let found = decode(&run(&alone(), 1.0, 0.001, 1), &run(&alone(), 1.03, 0.001, 2), 0);
     assert_eq!(
         (found.threshold_source, found.decision.verdict),
@@ -151,16 +152,16 @@ fn only_gating_comparisons_share_the_correction() {
         all.map(|(_, found)| found.as_ref().unwrap().decision).collect()
     };
     let gating = of_gating(true);
-    // Holm's: the smallest p value times their number.
-    let least = gating.iter().min_by(|one, other| one.p.partial_cmp(&other.p).unwrap()).unwrap();
+    // Holm's method multiplies the smallest p value by the number of comparisons.
+    let least = gating.iter().min_by(|a, b| a.p.partial_cmp(&b.p).unwrap()).unwrap();
     assert_eq!(least.p_adjusted.unwrap(), least.p.unwrap() * gating.len() as f64);
     assert!(gating.len() > 3 && gating.iter().all(|it| it.p_adjusted >= it.p), "{gating:?}");
     let others = of_gating(false);
     assert!(others.iter().all(|it| it.p_adjusted.is_none()) && others.iter().any(|it| it.p.is_some()));
 }
 
-/// The share of intervals of a difference that contain the truth, where interim analyses ended both runs by their own spread.
-/// That is the worst case for interim analyses.
+/// The worst case for interim analyses: the spread of each run ends that run. Then 95 % of the intervals of a difference
+/// contain the true difference.
 #[test]
 fn intervals_between_two_runs_under_the_stopping_rule_cover_95_percent() {
     for scale in [0.5, 1.7, 5.0] {
@@ -170,19 +171,19 @@ fn intervals_between_two_runs_under_the_stopping_rule_cover_95_percent() {
             let mut levels: Vec<f64> = Vec::new();
             for blocks in INTERIM_ANALYSES {
                 levels.extend((levels.len()..blocks).map(|_| scale * target * random.normal()));
-                let own = Evidence::of(&Ratios::of_blocks(&levels), Design::Interim);
-                if own.firm().unwrap().half_width() <= target {
+                let evidence = Evidence::of(&Ratios::of_blocks(&levels), Design::Interim);
+                if evidence.firm_interval().unwrap().half_width() <= target {
                     break;
                 }
             }
             levels
         };
         let experiments = 2_000;
-        let right = (0..experiments).filter(|_| {
-            let found = Evidence::of_difference(&run(), &run(), Design::Interim).unwrap();
-            !found.firm().unwrap().excludes_zero()
+        let covered = (0..experiments).filter(|_| {
+            let evidence = Evidence::of_difference(&run(), &run(), Design::Interim).unwrap();
+            !evidence.firm_interval().unwrap().excludes_zero()
         });
-        let share = right.count() as f64 / f64::from(experiments);
+        let share = covered.count() as f64 / f64::from(experiments);
         assert!((0.935..0.98).contains(&share), "{scale}: {share}");
     }
 }

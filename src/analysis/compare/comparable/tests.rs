@@ -2,14 +2,14 @@ use super::*;
 use crate::analysis::compare::matching::matching;
 use crate::plan::Selection;
 use crate::record::specimen::timed::{measured, selection};
-use stats::FIRM;
+use stats::MIN_VERDICT_BLOCKS;
 
 fn record() -> RunRecord {
-    of(&selection(&["a"], &["decode"]))
+    record_of(&selection(&["a"], &["decode"]))
 }
 
-fn of(selection: &Selection) -> RunRecord {
-    measured(selection, FIRM as u32, |_| Some(2.0))
+fn record_of(selection: &Selection) -> RunRecord {
+    measured(selection, MIN_VERDICT_BLOCKS as u32, |_| Some(2.0))
 }
 
 /// The differences between two records, as text.
@@ -26,9 +26,9 @@ fn changed(change: impl Fn(&mut RunRecord)) -> Vec<String> {
 }
 
 #[test]
-fn a_record_is_comparable_with_itself_and_with_one_that_differs_on_purpose() {
+fn a_record_is_comparable_with_itself_and_with_a_record_of_other_settings() {
     assert!(changed(|_| ()).is_empty());
-    let other = changed(|new| {
+    let differences = changed(|new| {
         let plan = &mut new.header.plan;
         let it = &mut plan.configurations[0];
         (it.engine, it.label) = ("b".into(), "b".into());
@@ -38,7 +38,7 @@ fn a_record_is_comparable_with_itself_and_with_one_that_differs_on_purpose() {
         new.launches.iter_mut().for_each(|it| it.hello.as_mut().unwrap().version = "2.0".into());
         new.samples.truncate(4);
     });
-    assert!(other.is_empty(), "{other:?}");
+    assert!(differences.is_empty(), "{differences:?}");
 }
 
 #[test]
@@ -60,11 +60,11 @@ fn other_weights_of_the_same_name_are_refused() {
 #[test]
 fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
     let found = changed(|new| new.samples[4].prompt_hash = "other".into());
-    let named = "prompts of decode (block 1, round 1): base `decode 1 1`, new `other`";
-    assert_eq!(found, [named]);
+    let expected = "prompts of decode (block 1, round 1): base `decode 1 1`, new `other`";
+    assert_eq!(found, [expected]);
     let found = changed(|new| new.samples[0].iteration.sequences[0].prompt_tokens = 45);
-    let named = "tokens of decode (block 0, round 0): base `32 + 64`, new `45 + 64`";
-    assert_eq!(found, [named]);
+    let expected = "tokens of decode (block 0, round 0): base `32 + 64`, new `45 + 64`";
+    assert_eq!(found, [expected]);
     let found = changed(|new| {
         new.header.plan.seed = 7;
         new.samples.iter_mut().for_each(|it| it.prompt_hash.push('7'));
@@ -75,20 +75,20 @@ fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
 #[test]
 fn another_scenario_under_the_same_name_is_refused() {
     let base = record();
-    let longer = of(&Selection { max_new_tokens: Some(128), ..selection(&["a"], &["decode"]) });
+    let longer = record_of(&Selection { max_new_tokens: Some(128), ..selection(&["a"], &["decode"]) });
     assert_eq!(texts(&base, &longer), ["tokens to generate of decode: base `64`, new `128`"]);
-    let sampled = of(&Selection { temperature: Some(0.5), ..selection(&["a"], &["decode"]) });
+    let sampled = record_of(&Selection { temperature: Some(0.5), ..selection(&["a"], &["decode"]) });
     assert!(texts(&base, &sampled)[0].starts_with("sampling of decode: base `greedy`"));
-    let one_shot = of(&Selection { mode: Mode::OneShot, ..selection(&["a"], &["decode"]) });
+    let one_shot = record_of(&Selection { mode: Mode::OneShot, ..selection(&["a"], &["decode"]) });
     assert_eq!(texts(&base, &one_shot), ["mode: base `warm`, new `one-shot`"]);
 }
 
 #[test]
 fn records_that_share_no_scenario_or_no_configuration_are_refused() {
     let base = record();
-    let found = texts(&base, &of(&selection(&["a"], &["prefill"])));
+    let found = texts(&base, &record_of(&selection(&["a"], &["prefill"])));
     assert_eq!(found, ["scenarios: base `decode`, new `prefill`"]);
-    let found = texts(&base, &of(&selection(&["b", "c"], &["decode"])));
+    let found = texts(&base, &record_of(&selection(&["b", "c"], &["decode"])));
     assert_eq!(found, ["configurations: base `a`, new `b, c`"]);
 }
 
@@ -107,9 +107,9 @@ fn requests_of_output_checks_are_not_compared() {
         new.samples.iter_mut().filter(|it| it.launch == launch).for_each(|it| it.prompt_hash.push('x'));
     };
     assert!(!changed(other_prompt).is_empty());
-    let of_checks = changed(|new| {
+    let for_output_checks = changed(|new| {
         other_prompt(new);
         new.launches[0].for_output_checks = true;
     });
-    assert_eq!(of_checks, [""; 0]);
+    assert_eq!(for_output_checks, [""; 0]);
 }

@@ -1,8 +1,8 @@
-//! The lines of a judgement: a comparison or a failure, with values, a class and a sentence.
+//! The changes of a judgement: each is a comparison or a failure, with values, a class and a sentence.
 
 use std::collections::BTreeMap;
 
-use crate::analysis::compare::between::{ComparedRecord, Found, Key};
+use crate::analysis::compare::between::{ComparedRecord, Key, MetricComparison};
 use crate::analysis::compare::comparable::shared;
 use crate::analysis::compare::sentence::{Other, Sentence, case, why_no_verdict};
 use crate::analysis::compare::within::Compared;
@@ -12,7 +12,7 @@ use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
 use stats::{Class, Phrase, Thresholds, Verdict, geometric_mean, median};
 
-/// One metric of one configuration in one workload, before and now.
+/// The change of one metric of one configuration in one workload.
 #[derive(Debug, Clone)]
 pub struct Change {
     /// The workload's label.
@@ -22,10 +22,11 @@ pub struct Change {
     pub configuration: String,
     /// The label in the base.
     pub before: String,
-    /// Whether the exit status depends on it: the workload's headline metric.
+    /// Whether the exit status depends on this change. It does for the workload's headline metric.
     pub gating: bool,
-    /// The medians of the blocks' medians, in the metric's unit.
+    /// The median of the blocks' medians in the base, in the metric's unit.
     pub base: Option<f64>,
+    /// The same in the new record.
     pub new: Option<f64>,
     pub outcome: Outcome,
     pub class: Class,
@@ -34,10 +35,10 @@ pub struct Change {
 
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    Compared(Found, Phrase),
-    /// It was measured before and fails now: the most severe change.
+    Compared(MetricComparison, Phrase),
+    /// The configuration was measured in the base and fails in the new record: the most severe change.
     FailsNow(String),
-    /// It failed before and is measured now.
+    /// The configuration failed in the base and was measured in the new record.
     FailedBefore(String),
     FailedInBoth(String),
     /// Nothing can be compared, for this reason.
@@ -49,38 +50,39 @@ pub enum Outcome {
 pub struct Mean {
     pub configuration: String,
     pub workloads: usize,
-    /// `None` where a workload has no ratio: leaving it out would favour an engine that failed in it.
+    /// `None` if a workload has no ratio: leaving out the workload would favour an engine that failed in it.
     pub times: Option<f64>,
 }
 
 impl Change {
-    /// A failure in both records says nothing about a change.
+    /// Whether the change is known. A failure in both records leaves it unknown.
     pub fn is_known(&self) -> bool {
         matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
     }
 
-    /// Whether nothing was decided: it was not compared, has no verdict, or is inconclusive.
+    /// Whether nothing was decided: there is no comparison, no verdict, or an inconclusive verdict.
     pub fn is_inconclusive(&self) -> bool {
         match &self.outcome {
             Outcome::Compared(found, _) => {
                 matches!(found.decision.verdict, None | Some(Verdict::Inconclusive))
             }
             Outcome::Nothing(_) => true,
-            // A failure is no open question.
+            // A failure is a certain result.
             Outcome::FailsNow(_) | Outcome::FailedBefore(_) | Outcome::FailedInBoth(_) => false,
         }
     }
 
-    pub fn found(&self) -> Option<&Found> {
+    /// The comparison, if there is one.
+    pub fn found(&self) -> Option<&MetricComparison> {
         if let Outcome::Compared(found, _) = &self.outcome { Some(found) } else { None }
     }
 }
 
-/// A comparison within a record, in the form of a judgement.
-pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
+/// Converts a comparison within a record to the form of a comparison between two records.
+pub fn of_within(compared: Compared) -> (Key, Result<MetricComparison, String>) {
     let index = compared.metric.index().unwrap_or(METRICS.len());
     let key = (compared.workload, index, (compared.against, compared.configuration));
-    let found = compared.result.map(|it| Found {
+    let found = compared.result.map(|it| MetricComparison {
         evidence: it.evidence,
         decision: it.decision,
         threshold_source: "calibration or twin, measured side by side",
@@ -90,11 +92,12 @@ pub fn of_within(compared: Compared) -> (Key, Result<Found, String>) {
     (key, found.map_err(|refusal| refusal.to_string()))
 }
 
+/// The changes of all pairs, by workload and metric.
 pub fn lines(
     base: &ComparedRecord,
     new: &ComparedRecord,
     pairs: &[(usize, usize)],
-    found: &BTreeMap<Key, Result<Found, String>>,
+    found: &BTreeMap<Key, Result<MetricComparison, String>>,
     thresholds: Thresholds,
 ) -> Vec<Change> {
     let mut lines = Vec::new();
@@ -112,7 +115,7 @@ pub fn lines(
     lines
 }
 
-/// The mean of each configuration over its workloads, by their headlines.
+/// The mean of each configuration over the headline metrics of its workloads.
 pub fn means(lines: &[Change]) -> Vec<Mean> {
     let mut means: Vec<(String, Vec<Option<f64>>)> = Vec::new();
     for line in lines.iter().filter(|line| line.gating) {
@@ -133,7 +136,7 @@ pub fn means(lines: &[Change]) -> Vec<Mean> {
     means.into_iter().filter(|(_, ratios)| ratios.len() > 1).map(mean).collect()
 }
 
-/// The subject of a possible change.
+/// A pair of configurations, by one metric of one workload.
 struct Pair<'a> {
     base: &'a ComparedRecord<'a>,
     new: &'a ComparedRecord<'a>,
@@ -148,7 +151,7 @@ impl Pair<'_> {
     fn change(
         &self,
         index: usize,
-        found: Option<&Result<Found, String>>,
+        found: Option<&Result<MetricComparison, String>>,
         thresholds: Thresholds,
     ) -> Option<Change> {
         let outcome = self.outcome(found)?;
@@ -177,25 +180,28 @@ impl Pair<'_> {
         })
     }
 
-    fn outcome(&self, found: Option<&Result<Found, String>>) -> Option<Outcome> {
-        let [was, is] = [(self.base, self.pair.0, "the base"), (self.new, self.pair.1, "the new one")].map(
-            |(opened, configuration, name)| {
-                let own = failure(opened.record, self.workload, configuration);
-                own.or_else(|| wrong(opened, configuration, name))
-            },
-        );
+    fn outcome(&self, found: Option<&Result<MetricComparison, String>>) -> Option<Outcome> {
+        let [base_failure, new_failure] =
+            [(self.base, self.pair.0, "the base"), (self.new, self.pair.1, "the new one")].map(
+                |(opened, configuration, name)| {
+                    let failed = failure(opened.record, self.workload, configuration);
+                    failed.or_else(|| wrong_output(opened, configuration, name))
+                },
+            );
         if self.gating {
-            match (was, is) {
-                (Some((kind, _)), Some((other, is))) if kind == other => {
-                    return Some(Outcome::FailedInBoth(is));
+            match (base_failure, new_failure) {
+                (Some((base_kind, _)), Some((kind, new))) if base_kind == kind => {
+                    return Some(Outcome::FailedInBoth(new));
                 }
-                (Some((_, was)), Some((_, is))) => {
-                    return Some(Outcome::Nothing(format!("it failed before ({was}) and fails now ({is})")));
+                (Some((_, base)), Some((_, new))) => {
+                    return Some(Outcome::Nothing(format!(
+                        "it failed before ({base}) and fails now ({new})"
+                    )));
                 }
-                // A used-up time budget is no failure.
-                (None, Some((FailureKind::NoTime, is))) => return Some(Outcome::Nothing(is)),
-                (None, Some((_, is))) => return Some(Outcome::FailsNow(is)),
-                (Some((_, was)), None) => return Some(Outcome::FailedBefore(was)),
+                // A used-up time budget is not a failure of the engine.
+                (None, Some((FailureKind::NoTime, new))) => return Some(Outcome::Nothing(new)),
+                (None, Some((_, new))) => return Some(Outcome::FailsNow(new)),
+                (Some((_, base)), None) => return Some(Outcome::FailedBefore(base)),
                 (None, None) => {}
             }
         }
@@ -211,12 +217,12 @@ impl Pair<'_> {
 
     fn sentence(&self, outcome: &Outcome, before: &str, configuration: &str) -> String {
         // Within one record the label already says that it is the baseline.
-        let same = before == configuration || std::ptr::eq(self.base.record, self.new.record);
+        let is_before = before == configuration || std::ptr::eq(self.base.record, self.new.record);
         let parts = Sentence {
             subject: format!("`{configuration}`"),
             metric: self.metric,
             case: case(&self.new.record.header.plan, &self.workload.label, self.metric),
-            other: if same { Other::Before } else { Other::Named(format!("`{before}` before")) },
+            other: if is_before { Other::Before } else { Other::Named(format!("`{before}` before")) },
         };
         match outcome {
             Outcome::Compared(found, phrase) => parts.of(found.decision.verdict, phrase, || {
@@ -235,7 +241,7 @@ impl Pair<'_> {
     }
 }
 
-/// The median over blocks of their medians.
+/// The median of the blocks' medians.
 fn median_of_blocks(
     opened: &ComparedRecord,
     workload: &Workload,
@@ -248,9 +254,9 @@ fn median_of_blocks(
     median(&medians.collect::<Vec<f64>>())
 }
 
-/// The failure of an engine with wrong output: its times mean nothing.
-fn wrong(opened: &ComparedRecord, configuration: usize, name: &str) -> Option<(FailureKind, String)> {
-    let why = opened.wrong(configuration)?;
+/// The failure of an engine with wrong output, whose times prove nothing.
+fn wrong_output(opened: &ComparedRecord, configuration: usize, name: &str) -> Option<(FailureKind, String)> {
+    let why = opened.wrong_output(configuration)?;
     Some((FailureKind::WrongOutput, text::line(&format!("wrong output in {name}: {why}"))))
 }
 

@@ -5,7 +5,7 @@ use crate::record::specimen::timed::{measured, selection};
 use crate::record::{CalibratedFloor, Failure, FailureKind, Header};
 use stats::{NoiseFloor, Random};
 
-fn alone() -> Selection {
+fn single_engine() -> Selection {
     selection(&["a"], &["decode"])
 }
 
@@ -23,41 +23,48 @@ fn gating(judgement: &Judgement) -> &Change {
     judgement.lines.iter().find(|it| it.gating).unwrap()
 }
 
-fn code(times: f64, fail_on: Class) -> Conclusion {
-    compare(&run(&alone(), 1.0, 1), &run(&alone(), times, 2)).conclusion(fail_on)
+fn conclusion(times: f64, fail_on: Class) -> Conclusion {
+    compare(&run(&single_engine(), 1.0, 1), &run(&single_engine(), times, 2)).conclusion(fail_on)
 }
 
 #[test]
 fn a_critical_change_of_a_headline_fails_and_a_warning_on_request() {
     use Class::{Critical, Warning};
-    assert_eq!([code(1.0, Critical), code(1.05, Critical), code(0.5, Warning)], [Conclusion::Passed; 3]);
-    assert_eq!([code(1.15, Critical), code(1.15, Warning)], [Conclusion::Passed, Conclusion::Worse]);
-    assert_eq!([code(1.4, Critical), code(1.4, Warning)], [Conclusion::Worse; 2]);
+    assert_eq!(
+        [conclusion(1.0, Critical), conclusion(1.05, Critical), conclusion(0.5, Warning)],
+        [Conclusion::Passed; 3]
+    );
+    assert_eq!(
+        [conclusion(1.15, Critical), conclusion(1.15, Warning)],
+        [Conclusion::Passed, Conclusion::Worse]
+    );
+    assert_eq!([conclusion(1.4, Critical), conclusion(1.4, Warning)], [Conclusion::Worse; 2]);
 }
 
 #[test]
 fn a_headline_that_is_inconclusive_gives_exit_code_3_unless_another_is_worse() {
-    let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
+    let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     let slow = |block: u32| if block.is_multiple_of(2) { 1 } else { 2 };
     for sample in &mut new.samples {
         let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
         times.iter_mut().for_each(|ns| *ns *= slow(new.launches[sample.launch as usize].block));
     }
-    let open = compare(&base, &new);
-    assert_eq!(gating(&open).found().unwrap().decision.verdict, Some(Verdict::Inconclusive));
-    assert_eq!(open.conclusion(Class::Critical), Conclusion::Inconclusive);
-    // Too few blocks are no reason to pass either.
-    let quick = measured(&alone(), 1, |_| Some(10.0));
+    let inconclusive = compare(&base, &new);
+    assert_eq!(gating(&inconclusive).found().unwrap().decision.verdict, Some(Verdict::Inconclusive));
+    assert_eq!(inconclusive.conclusion(Class::Critical), Conclusion::Inconclusive);
+    // A run with too few blocks is inconclusive too.
+    let quick = measured(&single_engine(), 1, |_| Some(10.0));
     assert_eq!(compare(&base, &quick).conclusion(Class::Critical), Conclusion::Inconclusive);
-    let mut two = open.clone();
-    two.lines.push(gating(&compare(&base, &run(&alone(), 2.0, 3))).clone());
-    assert_eq!(two.conclusion(Class::Critical), Conclusion::Worse);
+    let mut two_headlines = inconclusive.clone();
+    two_headlines.lines.push(gating(&compare(&base, &run(&single_engine(), 2.0, 3))).clone());
+    assert_eq!(two_headlines.conclusion(Class::Critical), Conclusion::Worse);
 }
 
 #[test]
 fn thresholds_decide_the_class() {
     let strict = Thresholds::new(0.01, 0.03).unwrap();
-    let judgement = judge(&run(&alone(), 1.0, 1), &run(&alone(), 1.06, 2), strict, false).unwrap();
+    let judgement =
+        judge(&run(&single_engine(), 1.0, 1), &run(&single_engine(), 1.06, 2), strict, false).unwrap();
     assert_eq!(
         (gating(&judgement).class, judgement.conclusion(Class::Critical)),
         (Class::Critical, Conclusion::Worse)
@@ -65,8 +72,8 @@ fn thresholds_decide_the_class() {
 }
 
 #[test]
-fn only_headlines_decide() {
-    let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
+fn only_headline_metrics_decide_the_conclusion() {
+    let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     new.samples.iter_mut().for_each(|it| it.peak_resident_bytes = Some(900_000_000));
     let judgement = compare(&base, &new);
     let memory = judgement.lines.iter().find(|it| it.metric.name() == "peak_memory").unwrap();
@@ -80,7 +87,7 @@ fn only_headlines_decide() {
 
 #[test]
 fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() {
-    let mut fails = run(&alone(), 1.0, 2);
+    let mut fails = run(&single_engine(), 1.0, 2);
     fails.samples.retain(|sample| sample.launch < 2);
     fails.failures.push(Failure {
         case: Some(0),
@@ -89,33 +96,33 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() 
         message: "killed by signal 9\u{1b}[2J".into(),
         ..Failure::default()
     });
-    let good = run(&alone(), 1.0, 1);
-    let now = compare(&good, &fails);
+    let successful = run(&single_engine(), 1.0, 1);
+    let now = compare(&successful, &fails);
     assert_eq!((gating(&now).class, now.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     assert_eq!(
         gating(&now).sentence,
         "`a` decodes: fails now, but was measured before (exited at sample 3: killed by signal 9)"
     );
-    let before = compare(&fails, &good);
+    let before = compare(&fails, &successful);
     assert_eq!(before.conclusion(Class::Warning), Conclusion::Passed);
     assert!(gating(&before).sentence.contains("measured now, but failed before"));
-    // If everything fails as before, nothing is known to be good.
+    // If every engine fails as before, the conclusion is open.
     assert_eq!(compare(&fails, &fails).conclusion(Class::Warning), Conclusion::Inconclusive);
 }
 
 #[test]
 fn a_used_up_budget_is_no_regression_and_a_new_failure_does_not_pass() {
     let failing = |kind: &str| {
-        let mut record = run(&alone(), 1.0, 2);
+        let mut record = run(&single_engine(), 1.0, 2);
         record.samples.clear();
         let (case, kind) = (Some(0), FailureKind::parse(kind));
         record.failures.push(Failure { case, kind, message: "words".into(), ..Failure::default() });
         record
     };
-    let good = run(&alone(), 1.0, 1);
+    let successful = run(&single_engine(), 1.0, 1);
     let code = |base: &RunRecord, new: &RunRecord| compare(base, new).conclusion(Class::Warning);
-    assert_eq!(code(&good, &failing("no_time")), Conclusion::Inconclusive);
-    assert_eq!(code(&good, &failing("too_slow")), Conclusion::Worse);
+    assert_eq!(code(&successful, &failing("no_time")), Conclusion::Inconclusive);
+    assert_eq!(code(&successful, &failing("too_slow")), Conclusion::Worse);
     assert_eq!(code(&failing("no_time"), &failing("exited")), Conclusion::Inconclusive);
 }
 
@@ -135,7 +142,7 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
 
 #[test]
 fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
-    let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
+    let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     new.header.machine.cpu.model = Some("another".into());
     let refused = judge(&base, &new, Thresholds::default(), false).unwrap_err();
     assert!(refused.to_string().contains("CPU: base `AMD EPYC`, new `another`"));
@@ -149,7 +156,7 @@ fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
 
 #[test]
 fn another_engine_is_named_with_the_differing_factors() {
-    let base = run(&alone(), 1.0, 1);
+    let base = run(&single_engine(), 1.0, 1);
     let new = run(&selection(&["b"], &["decode"]), 0.5, 2);
     let judgement = compare(&base, &new);
     let sentence = &gating(&judgement).sentence;
@@ -159,7 +166,7 @@ fn another_engine_is_named_with_the_differing_factors() {
 }
 
 #[test]
-fn entries_of_only_one_record_are_listed() {
+fn configurations_and_scenarios_of_only_one_record_are_listed() {
     let base = run(&selection(&["a", "b"], &["decode", "prefill"]), 1.0, 1);
     let new = run(&selection(&["a", "c"], &["decode", "load"]), 1.0, 2);
     let notes = compare(&base, &new).notes;
@@ -171,7 +178,7 @@ fn entries_of_only_one_record_are_listed() {
     ] {
         assert!(notes.contains(&note.to_string()), "{note}: {notes:?}");
     }
-    // Only configurations that both records have.
+    // The hint names only configurations that both records have.
     assert!(notes.last().unwrap().contains("`orchestrate calibrate -e a -s decode`"), "{notes:?}");
 }
 
@@ -203,28 +210,28 @@ fn missing_calibrations_are_listed_as_a_command() {
 }
 
 #[test]
-fn the_mean_over_scenarios_is_of_headlines_alone() {
+fn the_mean_over_scenarios_uses_only_headline_metrics() {
     let both = selection(&["a"], &["prefill", "decode"]);
-    let of = |prefill: f64, decode: f64| {
+    let record = |prefill: f64, decode: f64| {
         measured(&both, 5, move |at| Some(if at.workload == "decode" { decode } else { prefill }))
     };
-    let means = compare(&of(8.0, 4.0), &of(1.0, 2.0)).means;
+    let means = compare(&record(8.0, 4.0), &record(1.0, 2.0)).means;
     assert_eq!((means.len(), means[0].workloads), (1, 2));
     assert!((means[0].times.unwrap() - 4.0).abs() < 1e-9, "{means:?}");
-    assert!(compare(&run(&alone(), 1.0, 1), &run(&alone(), 1.0, 2)).means.is_empty());
+    assert!(compare(&run(&single_engine(), 1.0, 1), &run(&single_engine(), 1.0, 2)).means.is_empty());
 }
 
 #[test]
 fn a_baseline_measured_again_is_paired_with_its_row() {
     let selection = selection(&["reference", "a"], &["decode"]);
     let mut machine = Random::seeded(3);
-    let mut shared = 1.0;
-    // The machine runs at half to full speed; a token of the new program takes a fifth longer.
+    let mut slowdown = 1.0;
+    // The machine runs at half to full speed. A token of the new program takes a fifth longer.
     let mut record = measured(&selection, 8, move |at| {
         if at.configuration == 0 && at.round == 0 {
-            shared = 1.0 + machine.unit();
+            slowdown = 1.0 + machine.unit();
         }
-        Some(10.0 * shared * if at.configuration == 1 { 1.2 } else { 1.0 })
+        Some(10.0 * slowdown * if at.configuration == 1 { 1.2 } else { 1.0 })
     });
     let rerun = &mut record.header.plan.configurations[2];
     (rerun.label, rerun.role) = ("a (baseline)".into(), Some(Role::Baseline { of: 1 }));
@@ -236,12 +243,12 @@ fn a_baseline_measured_again_is_paired_with_its_row() {
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
 }
 
-// Wrong output is compared with nothing.
+// Wrong output.
 
-/// A record in which the engine beside the verifier differs from it by `off`.
-fn checked(off: f64) -> RunRecord {
+/// A record in which the scores of the engine differ from the verifier's by `difference`.
+fn checked(difference: f64) -> RunRecord {
     let mut record = specimen::checked();
-    specimen::score(&mut record, specimen::ENGINE, |_| Some(off));
+    specimen::score(&mut record, specimen::ENGINE, |_| Some(difference));
     record
 }
 
@@ -250,13 +257,13 @@ fn of_engine(judgement: &Judgement) -> &Change {
 }
 
 #[test]
-fn output_that_has_become_wrong_is_a_failure_however_fast_it_is() {
+fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
     let judgement = compare(&checked(0.0), &checked(2.3));
     let line = of_engine(&judgement);
     assert_eq!((line.class, judgement.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new one: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
-    // No other metric of it is compared either.
+    // No other metric of the engine is compared either.
     assert!(judgement.lines.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
     assert!(judgement.lines.iter().any(|it| it.configuration == "patient-original" && it.found().is_some()));
 }
@@ -272,7 +279,7 @@ fn wrong_output_in_the_base_is_not_compared() {
 
 #[test]
 fn an_unknown_headline_metric_is_reported_with_its_record() {
-    let (base, mut new) = (run(&alone(), 1.0, 1), run(&alone(), 1.0, 2));
+    let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     assert!(compare(&base, &new).notes.iter().all(|it| !it.contains("does not know")));
     new.header.plan.cases[0].workload.headline = crate::plan::MetricId::named("later_rate");
     let judgement = compare(&base, &new);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::analysis::compare::within::within;
+use crate::analysis::compare::within::compare_within;
 use crate::analysis::metric::named;
 use crate::analysis::values::Measured;
 use crate::plan::Selection;
@@ -7,20 +7,20 @@ use crate::record::RunRecord;
 use crate::record::specimen::timed::{measured, noisy, selection};
 use stats::{Blocks, Experiment, Refusal, Rounds, Series, StoppedBy};
 
-/// A comparison with this ratio, and with blocks that are this far apart.
-fn compared(metric: &'static str, ratio: f64, apart: f64, blocks: usize) -> Compared {
+/// A comparison with this ratio and this spread of blocks.
+fn compared(metric: &'static str, ratio: f64, spread: f64, blocks: usize) -> Compared {
     let metric = named(metric).unwrap();
     let shape = [-1.0, 1.0, -0.5, 0.5, 0.0];
-    let of = |value: &dyn Fn(usize) -> f64| -> Blocks {
+    let blocks_of = |value: &dyn Fn(usize) -> f64| -> Blocks {
         (0..blocks).map(|block| (block as u32, Rounds::from([(0, value(block))]))).collect()
     };
-    let ours = of(&|block| ratio * (apart * shape[block % 5]).exp());
+    let values = blocks_of(&|block| ratio * (spread * shape[block % 5]).exp());
     let series = Series {
         better: metric.better,
         gating: true,
         stopped_by: StoppedBy::Fixed,
         floors: Vec::new(),
-        configurations: vec![of(&|_| 1.0), ours],
+        configurations: vec![blocks_of(&|_| 1.0), values],
     };
     let experiment = Experiment { interleaved: true, seed: Some(1), twins: Vec::new(), series: vec![series] };
     let comparison = experiment.compare(&[(1, 0)]).remove(0).result.unwrap();
@@ -32,19 +32,19 @@ fn plan() -> Plan {
     Plan::new(&selection(&["b", "a"], &["load", "ttft", "prefill", "decode"]))
 }
 
-fn sentence_of(metric: &'static str, workload: &str, ratio: f64, apart: f64) -> String {
-    sentence(&plan(), &Compared { workload: workload.into(), ..compared(metric, ratio, apart, 5) })
+fn sentence_of(metric: &'static str, workload: &str, ratio: f64, spread: f64) -> String {
+    sentence(&plan(), &Compared { workload: workload.into(), ..compared(metric, ratio, spread, 5) })
 }
 
 #[test]
 fn a_sentence_names_both_sides_of_a_difference() {
-    for (metric, workload, ratio, apart, expected) in [
+    for (metric, workload, ratio, spread, expected) in [
         ("decode_rate", "decode", 4.1, 0.05, "`a` decodes 4.1 times as fast as `b` [3.9, 4.3]"),
         ("decode_rate", "decode", 1.14, 0.02, "`a` decodes 14 % faster than `b` [12, 16]"),
         ("prefill_rate", "prefill", 0.9, 0.01, "`a` prefills 10.0 % slower than `b` [9.1, 10.9]"),
         ("cold_start", "load", 0.5, 0.02, "`a` starts cold 2.00 times as fast as `b` [1.96, 2.04]"),
     ] {
-        assert_eq!(sentence_of(metric, workload, ratio, apart), expected);
+        assert_eq!(sentence_of(metric, workload, ratio, spread), expected);
     }
 }
 
@@ -79,13 +79,13 @@ fn the_case_is_in_parentheses_unless_the_verb_implies_it() {
 }
 
 #[test]
-fn memory_has_a_sentence_with_needs() {
-    for (ratio, apart, expected) in [
+fn a_sentence_about_memory_has_the_verb_needs() {
+    for (ratio, spread, expected) in [
         (1.8, 0.02, "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"),
         (1.14, 0.02, "`a` needs 14 % more memory (decode) than `b` [12, 16]"),
         (1.0, 0.0, "`a` needs as much memory (decode) as `b`, within 2 % (no difference seen)"),
     ] {
-        assert_eq!(sentence_of("peak_memory", "decode", ratio, apart), expected);
+        assert_eq!(sentence_of("peak_memory", "decode", ratio, spread), expected);
     }
     assert_eq!(
         sentence_of("peak_memory", "decode", 1.01, 0.05),
@@ -96,15 +96,15 @@ fn memory_has_a_sentence_with_needs() {
 #[test]
 fn evidence_without_a_verdict_includes_the_reason() {
     let plan = plan();
-    let few = |blocks| sentence(&plan, &compared("decode_rate", 2.0, 0.02, blocks));
+    let sentence_for = |blocks| sentence(&plan, &compared("decode_rate", 2.0, 0.02, blocks));
     assert_eq!(
-        few(1),
+        sentence_for(1),
         "`a` decodes 1.96 times as fast as `b` [1.96, 1.96] (within launch: 1 block, no verdict)"
     );
-    assert!(few(3).ends_with("] (tentative: 3 blocks, no verdict)"), "{}", few(3));
+    assert!(sentence_for(3).ends_with("] (tentative: 3 blocks, no verdict)"), "{}", sentence_for(3));
     let selection = Selection { order: Order::Sequential, ..selection(&["b", "a"], &["decode"]) };
     let record: RunRecord = measured(&selection, 5, noisy(|it| if it == 1 { 5.0 } else { 10.0 }, 0.01, 1));
-    let found = within(&Measured::of(&record), &[(1, 0)]);
+    let found = compare_within(&Measured::of(&record), &[(1, 0)]);
     let found = found.iter().find(|it| it.gating).unwrap();
     let sentence = sentence(&record.header.plan, found);
     assert!(sentence.ends_with("] (measured sequentially: no verdict)"), "{sentence}");
@@ -131,8 +131,8 @@ fn a_failed_comparison_includes_the_reason() {
 #[test]
 fn every_metric_makes_a_sentence_of_every_verdict() {
     for metric in crate::analysis::metric::METRICS {
-        for (ratio, apart) in [(4.0, 0.01), (0.9, 0.01), (1.0, 0.0), (1.0, 0.3)] {
-            let sentence = sentence_of(metric.name(), "prefill", ratio, apart);
+        for (ratio, spread) in [(4.0, 0.01), (0.9, 0.01), (1.0, 0.0), (1.0, 0.3)] {
+            let sentence = sentence_of(metric.name(), "prefill", ratio, spread);
             assert!(
                 sentence.starts_with("`a`") && sentence.contains("`b`") && !sentence.contains("  "),
                 "{sentence}"

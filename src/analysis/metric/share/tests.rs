@@ -2,7 +2,7 @@ use protocol::{HelloFacts, Iteration, Loaded, Stamp};
 
 use super::*;
 use crate::analysis::metric::named;
-use crate::analysis::metric::tests::{NOTHING, sequence};
+use crate::analysis::metric::tests::{NO_VALUES, sequence};
 use crate::machine::Machine;
 use crate::machine::cpu::Cache;
 use crate::plan::{Configuration, Mode, Model};
@@ -95,13 +95,16 @@ impl Setup {
             configuration: Some(&self.configuration),
             machine: Some(&self.machine),
             limits: Some(&self.limits.probed),
-            ..Observation::alone(&self.sample, &self.launch, self.kind, Mode::Warm)
+            ..Observation::without_record(&self.sample, &self.launch, self.kind, Mode::Warm)
         })
     }
 }
 
-fn assert_near(found: &[f64], expected: f64) {
-    assert!(found.len() == 1 && (found[0] / expected - 1.0).abs() < 1e-9, "{found:?}, expected {expected}");
+fn assert_close(actual: &[f64], expected: f64) {
+    assert!(
+        actual.len() == 1 && (actual[0] / expected - 1.0).abs() < 1e-9,
+        "{actual:?}, expected {expected}"
+    );
 }
 
 #[test]
@@ -114,38 +117,38 @@ fn a_llama_of_1b_parameters_reads_2_5_gb_for_a_token() {
 }
 
 #[test]
-fn the_bandwidth_share_of_a_decode_follows_from_its_bytes_and_time() {
+fn the_bandwidth_share_of_a_decode_is_its_bytes_by_time_and_limit() {
     // Three tokens in 300 ms after the first, with a prompt of 10: weights three times, and 11 + 12 + 13 positions of 32,768
     // bytes. At two threads the best read is 40 GB/s, with four streams.
     let bytes = 3.0 * 2.0 * 1_235_816_448.0 + 36.0 * 32_768.0;
     let observed = || Setup::of(vec![sequence(10, &[50, 150, 250, 350])]);
-    assert_near(&observed().share("bandwidth_share"), bytes / 0.3 / 40e9);
-    // On one thread the limit is what one thread reads; for more threads than were probed, it is that of all.
+    assert_close(&observed().share("bandwidth_share"), bytes / 0.3 / 40e9);
+    // The limit of one thread is its own rate. The limit of more threads than were probed is the rate of all probed threads.
     let threads = |threads| {
         let mut observed = observed();
         observed.configuration.threads = threads;
         observed.share("bandwidth_share")
     };
-    assert_near(&threads(1), bytes / 0.3 / 20e9);
-    assert_near(&threads(9), bytes / 0.3 / 40e9);
-    assert_eq!(threads(0), NOTHING);
+    assert_close(&threads(1), bytes / 0.3 / 20e9);
+    assert_close(&threads(9), bytes / 0.3 / 40e9);
+    assert_eq!(threads(0), NO_VALUES);
 }
 
 #[test]
-fn a_cache_of_another_dtype_than_the_weights_counts_as_such() {
+fn keys_and_values_count_in_their_own_dtype() {
     let mut observed = Setup::of(vec![sequence(10, &[50, 350])]).dtypes("q8_0", Some("f32"));
     let weights = 1_235_816_448.0 * 8.5 / 8.0;
-    assert_near(&observed.share("bandwidth_share"), (weights + 11.0 * 32_768.0) / 0.3 / 40e9);
+    assert_close(&observed.share("bandwidth_share"), (weights + 11.0 * 32_768.0) / 0.3 / 40e9);
     // If the cache's dtype is not stated, the compute dtype counts.
     observed.launch.loaded.as_mut().unwrap().facts.kv_dtype = None;
-    assert_near(&observed.share("bandwidth_share"), (weights + 11.0 * 65_536.0) / 0.3 / 40e9);
+    assert_close(&observed.share("bandwidth_share"), (weights + 11.0 * 65_536.0) / 0.3 / 40e9);
 }
 
 #[test]
 fn a_batch_reads_the_weights_once_for_all_its_sequences() {
     let observed = Setup::of(vec![sequence(10, &[50, 150, 250]), sequence(20, &[50, 150, 250])]);
     let positions = f64::from(11 + 12 + 21 + 22);
-    assert_near(
+    assert_close(
         &observed.share("bandwidth_share"),
         (2.0 * 2.0 * 1_235_816_448.0 + positions * 32_768.0) / 0.2 / 40e9,
     );
@@ -153,30 +156,30 @@ fn a_batch_reads_the_weights_once_for_all_its_sequences() {
 
 #[test]
 fn the_compute_share_of_a_prefill_depends_on_its_dtypes() {
-    // 100 tokens in 2 s: all weights for each token, but the output's for the last alone; 5,050 pairs of a token and one that it
-    // attends to.
+    // 100 tokens in 2 s: all weights for each token, but the output's weights for the last token only. 5,050 pairs of a token
+    // and a token that it attends to.
     let operations = 2.0 * ((1_235_816_448.0 - 262_668_288.0) * 100.0 + 262_668_288.0 + 5050.0 * 65_536.0);
-    let of = |weights, compute| {
+    let share = |weights, compute| {
         Setup::of(vec![sequence(100, &[2000])]).dtypes(weights, Some(compute)).share("compute_share")
     };
-    assert_near(&of("f32", "f32"), operations / 2.0 / 0.2e12);
-    assert_near(&of("bf16", "f32"), operations / 2.0 / 0.2e12);
+    assert_close(&share("f32", "f32"), operations / 2.0 / 0.2e12);
+    assert_close(&share("bf16", "f32"), operations / 2.0 / 0.2e12);
     // The limit is that of tiles with loads, not of tiles that stay in registers.
-    assert_near(&of("bf16", "bf16"), operations / 2.0 / 4e12);
-    assert_near(&of("q8_0", "f32"), operations / 2.0 / 10e12);
-    assert_near(&of("q4_0", "int8"), operations / 2.0 / 10e12);
+    assert_close(&share("bf16", "bf16"), operations / 2.0 / 4e12);
+    assert_close(&share("q8_0", "f32"), operations / 2.0 / 10e12);
+    assert_close(&share("q4_0", "int8"), operations / 2.0 / 10e12);
 }
 
 #[test]
-fn without_tiles_the_widest_available_unit_is_the_limit() {
+fn without_tiles_the_fastest_available_unit_is_the_limit() {
     let mut observed = Setup::of(vec![sequence(100, &[2000])]);
-    let with = observed.share("compute_share")[0];
+    let share_with_tiles = observed.share("compute_share")[0];
     observed.limits.probed.units.retain(|unit| !unit.unit.starts_with("amx"));
-    assert_near(&observed.share("compute_share"), with * 10.0);
+    assert_close(&observed.share("compute_share"), share_with_tiles * 10.0);
     observed.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
-    assert_near(&observed.share("compute_share"), with * 20.0);
+    assert_close(&observed.share("compute_share"), share_with_tiles * 20.0);
     observed.limits.probed.units.clear();
-    assert_eq!(observed.share("compute_share"), NOTHING);
+    assert_eq!(observed.share("compute_share"), NO_VALUES);
 }
 
 #[test]
@@ -200,32 +203,32 @@ fn weights_that_caches_may_hold_have_no_share_of_bandwidth() {
     assert_eq!(observed.share("bandwidth_share").len(), 1);
     assert_eq!(observed.share("compute_share").len(), 1);
     observed.configuration.model.sizes.as_mut().unwrap().read_per_token -= 1;
-    assert_eq!(observed.share("bandwidth_share"), NOTHING);
+    assert_eq!(observed.share("bandwidth_share"), NO_VALUES);
 }
 
 #[test]
-fn threads_beside_several_last_level_caches_have_all_of_them() {
+fn threads_on_several_last_level_caches_have_the_sum_of_their_sizes() {
     let cache = |level, size_bytes, shared_by| Cache { level, size_bytes, shared_by, ..Cache::default() };
     let cpu = |caches| Cpu { logical_cores: Some(64), caches, ..Cpu::default() };
     let several = cpu(vec![cache(1, 32 << 10, 2), cache(2, 1 << 20, 2), cache(3, 32 << 20, 16)]);
-    let found = [1, 2, 4, 100].map(|threads| last_level_cache_bytes(&several, threads));
-    assert_eq!(found, [32, 64, 128, 128].map(|mib| Some(mib << 20)));
+    let bytes = [1, 2, 4, 100].map(|threads| last_level_cache_bytes(&several, threads));
+    assert_eq!(bytes, [32, 64, 128, 128].map(|mib| Some(mib << 20)));
     assert_eq!(last_level_cache_bytes(&cpu(Vec::new()), 4), None);
     assert_eq!(min_uncached_bytes(&cpu(Vec::new()), 4), f64::from(1 << 30));
 }
 
 #[test]
 fn an_unknown_fact_leaves_the_share_out() {
-    let both =
+    let counts =
         |observed: &Setup| ["bandwidth_share", "compute_share"].map(|metric| observed.share(metric).len());
     let observed = || Setup::of(vec![sequence(10, &[50, 350])]);
-    assert_eq!(both(&observed()), [1, 1]);
-    assert_eq!(both(&observed().dtypes("of_later", Some("of_later"))), [0, 0]);
-    assert_eq!(both(&observed().dtypes("bf16", None)), [1, 0]);
+    assert_eq!(counts(&observed()), [1, 1]);
+    assert_eq!(counts(&observed().dtypes("of_later", Some("of_later"))), [0, 0]);
+    assert_eq!(counts(&observed().dtypes("bf16", None)), [1, 0]);
     let changed = |change: fn(&mut Setup)| {
         let mut observed = observed();
         change(&mut observed);
-        both(&observed)
+        counts(&observed)
     };
     assert_eq!(changed(|it| it.configuration.model.sizes = None), [0, 0]);
     let on_a_gpu = |it: &mut Setup| it.launch.loaded.as_mut().unwrap().facts.device = Some("cuda".into());
@@ -236,7 +239,7 @@ fn an_unknown_fact_leaves_the_share_out() {
 }
 
 #[test]
-fn absurd_facts_give_finite_shares_or_none() {
+fn extreme_facts_give_finite_shares_or_none() {
     let mut observed = Setup::of(vec![sequence(u32::MAX, &[1, 1, 2]), sequence(0, &[]), Sequence::default()]);
     observed.configuration.model.sizes = Some(Sizes {
         parameters: u64::MAX,
@@ -290,26 +293,26 @@ fn gpu() -> GpuLimits {
 fn on_a_gpu_the_limits_are_copies_and_matrix_products_of_the_dtype() {
     let on_cpu = |dtype: &str, metric: &str| {
         let mut observed = Setup::of(vec![sequence(10, &[50, 150, 250, 350])]).dtypes("bf16", Some(dtype));
-        // The limits of the shares below: 40 GB/s and 0.2 Tops/s of f32.
+        // The remaining limits are 40 GB/s and 0.2 Tops/s of f32.
         observed.limits.probed.units.retain(|unit| unit.unit == "f32_fma");
         observed.share(metric)[0]
     };
     for device in ["cuda:1", "cuda", "CUDA:1", "Cuda"] {
         let on_gpu = || on_a_gpu(device, gpu());
-        assert_near(&on_gpu().share("bandwidth_share"), on_cpu("bf16", "bandwidth_share") * 40.0 / 80.0);
+        assert_close(&on_gpu().share("bandwidth_share"), on_cpu("bf16", "bandwidth_share") * 40.0 / 80.0);
         let share = |dtype| on_gpu().dtypes("bf16", Some(dtype)).share("compute_share");
-        assert_near(&share("bf16"), on_cpu("bf16", "compute_share") * 0.2 / 40.0);
+        assert_close(&share("bf16"), on_cpu("bf16", "compute_share") * 0.2 / 40.0);
         for f32 in ["F32", "float32", "fp32"] {
-            assert_near(&share(f32), on_cpu("f32", "compute_share") * 0.2 / 5.0);
+            assert_close(&share(f32), on_cpu("f32", "compute_share") * 0.2 / 5.0);
         }
         for f16 in ["f16", "float16", "fp16", "half"] {
             let mut gpu = gpu();
             gpu.matrix[0].unit = "cublas_f16".into();
             let of_f16 = on_a_gpu(device, gpu).dtypes("bf16", Some(f16)).share("compute_share");
-            assert_near(&of_f16, on_cpu("bf16", "compute_share") * 0.2 / 40.0);
+            assert_close(&of_f16, on_cpu("bf16", "compute_share") * 0.2 / 40.0);
         }
-        assert_eq!(share("f16"), NOTHING);
-        assert_eq!(share("fp8"), NOTHING);
+        assert_eq!(share("f16"), NO_VALUES);
+        assert_eq!(share("fp8"), NO_VALUES);
     }
 }
 
@@ -317,9 +320,9 @@ fn on_a_gpu_the_limits_are_copies_and_matrix_products_of_the_dtype() {
 fn an_unknown_or_unprobed_gpu_has_no_shares() {
     let shares =
         |observed: &Setup| [observed.share("bandwidth_share"), observed.share("compute_share")].concat();
-    assert_eq!(shares(&on_a_gpu("cuda:1", GpuLimits::default())), NOTHING);
+    assert_eq!(shares(&on_a_gpu("cuda:1", GpuLimits::default())), NO_VALUES);
     for device in ["cuda:0", "cuda:2", "cuda:x", "cudax", "metal", "cuda:"] {
-        assert_eq!(shares(&on_a_gpu(device, gpu())), NOTHING, "{device}");
+        assert_eq!(shares(&on_a_gpu(device, gpu())), NO_VALUES, "{device}");
     }
 }
 
