@@ -41,7 +41,7 @@ fn the_protocol_crate_depends_only_on_serde() {
 #[test]
 fn the_orchestrator_depends_on_no_engine_kit_or_tensor_framework() {
     let workspace = Workspace::read();
-    let reached = workspace.reached("orchestrate");
+    let reached = workspace.all_dependencies("orchestrate");
     assert!(reached.contains("tokio"), "the lock file was not read correctly: {reached:?}");
     assert_no_tensors("orchestrate", &reached);
     for forbidden in workspace.engines().into_iter().chain(["engine-kit".to_string()]) {
@@ -56,7 +56,7 @@ fn the_orchestrator_depends_on_no_engine_kit_or_tensor_framework() {
 fn shared_engine_crates_use_no_tensor_framework_and_no_tokio() {
     let workspace = Workspace::read();
     for shared in ["engine-kit", "machine-limits", "model-files", "paths", "protocol"] {
-        let reached = workspace.reached(shared);
+        let reached = workspace.all_dependencies(shared);
         assert_no_tensors(shared, &reached);
         assert!(
             !reached.contains("tokio"),
@@ -71,7 +71,7 @@ fn no_engine_depends_on_another() {
     let engines = workspace.engines();
     assert!(engines.len() > 1, "no engines found: {engines:?}");
     for engine in &engines {
-        let reached = workspace.reached(engine);
+        let reached = workspace.all_dependencies(engine);
         let others: Vec<_> =
             engines.iter().filter(|other| *other != engine && reached.contains(*other)).collect();
         assert!(
@@ -90,7 +90,7 @@ fn a_plain_cargo_build_builds_nothing_heavy() {
         workspace.default_members
     );
     for member in &workspace.default_members {
-        assert_no_tensors(member, &workspace.reached(member));
+        assert_no_tensors(member, &workspace.all_dependencies(member));
     }
 }
 
@@ -427,7 +427,7 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
         ("heavy", &|folder, _| has("members", folder) && !has("default-members", folder)),
     ];
     for (kind, is_kind) in kinds {
-        let script = finish(Scratch::new().marked(root().join("scripts/engines-of")).arg(kind));
+        let script = finish(Scratch::new().command(root().join("scripts/engines-of")).arg(kind));
         let listed: BTreeSet<String> = script.stdout.lines().map(String::from).collect();
         let expected =
             manifests().filter(|(folder, it)| is_kind(folder, it)).map(|(folder, it)| match kind {

@@ -217,7 +217,7 @@ fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
                 } else {
                     refused(&what, &outcome, "model");
                 }
-                assert!(!scratch.everything().iter().any(|it| it.contains("out.gguf")), "{what}");
+                assert!(!scratch.all_paths().iter().any(|it| it.contains("out.gguf")), "{what}");
             }
         }
     }
@@ -225,15 +225,15 @@ fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
 
 /// Checks that the command is refused with these words, and changes no file.
 fn assert_refused_unchanged(scratch: &Scratch, words: &[&str], what: &str, expected: &str) {
-    let before = scratch.everything();
+    let before = scratch.all_paths();
     let outcome = bounded(scratch, &[&["model"], words].concat());
     refused(what, &outcome, expected);
-    assert_eq!(scratch.everything(), before, "{what}: {outcome:?}");
+    assert_eq!(scratch.all_paths(), before, "{what}: {outcome:?}");
 }
 
 /// Runs with little memory and little time: a claimed size must not be allocated.
 fn bounded(scratch: &Scratch, words: &[&str]) -> Outcome {
-    let mut shell = scratch.marked("sh");
+    let mut shell = scratch.command("sh");
     shell.args([
         "-c",
         "ulimit -v 4000000; ulimit -t 20; exec \"$0\" \"$@\"",

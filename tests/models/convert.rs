@@ -6,8 +6,8 @@ use model_files::{ModelFacts, ModelFolder};
 use serde_json::{Map, Value, json};
 
 use crate::support::models::{
-    ARCHITECTURES, assert_refused, contents, edit_header, large_config, numbers, pulled, replaced,
-    sparse_model, with_header,
+    ARCHITECTURES, assert_refused, contents, edit_header, large_config, replace_bytes, weight_values,
+    with_header, write_pulled_model, write_sparse_model,
 };
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
@@ -15,7 +15,7 @@ use crate::support::{Running, Scratch, finish, wait_until};
 fn convert(scratch: &Scratch, model: &Path, to: &str, dtype: Option<&str>, out: &str) -> PathBuf {
     let mut words = vec!["convert", model.to_str().unwrap(), "--to", to, "--out", out];
     words.extend(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
-    scratch.made(&words)
+    scratch.make_model(&words)
 }
 
 /// The hash of a model, from `model info --identity`.
@@ -81,9 +81,9 @@ fn there_and_back(architecture: &str, dtype: &str) {
 fn the_embedded_model_survives_conversion_to_gguf_and_back() {
     let scratch = Scratch::new();
     let here = model_files::resolve(None).unwrap();
-    let there = scratch.made(&["convert", "embedded", "--to", "gguf", "--out", "there.gguf"]);
+    let there = scratch.make_model(&["convert", "embedded", "--to", "gguf", "--out", "there.gguf"]);
     let back = convert(&scratch, &there, "safetensors", None, "back");
-    assert!(numbers(&here) == numbers(&back));
+    assert!(weight_values(&here) == weight_values(&back));
     let tokenizer = |path: &Path| ModelFolder::open(path).unwrap().tokenizer().unwrap();
     let text = model_files::embedded::heldout_text().unwrap();
     assert_eq!(tokenizer(&here).encode(&text).unwrap(), tokenizer(&back).encode(&text).unwrap());
@@ -100,7 +100,7 @@ fn the_identity_depends_only_on_the_weights() {
     assert_eq!(name, identity(&scratch, &scratch.synth("tiny-qwen2", "bf16", "elsewhere")));
     // The same numbers in another dtype are other weights to an engine.
     assert_ne!(name, identity(&scratch, &scratch.synth("tiny-qwen2", "f32", "wider")));
-    let seeded = scratch.made(&["synth", "tiny-qwen2", "--seed", "7", "--out", "seeded"]);
+    let seeded = scratch.make_model(&["synth", "tiny-qwen2", "--seed", "7", "--out", "seeded"]);
     assert_ne!(name, identity(&scratch, &seeded));
     // One bit, in the last tensor but one.
     let weights = one.join("model.safetensors");
@@ -127,13 +127,13 @@ fn the_identity_is_stored_after_its_first_computation() {
 fn quantized_weights_differ_only_by_their_rounding() {
     let scratch = Scratch::new();
     let exact = scratch.synth("tiny-llama", "f32", "exact");
-    let exact_numbers = numbers(&exact);
+    let exact_numbers = weight_values(&exact);
     for (dtype, bound) in [("q8_0", 0.007), ("q6_k", 0.025), ("q4_k", 0.085), ("q4_0", 0.1)] {
         let narrowed = convert(&scratch, &exact, "gguf", Some(dtype), &format!("{dtype}.gguf"));
         let widened = convert(&scratch, &narrowed, "safetensors", Some("f32"), &format!("{dtype}-again"));
         let again = convert(&scratch, &widened, "gguf", Some("f32"), &format!("{dtype}-again.gguf"));
-        assert!(numbers(&again) == numbers(&narrowed), "{dtype}: f32 holds what the blocks hold");
-        for (name, values) in &numbers(&widened) {
+        assert!(weight_values(&again) == weight_values(&narrowed), "{dtype}: f32 holds what the blocks hold");
+        for (name, values) in &weight_values(&widened) {
             let exact = &exact_numbers[name];
             let square =
                 |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
@@ -164,23 +164,24 @@ fn the_same_format_in_another_dtype_is_a_conversion_too() {
 fn without_out_the_conversion_is_written_next_to_the_model() {
     let scratch = Scratch::new();
     scratch.synth("tiny-gpt2", "bf16", "models/mine");
-    let made = scratch.made(&["convert", "models/mine", "--to", "gguf", "--dtype", "q8_0"]);
+    let made = scratch.make_model(&["convert", "models/mine", "--to", "gguf", "--dtype", "q8_0"]);
     assert_eq!(made.canonicalize().unwrap(), scratch.join("models/mine-q8_0.gguf").canonicalize().unwrap());
-    let back = scratch.made(&["convert", "models/mine-q8_0.gguf", "--to", "safetensors", "--dtype", "f16"]);
+    let back =
+        scratch.make_model(&["convert", "models/mine-q8_0.gguf", "--to", "safetensors", "--dtype", "f16"]);
     assert_eq!(back.canonicalize().unwrap(), scratch.join("models/mine-q8_0-f16").canonicalize().unwrap());
 }
 
 #[test]
 fn a_model_given_by_name_is_converted_into_the_working_directory() {
     let scratch = Scratch::new();
-    pulled(&scratch, "someone/tiny");
+    write_pulled_model(&scratch, "someone/tiny");
     for (named, file) in [("embedded", "embedded-q8_0.gguf"), ("someone/tiny", "tiny-q8_0.gguf")] {
         let mut command = scratch.orchestrate();
         command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE").current_dir(&scratch.path);
         let outcome = finish(command.args(["model", "convert", named, "--to", "gguf", "--dtype", "q8_0"]));
         assert_eq!((outcome.code, outcome.stdout), (Some(0), format!("{file}\n")), "{}", outcome.stderr);
     }
-    assert_eq!(scratch.everything(), ["embedded-q8_0.gguf", "tiny-q8_0.gguf"]);
+    assert_eq!(scratch.all_paths(), ["embedded-q8_0.gguf", "tiny-q8_0.gguf"]);
 }
 
 // Real folders.
@@ -297,7 +298,7 @@ fn a_part_of_a_split_gguf_is_refused_with_the_command_that_merges_it() {
 fn invalid_conversions_are_refused_with_a_valid_command() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "bf16", "model");
-    let before = scratch.everything();
+    let before = scratch.all_paths();
     let convert = |name: &str, words: &[&str]| {
         let mut command = scratch.orchestrate();
         assert_snapshot(
@@ -305,7 +306,7 @@ fn invalid_conversions_are_refused_with_a_valid_command() {
             &scratch,
             command.args(["model", "convert"]).args(words).current_dir(&scratch.path),
         );
-        assert_eq!(scratch.everything(), before);
+        assert_eq!(scratch.all_paths(), before);
     };
     convert("model-convert-same", &["model", "--to", "safetensors"]);
     convert("model-convert-quantised-safetensors", &["model", "--to", "safetensors", "--dtype", "q8_0"]);
@@ -328,7 +329,8 @@ fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
     let known = scratch.synth("tiny-llama", "bf16", "model.gguf");
     let bytes = std::fs::read(&known).unwrap();
     let value = |name: &[u8]| [&8_u32.to_le_bytes()[..], &5_u64.to_le_bytes(), name].concat();
-    let bytes = replaced(&replaced(&bytes, b"llama.", b"falco."), &value(b"llama"), &value(b"falco"));
+    let bytes =
+        replace_bytes(&replace_bytes(&bytes, b"llama.", b"falco."), &value(b"llama"), &value(b"falco"));
     std::fs::write(&known, bytes).unwrap();
     let outcome = scratch.model(&["convert", "model.gguf", "--to", "safetensors"]);
     assert_refused(&outcome, 5, &["model `model`", "architecture `falco` is not one of `llama`"]);
@@ -341,14 +343,14 @@ fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
 #[test]
 fn an_interrupted_conversion_leaves_no_files() {
     let scratch = Scratch::new();
-    sparse_model(&scratch.join("model"), &large_config());
-    let before = scratch.everything();
+    write_sparse_model(&scratch.join("model"), &large_config());
+    let before = scratch.all_paths();
     let mut command = scratch.orchestrate();
     command.args(["model", "convert", "model", "--to", "gguf", "--dtype", "q4_k", "--out", "new/model.gguf"]);
     let running = Running::start(command.current_dir(&scratch.path));
     wait_until("the conversion writes a file", || {
-        scratch.everything().iter().any(|name| name.ends_with("/model.gguf"))
+        scratch.all_paths().iter().any(|name| name.ends_with("/model.gguf"))
     });
     assert_refused(&running.interrupt(), 130, &["interrupted"]);
-    assert_eq!(scratch.everything(), before);
+    assert_eq!(scratch.all_paths(), before);
 }

@@ -240,7 +240,7 @@ fn a_model_without_a_tokenizer_is_accepted() {
     }
     let page = info(&scratch, &["model"]).stdout;
     assert!(page.contains("tokenizer      none"), "{page}");
-    let made = scratch.made(&["convert", "model", "--to", "gguf", "--out", "model.gguf"]);
+    let made = scratch.make_model(&["convert", "model", "--to", "gguf", "--out", "model.gguf"]);
     assert!(facts(&scratch, made.to_str().unwrap())["tokenizer"].is_null());
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::models::{assert_refused, edit_json, large_config, pulled, sparse_model};
+use crate::support::models::{
+    assert_refused, edit_json, large_config, write_pulled_model, write_sparse_model,
+};
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
@@ -33,7 +35,7 @@ fn command(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> std::process
 fn run(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> Outcome {
     let outcome = finish(&mut command(scratch, engines, words));
     assert!(!outcome.stderr.contains("panicked"), "{outcome:?}");
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     outcome
 }
 
@@ -277,7 +279,7 @@ fn an_incomplete_conversion_is_repeated() {
 fn a_hub_model_is_converted_under_its_own_name_and_reused() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
-    pulled(&scratch, "someone/tiny");
+    write_pulled_model(&scratch, "someone/tiny");
     for _ in 0..2 {
         let mut command = command(&scratch, &[&engine], &["-m", "someone/tiny"]);
         finish(command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE")).exits_with(0);
@@ -305,7 +307,7 @@ fn a_run_removes_incomplete_conversions_of_a_killed_run() {
 fn an_interrupted_conversion_leaves_no_cache_entry() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
-    sparse_model(&scratch.join("slow"), &large_config());
+    write_sparse_model(&scratch.join("slow"), &large_config());
     let small = scratch.synth("tiny-llama", "bf16", "small");
     std::fs::copy(small.join("tokenizer.json"), scratch.join("slow/tokenizer.json")).unwrap();
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "slow", "--dtype", "q4_k"]));
@@ -314,7 +316,7 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
     running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     assert!(conversions(&scratch).is_empty(), "{:?}", conversions(&scratch));
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 /// Waits until a process reads this pipe, and returns its other end.
@@ -347,18 +349,18 @@ fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
     let _open = other_end_of(&beside);
     running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
 fn an_interrupt_ends_a_run_that_waits_for_stored_answers() {
     let scratch = Scratch::new();
     let pipe = scratch.synth("tiny-llama", "bf16", "mine").join("reference-answers.json");
-    finish(scratch.marked("mkfifo").arg(&pipe)).exits_with(0);
+    finish(scratch.command("mkfifo").arg(&pipe)).exits_with(0);
     let mut command = command(&scratch, &[fake_engine()], &["-m", "mine"]);
     let running = Running::start(command.env_remove("ORCHESTRATE_VERIFIER"));
     let _open = other_end_of(&pipe);
     running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }

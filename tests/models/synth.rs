@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::models::{
-    ARCHITECTURES, assert_refused, contents, edit_json, large_config, numbers, sha256,
+    ARCHITECTURES, assert_refused, contents, edit_json, large_config, sha256, weight_values,
 };
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
@@ -90,7 +90,7 @@ fn opens_in_every_format(architecture: &str) {
         let ids = tokenizer.encode(text).unwrap();
         assert!(tokenizer.decode(&ids) == text && ids.len() > 5, "{out}: {ids:?}");
         // Every weight can be read, and all are in the range of random weights.
-        for (tensor, values) in numbers(&path) {
+        for (tensor, values) in weight_values(&path) {
             assert!(values.iter().all(|value| value.abs() <= 2.0), "{out}: `{tensor}`");
         }
     }
@@ -157,7 +157,7 @@ fn the_same_seed_gives_the_same_bytes_on_every_machine() {
 fn another_seed_gives_other_weights_of_the_same_model() {
     let scratch = Scratch::new();
     let one = contents(&scratch.synth("tiny-qwen2", "bf16", "one"));
-    let other = contents(&scratch.made(&["synth", "tiny-qwen2", "--seed", "1", "--out", "other"]));
+    let other = contents(&scratch.make_model(&["synth", "tiny-qwen2", "--seed", "1", "--out", "other"]));
     let differing: Vec<_> = one.keys().filter(|name| one.get(*name) != other.get(*name)).collect();
     assert_eq!(differing, ["model.safetensors"]);
     assert_eq!(one.len(), other.len());
@@ -168,8 +168,8 @@ fn f32_bf16_and_f16_hold_equal_numbers() {
     let scratch = Scratch::new();
     for shape in ["tiny-llama", "tiny-gpt2", "tiny-gemma"] {
         let made = ["f32", "bf16", "f16"].map(|dtype| {
-            let folder = numbers(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}")));
-            let file = numbers(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}.gguf")));
+            let folder = weight_values(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}")));
+            let file = weight_values(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}.gguf")));
             (folder, file)
         });
         let [(f32s, in_file), rest @ ..] = &made;
@@ -180,7 +180,7 @@ fn f32_bf16_and_f16_hold_equal_numbers() {
 #[test]
 fn random_weights_are_scaled_by_the_number_of_inputs() {
     let scratch = Scratch::new();
-    let made = numbers(&scratch.synth("tiny-llama", "f32", "tiny-llama"));
+    let made = weight_values(&scratch.synth("tiny-llama", "f32", "tiny-llama"));
     for (name, values) in made {
         let mean_square =
             values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64;
@@ -204,7 +204,8 @@ fn a_synthesised_gguf_equals_a_converted_one() {
             let synthesised = scratch.synth(&shape, dtype, &format!("{dtype}-synth.gguf"));
             let out = format!("{dtype}-convert.gguf");
             let from = from.to_str().unwrap();
-            let converted = scratch.made(&["convert", from, "--to", "gguf", "--dtype", dtype, "--out", &out]);
+            let converted =
+                scratch.make_model(&["convert", from, "--to", "gguf", "--dtype", dtype, "--out", &out]);
             let same = std::fs::read(&synthesised).unwrap() == std::fs::read(&converted).unwrap();
             assert!(same, "{shape} in {dtype}");
         }
@@ -221,7 +222,7 @@ fn a_shape_can_be_given_as_a_config_file() {
         "bos_token_id": 1, "eos_token_id": [2, 5], "tie_word_embeddings": true, "a_field_of_theirs": "stays"
     });
     std::fs::write(scratch.join("my-model/config.json"), config.to_string()).unwrap();
-    let made = scratch.made(&["synth", "--config", "my-model/config.json", "--out", "made"]);
+    let made = scratch.make_model(&["synth", "--config", "my-model/config.json", "--out", "made"]);
     let model = ModelFolder::open(&made).unwrap();
     assert_eq!(
         (&model.config.eos_ids[..], model.config.raw["a_field_of_theirs"].as_str()),
@@ -229,7 +230,7 @@ fn a_shape_can_be_given_as_a_config_file() {
     );
     assert_eq!(model.tokenizer().unwrap().encode("").unwrap(), [1]);
     let as_gguf = ["--format", "gguf", "--dtype", "q4_k", "--out", "."];
-    let file = scratch.made(&[&["synth", "--config", "my-model/config.json"], &as_gguf[..]].concat());
+    let file = scratch.make_model(&[&["synth", "--config", "my-model/config.json"], &as_gguf[..]].concat());
     assert_eq!(file.file_name().unwrap(), "my-model-q4_k.gguf");
     let facts = ModelFacts::of(&ModelFolder::open(&file).unwrap()).unwrap();
     // Rows of 64 and of 96 numbers do not divide into blocks of 256.
@@ -257,7 +258,7 @@ fn a_model_can_be_written_into_an_empty_folder() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("empty")).unwrap();
     ModelFolder::open(scratch.synth("tiny-gpt2", "bf16", "empty")).unwrap();
-    assert!(scratch.everything().iter().all(|name| name.starts_with("empty")), "{:?}", scratch.everything());
+    assert!(scratch.all_paths().iter().all(|name| name.starts_with("empty")), "{:?}", scratch.all_paths());
 }
 
 #[test]
@@ -265,19 +266,19 @@ fn an_interrupted_synthesis_leaves_no_files() {
     for (format, signal) in [("safetensors", Signal::INT), ("gguf", Signal::TERM)] {
         let scratch = Scratch::new();
         std::fs::write(scratch.join("config.json"), large_config().to_string()).unwrap();
-        let before = scratch.everything();
+        let before = scratch.all_paths();
         let mut command = scratch.orchestrate();
         let out = if format == "gguf" { "new/folder/model.gguf" } else { "new/folder/model" };
         command.args(["model", "synth", "--config", "config.json", "--dtype", "f32"]);
         command.args(["--format", format, "--out", out]);
         let running = Running::start(command.current_dir(&scratch.path));
         let is_weights = |name: &String| name.contains("/model.");
-        wait_until("the weights are written", || scratch.everything().iter().any(is_weights));
+        wait_until("the weights are written", || scratch.all_paths().iter().any(is_weights));
         running.signal(signal);
         let outcome = running.finish();
         assert_refused(&outcome, 130, &["interrupted"]);
-        assert_eq!(scratch.everything(), before);
-        scratch.assert_nothing_lives();
+        assert_eq!(scratch.all_paths(), before);
+        scratch.assert_no_processes_left();
     }
 }
 
@@ -292,7 +293,7 @@ fn a_too_small_disk_is_reported_before_writing() {
     for (format, out) in [("safetensors", "huge"), ("gguf", "huge.gguf")] {
         let outcome = scratch.model(&["synth", "--config", "config.json", "--format", format, "--out", out]);
         assert_refused(&outcome, 5, &["not enough space in `.`: ", " TB needed, ", " free", "hint: "]);
-        assert_eq!(scratch.everything(), ["config.json"]);
+        assert_eq!(scratch.all_paths(), ["config.json"]);
     }
 }
 
@@ -301,11 +302,11 @@ fn a_full_disk_leaves_no_files() {
     let scratch = Scratch::new();
     // The kernel's limit on a file's size fails as a full disk does: in the middle of a write.
     let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" model synth tiny-llama --out model";
-    let mut shell = scratch.marked("sh");
+    let mut shell = scratch.command("sh");
     let outcome =
         finish(shell.args(["-c", script, env!("CARGO_BIN_EXE_orchestrate")]).current_dir(&scratch.path));
     assert_refused(&outcome, 5, &["cannot write", "model.safetensors`"]);
-    assert_eq!(scratch.everything(), [""; 0]);
+    assert_eq!(scratch.all_paths(), [""; 0]);
 }
 
 #[test]
@@ -318,7 +319,7 @@ fn overflowing_sizes_are_refused() {
     std::fs::write(scratch.join("config.json"), config.to_string()).unwrap();
     let outcome = scratch.model(&["synth", "--config", "config.json", "--out", "model"]);
     assert_refused(&outcome, 5, &["`config.json`", "more weights than any computer can store"]);
-    assert_eq!(scratch.everything(), ["config.json"]);
+    assert_eq!(scratch.all_paths(), ["config.json"]);
 }
 
 #[test]
@@ -331,7 +332,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
             &scratch,
             command.args(["model", "synth"]).args(words).current_dir(&scratch.path),
         );
-        assert_eq!(scratch.everything(), [""; 0]);
+        assert_eq!(scratch.all_paths(), [""; 0]);
     };
     synth("model-synth-unknown-shape", &["llama-9", "--out", "x"]);
     synth("model-synth-unknown-dtype", &["tiny-llama", "--dtype", "q9", "--out", "x"]);

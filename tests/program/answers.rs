@@ -1,7 +1,7 @@
 //! The part of the failure matrix (`failures.rs`) with wrong answers: answers that break a rule for every answer, answers
 //! to another request, other work, impossible facts. False claims are in `false_claims.rs` of the machine's tests.
 
-use crate::support::run::{Fault, assert_faults, beside_healthy};
+use crate::support::run::{Fault, assert_faults, run_with_healthy};
 
 /// One or more cases for each rule, in the order of the rules. An answer without other faults has 64 tokens.
 const RULES: &[Fault] = &[
@@ -77,7 +77,7 @@ fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
 
 #[test]
 fn a_repeated_answer_is_refused_whenever_it_arrives() {
-    let run = beside_healthy(&[("twice", "--fault duplicate_answer")], &[]);
+    let run = run_with_healthy(&[("twice", "--fault duplicate_answer")], &[]);
     // With its original, or as the answer to the next request.
     let when = run.record.failure_of("twice")["when"].as_str().unwrap();
     assert!(["warm-up 1", "warm-up 2"].contains(&when), "{when}");

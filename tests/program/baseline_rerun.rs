@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::baselines::{
-    COMPARE, RERUN, RUN, SAVE, assert_refused, command, engine, finished, folder, orchestrate, page, run,
-    save, saved,
+    COMPARE, RERUN, RUN, SAVE, assert_refused, baseline_folder, command, description, engine, finished,
+    orchestrate, run, save, with_saved_baseline,
 };
 use crate::support::record::{Record, files};
 use crate::support::{Running, Scratch, copy_program, fake_engine, root};
@@ -20,11 +20,11 @@ fn program(record: &Record) -> &Value {
 
 #[test]
 fn a_replaced_program_is_measured_again_from_its_copy() {
-    let (scratch, _, folder) = saved();
+    let (scratch, _, folder) = with_saved_baseline();
     let outcome = run(&scratch, &engine(&scratch, "engine", 3000), RERUN).exits_with(1);
     outcome.assert_stdout(&["slower", "critical"]);
     let record = Record::only_one_in(&scratch.results());
-    let copy = page(&folder)["configurations"][0]["program"]["copy"].clone();
+    let copy = description(&folder)["configurations"][0]["program"]["copy"].clone();
     assert_eq!(program(&record), &json!(folder.join(copy.as_str().unwrap())));
     for label in ["engine", "engine (main)", "engine (main) (twin)"] {
         assert_eq!(record.launches_of(label).len(), 5, "`{label}` in every block");
@@ -35,7 +35,7 @@ fn a_replaced_program_is_measured_again_from_its_copy() {
 
 #[test]
 fn an_unchanged_program_is_measured_again_at_its_path() {
-    let (scratch, engine, _) = saved();
+    let (scratch, engine, _) = with_saved_baseline();
     run(&scratch, &engine, RERUN).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(program(&record), &json!(engine));
@@ -86,7 +86,7 @@ fn a_program_of_an_earlier_build_is_a_baseline_by_its_path() {
 
 #[test]
 fn a_dry_run_lists_the_programs_of_the_baseline() {
-    let (scratch, engine, _) = saved();
+    let (scratch, engine, _) = with_saved_baseline();
     let outcome = run(&scratch, &engine, &[RERUN, &["--dry-run"]].concat()).exits_with(0);
     outcome.assert_stdout(&["engine (main) on embedded  (the baseline's program)"]);
     run(&scratch, &engine, &[COMPARE, &["--dry-run"]].concat()).exits_with(0);
@@ -96,19 +96,19 @@ fn a_dry_run_lists_the_programs_of_the_baseline() {
 
 #[test]
 fn a_run_that_fails_against_a_baseline_does_not_replace_it() {
-    let (scratch, _, main) = saved();
-    let before = page(&main);
+    let (scratch, _, main) = with_saved_baseline();
+    let before = description(&main);
     let slower = engine(&scratch, "engine", 3000);
     let outcome = run(&scratch, &slower, &[COMPARE, SAVE].concat()).exits_with(1);
     outcome.assert_stderr(&["baseline `main` is unchanged"]);
-    assert_eq!(page(&main), before);
+    assert_eq!(description(&main), before);
     run(&scratch, &slower, &[COMPARE, &["--save-baseline", "other"]].concat()).exits_with(1);
-    assert!(folder(&scratch, "other").exists());
+    assert!(baseline_folder(&scratch, "other").exists());
 }
 
 #[test]
 fn a_judgement_outside_the_format_is_printed_on_stderr() {
-    let (scratch, engine, _) = saved();
+    let (scratch, engine, _) = with_saved_baseline();
     let judgement = |formats: &[&str], reason: &str| {
         let outcome = run(&scratch, &engine, &[COMPARE, formats].concat());
         outcome
@@ -122,7 +122,7 @@ fn a_judgement_outside_the_format_is_printed_on_stderr() {
 
 #[test]
 fn the_json_of_a_run_has_the_judgement_of_compare() {
-    let (scratch, _, folder) = saved();
+    let (scratch, _, folder) = with_saved_baseline();
     let slower = engine(&scratch, "engine", 3000);
     let file = scratch.join("run.json");
     let outcome = run(&scratch, &slower, &[COMPARE, &["--json", file.to_str().unwrap()]].concat());
@@ -158,7 +158,7 @@ fn the_ci_script_prints_markdown_and_exits_with_the_judgement() {
     let (before, now) = (engine(&scratch, "before", 2000), engine(&scratch, "now", 3000));
     let summary = scratch.join("summary.md");
     let script = |words: &[&str]| {
-        let mut command = scratch.marked(root().join("scripts/compare-in-ci"));
+        let mut command = scratch.command(root().join("scripts/compare-in-ci"));
         command.env("ORCHESTRATE", env!("CARGO_BIN_EXE_orchestrate")).env("GITHUB_STEP_SUMMARY", &summary);
         command.args(words).args(RUN).arg("--results").arg(scratch.results()).current_dir(&scratch.path);
         finished(&mut command)
@@ -171,12 +171,12 @@ fn the_ci_script_prints_markdown_and_exits_with_the_judgement() {
     script(&["--save", "main", before.to_str().unwrap()]).exits_with(0);
     script(&[now.to_str().unwrap(), "main"]).exits_with(1);
     script(&[before.to_str().unwrap(), "main"]).exits_with(0);
-    finished(&mut scratch.marked(root().join("scripts/compare-in-ci"))).exits_with(2);
+    finished(&mut scratch.command(root().join("scripts/compare-in-ci"))).exits_with(2);
 }
 
 #[test]
 fn an_interrupted_run_is_not_judged_and_prints_the_compare_command() {
-    let (scratch, ..) = saved();
+    let (scratch, ..) = with_saved_baseline();
     let hangs = scratch.engine("engine", "--real-sleep false --fault hangs_in_generate --at 2");
     let words = [COMPARE, &["--save-baseline", "other", "--debug"]].concat();
     let mut running = Running::start(&mut command(&scratch, &hangs, &words));
@@ -184,6 +184,6 @@ fn an_interrupted_run_is_not_judged_and_prints_the_compare_command() {
     let outcome = running.interrupt();
     let notices = ["not compared with baseline `main`", " compare main ", "baseline `other` is not saved"];
     outcome.assert_stderr(&notices);
-    assert!(!folder(&scratch, "other").exists());
-    scratch.assert_nothing_lives();
+    assert!(!baseline_folder(&scratch, "other").exists());
+    scratch.assert_no_processes_left();
 }

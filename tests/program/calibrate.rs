@@ -60,7 +60,7 @@ fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
     let outcome = stored(&scratch, "6", &[&noisy]);
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     let shown = |word: &str| outcome.stdout.lines().find(|line| line.contains(word)).unwrap_or_default();
     assert!(shown("decode  ").starts_with("noisy") && shown("decode  ").ends_with('6'), "{outcome:?}");
     outcome.assert_stdout(&[&format!("`{}`", floors_file(&scratch).display())]);
@@ -150,9 +150,9 @@ fn calibrate_refuses_options_without_effect_and_dry_run_lists_twins() {
 
 #[test]
 fn calibrate_without_engines_uses_ready_ones_and_builds_nothing() {
-    let scratch = Scratch::outside();
-    scratch.plant(&[("absent", "about = \"a\"\nbinary = \"no-such-binary\"\n")]);
-    let mut command = scratch.orchestrate_alone();
+    let scratch = Scratch::outside_checkout();
+    scratch.write_tree(&[("absent", "about = \"a\"\nbinary = \"no-such-binary\"\n")]);
+    let mut command = scratch.orchestrate_without_checkout();
     let outcome = finish(command.args(["calibrate", "-s", "decode"])).exits_with(2);
     outcome.assert_stderr(&["no engine is ready for calibration", "hint: "]);
 }

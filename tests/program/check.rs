@@ -79,7 +79,7 @@ fn assert_found(fault: &str, name: &str, options: &[&str]) {
     let outcome = check(&scratch, &engine, options).exits_with(4);
     assert!(wrong(&outcome).contains(name), "`{name}` did not find `{fault}`\n{}", outcome.stdout);
     assert!(!outcome.stderr.contains("panicked"), "{fault}: {}", outcome.stderr);
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_program_that_answers_no_request_is_reported_once_as_no_engine() {
         assert_eq!(page.matches("no engine: answered no request").count(), 1, "{page}");
         assert!(page.contains("is no engine: it answered no request\n"), "{page}");
         assert!(!page.contains("smallest") && page.lines().count() < 16, "{page}");
-        scratch.assert_nothing_lives();
+        scratch.assert_no_processes_left();
     }
     let outcome = check(&scratch, &chatters, &[]);
     outcome.assert_stdout(&["more than 1000 lines on stdout"]);

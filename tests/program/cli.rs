@@ -55,8 +55,8 @@ fn commands_that_start_nothing_print_their_snapshot() {
 
 #[test]
 fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
-    let scratch = Scratch::outside();
-    let mut command = scratch.orchestrate_alone();
+    let scratch = Scratch::outside_checkout();
+    let mut command = scratch.orchestrate_without_checkout();
     command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
     let outcome = finish(command.arg(fake_engine())).exits_with(0);
     outcome.assert_stdout(&["decode_rate"]);
@@ -142,7 +142,7 @@ fn a_request_is_the_exact_lines_of_a_whole_conversation() {
     // An engine accepts these lines.
     let path = scratch.join("lines");
     std::fs::write(&path, &outcome.stdout).unwrap();
-    let mut fake = scratch.marked(fake_engine());
+    let mut fake = scratch.command(fake_engine());
     let answers = finish(fake.stdin(std::fs::File::open(&path).unwrap())).stdout;
     let types: Vec<Value> =
         answers.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].take()).collect();

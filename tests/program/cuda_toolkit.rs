@@ -28,7 +28,7 @@ exit 2"#;
 
 /// A machine with this `uv` and without a toolkit.
 fn machine(uv: &str) -> Scratch {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     std::fs::create_dir_all(scratch.join("path")).unwrap();
     scratch.script("path/uv", uv);
     scratch
@@ -40,7 +40,7 @@ fn path(scratch: &Scratch) -> String {
 }
 
 fn toolkit(scratch: &Scratch, arguments: &[&str]) -> Command {
-    let mut command = scratch.marked(root().join("scripts/cuda-toolkit"));
+    let mut command = scratch.command(root().join("scripts/cuda-toolkit"));
     command.args(arguments).env("PATH", path(scratch)).env("CALLS", scratch.join("calls"));
     command.env_remove("CUDA_HOME");
     command
@@ -129,7 +129,7 @@ fn two_calls_at_once_install_once() {
 fn env_prints_lines_that_a_shell_evaluates() {
     let scratch = machine(UNPACKS);
     let spaced = scratch.join("a home");
-    let mut shell = scratch.marked("bash");
+    let mut shell = scratch.command("bash");
     let script = format!(
         "set -eu; lines=$({} --env); eval \"$lines\"; command -v nvcc; echo \"$CUDA_HOME\"",
         root().join("scripts/cuda-toolkit").display()
@@ -230,7 +230,7 @@ fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
     scratch.script("own/bin/nvcc", "");
     scratch.script("path/rustc", "echo rustc 1.95.0");
     scratch.script("path/cargo", &format!("echo \"$*\" >>\"$CALLS\"\n{cargo}"));
-    let mut command = scratch.marked(root().join("scripts/check-cuda"));
+    let mut command = scratch.command(root().join("scripts/check-cuda"));
     command.arg(minutes).env("PATH", path(scratch)).env("CALLS", scratch.join("calls"));
     command.env("CUDA_HOME", scratch.join("own"));
     command
@@ -238,7 +238,7 @@ fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
 
 #[test]
 fn unchanged_sources_are_compiled_once_per_machine() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let first = check(&scratch, "exit 0", "8").exits_with(0);
     first.assert_stdout(&["compiled: the CUDA build of candle, in "]);
     let before = calls(&scratch);
@@ -246,14 +246,14 @@ fn unchanged_sources_are_compiled_once_per_machine() {
     second.assert_stdout(&["unchanged: the CUDA build of candle compiled here on 2"]);
     assert_eq!(calls(&scratch), before);
     // A removed result is compiled again.
-    let stored = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
+    let stored = finish(scratch.command(root().join("scripts/check-cuda")).arg("--where"));
     std::fs::remove_dir_all(stored.stdout.trim()).unwrap();
     check(&scratch, "exit 1", "8").exits_with(1);
 }
 
 #[test]
 fn a_failed_compilation_fails_every_time() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     for _ in 0..2 {
         let outcome = check(&scratch, "echo 'error: expected one of' >&2; exit 101", "8");
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""), "{outcome:?}");
@@ -262,29 +262,29 @@ fn a_failed_compilation_fails_every_time() {
 
 #[test]
 fn a_build_beyond_its_minutes_is_skipped_and_its_processes_end() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let outcome = check(&scratch, "exec sleep 600", "0.01").exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: the CUDA build of candle takes longer than 0.01 minutes"));
-    scratch.wait_until_nothing_lives();
+    scratch.wait_until_no_processes_left();
     let outcome = check(&scratch, "exit 0", "8");
     outcome.assert_stdout(&["compiled: "]);
 }
 
 #[test]
 fn a_stopped_check_ends_its_processes_and_releases_the_lock() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let cargo = "sleep 600 &\nexec sleep 600";
     let running = Running::start(&mut checking(&scratch, cargo, "8"));
     wait_until("cargo is called", || calls(&scratch) > 0);
     running.signal(Signal::TERM);
     running.finish().exits_with(143);
-    scratch.wait_until_nothing_lives();
+    scratch.wait_until_no_processes_left();
     check(&scratch, "exit 0", "8").exits_with(0);
 }
 
 #[test]
 fn minutes_that_are_no_positive_number_are_refused() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     for minutes in ["0", "0.0", "00", ".", "1.2.3", "-1", "ten"] {
         let outcome = check(&scratch, "exit 0", minutes).exits_with(2);
         outcome.assert_stderr(&[&format!("`{minutes}`")]);
@@ -301,7 +301,7 @@ fn capability(scratch: &Scratch, nvidia_smi: &str, chosen: Option<&str>) -> Stri
     scratch.script("path/nvidia-smi", nvidia_smi);
     let cargo = "echo \"$CUDA_COMPUTE_CAP\"; cp /bin/true \"$CARGO_TARGET_DIR/release/candle-cuda\"";
     scratch.script("path/cargo", cargo);
-    let mut command = scratch.marked(root().join("engines/candle/build-cuda"));
+    let mut command = scratch.command(root().join("engines/candle/build-cuda"));
     command.env("PATH", path(scratch));
     command.env("CUDA_HOME", scratch.join("own")).env("CARGO_TARGET_DIR", scratch.join("target"));
     command.env_remove("CUDA_COMPUTE_CAP").envs(chosen.map(|chosen| ("CUDA_COMPUTE_CAP", chosen)));
@@ -311,15 +311,15 @@ fn capability(scratch: &Scratch, nvidia_smi: &str, chosen: Option<&str>) -> Stri
 
 #[test]
 fn kernels_are_built_for_the_first_gpu_that_nvidia_smi_reports() {
-    assert_eq!(capability(&Scratch::outside(), "echo 8.6; echo 9.0", None), "86");
+    assert_eq!(capability(&Scratch::outside_checkout(), "echo 8.6; echo 9.0", None), "86");
     let trouble = "echo 'NVIDIA-SMI has failed because it could not reach the driver'; exit 9";
-    assert_eq!(capability(&Scratch::outside(), trouble, None), "90");
-    assert_eq!(capability(&Scratch::outside(), "echo '[N/A]'", None), "90");
+    assert_eq!(capability(&Scratch::outside_checkout(), trouble, None), "90");
+    assert_eq!(capability(&Scratch::outside_checkout(), "echo '[N/A]'", None), "90");
 }
 
 #[test]
 fn a_build_for_another_gpu_is_kept_by_the_next_build() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     assert_eq!(capability(&scratch, "echo 9.0", Some("8.6")), "86");
     assert_eq!(capability(&scratch, "echo 9.0", None), "86");
     assert_eq!(capability(&scratch, "echo 9.0", Some("90a")), "90a");
@@ -330,7 +330,7 @@ fn a_build_for_another_gpu_is_kept_by_the_next_build() {
 #[test]
 fn a_machine_without_a_toolkit_skips_the_check_with_the_reason() {
     let scratch = machine(OFFLINE);
-    let mut command = scratch.marked(root().join("scripts/check-cuda"));
+    let mut command = scratch.command(root().join("scripts/check-cuda"));
     let outcome = finish(command.env("PATH", path(&scratch)).env_remove("CUDA_HOME")).exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit is not available here"), "{outcome:?}");
     outcome.assert_stderr(&["is there a network?"]);

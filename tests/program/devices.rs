@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Scratch, builds, driver, finish, root, unwrapped};
+use crate::support::{Outcome, Scratch, build_command, driver, finish, root, without_line_breaks};
 
 const NO_DRIVER: &str = "no NVIDIA driver found";
 /// The other problem of `heavy` on every machine of these tests.
@@ -19,33 +19,33 @@ const ELSEWHERE: &str =
 /// `able` has a program for CUDA; `shared` uses its own one there; `plain` names no devices in its manifest; `heavy`
 /// needs a GPU everywhere, and packages.
 fn tree() -> Scratch {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let needs = "driver = \"nvidia\"\n";
     let able = format!(
         "about = \"has a program for each\"\nbinary = \"able-engine\"\nreference = true\n[build]\n{}\
          [devices.cuda]\nbinary = \"able-cuda\"\n[devices.cuda.build]\n{}note = \"about a moment\"\n[devices.cuda.needs]\n{needs}",
-        builds("able-engine"),
-        builds("able-cuda"),
+        build_command("able-engine"),
+        build_command("able-cuda"),
     );
     let shared = format!(
         "about = \"one program for all\"\nbinary = \"shared-engine\"\n[build]\n{}[devices.cuda.needs]\n{needs}",
-        builds("shared-engine")
+        build_command("shared-engine")
     );
     let plain = format!(
         "about = \"knows no device\"\nbinary = \"plain-engine\"\n[build]\n{}",
-        builds("plain-engine")
+        build_command("plain-engine")
     );
     let heavy = format!(
         "about = \"needs a GPU\"\nbinary = \"heavy-engine\"\n[build]\n{}[needs]\n{needs}[environment]\npython = \"3.12\"\n\
-         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\ninstall_hint = \"{ELSEWHERE}\"\n",
-        builds("heavy-engine")
+         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\notherwise = \"{ELSEWHERE}\"\n",
+        build_command("heavy-engine")
     );
-    scratch.plant(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);
+    scratch.write_tree(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);
     scratch
 }
 
 fn orchestrate(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> Command {
-    let mut command = scratch.orchestrate_alone();
+    let mut command = scratch.orchestrate_without_checkout();
     command.args(arguments).env("LD_LIBRARY_PATH", library);
     command
 }
@@ -61,7 +61,7 @@ fn measure(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> (Outcome
     command.args(arguments).arg("-m").arg(root().join("models/embedded"));
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let record = Record::only_one_in(&scratch.results());
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     (outcome, record)
 }
 
@@ -157,7 +157,7 @@ fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
     let (first, second) = hint.split_once('\n').unwrap();
     assert!(first.contains("nvidia-smi"), "a driver comes before packages that need one: {hint}");
     assert_eq!(second, ELSEWHERE);
-    let page = unwrapped(&outcome.stdout);
+    let page = without_line_breaks(&outcome.stdout);
     for expected in
         [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {ELSEWHERE}")]
     {
@@ -215,7 +215,7 @@ fn a_failed_build_fails_only_the_rows_of_its_device() {
     let scratch = tree();
     let manifest = "about = \"half broken\"\nbinary = \"plain-engine\"\n[devices.cuda]\nbinary = \"half-cuda\"\n\
                     [devices.cuda.build]\ncommand = [\"./engines/half/build\"]\n";
-    scratch.plant(&[("half", manifest)]);
+    scratch.write_tree(&[("half", manifest)]);
     // The script is found in the tree, from any working directory.
     scratch.script("engines/half/build", "echo error: no compiler for it in $(pwd); exit 1");
     let library = driver::present(&scratch);
@@ -297,7 +297,7 @@ fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     // A wrong name may have requested an engine with another program.
     let outcome = call(&scratch, &library, &["setup", "able", "--device", "gpu"]);
     assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
-    finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"])).exits_with(2);
+    finish(scratch.orchestrate_without_checkout().args(["setup", "plain", "--device", "cpu,"])).exits_with(2);
 }
 
 #[test]
@@ -312,12 +312,12 @@ fn a_mistyped_device_is_refused_with_a_suggestion_before_any_build() {
 
 #[test]
 fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let script = "echo error: no compiler; echo hint: buy one; exit 1";
     let manifest =
         format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n");
-    scratch.plant(&[("poor", &manifest)]);
-    let outcome = finish(scratch.orchestrate_alone().args(["setup", "poor"]));
+    scratch.write_tree(&[("poor", &manifest)]);
+    let outcome = finish(scratch.orchestrate_without_checkout().args(["setup", "poor"]));
     assert!(outcome.stderr.ends_with("error: no compiler\nhint: buy one\n"), "{outcome:?}");
 }
 
@@ -341,10 +341,10 @@ fn set_up_downloads_no_packages_for_an_engine_that_cannot_run() {
 
 #[test]
 fn a_build_that_produces_no_program_is_an_error() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let manifest = "about = \"idle\"\nbinary = \"idle-engine\"\n[build]\ncommand = [\"true\"]\n";
-    scratch.plant(&[("idle", manifest)]);
-    assert_snapshot("setup-idle", &scratch, scratch.orchestrate_alone().args(["setup", "idle"]));
+    scratch.write_tree(&[("idle", manifest)]);
+    assert_snapshot("setup-idle", &scratch, scratch.orchestrate_without_checkout().args(["setup", "idle"]));
 }
 
 #[test]
@@ -382,7 +382,8 @@ fn the_lists_of_our_own_engines_fit_into_80_columns() {
 fn device_is_an_option_of_set_up_and_not_of_list_or_remove() {
     let scratch = tree();
     for other in ["--list", "--remove"] {
-        finish(scratch.orchestrate_alone().args(["setup", "able", "--device", "cuda", other])).exits_with(2);
+        finish(scratch.orchestrate_without_checkout().args(["setup", "able", "--device", "cuda", other]))
+            .exits_with(2);
     }
 }
 
@@ -416,8 +417,8 @@ fn a_request_contains_the_requested_device() {
 
 #[test]
 fn a_manifest_with_a_device_in_place_of_a_family_is_refused() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let manifest = "about = \"x\"\nbinary = \"x\"\n[devices.\"cuda:1\"]\nbinary = \"y\"\n";
-    scratch.plant(&[("wrong", manifest)]);
-    assert_snapshot("wrong-device", &scratch, scratch.orchestrate_alone().arg("engines"));
+    scratch.write_tree(&[("wrong", manifest)]);
+    assert_snapshot("wrong-device", &scratch, scratch.orchestrate_without_checkout().arg("engines"));
 }

@@ -5,12 +5,12 @@
 use std::path::PathBuf;
 
 use crate::support::record::{Record, files};
-use crate::support::run::{Fault, Run, assert_faults, beside_healthy, start};
+use crate::support::run::{Fault, Run, assert_faults, run_program_with_healthy, run_with_healthy};
 use crate::support::{Outcome, Scratch, command, fake_engine, finish, write_program};
 
 #[test]
 fn every_fault_of_the_fake_engine_is_in_this_matrix() {
-    let listed = finish(Scratch::new().marked(fake_engine()).arg("--list")).stdout;
+    let listed = finish(Scratch::new().command(fake_engine()).arg("--list")).stdout;
     let faults = listed.lines().filter_map(|line| line.strip_prefix("--fault ")?.split_whitespace().next());
     let tests = [
         include_str!("failures.rs"),
@@ -97,7 +97,7 @@ fn half_a_line_without_an_end_times_out() {
 
 #[test]
 fn an_unavailable_engine_is_a_row_with_the_engines_own_hint() {
-    let run = beside_healthy(&[("absent", "--fault says_unavailable")], &[]);
+    let run = run_with_healthy(&[("absent", "--fault says_unavailable")], &[]);
     let failure = run.assert_samples("absent", 0).assert_failed("absent", "unavailable", "hello");
     assert_eq!(failure["message"], "the library `libfake.so.4` is not installed");
     assert_eq!(failure["hint"], "apt-get install libfake4");
@@ -122,7 +122,7 @@ fn engines_with_harmless_faults_are_measured_and_ended_with_the_expected_warning
         ("grandchild", "--fault leaves_grandchild", "behind"),
         ("open-stdout", "--fault grandchild_holds_stdout", "behind"),
     ];
-    let run = beside_healthy(&faults.map(|(name, settings, _)| (name, settings)), &[]);
+    let run = run_with_healthy(&faults.map(|(name, settings, _)| (name, settings)), &[]);
     for (name, _, warning) in faults {
         run.assert_measured(name).assert_warnings(name, warning);
     }
@@ -130,13 +130,13 @@ fn engines_with_harmless_faults_are_measured_and_ended_with_the_expected_warning
 
 #[test]
 fn progress_moves_the_deadline_of_a_slow_load() {
-    let run = beside_healthy(&[("slow", "--fault slow_progress --load-ns 12000000000")], DEADLINE);
+    let run = run_with_healthy(&[("slow", "--fault slow_progress --load-ns 12000000000")], DEADLINE);
     run.assert_measured("slow").assert_warnings("slow", "");
 }
 
 #[test]
 fn an_engine_whose_clock_omits_time_gets_a_warning() {
-    let run = beside_healthy(&[("late", "--fault hides_time")], &[]);
+    let run = run_with_healthy(&[("late", "--fault hides_time")], &[]);
     // Computed from the record, like all claims.
     let warnings = run.assert_measured("late").report["warnings"].to_string();
     assert!(warnings.contains("late: its clock leaves out 1"), "{warnings}");
@@ -163,14 +163,14 @@ fn launch_of_a_generate_only_engine_is_recorded_before_its_samples() {
 
 #[test]
 fn engine_that_hangs_in_hello_is_driven_with_generate_alone() {
-    let run = beside_healthy(&[("silent", "--fault hangs_in_hello")], DEADLINE);
+    let run = run_with_healthy(&[("silent", "--fault hangs_in_hello")], DEADLINE);
     run.assert_measured("silent").assert_warnings("silent", "in two launches: only `generate` is used");
 }
 
 #[test]
 fn engine_that_misses_one_hello_is_started_again_and_uses_the_whole_protocol() {
     let scratch = Scratch::new();
-    let outcome = start(&scratch, &silent_when(&scratch, "[ $n = 1 ]", "")).exits_with(0);
+    let outcome = run_program_with_healthy(&scratch, &silent_when(&scratch, "[ $n = 1 ]", "")).exits_with(0);
     let run = Run::of(&scratch, outcome);
     run.assert_measured("healthy").assert_measured("silent");
     run.assert_warnings("silent", "the engine is started once more");
@@ -241,7 +241,7 @@ fn a_path_without_a_program_is_a_usage_error_and_nothing_runs() {
     for (name, message) in
         [("no-such-engine", "no engine at `"), ("folder", "is a folder, an engine is a program")]
     {
-        let outcome = start(&scratch, &scratch.join(name)).exits_with(2);
+        let outcome = run_program_with_healthy(&scratch, &scratch.join(name)).exits_with(2);
         outcome.assert_stderr(&[name, message]);
         assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new());
     }
@@ -255,7 +255,7 @@ fn a_file_without_permission_or_interpreter_is_a_row() {
     let orphan = scratch.join("orphan");
     write_program(&orphan, "#!/no/such/interpreter\n");
     for (path, name) in [(text, "notes.txt"), (orphan, "orphan")] {
-        let run = Run::of(&scratch, start(&scratch, &path));
+        let run = Run::of(&scratch, run_program_with_healthy(&scratch, &path));
         run.assert_measured("healthy").assert_samples(name, 0).assert_failed(name, "start", "start");
         std::fs::remove_dir_all(scratch.results()).unwrap();
     }
@@ -269,14 +269,14 @@ fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
     let (library, engine) = (scratch.join("libabsent.so.7"), scratch.join("unlinked"));
     let compile = |arguments: &[&str]| {
         let status = command("cc").args(arguments).arg(&source).status().unwrap();
-        assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
+        assert!(status.success(), "a C compiler is needed");
     };
     let out = library.to_str().unwrap();
     compile(&["-shared", "-fPIC", "-Dmain=unused", "-Wl,-soname,libabsent.so.7", "-o", out]);
     std::fs::write(&source, "int absent(void);\nint main(void) { return absent(); }\n").unwrap();
     compile(&["-o", engine.to_str().unwrap(), "-Wl,--no-as-needed", out]);
     std::fs::remove_file(&library).unwrap();
-    let run = Run::of(&scratch, start(&scratch, &engine));
+    let run = Run::of(&scratch, run_program_with_healthy(&scratch, &engine));
     run.assert_measured("healthy").assert_samples("unlinked", 0).assert_stderr("unlinked", "libabsent.so.7");
     let failure = run.assert_failed("unlinked", "start", "hello");
     assert_eq!(failure["message"], "cannot start: `libabsent.so.7` is missing");

@@ -100,7 +100,7 @@ fn a_run_is_ended_at_the_time_limit_and_its_results_are_shown() {
     let [record] = &tree.records()[..] else { panic!("{outcome:?}") };
     assert!(!record.entries("sample").is_empty(), "{record:?}");
     assert_eq!(record.end(), Some("interrupted"));
-    tree.scratch.wait_until_nothing_lives();
+    tree.scratch.wait_until_no_processes_left();
 }
 
 #[test]
@@ -154,8 +154,8 @@ struct Tree {
 impl Tree {
     /// A tree with built programs; the settings are the steady engine's.
     fn planted(settings: &[&str]) -> Self {
-        let scratch = Scratch::outside();
-        scratch.plant(&[("steady", REFERENCE), ("newcomer", NEWCOMER)]);
+        let scratch = Scratch::outside_checkout();
+        scratch.write_tree(&[("steady", REFERENCE), ("newcomer", NEWCOMER)]);
         std::fs::create_dir_all(scratch.join("scripts/gpu")).unwrap();
         for script in ["gpu-check", "gpu/environment.sh", "gpu/pack.py", "gpu/outcome.py"] {
             let script = format!("scripts/{script}");
@@ -190,7 +190,7 @@ impl Tree {
     }
 
     fn script(&self) -> Command {
-        let mut script = self.scratch.marked(self.scratch.join("scripts/gpu-check"));
+        let mut script = self.scratch.command(self.scratch.join("scripts/gpu-check"));
         script.env_remove("ORCHESTRATE_VERIFIER").current_dir(&self.scratch.path);
         script
     }
@@ -231,5 +231,5 @@ fn needs_a_library(scratch: &Scratch, name: &str) {
 }
 
 fn compile(cc: &mut Command) {
-    assert!(cc.status().unwrap().success(), "a C compiler is needed: whatever links Rust has one");
+    assert!(cc.status().unwrap().success(), "a C compiler is needed");
 }

@@ -20,7 +20,11 @@ fn hanging(scratch: &Scratch) -> Command {
 fn until_it_hangs(scratch: &Scratch) -> Running {
     let mut running = Running::start(&mut hanging(scratch));
     running.wait_for("fake: hangs in generate");
-    assert!(scratch.living().len() >= 4, "orchestrator, keeper, engine, grandchild: {:?}", scratch.living());
+    assert!(
+        scratch.live_processes().len() >= 4,
+        "orchestrator, keeper, engine, grandchild: {:?}",
+        scratch.live_processes()
+    );
     running
 }
 
@@ -29,7 +33,7 @@ fn an_interrupt_keeps_and_prints_the_results_so_far() {
     let scratch = Scratch::new();
     let running = until_it_hangs(&scratch);
     let outcome = running.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(record.end(), Some("interrupted"));
     assert_eq!(record.samples_of("hangs_in_generate,leaves_grandchild").len(), 2);
@@ -43,7 +47,7 @@ fn sigterm_interrupts_a_run_like_ctrl_c() {
     let running = until_it_hangs(&scratch);
     running.signal(Signal::TERM);
     running.finish().exits_with(130);
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("interrupted"));
 }
 
@@ -53,7 +57,7 @@ fn a_second_interrupt_leaves_no_processes_behind() {
     let running = until_it_hangs(&scratch);
     running.signal(Signal::INT);
     running.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     finish(scratch.orchestrate().arg("report").args(files(&scratch.results()))).exits_with(0);
 }
 
@@ -73,7 +77,7 @@ fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
         running.wait_for("stand-in: hangs");
         (0..interrupts).for_each(|_| running.signal(Signal::INT));
         running.finish().exits_with(130);
-        scratch.assert_nothing_lives();
+        scratch.assert_no_processes_left();
         let record = Record::only_one_in(&scratch.results());
         // After a second interrupt there may be no time to record the end.
         assert!(interrupts > 1 || record.end() == Some("interrupted"), "{hangs_in} {question}: {record:?}");
@@ -89,7 +93,7 @@ fn an_interrupt_ends_an_engine_that_refuses_to_exit() {
     let mut running = Running::start(command.arg("--results").arg(scratch.results()));
     running.wait_for("fake: hangs in generate");
     running.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn a_killed_orchestrator_leaves_no_processes_and_a_readable_record() {
     running.signal(Signal::KILL);
     let outcome = running.finish();
     assert_eq!(outcome.code, None, "{outcome:?}");
-    scratch.wait_until_nothing_lives();
+    scratch.wait_until_no_processes_left();
     let record = Record::only_one_in(&scratch.results());
     assert_eq!((record.end(), record.samples_of("hangs_in_generate,leaves_grandchild").len()), (None, 2));
     let again = finish(scratch.orchestrate().arg("report").args(files(&scratch.results()))).exits_with(0);
@@ -136,7 +140,7 @@ fn an_unwritable_results_folder_is_reported_before_any_measurement() {
     let outcome = finish(&mut one_decode(&scratch));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(5), ""), "{outcome:?}");
     assert!(outcome.stderr.contains("results") && !outcome.stderr.contains("round 1"), "{outcome:?}");
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
@@ -154,10 +158,14 @@ fn two_runs_at_once_write_two_records_and_end_only_their_own_processes() {
     let others = [(); 3].map(|()| Running::start(&mut one_decode(&scratch)));
     let outcomes = others.map(Running::finish);
     assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)), "{outcomes:?}");
-    assert!(scratch.living().len() >= 4, "the hanging run was ended by another: {:?}", scratch.living());
+    assert!(
+        scratch.live_processes().len() >= 4,
+        "the hanging run was ended by another: {:?}",
+        scratch.live_processes()
+    );
     assert_eq!(files(&scratch.results()).len(), 4);
     hanging.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 fn one_decode(scratch: &Scratch) -> Command {
@@ -196,5 +204,5 @@ fn an_engine_that_exits_in_one_case_is_started_again_for_the_next() {
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(record.failure_of("brittle")["kind"], "out_of_memory");
     assert_eq!(record.samples_of("brittle").len(), 2, "{record:?}");
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::run::{RUN, Run, Verifier, checked, run, store_answers};
+use crate::support::run::{RUN, Run, Verifier, run, run_with_verifier, store_answers};
 use crate::support::{Scratch, finish};
 
 /// An engine whose tokens from 30 on are wrong, starting with the third warm-up request: after the checks before the blocks.
@@ -26,7 +26,7 @@ fn check_launches(run: &Run, label: &str) -> usize {
 
 #[test]
 fn wrong_measured_tokens_are_found_and_correct_ones_pass() {
-    let run = checked(&[LATER_WRONG, RIGHT]);
+    let run = run_with_verifier(&[LATER_WRONG, RIGHT]);
     // The checks before the blocks found no difference.
     let ids = |label| &run.record.entries_of("continued", label)[0]["ids"];
     assert_eq!(ids("later-wrong"), ids("right"));
@@ -169,7 +169,7 @@ fn sampled_tokens_and_those_after_a_text_prompt_are_unverified() {
     assert_eq!(sampled.record.entries("reference_token"), Vec::<&Value>::new());
     assert_eq!(sampled.assert_measured("right").status("right"), "unverified");
     assert_eq!(sampled.status_reasons("right"), ["sampled tokens are not compared"]);
-    let reads = checked(&[("reads", r#"--capabilities '{"prompt_ids":false}' --wrong-from 0"#)]);
+    let reads = run_with_verifier(&[("reads", r#"--capabilities '{"prompt_ids":false}' --wrong-from 0"#)]);
     assert_eq!(reads.status("reads"), "unverified");
     let reasons = reads.status_reasons("reads");
     assert!(reasons[0].starts_with("takes text, so its prompt ids"), "{reasons:?}");
@@ -178,7 +178,7 @@ fn sampled_tokens_and_those_after_a_text_prompt_are_unverified() {
 #[test]
 fn an_unrequested_2_bit_cache_excuses_no_scores() {
     let claims = r#"--loaded '{"kv_dtype":"q2_k"}' --score-noise 0.5"#;
-    let run = checked(&[("claims", claims), RIGHT]);
+    let run = run_with_verifier(&[("claims", claims), RIGHT]);
     assert_eq!((run.status("claims"), run.status("right")), ("wrong", "exact"));
     let reasons = run.status_reasons("claims");
     assert!(reasons[0].ends_with("the bound for 16 bits is 0.10"), "{reasons:?}");

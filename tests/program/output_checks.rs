@@ -7,7 +7,7 @@ use model_files::embedded;
 use serde_json::Value;
 
 use crate::support::record::Record;
-use crate::support::run::{RUN, Run, Verifier, checked, run, store_answers};
+use crate::support::run::{RUN, Run, Verifier, run, run_with_verifier, store_answers};
 use crate::support::{Scratch, finish};
 
 /// Windows of the held-out text of the embedded model.
@@ -20,7 +20,7 @@ fn counts(run: &Run, label: &str) -> (usize, usize) {
 
 #[test]
 fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
-    let run = checked(&[("one", ""), ("other", "--score-noise 0.01")]);
+    let run = run_with_verifier(&[("one", ""), ("other", "--score-noise 0.01")]);
     let held_out = run.record.only("held_out")["sequences"].as_array().unwrap();
     let lengths: Vec<_> = held_out.iter().map(|it| it.as_array().unwrap().len()).collect();
     assert_eq!(lengths, [128, 128, 128, 128, 1152]);
@@ -50,7 +50,7 @@ fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
 #[test]
 fn launches_for_output_checks_are_in_no_result() {
     let engines = &[("one", ""), ("other", "")];
-    let (with, without) = (checked(engines), run(engines, Verifier::None, &[]));
+    let (with, without) = (run_with_verifier(engines), run(engines, Verifier::None, &[]));
     assert_eq!(without.record.entries("held_out").len() + without.record.entries("not_checked").len(), 0);
     for label in ["one", "other"] {
         let mut launches = with.record.launches_of(label);
@@ -76,14 +76,18 @@ fn an_engine_that_cannot_be_checked_in_full_is_measured_and_unverified() {
         ("narrow", "--context-tokens 1000", (WINDOWS - 1, 1), window),
         ("right", "", (WINDOWS, 1), ""),
     ];
-    let run = checked(&engines.map(|(name, settings, ..)| (name, settings)));
+    let run = run_with_verifier(&engines.map(|(name, settings, ..)| (name, settings)));
     for (name, _, checks, reason) in engines {
         assert_eq!(counts(run.assert_measured(name), name), checks, "{name}");
-        assert_eq!(run.reasons(name).first().copied().unwrap_or_default(), reason, "{name}");
-        assert!(run.reasons(name).len() < 2 || name == "minimal", "{:?}", run.reasons(name));
+        assert_eq!(run.unchecked_reasons(name).first().copied().unwrap_or_default(), reason, "{name}");
+        assert!(
+            run.unchecked_reasons(name).len() < 2 || name == "minimal",
+            "{:?}",
+            run.unchecked_reasons(name)
+        );
     }
     for name in ["talker", "narrow"] {
-        assert_eq!((run.status(name), run.status_reasons(name)), ("unverified", run.reasons(name)));
+        assert_eq!((run.status(name), run.status_reasons(name)), ("unverified", run.unchecked_reasons(name)));
     }
     assert_eq!(run.status("right"), "exact", "{}", run.report["outputs"]);
     let ids = |label| &run.record.entries_of("continued", label)[0]["ids"];
@@ -93,7 +97,7 @@ fn an_engine_that_cannot_be_checked_in_full_is_measured_and_unverified() {
 
 #[test]
 fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
-    let run = checked(&[
+    let run = run_with_verifier(&[
         ("short", "--fault wrong_scores"),
         ("eager", "--score-offset 9.5"),
         ("broken", "--fault fails_in_load"),
@@ -107,7 +111,10 @@ fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
     run.assert_samples("short", 0).assert_failed("broken", "model", "load");
     assert_eq!(run.record.launches_of("broken").len(), 1);
     // An engine that exits in the check gets a second chance in the measurement.
-    assert_eq!(run.reasons("brittle"), ["exited at output check: ended with exit code 3 before it answered"]);
+    assert_eq!(
+        run.unchecked_reasons("brittle"),
+        ["exited at output check: ended with exit code 3 before it answered"]
+    );
     run.assert_failed("brittle", "exited", "warm-up 1");
     run.assert_measured("sound");
 }
@@ -116,7 +123,11 @@ fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
 fn one_shot_engines_are_checked_in_a_separate_process() {
     let run = run(&[("cold", "")], Verifier::Engine(""), &["--mode", "one-shot"]);
     assert_eq!(counts(run.assert_measured("cold"), "cold"), (WINDOWS, 1));
-    assert!(run.reasons("cold")[0].starts_with("its prompts were sent as text"), "{:?}", run.record);
+    assert!(
+        run.unchecked_reasons("cold")[0].starts_with("its prompts were sent as text"),
+        "{:?}",
+        run.record
+    );
 }
 
 #[test]
@@ -185,7 +196,7 @@ fn a_budget_limits_each_request_of_an_output_check() {
         // Requests of a block have a cap of their own.
         let options = &["--budget", "12s", "--case-cap", "1s"];
         let run = run(&[("silent", &format!("--fault {fault}"))], Verifier::Default, options);
-        let reasons = run.reasons("silent");
+        let reasons = run.unchecked_reasons("silent");
         // The checks get a quarter of the budget. A busy machine may spend all of it before the request.
         let too_late = |reason: &str| reason.starts_with("the budget") && deadline(reason).is_none();
         let bounded = |reason: &str| deadline(reason).is_some_and(|seconds| seconds <= 3.0);
@@ -200,7 +211,10 @@ fn a_launch_for_an_output_check_ends_with_the_budget() {
     // Without a budget it would have the deadline of a block's load.
     let options = &["--budget", "8s", "--timeout", "60"];
     let run = run(&[("stuck", "--fault hangs_in_load")], Verifier::Default, options);
-    assert_eq!(run.reasons("stuck"), ["the budget ended while the engine was loaded for an output check"]);
+    assert_eq!(
+        run.unchecked_reasons("stuck"),
+        ["the budget ended while the engine was loaded for an output check"]
+    );
     let failure = run.assert_samples("stuck", 0).record.failure_of("stuck");
     assert_eq!((&failure["kind"], &failure["hint"]), (&"no_time".into(), &"--budget 32s".into()));
 }

@@ -11,7 +11,7 @@ use crate::support::{Outcome, Scratch, fake_engine, finish, root};
 
 /// `snake-charmer` has an environment, which no machine has; `stone` has none.
 fn tree() -> Scratch {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let engine = |name: &str| {
         let fake = fake_engine().display();
         let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{name}-engine");
@@ -20,7 +20,7 @@ fn tree() -> Scratch {
         )
     };
     let environment = "[environment]\npython = \"3.12\"\nrequirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\n";
-    scratch.plant(&[
+    scratch.write_tree(&[
         ("snake-charmer", &format!("{}{environment}", engine("snake-charmer"))),
         ("stone", &engine("stone")),
     ]);
@@ -28,7 +28,7 @@ fn tree() -> Scratch {
 }
 
 fn with_python(scratch: &Scratch, variable: &str, python: &str, arguments: &[&str]) -> Command {
-    let mut command = scratch.orchestrate_alone();
+    let mut command = scratch.orchestrate_without_checkout();
     command.env(variable, python).args(arguments);
     command
 }

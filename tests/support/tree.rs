@@ -79,7 +79,7 @@ pub fn without_tests(source: &str) -> String {
 /// Every file in git or not ignored by git.
 pub fn unignored_files() -> Vec<String> {
     let scratch = Scratch::new();
-    let mut git = scratch.marked("git");
+    let mut git = scratch.command("git");
     let listed =
         finish(git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root()))
             .exits_with(0);
