@@ -13,7 +13,7 @@ use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until}
 
 const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
-/// The fake engine that claims to read this format, and logs the model in its environment.
+/// The fake engine as an engine that claims to read this format. It logs the model in its environment.
 fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {
     let (fake, log) = (fake_engine().display(), scratch.join("started"));
     let text = format!(
@@ -39,7 +39,7 @@ fn run(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> Outcome {
     outcome
 }
 
-/// Reads the only record and removes it, so that the next run's is the only one again.
+/// Reads the only record and removes it, so that the next record is the only one again.
 fn record(scratch: &Scratch) -> Record {
     let record = Record::only_one_in(&scratch.results());
     std::fs::remove_dir_all(scratch.results()).unwrap();
@@ -151,12 +151,15 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
 fn a_gguf_is_converted_for_an_engine_that_reads_safetensors() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors");
-    for (dtype, becomes) in [("bf16", "bf16"), ("q8_0", "f32")] {
+    for (dtype, converted_dtype) in [("bf16", "bf16"), ("q8_0", "f32")] {
         scratch.synth("tiny-gpt2", dtype, &format!("{dtype}.gguf"));
         run(&scratch, &[&engine], &["-m", &format!("{dtype}.gguf")]).exits_with(0);
         let record = record(&scratch);
         let converted = &record.entries("launch")[0]["converted"];
-        assert_eq!((&converted["format"], &converted["dtype"]), (&json!("safetensors"), &json!(becomes)));
+        assert_eq!(
+            (&converted["format"], &converted["dtype"]),
+            (&json!("safetensors"), &json!(converted_dtype))
+        );
         let folder = PathBuf::from(converted["path"].as_str().unwrap());
         assert!(folder.join("tokenizer.json").is_file() && folder.join("model.safetensors").is_file());
         assert_eq!(started(&scratch).last(), Some(&folder));
@@ -206,8 +209,8 @@ fn an_impossible_conversion_is_a_row_with_its_reason() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-llama", "bf16", "mine");
     edit_json(&model.join("config.json"), |config| drop(config.insert("model_type".into(), "falcon".into())));
-    let [gguf, onnx, own] = ["gguf", "onnx", "safetensors"].map(|format| reader_of(&scratch, format));
-    run(&scratch, &[&gguf, &onnx, &own], &["-m", "mine"]).exits_with(4);
+    let [gguf, onnx, safetensors] = ["gguf", "onnx", "safetensors"].map(|format| reader_of(&scratch, format));
+    run(&scratch, &[&gguf, &onnx, &safetensors], &["-m", "mine"]).exits_with(4);
     let record = record(&scratch);
     for (label, words) in [
         ("reads-gguf", &["reads `gguf`", "cannot be converted", "architecture `falcon` is not one of"][..]),
@@ -238,10 +241,10 @@ fn the_conversion_cache_is_listed_limited_and_cleared() {
     }
     let list = cache(&["--list"]);
     let rows: Vec<_> = list.lines().filter(|line| line.contains(" as gguf bf16: ")).collect();
-    // The most recent one comes first.
+    // The most recently used conversion comes first.
     assert!(rows[0].starts_with("tiny-gpt2 ") && rows[1].starts_with("tiny-llama "), "{list}");
     assert!(list.ends_with(" in 2 conversions, limit 20.0 GB\n"), "{list}");
-    // Room for one: the other one is removed.
+    // The limit has room for one conversion, so the older one is removed.
     cache(&["--limit", "6MB"]);
     let list = cache(&[]);
     assert!(
@@ -267,7 +270,7 @@ fn an_incomplete_conversion_is_repeated() {
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
     run(&scratch, &[&engine], &["-m", "mine"]).exits_with(0);
-    // The state after a power cut: the label, which is written last, is missing.
+    // A power cut may leave a conversion without `conversion.json`, which is written last.
     let folder = conversions(&scratch).into_iter().find(|path| path.is_dir()).unwrap();
     std::fs::remove_file(folder.join("conversion.json")).unwrap();
     std::fs::write(folder.join("mine-bf16.gguf"), "half").unwrap();
@@ -295,7 +298,7 @@ fn a_run_removes_incomplete_conversions_of_a_killed_run() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
-    // No process has that number: it is above the kernel's maximum.
+    // No process has this number, because it is above the kernel's maximum.
     let abandoned = scratch.join("home/conversions/.0123-gguf-bf16.part-4194305");
     std::fs::create_dir_all(&abandoned).unwrap();
     std::fs::write(abandoned.join("half.gguf"), "half").unwrap();
@@ -319,9 +322,9 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
     scratch.assert_no_processes_left();
 }
 
-/// Waits until a process reads this pipe, and returns its other end.
-fn other_end_of(pipe: &Path) -> std::fs::File {
-    // A pipe can be opened for writing at once only where a process reads it.
+/// Waits until a process reads this pipe, and returns the end for writing.
+fn writer_of(pipe: &Path) -> std::fs::File {
+    // Without blocking, a pipe can be opened for writing only while a process reads it.
     let writer = || {
         let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&pipe.metadata().ok()?.file_type());
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -338,15 +341,15 @@ fn other_end_of(pipe: &Path) -> std::fs::File {
 #[test]
 fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
     let scratch = Scratch::new();
-    let beside = scratch.synth("tiny-llama", "bf16", "mine").join("chat_template.jinja");
-    // From the request for a conversion on, reading this file of the model blocks.
-    let (fake, file) = (fake_engine().display(), beside.display());
+    let template = scratch.synth("tiny-llama", "bf16", "mine").join("chat_template.jinja");
+    // The engine makes this file of the model a pipe, so a conversion that reads it waits.
+    let (fake, file) = (fake_engine().display(), template.display());
     let text = format!(
         "[ -p '{file}' ] || mkfifo '{file}'\nexec '{fake}' --capabilities '{{\"formats\":[\"gguf\"]}}'"
     );
     let engine = scratch.script("reads-gguf", &text);
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "mine"]));
-    let _open = other_end_of(&beside);
+    let _open = writer_of(&template);
     running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     scratch.assert_no_processes_left();
@@ -359,7 +362,7 @@ fn an_interrupt_ends_a_run_that_waits_for_stored_answers() {
     finish(scratch.command("mkfifo").arg(&pipe)).exits_with(0);
     let mut command = command(&scratch, &[fake_engine()], &["-m", "mine"]);
     let running = Running::start(command.env_remove("ORCHESTRATE_VERIFIER"));
-    let _open = other_end_of(&pipe);
+    let _open = writer_of(&pipe);
     running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     scratch.assert_no_processes_left();

@@ -1,4 +1,4 @@
-//! `orchestrate model synth`: models of the requested shape, the same on every machine, or no files at all.
+//! `orchestrate model synth` makes models of the requested shape, the same on every machine. A failure leaves no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,7 +66,7 @@ fn named_shapes_have_the_parameter_counts_of_their_models() {
 
 // Models.
 
-/// Makes a shape in every format, and reads each as an engine does.
+/// Makes a model in every format and dtype, and reads it as an engine does.
 fn opens_in_every_format(architecture: &str) {
     let (scratch, name) = (Scratch::new(), format!("tiny-{architecture}"));
     let (config, parts) = config_of(&Shape::named(&name).unwrap());
@@ -77,8 +77,8 @@ fn opens_in_every_format(architecture: &str) {
         let model = ModelFolder::open(&path).unwrap();
         let facts = ModelFacts::of(&model).unwrap();
         assert_eq!(facts.parameters, parameters(&parts), "{out}");
-        let most = model_files::own_dtype(&model).unwrap().as_str().to_ascii_lowercase();
-        assert_eq!(most, dtype, "{out}: {:?}", facts.dtypes);
+        let main_dtype = model_files::own_dtype(&model).unwrap().as_str().to_ascii_lowercase();
+        assert_eq!(main_dtype, dtype, "{out}: {:?}", facts.dtypes);
         let found = &model.config;
         let sizes = |it: &Config| (it.layers, it.hidden_size, it.heads, it.kv_heads, it.head_dim);
         assert_eq!(sizes(found), sizes(&config), "{out}");
@@ -117,8 +117,8 @@ opens_in_every_format! {
     a_gemma_opens_in_every_format "gemma",
 }
 
-/// Changed only on purpose: the hash of weights in records depends on these bytes.
-const PINNED: &[(&str, &str, &str)] = &[
+/// The hashes of synthesised files. They must not change by accident: records identify weights by hashes of these bytes.
+const EXPECTED_SHA256: &[(&str, &str, &str)] = &[
     ("tiny-gpt2.gguf", "", "e9d0c6867d279191d3561f52950c783822f81d119d76f3de84c0017cf9e17ed2"),
     ("tiny-llama", "config.json", "eae394d0f44c697e9151a41f08b399f6bc9d2668004e2d122ca8702e0c9ce764"),
     (
@@ -145,22 +145,27 @@ fn the_same_seed_gives_the_same_bytes_on_every_machine() {
         let files = contents(&path).into_iter();
         found.extend(files.map(|(name, bytes)| ((out.to_string(), name), sha256(&bytes))));
     }
-    let pinned =
-        PINNED.iter().map(|(model, file, hash)| ((model.to_string(), file.to_string()), hash.to_string()));
-    let pinned: BTreeMap<_, _> = pinned.collect();
+    let expected = EXPECTED_SHA256
+        .iter()
+        .map(|(model, file, hash)| ((model.to_string(), file.to_string()), hash.to_string()));
+    let expected: BTreeMap<_, _> = expected.collect();
     let lines: String =
         found.iter().map(|((model, file), hash)| format!("    ({model:?}, {file:?}, {hash:?}),\n")).collect();
-    assert!(found == pinned, "found:\n{lines}");
+    assert!(found == expected, "found:\n{lines}");
 }
 
 #[test]
 fn another_seed_gives_other_weights_of_the_same_model() {
     let scratch = Scratch::new();
-    let one = contents(&scratch.synth("tiny-qwen2", "bf16", "one"));
-    let other = contents(&scratch.make_model(&["synth", "tiny-qwen2", "--seed", "1", "--out", "other"]));
-    let differing: Vec<_> = one.keys().filter(|name| one.get(*name) != other.get(*name)).collect();
+    let with_default_seed = contents(&scratch.synth("tiny-qwen2", "bf16", "one"));
+    let with_seed_1 =
+        contents(&scratch.make_model(&["synth", "tiny-qwen2", "--seed", "1", "--out", "other"]));
+    let differing: Vec<_> = with_default_seed
+        .keys()
+        .filter(|name| with_default_seed.get(*name) != with_seed_1.get(*name))
+        .collect();
     assert_eq!(differing, ["model.safetensors"]);
-    assert_eq!(one.len(), other.len());
+    assert_eq!(with_default_seed.len(), with_seed_1.len());
 }
 
 #[test]
@@ -199,8 +204,8 @@ fn a_synthesised_gguf_equals_a_converted_one() {
         let (scratch, shape) = (Scratch::new(), format!("tiny-{architecture}"));
         let folder = scratch.synth(&shape, "f32", &shape);
         std::fs::create_dir(scratch.join("bf16")).unwrap();
-        let halved = scratch.synth(&shape, "bf16", &format!("bf16/{shape}"));
-        for (dtype, from) in [("f32", &folder), ("bf16", &halved), ("q8_0", &folder), ("q4_k", &halved)] {
+        let narrow = scratch.synth(&shape, "bf16", &format!("bf16/{shape}"));
+        for (dtype, from) in [("f32", &folder), ("bf16", &narrow), ("q8_0", &folder), ("q4_k", &narrow)] {
             let synthesised = scratch.synth(&shape, dtype, &format!("{dtype}-synth.gguf"));
             let out = format!("{dtype}-convert.gguf");
             let from = from.to_str().unwrap();
@@ -219,14 +224,14 @@ fn a_shape_can_be_given_as_a_config_file() {
     let config = json!({
         "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
         "num_key_value_heads": 1, "intermediate_size": 96, "vocab_size": 600, "max_position_embeddings": 128,
-        "bos_token_id": 1, "eos_token_id": [2, 5], "tie_word_embeddings": true, "a_field_of_theirs": "stays"
+        "bos_token_id": 1, "eos_token_id": [2, 5], "tie_word_embeddings": true, "unknown_field": "kept"
     });
     std::fs::write(scratch.join("my-model/config.json"), config.to_string()).unwrap();
     let made = scratch.make_model(&["synth", "--config", "my-model/config.json", "--out", "made"]);
     let model = ModelFolder::open(&made).unwrap();
     assert_eq!(
-        (&model.config.eos_ids[..], model.config.raw["a_field_of_theirs"].as_str()),
-        (&[2, 5][..], Some("stays"))
+        (&model.config.eos_ids[..], model.config.raw["unknown_field"].as_str()),
+        (&[2, 5][..], Some("kept"))
     );
     assert_eq!(model.tokenizer().unwrap().encode("").unwrap(), [1]);
     let as_gguf = ["--format", "gguf", "--dtype", "q4_k", "--out", "."];
@@ -237,7 +242,7 @@ fn a_shape_can_be_given_as_a_config_file() {
     assert!(!facts.dtypes.contains_key("Q4_K") && facts.dtypes.contains_key("Q8_0"), "{:?}", facts.dtypes);
 }
 
-// Refusals, without remaining files.
+// Refusals, which leave no files.
 
 #[test]
 fn an_existing_output_path_is_refused_and_unchanged() {
@@ -300,7 +305,7 @@ fn a_too_small_disk_is_reported_before_writing() {
 #[test]
 fn a_full_disk_leaves_no_files() {
     let scratch = Scratch::new();
-    // The kernel's limit on a file's size fails as a full disk does: in the middle of a write.
+    // A limit on the file size makes a write fail in the middle, as a full disk does.
     let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" model synth tiny-llama --out model";
     let mut shell = scratch.command("sh");
     let outcome =

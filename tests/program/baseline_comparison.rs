@@ -28,7 +28,7 @@ fn an_unknown_baseline_is_refused_with_the_known_names() {
 #[test]
 fn an_unchanged_engine_passes_and_the_baselines_age_and_version_are_shown() {
     let (scratch, engine, folder) = with_saved_baseline();
-    // An age that stays the same for the next half hour.
+    // The age is shown in hours, so it does not change during this test.
     let then = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);
     edit_description(&folder, |description| {
         description["commit"] = "abc".into();

@@ -1,12 +1,12 @@
-//! Programs of a baseline, measured again beside the new ones; and the output of a run with a baseline, on stdout and stderr.
+//! Runs that measure a baseline's programs again, together with the new programs. And the output of runs with a baseline.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
 use crate::support::baselines::{
-    COMPARE, RERUN, RUN, SAVE, assert_refused, baseline_folder, command, description, engine, finished,
-    orchestrate, run, save, with_saved_baseline,
+    COMPARE, RERUN, RUN, SAVE, assert_refused, baseline_folder, command, description, engine,
+    finish_without_panic, orchestrate, run, save, with_saved_baseline,
 };
 use crate::support::record::{Record, files};
 use crate::support::{Running, Scratch, copy_program, fake_engine, root};
@@ -49,7 +49,7 @@ fn a_slower_machine_is_no_regression_with_rerun_baseline() {
     copy_program(fake_engine(), &engine);
     for (per_token_ns, words, code) in [(2000, SAVE, 0), (3000, COMPARE, 1), (3000, RERUN, 0)] {
         let speed = format!(r#"{{"real_sleep": false, "per_token_ns": {per_token_ns}}}"#);
-        finished(command(&scratch, &engine, words).env("FAKE_ENGINE", speed)).exits_with(code);
+        finish_without_panic(command(&scratch, &engine, words).env("FAKE_ENGINE", speed)).exits_with(code);
     }
 }
 
@@ -80,8 +80,8 @@ fn a_program_of_an_earlier_build_is_a_baseline_by_its_path() {
     let rerun = &["--baseline", "./before", "--rerun-baseline"];
     run(&scratch, &now, rerun).exits_with(1);
     run(&scratch, &before, rerun).exits_with(0);
-    let both = finished(run_now(rerun).arg("-e").arg(&before)).exits_with(2);
-    both.assert_stderr(&["can be the baseline of only one row, but the run has `now`, `before`"]);
+    let outcome = finish_without_panic(run_now(rerun).arg("-e").arg(&before)).exits_with(2);
+    outcome.assert_stderr(&["can be the baseline of only one row, but the run has `now`, `before`"]);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_run_that_fails_against_a_baseline_does_not_replace_it() {
 }
 
 #[test]
-fn a_judgement_outside_the_format_is_printed_on_stderr() {
+fn a_judgement_is_printed_on_stderr_if_the_format_has_no_place_for_it() {
     let (scratch, engine, _) = with_saved_baseline();
     let judgement = |formats: &[&str], reason: &str| {
         let outcome = run(&scratch, &engine, &[COMPARE, formats].concat());
@@ -126,7 +126,7 @@ fn the_json_of_a_run_has_the_judgement_of_compare() {
     let slower = engine(&scratch, "engine", 3000);
     let file = scratch.join("run.json");
     let outcome = run(&scratch, &slower, &[COMPARE, &["--json", file.to_str().unwrap()]].concat());
-    // The table on stdout is for people, and the judgement follows it.
+    // On stdout, the judgement follows the table.
     outcome.exits_with(1).assert_stdout(&["critical"]);
     let written: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let records = [&folder.join("record.jsonl"), &files(&scratch.results())[0]];
@@ -161,7 +161,7 @@ fn the_ci_script_prints_markdown_and_exits_with_the_judgement() {
         let mut command = scratch.command(root().join("scripts/compare-in-ci"));
         command.env("ORCHESTRATE", env!("CARGO_BIN_EXE_orchestrate")).env("GITHUB_STEP_SUMMARY", &summary);
         command.args(words).args(RUN).arg("--results").arg(scratch.results()).current_dir(&scratch.path);
-        finished(&mut command)
+        finish_without_panic(&mut command)
     };
     let outcome = script(&["./now", "./before"]).exits_with(1);
     assert!(outcome.stdout.starts_with("### `./now` against `./before`: worse"), "{outcome:?}");
@@ -171,7 +171,7 @@ fn the_ci_script_prints_markdown_and_exits_with_the_judgement() {
     script(&["--save", "main", before.to_str().unwrap()]).exits_with(0);
     script(&[now.to_str().unwrap(), "main"]).exits_with(1);
     script(&[before.to_str().unwrap(), "main"]).exits_with(0);
-    finished(&mut scratch.command(root().join("scripts/compare-in-ci"))).exits_with(2);
+    finish_without_panic(&mut scratch.command(root().join("scripts/compare-in-ci"))).exits_with(2);
 }
 
 #[test]

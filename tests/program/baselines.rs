@@ -1,5 +1,5 @@
-//! Baselines for a user: saving, listing, removing. The fake engine states its times without waiting, so all differences
-//! are planted.
+//! Saving, listing and removing baselines. The fake engine reports its times without waiting, so each difference is as the
+//! test sets it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::baselines::{
     COMPARE, RERUN, SAVE, assert_refused, baseline_folder, command, description, edit_description, engine,
-    finished, orchestrate, run, unsteady_engine, with_saved_baseline,
+    finish_without_panic, orchestrate, run, unsteady_engine, with_saved_baseline,
 };
 use crate::support::record::files;
 use crate::support::{Scratch, copy_program, fake_engine, finish};
@@ -21,7 +21,7 @@ fn a_baseline_has_the_record_the_programs_and_a_description() {
     let engine = scratch.join("engine");
     copy_program(fake_engine(), &engine);
     let mut command = command(&scratch, &engine, SAVE);
-    let outcome = finished(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#)).exits_with(0);
+    let outcome = finish_without_panic(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#)).exits_with(0);
     outcome.assert_stderr(&["baseline `main` is saved: 1 row, in `"]);
 
     let (folder, records) = (baseline_folder(&scratch, "main"), files(&scratch.results()));
@@ -31,13 +31,13 @@ fn a_baseline_has_the_record_the_programs_and_a_description() {
         (&description["configurations"][0]["label"], &description["configurations"][0]["program"]);
     assert_eq!((label, &program["path"]), (&json!("engine"), &json!(engine)));
     let copy = folder.join(program["copy"].as_str().unwrap());
-    // Under its own name, because a program may read it.
+    // The copy keeps the program's name, because a program may read its own name.
     assert_eq!(copy.file_name().unwrap(), "engine");
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&engine).unwrap());
     let sum = finish(scratch.command("sha256sum").arg(&engine)).stdout;
     assert!(sum.starts_with(program["digest"].as_str().unwrap()), "{sum} {program}");
     assert!(!outcome.stderr.contains("is incomplete"), "{outcome:?}");
-    assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
+    assert_eq!(files(&scratch.join("home/baselines")), [folder], "the folder must have only the baseline");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn saving_replaces_a_baseline_and_reports_its_age() {
     let outcome = run(&scratch, &engine, SAVE);
     outcome.assert_stderr(&["baseline `main` is saved, replacing one that was "]);
     assert_ne!(description(&folder)["measured"], "2020-01-01T00:00:00Z");
-    assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
+    assert_eq!(files(&scratch.join("home/baselines")), [folder], "the folder must have only the baseline");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_failed_case_is_left_out_of_the_baseline_with_a_warning() {
     let scratch = Scratch::new();
     let broken = scratch.faulty("exits_in_load", &[]);
     let engine = engine(&scratch, "engine", 2000);
-    let outcome = finished(command(&scratch, &engine, SAVE).arg("-e").arg(broken)).exits_with(4);
+    let outcome = finish_without_panic(command(&scratch, &engine, SAVE).arg("-e").arg(broken)).exits_with(4);
     outcome.assert_stderr(&["`exits_in_load` `decode`: not in the baseline, because it failed"]);
     assert_eq!(
         description(&baseline_folder(&scratch, "main"))["configurations"].as_array().unwrap().len(),
@@ -106,7 +106,7 @@ fn a_run_that_cannot_be_a_baseline_is_refused_before_measuring() {
 #[test]
 fn a_program_changed_during_the_run_is_not_stored() {
     let scratch = Scratch::new();
-    // The engine touches itself, as a build during the run does.
+    // The engine changes the modification time of its own file, as a build during the run does.
     let (path, fake) = (scratch.join("engine"), fake_engine().display());
     let text = format!("touch -d 2099-01-01 '{}'\nexec '{fake}' --real-sleep false", path.display());
     let engine = scratch.script("engine", &text);

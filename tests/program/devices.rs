@@ -1,5 +1,5 @@
-//! Engines with another program for another device, on machines with and without a driver. The tree and its engines are
-//! invented; the driver is a stand-in, and so is its absence.
+//! Engines with a separate program for a device, on machines with and without a GPU driver. The tree and its engines are
+//! invented. Stand-in libraries act as a present driver or as an absent one.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,13 +11,14 @@ use crate::support::snapshot::assert_snapshot;
 use crate::support::{Outcome, Scratch, build_command, driver, finish, root, without_line_breaks};
 
 const NO_DRIVER: &str = "no NVIDIA driver found";
-/// The other problem of `heavy` on every machine of these tests.
+/// The second missing requirement of the engine `heavy` in these tests.
 const NO_ENVIRONMENT: &str = "its environment is not set up (4.0 GB to download)";
-const ELSEWHERE: &str =
+/// The hint of `heavy` for users who cannot set up its environment.
+const OTHER_WAY: &str =
     "ORCHESTRATE_PYTHON_HEAVY=/a/python/that/has/it; heavy's own guide says where it comes from";
 
-/// `able` has a program for CUDA; `shared` uses its own one there; `plain` names no devices in its manifest; `heavy`
-/// needs a GPU everywhere, and packages.
+/// A tree of four engines. `able` has a separate program for CUDA, and `shared` has one program for all devices. `plain`
+/// has no devices in its manifest. `heavy` always needs a GPU, and Python packages.
 fn tree() -> Scratch {
     let scratch = Scratch::outside_checkout();
     let needs = "driver = \"nvidia\"\n";
@@ -37,7 +38,7 @@ fn tree() -> Scratch {
     );
     let heavy = format!(
         "about = \"needs a GPU\"\nbinary = \"heavy-engine\"\n[build]\n{}[needs]\n{needs}[environment]\npython = \"3.12\"\n\
-         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\notherwise = \"{ELSEWHERE}\"\n",
+         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\notherwise = \"{OTHER_WAY}\"\n",
         build_command("heavy-engine")
     );
     scratch.write_tree(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);
@@ -84,13 +85,13 @@ fn program(record: &Record, label: &str) -> String {
 }
 
 /// The device of each launch.
-fn loaded_on(record: &Record, label: &str) -> Vec<String> {
+fn loaded_devices(record: &Record, label: &str) -> Vec<String> {
     let launches = record.launches_of(label).into_iter();
     launches.map(|it| it["loaded"]["device"].as_str().unwrap().to_string()).collect()
 }
 
 #[track_caller]
-fn assert_narrow(outcome: &Outcome) {
+fn assert_fits_80_columns(outcome: &Outcome) {
     for line in outcome.stdout.lines().chain(outcome.stderr.lines()) {
         assert!(line.chars().count() <= 80, "{line}");
     }
@@ -105,7 +106,7 @@ fn a_run_on_the_cpu_builds_no_program_for_another_device() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(built(&scratch), ["able-engine", "shared-engine"]);
     assert_eq!(
-        (program(&record, "able"), loaded_on(&record, "able")),
+        (program(&record, "able"), loaded_devices(&record, "able")),
         ("able-engine".into(), vec!["cpu".into()])
     );
     assert_eq!(configuration(&record, "able")["alone"], Value::Null);
@@ -129,20 +130,20 @@ fn engines_without_their_device_are_rows_and_the_others_are_measured() {
     let (outcome, record) =
         measure(&scratch, &driver::absent(&scratch), &["--all", "--device", "cpu,cuda:0"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // Its manifest names no devices, so the engine itself is started.
+    // The manifest of `plain` names no devices, so the same program is started on each device.
     assert_eq!(program(&record, "plain cuda:0"), "plain-engine");
     for label in ["able cpu", "shared cpu", "plain cpu", "plain cuda:0"] {
         assert_eq!((record.samples_of(label).len(), record.failures_of(label).len()), (1, 0), "{label}");
     }
     let both = format!("{NO_DRIVER}; {NO_ENVIRONMENT}");
-    for (label, lacks) in [
+    for (label, missing) in [
         ("able cuda:0", NO_DRIVER),
         ("shared cuda:0", NO_DRIVER),
         ("heavy cpu", &both),
         ("heavy cuda:0", &both),
     ] {
         let failure = record.failure_of(label);
-        assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &lacks.into()));
+        assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &missing.into()));
     }
     assert_eq!(built(&scratch), ["able-engine", "plain-engine", "shared-engine"]);
 }
@@ -155,27 +156,27 @@ fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
     let failure = record.failure_of("heavy");
     let hint = failure["hint"].as_str().unwrap();
     let (first, second) = hint.split_once('\n').unwrap();
-    assert!(first.contains("nvidia-smi"), "a driver comes before packages that need one: {hint}");
-    assert_eq!(second, ELSEWHERE);
+    assert!(first.contains("nvidia-smi"), "the driver must come before the packages: {hint}");
+    assert_eq!(second, OTHER_WAY);
     let page = without_line_breaks(&outcome.stdout);
     for expected in
-        [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {ELSEWHERE}")]
+        [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {OTHER_WAY}")]
     {
         assert!(page.contains(expected), "{expected}: {}", outcome.stdout);
     }
-    // With a driver, the remedy is the set-up; the other remedy is printed too.
+    // With a driver, the first remedy is the set-up. The second remedy is printed too.
     let scratch = tree();
     let present = driver::present(&scratch);
     let (outcome, record) = measure(&scratch, &present, &heavy);
     let failure = record.failure_of("heavy");
     assert_eq!(failure["message"], NO_ENVIRONMENT);
     let (first, second) = failure["hint"].as_str().unwrap().split_once('\n').unwrap();
-    assert!(first.ends_with("setup heavy") && second == ELSEWHERE, "{failure}");
+    assert!(first.ends_with("setup heavy") && second == OTHER_WAY, "{failure}");
     outcome.assert_stdout(&["\n  hint: ORCHESTRATE_PYTHON_HEAVY="]);
     let checked = call(&scratch, &driver::absent(&scratch), &["check", "heavy"]);
     let expected = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
     checked.assert_stderr(&[&expected]);
-    assert!(checked.stderr.ends_with(&format!("\nhint: {ELSEWHERE}\n")), "{checked:?}");
+    assert!(checked.stderr.ends_with(&format!("\nhint: {OTHER_WAY}\n")), "{checked:?}");
 }
 
 #[test]
@@ -188,12 +189,13 @@ fn with_a_driver_each_device_gets_its_program_built_and_measured() {
     assert_eq!(
         builds,
         ["able: building", "able: building for cuda (about a moment)", "shared: building"],
-        "one program is built once, however many devices it serves"
+        "each program must be built once, even for several devices"
     );
-    let of = |label: &str| (program(&record, label), loaded_on(&record, label)[0].clone());
-    assert_eq!(of("able cpu"), ("able-engine".into(), "cpu".into()));
-    assert_eq!(of("able cuda:0"), ("able-cuda".into(), "cuda:0".into()));
-    assert_eq!(of("shared cuda:0"), ("shared-engine".into(), "cuda:0".into()));
+    let program_and_device =
+        |label: &str| (program(&record, label), loaded_devices(&record, label)[0].clone());
+    assert_eq!(program_and_device("able cpu"), ("able-engine".into(), "cpu".into()));
+    assert_eq!(program_and_device("able cuda:0"), ("able-cuda".into(), "cuda:0".into()));
+    assert_eq!(program_and_device("shared cuda:0"), ("shared-engine".into(), "cuda:0".into()));
     for label in ["able cpu", "able cuda:0", "shared cpu", "shared cuda:0"] {
         assert_eq!(record.samples_of(label).len(), 1, "{label}");
     }
@@ -243,9 +245,12 @@ fn the_verifier_runs_its_cpu_program_in_f32_on_every_device() {
     let verifier = configuration(&record, "able (verifier)");
     assert_eq!((&verifier["device"], &verifier["dtype"]), (&"cpu".into(), &"f32".into()));
     assert_eq!(program(&record, "able (verifier)"), "able-engine");
-    let devices = loaded_on(&record, "able (verifier)");
+    let devices = loaded_devices(&record, "able (verifier)");
     assert!(!devices.is_empty() && devices.iter().all(|it| it == "cpu"), "{devices:?}");
-    assert_eq!((program(&record, "able"), &*loaded_on(&record, "able")[0]), ("able-cuda".into(), "cuda"));
+    assert_eq!(
+        (program(&record, "able"), &*loaded_devices(&record, "able")[0]),
+        ("able-cuda".into(), "cuda")
+    );
 }
 
 #[test]
@@ -294,7 +299,7 @@ fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     let outcome = call(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]);
     let expected = "`plain` is ready; only a run shows whether it supports metal\n";
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), expected), "{outcome:?}");
-    // A wrong name may have requested an engine with another program.
+    // The manifest of `able` names only the device `cuda`, so a hint suggests that name.
     let outcome = call(&scratch, &library, &["setup", "able", "--device", "gpu"]);
     assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
     finish(scratch.orchestrate_without_checkout().args(["setup", "plain", "--device", "cpu,"])).exits_with(2);
@@ -313,12 +318,12 @@ fn a_mistyped_device_is_refused_with_a_suggestion_before_any_build() {
 #[test]
 fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
     let scratch = Scratch::outside_checkout();
-    let script = "echo error: no compiler; echo hint: buy one; exit 1";
+    let script = "echo error: no compiler; echo hint: install one; exit 1";
     let manifest =
         format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n");
     scratch.write_tree(&[("poor", &manifest)]);
     let outcome = finish(scratch.orchestrate_without_checkout().args(["setup", "poor"]));
-    assert!(outcome.stderr.ends_with("error: no compiler\nhint: buy one\n"), "{outcome:?}");
+    assert!(outcome.stderr.ends_with("error: no compiler\nhint: install one\n"), "{outcome:?}");
 }
 
 #[test]
@@ -355,25 +360,25 @@ fn lists_show_device_programs_and_missing_requirements_in_80_columns() {
     assert_snapshot("engines-devices", &scratch, &mut orchestrate(&scratch, &absent, &["engines"]));
     assert_snapshot("setup-list-devices", &scratch, &mut orchestrate(&scratch, &absent, &list));
     for arguments in [&["engines"][..], &list, &["setup", "able", "--device", "cuda"], &["setup", "heavy"]] {
-        assert_narrow(&call(&scratch, &absent, arguments));
+        assert_fits_80_columns(&call(&scratch, &absent, arguments));
     }
     let present = driver::present(&scratch);
     assert_snapshot("engines-devices-driver", &scratch, &mut orchestrate(&scratch, &present, &["engines"]));
-    assert_narrow(&call(&scratch, &present, &["engines"]));
+    assert_fits_80_columns(&call(&scratch, &present, &["engines"]));
 }
 
 #[test]
-fn the_lists_of_our_own_engines_fit_into_80_columns() {
+fn the_lists_of_real_engines_fit_into_80_columns() {
     let scratch = Scratch::new();
     for library in [driver::absent(&scratch), driver::present(&scratch)] {
         for arguments in [&["engines"][..], &["setup", "--list"]] {
             let mut command = scratch.orchestrate();
             command.args(arguments).env("LD_LIBRARY_PATH", &library).current_dir(root());
-            // Nothing is built there, so that every message is printed.
+            // No engine is built in this target directory, so that all messages are printed.
             command.env("CARGO_TARGET_DIR", scratch.join("target")).env("PATH", "/usr/bin:/bin");
             let outcome = finish(&mut command).exits_with(0);
             assert!(outcome.stdout.lines().count() > 5, "{outcome:?}");
-            assert_narrow(&outcome);
+            assert_fits_80_columns(&outcome);
         }
     }
 }
@@ -401,7 +406,7 @@ fn an_engine_is_checked_on_the_requested_device() {
         checked.stdout.starts_with("checking `able` (") && checked.stdout.contains("able-cuda)"),
         "{checked:?}"
     );
-    // It accepts a missing model; the request is shown with that.
+    // The fake engine accepts a missing model, so the page shows the request with this model.
     checked.assert_stdout(&["sent      {\"device\":\"cuda\",\"model\":\"/no/such/model\""]);
 }
 

@@ -1,5 +1,5 @@
-//! Output checks in a record: the engines' log-probabilities of held-out text before the first block. The reference
-//! engine's check of measured tokens is in `measured_tokens.rs`.
+//! Output checks before the first block: the engines' log-probabilities of held-out text. Tests of the verifier's checks of
+//! measured tokens are in `measured_tokens.rs`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::support::record::Record;
 use crate::support::run::{RUN, Run, Verifier, run, run_with_verifier, store_answers};
 use crate::support::{Scratch, finish};
 
-/// Windows of the held-out text of the embedded model.
+/// The number of windows of the embedded model's held-out text.
 const WINDOWS: usize = 5;
 
 /// The numbers of windows that an engine scored, and of prompts that it continued.
@@ -37,7 +37,7 @@ fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
     let answers = |label| (run.logprobs(label), &run.record.entries_of("continued", label)[0]["ids"]);
     assert_eq!(answers("one"), answers("verifier (verifier)"));
     let (noisy, exact) = (run.logprobs("other"), run.logprobs("one"));
-    let squares = noisy.iter().zip(&exact).map(|(one, other)| (one - other) * (one - other));
+    let squares = noisy.iter().zip(&exact).map(|(a, b)| (a - b) * (a - b));
     let rms = (squares.sum::<f64>() / noisy.len() as f64).sqrt();
     assert!((rms - 0.01).abs() < 0.001, "{rms}");
     assert_eq!(run.record.entries("not_checked"), Vec::<&Value>::new());
@@ -62,7 +62,7 @@ fn launches_for_output_checks_are_in_no_result() {
             assert_eq!(run.assert_measured(label).case_of(label)["launches"], 1);
         }
     }
-    // The reference engine for output checks has no rows.
+    // The verifier has no rows.
     assert_eq!(with.report["cases"].as_array().unwrap().len(), 2);
 }
 
@@ -138,7 +138,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
     assert_eq!(stored["logprobs"].as_array().unwrap().len(), WINDOWS);
     assert_eq!(stored["continued"].as_array().unwrap().len(), 48);
     assert_eq!(counts(run.assert_measured("one"), "one").0, WINDOWS);
-    // They cannot check anything else.
+    // Stored answers cannot check measured tokens.
     let unchecked = run.record.only("not_checked");
     assert_eq!(unchecked["model"], held_out["model"]);
     assert!(unchecked["reason"].as_str().unwrap().starts_with("its measured tokens were not checked"));
@@ -148,7 +148,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
 #[test]
 fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let scratch = Scratch::new();
-    // The embedded model has the answers of another engine to the same requests.
+    // The copy of the embedded model has stored answers, which only --force replaces.
     store_answers(&scratch, &[]).exits_with(2).assert_stderr(&["exists\nhint: --force"]);
     let outcome = store_answers(&scratch, &["--force"]).exits_with(0);
     let model = scratch.join("model");
@@ -169,12 +169,12 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let with = run("with");
     assert_eq!(with.only("stored_answers")["by"], "sage 1.2.3");
     assert_eq!(with.entries("continued")[0]["ids"], with.only("stored_answers")["continued"]);
-    // The file's name in earlier versions.
+    // The file's name of earlier versions is accepted too.
     let old = model.join("witness.json");
     std::fs::rename(&path, &old).unwrap();
     assert_eq!(run("old-name").only("stored_answers")["by"], "sage 1.2.3");
     std::fs::rename(&old, &path).unwrap();
-    // One bit of the last weight.
+    // With one changed bit in the last weight, the stored answers are not used.
     let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -189,11 +189,11 @@ fn deadline(reason: &str) -> Option<f64> {
     rest.split(' ').next().unwrap().parse().ok()
 }
 
-/// Without a budget a request of the check may take minutes.
+/// Without a budget, a request of an output check may take minutes.
 #[test]
 fn a_budget_limits_each_request_of_an_output_check() {
     for fault in ["hangs_in_score", "hangs_in_generate"] {
-        // Requests of a block have a cap of their own.
+        // The case cap applies only to requests of a block.
         let options = &["--budget", "12s", "--case-cap", "1s"];
         let run = run(&[("silent", &format!("--fault {fault}"))], Verifier::Default, options);
         let reasons = run.unchecked_reasons("silent");
@@ -208,7 +208,7 @@ fn a_budget_limits_each_request_of_an_output_check() {
 
 #[test]
 fn a_launch_for_an_output_check_ends_with_the_budget() {
-    // Without a budget it would have the deadline of a block's load.
+    // Without a budget, the launch would have the deadline of a block's load.
     let options = &["--budget", "8s", "--timeout", "60"];
     let run = run(&[("stuck", "--fault hangs_in_load")], Verifier::Default, options);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Sets up the engines of a source tree: candidates from manifests, build_command and environments. The tree is invented, so no real
-//! engine is named here.
+//! Tests of the set-up of engines in a source tree: candidates from manifests, builds and environments. The tree and its
+//! engines are invented.
 
 use crate::support::record::{Record, case_of};
 use crate::support::snapshot::assert_snapshot;
@@ -108,7 +108,8 @@ fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
     rows.map(|(label, _)| label.trim().to_string()).filter(|label| !label.contains("twin")).collect()
 }
 
-fn with_presets() -> Scratch {
+/// A tree of two engines with presets.
+fn tree_with_presets() -> Scratch {
     let scratch = Scratch::outside_checkout();
     let preset = |name: &str, late: u32| {
         format!("[presets.{name}]\nabout = \"x\"\noptions = {{ per_token_ns = {late} }}\n")
@@ -123,7 +124,7 @@ fn with_presets() -> Scratch {
 
 #[test]
 fn a_preset_equal_to_the_default_is_measured_only_if_named() {
-    let scratch = with_presets();
+    let scratch = tree_with_presets();
     assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "bare:late", "toy", "toy:other"]);
     assert_eq!(
         rows(&scratch, &["--all", "--presets", "-e", "toy:other"]),
@@ -157,7 +158,7 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
 
 #[test]
 fn a_value_that_is_listed_twice_is_one_row() {
-    let scratch = with_presets();
+    let scratch = tree_with_presets();
     let twice = ["-e", "toy", "--device", "cpu,cpu", "--dtype", "f32,f32", "--threads", "1,1"];
     assert_eq!(rows(&scratch, &twice), ["toy"]);
     assert_eq!(rows(&scratch, &["-e", "toy", "--threads", "2,1,2"]), ["toy 2 threads", "toy 1 thread"]);
@@ -282,12 +283,12 @@ fn without_set_up_nothing_is_built_and_missing_programs_are_reported() {
 fn a_preset_is_measured_with_its_options_under_its_own_name() {
     let (outcome, record) = measure(&tree(), &["-e", "able", "-e", "able:late"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let between = |label: &str| {
+    let token_time = |label: &str| {
         let times =
             record.samples_of(label)[0]["iteration"]["sequences"][0]["token_ns"].as_array().unwrap().clone();
         times[1].as_u64().unwrap() - times[0].as_u64().unwrap()
     };
-    assert_eq!((between("able"), between("able:late")), (2000, 9000));
+    assert_eq!((token_time("able"), token_time("able:late")), (2000, 9000));
 }
 
 #[test]
@@ -313,24 +314,24 @@ fn a_manifest_with_a_mistake_is_refused_with_its_file() {
 }
 
 #[test]
-fn outside_a_checkout_the_engines_are_those_of_build_time() {
+fn outside_a_checkout_the_engines_known_at_build_time_are_listed() {
     let scratch = Scratch::outside_checkout();
     let mut engines = scratch.orchestrate_without_checkout();
     let outcome =
         finish(engines.arg("engines").env("LD_LIBRARY_PATH", driver::absent(&scratch))).exits_with(0);
     for folder in std::fs::read_dir(root().join("engines")).unwrap().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
-        // Without a GPU, an engine that needs one reports the missing driver first.
+        // An engine that needs a GPU reports the missing driver first.
         let missing = [" beside this program", ": no NVIDIA driver found"];
-        let of = |line: &str| {
+        let is_listed = |line: &str| {
             line.split([':', ' ']).next() == Some(&name) && missing.iter().any(|it| line.contains(it))
         };
-        let listed = outcome.stdout.lines().any(of);
+        let listed = outcome.stdout.lines().any(is_listed);
         assert_eq!(listed, folder.path().join("engine.toml").is_file(), "{name} in {}", outcome.stdout);
     }
 }
 
-/// A PATH that begins with fake tools: a `uv` that logs its calls, and compilers that do nothing.
+/// A PATH that begins with stand-ins: a `uv` that logs its calls, and compilers that do nothing.
 fn tools(scratch: &Scratch) -> String {
     let folder = scratch.join("tools");
     std::fs::create_dir_all(&folder).unwrap();

@@ -40,17 +40,17 @@ pub fn command(scratch: &Scratch, engine: &Path, words: &[&str]) -> Command {
 }
 
 pub fn run(scratch: &Scratch, engine: &Path, words: &[&str]) -> Outcome {
-    finished(&mut command(scratch, engine, words))
+    finish_without_panic(&mut command(scratch, engine, words))
 }
 
-pub fn finished(command: &mut Command) -> Outcome {
+pub fn finish_without_panic(command: &mut Command) -> Outcome {
     let outcome = finish(command);
     assert!(!outcome.stderr.contains("panicked"), "{outcome:?}");
     outcome
 }
 
 pub fn orchestrate(scratch: &Scratch, words: &[&str]) -> Outcome {
-    finished(scratch.orchestrate().args(words).current_dir(&scratch.path))
+    finish_without_panic(scratch.orchestrate().args(words).current_dir(&scratch.path))
 }
 
 /// The folder of a test, an engine in it, and the folder of the engine's baseline `main`. The results folder is removed.
@@ -94,7 +94,7 @@ pub fn edit_description(folder: &Path, edit: impl FnOnce(&mut Value)) {
 /// Checks that a run is refused with these texts before anything is measured.
 #[track_caller]
 pub fn assert_refused(scratch: &Scratch, command: &mut Command, texts: &[&str]) {
-    let outcome = finished(command).exits_with(2);
+    let outcome = finish_without_panic(command).exits_with(2);
     outcome.assert_stderr(texts);
     assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new(), "{outcome:?}");
 }
