@@ -278,8 +278,9 @@ pub fn float_bounds(dtype: &str) -> Bounds {
     }
 }
 
-/// The bounds for quantised weights compared with the same numbers in f32. Kernels for quantised weights also round activations to
-/// 8 bits, block by block. candle's kernels reach 0.02 and 0.09; the error of a 4-bit quantisation would be 0.2 and 0.9.
+/// The bounds for quantised weights compared with the same numbers in f32. Kernels for quantised weights also round
+/// activations to 8 bits, block by block. candle's kernels reach 0.02 and 0.09; the error of a 4-bit quantisation would be
+/// 0.2 and 0.9.
 pub const QUANTISED: Bounds = Bounds { median: 0.04, max: 0.18 };
 
 /// The least precise of the dtypes that an engine reports for computing and for the KV cache.

@@ -249,7 +249,7 @@ fn assert_refused_unchanged(scratch: &Scratch, words: &[&str], case: &str, expec
     assert_eq!(scratch.all_paths(), before, "{case}: {outcome:?}");
 }
 
-/// Runs the program with little memory and CPU time, so that a test fails if the program allocates a size from a broken file.
+/// Runs the program with little memory and CPU time. So a test fails if the program allocates a size from a broken file.
 fn run_with_limits(scratch: &Scratch, words: &[&str]) -> Outcome {
     let mut shell = scratch.command("sh");
     shell.args([

@@ -30,7 +30,7 @@ fn compare(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Value
 /// Token times that are so long that rounding to nanoseconds does not matter.
 const TOKEN_TIMES: &str = "--per-token-ns 20000 --first-token-ns 100000";
 
-/// Compares an engine with first that is five percent slower.
+/// Compares an engine with one that is five percent slower.
 fn compare_five_percent_slower(noise: &str) -> Value {
     let scratch = Scratch::new();
     let first = scratch.engine("first", &format!("{TOKEN_TIMES} {noise}"));
@@ -77,7 +77,7 @@ fn an_engine_compared_with_itself_is_never_faster_or_slower() {
     assert!(["same", "inconclusive"].contains(&comparison["verdict"].as_str().unwrap()), "{comparison:#}");
 }
 
-/// Compares an engine with first that is a quarter faster, on a machine on which all times grow by half in each second.
+/// Compares an engine with one that is a quarter faster, on a machine on which all times grow by half in each second.
 fn on_a_drifting_machine(order: &str) -> Value {
     let scratch = Scratch::new();
     let from_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();

@@ -128,7 +128,7 @@ impl Run {
         self
     }
 
-    /// Checks that record and report have a warning about an engine with these words. Without words, there must be no warning.
+    /// Checks that record and report have a warning about an engine with these words. Without words, no warning is allowed.
     #[track_caller]
     pub fn assert_warnings(&self, label: &str, words: &str) -> &Self {
         let warnings = self.record.warnings_of(label);

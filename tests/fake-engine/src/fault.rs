@@ -191,7 +191,8 @@ fn command(program: &str) -> Command {
     Command::new(program)
 }
 
-/// Sends itself a signal, several times, because Rust's handler of SIGSEGV ignores the first one that no memory access caused.
+/// Sends a signal to this process, several times. Rust's handler of SIGSEGV ignores the first signal that no memory access
+/// caused.
 fn raise(signal: &str) -> ! {
     for _ in 0..100 {
         let kill = format!("kill -{signal} $PPID");

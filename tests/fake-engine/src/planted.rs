@@ -25,8 +25,8 @@ impl Launch {
         Self { seed, number: number.unwrap_or(0), began_ns }
     }
 
-    /// The factor on the token times of an iteration: slowdown, drift at the iteration's start, noise of the launch and of the
-    /// iteration.
+    /// The factor on the token times of an iteration, from slowdown, drift at the iteration's start, and the noise of the
+    /// launch and of the iteration.
     pub fn factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
         let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_ns);
         let seconds = unix_ns().saturating_sub(from_ns) as f64 / 1e9;

@@ -91,7 +91,8 @@ fn planted_delays_take_real_time() {
     let answers = generated(&planted, 2);
     let elapsed_ns = start.elapsed().as_nanos() as u64;
     let end_ns = |generated: &Value| generated["iterations"][0]["end_ns"].as_u64().unwrap();
-    // Times count from the reading of the request. The second request was read at once, so its time includes the first one's.
+    // Times count from the reading of the request. The second request was read at once, so its time includes the time of
+    // the first request.
     assert!(
         answers.iter().all(|it| end_ns(it) > 60_000_000 && end_ns(it) <= elapsed_ns),
         "{elapsed_ns} {answers:?}"
