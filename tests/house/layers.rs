@@ -111,7 +111,7 @@ fn only_the_schedule_of_a_run_uses_the_analysis() {
 }
 
 #[test]
-fn modules_form_no_circles_without_a_stated_reason() {
+fn modules_form_no_cycles_without_a_stated_reason() {
     let found = &cycles_of("", &in_src) | &cycles_of("stats::", &in_stats);
     let known: BTreeSet<BTreeSet<String>> =
         CYCLES.iter().map(|(modules, _)| modules.iter().map(|it| it.to_string()).collect()).collect();

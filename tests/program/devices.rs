@@ -38,7 +38,7 @@ fn tree() -> Scratch {
     );
     let heavy = format!(
         "about = \"needs a GPU\"\nbinary = \"heavy-engine\"\n[build]\n{}[needs]\n{needs}[environment]\npython = \"3.12\"\n\
-         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\notherwise = \"{OTHER_WAY}\"\n",
+         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\ninstall_hint = \"{OTHER_WAY}\"\n",
         build_command("heavy-engine")
     );
     scratch.write_tree(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);

@@ -82,7 +82,10 @@ fn a_silent_verifier_is_stopped_and_recorded_at_the_end_of_the_budget() {
     let unchecked = run.record.only("not_checked");
     let reason = unchecked["reason"].as_str().unwrap();
     // The end of the budget stopped the checks, not the deadline of a request.
-    assert!(reason.starts_with("the tokens of 1 of 2 samples were not checked: the check had "), "{reason}");
+    assert!(
+        reason.starts_with("the tokens of 1 of 2 samples were not checked: the check was limited to "),
+        "{reason}"
+    );
     assert_eq!(unchecked["hint"], "a longer `--budget`");
     // The answers before the end of the budget count.
     assert_eq!((run.reference_tokens("later-wrong").len(), run.status("later-wrong")), (1, "wrong"));
