@@ -115,14 +115,14 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
                     }
                 };
                 let bounds = if is_float { float_bounds(least_precise(&loaded.facts)) } else { QUANTISED };
-                let found = engine.score(&ids);
+                let logprobs = engine.score(&ids);
                 if loaded.reports_different_outputs() {
                     // The engine reported different outputs, so the results must differ.
-                    let difference = Difference::of(&expected, &found);
+                    let difference = Difference::of(&expected, &logprobs);
                     assert!(!is_float || !difference.is_within(bounds), "{context}: {difference:?}");
                     continue;
                 }
-                assert_agree(&expected, &found, bounds, &context);
+                assert_agree(&expected, &logprobs, bounds, &context);
                 // An engine may compute a whole prompt and a single token with different kernels.
                 for prompt in [&ids[..20], &ids[..100], &ids] {
                     let [best, chosen] =

@@ -160,9 +160,9 @@ fn every_round_has_a_new_prompt_that_is_equal_for_all_engines() {
         let samples = record.samples_of(label).into_iter();
         samples.map(|sample| sample["prompt_hash"].as_str().unwrap().to_string()).collect()
     };
-    let one: BTreeSet<String> = hashes("one").into_iter().collect();
-    assert_eq!(one.len(), 6, "{one:?}");
-    assert_eq!(one, hashes("other").into_iter().collect());
+    let distinct: BTreeSet<String> = hashes("one").into_iter().collect();
+    assert_eq!(distinct.len(), 6, "{distinct:?}");
+    assert_eq!(distinct, hashes("other").into_iter().collect());
     let warm_ups =
         record.entries("sample").into_iter().filter(|it| it["kind"] == "warmup" && it["launch"] == 0);
     let prompts: BTreeSet<&str> = warm_ups.filter_map(|it| it["prompt_hash"].as_str()).collect();
@@ -231,8 +231,8 @@ fn a_block_has_as_many_rounds_as_five_blocks_can_have_within_the_budget() {
 fn a_single_engine_is_measured_until_its_interval_is_narrow() {
     let blocks = |name: &str, settings: &str| {
         let scratch = Scratch::new();
-        let one = [scratch.engine(name, settings)];
-        let (_, record) = run(&scratch, &one, &["--iterations", "1", "--warmup", "1"]);
+        let engine = [scratch.engine(name, settings)];
+        let (_, record) = run(&scratch, &engine, &["--iterations", "1", "--warmup", "1"]);
         let closed = record.only("closed");
         (closed["blocks"].as_u64().unwrap(), closed["by"].as_str().unwrap().to_string())
     };

@@ -47,8 +47,8 @@ impl Trial {
     fn assert_warned(&self, name: &str, words: &[&str]) -> &Self {
         let warnings = self.report["warnings"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
         let mut of_engine = warnings.filter(|warning| warning.starts_with(&format!("{name}: ")));
-        let found = of_engine.any(|warning| words.iter().all(|words| warning.contains(words)));
-        assert!(found, "no warning of `{name}` with {words:?}: {}", self.report["warnings"]);
+        let is_warned = of_engine.any(|warning| words.iter().all(|words| warning.contains(words)));
+        assert!(is_warned, "no warning of `{name}` with {words:?}: {}", self.report["warnings"]);
         self
     }
 

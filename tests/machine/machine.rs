@@ -71,9 +71,9 @@ fn samplers_run_once_for_each_case_and_add_no_sample() {
     let passes = record.entries("pass");
     assert_eq!(passes.len(), 1, "{passes:?}");
     assert_eq!(passes[0]["launch"], 0);
-    let held = &passes[0]["held"];
-    let bytes = |name: &str| held[name].as_u64().unwrap();
-    assert!(bytes("resident_bytes") > 100_000 && bytes("pss_bytes") <= bytes("resident_bytes"), "{held}");
+    let memory = &passes[0]["held"];
+    let bytes = |name: &str| memory[name].as_u64().unwrap();
+    assert!(bytes("resident_bytes") > 100_000 && bytes("pss_bytes") <= bytes("resident_bytes"), "{memory}");
     assert!(passes[0]["requests"].as_u64() >= Some(1) && passes[0]["new_tokens"].as_u64() > Some(0));
     assert_eq!(record.entries("sample").len(), 2 * 4, "two blocks of two warm-ups and two rounds");
     let samples = record.entries("sample");

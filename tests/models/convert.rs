@@ -169,8 +169,11 @@ fn the_same_format_in_another_dtype_is_a_conversion_too() {
 fn without_out_the_conversion_is_written_next_to_the_model() {
     let scratch = Scratch::new();
     scratch.synth("tiny-gpt2", "bf16", "models/mine");
-    let made = scratch.make_model(&["convert", "models/mine", "--to", "gguf", "--dtype", "q8_0"]);
-    assert_eq!(made.canonicalize().unwrap(), scratch.join("models/mine-q8_0.gguf").canonicalize().unwrap());
+    let converted = scratch.make_model(&["convert", "models/mine", "--to", "gguf", "--dtype", "q8_0"]);
+    assert_eq!(
+        converted.canonicalize().unwrap(),
+        scratch.join("models/mine-q8_0.gguf").canonicalize().unwrap()
+    );
     let back =
         scratch.make_model(&["convert", "models/mine-q8_0.gguf", "--to", "safetensors", "--dtype", "f16"]);
     assert_eq!(back.canonicalize().unwrap(), scratch.join("models/mine-q8_0-f16").canonicalize().unwrap());
@@ -230,9 +233,9 @@ fn a_sharded_model_converts_like_a_single_file() {
     assert_eq!(ModelFolder::open(&shards).unwrap().weights.len(), 3);
     assert_eq!(identity(&scratch, &whole), identity(&scratch, &shards));
     for (to, dtype) in [("gguf", "q8_0"), ("safetensors", "f32")] {
-        let one = convert(&scratch, &whole, to, Some(dtype), &format!("one.{to}"));
-        let other = convert(&scratch, &shards, to, Some(dtype), &format!("other.{to}"));
-        assert!(contents(&one) == contents(&other), "{to}");
+        let from_file = convert(&scratch, &whole, to, Some(dtype), &format!("one.{to}"));
+        let from_shards = convert(&scratch, &shards, to, Some(dtype), &format!("other.{to}"));
+        assert!(contents(&from_file) == contents(&from_shards), "{to}");
     }
 }
 
@@ -247,9 +250,9 @@ fn a_gpt2_checkpoint_with_prefixed_names_is_the_same_model() {
     };
     edit_header(&long.join("model.safetensors"), |header| header.into_iter().map(renamed).collect());
     assert_eq!(identity(&scratch, &plain), identity(&scratch, &long));
-    let [one, other] = [(&plain, "one.gguf"), (&long, "other.gguf")]
+    let [from_plain, from_long] = [(&plain, "plain.gguf"), (&long, "long.gguf")]
         .map(|(model, out)| std::fs::read(convert(&scratch, model, "gguf", None, out)).unwrap());
-    assert!(one == other);
+    assert!(from_plain == from_long);
 }
 
 #[test]

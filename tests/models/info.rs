@@ -245,8 +245,8 @@ fn a_model_without_a_tokenizer_is_accepted() {
     }
     let page = info(&scratch, &["model"]).stdout;
     assert!(page.contains("tokenizer      none"), "{page}");
-    let made = scratch.make_model(&["convert", "model", "--to", "gguf", "--out", "model.gguf"]);
-    assert!(facts(&scratch, made.to_str().unwrap())["tokenizer"].is_null());
+    let converted = scratch.make_model(&["convert", "model", "--to", "gguf", "--out", "model.gguf"]);
+    assert!(facts(&scratch, converted.to_str().unwrap())["tokenizer"].is_null());
 }
 
 #[test]

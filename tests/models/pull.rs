@@ -66,16 +66,16 @@ fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
 
 /// Every file and link under a folder, by its path in it.
 fn paths_in(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap();
         match entry.file_type().unwrap().is_dir() {
-            true => found.extend(paths_in(&entry.path()).iter().map(|it| format!("{name}/{it}"))),
-            false => found.push(name),
+            true => paths.extend(paths_in(&entry.path()).iter().map(|it| format!("{name}/{it}"))),
+            false => paths.push(name),
         }
     }
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 // Downloads.
@@ -106,8 +106,8 @@ fn other_programs_find_pulled_models() {
     assert_pulled(&pull(&scratch, &hub, &[&format!("{TINY}@v1.0")]), &scratch);
     let cache = hf_hub::Cache::new(home(&scratch).join("hub"));
     let repository = hf_hub::Repo::with_revision(TINY.into(), hf_hub::RepoType::Model, "v1.0".into());
-    let found = cache.repo(repository).get("config.json").unwrap();
-    assert!(found.canonicalize().unwrap().ends_with(hub.file("config.json").hash()), "{found:?}");
+    let path = cache.repo(repository).get("config.json").unwrap();
+    assert!(path.canonicalize().unwrap().ends_with(hub.file("config.json").hash()), "{path:?}");
     // A tag is not stored as the default revision.
     assert_eq!(cache.model(TINY.into()).get("config.json"), None);
     let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
@@ -221,10 +221,10 @@ fn two_concurrent_pulls_do_not_write_one_file() {
     let (scratch, hub) = (Scratch::new(), hub());
     let locks = home(&scratch).join("hub/.locks/models--someone--tiny-model");
     std::fs::create_dir_all(&locks).unwrap();
-    let other = std::fs::File::create(locks.join(format!("{}.lock", hub.file(WEIGHTS).hash()))).unwrap();
-    other.lock().unwrap();
+    let lock = std::fs::File::create(locks.join(format!("{}.lock", hub.file(WEIGHTS).hash()))).unwrap();
+    lock.lock().unwrap();
     assert_fails(&scratch, &hub, &[TINY], &["another program is fetching `model.safetensors`", "hint: "]);
-    drop(other);
+    drop(lock);
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
 }
 

@@ -102,8 +102,8 @@ fn a_broken_model_is_a_row_and_the_other_model_is_measured() {
     let engine = reader_of(&scratch, "safetensors");
     scratch.synth("tiny-llama", "bf16", "whole");
     let weights = scratch.synth("tiny-llama", "bf16", "broken").join("model.safetensors");
-    let half = weights.metadata().unwrap().len() / 2;
-    std::fs::File::options().write(true).open(&weights).unwrap().set_len(half).unwrap();
+    let half_bytes = weights.metadata().unwrap().len() / 2;
+    std::fs::File::options().write(true).open(&weights).unwrap().set_len(half_bytes).unwrap();
     run(&scratch, &[&engine], &["-m", "broken,whole"]).exits_with(4);
     let record = record(&scratch);
     let failure = record.failure_of("reads-safetensors broken");
@@ -120,7 +120,7 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     let model = scratch.synth("tiny-llama", "bf16", "mine");
-    let mut made = None;
+    let mut first_file = None;
     for _ in 0..2 {
         let outcome = run(&scratch, &[&engine], &["-m", "mine", "--debug"]).exits_with(0);
         let record = record(&scratch);
@@ -142,7 +142,7 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
         // The second run uses the file of the first.
         let metadata = path.metadata().unwrap();
         let file = (metadata.ino(), metadata.mtime_nsec());
-        assert_eq!(*made.get_or_insert(file), file);
+        assert_eq!(*first_file.get_or_insert(file), file);
     }
     assert_eq!(conversions(&scratch).len(), 1);
 }

@@ -79,12 +79,12 @@ fn opens_in_every_format(architecture: &str) {
         assert_eq!(facts.parameters, parameters(&parts), "{out}");
         let main_dtype = model_files::own_dtype(&model).unwrap().as_str().to_ascii_lowercase();
         assert_eq!(main_dtype, dtype, "{out}: {:?}", facts.dtypes);
-        let found = &model.config;
+        let read_config = &model.config;
         let sizes = |it: &Config| (it.layers, it.hidden_size, it.heads, it.kv_heads, it.head_dim);
-        assert_eq!(sizes(found), sizes(&config), "{out}");
+        assert_eq!(sizes(read_config), sizes(&config), "{out}");
         let tokens = |it: &Config| (it.vocabulary_size, it.context_tokens, it.bos_id, it.eos_ids.clone());
-        assert_eq!(tokens(found), tokens(&config), "{out}");
-        assert_eq!(found.tie_word_embeddings, config.tie_word_embeddings, "{out}");
+        assert_eq!(tokens(read_config), tokens(&config), "{out}");
+        assert_eq!(read_config.tie_word_embeddings, config.tie_word_embeddings, "{out}");
         let tokenizer = model.tokenizer().unwrap();
         let text = "A lighthouse, 42 steps high: naïve?\n";
         let ids = tokenizer.encode(text).unwrap();
@@ -138,20 +138,22 @@ const EXPECTED_SHA256: &[(&str, &str, &str)] = &[
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_every_machine() {
     let scratch = Scratch::new();
-    let mut found = BTreeMap::new();
+    let mut hashes = BTreeMap::new();
     for out in ["tiny-llama", "tiny-gpt2.gguf"] {
         let dtype = if out.ends_with(".gguf") { "q4_k" } else { "bf16" };
         let path = scratch.synth(out.trim_end_matches(".gguf"), dtype, out);
         let files = contents(&path).into_iter();
-        found.extend(files.map(|(name, bytes)| ((out.to_string(), name), sha256(&bytes))));
+        hashes.extend(files.map(|(name, bytes)| ((out.to_string(), name), sha256(&bytes))));
     }
     let expected = EXPECTED_SHA256
         .iter()
         .map(|(model, file, hash)| ((model.to_string(), file.to_string()), hash.to_string()));
     let expected: BTreeMap<_, _> = expected.collect();
-    let lines: String =
-        found.iter().map(|((model, file), hash)| format!("    ({model:?}, {file:?}, {hash:?}),\n")).collect();
-    assert!(found == expected, "found:\n{lines}");
+    let lines: String = hashes
+        .iter()
+        .map(|((model, file), hash)| format!("    ({model:?}, {file:?}, {hash:?}),\n"))
+        .collect();
+    assert!(hashes == expected, "found:\n{lines}");
 }
 
 #[test]
@@ -172,12 +174,12 @@ fn another_seed_gives_other_weights_of_the_same_model() {
 fn f32_bf16_and_f16_hold_equal_numbers() {
     let scratch = Scratch::new();
     for shape in ["tiny-llama", "tiny-gpt2", "tiny-gemma"] {
-        let made = ["f32", "bf16", "f16"].map(|dtype| {
+        let models = ["f32", "bf16", "f16"].map(|dtype| {
             let folder = weight_values(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}")));
             let file = weight_values(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}.gguf")));
             (folder, file)
         });
-        let [(f32s, in_file), rest @ ..] = &made;
+        let [(f32s, in_file), rest @ ..] = &models;
         assert!(rest.iter().all(|(folder, file)| folder == f32s && file == in_file), "{shape}");
     }
 }
@@ -185,8 +187,8 @@ fn f32_bf16_and_f16_hold_equal_numbers() {
 #[test]
 fn random_weights_are_scaled_by_the_number_of_inputs() {
     let scratch = Scratch::new();
-    let made = weight_values(&scratch.synth("tiny-llama", "f32", "tiny-llama"));
-    for (name, values) in made {
+    let weights = weight_values(&scratch.synth("tiny-llama", "f32", "tiny-llama"));
+    for (name, values) in weights {
         let mean_square =
             values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64;
         let expected = match name.as_str() {
@@ -227,8 +229,8 @@ fn a_shape_can_be_given_as_a_config_file() {
         "bos_token_id": 1, "eos_token_id": [2, 5], "tie_word_embeddings": true, "unknown_field": "kept"
     });
     std::fs::write(scratch.join("my-model/config.json"), config.to_string()).unwrap();
-    let made = scratch.make_model(&["synth", "--config", "my-model/config.json", "--out", "made"]);
-    let model = ModelFolder::open(&made).unwrap();
+    let folder = scratch.make_model(&["synth", "--config", "my-model/config.json", "--out", "folder"]);
+    let model = ModelFolder::open(&folder).unwrap();
     assert_eq!(
         (&model.config.eos_ids[..], model.config.raw["unknown_field"].as_str()),
         (&[2, 5][..], Some("kept"))

@@ -29,10 +29,10 @@ fn an_unknown_baseline_is_refused_with_the_known_names() {
 fn an_unchanged_engine_passes_and_the_baselines_age_and_version_are_shown() {
     let (scratch, engine, folder) = with_saved_baseline();
     // The age is shown in hours, so it does not change during this test.
-    let then = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);
+    let measured = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);
     edit_description(&folder, |description| {
         description["commit"] = "abc".into();
-        description["measured"] = humantime::format_rfc3339_seconds(then).to_string().into();
+        description["measured"] = humantime::format_rfc3339_seconds(measured).to_string().into();
     });
     let version = format!("orchestrate {} at commit abc", env!("CARGO_PKG_VERSION"));
     let outcome = run(&scratch, &engine, COMPARE).exits_with(0);
@@ -115,8 +115,8 @@ fn a_baseline_of_another_model_or_workload_is_refused_before_measuring() {
 #[test]
 fn a_run_with_another_seed_is_refused_before_measuring() {
     let (scratch, engine, _) = with_saved_baseline();
-    let mut other = command(&scratch, &engine, &[COMPARE, &["--seed", "3"]].concat());
-    assert_refused(&scratch, &mut other, &["prompts of decode", "`seed 3`", "--force"]);
+    let mut other_seed = command(&scratch, &engine, &[COMPARE, &["--seed", "3"]].concat());
+    assert_refused(&scratch, &mut other_seed, &["prompts of decode", "`seed 3`", "--force"]);
     // With a given prompt, the seed does not change the prompt.
     let prompt = ["--prompt", "Once upon a time"];
     run(&scratch, &engine, &[&prompt[..], &["--save-baseline", "given"]].concat()).exits_with(0);
@@ -126,10 +126,10 @@ fn a_run_with_another_seed_is_refused_before_measuring() {
 #[test]
 fn a_baseline_without_this_engine_is_refused_before_measuring() {
     let scratch = Scratch::new();
-    let [one, other, third] = ["one", "other", "third"].map(|name| engine(&scratch, name, 2000));
-    save(&scratch, &one);
+    let [first, second, third] = ["one", "other", "third"].map(|name| engine(&scratch, name, 2000));
+    save(&scratch, &first);
     for words in [COMPARE, RERUN] {
-        let mut both = command(&scratch, &other, words);
-        assert_refused(&scratch, both.arg("-e").arg(&third), &["one", "other"]);
+        let mut command = command(&scratch, &second, words);
+        assert_refused(&scratch, command.arg("-e").arg(&third), &["one", "other"]);
     }
 }

@@ -71,16 +71,16 @@ fn an_incomplete_old_engine_is_measured_only_with_force() {
 #[test]
 fn a_program_of_an_earlier_build_is_a_baseline_by_its_path() {
     let scratch = Scratch::new();
-    let [before, now] = [("before", 2000), ("now", 3000)].map(|(name, ns)| engine(&scratch, name, ns));
-    let run_now = |words: &[&str]| command(&scratch, &now, words);
+    let [old, new] = [("before", 2000), ("now", 3000)].map(|(name, ns)| engine(&scratch, name, ns));
+    let run_new = |words: &[&str]| command(&scratch, &new, words);
     let refusal = ["`./before` is a program", "hint: --rerun-baseline"];
-    assert_refused(&scratch, &mut run_now(&["--baseline", "./before"]), &refusal);
+    assert_refused(&scratch, &mut run_new(&["--baseline", "./before"]), &refusal);
     let nowhere = &["--baseline", "./nowhere", "--rerun-baseline"];
-    assert_refused(&scratch, &mut run_now(nowhere), &["no program at `./nowhere`"]);
+    assert_refused(&scratch, &mut run_new(nowhere), &["no program at `./nowhere`"]);
     let rerun = &["--baseline", "./before", "--rerun-baseline"];
-    run(&scratch, &now, rerun).exits_with(1);
-    run(&scratch, &before, rerun).exits_with(0);
-    let outcome = finish_without_panic(run_now(rerun).arg("-e").arg(&before)).exits_with(2);
+    run(&scratch, &new, rerun).exits_with(1);
+    run(&scratch, &old, rerun).exits_with(0);
+    let outcome = finish_without_panic(run_new(rerun).arg("-e").arg(&old)).exits_with(2);
     outcome.assert_stderr(&["can be the baseline of only one row, but the run has `now`, `before`"]);
 }
 
@@ -155,7 +155,7 @@ fn the_json_of_a_run_has_the_judgement_of_compare() {
 #[test]
 fn the_ci_script_prints_markdown_and_exits_with_the_judgement() {
     let scratch = Scratch::new();
-    let (before, now) = (engine(&scratch, "before", 2000), engine(&scratch, "now", 3000));
+    let (old, new) = (engine(&scratch, "before", 2000), engine(&scratch, "now", 3000));
     let summary = scratch.join("summary.md");
     let script = |words: &[&str]| {
         let mut command = scratch.command(root().join("scripts/compare-in-ci"));
@@ -168,9 +168,9 @@ fn the_ci_script_prints_markdown_and_exits_with_the_judgement() {
     outcome.assert_stdout(&["| ", "slower"]);
     assert_eq!(fs::read_to_string(&summary).unwrap(), outcome.stdout);
 
-    script(&["--save", "main", before.to_str().unwrap()]).exits_with(0);
-    script(&[now.to_str().unwrap(), "main"]).exits_with(1);
-    script(&[before.to_str().unwrap(), "main"]).exits_with(0);
+    script(&["--save", "main", old.to_str().unwrap()]).exits_with(0);
+    script(&[new.to_str().unwrap(), "main"]).exits_with(1);
+    script(&[old.to_str().unwrap(), "main"]).exits_with(0);
     finish_without_panic(&mut scratch.command(root().join("scripts/compare-in-ci"))).exits_with(2);
 }
 

@@ -87,15 +87,16 @@ fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
 fn a_new_calibration_replaces_only_its_own_engines() {
     let scratch = Scratch::new();
     let (noisy, quiet) = (noisy(&scratch), fake_engine());
-    let both: [&Path; 2] = [&noisy, quiet];
-    store_floors(&scratch, "5", &both);
-    let before = run(&scratch, &[], &both);
+    let engines: [&Path; 2] = [&noisy, quiet];
+    store_floors(&scratch, "5", &engines);
+    let before = run(&scratch, &[], &engines);
     store_floors(&scratch, "7", &[&noisy]);
-    let after = run(&scratch, &[], &both);
+    let after = run(&scratch, &[], &engines);
     let blocks = |record: &Record| -> Vec<(usize, u64)> {
         let decode = floors(record).into_iter().filter(|floor| floor["metric"] == "decode_rate");
-        let engines = ["noisy", "fake-engine"].map(|label| record.configuration(label));
-        let engine = |floor: &Value| engines.iter().position(|it| floor["configuration"] == *it).unwrap();
+        let configurations = ["noisy", "fake-engine"].map(|label| record.configuration(label));
+        let engine =
+            |floor: &Value| configurations.iter().position(|it| floor["configuration"] == *it).unwrap();
         decode.map(|floor| (engine(floor), floor["paired"]["blocks"].as_u64().unwrap())).collect()
     };
     assert_eq!((blocks(&before), blocks(&after)), (vec![(0, 5), (1, 5)], vec![(0, 7), (1, 5)]));

@@ -119,8 +119,8 @@ fn an_incomplete_folder_is_replaced() {
 #[test]
 fn two_calls_at_once_install_once() {
     let scratch = machine(WORKING_UV);
-    let both = [&[][..], &["--env"]].map(|arguments| Running::start(&mut toolkit(&scratch, arguments)));
-    for outcome in both.map(Running::finish) {
+    let running = [&[][..], &["--env"]].map(|arguments| Running::start(&mut toolkit(&scratch, arguments)));
+    for outcome in running.map(Running::finish) {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     }
     assert_eq!(calls(&scratch), 1);
@@ -171,9 +171,9 @@ fn a_full_disk_or_a_missing_compiler_is_reported_before_any_download() {
 
     // All tools that the script needs, without a compiler.
     for tool in ["bash", "cut", "dirname", "env", "grep", "sha256sum", "uname"] {
-        let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool));
-        let found = found.iter().find(|path| path.exists()).unwrap();
-        std::os::unix::fs::symlink(found, scratch.join("path").join(tool)).unwrap();
+        let candidates = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool));
+        let program = candidates.iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(program, scratch.join("path").join(tool)).unwrap();
     }
     let outcome = finish(toolkit(&scratch, &[]).env("PATH", scratch.join("path"))).exits_with(3);
     outcome.assert_stderr(&["no `gcc`", "apt-get install g++"]);

@@ -135,12 +135,12 @@ fn engines_without_their_device_are_rows_and_the_others_are_measured() {
     for label in ["able cpu", "shared cpu", "plain cpu", "plain cuda:0"] {
         assert_eq!((record.samples_of(label).len(), record.failures_of(label).len()), (1, 0), "{label}");
     }
-    let both = format!("{NO_DRIVER}; {NO_ENVIRONMENT}");
+    let two_reasons = format!("{NO_DRIVER}; {NO_ENVIRONMENT}");
     for (label, missing) in [
         ("able cuda:0", NO_DRIVER),
         ("shared cuda:0", NO_DRIVER),
-        ("heavy cpu", &both),
-        ("heavy cuda:0", &both),
+        ("heavy cpu", &two_reasons),
+        ("heavy cuda:0", &two_reasons),
     ] {
         let failure = record.failure_of(label);
         assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &missing.into()));
@@ -286,8 +286,12 @@ fn set_up_builds_for_an_absent_device_and_prints_the_programs_path() {
     let arguments = ["setup", "able", "--device", "cuda"];
     assert_snapshot("setup-without-driver", &scratch, &mut orchestrate(&scratch, &absent, &arguments));
     assert_eq!(built(&scratch), ["able-cuda"]);
-    let both = ["setup", "shared", "--device", "cpu,cuda"];
-    assert_snapshot("setup-shared-without-driver", &scratch, &mut orchestrate(&scratch, &absent, &both));
+    let two_devices = ["setup", "shared", "--device", "cpu,cuda"];
+    assert_snapshot(
+        "setup-shared-without-driver",
+        &scratch,
+        &mut orchestrate(&scratch, &absent, &two_devices),
+    );
     let present = driver::present(&scratch);
     assert_snapshot("setup-with-driver", &scratch, &mut orchestrate(&scratch, &present, &arguments));
 }

@@ -138,9 +138,9 @@ const NONE: [&str; 0] = [];
 /// The differences of two JSON documents.
 fn differences_of(before: &str, after: &str) -> Vec<String> {
     let [before, after] = [before, after].map(|text| serde_json::from_str::<Value>(text).unwrap());
-    let mut found = Vec::new();
-    differences("", &before, &after, Prose::No, &mut found);
-    found
+    let mut differing = Vec::new();
+    differences("", &before, &after, Prose::No, &mut differing);
+    differing
 }
 
 fn assert_same(arguments: &[&str], expected: &str, code: i32) {
@@ -153,9 +153,14 @@ fn assert_same(arguments: &[&str], expected: &str, code: i32) {
     let after = outcome.json();
     let before = serde_json::from_slice(&std::fs::read(folder.join(expected)).unwrap()).unwrap();
     let before = renamed(before);
-    let mut found = Vec::new();
-    differences("", &before, &after, Prose::No, &mut found);
-    assert!(found.is_empty(), "{} values differ from {expected}:\n{}", found.len(), found.join("\n"));
+    let mut differing = Vec::new();
+    differences("", &before, &after, Prose::No, &mut differing);
+    assert!(
+        differing.is_empty(),
+        "{} values differ from {expected}:\n{}",
+        differing.len(),
+        differing.join("\n")
+    );
 }
 
 /// The document with the current names.
@@ -195,40 +200,40 @@ impl Prose {
 }
 
 /// Adds the values of `before` that are missing or different in `after`. New fields, metrics and notes are allowed.
-fn differences(path: &str, before: &Value, after: &Value, prose: Prose, found: &mut Vec<String>) {
+fn differences(path: &str, before: &Value, after: &Value, prose: Prose, differing: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
             for (key, value) in before {
                 let path = format!("{path}/{key}");
                 match after.get(key) {
-                    Some(now) => differences(&path, value, now, Prose::of_field(key), found),
-                    None => found.push(format!("{path}: missing")),
+                    Some(new) => differences(&path, value, new, Prose::of_field(key), differing),
+                    None => differing.push(format!("{path}: missing")),
                 }
             }
         }
         (Value::Array(before), Value::Array(after)) => {
             let all_metrics = |values: &[Value]| values.iter().all(|it| it.get(METRIC).is_some());
             if all_metrics(before) && all_metrics(after) {
-                return metric_differences(path, before, after, found);
+                return metric_differences(path, before, after, differing);
             }
             if before.len() > after.len() || before.len() < after.len() && prose != Prose::MayGrow {
-                return found.push(format!("{path}: {} values, now {}", before.len(), after.len()));
+                return differing.push(format!("{path}: {} values, now {}", before.len(), after.len()));
             }
-            if before.iter().zip(after).any(|(value, now)| key(value) != key(now)) {
-                return found.push(format!("{path}: in another order"));
+            if before.iter().zip(after).any(|(value, new)| key(value) != key(new)) {
+                return differing.push(format!("{path}: in another order"));
             }
-            for (index, (value, now)) in before.iter().zip(after).enumerate() {
-                differences(&format!("{path}/{index}"), value, now, prose, found);
+            for (index, (value, new)) in before.iter().zip(after).enumerate() {
+                differences(&format!("{path}/{index}"), value, new, prose, differing);
             }
         }
         (Value::String(_), Value::String(_)) if prose != Prose::No => {}
         _ if before == after => {}
-        _ => found.push(format!("{path}: {before}, now {after}")),
+        _ => differing.push(format!("{path}: {before}, now {after}")),
     }
 }
 
 /// Adds the differences of two arrays of metrics. A key identifies each element.
-fn metric_differences(path: &str, before: &[Value], after: &[Value], found: &mut Vec<String>) {
+fn metric_differences(path: &str, before: &[Value], after: &[Value], differing: &mut Vec<String>) {
     let mut last = None;
     let mut in_order = true;
     for value in before {
@@ -236,17 +241,17 @@ fn metric_differences(path: &str, before: &[Value], after: &[Value], found: &mut
         let element = format!("{path}/{key}");
         let indices: Vec<usize> = (0..after.len()).filter(|&it| self::key(&after[it]) == key).collect();
         match indices[..] {
-            [] => found.push(format!("{element}: missing")),
+            [] => differing.push(format!("{element}: missing")),
             [at] => {
                 in_order &= last < Some(at);
                 last = Some(at);
-                differences(&element, value, &after[at], Prose::No, found);
+                differences(&element, value, &after[at], Prose::No, differing);
             }
-            _ => found.push(format!("{element}: {} elements", indices.len())),
+            _ => differing.push(format!("{element}: {} elements", indices.len())),
         }
     }
     if !in_order {
-        found.push(format!("{path}: in another order"));
+        differing.push(format!("{path}: in another order"));
     }
 }
 

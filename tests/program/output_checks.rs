@@ -179,8 +179,8 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&weights, bytes).unwrap();
-    let other = run("other");
-    assert_eq!((other.entries("stored_answers").len(), other.entries("held_out").len()), (0, 1));
+    let changed = run("changed");
+    assert_eq!((changed.entries("stored_answers").len(), changed.entries("held_out").len()), (0, 1));
 }
 
 /// The deadline of a request in seconds, from the message.

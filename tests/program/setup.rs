@@ -65,9 +65,9 @@ fn engines_are_listed_with_missing_requirements_and_the_command_that_helps() {
 fn an_unused_environment_is_listed_with_its_size_and_the_command_that_removes_it() {
     let scratch = tree();
     let environments = scratch.join("home/environments");
-    let (old, half) = (environments.join("heavy-0123456789abcdef"), environments.join("half-made"));
+    let (old, incomplete) = (environments.join("heavy-0123456789abcdef"), environments.join("half-made"));
     std::fs::create_dir_all(old.join("bin")).unwrap();
-    std::fs::create_dir_all(half.join("bin")).unwrap();
+    std::fs::create_dir_all(incomplete.join("bin")).unwrap();
     for file in ["bin/python", "orchestrate-ready"] {
         std::fs::write(old.join(file), vec![1; 300_000]).unwrap();
     }

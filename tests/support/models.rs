@@ -36,14 +36,14 @@ impl Scratch {
 
     /// The paths of every file, link and folder in this folder, without the data directory `home`.
     pub fn all_paths(&self) -> Vec<String> {
-        let mut found = Vec::new();
+        let mut paths = Vec::new();
         walk(&self.path, &mut |path| {
             let name = path.strip_prefix(&self.path).unwrap().to_string_lossy().into_owned();
-            found.push(name);
+            paths.push(name);
         });
-        found.retain(|name| !name.starts_with("home"));
-        found.sort();
-        found
+        paths.retain(|name| !name.starts_with("home"));
+        paths.sort();
+        paths
     }
 }
 
@@ -62,14 +62,14 @@ pub fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
     if path.is_file() {
         return BTreeMap::from([(String::new(), std::fs::read(path).unwrap())]);
     }
-    let mut found = BTreeMap::new();
+    let mut contents = BTreeMap::new();
     walk(path, &mut |file| {
         if file.is_file() {
             let name = file.strip_prefix(path).unwrap().to_string_lossy().into_owned();
-            found.insert(name, std::fs::read(file).unwrap());
+            contents.insert(name, std::fs::read(file).unwrap());
         }
     });
-    found
+    contents
 }
 
 pub fn sha256(bytes: &[u8]) -> String {

@@ -73,8 +73,8 @@ impl Record {
     /// The index of the configuration with this label in the plan.
     pub fn configuration(&self, label: &str) -> usize {
         let configurations = self.plan()["configurations"].as_array().unwrap();
-        let found = configurations.iter().position(|configuration| configuration["label"] == label);
-        found.unwrap_or_else(|| panic!("no configuration `{label}` in {configurations:?}"))
+        let index = configurations.iter().position(|configuration| configuration["label"] == label);
+        index.unwrap_or_else(|| panic!("no configuration `{label}` in {configurations:?}"))
     }
 
     /// The entries of a kind about the configuration with this label.

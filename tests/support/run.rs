@@ -132,8 +132,8 @@ impl Run {
     #[track_caller]
     pub fn assert_warnings(&self, label: &str, words: &str) -> &Self {
         let warnings = self.record.warnings_of(label);
-        let found = warnings.iter().any(|warning| warning.contains(words));
-        assert_eq!(found, !words.is_empty(), "{label}: `{words}` in {warnings:?}");
+        let is_warned = warnings.iter().any(|warning| warning.contains(words));
+        assert_eq!(is_warned, !words.is_empty(), "{label}: `{words}` in {warnings:?}");
         assert!(self.report["warnings"].to_string().contains(words), "{}", self.report);
         self
     }

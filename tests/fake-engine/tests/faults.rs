@@ -251,6 +251,6 @@ fn a_grandchild_with_stdout_keeps_the_pipe_open() {
     let mut fake = Fake::with_fault("grandchild_holds_stdout");
     let orphan = fake.grandchild();
     assert!(fake.close_stdin_and_wait().success());
-    let held = std::fs::read_link(format!("/proc/{}/fd/1", orphan.0)).unwrap();
-    assert!(held.to_string_lossy().starts_with("pipe:"), "{held:?}");
+    let stdout = std::fs::read_link(format!("/proc/{}/fd/1", orphan.0)).unwrap();
+    assert!(stdout.to_string_lossy().starts_with("pipe:"), "{stdout:?}");
 }

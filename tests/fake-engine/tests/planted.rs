@@ -66,8 +66,8 @@ fn a_drift_starts_at_the_given_time_in_every_process() {
     let began = unix_ns();
     let times = launch_times(script(json!({ "drift_percent_per_second": 1, "drift_from_ns": from_ns })), 1);
     let factor_at = |now: u64| 1.0 + 0.01 * (now - from_ns) as f64 / 1e9;
-    let found = factor(&times[0]);
-    assert!(factor_at(began) - 1e-6 < found && found < factor_at(unix_ns()) + 1e-6, "{found}");
+    let measured = factor(&times[0]);
+    assert!(factor_at(began) - 1e-6 < measured && measured < factor_at(unix_ns()) + 1e-6, "{measured}");
 }
 
 #[test]

@@ -102,8 +102,8 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        if let (None, syn::Type::Path(own)) = (&item.trait_, &*item.self_ty) {
-            let path = own.path.segments.iter().map(|it| plain(&it.ident)).collect();
+        if let (None, syn::Type::Path(type_path)) = (&item.trait_, &*item.self_ty) {
+            let path = type_path.path.segments.iter().map(|it| plain(&it.ident)).collect();
             let functions = item.items.iter().filter_map(|it| match it {
                 syn::ImplItem::Fn(function) => Some(plain(&function.sig.ident)),
                 _ => None,

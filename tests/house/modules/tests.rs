@@ -175,15 +175,15 @@ fn a_child_that_imports_from_its_parent_forms_a_circle() {
         let cycles = cycles(&Graph::new(Scope::Program, &reader(&files)).edges());
         cycles.into_iter().flatten().map(|it| it.join("::")).collect::<Vec<_>>()
     };
-    let (both, none) = (["a", "a::b"].map(String::from).to_vec(), Vec::<String>::new());
-    assert_eq!(cycle_members("mod b; mod c; pub fn f() { b::g() }", "pub fn g() { super::f() }"), both);
+    let (cycle, none) = (["a", "a::b"].map(String::from).to_vec(), Vec::<String>::new());
+    assert_eq!(cycle_members("mod b; mod c; pub fn f() { b::g() }", "pub fn g() { super::f() }"), cycle);
     assert_eq!(
         cycle_members("mod b; mod c; pub struct T; fn f() { b::g() }", "pub fn g(_: super::T) {}"),
-        both
+        cycle
     );
     assert_eq!(
         cycle_members("mod b; mod c; pub use c::T; fn f() { b::g() }", "pub fn g(_: super::T) {}"),
-        both
+        cycle
     );
     assert_eq!(
         cycle_members("mod b; mod c; pub use c::T; fn f() { b::g() }", "pub fn g(_: super::c::T) {}"),
