@@ -511,7 +511,7 @@ fn no_test_is_ignored() {
 }
 
 #[test]
-fn no_file_names_the_machine_of_its_author() {
+fn no_file_has_a_path_of_one_machine() {
     let folders = ["work", "root"].map(|name| format!("/{name}/"));
     for path in unignored_files() {
         // Binary files are skipped.

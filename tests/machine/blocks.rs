@@ -215,7 +215,7 @@ fn a_budget_ends_the_run_with_fewer_rounds_and_a_note() {
 }
 
 #[test]
-fn a_block_has_as_many_rounds_as_five_blocks_can_have_within_the_budget() {
+fn a_budget_limits_the_rounds_of_a_block_so_that_five_blocks_fit() {
     let scratch = Scratch::new();
     // Two engines and a twin: ten rounds of 70 ms requests take more than a fifth of the budget.
     let engines = ["one", "other"].map(|name| scratch.engine(name, "--per-token-ns 1000000"));

@@ -54,7 +54,7 @@ fn a_slower_machine_is_no_regression_with_rerun_baseline() {
 }
 
 #[test]
-fn an_incomplete_old_engine_is_measured_only_with_force() {
+fn an_engine_with_a_changed_dependency_is_measured_again_only_with_force() {
     let scratch = Scratch::new();
     let inner = engine(&scratch, "inner", 2000);
     let outer = scratch.script("outer", &format!("exec '{}'", inner.display()));

@@ -107,7 +107,7 @@ fn same_and_better_exit_with_0_and_inconclusive_exits_with_3() {
 }
 
 #[test]
-fn a_record_of_another_machine_is_refused_or_compared_by_force_with_a_warning() {
+fn a_record_of_another_machine_is_refused_or_compared_with_force_and_a_warning() {
     let of_other_cpu = TestRecord { cpu: "another CPU", ..STEADY };
     let refused = compare(&STEADY, &of_other_cpu, &[]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));

@@ -235,7 +235,7 @@ fn engine_that_misses_one_hello_gets_a_converted_model_in_one_shot_mode() {
 // Engines that are no programs.
 
 #[test]
-fn a_path_without_a_program_is_a_usage_error_and_nothing_runs() {
+fn a_path_without_a_program_is_a_usage_error() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("folder")).unwrap();
     for (name, message) in

@@ -61,7 +61,7 @@ fn the_verifier_is_not_started_again_when_all_rows_agree_with_its_row() {
 }
 
 #[test]
-fn a_verifier_that_exits_loses_no_result() {
+fn a_run_keeps_its_results_when_the_verifier_exits() {
     for (fault, reason) in [
         ("--fault exits_at_sample --at 1", "verifier (verifier): exited: ended with exit code 3"),
         ("--fault exits_in_load", "verifier (verifier): exited at load"),

@@ -125,7 +125,7 @@ fn the_reader_finds_all_imports_of_other_crates() {
 }
 
 #[test]
-fn modules_that_need_each_other_form_a_circle() {
+fn modules_that_need_each_other_form_a_cycle() {
     let module = |name: &str| vec![name.to_string()];
     let needs = |names: &[&str]| names.iter().map(|name| module(name)).collect::<BTreeSet<_>>();
     let edges = [("a", needs(&["b"])), ("b", needs(&["a", "c"])), ("c", needs(&[]))];
@@ -168,7 +168,7 @@ fn an_impl_in_a_parent_or_child_of_its_types_module_is_marked() {
 }
 
 #[test]
-fn a_child_that_imports_from_its_parent_forms_a_circle() {
+fn a_child_that_imports_from_its_parent_forms_a_cycle() {
     let root = ("main.rs", "mod a;");
     let cycle_members = |parent, child| {
         let files = [root, ("a.rs", parent), ("a/b.rs", child), ("a/c.rs", "pub struct T;")];
