@@ -69,7 +69,7 @@ impl Engine {
         let process = Running::start(command.stdin(Stdio::piped()));
         let mut engine = Self { name: name.into(), hello: HelloFacts::default(), process, _scratch: scratch };
         engine.send(&Request::Hello(Hello { protocol: protocol::version::CURRENT }));
-        engine.hello = match engine.message() {
+        engine.hello = match engine.next_message() {
             Message::Hello(facts) => facts,
             other => panic!("{name}: {other:?}"),
         };
