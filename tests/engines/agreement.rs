@@ -1,62 +1,62 @@
 //! Output checks on real engines: models that they read correctly, and models with a mistake.
 //!
-//! Needs the engines built in release and set up, which `scripts/check --full` does first; so this is behind the feature
-//! `full`. `scripts/agreement/calibrate` prints the distances behind the bounds of each status.
+//! These tests need the engines built in release and set up, which `scripts/check --full` does first. So they need the
+//! feature `full`. `scripts/agreement/calibrate` prints the differences from which the bounds of each status were chosen.
 
 use std::path::{Path, PathBuf};
 
 use model_files::{Dtype, Format, Goal, ModelFolder, convert, embedded};
 use serde_json::{Value, json};
 
-use crate::engine::{assert_is_ready, at_home, binary, slot};
+use crate::engine::{assert_is_ready, binary, slot, with_user_setup};
 use crate::support::models::with_header;
 use crate::support::{Outcome, Scratch, copy_folder, finish, root, write_program};
 
 const ENGINE: &str = "candle";
 const VERIFIER: &str = "pytorch-baseline";
 
-/// The output status of an engine in a run, and the exit status.
-struct Said {
+/// An engine's result of the output checks in a run, with the exit code and the report.
+struct CheckResult {
     output: Value,
     code: Option<i32>,
     report: Value,
 }
 
-impl Said {
+impl CheckResult {
     fn status(&self) -> &str {
         self.output["status"].as_str().unwrap()
     }
 
     #[track_caller]
-    fn assert_right(&self, what: &str) {
-        assert!(["exact", "agrees"].contains(&self.status()), "{what}: {}", self.output);
-        // The status rests on more than the tokens: the text is long enough for errors that grow with the position.
-        assert!(self.output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{what}: {}", self.output);
-        assert_eq!(self.code, Some(0), "{what}: {}", self.output);
+    fn assert_correct(&self, case: &str) {
+        assert!(["exact", "agrees"].contains(&self.status()), "{case}: {}", self.output);
+        // The checked text must be long enough to show errors that grow with the position.
+        assert!(self.output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{case}: {}", self.output);
+        assert_eq!(self.code, Some(0), "{case}: {}", self.output);
     }
 
     #[track_caller]
-    fn assert_wrong(&self, what: &str) {
-        assert_eq!(self.status(), "wrong", "{what}: {}", self.output);
-        assert_eq!(self.code, Some(4), "{what}: {}", self.output);
+    fn assert_wrong(&self, case: &str) {
+        assert_eq!(self.status(), "wrong", "{case}: {}", self.output);
+        assert_eq!(self.code, Some(4), "{case}: {}", self.output);
         assert_eq!(self.report["cases"][0]["output"], "wrong");
         assert_eq!(self.report["cases"][0]["times_reference"], Value::Null);
     }
 }
 
-/// Measures one engine, by name or path, with the reference engine.
-fn measured(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) -> Said {
+/// Measures one engine, given by name or path, and checks its output with the verifier.
+fn measure(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) -> CheckResult {
     assert_is_ready(ENGINE);
-    let (outcome, report) = ran(scratch, &[engine], model, dtype);
+    let (outcome, report) = run(scratch, &[engine], model, dtype);
     let output = report["outputs"][0].clone();
     assert!(output.is_object(), "{outcome:?}");
-    Said { output, code: outcome.code, report }
+    CheckResult { output, code: outcome.code, report }
 }
 
-/// A run of these rows with the reference engine, and its report.
-fn ran(scratch: &Scratch, rows: &[&str], model: &Path, dtype: Option<&str>) -> (Outcome, Value) {
+/// Runs these engines with the verifier, and returns the outcome and the report.
+fn run(scratch: &Scratch, rows: &[&str], model: &Path, dtype: Option<&str>) -> (Outcome, Value) {
     assert_is_ready(VERIFIER);
-    let mut command = at_home(scratch.orchestrate());
+    let mut command = with_user_setup(scratch.orchestrate());
     command.args(rows.iter().flat_map(|row| ["-e", row]));
     command.args(["--verifier", VERIFIER, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
     command.args(["--no-setup", "--threads", "1", "--json", "-", "-m"]).arg(model);
@@ -74,7 +74,7 @@ fn quantised(scratch: &Scratch, model: &Path, name: &str, dtype: &str) -> PathBu
     out
 }
 
-fn wrong_engine(scratch: &Scratch, model: &Path) -> String {
+fn engine_that_loads(scratch: &Scratch, model: &Path) -> String {
     loads_another(scratch, "mistaken", &binary(ENGINE), model).to_string_lossy().into_owned()
 }
 
@@ -83,11 +83,11 @@ fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
     let _slot = slot();
     let scratch = Scratch::new();
     let model = embedded::folder().unwrap();
-    let f32 = measured(&scratch, ENGINE, &model, Some("f32"));
-    f32.assert_right("f32");
+    let f32 = measure(&scratch, ENGINE, &model, Some("f32"));
+    f32.assert_correct("f32");
     assert_eq!(f32.status(), "exact", "{}", f32.output);
     for dtype in ["bf16", "f16"] {
-        measured(&scratch, ENGINE, &model, Some(dtype)).assert_right(dtype);
+        measure(&scratch, ENGINE, &model, Some(dtype)).assert_correct(dtype);
     }
 }
 
@@ -97,7 +97,7 @@ fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
     let scratch = Scratch::new();
     for dtype in ["q8_0", "q4_0", "q4_k"] {
         let model = quantised(&scratch, &embedded::folder().unwrap(), "embedded", dtype);
-        measured(&scratch, ENGINE, &model, None).assert_right(dtype);
+        measure(&scratch, ENGINE, &model, None).assert_correct(dtype);
     }
 }
 
@@ -109,14 +109,14 @@ fn f32_presets_are_exact_and_quantized_presets_are_never_wrong() {
     let lmrs = ["lmrs", "lmrs:q8_0", "lmrs:q4_0"];
     let llama_cpp = ["llama-cpp", "llama-cpp:q8_0", "llama-cpp:q4_0", "llama-cpp:q4_k"];
     let rows = [&exact[..], &lmrs, &llama_cpp].concat();
-    let (outcome, report) = ran(&Scratch::new(), &rows, &embedded::folder().unwrap(), None);
+    let (outcome, report) = run(&Scratch::new(), &rows, &embedded::folder().unwrap(), None);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let outputs = report["outputs"].as_array().unwrap();
     for row in rows {
         let output = outputs.iter().find(|output| output["engine"] == row);
         let output = output.unwrap_or_else(|| panic!("no `{row}` in {outputs:?}"));
-        let right = if exact.contains(&row) { &["exact"][..] } else { &["exact", "agrees", "drifts"] };
-        assert!(right.contains(&output["status"].as_str().unwrap()), "{row}: {output}");
+        let accepted = if exact.contains(&row) { &["exact"][..] } else { &["exact", "agrees", "drifts"] };
+        assert!(accepted.contains(&output["status"].as_str().unwrap()), "{row}: {output}");
         assert!(output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{row}: {output}");
     }
 }
@@ -128,45 +128,45 @@ fn a_model_with_one_layer_permuted_is_called_wrong() {
     let model = embedded::folder().unwrap();
     for layer in 0..4 {
         let permuted =
-            Copy::of(&model).with_layer_permuted(layer).write(&scratch.join(&format!("layer-{layer}")));
+            ModelCopy::of(&model).with_layer_permuted(layer).write(&scratch.join(&format!("layer-{layer}")));
         let dtype = if layer % 2 == 0 { "f32" } else { "bf16" };
-        let engine = wrong_engine(&scratch, &permuted);
-        measured(&scratch, &engine, &model, Some(dtype)).assert_wrong(&format!("layer {layer}, {dtype}"));
+        let engine = engine_that_loads(&scratch, &permuted);
+        measure(&scratch, &engine, &model, Some(dtype)).assert_wrong(&format!("layer {layer}, {dtype}"));
     }
     let permuted = quantised(&scratch, &scratch.join("layer-2"), "permuted", "q4_0");
-    let engine = wrong_engine(&scratch, &permuted);
+    let engine = engine_that_loads(&scratch, &permuted);
     let model = quantised(&scratch, &model, "embedded", "q4_0");
-    measured(&scratch, &engine, &model, None).assert_wrong("layer 2, q4_0");
+    measure(&scratch, &engine, &model, None).assert_wrong("layer 2, q4_0");
 }
 
 #[test]
 fn an_engine_that_ignores_rope_scaling_is_called_wrong_at_a_thousand_tokens() {
     let _slot = slot();
     let scratch = Scratch::new();
-    let ignorant = embedded::folder().unwrap();
+    let unscaled = embedded::folder().unwrap();
     for original in [256, 1024] {
-        let scaled = Copy::of(&ignorant).with_rope_scaling(original);
+        let scaled = ModelCopy::of(&unscaled).with_rope_scaling(original);
         let scaled = scaled.write(&scratch.join(&format!("scaled-{original}")));
         for dtype in ["f32", "bf16"] {
-            let engine = wrong_engine(&scratch, &ignorant);
-            let what = format!("scaled from {original}, {dtype}");
-            measured(&scratch, &engine, &scaled, Some(dtype)).assert_wrong(&what);
-            measured(&scratch, ENGINE, &scaled, Some(dtype)).assert_right(&what);
+            let engine = engine_that_loads(&scratch, &unscaled);
+            let case = format!("scaled from {original}, {dtype}");
+            measure(&scratch, &engine, &scaled, Some(dtype)).assert_wrong(&case);
+            measure(&scratch, ENGINE, &scaled, Some(dtype)).assert_correct(&case);
         }
     }
 }
 
-// Models with one mistake, and an engine that always loads such a model: a stand-in for an engine that reads a model wrongly.
+// Models with one mistake. An engine that always loads such a model stands for an engine that reads a model wrongly.
 
-/// A model folder to be changed and written elsewhere.
-struct Copy {
+/// A copy of a model folder in memory, which a test changes and writes elsewhere.
+struct ModelCopy {
     from: PathBuf,
     config: Value,
     header: Value,
     numbers: Vec<u8>,
 }
 
-impl Copy {
+impl ModelCopy {
     fn of(folder: &Path) -> Self {
         let config = serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
         let weights = std::fs::read(folder.join("model.safetensors")).unwrap();
@@ -178,15 +178,15 @@ impl Copy {
 
     /// Reverses the rows of every matrix of one layer.
     fn with_layer_permuted(mut self, layer: u32) -> Self {
-        let begins = format!("model.layers.{layer}.");
+        let prefix = format!("model.layers.{layer}.");
         let tensors = self.header.as_object().unwrap().clone();
-        let matrices = tensors.iter().filter(|(name, _)| name.starts_with(&begins));
+        let matrices = tensors.iter().filter(|(name, _)| name.starts_with(&prefix));
         let mut permuted = 0;
         for (_, tensor) in matrices.filter(|(_, it)| it["shape"].as_array().unwrap().len() == 2) {
             let number = |value: &Value| value.as_u64().unwrap() as usize;
             let (start, end) = (number(&tensor["data_offsets"][0]), number(&tensor["data_offsets"][1]));
-            let row = (end - start) / number(&tensor["shape"][0]);
-            let rows: Vec<Vec<u8>> = self.numbers[start..end].chunks(row).map(<[u8]>::to_vec).collect();
+            let row_bytes = (end - start) / number(&tensor["shape"][0]);
+            let rows: Vec<Vec<u8>> = self.numbers[start..end].chunks(row_bytes).map(<[u8]>::to_vec).collect();
             self.numbers[start..end].copy_from_slice(&rows.into_iter().rev().collect::<Vec<_>>().concat());
             permuted += 1;
         }
@@ -194,7 +194,7 @@ impl Copy {
         self
     }
 
-    /// Adds Llama 3's scaling of rotations, for texts longer than `original`.
+    /// Adds Llama 3's RoPE scaling, for a model with an original context of `original` tokens.
     fn with_rope_scaling(mut self, original: u32) -> Self {
         self.config["rope_scaling"] = json!({
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -211,7 +211,7 @@ impl Copy {
     }
 }
 
-/// A program called `name`: it is `engine`, but always loads `model`.
+/// A program called `name` that starts `engine`, but always loads `model`.
 fn loads_another(scratch: &Scratch, name: &str, engine: &Path, model: &Path) -> PathBuf {
     let script = include_str!("loads-another.py")
         .replace("@ENGINE@", &engine.to_string_lossy())

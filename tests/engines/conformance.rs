@@ -1,6 +1,7 @@
-//! The real engines together: they agree, they follow the protocol, and one table can have all of them.
+//! Real engines together: they agree, they follow the protocol, and one run measures all of them.
 //!
-//! Needs them built in release and set up, which `scripts/check --full` does first; so this is behind the feature `full`.
+//! These tests need the engines built in release and set up, which `scripts/check --full` does first. So they need the
+//! feature `full`.
 
 use std::process::Command;
 
@@ -9,8 +10,8 @@ use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
 use crate::engine::{
-    Engine, assert_agree, assert_is_ready, at_home, binary, float_bounds, in_tree, least_precise,
-    needs_driver, reference, slot, without_environment,
+    Engine, assert_agree, assert_is_ready, binary, engines_in_tree, float_bounds, least_precise,
+    needs_driver, reference, slot, with_user_setup, without_environment,
 };
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, finish, root};
@@ -23,33 +24,33 @@ const TOLERANCE: f64 = 1e-3;
 #[test]
 fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
     let _slot = slot();
-    let prompts = [heldout(0, 5), heldout(3000, 100), heldout(9000, 400)];
+    let prompts = [heldout_ids(0, 5), heldout_ids(3000, 100), heldout_ids(9000, 400)];
     let texts = ["Hello", "The old  keeper; naïve, 47 times.\n"];
-    let passage = heldout(20_000, 300);
-    let mut engines = on_processors().into_iter().map(|name| {
-        // One at a time: each has the whole memory.
+    let passage = heldout_ids(20_000, 300);
+    let mut engines = cpu_engines().into_iter().map(|name| {
+        // Engines run one at a time, so that each engine has the whole memory.
         let mut engine = Engine::start(&name);
         let loaded = engine.load(&embedded::folder().unwrap(), Some("f32"));
         let facts = loaded.unwrap_or_else(|failed| panic!("{name}: {failed:?}")).facts;
         assert_eq!(facts.compute_dtype.as_deref(), Some("f32"), "{name}");
         let chosen = prompts.each_ref().map(|prompt| engine.generate(prompt));
-        let read = texts.map(|text| {
+        let from_texts = texts.map(|text| {
             engine.tokens(Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() })
         });
-        // Some engines store keys and values in fewer bits than they compute in.
+        // Some engines store the KV cache in fewer bits than they compute in.
         let bounds = float_bounds(least_precise(&facts));
-        (name, chosen, read, engine.score(&passage), bounds)
+        (name, chosen, from_texts, engine.score(&passage), bounds)
     });
-    let (_, expected, expected_read, expected_scores, _) = engines.next().unwrap();
+    let (_, expected, expected_from_texts, expected_scores, _) = engines.next().unwrap();
     assert!(expected.iter().all(|ids| ids.len() == 48) && expected_scores.len() == passage.len() - 1);
-    // The model has learned this kind of text. Agreement on nonsense would prove little.
+    // The model was trained on this kind of text, so its probabilities are far from uniform.
     let mean = expected_scores.iter().flatten().sum::<f64>() / expected_scores.len() as f64;
     assert!(mean < 0.0 && mean > -4.0, "a mean log-probability of {mean}");
-    for (name, chosen, read, scores, bounds) in engines {
+    for (name, chosen, from_texts, scores, bounds) in engines {
         for (prompt, (chosen, expected)) in prompts.iter().zip(chosen.iter().zip(&expected)) {
             assert_eq!(chosen, expected, "{name} after a prompt of {} tokens", prompt.len());
         }
-        assert_eq!(read, expected_read, "{name}");
+        assert_eq!(from_texts, expected_from_texts, "{name}");
         assert_agree(&expected_scores, &scores, bounds, &name);
     }
 }
@@ -67,23 +68,24 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
         command.env_remove("ORCHESTRATE_VERIFIER");
     });
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // It is valid for these weights and this text, or it would not be used.
+    // A run uses stored answers only if they belong to these weights and this text.
     let [stored] = record.entries("stored_answers")[..] else {
         panic!("cargo run --release -- model reference-answers embedded --force")
     };
     for name in &engines {
-        let of_it = |it: &&Value| it["configuration"] == record.configuration(name);
-        let scored: Vec<&Value> = record.entries("scored").into_iter().filter(of_it).collect();
+        let is_of_engine = |it: &&Value| it["configuration"] == record.configuration(name);
+        let scored: Vec<&Value> = record.entries("scored").into_iter().filter(is_of_engine).collect();
         assert_eq!(scored.len(), stored["logprobs"].as_array().unwrap().len(), "{name}");
         for scored in scored {
-            let then = stored["logprobs"][scored["sequence"].as_u64().unwrap() as usize].as_array().unwrap();
-            let now = scored["logprobs"].as_array().unwrap();
-            let apart =
-                now.iter().zip(then).map(|(now, then)| now.as_f64().unwrap() - then.as_f64().unwrap());
-            let most = apart.map(f64::abs).fold(0.0, f64::max);
-            assert!(now.len() == then.len() && most <= TOLERANCE, "{name}: {most}");
+            let sequence = scored["sequence"].as_u64().unwrap() as usize;
+            let expected = stored["logprobs"][sequence].as_array().unwrap();
+            let logprobs = scored["logprobs"].as_array().unwrap();
+            let differences =
+                logprobs.iter().zip(expected).map(|(a, b)| a.as_f64().unwrap() - b.as_f64().unwrap());
+            let max = differences.map(f64::abs).fold(0.0, f64::max);
+            assert!(logprobs.len() == expected.len() && max <= TOLERANCE, "{name}: {max}");
         }
-        let continued: Vec<&Value> = record.entries("continued").into_iter().filter(of_it).collect();
+        let continued: Vec<&Value> = record.entries("continued").into_iter().filter(is_of_engine).collect();
         assert_eq!(continued.len(), 1);
         assert_eq!(continued[0]["ids"], stored["continued"], "{name}");
     }
@@ -98,11 +100,11 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
 #[test]
 fn one_request_line_gives_one_answer_line_with_all_iterations() {
     let _slot = slot();
-    for name in on_processors() {
+    for name in cpu_engines() {
         let scratch = Scratch::new();
         let lines = scratch.join("lines");
         std::fs::write(&lines, "{\"prompt\":\"Hello\",\"iterations\":50}\n").unwrap();
-        let mut command = at_home(scratch.marked(binary(&name)));
+        let mut command = with_user_setup(scratch.command(binary(&name)));
         command.env("ORCHESTRATE_THREADS", "1");
         let outcome = finish(command.stdin(std::fs::File::open(lines).unwrap()));
         assert_eq!((outcome.code, outcome.stdout.lines().count()), (Some(0), 1), "{name}: {outcome:?}");
@@ -112,22 +114,22 @@ fn one_request_line_gives_one_answer_line_with_all_iterations() {
             (&"generated".into(), 50)
         );
         assert!(answer["summary"].is_object(), "{name}: {answer}");
-        scratch.assert_nothing_lives();
+        scratch.assert_no_processes_left();
     }
 }
 
 #[test]
 fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
     let _slot = slot();
-    let a = vec![b'a'; 20_000_000];
+    let long = vec![b'a'; 20_000_000];
     let noise: Vec<u8> = (0..4096_u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
         .filter(|&byte| byte != b'\n')
         .collect();
-    let broken: [&[u8]; 10] = [
+    let invalid_lines: [&[u8]; 10] = [
         b"<\"prompt\":\"Hello\",\"iterations\":50}",
         b"",
-        &a,
+        &long,
         &noise,
         b"{\"prompt\":\"Hello\",\"iterations\":-1}",
         b"{\"prompt\":\"Hello\",\"iterations\":1e300}",
@@ -136,16 +138,16 @@ fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
         b"[]",
         b"{\"type\":\"dance\"}",
     ];
-    for name in on_processors() {
+    for name in cpu_engines() {
         let mut engine = Engine::start(&name);
-        for line in broken {
+        for line in invalid_lines {
             let start = String::from_utf8_lossy(&line[..line.len().min(60)]);
             let failed = engine.refusal(line);
             assert_eq!(failed.kind, FailureKind::BadRequest, "{name}, `{start}`: {failed:?}");
             assert!(failed.message.len() > 8, "{name}, `{start}`: {failed:?}");
         }
-        assert!(engine.refusal(broken[4]).message.contains("iterations"));
-        assert!(engine.refusal(broken[6]).message.contains("max_new_tokens"));
+        assert!(engine.refusal(invalid_lines[4]).message.contains("iterations"));
+        assert!(engine.refusal(invalid_lines[6]).message.contains("max_new_tokens"));
         let request = Generate { prompt: Some("Hello".into()), max_new_tokens: 2, ..Generate::default() };
         assert_eq!(engine.generated(request).iterations.len(), 1, "{name}");
     }
@@ -156,19 +158,20 @@ fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
 #[test]
 fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
     let _slot = slot();
-    for engine in on_processors().iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
+    for engine in cpu_engines().iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
         assert_is_ready(engine);
         let scratch = Scratch::new();
         let outcome =
-            finish(at_home(scratch.orchestrate()).args(["check", engine]).current_dir(root())).exits_with(0);
+            finish(with_user_setup(scratch.orchestrate()).args(["check", engine]).current_dir(root()))
+                .exits_with(0);
         outcome.assert_stdout(&["passed"]);
-        scratch.assert_nothing_lives();
+        scratch.assert_no_processes_left();
     }
 }
 
 #[test]
 fn a_gpu_only_engine_reports_the_missing_gpu() {
-    for engine in in_tree().iter().filter(|name| needs_driver(name)) {
+    for engine in engines_in_tree().iter().filter(|name| needs_driver(name)) {
         let scratch = Scratch::new();
         let mut check = scratch.orchestrate();
         check.args(["check", engine]).current_dir(root());
@@ -178,12 +181,12 @@ fn a_gpu_only_engine_reports_the_missing_gpu() {
     }
 }
 
-// Measurement together.
+// Measurements of several engines.
 
 #[test]
 fn the_table_of_all_engines_fits_a_hundred_columns() {
     let _slot = slot();
-    let names = on_processors();
+    let names = cpu_engines();
     names.iter().for_each(|name| assert_is_ready(name));
     let (outcome, record) = measure(&["--all", "--no-setup", "--blocks", "1", "--iterations", "2"], |_| {});
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -193,7 +196,7 @@ fn the_table_of_all_engines_fits_a_hundred_columns() {
         // One cold start, then two samples of each of three prompt lengths, of prefill and of decode.
         assert_eq!(record.samples_of(name).len(), 11, "{name}");
     }
-    assert_narrow(&outcome.stdout);
+    assert_fits_100_columns(&outcome.stdout);
 }
 
 #[test]
@@ -226,9 +229,9 @@ fn a_reference_without_environment_is_a_row_with_a_hint() {
     let (_slot, empty) = (slot(), Scratch::new());
     let (outcome, record) =
         measure(&["--all", "--no-setup", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
-            nowhere(command, &empty);
+            set_empty_home(command, &empty);
         });
-    assert_explained(&outcome, &record);
+    assert_reference_is_unavailable(&outcome, &record);
 }
 
 #[test]
@@ -236,7 +239,7 @@ fn the_table_is_printed_without_environment_and_without_network() {
     let (_slot, empty) = (slot(), Scratch::new());
     let (outcome, record) =
         measure(&["--all", "-s", "decode", "--blocks", "1", "--iterations", "1"], |command| {
-            nowhere(command, &empty);
+            set_empty_home(command, &empty);
             let cache = root().join("target/tmp/no-such-cache");
             // No network, and no cache of uv or pip.
             command
@@ -246,9 +249,9 @@ fn the_table_is_printed_without_environment_and_without_network() {
                 .env_remove("PIP_FIND_LINKS");
             command.env("PIP_NO_CACHE_DIR", "1").env_remove("UV_FIND_LINKS");
         });
-    assert_explained(&outcome, &record);
+    assert_reference_is_unavailable(&outcome, &record);
     let message = record.failures_of(&reference())[0]["message"].as_str().unwrap();
-    // The cause of the failure, not the tool's first line. A full disk is reported before any network access.
+    // The message must have the cause of the failure, not only the tool's first line. A full disk is reported first.
     let causes = [
         " are needed",
         "Could not find a version",
@@ -284,18 +287,18 @@ fn the_smallest_engine_is_measured_by_its_path() {
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!((record.samples_of("smallest-engine.py").len(), record.samples_of(&other).len()), (11, 11));
-    assert_narrow(&outcome.stdout);
+    assert_fits_100_columns(&outcome.stdout);
 }
 
-/// The engines in the tree that compute on the processor, the reference first.
-fn on_processors() -> Vec<String> {
-    in_tree().into_iter().filter(|name| !needs_driver(name)).collect()
+/// The engines in the tree that compute on the CPU, the reference first.
+fn cpu_engines() -> Vec<String> {
+    engines_in_tree().into_iter().filter(|name| !needs_driver(name)).collect()
 }
 
 fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, Record) {
     let scratch = Scratch::new();
-    let mut command = at_home(scratch.orchestrate());
-    // A second thread of PyTorch waits for the first in a loop. On a busy machine that hardly ends.
+    let mut command = with_user_setup(scratch.orchestrate());
+    // PyTorch's threads wait for each other in busy loops, which takes very long on a busy machine.
     command
         .args(arguments)
         .args(["--threads", "1"])
@@ -304,17 +307,17 @@ fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, R
         .current_dir(root());
     change(&mut command);
     let outcome = finish(&mut command);
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     let record = Record::only_one_in(&scratch.results());
     (outcome, record)
 }
 
-/// An empty data directory.
-fn nowhere(command: &mut Command, scratch: &Scratch) {
+/// Gives the command an empty data directory.
+fn set_empty_home(command: &mut Command, scratch: &Scratch) {
     command.env("ORCHESTRATE_HOME", scratch.join("empty-home"));
 }
 
-fn assert_explained(outcome: &Outcome, record: &Record) {
+fn assert_reference_is_unavailable(outcome: &Outcome, record: &Record) {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let (other, reference) = (without_environment(), reference());
     assert_eq!(record.samples_of(&other).len(), 1);
@@ -323,18 +326,18 @@ fn assert_explained(outcome: &Outcome, record: &Record) {
     assert!(failure["message"].as_str().unwrap().contains("environment"), "{failure}");
     assert!(failure["hint"].as_str().unwrap().contains(&format!("setup {reference}")), "{failure}");
     outcome.assert_stdout(&["unavailable: ", &format!("setup {reference}"), &other]);
-    assert_narrow(&outcome.stdout);
+    assert_fits_100_columns(&outcome.stdout);
 }
 
-fn assert_narrow(table: &str) {
+fn assert_fits_100_columns(table: &str) {
     assert!(table.lines().count() > 5, "{table}");
     for line in table.lines() {
         assert!(line.chars().count() <= 100, "{} columns: {line}\n{table}", line.chars().count());
     }
 }
 
-/// This number of token ids from the held-out text, from a position on.
-fn heldout(start: usize, tokens: usize) -> Vec<u32> {
+/// Token ids from the held-out text: `tokens` ids in total, beginning at position `start`.
+fn heldout_ids(start: usize, tokens: usize) -> Vec<u32> {
     let folder = ModelFolder::open(embedded::folder().unwrap()).unwrap();
     let tokenizer = folder.tokenizer().unwrap();
     let bos = tokenizer.encode("").unwrap();

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""An engine that loads another model than the requested one, and reports everything else correctly."""
+"""An engine that loads another model than the requested one and otherwise answers correctly."""
 import json
 import subprocess
 import sys
 
-engine = subprocess.Popen(["@ENGINE@"], stdin=subprocess.PIPE)  # It answers on this program's own stdout.
+engine = subprocess.Popen(["@ENGINE@"], stdin=subprocess.PIPE)  # The engine writes to this program's stdout.
 for line in sys.stdin.buffer:
     request = json.loads(line)
     if request.get("type") == "load":

@@ -1,11 +1,11 @@
-//! Tests of every engine in the tree with a small model of every architecture, in every format that it reads. It loads
-//! the models that it claims, and computes the same as the others.
+//! Tests of every engine in the tree with a small model of every architecture, in every format that the engine reads. An
+//! engine must load the models that it claims, and all engines must compute the same.
 //!
 //! Engines are the folders with a manifest, their claims are in their `hello`, and shapes and architectures are tables of
-//! `model-files`. A new engine or shape gets all these tests, and none is named here.
+//! `model-files`. A new engine or shape gets all these tests, and no engine is named here.
 //!
-//! Needs the engines built in release and set up, which `scripts/check --full` does first; so this is behind the feature
-//! `full`.
+//! These tests need the engines built in release and set up, which `scripts/check --full` does first. So they need the
+//! feature `full`.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use model_files::{
 use protocol::{Failed, FailureKind, Generate};
 
 use crate::engine::{
-    Difference, Engine, QUANTISED, assert_agree, at_home, float_bounds, least_precise, slot,
+    Difference, Engine, QUANTISED, assert_agree, float_bounds, least_precise, slot, with_user_setup,
 };
 use crate::support::record::Record;
 use crate::support::{Scratch, finish, root};
@@ -26,9 +26,12 @@ use crate::support::{Scratch, finish, root};
 #[test]
 fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
     let _slot = slot();
-    let engines = Engine::all();
+    let engines = Engine::start_all();
     for name in ARCHITECTURES.iter().map(|architecture| architecture.name) {
-        assert!(tiny().iter().any(|shape| architecture_of(shape).name == name), "no `tiny-*` is a `{name}`");
+        assert!(
+            tiny_shapes().iter().any(|shape| architecture_of(shape).name == name),
+            "no `tiny-*` is a `{name}`"
+        );
         assert!(engines.iter().any(|engine| engine.claims(name)), "no engine claims `{name}`");
     }
 }
@@ -36,42 +39,43 @@ fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
 #[test]
 fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_ids() {
     let _slot = slot();
-    let (mut engines, scratch) = (Engine::all(), Scratch::new());
+    let (mut engines, scratch) = (Engine::start_all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors));
-    for shape in tiny() {
+    for shape in tiny_shapes() {
         let model = Formats::of(&shape, &scratch);
         let (ids, safetensors) = (model.ids(200), model.safetensors("f32"));
         let architecture = architecture_of(&shape).name;
         let mut claiming: Vec<_> = engines.iter_mut().filter(|engine| engine.claims(architecture)).collect();
         for engine in &mut claiming {
-            let who = format!("{} claims the architecture of {}", engine.name, shape.name);
+            let context = format!("{} claims the architecture of {}", engine.name, shape.name);
             let loaded = engine.load(&safetensors, Some("f32"));
-            let loaded = loaded.unwrap_or_else(|refused| panic!("{who}: {refused:?}"));
-            assert_eq!(loaded.facts.compute_dtype.as_deref(), Some("f32"), "{who}");
+            let loaded = loaded.unwrap_or_else(|refused| panic!("{context}: {refused:?}"));
+            assert_eq!(loaded.facts.compute_dtype.as_deref(), Some("f32"), "{context}");
         }
         let Some((first, others)) = claiming.split_first_mut() else { continue };
         assert!(
-            first.scores() && first.speaks_ids(),
-            "{} has nothing to hold the others against",
+            first.scores() && first.uses_ids(),
+            "{} must score and use ids, because the other engines are compared with it",
             first.name
         );
         let (expected, chosen) = (first.score(&ids), first.generate(&ids[..100]));
         assert_varied(&chosen, &shape);
         for engine in others {
-            let who = format!("{} and {} on {}", first.name, engine.name, shape.name);
+            let context = format!("{} and {} on {}", first.name, engine.name, shape.name);
             if engine.scores() {
-                assert_agree(&expected, &engine.score(&ids), float_bounds("f32"), &who);
+                assert_agree(&expected, &engine.score(&ids), float_bounds("f32"), &context);
             }
-            if engine.speaks_ids() {
-                let found = engine.generate(&ids[..100]);
-                let parting = (0..48).find(|&place| chosen[place] != found[place]);
-                let lead = parting.map(|place| {
-                    let after = [&ids[..100], &chosen[..place]].concat();
-                    (place, first.lead(&after, chosen[place], found[place]))
+            if engine.uses_ids() {
+                let generated = engine.generate(&ids[..100]);
+                let position = (0..48).find(|&position| chosen[position] != generated[position]);
+                let difference = position.map(|position| {
+                    let after = [&ids[..100], &chosen[..position]].concat();
+                    let difference = first.logprob_difference(&after, chosen[position], generated[position]);
+                    (position, difference)
                 });
                 assert_eq!(
-                    lead, None,
-                    "{who}: the place where they part, and how near the two ids were there"
+                    difference, None,
+                    "{context}: the first position with different ids, and the difference of their log-probabilities"
                 );
             }
         }
@@ -81,13 +85,13 @@ fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_
 #[test]
 fn a_gguf_gives_the_reference_output_for_the_same_weights() {
     let _slot = slot();
-    let (mut engines, scratch) = (Engine::all(), Scratch::new());
+    let (mut engines, scratch) = (Engine::start_all(), Scratch::new());
     let (mut reference, mut engines) = (engines.remove(0), engines);
     // An engine without a list of architectures is tested against its own library.
-    let tells = |engine: &Engine| !engine.hello.capabilities.architectures.is_empty();
-    engines.retain(|it| it.reads(Format::Gguf) && it.scores() && it.speaks_ids() && tells(it));
+    let lists_architectures = |engine: &Engine| !engine.hello.capabilities.architectures.is_empty();
+    engines.retain(|it| it.reads(Format::Gguf) && it.scores() && it.uses_ids() && lists_architectures(it));
     let mut computed = vec![0; engines.len()];
-    for shape in &tiny() {
+    for shape in &tiny_shapes() {
         if !reference.claims(architecture_of(shape).name) {
             continue;
         }
@@ -95,69 +99,74 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
         let ids = model.ids(200);
         for dtype in ["f32", "bf16", "q8_0", "q4_0", "q4_k"] {
             let is_float = Dtype::named(dtype).unwrap().is_float();
-            let same = if is_float { model.safetensors(dtype) } else { model.widened(dtype) };
-            reference.load(&same, Some("f32")).unwrap();
+            let reference_model = if is_float { model.safetensors(dtype) } else { model.as_f32(dtype) };
+            reference.load(&reference_model, Some("f32")).unwrap();
             let expected = reference.score(&ids);
             for (engine, computed) in engines.iter_mut().zip(&mut computed) {
-                let who = format!("{} on {} in {dtype}", engine.name, shape.name);
+                let context = format!("{} on {} in {dtype}", engine.name, shape.name);
                 if !engine.claims(architecture) {
                     continue;
                 }
                 let loaded = match engine.load(&model.gguf(dtype), None) {
                     Ok(loaded) => loaded,
                     Err(refused) => {
-                        assert_says_what_it_lacks(&refused, architecture, &who);
+                        assert_names_what_is_unsupported(&refused, architecture, &context);
                         continue;
                     }
                 };
                 let bounds = if is_float { float_bounds(least_precise(&loaded.facts)) } else { QUANTISED };
-                let found = engine.score(&ids);
-                if loaded.says_that_outputs_differ() {
-                    // If the results agreed, the engine's note would be wrong.
-                    let difference = Difference::of(&expected, &found);
-                    assert!(!is_float || !difference.is_within(bounds), "{who}: {difference:?}");
+                let logprobs = engine.score(&ids);
+                if loaded.reports_different_outputs() {
+                    // The engine reported different outputs, so the results must differ.
+                    let difference = Difference::of(&expected, &logprobs);
+                    assert!(!is_float || !difference.is_within(bounds), "{context}: {difference:?}");
                     continue;
                 }
-                assert_agree(&expected, &found, bounds, &who);
-                // Other kernels compute a whole prompt than single tokens.
+                assert_agree(&expected, &logprobs, bounds, &context);
+                // An engine may compute a whole prompt and a single token with different kernels.
                 for prompt in [&ids[..20], &ids[..100], &ids] {
-                    let [best, chosen] = [&mut reference, &mut *engine].map(|engine| engine.next(prompt));
-                    let lead = reference.lead(prompt, best, chosen);
-                    // Each of the two may differ by the bound.
-                    assert!(lead <= 2.0 * bounds.most, "{who}, {} ids: {lead} less likely", prompt.len());
+                    let [best, chosen] =
+                        [&mut reference, &mut *engine].map(|engine| engine.next_token(prompt));
+                    let difference = reference.logprob_difference(prompt, best, chosen);
+                    // Each of the two log-probabilities may differ by the bound.
+                    assert!(
+                        difference <= 2.0 * bounds.max,
+                        "{context}, {} ids: {difference} less likely",
+                        prompt.len()
+                    );
                 }
                 *computed += 1;
             }
         }
     }
     for (engine, computed) in engines.iter().zip(computed) {
-        assert!(computed > 0, "{} computes no GGUF that was made here", engine.name);
+        assert!(computed > 0, "{} computed no GGUF model of this test", engine.name);
     }
 }
 
 #[test]
 fn an_engine_in_bf16_or_f16_scores_close_to_f32() {
     let _slot = slot();
-    let (mut engines, scratch) = (Engine::all(), Scratch::new());
+    let (mut engines, scratch) = (Engine::start_all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors) && engine.scores());
-    for shape in tiny() {
+    for shape in tiny_shapes() {
         let (model, architecture) = (Formats::of(&shape, &scratch), architecture_of(&shape).name);
         let ids = model.ids(200);
         for engine in engines.iter_mut().filter(|engine| engine.claims(architecture)) {
             let dtypes = engine.hello.capabilities.dtypes.clone();
             for dtype in ["bf16", "f16"].into_iter().filter(|it| dtypes.iter().any(|dtype| dtype == it)) {
-                let who = format!("{} on {} in {dtype}", engine.name, shape.name);
+                let context = format!("{} on {} in {dtype}", engine.name, shape.name);
                 engine.load(&model.safetensors("f32"), Some("f32")).unwrap();
                 let expected = engine.score(&ids);
                 let loaded = match engine.load(&model.safetensors(dtype), Some(dtype)) {
                     Ok(loaded) => loaded,
                     Err(refused) => {
-                        assert_says_what_it_lacks(&refused, architecture, &who);
+                        assert_names_what_is_unsupported(&refused, architecture, &context);
                         continue;
                     }
                 };
-                assert_eq!(loaded.facts.weights_dtype.as_deref(), Some(dtype), "{who}");
-                assert_agree(&expected, &engine.score(&ids), float_bounds(dtype), &who);
+                assert_eq!(loaded.facts.weights_dtype.as_deref(), Some(dtype), "{context}");
+                assert_agree(&expected, &engine.score(&ids), float_bounds(dtype), &context);
             }
         }
     }
@@ -166,32 +175,32 @@ fn an_engine_in_bf16_or_f16_scores_close_to_f32() {
 // The same text.
 
 #[test]
-fn every_engine_tokenizes_a_text_alike_from_both_formats() {
+fn every_engine_gives_a_text_the_same_ids_in_both_formats() {
     let _slot = slot();
-    let (mut engines, scratch) = (Engine::all(), Scratch::new());
-    engines.retain(Engine::speaks_ids);
+    let (mut engines, scratch) = (Engine::start_all(), Scratch::new());
+    engines.retain(Engine::uses_ids);
     let short = || Generate { max_new_tokens: 4, ignore_eos: true, ..Generate::default() };
-    for shape in tiny() {
+    for shape in tiny_shapes() {
         let (model, architecture) = (Formats::of(&shape, &scratch), architecture_of(&shape));
         let tokenizer = model.tokenizer();
         let special = shape.tokenizer.specials.last().map_or("", |special| &special.content);
         let special = format!("before {special} after");
-        let forms = [
+        let models = [
             (Format::Safetensors, architecture.name, model.safetensors("f32")),
             (Format::Gguf, architecture.gguf, model.gguf("f32")),
         ];
-        for (format, name, path) in forms {
+        for (format, name, path) in models {
             for engine in engines.iter_mut().filter(|engine| engine.reads(format) && engine.claims(name)) {
-                let who = format!("{} on {} in {}", engine.name, shape.name, format.as_str());
+                let context = format!("{} on {} in {}", engine.name, shape.name, format.as_str());
                 if let Err(refused) = engine.load(&path, None) {
-                    assert_says_what_it_lacks(&refused, name, &who);
+                    assert_names_what_is_unsupported(&refused, name, &context);
                     continue;
                 }
                 for text in TEXTS.into_iter().chain([special.as_str()]) {
                     let ids = tokenizer.encode(text).unwrap();
                     let by_text = engine.tokens(Generate { prompt: Some(text.into()), ..short() });
                     let by_ids = engine.tokens(Generate { prompt_ids: Some(ids), ..short() });
-                    assert_eq!(by_text, by_ids, "{who}: {text:?}");
+                    assert_eq!(by_text, by_ids, "{context}: {text:?}");
                 }
             }
         }
@@ -214,15 +223,15 @@ const TEXTS: [&str; 7] = [
 fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
     let _slot = slot();
     let scratch = Scratch::new();
-    let shapes = tiny();
-    let (model, engines) = most_loved(&shapes, &scratch);
+    let shapes = tiny_shapes();
+    let (model, engines) = model_of_most_engines(&shapes, &scratch);
     let home = home_without_conversions(&scratch);
-    let mut seen = Vec::new();
+    let mut is_read_directly = Vec::new();
     for (format, path) in
         [(Format::Gguf, model.gguf("bf16")), (Format::Safetensors, model.safetensors("bf16"))]
     {
         let results = scratch.join(format.as_str());
-        let mut command = at_home(scratch.orchestrate());
+        let mut command = with_user_setup(scratch.orchestrate());
         command.env("ORCHESTRATE_HOME", &home).current_dir(root());
         command.arg("-m").arg(&path).arg("--results").arg(&results);
         command.args(["-s", "ttft", "--no-setup", "--blocks", "1", "--iterations", "2", "--threads", "1"]);
@@ -230,37 +239,40 @@ fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
         let outcome = finish(&mut command).exits_with(0);
         let record = Record::only_one_in(&results);
         for Engine { name, hello, .. } in &engines {
-            let who = format!("{name} on {}", path.display());
-            assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{who}:\n{}", outcome.stdout);
-            assert_eq!(record.failures_of(name), Vec::<&serde_json::Value>::new(), "{who}");
-            // Two of each of three lengths.
-            assert_eq!(record.samples_of(name).len(), 6, "{who}");
-            let [launch] = record.launches_of(name)[..] else { panic!("{who}: not one launch") };
+            let context = format!("{name} on {}", path.display());
+            assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{context}:\n{}", outcome.stdout);
+            assert_eq!(record.failures_of(name), Vec::<&serde_json::Value>::new(), "{context}");
+            // Two samples of each of three prompt lengths.
+            assert_eq!(record.samples_of(name).len(), 6, "{context}");
+            let [launch] = record.launches_of(name)[..] else { panic!("{context}: not one launch") };
             let reads = hello.capabilities.formats.iter().any(|it| it == format.as_str());
             match launch.get("converted") {
-                None => assert!(reads, "{who}: {launch}"),
+                None => assert!(reads, "{context}: {launch}"),
                 Some(converted) => {
-                    assert!(!reads, "{who}: {launch}");
+                    assert!(!reads, "{context}: {launch}");
                     // The conversion changes no number of the model.
-                    assert_eq!(converted["dtype"], "bf16", "{who}");
+                    assert_eq!(converted["dtype"], "bf16", "{context}");
                     let path = Path::new(converted["path"].as_str().unwrap());
-                    assert!(path.starts_with(&home), "{who}: {}", path.display());
+                    assert!(path.starts_with(&home), "{context}: {}", path.display());
                 }
             }
-            seen.push(reads);
+            is_read_directly.push(reads);
         }
     }
-    assert!(seen.contains(&true) && seen.contains(&false), "nothing was to be converted: {seen:?}");
+    assert!(
+        is_read_directly.contains(&true) && is_read_directly.contains(&false),
+        "some engines must need a conversion and some must not: {is_read_directly:?}"
+    );
 }
 
 /// The model that most engines load, from GGUF or safetensors, and those engines.
-fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Formats<'a>, Vec<Engine>) {
-    let mut engines = Engine::all();
+fn model_of_most_engines<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Formats<'a>, Vec<Engine>) {
+    let mut engines = Engine::start_all();
     let loads = |engine: &mut Engine, shape: &Shape, model: &Formats| {
         let (architecture, gguf) = (architecture_of(shape), engine.reads(Format::Gguf));
         engine.claims(architecture.name)
             && (!gguf
-                || engine.load(&model.gguf("bf16"), None).is_ok_and(|it| !it.says_that_outputs_differ()))
+                || engine.load(&model.gguf("bf16"), None).is_ok_and(|it| !it.reports_different_outputs()))
     };
     let mut most = (0, &shapes[0]);
     for shape in shapes {
@@ -273,7 +285,7 @@ fn most_loved<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Formats<'a>, Vec<E
     (model, engines)
 }
 
-/// A data directory with the set-up, without the files of runs.
+/// A data directory with the user's set-up and without the cache of conversions.
 fn home_without_conversions(scratch: &Scratch) -> PathBuf {
     let home = scratch.join("own-home");
     std::fs::create_dir_all(&home).unwrap();
@@ -285,15 +297,15 @@ fn home_without_conversions(scratch: &Scratch) -> PathBuf {
     home
 }
 
-/// The lists of an engine are coarse, so it may lack a part of what they claim. Then its error must help.
+/// Checks a refusal. An engine may lack a part of an architecture that it lists; then its error must name the architecture.
 #[track_caller]
-fn assert_says_what_it_lacks(refused: &Failed, architecture: &str, who: &str) {
-    assert_eq!(refused.kind, FailureKind::Unsupported, "{who}: {refused:?}");
-    assert!(refused.message.contains(architecture), "{who}: {refused:?}");
-    assert!(refused.hint.as_ref().is_some_and(|hint| hint.contains("load")), "{who}: {refused:?}");
+fn assert_names_what_is_unsupported(refused: &Failed, architecture: &str, context: &str) {
+    assert_eq!(refused.kind, FailureKind::Unsupported, "{context}: {refused:?}");
+    assert!(refused.message.contains(architecture), "{context}: {refused:?}");
+    assert!(refused.hint.as_ref().is_some_and(|hint| hint.contains("load")), "{context}: {refused:?}");
 }
 
-/// An engine that always answers the same token would agree with itself.
+/// Checks that the output is not almost constant, because constant outputs agree too easily.
 #[track_caller]
 fn assert_varied(ids: &[u32], shape: &Shape) {
     let mut distinct = ids.to_vec();
@@ -302,10 +314,10 @@ fn assert_varied(ids: &[u32], shape: &Shape) {
     assert!(distinct.len() >= 10, "{}: {} distinct ids: {ids:?}", shape.name, distinct.len());
 }
 
-// The small shapes of `model-files`, each in the formats that engines read.
+// The small shapes of `model-files` in the formats that engines read.
 
 /// All shapes that are small enough for a test.
-fn tiny() -> Vec<Shape> {
+fn tiny_shapes() -> Vec<Shape> {
     let names = SHAPES.iter().map(|(name, _)| *name).filter(|name| name.starts_with("tiny-"));
     names.map(|name| Shape::named(name).unwrap()).collect()
 }
@@ -326,7 +338,7 @@ impl<'a> Formats<'a> {
         Self { shape, folder: scratch.join("models").join(&shape.name) }
     }
 
-    /// A folder of safetensors, synthesised.
+    /// A folder with synthesised weights in safetensors.
     fn safetensors(&self, dtype: &str) -> PathBuf {
         let goal = self.goal(Format::Safetensors, dtype, &format!("safetensors-{dtype}"));
         if !goal.out.exists() {
@@ -335,16 +347,16 @@ impl<'a> Formats<'a> {
         goal.out
     }
 
-    /// A GGUF file, converted, without a `tokenizer.json` beside it.
+    /// A converted GGUF file, without a `tokenizer.json` next to it.
     fn gguf(&self, dtype: &str) -> PathBuf {
         let from = if dtype == "bf16" { dtype } else { "f32" };
         let goal = self.goal(Format::Gguf, dtype, &format!("{dtype}.gguf"));
         converted(&self.safetensors(from), goal)
     }
 
-    /// The numbers of a GGUF file as safetensors in f32.
-    fn widened(&self, dtype: &str) -> PathBuf {
-        let goal = self.goal(Format::Safetensors, "f32", &format!("widened-{dtype}"));
+    /// The weights of the GGUF file of this dtype, in safetensors as f32.
+    fn as_f32(&self, dtype: &str) -> PathBuf {
+        let goal = self.goal(Format::Safetensors, "f32", &format!("as-f32-{dtype}"));
         converted(&self.gguf(dtype), goal)
     }
 
@@ -352,7 +364,7 @@ impl<'a> Formats<'a> {
         ModelFolder::open(self.safetensors("f32")).unwrap().tokenizer().unwrap()
     }
 
-    /// Ids of a text that people wrote.
+    /// The first `count` token ids of the held-out text.
     fn ids(&self, count: usize) -> Vec<u32> {
         let text = embedded::heldout_text().unwrap();
         let start: String = text.chars().take(40 * count).collect();
@@ -367,6 +379,7 @@ impl<'a> Formats<'a> {
     }
 }
 
+/// Converts the model unless the output exists, and returns the output's path.
 fn converted(from: &Path, goal: Goal) -> PathBuf {
     if !goal.out.exists() {
         convert(&ModelFolder::open(from).unwrap(), &goal, &|_, _| Ok(())).unwrap();

@@ -1,57 +1,53 @@
-//! The modules directly under `src`, by the graph of `modules.rs`. Such a module may use those below it in LAYERS, and
-//! none above. No modules need each other in a circle, a parent and its children included: a parent that declares a type
-//! or a function for the children that it uses has it in a child of its own. Nor do folders need each other in a circle.
-//! The same holds in the crate `stats`.
+//! Rules for the modules directly under `src`, checked on the graph of `modules.rs`. A module may use only modules below
+//! it in LAYERS. Modules must not need each other in a cycle, and folders must not either. A parent and its children
+//! count too: if a parent and its children need the same type or function, a child module declares it. The crate
+//! `stats` has the same rules about cycles.
 
 use std::collections::BTreeSet;
 
-use crate::modules::{Graph, Module, Scope, circles};
-use crate::support::tree::{text, tracked};
+use crate::modules::{Graph, Module, Scope, cycles};
+use crate::support::tree::{text, unignored_files};
 
-/// From the top to the bottom. `src/README.md` describes each.
+/// The layers from top to bottom; `src/README.md` describes them.
 const LAYERS: &[&str] = &[
     "commands", "cli", "report", "run", "analysis", "record", "plan", "engines", "machine", "shell", "text",
 ];
 
 /// Files of `run` that use `analysis`, with the reason. A measurement must not depend on its analysis.
 const RUN_USES_ANALYSIS: &[(&str, &str)] =
-    &[("run/schedule.rs", "interim analyses say whether a workload has blocks enough")];
+    &[("run/schedule.rs", "interim analyses decide whether a workload has enough blocks")];
 
 /// Modules that need each other, with the reason.
-const CIRCLES: &[(&[&str], &str)] = &[];
+const CYCLES: &[(&[&str], &str)] = &[];
 
-/// Inherent `impl`s of a type that a neighbouring module declares, with the reason. A parent and its own child are one subject.
-const APART: &[(&str, &str, &str)] = &[
+/// Inherent `impl`s of a type that another module declares, with the reason. `impl`s in a parent or a child are allowed.
+const OUTSIDE_IMPLS: &[(&str, &str, &str)] = &[
     (
         "commands::check::requests",
         "Subject",
-        "checks send requests by these; its own module keeps the process, and sends nothing by itself",
+        "checks send requests with these methods; the type's own module only manages the process",
     ),
-    (
-        "run::measured_tokens",
-        "OutputChecks",
-        "the output checks after the last block, a subject of their own",
-    ),
-    ("run::held_out", "OutputChecks", "the output checks before the first block, likewise"),
-    ("run::checks", "Launched", "the requests of output checks alone; measured ones have no part in them"),
+    ("run::measured_tokens", "OutputChecks", "the output checks after the last block are a separate subject"),
+    ("run::held_out", "OutputChecks", "the output checks before the first block are a separate subject"),
+    ("run::checks", "Launched", "only output checks send these requests; measured requests do not use them"),
 ];
 
 fn in_src(path: &str) -> Option<String> {
     text(&format!("src/{path}"))
 }
 
-/// The crate `stats`; its root stands for that of a program.
+/// Reads a file of the crate `stats`. Its `lib.rs` takes the place of `main.rs`.
 fn in_stats(path: &str) -> Option<String> {
     text(&format!("src/stats/{}", if path == "main.rs" { "lib.rs" } else { path }))
 }
 
-/// The circles of modules and those of folders, with the names of modules after this beginning.
-fn circles_of(crate_name: &str, read: &dyn Fn(&str) -> Option<String>) -> BTreeSet<BTreeSet<String>> {
+/// The cycles of modules and the cycles of folders. Each name begins with `prefix`.
+fn cycles_of(prefix: &str, read: &dyn Fn(&str) -> Option<String>) -> BTreeSet<BTreeSet<String>> {
     let graph = Graph::new(Scope::Program, read);
-    let folders = graph.side_by_side();
-    let all = folders.values().flat_map(circles).chain(circles(&graph.edges()));
-    let name = |module: Module| format!("{crate_name}{}", module.join("::"));
-    all.map(|circle| circle.into_iter().map(name).collect()).collect()
+    let folders = graph.sibling_edges();
+    let all = folders.values().flat_map(cycles).chain(cycles(&graph.edges()));
+    let name = |module: Module| format!("{prefix}{}", module.join("::"));
+    all.map(|cycle| cycle.into_iter().map(name).collect()).collect()
 }
 
 #[test]
@@ -60,19 +56,19 @@ fn every_layer_exists_and_every_module_is_in_a_layer() {
     let found: BTreeSet<&str> =
         graph.files().filter_map(|(module, _)| module.first()).map(String::as_str).collect();
     let listed: BTreeSet<&str> = LAYERS.iter().copied().collect();
-    assert_eq!(found, listed, "the layers have changed: bring LAYERS and src/README.md up to date");
+    assert_eq!(found, listed, "the layers have changed: update LAYERS and src/README.md");
 }
 
 #[test]
 fn every_source_file_is_a_module() {
     let graph = Graph::new(Scope::ProgramAndTests, &in_src);
     let reached: BTreeSet<String> = graph.files().map(|(_, file)| file.to_string()).collect();
-    let files = tracked().into_iter().filter_map(|path| path.strip_prefix("src/").map(String::from));
+    let files = unignored_files().into_iter().filter_map(|path| path.strip_prefix("src/").map(String::from));
     // `src/stats/` is a crate of its own.
     let files: BTreeSet<_> =
         files.filter(|path| path.ends_with(".rs") && !path.starts_with("stats/")).collect();
     let orphans: Vec<_> = files.difference(&reached).collect();
-    assert!(orphans.is_empty(), "no `mod` names these files; delete them or name them: {orphans:#?}");
+    assert!(orphans.is_empty(), "no `mod` declares these files; declare or delete them: {orphans:#?}");
     assert_eq!(reached, files, "the module graph reaches files that git ignores");
 }
 
@@ -84,16 +80,16 @@ fn each_layer_uses_only_layers_below_it() {
     let mut upward = Vec::new();
     for (module, file) in graph.files() {
         for other in &edges[module] {
-            // The root dispatches; nothing may need it.
-            let is_up = other.is_empty() || (!module.is_empty() && rank(other) < rank(module));
-            if is_up {
+            // The root dispatches the commands; no module may need it.
+            let is_upward = other.is_empty() || (!module.is_empty() && rank(other) < rank(module));
+            if is_upward {
                 upward.push(format!("src/{file} needs `{}`", other.join("::")));
             }
         }
     }
     assert!(
         upward.is_empty(),
-        "modules use a layer above them; move what both need down:\n{}",
+        "modules use a layer above them; move the shared part to a lower layer:\n{}",
         upward.join("\n")
     );
 }
@@ -109,36 +105,39 @@ fn only_the_schedule_of_a_run_uses_the_analysis() {
     let listed: BTreeSet<&str> = RUN_USES_ANALYSIS.iter().map(|(file, _)| *file).collect();
     assert_eq!(
         found, listed,
-        "move what both layers need down, to `record`, `plan` or `machine`, or give a reason here"
+        "move the shared part to `record`, `plan` or `machine`, or give a reason in RUN_USES_ANALYSIS"
     );
     assert!(RUN_USES_ANALYSIS.iter().all(|(_, reason)| !reason.is_empty()));
 }
 
 #[test]
-fn modules_form_no_circles_without_a_stated_reason() {
-    let found = &circles_of("", &in_src) | &circles_of("stats::", &in_stats);
+fn modules_form_no_cycles_without_a_stated_reason() {
+    let found = &cycles_of("", &in_src) | &cycles_of("stats::", &in_stats);
     let known: BTreeSet<BTreeSet<String>> =
-        CIRCLES.iter().map(|(modules, _)| modules.iter().map(|it| it.to_string()).collect()).collect();
+        CYCLES.iter().map(|(modules, _)| modules.iter().map(|it| it.to_string()).collect()).collect();
     let new: Vec<_> = found.difference(&known).collect();
     assert!(
         new.is_empty(),
-        "modules need each other; move what both need into a third, or say why here: {new:#?}"
+        "modules need each other; move the shared part to a third module, or give a reason in CYCLES: {new:#?}"
     );
     let stale: Vec<_> = known.difference(&found).collect();
-    assert!(stale.is_empty(), "these circles are no more: take them off the list: {stale:#?}");
-    assert!(CIRCLES.iter().all(|(_, reason)| !reason.is_empty()));
+    assert!(stale.is_empty(), "these cycles do not exist: remove them from CYCLES: {stale:#?}");
+    assert!(CYCLES.iter().all(|(_, reason)| !reason.is_empty()));
 }
 
 #[test]
-fn methods_are_near_their_type_or_have_a_stated_reason() {
+fn methods_are_in_their_types_module_or_have_a_stated_reason() {
     let graph = Graph::new(Scope::ProgramAndTests, &in_src);
-    let apart = graph.apart().into_iter().filter(|it| !it.is_parent_or_child());
-    let found: BTreeSet<(String, String)> = apart.map(|it| (it.at.join("::"), it.of)).collect();
+    let outside = graph.outside_impls().into_iter().filter(|it| !it.is_parent_or_child());
+    let found: BTreeSet<(String, String)> = outside.map(|it| (it.module.join("::"), it.type_name)).collect();
     let known: BTreeSet<(String, String)> =
-        APART.iter().map(|(at, of, _)| (at.to_string(), of.to_string())).collect();
+        OUTSIDE_IMPLS.iter().map(|(module, name, _)| (module.to_string(), name.to_string())).collect();
     let new: Vec<_> = found.difference(&known).collect();
-    assert!(new.is_empty(), "write functions, move these methods to their type, or say why here: {new:#?}");
+    assert!(
+        new.is_empty(),
+        "methods outside their type's module; move them, write functions, or give a reason in OUTSIDE_IMPLS: {new:#?}"
+    );
     let stale: Vec<_> = known.difference(&found).collect();
-    assert!(stale.is_empty(), "these are no more: take them off the list: {stale:#?}");
-    assert!(APART.iter().all(|(.., reason)| !reason.is_empty()));
+    assert!(stale.is_empty(), "these `impl`s do not exist: remove them from OUTSIDE_IMPLS: {stale:#?}");
+    assert!(OUTSIDE_IMPLS.iter().all(|(.., reason)| !reason.is_empty()));
 }

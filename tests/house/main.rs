@@ -1,4 +1,4 @@
-//! Rules about the source tree that no compiler checks.
+//! Tests of the rules about the source tree that no compiler checks.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -1,6 +1,6 @@
-//! The module graph of a crate, from its source files: the modules that each module needs. Each path is resolved as the
-//! compiler does, through `use`, renames, globs and re-exports. A call of a method names no module. So a method of an
-//! `impl` outside its type's module counts for the modules around it that call that name.
+//! The module graph of a crate, read from its source files: the modules that each module needs. Paths are resolved as the
+//! compiler does, through `use`, renames, globs and re-exports. A method call names no module. So if an `impl` is outside
+//! its type's module, a nearby module that calls a method of that name counts as a user of the `impl`'s module.
 
 mod reader;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use reader::Reader;
 
 /// The names from the crate's root to the module.
 pub type Module = Vec<String>;
-/// A path as it is written; one with leading colons begins with an empty name.
+/// A path as written in the source. A path with leading colons begins with an empty name.
 type Path = Vec<String>;
 pub type Edges = BTreeMap<Module, BTreeSet<Module>>;
 
@@ -41,40 +41,40 @@ struct Contents {
     globs: Vec<Path>,
     /// Paths of expressions, types and macros.
     paths: Vec<Path>,
-    /// Each inherent `impl`: the path of its type, and its functions.
+    /// Inherent `impl`s: the path of the type, and the functions.
     impls: Vec<(Path, BTreeSet<String>)>,
-    /// Methods that are called.
-    methods: BTreeSet<String>,
+    /// The names of called methods.
+    called_methods: BTreeSet<String>,
 }
 
-/// An inherent `impl` outside its type's module. A call of a method does not name the method's module.
-pub struct Apart {
-    pub at: Module,
-    pub home: Module,
-    /// The type's name.
-    pub of: String,
+/// An inherent `impl` outside its type's module.
+pub struct OutsideImpl {
+    pub module: Module,
+    pub type_module: Module,
+    pub type_name: String,
     functions: BTreeSet<String>,
 }
 
-impl Apart {
-    /// The innermost module that contains both.
-    fn common(&self) -> &[String] {
-        let same = self.at.iter().zip(&self.home).take_while(|(one, other)| one == other).count();
-        &self.home[..same]
+impl OutsideImpl {
+    /// The innermost module that contains the `impl` and the type.
+    fn common_parent(&self) -> &[String] {
+        let shared = self.module.iter().zip(&self.type_module).take_while(|(a, b)| a == b).count();
+        &self.type_module[..shared]
     }
 
-    /// A parent and its own child are one subject.
+    /// Whether one of the two modules is the parent of the other.
     pub fn is_parent_or_child(&self) -> bool {
-        let (at, home) = (self.at.as_slice(), self.home.as_slice());
-        [(at, home), (home, at)]
+        let (module, type_module) = (self.module.as_slice(), self.type_module.as_slice());
+        [(module, type_module), (type_module, module)]
             .iter()
             .any(|(inner, outer)| inner.split_last().is_some_and(|(_, rest)| rest == *outer))
     }
 }
 
 /// The target of a path.
-enum Found {
+enum Target {
     Module(Module),
+    /// An item of this module.
     ItemOf(Module),
     /// The full path of another crate.
     Foreign(Path),
@@ -119,98 +119,102 @@ impl<'a> Graph<'a> {
 
     /// The other modules that each module needs.
     pub fn edges(&self) -> Edges {
-        let apart = self.apart();
-        self.modules.keys().map(|module| (module.clone(), self.needed(module, &apart))).collect()
+        let outside = self.outside_impls();
+        self.modules.keys().map(|module| (module.clone(), self.needed(module, &outside))).collect()
     }
 
-    /// Each inherent `impl` outside its type's module: both modules, and its functions.
-    pub fn apart(&self) -> Vec<Apart> {
-        let all =
-            self.modules.iter().flat_map(|(at, contents)| contents.impls.iter().map(move |it| (at, it)));
-        let each = all.flat_map(|(at, (path, functions))| {
-            let mut walk = Walk::of(self);
-            let homes: BTreeSet<Module> = walk.find(at, path).into_iter().filter_map(Found::home).collect();
-            let apart = homes.into_iter().filter(move |home| home != at);
-            let of = path.last().cloned().unwrap_or_default();
-            apart.map(move |home| Apart {
-                at: at.clone(),
-                home,
-                of: of.clone(),
+    /// The inherent `impl`s outside their types' modules.
+    pub fn outside_impls(&self) -> Vec<OutsideImpl> {
+        let impls = self
+            .modules
+            .iter()
+            .flat_map(|(module, contents)| contents.impls.iter().map(move |it| (module, it)));
+        let outside = impls.flat_map(|(module, (path, functions))| {
+            let mut resolver = Resolver::new(self);
+            let targets = resolver.resolve(module, path).into_iter();
+            let type_modules: BTreeSet<Module> = targets.filter_map(Target::module).collect();
+            let others = type_modules.into_iter().filter(move |type_module| type_module != module);
+            let type_name = path.last().cloned().unwrap_or_default();
+            others.map(move |type_module| OutsideImpl {
+                module: module.clone(),
+                type_module,
+                type_name: type_name.clone(),
                 functions: functions.clone(),
             })
         });
-        each.collect()
+        outside.collect()
     }
 
-    fn needed(&self, module: &Module, apart: &[Apart]) -> BTreeSet<Module> {
-        let mut walk = Walk::of(self);
+    fn needed(&self, module: &Module, outside: &[OutsideImpl]) -> BTreeSet<Module> {
+        let mut resolver = Resolver::new(self);
         let mut needed = BTreeSet::new();
         let contents = &self.modules[module];
         for path in contents.imports.iter().map(|(_, path)| path).chain(&contents.globs) {
-            needed.extend(walk.find(module, path).into_iter().filter_map(Found::home));
+            needed.extend(resolver.resolve(module, path).into_iter().filter_map(Target::module));
         }
         for path in &contents.paths {
             // A single name outside of `use` is an item or a local variable, never a module.
-            let is_item = |found: &Found| path.len() > 1 || matches!(found, Found::ItemOf(_));
-            needed.extend(walk.find(module, path).into_iter().filter(is_item).filter_map(Found::home));
+            let is_item = |target: &Target| path.len() > 1 || matches!(target, Target::ItemOf(_));
+            let targets = resolver.resolve(module, path).into_iter();
+            needed.extend(targets.filter(is_item).filter_map(Target::module));
         }
-        needed.extend(walk.through);
-        // The types of values are not known here. Where a module does not name the type, a method of that name is another one.
+        needed.extend(resolver.importers);
+        // The types of values are unknown here. A method call counts only in a module that names the method's type.
         let paths = || contents.paths.iter().chain(contents.imports.iter().map(|(_, path)| path));
-        let called = |it: &&Apart| {
-            let is_path = |path: &Path| matches!(path.as_slice(), [.., of, name] if *of == it.of && it.functions.contains(name));
-            let is_method = it.functions.iter().any(|name| contents.methods.contains(name));
-            let is_named = || paths().any(|path| path.contains(&it.of));
-            module.starts_with(it.common())
+        let is_called = |it: &&OutsideImpl| {
+            let is_path = |path: &Path| matches!(path.as_slice(), [.., of, name] if *of == it.type_name && it.functions.contains(name));
+            let is_method = it.functions.iter().any(|name| contents.called_methods.contains(name));
+            let is_named = || paths().any(|path| path.contains(&it.type_name));
+            module.starts_with(it.common_parent())
                 && ((is_method && is_named()) || contents.paths.iter().any(is_path))
         };
-        needed.extend(apart.iter().filter(called).map(|it| it.at.clone()));
+        needed.extend(outside.iter().filter(is_called).map(|it| it.module.clone()));
         needed.remove(module);
         needed
     }
 
-    /// For each module: the needs between its children. A child stands for all modules inside it.
-    pub fn side_by_side(&self) -> BTreeMap<Module, Edges> {
+    /// For each module: the edges between its children. A child stands for all modules inside it.
+    pub fn sibling_edges(&self) -> BTreeMap<Module, Edges> {
         let mut levels: BTreeMap<Module, Edges> = BTreeMap::new();
         for (module, needed) in self.edges() {
             for other in needed {
-                let common = module.iter().zip(&other).take_while(|(one, other)| one == other).count();
-                // One of the two is inside the other.
+                let common = module.iter().zip(&other).take_while(|(a, b)| a == b).count();
+                // One module is inside the other one.
                 if common == module.len() || common == other.len() {
                     continue;
                 }
                 let level = levels.entry(module[..common].to_vec()).or_default();
-                let (one, other) = (module[..=common].to_vec(), other[..=common].to_vec());
-                level.entry(one).or_default().insert(other);
+                let (from, to) = (module[..=common].to_vec(), other[..=common].to_vec());
+                level.entry(from).or_default().insert(to);
             }
         }
         levels
     }
 
-    /// For each module: the full paths of other crates that it names. That of a glob ends with `*`.
-    pub fn foreign(&self) -> BTreeMap<Module, BTreeSet<String>> {
+    /// For each module: the full paths of other crates that it names. The path of a glob ends with `*`.
+    pub fn foreign_paths(&self) -> BTreeMap<Module, BTreeSet<String>> {
         self.modules
             .iter()
-            .map(|(module, contents)| (module.clone(), self.foreign_of(module, contents)))
+            .map(|(module, contents)| (module.clone(), self.foreign_paths_of(module, contents)))
             .collect()
     }
 
-    fn foreign_of(&self, module: &Module, contents: &Contents) -> BTreeSet<String> {
+    fn foreign_paths_of(&self, module: &Module, contents: &Contents) -> BTreeSet<String> {
         let imports = contents.imports.iter().map(|(_, path)| path.clone());
         let globs = contents.globs.iter().map(|path| [&path[..], &["*".to_string()]].concat());
         // A single name outside of `use` is a local variable, or an import that is listed itself.
         let paths = contents.paths.iter().filter(|path| path.len() > 1).cloned();
-        let mut walk = Walk::of(self);
-        let found = imports.chain(globs).chain(paths).flat_map(|path| walk.find(module, &path));
+        let mut resolver = Resolver::new(self);
+        let targets = imports.chain(globs).chain(paths).flat_map(|path| resolver.resolve(module, &path));
         let foreign =
-            found.filter_map(|found| if let Found::Foreign(path) = found { Some(path) } else { None });
+            targets.filter_map(|target| if let Target::Foreign(path) = target { Some(path) } else { None });
         foreign.map(|path| path.join("::")).collect()
     }
 }
 
-impl Found {
-    /// `None` for another crate.
-    fn home(self) -> Option<Module> {
+impl Target {
+    /// The module of this crate; `None` for another crate.
+    fn module(self) -> Option<Module> {
         match self {
             Self::Module(module) | Self::ItemOf(module) => Some(module),
             Self::Foreign(_) => None,
@@ -218,22 +222,23 @@ impl Found {
     }
 }
 
-/// Resolves paths and notes the modules whose `use` it went through.
-struct Walk<'a> {
+/// Resolves paths.
+struct Resolver<'a> {
     graph: &'a Graph<'a>,
-    through: BTreeSet<Module>,
+    /// The modules whose `use` or glob has led to a target.
+    importers: BTreeSet<Module>,
     /// The lookups in progress, because `use time::time` would look up itself.
     pending: Vec<(Module, String)>,
 }
 
-impl<'a> Walk<'a> {
-    fn of(graph: &'a Graph) -> Self {
-        Self { graph, through: BTreeSet::new(), pending: Vec::new() }
+impl<'a> Resolver<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        Self { graph, importers: BTreeSet::new(), pending: Vec::new() }
     }
 
-    /// The targets of a path. There are several where a name is both a module and an item. A name that this crate does not
+    /// The targets of a path. There are several if a name is both a module and an item. A name that this crate does not
     /// have, such as a local variable, counts as another crate's.
-    fn find(&mut self, from: &Module, path: &[String]) -> Vec<Found> {
+    fn resolve(&mut self, from: &Module, path: &[String]) -> Vec<Target> {
         let (mut base, mut rest) = (from.clone(), path);
         while let Some((first, after)) = rest.split_first() {
             match first.as_str() {
@@ -246,70 +251,71 @@ impl<'a> Walk<'a> {
         }
         let is_rooted = rest.len() < path.len();
         let full = rest;
-        let Some((name, mut rest)) = rest.split_first() else { return vec![Found::Module(base)] };
-        let mut found = self.look(&base, name, rest.is_empty());
-        if found.is_empty() && is_rooted {
-            return vec![Found::ItemOf(base)];
+        let Some((name, mut rest)) = rest.split_first() else { return vec![Target::Module(base)] };
+        let mut targets = self.look_up(&base, name, rest.is_empty());
+        if targets.is_empty() && is_rooted {
+            return vec![Target::ItemOf(base)];
         }
-        if found.is_empty() {
-            return vec![Found::Foreign(full.iter().filter(|name| !name.is_empty()).cloned().collect())];
+        if targets.is_empty() {
+            return vec![Target::Foreign(full.iter().filter(|name| !name.is_empty()).cloned().collect())];
         }
         while let Some((name, after)) = rest.split_first() {
             let step = |it| match it {
-                Found::Module(module) => {
-                    let inside = self.look(&module, name, after.is_empty());
-                    if inside.is_empty() { vec![Found::ItemOf(module)] } else { inside }
+                Target::Module(module) => {
+                    let inner = self.look_up(&module, name, after.is_empty());
+                    if inner.is_empty() { vec![Target::ItemOf(module)] } else { inner }
                 }
-                Found::Foreign(path) => vec![Found::Foreign([path, vec![name.clone()]].concat())],
+                Target::Foreign(path) => vec![Target::Foreign([path, vec![name.clone()]].concat())],
                 item => vec![item],
             };
-            found = found.into_iter().flat_map(step).collect();
+            targets = targets.into_iter().flat_map(step).collect();
             rest = after;
         }
-        found
+        targets
     }
 
-    fn look(&mut self, module: &Module, name: &str, is_last: bool) -> Vec<Found> {
+    fn look_up(&mut self, module: &Module, name: &str, is_last: bool) -> Vec<Target> {
         let key = (module.clone(), name.to_string());
         let Some(contents) = self.graph.modules.get(module).filter(|_| !self.pending.contains(&key)) else {
             return Vec::new();
         };
         self.pending.push(key);
-        let mut found = Vec::new();
+        let mut targets = Vec::new();
         if contents.children.contains(name) {
-            found.push(Found::Module([&module[..], &[name.to_string()]].concat()));
+            targets.push(Target::Module([&module[..], &[name.to_string()]].concat()));
         }
         if contents.types.contains(name) || (is_last && contents.values.contains(name)) {
-            found.push(Found::ItemOf(module.clone()));
+            targets.push(Target::ItemOf(module.clone()));
         }
         let imports: Vec<_> = contents.imports.iter().filter(|(known_as, _)| known_as == name).collect();
-        // A module's own name hides that of a glob.
-        let is_named = !found.is_empty() || !imports.is_empty();
-        let own = found.len();
-        // `mod b; pub use b::b;` looks up the module `b` while it looks up the function: that one is no other crate.
-        let is_own = |it: &Found| matches!(it, Found::Foreign(path) if own > 0 && path[0] == name);
+        // A name that the module declares or imports hides the same name from a glob.
+        let is_named = !targets.is_empty() || !imports.is_empty();
+        let declared = targets.len();
+        // `mod b; pub use b::b;` resolves the function through the pending name `b`. The result is not another crate.
+        let is_pending_name =
+            |it: &Target| matches!(it, Target::Foreign(path) if declared > 0 && path[0] == name);
         for (_, path) in imports {
-            found.extend(self.find(module, path).into_iter().filter(|it| !is_own(it)));
+            targets.extend(self.resolve(module, path).into_iter().filter(|it| !is_pending_name(it)));
         }
         for path in contents.globs.iter().filter(|_| !is_named) {
-            for target in self.find(module, path) {
-                if let Found::Module(target) = target {
-                    found.extend(self.look(&target, name, is_last));
+            for target in self.resolve(module, path) {
+                if let Target::Module(target) = target {
+                    targets.extend(self.look_up(&target, name, is_last));
                 }
             }
         }
-        if found.len() > own {
-            self.through.insert(module.clone());
+        if targets.len() > declared {
+            self.importers.insert(module.clone());
         }
         self.pending.pop();
-        found
+        targets
     }
 }
 
-/// Sets of modules in which each needs every other one, directly or not.
-pub fn circles(edges: &Edges) -> BTreeSet<BTreeSet<Module>> {
-    let reached = |from: &Module| {
-        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+/// The sets of modules in which every module needs every other module, directly or through others.
+pub fn cycles(edges: &Edges) -> BTreeSet<BTreeSet<Module>> {
+    let reachable_from = |start: &Module| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![start]);
         while let Some(module) = next.pop() {
             for other in edges.get(module).into_iter().flatten() {
                 if seen.insert(other.clone()) {
@@ -319,18 +325,19 @@ pub fn circles(edges: &Edges) -> BTreeSet<BTreeSet<Module>> {
         }
         seen
     };
-    let all: BTreeMap<&Module, BTreeSet<Module>> = edges.keys().map(|it| (it, reached(it))).collect();
-    let with = |module: &Module| {
-        let back = |other: &&Module| all.get(other).is_some_and(|reached| reached.contains(module));
-        all[module].iter().filter(back).cloned().collect::<BTreeSet<_>>()
+    let reachable: BTreeMap<&Module, BTreeSet<Module>> =
+        edges.keys().map(|it| (it, reachable_from(it))).collect();
+    let cycle_of = |module: &Module| {
+        let leads_back = |other: &&Module| reachable.get(other).is_some_and(|it| it.contains(module));
+        reachable[module].iter().filter(leads_back).cloned().collect::<BTreeSet<_>>()
     };
-    all.keys().map(|module| with(module)).filter(|circle| circle.len() > 1).collect()
+    reachable.keys().map(|module| cycle_of(module)).filter(|cycle| cycle.len() > 1).collect()
 }
 
-/// Whether a path of another crate is this one or goes through it. A glob may import any name below it.
-pub fn goes_through(path: &str, wanted: &str) -> bool {
-    let below = |path: &str, above: &str| {
-        path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+/// Whether a path is `prefix` or begins with it. A glob may import any name below its path.
+pub fn has_path_prefix(path: &str, prefix: &str) -> bool {
+    let begins_with = |path: &str, prefix: &str| {
+        path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     };
-    below(path, wanted) || path.strip_suffix("::*").is_some_and(|above| below(wanted, above))
+    begins_with(path, prefix) || path.strip_suffix("::*").is_some_and(|parent| begins_with(prefix, parent))
 }

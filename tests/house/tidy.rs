@@ -1,11 +1,11 @@
 //! Rules that no compiler checks: allowed dependencies, allowed side effects of each module, the form of files. Each
-//! message has the remedy; `src/README.md` has the reasons.
+//! message says how to mend the violation; `src/README.md` has the reasons.
 
 use std::collections::BTreeSet;
 
-use crate::modules::{Graph, Scope, goes_through};
+use crate::modules::{Graph, Scope, has_path_prefix};
 use crate::support::tree::{
-    engine_folders, has_path, has_word, manifests, sources, text, tracked, without_tests,
+    contains_path, contains_word, engine_folders, manifests, sources, text, unignored_files, without_tests,
 };
 use crate::support::workspace::Workspace;
 use crate::support::{Scratch, finish, root};
@@ -33,16 +33,16 @@ fn the_protocol_crate_depends_only_on_serde() {
     for dependency in Workspace::read().dependencies("protocol") {
         assert!(
             allowed.contains(&dependency.as_str()),
-            "`protocol` depends on `{dependency}`: it has no clock, process, I/O or async; put what needs that elsewhere"
+            "`protocol` depends on `{dependency}`: code with a clock, process, I/O or async belongs to another crate"
         );
     }
 }
 
 #[test]
-fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
+fn the_orchestrator_depends_on_no_engine_kit_or_tensor_framework() {
     let workspace = Workspace::read();
-    let reached = workspace.reached("orchestrate");
-    assert!(reached.contains("tokio"), "the lock file is not read as it should be: {reached:?}");
+    let reached = workspace.all_dependencies("orchestrate");
+    assert!(reached.contains("tokio"), "the lock file was not read correctly: {reached:?}");
     assert_no_tensors("orchestrate", &reached);
     for forbidden in workspace.engines().into_iter().chain(["engine-kit".to_string()]) {
         assert!(
@@ -56,11 +56,11 @@ fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
 fn shared_engine_crates_use_no_tensor_framework_and_no_tokio() {
     let workspace = Workspace::read();
     for shared in ["engine-kit", "machine-limits", "model-files", "paths", "protocol"] {
-        let reached = workspace.reached(shared);
+        let reached = workspace.all_dependencies(shared);
         assert_no_tensors(shared, &reached);
         assert!(
             !reached.contains("tokio"),
-            "`{shared}` depends on tokio: use threads, any engine may sit on this crate"
+            "`{shared}` depends on tokio: use threads, because any engine may use this crate"
         );
     }
 }
@@ -71,7 +71,7 @@ fn no_engine_depends_on_another() {
     let engines = workspace.engines();
     assert!(engines.len() > 1, "no engines found: {engines:?}");
     for engine in &engines {
-        let reached = workspace.reached(engine);
+        let reached = workspace.all_dependencies(engine);
         let others: Vec<_> =
             engines.iter().filter(|other| *other != engine && reached.contains(*other)).collect();
         assert!(
@@ -90,13 +90,13 @@ fn a_plain_cargo_build_builds_nothing_heavy() {
         workspace.default_members
     );
     for member in &workspace.default_members {
-        assert_no_tensors(member, &workspace.reached(member));
+        assert_no_tensors(member, &workspace.all_dependencies(member));
     }
 }
 
 #[test]
 fn every_crate_inherits_the_workspace_lints() {
-    for manifest in tracked().iter().filter(|path| path.ends_with("Cargo.toml")) {
+    for manifest in unignored_files().iter().filter(|path| path.ends_with("Cargo.toml")) {
         let manifest_text = text(manifest).unwrap();
         let inherits = manifest_text.contains("[lints]\nworkspace = true");
         assert!(inherits, "`{manifest}`: add `[lints]` with `workspace = true`");
@@ -115,9 +115,9 @@ const PURE: &[&str] = &[
     "machine/gpu/warnings",
     "machine/used_gpus",
 ];
-/// Files of these modules that read or write; `plan/mod.rs` and `record/mod.rs` have the reasons.
-const READERS: &[&str] = &["plan/models.rs", "plan/prompts.rs", "record/file.rs"];
-/// Paths that lead to a clock, a process, a thread or a file.
+/// Files in PURE modules that read or write files; `plan/mod.rs` and `record/mod.rs` have the reasons.
+const IMPURE_EXCEPTIONS: &[&str] = &["plan/models.rs", "plan/prompts.rs", "record/file.rs"];
+/// Paths of code that may use a clock, a process, a thread or a file.
 const IMPURE: &[&str] = &[
     "tokio",
     "duct",
@@ -134,8 +134,8 @@ const IMPURE: &[&str] = &[
     "paths",
     "machine_limits",
 ];
-/// Pure types of these crates.
-const PURE_TYPES: &[&str] = &[
+/// Pure names in the crates of IMPURE.
+const PURE_NAMES: &[&str] = &[
     "machine_limits::Copies",
     "machine_limits::GpuLimits",
     "machine_limits::Limits",
@@ -159,67 +159,72 @@ const DISK_METHODS: &[&str] = &[
 ];
 
 #[test]
-fn analysis_and_reports_use_no_clock_process_or_file() {
+fn pure_modules_use_no_clock_process_or_file() {
     for module in PURE {
-        assert_pure("src", |file| is_in(file, module) && !READERS.contains(&file));
+        assert_pure("src", |file| is_in(file, module) && !IMPURE_EXCEPTIONS.contains(&file));
     }
     assert_pure("src/stats", |_| true);
 }
 
-/// Functions that only compute, in files of `machine` that also read.
+/// Functions that only compute, in files of `machine` with other functions that read the machine.
 const PURE_OF_MACHINE: &[&str] =
     &["cpu::min_uncached_bytes_for_cache", "cpu::min_uncached_bytes", "cpu::last_level_cache_bytes"];
 
 #[test]
-fn analysis_and_reports_call_no_function_that_reads_the_machine() {
+fn pure_modules_call_no_function_that_reads_the_machine() {
     let reading = functions_that_read_the_machine();
-    assert!(reading.iter().any(|(of, name)| of == "Machine" && name == "probe"), "{reading:?}");
+    assert!(reading.iter().any(|(parent, name)| parent == "Machine" && name == "probe"), "{reading:?}");
     let mut found = Vec::new();
     for source in sources("src/") {
         let file = source.path.trim_start_matches("src/");
-        // Those of `machine` itself are pure by their own files.
+        // The test above checks pure files of `machine`.
         if file.starts_with("machine/") || !PURE.iter().any(|module| is_in(file, module)) {
             continue;
         }
-        let calls = |(of, name): &&(String, String)| {
-            let called = format!("{of}::{name}");
+        let is_called = |(parent, name): &&(String, String)| {
+            let called = format!("{parent}::{name}");
             if PURE_OF_MACHINE.contains(&&*called) {
                 return false;
             }
             let imported = format!("::{name}");
             let is_import = |line: &str| {
-                line.trim_start().starts_with("use crate::machine::") && has_word(line, name)
+                line.trim_start().starts_with("use crate::machine::") && contains_word(line, name)
                     || line.contains("crate::machine::") && line.contains(&imported)
             };
             source.code.contains(&format!("{called}(")) || source.code.lines().any(is_import)
         };
-        found.extend(reading.iter().filter(calls).map(|(of, name)| format!("`{file}` calls `{of}::{name}`")));
+        found.extend(
+            reading
+                .iter()
+                .filter(is_called)
+                .map(|(parent, name)| format!("`{file}` calls `{parent}::{name}`")),
+        );
     }
     assert!(found.is_empty(), "these files are pure; pass the value in:\n{}", found.join("\n"));
 }
 
-/// The functions without `self` in the files of `machine` that read files, clocks or libraries, each with its module or type.
+/// Functions without `self`, each with its module or type, in those files of `machine` that read files, clocks or libraries.
 fn functions_that_read_the_machine() -> BTreeSet<(String, String)> {
     let graph = Graph::new(Scope::Program, &in_src);
-    let foreign = graph.foreign();
+    let foreign = graph.foreign_paths();
     let mut found = BTreeSet::new();
     for (module, file) in graph.files().filter(|(_, file)| file.starts_with("machine/")) {
         let path = format!("src/{file}");
-        if impure(&foreign[module]).is_none() && reads_disk(&path).is_none() {
+        if find_impure(&foreign[module]).is_none() && find_disk_access(&path).is_none() {
             continue;
         }
         let code =
             sources(&path).into_iter().find(|it| it.path == path).map(|it| it.code).unwrap_or_default();
-        let mut of = module.last().cloned().unwrap_or_default();
+        let module_name = module.last().cloned().unwrap_or_default();
+        let mut type_name = module_name.clone();
         for line in code.lines() {
             if let Some(name) = line.strip_prefix("impl ") {
-                of = name.trim_end_matches(" {").to_string();
+                type_name = name.trim_end_matches(" {").to_string();
             }
             let function = line.trim_start().strip_prefix("pub fn ").filter(|rest| !rest.contains("self"));
             if let Some((name, _)) = function.and_then(|rest| rest.split_once(['(', '<'])) {
-                let free = !line.starts_with(' ');
-                let of = if free { module.last().cloned().unwrap_or_default() } else { of.clone() };
-                found.insert((of, name.to_string()));
+                let parent = if line.starts_with(' ') { &type_name } else { &module_name };
+                found.insert((parent.clone(), name.to_string()));
             }
         }
     }
@@ -229,52 +234,54 @@ fn functions_that_read_the_machine() -> BTreeSet<(String, String)> {
 #[test]
 fn exceptions_from_purity_exist_and_are_needed() {
     let graph = Graph::new(Scope::Program, &in_src);
-    let foreign = graph.foreign();
-    for reader in READERS {
+    let foreign = graph.foreign_paths();
+    for reader in IMPURE_EXCEPTIONS {
         let module = graph.files().find(|(_, file)| file == reader);
-        let (module, _) = module.unwrap_or_else(|| panic!("`{reader}` has moved: tell this test where to"));
+        let (module, _) =
+            module.unwrap_or_else(|| panic!("`{reader}` has moved: update its path in this test"));
         assert!(
-            impure(&foreign[module]).is_some() || reads_disk(&format!("src/{reader}")).is_some(),
-            "`{reader}` reads nothing any more: take it off READERS"
+            find_impure(&foreign[module]).is_some() || find_disk_access(&format!("src/{reader}")).is_some(),
+            "`{reader}` reads no file: remove it from IMPURE_EXCEPTIONS"
         );
     }
 }
 
-/// Checks the files of the crate in a folder that `is_pure` selects.
+/// Checks that the files that `is_pure` selects, in the crate in `folder`, are pure.
 fn assert_pure(folder: &str, is_pure: impl Fn(&str) -> bool) {
     let root = if folder == "src" { "main.rs" } else { "lib.rs" };
     let path = |file: &str| format!("{folder}/{}", if file == "main.rs" { root } else { file });
     let read = |file: &str| text(&path(file));
     let graph = Graph::new(Scope::Program, &read);
-    let foreign = graph.foreign();
+    let foreign = graph.foreign_paths();
     let files: Vec<_> = graph.files().filter(|(_, file)| is_pure(file)).collect();
-    assert!(!files.is_empty(), "a pure module in `{folder}` has moved: tell this test where to");
+    assert!(!files.is_empty(), "a pure module in `{folder}` has moved: update its path in this test");
     let found = files.into_iter().filter_map(|(module, file)| {
         let path = path(file);
-        let what = impure(&foreign[module]).or_else(|| reads_disk(&path))?;
-        Some(format!("`{path}` uses `{what}`"))
+        let name = find_impure(&foreign[module]).or_else(|| find_disk_access(&path))?;
+        Some(format!("`{path}` uses `{name}`"))
     });
     let found: Vec<_> = found.collect();
     assert!(
         found.is_empty(),
-        "these files are pure; pass the value in, so that any report can be made again years later:\n{}",
+        "these files are pure; pass the value in, so that a report can be repeated later:\n{}",
         found.join("\n")
     );
 }
 
-fn impure(paths: &BTreeSet<String>) -> Option<String> {
-    let is_excused =
-        |path: &str| PURE_TYPES.iter().any(|pure| goes_through(path, pure) && !path.ends_with('*'));
-    let asks = |path: &str| {
+fn find_impure(paths: &BTreeSet<String>) -> Option<String> {
+    let is_allowed =
+        |path: &str| PURE_NAMES.iter().any(|pure| has_path_prefix(path, pure) && !path.ends_with('*'));
+    let accesses_disk = |path: &str| {
         let method = path.strip_prefix("std::path::Path::").or(path.strip_prefix("std::path::PathBuf::"));
         method.is_some_and(|method| DISK_METHODS.contains(&method))
     };
-    let is_impure =
-        |path: &str| asks(path) || IMPURE.iter().any(|it| goes_through(path, it) && !is_excused(path));
+    let is_impure = |path: &str| {
+        accesses_disk(path) || IMPURE.iter().any(|it| has_path_prefix(path, it) && !is_allowed(path))
+    };
     paths.iter().find(|path| is_impure(path)).cloned()
 }
 
-fn reads_disk(path: &str) -> Option<String> {
+fn find_disk_access(path: &str) -> Option<String> {
     let code = sources(path).into_iter().find(|it| it.path == path)?.code;
     DISK_METHODS.iter().map(|method| format!(".{method}(")).find(|call| code.contains(call))
 }
@@ -291,13 +298,13 @@ fn in_src(path: &str) -> Option<String> {
 fn only_listed_files_start_processes() {
     for file in sources("src/") {
         if !file.path.starts_with("src/run/process/") {
-            file.refuse("Command::new", "only src/run/process/ spawns; ask questions with duct");
-            file.refuse("process::Command", "only src/run/process/ spawns; ask questions with duct");
+            file.refuse("Command::new", "only src/run/process/ spawns; run one-shot commands with duct");
+            file.refuse("process::Command", "only src/run/process/ spawns; run one-shot commands with duct");
         }
         if !file.path.starts_with("src/machine/")
             && !["src/engines/registry.rs", "src/engines/setup/step.rs"].contains(&&*file.path)
         {
-            file.refuse("duct::", "only machine/, registry and set-up run one-shot commands");
+            file.refuse("duct::", "only src/machine/, registry.rs and setup/step.rs run one-shot commands");
         }
     }
     for file in sources("engines/kit/src/") {
@@ -318,7 +325,7 @@ fn only_listed_files_write_to_disk() {
         "src/commands/noise_floors.rs",
     ];
     for file in sources("src/").iter().filter(|file| !writers.contains(&&*file.path)) {
-        for writes in [
+        for call in [
             "fs::write",
             "File::create",
             "OpenOptions",
@@ -327,10 +334,7 @@ fn only_listed_files_write_to_disk() {
             "fs::rename",
             "fs::copy",
         ] {
-            file.refuse(
-                writes,
-                "files are written by record/ (results), commands/output.rs (--json), engines/setup/environment.rs, commands/baseline/store.rs and commands/noise_floors.rs",
-            );
+            file.refuse(call, "only the files listed in this test write to disk");
         }
     }
 }
@@ -338,8 +342,8 @@ fn only_listed_files_write_to_disk() {
 #[test]
 fn stdout_has_one_writer() {
     for file in sources("src/").iter().filter(|file| file.path != "src/commands/output.rs") {
-        for writes in ["io::stdout", "println!", "print!"] {
-            file.refuse_word(writes, "stdout is for results alone: pass the bytes to output::print");
+        for call in ["io::stdout", "println!", "print!"] {
+            file.refuse_word(call, "only results go to stdout: pass the bytes to output::print");
         }
     }
 }
@@ -347,38 +351,38 @@ fn stdout_has_one_writer() {
 #[test]
 fn no_code_sleeps_to_be_correct() {
     for file in sources("src/").iter().filter(|file| file.path != "src/run/process/keeper.rs") {
-        for waits in ["thread::sleep", "time::sleep", "spin_loop", "yield_now", "sleep(Duration"] {
-            file.refuse(waits, "wait for the event itself, with a deadline");
+        for call in ["thread::sleep", "time::sleep", "spin_loop", "yield_now", "sleep(Duration"] {
+            file.refuse(call, "wait for the event itself, with a deadline");
         }
     }
 }
 
 #[test]
 fn no_engine_is_named_in_the_orchestrator() {
-    let programs = |(_, manifest): (String, toml::Table)| {
+    let names_in = |(_, manifest): (String, toml::Table)| {
         let devices = devices(&manifest);
-        let others = devices.filter_map(|(_, device)| Some(device.get("binary")?.as_str()?.to_string()));
-        let own = ["name", "binary"].map(|key| manifest[key].as_str().unwrap().to_string());
-        own.into_iter().chain(others).collect::<Vec<_>>()
+        let of_devices = devices.filter_map(|(_, device)| Some(device.get("binary")?.as_str()?.to_string()));
+        let of_engine = ["name", "binary"].map(|key| manifest[key].as_str().unwrap().to_string());
+        of_engine.into_iter().chain(of_devices).collect::<Vec<_>>()
     };
-    let names: BTreeSet<String> = manifests().flat_map(programs).collect();
+    let names: BTreeSet<String> = manifests().flat_map(names_in).collect();
     assert!(!names.is_empty());
-    // Tests too: their names are invented.
-    for path in tracked().iter().filter(|path| path.starts_with("src/") && path.ends_with(".rs")) {
+    // Tests in `src` must use invented names too.
+    for path in unignored_files().iter().filter(|path| path.starts_with("src/") && path.ends_with(".rs")) {
         let source = text(path).unwrap();
         for (number, line) in source.lines().enumerate() {
-            let named = names.iter().find(|name| has_word(line, name));
+            let named = names.iter().find(|name| contains_word(line, name));
             let number = number + 1;
             assert!(
                 named.is_none(),
-                "`{path}` line {number} names an engine: say it in that one's manifest\n{line}"
+                "`{path}` line {number} names an engine: put the fact into that engine's manifest\n{line}"
             );
         }
     }
 }
 
-/// Engines that code of `scripts/check` names, with the reason; `engines/README.md` has it too.
-const NAMED_BY_THE_CHECK: &[(&str, &str)] = &[
+/// Engines that `scripts/check` may name, with the reason; `engines/README.md` gives the same reason.
+const NAMED_BY_CHECK_SCRIPT: &[(&str, &str)] = &[
     ("llama-cpp", "its library reads the files that `orchestrate model` writes"),
     ("lmrs", "its kernels are compiled for other processors too"),
 ];
@@ -387,15 +391,19 @@ const NAMED_BY_THE_CHECK: &[(&str, &str)] = &[
 fn scripts_check_takes_engines_from_their_manifests() {
     let (check, readme) = (text("scripts/check").unwrap(), text("engines/README.md").unwrap());
     let is_named =
-        |name: &str| check.lines().any(|line| !line.trim().starts_with('#') && has_word(line, name));
+        |name: &str| check.lines().any(|line| !line.trim().starts_with('#') && contains_word(line, name));
     for (name, manifest) in manifests() {
         let package = manifest["build"].get("package").and_then(toml::Value::as_str);
         let named = is_named(&name) || package.is_some_and(is_named);
-        let reason = NAMED_BY_THE_CHECK.iter().find(|(known, _)| *known == name).map(|(_, reason)| reason);
-        assert_eq!(named, reason.is_some(), "scripts/check and `{name}`: take it from scripts/engines-of");
+        let reason = NAMED_BY_CHECK_SCRIPT.iter().find(|(known, _)| *known == name).map(|(_, reason)| reason);
+        assert_eq!(
+            named,
+            reason.is_some(),
+            "scripts/check names `{name}`, or NAMED_BY_CHECK_SCRIPT needs an update: use scripts/engines-of"
+        );
         assert!(
             reason.is_none_or(|reason| readme.contains(reason)),
-            "engines/README.md: why `{name}` is named"
+            "engines/README.md has no reason why scripts/check names `{name}`"
         );
     }
 }
@@ -407,17 +415,18 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
         let path = format!("engines/{folder}");
         workspace["workspace"][key].as_array().unwrap().iter().any(|it| it.as_str() == Some(&path))
     };
-    let needs = |manifest: &toml::Table| manifest.get("needs").is_some_and(|it| it.get("driver").is_some());
-    let hosted = |manifest: &toml::Table| manifest.contains_key("environment");
+    let needs_driver =
+        |manifest: &toml::Table| manifest.get("needs").is_some_and(|it| it.get("driver").is_some());
+    let has_environment = |manifest: &toml::Table| manifest.contains_key("environment");
     type IsKind<'a> = &'a dyn Fn(&str, &toml::Table) -> bool;
     let kinds: [(&str, IsKind); 4] = [
         ("reference", &|_, it| it.get("reference").and_then(toml::Value::as_bool) == Some(true)),
-        ("environment", &|_, it| hosted(it) && !needs(it)),
-        ("driver", &|_, it| hosted(it) && needs(it)),
+        ("environment", &|_, it| has_environment(it) && !needs_driver(it)),
+        ("driver", &|_, it| has_environment(it) && needs_driver(it)),
         ("heavy", &|folder, _| has("members", folder) && !has("default-members", folder)),
     ];
     for (kind, is_kind) in kinds {
-        let script = finish(Scratch::new().marked(root().join("scripts/engines-of")).arg(kind));
+        let script = finish(Scratch::new().command(root().join("scripts/engines-of")).arg(kind));
         let listed: BTreeSet<String> = script.stdout.lines().map(String::from).collect();
         let expected =
             manifests().filter(|(folder, it)| is_kind(folder, it)).map(|(folder, it)| match kind {
@@ -431,12 +440,12 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
 #[test]
 fn the_overview_of_src_lists_every_module() {
     let map = text("src/README.md").unwrap();
-    for path in tracked().iter().filter_map(|path| path.strip_prefix("src/")) {
+    for path in unignored_files().iter().filter_map(|path| path.strip_prefix("src/")) {
         let module = path.split('/').next().unwrap();
         let written = if path.contains('/') { format!("{module}/") } else { module.to_string() };
-        let known = map.contains(&format!("`{written}`")) || map.contains(&format!("`{}.rs`", module));
+        let is_listed = map.contains(&format!("`{written}`")) || map.contains(&format!("`{}.rs`", module));
         assert!(
-            known || module == "README.md",
+            is_listed || module == "README.md",
             "src/README.md does not say what `{written}` is for: add it to the table"
         );
     }
@@ -454,16 +463,17 @@ fn every_engine_folder_has_a_manifest_and_a_readme_that_ends_with_decisions() {
         assert_eq!(
             manifest["name"].as_str(),
             Some(&*folder),
-            "engines/{folder}/engine.toml: `name` is the folder's name"
+            "engines/{folder}/engine.toml: `name` must be the folder's name"
         );
         let readme = text(&format!("engines/{folder}/README.md"));
-        let readme =
-            readme.unwrap_or_else(|| panic!("engines/{folder}: add README.md, ending with `## Decisions`"));
+        let readme = readme.unwrap_or_else(|| {
+            panic!("engines/{folder}: add README.md with the last section `## Decisions`")
+        });
         let last = readme.lines().rfind(|line| line.starts_with("## "));
         assert_eq!(
             last,
             Some("## Decisions"),
-            "engines/{folder}/README.md: its last section says what was decided"
+            "engines/{folder}/README.md: the last section must be `## Decisions`"
         );
     }
 }
@@ -472,44 +482,44 @@ fn every_engine_folder_has_a_manifest_and_a_readme_that_ends_with_decisions() {
 fn files_used_by_a_manifests_build_exist() {
     let workspace = Workspace::read();
     for (folder, manifest) in manifests() {
-        let own = manifest.get("build").map(|build| ("build".to_string(), build.clone()));
+        let of_engine = manifest.get("build").map(|build| ("build".to_string(), build.clone()));
         let of_devices = devices(&manifest).filter_map(|(name, device)| {
             Some((format!("devices.{name}.build"), device.get("build")?.clone()))
         });
-        for (table, build) in own.into_iter().chain(of_devices) {
-            let place = format!("engines/{folder}/engine.toml: `{table}`");
+        for (table, build) in of_engine.into_iter().chain(of_devices) {
+            let location = format!("engines/{folder}/engine.toml: `{table}`");
             if let Some(package) = build.get("package").and_then(toml::Value::as_str) {
-                assert!(workspace.direct.contains_key(package), "{place}: no package `{package}`");
+                assert!(workspace.direct.contains_key(package), "{location}: no package `{package}`");
             }
             let command = build.get("command").and_then(|it| it.as_array()?.first()?.as_str());
             if let Some(program) = command.filter(|program| program.contains('/')) {
-                assert!(root().join(program).is_file(), "{place}: no `{program}` in the checkout");
+                assert!(root().join(program).is_file(), "{location}: no `{program}` in the checkout");
             }
         }
     }
 }
 
 #[test]
-fn no_test_is_switched_off() {
-    for path in tracked().iter().filter(|path| path.ends_with(".rs")) {
+fn no_test_is_ignored() {
+    for path in unignored_files().iter().filter(|path| path.ends_with(".rs")) {
         // In two parts, so that this line does not match.
-        let switched_off = ["#[", "ignore"].concat();
-        let found = text(path).unwrap().contains(&switched_off);
-        assert!(!found, "`{path}` switches a test off: make it pass, put it behind a feature, or delete it");
+        let attribute = ["#[", "ignore"].concat();
+        let found = text(path).unwrap().contains(&attribute);
+        assert!(!found, "`{path}` ignores a test: make it pass, put it behind a feature, or delete it");
     }
 }
 
 #[test]
-fn no_file_names_the_machine_of_its_author() {
+fn no_file_has_a_path_of_one_machine() {
     let folders = ["work", "root"].map(|name| format!("/{name}/"));
-    for path in tracked() {
-        // A file that is no text has no paths.
+    for path in unignored_files() {
+        // Binary files are skipped.
         let Some(text) = text(&path) else { continue };
         for (number, line) in text.lines().enumerate() {
-            let found = folders.iter().find(|folder| has_path(line, folder));
+            let found = folders.iter().find(|folder| contains_path(line, folder));
             assert!(
                 found.is_none(),
-                "`{path}` line {}: a path of one machine; make it relative\n{line}",
+                "`{path}` line {}: the path exists only on one machine; make it relative\n{line}",
                 number + 1
             );
         }
@@ -518,8 +528,16 @@ fn no_file_names_the_machine_of_its_author() {
 
 #[test]
 fn the_search_finds_names_and_paths_exactly() {
-    assert!(has_word("the `toy` engine", "toy") && has_word("toy-core", "toy") && !has_word("toys", "toy"));
-    assert!(has_path("cd /srv/x", "/srv/") && has_path("`/srv/x`", "/srv/") && !has_path("a/srv/x", "/srv/"));
+    assert!(
+        contains_word("the `toy` engine", "toy")
+            && contains_word("toy-core", "toy")
+            && !contains_word("toys", "toy")
+    );
+    assert!(
+        contains_path("cd /srv/x", "/srv/")
+            && contains_path("`/srv/x`", "/srv/")
+            && !contains_path("a/srv/x", "/srv/")
+    );
     let source = "use a;\n#[cfg(test)]\nmod specimen;\nfn b() {}\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n";
     assert_eq!(without_tests(source), "use a;\nfn b() {}\nfn d() {}\n");
 }
@@ -536,10 +554,11 @@ fn devices(manifest: &toml::Table) -> impl Iterator<Item = (String, toml::Value)
 }
 
 fn assert_no_tensors(package: &str, reached: &BTreeSet<String>) {
-    let is_one = |name: &&String| TENSOR_FRAMEWORKS.iter().any(|framework| name.starts_with(framework));
-    let found: Vec<_> = reached.iter().filter(is_one).collect();
+    let is_tensor_framework =
+        |name: &&String| TENSOR_FRAMEWORKS.iter().any(|framework| name.starts_with(framework));
+    let found: Vec<_> = reached.iter().filter(is_tensor_framework).collect();
     assert!(
         found.is_empty(),
-        "`{package}` reaches {found:?}: tensors belong to an engine, and no default member is one"
+        "`{package}` depends on {found:?}: only engines outside the default members may use tensor frameworks"
     );
 }

@@ -22,18 +22,18 @@ fn decode(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
 
 fn run(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> (Outcome, Record) {
     let outcome = finish(&mut decode(scratch, engines, options));
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     (outcome, Record::only_one_in(&scratch.results()))
 }
 
-/// The record of a run that measures everything.
-fn measured(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Record {
+/// The record of a run without failures.
+fn record_of_run(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Record {
     let (outcome, record) = run(scratch, engines, options);
     outcome.exits_with(0);
     record
 }
 
-fn two(scratch: &Scratch) -> [PathBuf; 2] {
+fn two_engines(scratch: &Scratch) -> [PathBuf; 2] {
     ["one", "other"].map(|name| scratch.engine(name, ""))
 }
 
@@ -51,9 +51,9 @@ fn samples(record: &Record) -> Vec<(u64, &str, u64)> {
 #[test]
 fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
-    // Three requests, so that even on a busy machine most of them are too short to hide a pause.
+    // Three warm-up requests, so that even on a busy machine most of them are short, and a pause needs a discarded request.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
-    let record = measured(&scratch, &two(&scratch), &options);
+    let record = record_of_run(&scratch, &two_engines(&scratch), &options);
     let samples = samples(&record);
     assert!(samples[..2].iter().all(|it| it.1 == "warmup"), "{samples:?}");
     let measured: Vec<_> = samples.iter().filter(|it| it.1 == "measured").collect();
@@ -64,7 +64,7 @@ fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     for (at, sample) in samples.iter().enumerate().filter(|(_, sample)| sample.1 == "measured") {
         let (before, changed) = (samples[at - 1], samples[at - 1].0 != sample.0);
         assert!(!changed, "configuration {} was resumed for a sample that counts: {samples:?}", sample.0);
-        // In the first round, the engine that warmed up last runs already if it is the first.
+        // The engine that warmed up last is still running, so its first round may follow a warm-up request.
         assert!(["discarded", "warmup", "measured"].contains(&before.1), "{samples:?}");
     }
     let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].0).collect();
@@ -76,7 +76,7 @@ fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
 fn an_engine_measured_alone_is_never_paused_and_discards_no_request() {
     let scratch = Scratch::new();
     let alone = [scratch.engine("one", "")];
-    let record = measured(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
+    let record = record_of_run(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
     assert!(samples(&record).iter().all(|it| it.1 != "discarded"), "{record:?}");
 }
 
@@ -84,16 +84,16 @@ fn an_engine_measured_alone_is_never_paused_and_discards_no_request() {
 fn without_warm_up_a_request_is_discarded_only_after_a_shorter_one() {
     let scratch = Scratch::new();
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
-    let record = measured(&scratch, &two(&scratch), &options);
-    // The duration of the first requests was unknown, and could have been minutes.
+    let record = record_of_run(&scratch, &two_engines(&scratch), &options);
+    // Before the first requests, their duration is unknown, so no request is discarded.
     let roles: Vec<_> =
         samples(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
     assert_eq!(roles[..2], [("measured", 0), ("measured", 0)], "{roles:?}");
     assert!(roles[2..].contains(&("discarded", 1)), "{roles:?}");
 }
 
-/// The processes of a run when `other` hangs in a request and `one` is paused.
-fn while_one_is_paused(scratch: &Scratch) -> (Running, Record) {
+/// Starts a run of two engines, and waits until one engine hangs in a request while `one` is paused.
+fn start_with_one_paused(scratch: &Scratch) -> (Running, Record) {
     let engines = [scratch.engine("one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
     let options = ["--blocks", "1", "--warmup", "1", "--debug"];
     let mut running = Running::start(&mut decode(scratch, &engines, &options));
@@ -111,21 +111,21 @@ fn state(record: &Record, label: &str) -> char {
 #[test]
 fn the_other_engine_is_paused_during_a_measurement() {
     let scratch = Scratch::new();
-    let (running, record) = while_one_is_paused(&scratch);
-    // The signal was sent long ago, but on a busy machine the process needs a core to obey it.
+    let (running, record) = start_with_one_paused(&scratch);
+    // The stop signal was sent earlier, but on a busy machine the process stops only when it gets a core.
     wait_until("the other engine is paused", || state(&record, "one") == 'T');
     assert_ne!(state(&record, "hangs_in_generate"), 'T');
     running.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
 fn paused_processes_end_if_the_orchestrator_is_killed() {
     let scratch = Scratch::new();
-    let (running, _) = while_one_is_paused(&scratch);
+    let (running, _) = start_with_one_paused(&scratch);
     running.signal(Signal::KILL);
     running.finish();
-    scratch.wait_until_nothing_lives();
+    scratch.wait_until_no_processes_left();
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn warm_up_ends_when_three_windows_agree_and_is_never_longer_in_later_launches()
     let scratch = Scratch::new();
     // Requests are long, so that a busy machine adds a small share to them.
     let steady = [scratch.engine("steady", "--per-token-ns 1000000")];
-    let record = measured(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
+    let record = record_of_run(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
     let ended: Vec<&str> = warm_ups.iter().map(|it| it["ended_by"].as_str().unwrap()).collect();
     let requests: Vec<u64> = warm_ups.iter().map(|it| it["requests"].as_u64().unwrap()).collect();
@@ -144,7 +144,8 @@ fn warm_up_ends_when_three_windows_agree_and_is_never_longer_in_later_launches()
 #[test]
 fn a_run_makes_the_requested_number_of_warm_up_requests() {
     let scratch = Scratch::new();
-    let (_, record) = run(&scratch, &two(&scratch), &["--blocks", "1", "--warmup", "4", "--iterations", "1"]);
+    let (_, record) =
+        run(&scratch, &two_engines(&scratch), &["--blocks", "1", "--warmup", "4", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
     assert!(warm_ups.len() == 2 && warm_ups.iter().all(|it| it["requests"] == 4), "{warm_ups:?}");
     assert_eq!(samples(&record).iter().filter(|it| it.1 == "warmup").count(), 8);
@@ -153,24 +154,25 @@ fn a_run_makes_the_requested_number_of_warm_up_requests() {
 #[test]
 fn every_round_has_a_new_prompt_that_is_equal_for_all_engines() {
     let scratch = Scratch::new();
-    let (_, record) = run(&scratch, &two(&scratch), &["--blocks", "2", "--iterations", "3", "--warmup", "2"]);
+    let (_, record) =
+        run(&scratch, &two_engines(&scratch), &["--blocks", "2", "--iterations", "3", "--warmup", "2"]);
     let hashes = |label: &str| -> Vec<String> {
         let samples = record.samples_of(label).into_iter();
         samples.map(|sample| sample["prompt_hash"].as_str().unwrap().to_string()).collect()
     };
-    let one: BTreeSet<String> = hashes("one").into_iter().collect();
-    assert_eq!(one.len(), 6, "{one:?}");
-    assert_eq!(one, hashes("other").into_iter().collect());
+    let distinct: BTreeSet<String> = hashes("one").into_iter().collect();
+    assert_eq!(distinct.len(), 6, "{distinct:?}");
+    assert_eq!(distinct, hashes("other").into_iter().collect());
     let warm_ups =
         record.entries("sample").into_iter().filter(|it| it["kind"] == "warmup" && it["launch"] == 0);
     let prompts: BTreeSet<&str> = warm_ups.filter_map(|it| it["prompt_hash"].as_str()).collect();
-    assert_eq!(prompts.len(), 1, "a prompt that is to be answered equally is sent twice: {prompts:?}");
+    assert_eq!(prompts.len(), 1, "all warm-up requests of a launch must have the same prompt: {prompts:?}");
 }
 
 #[test]
 fn a_case_with_a_too_slow_request_is_a_row_and_others_are_measured() {
     let scratch = Scratch::new();
-    // The other engine reaches this cap only on a machine that stands still.
+    // The engine `one` is far below this cap even on a busy machine.
     let engines = [scratch.engine("one", ""), scratch.engine("slow", "--per-token-ns 500000000")];
     let (outcome, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s"]);
     outcome.exits_with(4);
@@ -183,7 +185,7 @@ fn a_case_with_a_too_slow_request_is_a_row_and_others_are_measured() {
 #[test]
 fn the_case_cap_holds_for_every_value_and_every_kind_of_load() {
     let scratch = Scratch::new();
-    let slow = |name: &str, more: &str| scratch.engine(name, &format!("--per-token-ns 500000000 {more}"));
+    let slow = |name: &str, fault: &str| scratch.engine(name, &format!("--per-token-ns 500000000 {fault}"));
     let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
     // With a shorter deadline, a busy machine may not answer `hello` in time.
     let (_, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s", "--timeout", "10"]);
@@ -204,7 +206,7 @@ fn a_budget_ends_the_run_with_fewer_rounds_and_a_note() {
     let engines = ["one", "other"].map(|name| scratch.engine(name, settings));
     let options = ["--budget", "3s", "--iterations", "1000", "--target", "0.001%"];
     let (outcome, record) = run(&scratch, &engines, &options);
-    // A busy machine may spend the budget before anything is measured. Then a row says so.
+    // A busy machine may spend the budget before anything is measured. Then the row has the failure `no_time`.
     let failures = record.entries("failure");
     assert!(failures.iter().all(|it| it["kind"] == "no_time"), "{failures:?}");
     assert_eq!(outcome.code, Some(if failures.is_empty() { 0 } else { 4 }), "{outcome:?}");
@@ -213,10 +215,9 @@ fn a_budget_ends_the_run_with_fewer_rounds_and_a_note() {
 }
 
 #[test]
-fn a_block_has_as_many_rounds_as_five_blocks_can_have_within_the_budget() {
+fn a_budget_limits_the_rounds_of_a_block_so_that_five_blocks_fit() {
     let scratch = Scratch::new();
-    // Two engines and a twin: ten rounds of 70 ms requests take more than a fifth of the budget, and on a busy machine
-    // even more.
+    // Two engines and a twin: ten rounds of 70 ms requests take more than a fifth of the budget.
     let engines = ["one", "other"].map(|name| scratch.engine(name, "--per-token-ns 1000000"));
     let (_, record) =
         run(&scratch, &engines, &["--budget", "8s", "--iterations", "10", "--target", "0.001%"]);
@@ -230,14 +231,14 @@ fn a_block_has_as_many_rounds_as_five_blocks_can_have_within_the_budget() {
 fn a_single_engine_is_measured_until_its_interval_is_narrow() {
     let blocks = |name: &str, settings: &str| {
         let scratch = Scratch::new();
-        let one = [scratch.engine(name, settings)];
-        let (_, record) = run(&scratch, &one, &["--iterations", "1", "--warmup", "1"]);
+        let engine = [scratch.engine(name, settings)];
+        let (_, record) = run(&scratch, &engine, &["--iterations", "1", "--warmup", "1"]);
         let closed = record.only("closed");
         (closed["blocks"].as_u64().unwrap(), closed["by"].as_str().unwrap().to_string())
     };
     assert_eq!(blocks("steady", "--real-sleep false"), (5, "width".into()));
-    let (many, by) = blocks("noisy", "--noise-percent 30 --noise-seed 1 --per-token-ns 20000");
-    assert!(many > 5 && by != "fixed", "{many} {by}");
+    let (count, by) = blocks("noisy", "--noise-percent 30 --noise-seed 1 --per-token-ns 20000");
+    assert!(count > 5 && by != "fixed", "{count} {by}");
 }
 
 #[test]
@@ -253,7 +254,7 @@ fn a_case_without_time_left_in_the_budget_is_a_row_with_that_reason() {
 #[test]
 fn a_quick_run_is_one_block_without_a_twin() {
     let scratch = Scratch::new();
-    let record = measured(&scratch, &two(&scratch), &["--quick"]);
+    let record = record_of_run(&scratch, &two_engines(&scratch), &["--quick"]);
     assert_eq!(record.0[0]["plan"]["configurations"].as_array().unwrap().len(), 2);
     assert_eq!(record.entries("launch").len(), 2);
     let closed = record.only("closed");
@@ -263,7 +264,7 @@ fn a_quick_run_is_one_block_without_a_twin() {
 #[test]
 fn a_comparison_has_five_blocks_and_a_twin_of_the_reference_by_default() {
     let scratch = Scratch::new();
-    let record = measured(&scratch, &two(&scratch), &["--iterations", "1", "--target", "99%"]);
+    let record = record_of_run(&scratch, &two_engines(&scratch), &["--iterations", "1", "--target", "99%"]);
     for label in ["one", "other", "one (twin)"] {
         let blocks: Vec<u64> =
             record.launches_of(label).iter().map(|it| it["block"].as_u64().unwrap()).collect();
@@ -275,7 +276,7 @@ fn a_comparison_has_five_blocks_and_a_twin_of_the_reference_by_default() {
 fn sequential_order_finishes_one_engine_before_the_next() {
     let scratch = Scratch::new();
     let options = ["--order", "sequential", "--blocks", "3", "--iterations", "1", "--warmup", "1"];
-    let record = measured(&scratch, &two(&scratch), &options);
+    let record = record_of_run(&scratch, &two_engines(&scratch), &options);
     let configurations: Vec<u64> =
         record.entries("launch").iter().map(|it| it["configuration"].as_u64().unwrap()).collect();
     assert_eq!(configurations, [0, 0, 0, 1, 1, 1]);
@@ -285,8 +286,8 @@ fn sequential_order_finishes_one_engine_before_the_next() {
 #[test]
 fn a_dry_run_prints_the_plan_and_starts_nothing() {
     let scratch = Scratch::new();
-    let loud = scratch.script("loud", "echo started >&2; exit 1");
-    let engines = [loud, scratch.engine("one", "")];
+    let printing = scratch.script("loud", "echo started >&2; exit 1");
+    let engines = [printing, scratch.engine("one", "")];
     let outcome = finish(&mut decode(&scratch, &engines, &["--dry-run"])).exits_with(0);
     assert!(!outcome.stderr.contains("started"), "{outcome:?}");
     let plan = ["loud", "(twin)", "decode: 3 requests in each block", "5 to 20 blocks", "no estimate"];

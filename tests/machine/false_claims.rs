@@ -1,4 +1,4 @@
-//! Engines with false claims. Each must be found by name, and the engines beside them with true claims must not.
+//! Engines with false claims. The report must name each of them, and must not name engines with true claims.
 
 use serde_json::Value;
 
@@ -12,11 +12,11 @@ struct Trial {
 }
 
 /// An engine with the same claim as all others: two threads. It keeps both busy.
-const TRUE: (&str, &str) = ("true", "--busy-threads 2");
+const HONEST: (&str, &str) = ("true", "--busy-threads 2");
 
 impl Trial {
-    /// A run of engines, each with its name and settings.
-    fn of(engines: &[(&str, &str)], options: &[&str]) -> Self {
+    /// Runs engines, each with its name and settings.
+    fn run(engines: &[(&str, &str)], options: &[&str]) -> Self {
         let scratch = Scratch::new();
         let mut command = scratch.orchestrate();
         for (name, settings) in engines {
@@ -27,7 +27,7 @@ impl Trial {
             command.args(["--blocks", "1"]);
         }
         let outcome = finish(command.arg("--results").arg(scratch.results()));
-        scratch.assert_nothing_lives();
+        scratch.assert_no_processes_left();
         Self { scratch, report: outcome.json() }
     }
 
@@ -47,15 +47,15 @@ impl Trial {
     fn assert_warned(&self, name: &str, words: &[&str]) -> &Self {
         let warnings = self.report["warnings"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
         let mut of_engine = warnings.filter(|warning| warning.starts_with(&format!("{name}: ")));
-        let found = of_engine.any(|warning| words.iter().all(|words| warning.contains(words)));
-        assert!(found, "no warning of `{name}` with {words:?}: {}", self.report["warnings"]);
+        let is_warned = of_engine.any(|warning| words.iter().all(|words| warning.contains(words)));
+        assert!(is_warned, "no warning of `{name}` with {words:?}: {}", self.report["warnings"]);
         self
     }
 
     /// Checks that the report contradicts no claim of this engine, except the one about threads: on a busy machine no
     /// engine keeps two cores to itself.
     #[track_caller]
-    fn assert_true(&self, name: &str) -> &Self {
+    fn assert_not_contradicted(&self, name: &str) -> &Self {
         let mut contradictions = self.contradictions_of(name);
         contradictions.retain(|contradiction| contradiction["about"] != "threads");
         assert_eq!(contradictions, Vec::<&Value>::new());
@@ -63,15 +63,15 @@ impl Trial {
         self
     }
 
-    /// The report of this record with other CPU times of an engine. `instead` takes the CPU time and the request's
-    /// time, and returns CPU time and waiting time.
-    fn counted(self, name: &str, instead: fn(u64, u64) -> (u64, u64)) -> Self {
+    /// Repeats the report with other CPU times of an engine. `change` takes the CPU time and the duration of a request,
+    /// and returns the new CPU time and waiting time.
+    fn with_cpu_times(self, name: &str, change: fn(u64, u64) -> (u64, u64)) -> Self {
         let Self { scratch, .. } = self;
-        let [file] = &files(&scratch.results())[..] else { panic!("not one record of this trial") };
+        let [file] = &files(&scratch.results())[..] else { panic!("expected one record of this trial") };
         let mut record = Record::read(file);
         for sample in record.samples_of_mut(name) {
             let ns = |field: &str| sample[field].as_u64().unwrap();
-            let (cpu, waited) = instead(ns("cpu_ns"), ns("answered_ns") - ns("sent_ns"));
+            let (cpu, waited) = change(ns("cpu_ns"), ns("answered_ns") - ns("sent_ns"));
             (sample["cpu_ns"], sample["waited_ns"]) = (cpu.into(), waited.into());
         }
         record.write(file);
@@ -86,42 +86,53 @@ const SLOWLY: &str = "--per-token-ns 3000000";
 
 #[test]
 fn an_engine_that_reports_a_dtype_larger_than_its_memory_is_named() {
-    let thin = r#"--loaded '{"weights_dtype":"f32","weights_bytes":800000000}'"#;
-    let trial = Trial::of(&[("thin", thin), TRUE], DECODE);
+    let settings = r#"--loaded '{"weights_dtype":"f32","weights_bytes":800000000}'"#;
+    let trial = Trial::run(&[("thin", settings), HONEST], DECODE);
     let words = ["states `f32` weights of 800 MB", "never held more than", "resident"];
-    trial.assert_contradicted("thin", &words).assert_true("true");
+    trial.assert_contradicted("thin", &words).assert_not_contradicted("true");
 }
 
-/// This needs a measurement of `held`.
+/// The contradiction rests on the record's field `held`, the memory in use.
 #[test]
 fn an_engine_that_reports_a_narrow_dtype_and_holds_f32_is_named() {
     let fat = r#"--loaded '{"weights_dtype":"q4_0","weights_bytes":90000000}' --resident-bytes 700000000"#;
-    let held = r#"--loaded '{"weights_dtype":"f32","weights_bytes":100000000}' --resident-bytes 100000000"#;
-    let trial = Trial::of(&[("fat", fat), ("solid", held), TRUE], DECODE);
+    let solid = r#"--loaded '{"weights_dtype":"f32","weights_bytes":100000000}' --resident-bytes 100000000"#;
+    let trial = Trial::run(&[("fat", fat), ("solid", solid), HONEST], DECODE);
     trial.assert_contradicted("fat", &["states `q4_0` weights of 90.0 MB", "as much as f32 needs"]);
-    trial.assert_true("solid").assert_true("true");
+    trial.assert_not_contradicted("solid").assert_not_contradicted("true");
 }
 
 /// On a busy machine the report does not mention idle threads. So this test repeats the report with the times of a quiet
-/// machine: there the false claim must be found, in that engine alone.
+/// machine, and there the report must name only the engine with the false claim.
 #[test]
 fn an_engine_that_reports_two_threads_and_uses_one_is_named() {
-    let [one, both] = [1, 2].map(|threads| format!("--busy-threads {threads} {SLOWLY}"));
-    let trial = Trial::of(&[("idle", &one), ("busy", &both)], DECODE);
+    let [one_thread, two_threads] = [1, 2].map(|threads| format!("--busy-threads {threads} {SLOWLY}"));
+    let trial = Trial::run(&[("idle", &one_thread), ("busy", &two_threads)], DECODE);
     let (idle, busy) = (Cores::of(&trial, "idle"), Cores::of(&trial, "busy"));
     assert!(idle.busy > 0.0 && idle.busy < 1.2, "{idle:?}");
     for (name, it) in [("idle", &idle), ("busy", &busy)] {
-        assert_eq!(cores(&trial, name).is_some(), it.busy < 1.2 && it.waited <= 0.1, "{it:?}");
+        assert_eq!(warned_cores(&trial, name).is_some(), it.busy < 1.2 && it.waited <= 0.1, "{it:?}");
     }
     assert!(busy.busy > 0.0, "{busy:?}");
-    let quiet = trial.counted("idle", |cpu, _| (cpu, 0)).counted("busy", |_, passed| (2 * passed, 0));
+    let quiet =
+        trial.with_cpu_times("idle", |cpu, _| (cpu, 0)).with_cpu_times("busy", |_, elapsed| (2 * elapsed, 0));
     quiet.assert_warned("idle", &["states 2 threads", "kept fewer cores busy", "in `decode`"]);
-    assert_eq!((cores(&quiet, "idle").is_some(), cores(&quiet, "busy")), (true, None), "{}", quiet.report);
-    // Both engines wait, and each has the share of one processor: nothing shows which of them would have used two.
+    assert_eq!(
+        (warned_cores(&quiet, "idle").is_some(), warned_cores(&quiet, "busy")),
+        (true, None),
+        "{}",
+        quiet.report
+    );
+    // Both engines mostly wait for a core, so the times do not show whether an engine would use two cores.
     let crowded = ["idle", "busy"]
         .iter()
-        .fold(quiet, |trial, name| trial.counted(name, |_, passed| (passed / 2, passed)));
-    assert_eq!((cores(&crowded, "idle"), cores(&crowded, "busy")), (None, None), "{}", crowded.report);
+        .fold(quiet, |trial, name| trial.with_cpu_times(name, |_, elapsed| (elapsed / 2, elapsed)));
+    assert_eq!(
+        (warned_cores(&crowded, "idle"), warned_cores(&crowded, "busy")),
+        (None, None),
+        "{}",
+        crowded.report
+    );
 }
 
 /// Cores in use and cores waited for, from the measured requests of a record.
@@ -137,38 +148,38 @@ impl Cores {
         let sum = |field: &str| -> f64 {
             record.samples_of(name).iter().map(|it| it[field].as_u64().unwrap_or(0) as f64).sum()
         };
-        let passed = sum("answered_ns") - sum("sent_ns");
-        assert!(passed > 5e8, "{passed} ns");
-        Self { busy: sum("cpu_ns") / passed, waited: sum("waited_ns") / passed }
+        let elapsed = sum("answered_ns") - sum("sent_ns");
+        assert!(elapsed > 5e8, "{elapsed} ns");
+        Self { busy: sum("cpu_ns") / elapsed, waited: sum("waited_ns") / elapsed }
     }
 }
 
 /// The number of cores in the warning about threads.
-fn cores(trial: &Trial, name: &str) -> Option<f64> {
+fn warned_cores(trial: &Trial, name: &str) -> Option<f64> {
     let contradictions = trial.contradictions_of(name);
     let of_threads = contradictions.into_iter().find(|contradiction| contradiction["about"] == "threads")?;
     of_threads["observed"].as_str()?.split(' ').next()?.parse().ok()
 }
 
 #[test]
-fn an_engine_that_reports_one_thread_and_uses_two_is_never_first() {
+fn an_engine_that_reports_one_thread_and_uses_more_is_named() {
     let settings = format!("--loaded '{{\"threads\":1}}' --busy-threads 4 {SLOWLY}");
-    let trial = Trial::of(&[("greedy", &settings)], DECODE);
+    let trial = Trial::run(&[("greedy", &settings)], DECODE);
     let words = ["states 1 thread, but kept"];
-    // The number of cores depends on the machine. If it was higher than claimed, the report must say so.
+    // The number of busy cores depends on the machine. If it is higher than claimed, the report must name the engine.
     let Cores { busy, .. } = Cores::of(&trial, "greedy");
     if busy > 1.3 {
         trial.assert_contradicted("greedy", &words);
     } else {
-        assert_eq!(cores(&trial, "greedy"), None, "{busy}");
+        assert_eq!(warned_cores(&trial, "greedy"), None, "{busy}");
     }
-    // First the times of a machine with two free processors, then those of a true claim. The counter's own test checks
-    // that all threads of a process are counted.
-    let trial = trial.counted("greedy", |_, passed| (2 * passed, 0));
+    // The report is repeated with the times of a machine with two free processors, and then with the times of a true
+    // claim. Another test checks that CPU time includes all threads of a process.
+    let trial = trial.with_cpu_times("greedy", |_, elapsed| (2 * elapsed, 0));
     trial.assert_contradicted("greedy", &words);
-    let trial = trial.counted("greedy", |_, passed| (passed, 0));
-    assert_eq!(cores(&trial, "greedy"), None, "{}", trial.report);
-    trial.assert_true("greedy");
+    let trial = trial.with_cpu_times("greedy", |_, elapsed| (elapsed, 0));
+    assert_eq!(warned_cores(&trial, "greedy"), None, "{}", trial.report);
+    trial.assert_not_contradicted("greedy");
 }
 
 #[test]
@@ -176,58 +187,58 @@ fn an_engine_that_serves_from_a_prefix_cache_is_named() {
     let options = &["--scenario", "prefill", "--iterations", "2", "--warmup", "4"];
     let settings = "--first-token-ns 60000000";
     let cached = format!("{settings} --fault repeats_at_once");
-    let trial = Trial::of(&[("cached", &cached), ("computed", settings)], options);
+    let trial = Trial::run(&[("cached", &cached), ("computed", settings)], options);
     let words = ["states no prefix cache", "answers a repeated prompt", "times as fast"];
-    trial.assert_contradicted("cached", &words).assert_true("computed");
+    trial.assert_contradicted("cached", &words).assert_not_contradicted("computed");
 }
 
 #[test]
-fn an_engine_that_halves_its_times_is_named_with_any_end_time() {
+fn an_engine_that_halves_its_times_is_named_with_a_true_or_a_false_end_time() {
     let [times, tokens] = ["early_times", "early_tokens"].map(|fault| format!("{SLOWLY} --fault {fault}"));
-    // One request of each block is streamed, and a single one is no evidence.
+    // Only one request of each block is streamed, and one streamed request is not enough evidence.
     let options = [DECODE, &["--blocks", "3"]].concat();
-    let trial = Trial::of(&[("times", &times), ("tokens", &tokens), ("true", SLOWLY)], &options);
+    let trial = Trial::run(&[("times", &times), ("tokens", &tokens), ("true", SLOWLY)], &options);
     trial.assert_contradicted("times", &["its clock leaves out", "from `start_ns` to `end_ns`"]);
     trial.assert_contradicted("tokens", &["its last token is stamped", "before `end_ns`"]);
-    // The streamed pass shows it too, token by token.
+    // The streamed requests contradict the times too: tokens arrive later than stamped.
     for name in ["times", "tokens"] {
         trial.assert_contradicted(name, &["tokens arrive", "after their stamps"]);
     }
-    trial.assert_true("true");
+    trial.assert_not_contradicted("true");
 }
 
-/// The clock of the request cannot show it: its total time is true.
+/// The request's total time is true, so it does not show this fault.
 #[test]
 fn an_engine_that_stamps_all_tokens_at_the_end_is_named() {
     let late = format!("{SLOWLY} --fault bunched_times");
-    let trial = Trial::of(&[("late", &late), ("true", SLOWLY)], DECODE);
+    let trial = Trial::run(&[("late", &late), ("true", SLOWLY)], DECODE);
     let words = ["stamps its tokens in `decode` within", "longer than a request for one token"];
-    trial.assert_contradicted("late", &words).assert_true("true");
+    trial.assert_contradicted("late", &words).assert_not_contradicted("true");
 }
 
 #[test]
-fn an_engine_that_reports_f32_and_rounds_is_named() {
+fn an_engine_that_reports_f32_and_computes_less_precisely_is_named() {
     let verifier = fake_engine().display().to_string();
-    // The embedded model is in bf16 on disk, and f32 represents these numbers exactly.
+    // The embedded model is stored in bf16, and f32 represents all bf16 numbers exactly.
     let options = [DECODE, &["--verifier", &verifier]].concat();
-    let trial = Trial::of(&[("rounds", "--score-noise 0.004"), ("true", "")], &options);
+    let trial = Trial::run(&[("rounds", "--score-noise 0.004"), ("true", "")], &options);
     let words = ["states that it computes in `f32`", "from those of f32"];
-    trial.assert_contradicted("rounds", &words).assert_true("true");
+    trial.assert_contradicted("rounds", &words).assert_not_contradicted("true");
 }
 
 #[test]
-fn a_rate_without_facts_is_refused_by_name() {
-    let trial = Trial::of(&[("boasts", "--fault rate_without_facts"), TRUE], DECODE);
+fn a_summary_without_iterations_is_refused() {
+    let trial = Trial::run(&[("boasts", "--fault rate_without_facts"), HONEST], DECODE);
     let failure = &case_of(&trial.report, "boasts")["failure"];
     assert_eq!(failure["kind"], "protocol", "{failure}");
     assert_eq!(failure["message"], "a `summary` without its facts: `iterations` is empty");
     // The record has no rate.
     let record = std::fs::read_to_string(&files(&trial.scratch.results())[0]).unwrap();
     assert!(!record.contains("123456.7") && !trial.report.to_string().contains("123456.7"));
-    trial.assert_true("true");
+    trial.assert_not_contradicted("true");
 }
 
-/// Its output is right in the output checks and in the first half of the measurement.
+/// The engine's output is correct in the output checks, in the warm-up, and before token 30.
 #[test]
 fn an_engine_with_wrong_tokens_from_the_thirtieth_on_is_wrong() {
     let scratch = Scratch::new();

@@ -21,17 +21,18 @@ struct StandIns {
 }
 
 impl StandIns {
-    /// Compiles a driver in the loader's path, and a cuBLAS in a folder that may be outside it.
+    /// Compiles a driver in the loader's path, and a cuBLAS in the given folder, which may be outside that path.
     fn new(cublas: Option<&str>) -> Self {
-        let it = Self { scratch: Scratch::new() };
-        compile("stand-in-cuda.c", &it.driver().join("libcuda.so.1"));
+        let stand_ins = Self { scratch: Scratch::new() };
+        compile("stand-in-cuda.c", &stand_ins.driver().join("libcuda.so.1"));
         if let Some(folder) = cublas {
-            compile("stand-in-cublas.c", &it.scratch.join(folder).join("libcublas.so.12"));
+            compile("stand-in-cublas.c", &stand_ins.scratch.join(folder).join("libcublas.so.12"));
         }
-        it
+        stand_ins
     }
 
-    fn all() -> Self {
+    /// A driver and a cuBLAS, both in the loader's path.
+    fn with_cublas() -> Self {
         Self::new(Some("driver"))
     }
 
@@ -39,7 +40,7 @@ impl StandIns {
         self.scratch.join("driver")
     }
 
-    fn probed(&self, devices: &[&str], variables: &[(&str, &str)]) -> Limits {
+    fn probe(&self, devices: &[&str], variables: &[(&str, &str)]) -> Limits {
         let mut command = self.scratch.orchestrate();
         command.arg("probe-gpu").args(devices).env("LD_LIBRARY_PATH", self.driver());
         command.env("STAND_IN_LOG", self.scratch.join("log")).envs(variables.iter().copied());
@@ -48,7 +49,7 @@ impl StandIns {
         serde_json::from_value(outcome.json()).unwrap()
     }
 
-    /// A run on this device.
+    /// The command of a run on this device.
     fn run(&self, device: &str, results: &Path, variables: &[(&str, &str)]) -> Command {
         let mut command = self.scratch.orchestrate();
         command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
@@ -82,8 +83,8 @@ fn units(gpu: &GpuLimits) -> Vec<&str> {
 
 #[test]
 fn rates_count_bytes_read_and_written_and_two_operations_per_product() {
-    let machine = StandIns::all();
-    let limits = machine.probed(&[], &[("STAND_IN_MS", "5,0.5,2")]);
+    let machine = StandIns::with_cublas();
+    let limits = machine.probe(&[], &[("STAND_IN_MS", "5,0.5,2")]);
     assert_eq!(limits.absent, [""; 0]);
     let [gpu] = limits.gpus.as_slice() else { panic!("{limits:?}") };
     assert_eq!((gpu.index, gpu.name.as_str(), gpu.l2_bytes), (0, "Pretence 9000", Some(50 << 20)));
@@ -101,8 +102,8 @@ fn rates_count_bytes_read_and_written_and_two_operations_per_product() {
 
 #[test]
 fn every_pass_is_timed_between_two_events() {
-    let machine = StandIns::all();
-    machine.probed(&[], &[]);
+    let machine = StandIns::with_cublas();
+    machine.probe(&[], &[]);
     let log = machine.log();
     assert_eq!(log[1], "retain 0");
     let is_pass = |line: &str| line.starts_with("copy") || line.starts_with("product");
@@ -128,15 +129,15 @@ fn every_pass_is_timed_between_two_events() {
     assert_eq!(kinds, [[copy.as_str()].as_slice(), &products].concat());
     for (kind, &passes) in &timed {
         let all = log.iter().filter(|line| line == kind).count();
-        assert_eq!(all, passes + 1, "one of `{kind}` goes before those that count");
+        assert_eq!(all, passes + 1, "one untimed `{kind}` must precede the timed ones");
         assert!(passes >= 2, "{kind}");
     }
 }
 
 #[test]
 fn only_requested_gpus_are_probed_and_missing_ones_are_named() {
-    let machine = StandIns::all();
-    let limits = machine.probed(&["1", "7"], &[("STAND_IN_GPUS", "3")]);
+    let machine = StandIns::with_cublas();
+    let limits = machine.probe(&["1", "7"], &[("STAND_IN_GPUS", "3")]);
     assert_eq!(
         limits.gpus.iter().map(|gpu| (gpu.index, gpu.name.as_str())).collect::<Vec<_>>(),
         [(1, "Pretence 9001")]
@@ -148,15 +149,15 @@ fn only_requested_gpus_are_probed_and_missing_ones_are_named() {
 }
 
 #[test]
-fn a_gpu_with_little_free_memory_gets_smaller_buffers_and_one_without_none() {
-    let machine = StandIns::all();
-    let some = machine.probed(&[], &[("STAND_IN_FREE_MIB", "1100")]);
+fn buffers_shrink_with_free_memory_and_too_little_memory_is_a_reason() {
+    let machine = StandIns::with_cublas();
+    let some = machine.probe(&[], &[("STAND_IN_FREE_MIB", "1100")]);
     assert_eq!(some.gpus[0].copies.unwrap().bytes, 2 * (275 << 20));
     // The probe uses half of the free memory. Three matrices of side 8192 take 384 MiB in bf16, and 768 MiB in f32.
     let sides = some.gpus[0].matrix.iter().map(|it| it.operations).collect::<Vec<_>>();
     let of = |side: u64| 2 * side.pow(3);
     assert_eq!(sides, [of(8192), of(8192), of(4096), of(4096)]);
-    let none = machine.probed(&[], &[("STAND_IN_FREE_MIB", "40")]);
+    let none = machine.probe(&[], &[("STAND_IN_FREE_MIB", "40")]);
     assert_eq!((none.gpus[0].copies, none.gpus[0].matrix.len()), (None, 0));
     assert_eq!(none.absent.len(), 1 + UNITS.len());
     for reason in &none.absent {
@@ -167,8 +168,8 @@ fn a_gpu_with_little_free_memory_gets_smaller_buffers_and_one_without_none() {
 
 #[test]
 fn a_refused_call_is_reported_with_its_error_and_resources_are_released() {
-    let machine = StandIns::all();
-    for (refused, error, gpus, part) in [
+    let machine = StandIns::with_cublas();
+    for (refused, error, gpus, prefix) in [
         ("cuInit=100", "CUDA_ERROR_NO_DEVICE", 0, ""),
         ("cuDeviceGetCount=999", "an unknown error", 0, ""),
         ("cuDeviceGet=46", "CUDA_ERROR_DEVICE_UNAVAILABLE", 0, "GPU 0: "),
@@ -188,35 +189,35 @@ fn a_refused_call_is_reported_with_its_error_and_resources_are_released() {
     ] {
         let (call, code) = refused.split_once('=').unwrap();
         let name = call.trim_end_matches("_v2").trim_end_matches(":14:68");
-        let reason = format!("{part}`{name}` failed: {error} ({code})");
-        let limits = machine.probed(&[], &[("STAND_IN_REFUSES", refused)]);
+        let reason = format!("{prefix}`{name}` failed: {error} ({code})");
+        let limits = machine.probe(&[], &[("STAND_IN_REFUSES", refused)]);
         assert_eq!((limits.gpus.len(), limits.absent.first()), (gpus, Some(&reason)), "{limits:?}");
         let copies = limits.gpus.first().is_some_and(|gpu| gpu.copies.is_some());
-        assert_eq!(copies, part.contains("cublas_") || part.contains("products"), "{call}: {limits:?}");
+        assert_eq!(copies, prefix.contains("cublas_") || prefix.contains("products"), "{call}: {limits:?}");
     }
     // A number format that the GPU lacks does not affect the others.
-    let limits = machine.probed(&[], &[("STAND_IN_REFUSES", "cublasGemmEx:14:68=15")]);
+    let limits = machine.probe(&[], &[("STAND_IN_REFUSES", "cublasGemmEx:14:68=15")]);
     assert_eq!(units(&limits.gpus[0]), UNITS[1..]);
     machine.assert_all_released();
 }
 
 #[test]
 fn missing_drivers_missing_gpus_and_invalid_times_have_a_reason() {
-    let bare = Scratch::new();
-    let outcome = finish(bare.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &bare.path));
+    let scratch = Scratch::new();
+    let outcome = finish(scratch.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &scratch.path));
     let limits: Limits = serde_json::from_str(&outcome.stdout).unwrap();
     // If the machine has a real driver, that driver answers.
     if limits.gpus.is_empty() {
         assert_eq!(limits.absent.len(), 1, "{outcome:?}");
     }
-    std::fs::write(bare.join("libcuda.so.1"), "no library").unwrap();
-    let outcome = finish(bare.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &bare.path));
+    std::fs::write(scratch.join("libcuda.so.1"), "no library").unwrap();
+    let outcome = finish(scratch.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &scratch.path));
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
 
-    let machine = StandIns::all();
-    let limits = machine.probed(&[], &[("STAND_IN_GPUS", "0")]);
+    let machine = StandIns::with_cublas();
+    let limits = machine.probe(&[], &[("STAND_IN_GPUS", "0")]);
     assert_eq!(limits.absent, ["the driver shows no GPU to this process"]);
-    let limits = machine.probed(&[], &[("STAND_IN_MS", "nan,0,-1,inf")]);
+    let limits = machine.probe(&[], &[("STAND_IN_MS", "nan,0,-1,inf")]);
     assert_eq!((limits.gpus[0].copies, limits.gpus[0].matrix.len()), (None, 0));
     assert_eq!(limits.absent[0], "GPU 0: copies: the device's clock measured no time for any pass");
 }
@@ -224,11 +225,11 @@ fn missing_drivers_missing_gpus_and_invalid_times_have_a_reason() {
 #[test]
 fn without_cublas_only_copies_are_probed_and_an_old_version_counts_as_absent() {
     let machine = StandIns::new(None);
-    let limits = machine.probed(&[], &[]);
+    let limits = machine.probe(&[], &[]);
     // If the machine has a real cuBLAS, it fails on the stand-in driver, which runs no kernels.
     assert!(limits.gpus[0].copies.is_some() && limits.gpus[0].matrix.is_empty(), "{limits:?}");
     assert!(limits.absent[0].starts_with("GPU 0: products: "), "{limits:?}");
-    let limits = StandIns::all().probed(&[], &[("STAND_IN_CUBLAS", "10020")]);
+    let limits = StandIns::with_cublas().probe(&[], &[("STAND_IN_CUBLAS", "10020")]);
     assert_eq!(limits.absent, ["GPU 0: products: cuBLAS is too old (10020): expected 11 or later"]);
 }
 
@@ -236,27 +237,27 @@ fn without_cublas_only_copies_are_probed_and_an_old_version_counts_as_absent() {
 fn cublas_is_found_in_the_environment_of_an_engine() {
     let wheel = "home/environments/toy-0123456789abcdef/lib/python3.11/site-packages/nvidia/cublas/lib";
     let machine = StandIns::new(Some(wheel));
-    let limits = machine.probed(&[], &[]);
+    let limits = machine.probe(&[], &[]);
     assert_eq!((units(&limits.gpus[0]), limits.absent.len()), (UNITS.to_vec(), 0), "{limits:?}");
 }
 
 #[test]
-fn cublas_is_found_in_the_users_python_and_an_unusable_one_is_skipped() {
+fn cublas_is_found_in_the_users_python_after_an_unusable_cublas() {
     let machine = StandIns::new(Some("venv/lib/python3.12/site-packages/nvidia/cu13/lib"));
     let python = machine.scratch.join("venv/bin/python3");
-    let own = [("ORCHESTRATE_PYTHON_TOY", python.to_str().unwrap())];
-    assert_eq!(units(&machine.probed(&[], &own).gpus[0]), UNITS);
-    // The cuBLAS in the loader's path is tried first. It gives no handle, like one that needs a newer driver.
-    let loaders = machine.driver().join("libcublas.so.13");
-    compile("stand-in-cublas.c", &loaders);
-    let refusing = [own[0], ("STAND_IN_REFUSES_FROM", loaders.to_str().unwrap())];
-    let limits = machine.probed(&[], &refusing);
+    let variables = [("ORCHESTRATE_PYTHON_TOY", python.to_str().unwrap())];
+    assert_eq!(units(&machine.probe(&[], &variables).gpus[0]), UNITS);
+    // The cuBLAS in the loader's path is tried first. It creates no handle, as if it needed a newer driver.
+    let in_loader_path = machine.driver().join("libcublas.so.13");
+    compile("stand-in-cublas.c", &in_loader_path);
+    let refusing = [variables[0], ("STAND_IN_REFUSES_FROM", in_loader_path.to_str().unwrap())];
+    let limits = machine.probe(&[], &refusing);
     assert_eq!((units(&limits.gpus[0]), limits.absent.len()), (UNITS.to_vec(), 0), "{limits:?}");
 }
 
 #[test]
 fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
-    let machine = StandIns::all();
+    let machine = StandIns::with_cublas();
     let measure = |device: &str, crashes: &str| {
         let results = machine.scratch.join(&format!("results-{device}-{crashes}"));
         finish(&mut machine.run(device, &results, &[("STAND_IN_CRASHES", crashes)])).exits_with(0);
@@ -267,8 +268,8 @@ fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
     assert_eq!((&limits[0]["block"], &limits[0]["gpus"][0]["name"]), (&json!(0), &json!("Pretence 9000")));
     let retained = machine.log().iter().filter(|line| line.starts_with("retain")).count();
     assert_eq!(retained, 1);
-    assert_eq!(machine.log()[0], "order PCI_BUS_ID", "it is to count as engines do");
-    // A driver that ends its process does not end the run.
+    assert_eq!(machine.log()[0], "order PCI_BUS_ID", "the probe must number GPUs as engines do");
+    // A driver that crashes ends only the probe's process, not the run.
     let limits = measure("cuda", "cuMemAlloc_v2");
     assert_eq!(limits.len(), 1, "{limits:?}");
     let reason = limits[0]["absent"][0].as_str().unwrap();
@@ -279,7 +280,7 @@ fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
 
 #[test]
 fn an_interrupt_ends_a_gpu_probe_that_does_not_answer() {
-    let machine = StandIns::all();
+    let machine = StandIns::with_cublas();
     let results = machine.scratch.join("results");
     let hangs = [("STAND_IN_HANGS", "cuMemAlloc_v2")];
     let running = Running::start(&mut machine.run("cuda", &results, &hangs));
@@ -289,5 +290,5 @@ fn an_interrupt_ends_a_gpu_probe_that_does_not_answer() {
     let record = Record::only_one_in(&results);
     // An entry would mean that the run waited for the probe's answer or for its deadline.
     assert_eq!((record.end(), record.entries("limits")), (Some("interrupted"), Vec::<&Value>::new()));
-    machine.scratch.assert_nothing_lives();
+    machine.scratch.assert_no_processes_left();
 }

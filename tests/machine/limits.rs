@@ -1,8 +1,8 @@
-//! The limits of the machine are in the record beside the results, and are not probed for a model that fits into the caches.
+//! Limits of the machine in the record of a run. They are not probed for a model that fits into the caches.
 
 use serde_json::{Value, json};
 
-use crate::support::models::sparse_model;
+use crate::support::models::write_sparse_model;
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, fake_engine, finish};
 
@@ -22,7 +22,7 @@ fn limits_are_probed_around_each_block_while_no_engine_runs() {
         "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16,
         "intermediate_size": 8192, "vocab_size": 2048, "max_position_embeddings": 512, "tie_word_embeddings": true
     });
-    sparse_model(&scratch.join("large"), &config);
+    write_sparse_model(&scratch.join("large"), &config);
     let small = scratch.synth("tiny-llama", "bf16", "small");
     std::fs::copy(small.join("tokenizer.json"), scratch.join("large/tokenizer.json")).unwrap();
     let (_, record) = run(&scratch, &["-m", "large"]);
@@ -30,7 +30,7 @@ fn limits_are_probed_around_each_block_while_no_engine_runs() {
     let weights =
         4 * header["plan"]["configurations"][0]["model"]["sizes"]["read_per_token"].as_u64().unwrap();
     let caches = header["machine"]["cpu"]["caches"].as_array().unwrap();
-    // A probe with one thread is among them. Some caches are larger than a test should read.
+    // On a machine with very large caches, the weights fit into them and nothing is probed.
     let cache = caches.iter().map(|cache| cache["size_bytes"].as_u64().unwrap()).max().unwrap_or(256 << 20);
     let limits = record.entries("limits");
     let blocks: Vec<u64> = limits.iter().map(|it| it["block"].as_u64().unwrap()).collect();
@@ -43,13 +43,13 @@ fn limits_are_probed_around_each_block_while_no_engine_runs() {
         );
         assert!(units.iter().all(|unit| unit["threads"] == 1), "{probed}");
     }
-    let kinds = |it: &Value| match it["entry"].as_str() {
+    let step = |it: &Value| match it["entry"].as_str() {
         Some("limits") => Some(format!("limits {}", it["block"])),
         Some("launch") => Some(format!("launch {}", it["block"])),
         Some("end") => Some("end".into()),
         _ => None,
     };
-    let order: Vec<String> = record.0.iter().filter_map(kinds).collect();
+    let order: Vec<String> = record.0.iter().filter_map(step).collect();
     let expected = ["limits 0", "launch 0", "limits 1", "launch 1", "limits 2", "end"];
     let expected = expected.into_iter().filter(|it| weights >= 4 * cache || !it.starts_with("limits"));
     assert_eq!(order, expected.collect::<Vec<_>>());

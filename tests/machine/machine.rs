@@ -1,4 +1,5 @@
-//! The machine's facts, and the samplers beside a run: on this machine, and on one with a stand-in for a GPU's driver.
+//! The machine's facts, and the samplers that run during a measurement: on this machine, and with a stand-in for a GPU
+//! driver.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::record::{Record, files};
-use crate::support::{Scratch, driver, fake_engine, finish, unwrapped};
+use crate::support::{Scratch, driver, fake_engine, finish, without_line_breaks};
 
 fn json(command: &mut Command) -> Value {
     finish(command).exits_with(0).json()
@@ -19,8 +20,8 @@ fn measure(scratch: &Scratch, engine: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// The page of the machine, without probes.
-fn page(scratch: &Scratch, options: &[&str]) -> Command {
+/// The command `orchestrate machine` without probes.
+fn machine_command(scratch: &Scratch, options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
     command.args(["machine", "--no-probe"]).args(options);
     command
@@ -32,7 +33,7 @@ fn gibibytes(count: u64) -> Value {
 
 #[test]
 fn the_page_of_the_machine_fits_eighty_columns_and_has_all_facts() {
-    let outcome = finish(&mut page(&Scratch::new(), &[]));
+    let outcome = finish(&mut machine_command(&Scratch::new(), &[]));
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
     for label in "machine CPU cores SIMD memory kernel container load energy GPU versions".split(' ') {
@@ -43,13 +44,13 @@ fn the_page_of_the_machine_fits_eighty_columns_and_has_all_facts() {
 #[test]
 fn a_record_has_the_facts_of_the_machine_command() {
     let scratch = Scratch::new();
-    let page = json(&mut page(&scratch, &["--format", "json"]));
+    let page = json(&mut machine_command(&scratch, &["--format", "json"]));
     finish(&mut measure(&scratch, fake_engine(), &["--blocks", "1"]));
     let record = Record::only_one_in(&scratch.results());
     let (mut here, mut recorded) = (page["machine"].clone(), record.0[0]["machine"].clone());
-    for of_the_moment in ["load_average", "steal_share"] {
+    for varying in ["load_average", "steal_share"] {
         for machine in [&mut here, &mut recorded] {
-            machine.as_object_mut().unwrap().remove(of_the_moment);
+            machine.as_object_mut().unwrap().remove(varying);
         }
     }
     for machine in [&mut here, &mut recorded] {
@@ -70,9 +71,9 @@ fn samplers_run_once_for_each_case_and_add_no_sample() {
     let passes = record.entries("pass");
     assert_eq!(passes.len(), 1, "{passes:?}");
     assert_eq!(passes[0]["launch"], 0);
-    let held = &passes[0]["held"];
-    let bytes = |name: &str| held[name].as_u64().unwrap();
-    assert!(bytes("resident_bytes") > 100_000 && bytes("pss_bytes") <= bytes("resident_bytes"), "{held}");
+    let memory = &passes[0]["held"];
+    let bytes = |name: &str| memory[name].as_u64().unwrap();
+    assert!(bytes("resident_bytes") > 100_000 && bytes("pss_bytes") <= bytes("resident_bytes"), "{memory}");
     assert!(passes[0]["requests"].as_u64() >= Some(1) && passes[0]["new_tokens"].as_u64() > Some(0));
     assert_eq!(record.entries("sample").len(), 2 * 4, "two blocks of two warm-ups and two rounds");
     let samples = record.entries("sample");
@@ -102,15 +103,15 @@ fn an_engine_that_exits_in_the_sampled_pass_keeps_its_samples() {
     let record = Record::only_one_in(&scratch.results());
     record.assert_failed("exits", "exited", "the sampled pass");
     assert_eq!((record.entries("sample").len(), record.entries("pass").len()), (4, 0));
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
 fn the_page_of_the_machine_has_each_gpu_with_its_warnings() {
     let scratch = Scratch::new();
-    let without = json(&mut page(&scratch, &["--format", "json"]));
+    let without = json(&mut machine_command(&scratch, &["--format", "json"]));
     let driver = driver::present(&scratch);
-    let page = json(page(&scratch, &["--format", "json"]).env("LD_LIBRARY_PATH", driver));
+    let page = json(machine_command(&scratch, &["--format", "json"]).env("LD_LIBRARY_PATH", driver));
     let gpu = &page["machine"]["gpus"][0];
     assert_eq!(
         (&gpu["name"], &gpu["driver"], &gpu["cuda"]),
@@ -137,7 +138,7 @@ fn the_page_of_the_machine_has_each_gpu_with_its_warnings() {
 #[test]
 fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     let scratch = Scratch::new();
-    // The pass gets a share of the budget, and even a busy machine does not use all of it.
+    // The pass gets a share of the budget. With this budget, several requests fit into it even on a busy machine.
     let options = ["--blocks", "1", "--device", "cuda", "--budget", "300s"];
     let mut command = measure(&scratch, fake_engine(), &options);
     let report = json(command.env("LD_LIBRARY_PATH", driver::present(&scratch)));
@@ -154,14 +155,14 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     let passes = record.entries("pass");
     assert_eq!(passes.len(), 1);
     assert!(counted(passes[0]) >= 1_000_000_000, "{passes:?}");
-    assert!(passes[0]["requests"].as_u64() > Some(1), "it is to last: {passes:?}");
+    assert!(passes[0]["requests"].as_u64() > Some(1), "the pass is too short: {passes:?}");
     let gpu = &passes[0]["gpus"][0];
     assert_eq!((&gpu["utilisation_percent"], &gpu["throttled_by"]), (&83.into(), &json!(["sw_power_cap"])));
     let resources = &report["cases"][0]["resources"];
     assert_eq!(resources["gpu_percent"], 83.0);
     assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
     assert!(resources["idle_watts"].as_f64().is_some_and(|watts| watts > 0.0), "{resources}");
-    // The driver names processes, and none of them is the engine's.
+    // The driver does not list the engine's process.
     assert_eq!(resources["device_bytes"], Value::Null);
     let warnings = report["warnings"].to_string();
     let slowed =
@@ -169,8 +170,8 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     assert!(warnings.contains(slowed) && warnings.contains("other programs use GPU 0"), "{warnings}");
 }
 
-/// Two GPUs: engines see and use only the second.
-fn on_the_second(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
+/// The report of a run on a machine with two GPUs, of which engines see and use only the second.
+fn report_of_second_gpu(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
     let variables = scratch.join("variables");
     let script = format!(
         "echo \"$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES\" > '{}'; exec '{}' --memory-bytes 500000000",
@@ -190,7 +191,7 @@ fn on_the_second(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
 #[test]
 fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
     let scratch = Scratch::new();
-    let report = on_the_second(&scratch, &[("STAND_IN_PROCESSES", "own")]);
+    let report = report_of_second_gpu(&scratch, &[("STAND_IN_PROCESSES", "own")]);
     let resources = &report["cases"][0]["resources"];
     assert_eq!(resources["gpus"], json!([1]));
     assert_eq!(
@@ -211,29 +212,32 @@ fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
 #[test]
 fn with_host_process_numbers_gpu_memory_is_the_growth_of_the_device() {
     let scratch = Scratch::new();
-    let report = on_the_second(&scratch, &[("STAND_IN_ENERGY", "none")]);
+    let report = report_of_second_gpu(&scratch, &[("STAND_IN_ENERGY", "none")]);
     let resources = &report["cases"][0]["resources"];
     assert_eq!(
         (&resources["device_bytes"], &resources["device_bytes_from"]),
         (&gibibytes(3), &"growth".into())
     );
     assert_eq!((&resources["gpus"], &resources["device_process_bytes"]), (&json!([1]), &Value::Null));
-    // Without an energy counter there is no energy, but power remains.
+    // Without an energy counter there is no energy value, but there is a power value.
     assert_eq!((&resources["joules_per_token"], &resources["gpu_watts"]), (&Value::Null, &70.0.into()));
     let record = Record::only_one_in(&scratch.results());
     let launch = record.entries("launch").last().copied().unwrap().clone();
     assert_eq!(launch["gpus_before"][1], json!({"index": 1, "memory_used_bytes": 2u64 << 30}));
     let mut report = scratch.orchestrate();
     let table = finish(report.arg("report").args(files(&scratch.results())).arg("--resources")).stdout;
-    assert!(unwrapped(&table).contains("as growth of the whole device since the launch"), "{table}");
+    assert!(
+        without_line_breaks(&table).contains("as growth of the whole device since the launch"),
+        "{table}"
+    );
 }
 
 #[test]
-fn mig_parts_fit_the_page_with_their_names_for_engines() {
+fn the_page_shows_mig_parts_and_their_names_for_engines_in_80_columns() {
     let scratch = Scratch::new();
     let driver = driver::present(&scratch);
     let page = |variables: &[(&str, &str)]| {
-        let mut command = page(&scratch, &[]);
+        let mut command = machine_command(&scratch, &[]);
         command.env_remove("CUDA_DEVICE_ORDER").env_remove("CUDA_VISIBLE_DEVICES");
         command.env("LD_LIBRARY_PATH", &driver).env("STAND_IN_GPUS", "2").envs(variables.iter().copied());
         finish(&mut command).stdout
@@ -247,14 +251,14 @@ fn mig_parts_fit_the_page_with_their_names_for_engines() {
         "412 of 350 W",
         "memory clock 2600 of 2619 MHz",
     ] {
-        assert!(unwrapped(&text).contains(expected), "{expected}: {text}");
+        assert!(without_line_breaks(&text).contains(expected), "{expected}: {text}");
     }
-    // An order of the user's stays, and then no GPU can be identified.
+    // The user's device order is kept. With this order, no GPU can be identified.
     let text = page(&[("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
-    assert!(unwrapped(&text).contains("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{text}");
-    // In the order of slots, a part of a GPU is still the first or the only one.
+    assert!(without_line_breaks(&text).contains("hint: CUDA_DEVICE_ORDER=PCI_BUS_ID"), "{text}");
+    // The order by PCI address is right, but it does not choose a MIG part.
     let text = page(&[("STAND_IN_MIG", "1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
-    assert!(unwrapped(&text).contains("hint: CUDA_VISIBLE_DEVICES=MIG-"), "{text}");
+    assert!(without_line_breaks(&text).contains("hint: CUDA_VISIBLE_DEVICES=MIG-"), "{text}");
     assert!(!text.contains("CUDA_DEVICE_ORDER"), "{text}");
 }
 
@@ -321,11 +325,11 @@ fn gpus_outside_the_plan_get_no_warning() {
 #[test]
 fn without_energy_counters_no_idle_power_is_measured_and_no_value_is_zero() {
     let scratch = Scratch::new();
-    let page = json(&mut page(&scratch, &["--format", "json"]));
+    let page = json(&mut machine_command(&scratch, &["--format", "json"]));
     let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();
     let report = json(&mut measure(&scratch, fake_engine(), &["--blocks", "1"]));
     let record = Record::only_one_in(&scratch.results());
-    // On a machine with a counter, this shows that idle power is read once.
+    // On a machine with a counter, idle power is read exactly once.
     assert_eq!(record.entries("idle").len(), usize::from(readable > 0));
     if readable == 0 {
         assert_eq!(report["cases"][0]["resources"]["joules_per_token"], Value::Null);

@@ -1,4 +1,4 @@
-//! Corrupt files, through the whole program: one error that names the file, a documented exit code, no files left.
+//! Corrupt model files: each command prints one error that names the file, has a documented exit code, and leaves no files.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::support::models::{assert_refused, edit_header, edit_json};
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, command, copy_folder, fake_engine, finish};
 
-/// A change to a file, and the words of the error. Without words, the error names the file.
+/// A corruption: its name, the change to a file, and the words of the error. Without words, the error names the file.
 type Corruption = (&'static str, fn(&Path), &'static str);
 
 /// The files of a model folder.
@@ -44,16 +44,24 @@ const HEADER: &[Corruption] = &[
     ("header nested without end", |it| overwrite(it, 8, &[b'['; 1500]), ""),
     ("header is a list", |it| edit_header(it, |_| json!([1, 2])), ""),
     ("header without tensors", |it| edit_header(it, |_| json!({})), ""),
-    ("a tensor is missing", |it| tensors(it, |all| drop(all.remove(NORM))), ""),
-    ("a tensor has another name", |it| tensors(it, rename), "`model.norm.weight` is missing"),
-    ("a tensor has another shape", |it| entry(it, "shape", json!([1, 256])), "`model.norm.weight`"),
-    ("a shape with a negative size", |it| entry(it, "shape", json!([-256])), ""),
-    ("a shape that overflows", |it| entry(it, "shape", json!([MAX, MAX])), "`model.norm.weight`"),
-    ("offsets that decrease", |it| entry(it, "data_offsets", json!([512, 0])), "`model.norm.weight`"),
-    ("offsets too large", |it| entry(it, "data_offsets", json!([MAX - 512, MAX])), "`model.norm.weight`"),
-    ("offsets of another tensor", |it| entry(it, "data_offsets", json!([0, 512])), ""),
-    ("an unknown dtype", |it| entry(it, "dtype", json!("F12\u{1b}[31m")), "`F12\\u{1b}[31m`"),
-    ("a dtype without numbers", |it| entry(it, "dtype", json!("BOOL")), "`model.norm.weight`"),
+    ("a tensor is missing", |it| edit_tensors(it, |all| drop(all.remove(NORM))), ""),
+    ("a tensor has another name", |it| edit_tensors(it, rename_norm), "`model.norm.weight` is missing"),
+    ("a tensor has another shape", |it| set_norm_field(it, "shape", json!([1, 256])), "`model.norm.weight`"),
+    ("a shape with a negative size", |it| set_norm_field(it, "shape", json!([-256])), ""),
+    ("a shape that overflows", |it| set_norm_field(it, "shape", json!([MAX, MAX])), "`model.norm.weight`"),
+    (
+        "offsets that decrease",
+        |it| set_norm_field(it, "data_offsets", json!([512, 0])),
+        "`model.norm.weight`",
+    ),
+    (
+        "offsets too large",
+        |it| set_norm_field(it, "data_offsets", json!([MAX - 512, MAX])),
+        "`model.norm.weight`",
+    ),
+    ("offsets of another tensor", |it| set_norm_field(it, "data_offsets", json!([0, 512])), ""),
+    ("an unknown dtype", |it| set_norm_field(it, "dtype", json!("F12\u{1b}[31m")), "`F12\\u{1b}[31m`"),
+    ("a dtype without numbers", |it| set_norm_field(it, "dtype", json!("BOOL")), "`model.norm.weight`"),
 ];
 
 const NORM: &str = "model.norm.weight";
@@ -67,11 +75,11 @@ const CONFIG: &[Corruption] = &[
     ("nested without end", |it| write(it, &"[".repeat(100_000)), ""),
     ("a folder", become_folder, ""),
     ("a pipe", become_pipe, ""),
-    ("too many layers", |it| set(it, "num_hidden_layers", json!(u32::MAX)), ""),
-    ("too large a model", |it| set(it, "hidden_size", json!(u32::MAX)), ""),
-    ("an odd head", |it| set(it, "head_dim", json!(63)), ""),
-    ("heads that do not divide", |it| set(it, "num_key_value_heads", json!(3)), ""),
-    ("rope that is no number", |it| set(it, "rope_theta", json!(-1.0)), ""),
+    ("too many layers", |it| set_field(it, "num_hidden_layers", json!(u32::MAX)), ""),
+    ("too large a model", |it| set_field(it, "hidden_size", json!(u32::MAX)), ""),
+    ("an odd head", |it| set_field(it, "head_dim", json!(63)), ""),
+    ("heads that do not divide", |it| set_field(it, "num_key_value_heads", json!(3)), ""),
+    ("rope that is no number", |it| set_field(it, "rope_theta", json!(-1.0)), ""),
 ];
 
 const GENERATION_CONFIG: &[Corruption] = &[
@@ -91,14 +99,18 @@ const INDEX: &[Corruption] = &[
     ("of nothing", |it| write(it, r#"{"weight_map":{}}"#), ""),
     (
         "outside the folder",
-        |it| index(it, "../model.safetensors"),
+        |it| write_index(it, "../model.safetensors"),
         "`../model.safetensors` is not a file name",
     ),
-    ("at the root", |it| index(it, "/etc/passwd"), ""),
-    ("of a missing shard", |it| index(it, "model-2.safetensors"), "`model-2.safetensors` is missing"),
-    ("of a missing tensor", |it| index(it, "model.safetensors"), "tensor `x` is not in `model.safetensors`"),
+    ("at the root", |it| write_index(it, "/etc/passwd"), ""),
+    ("of a missing shard", |it| write_index(it, "model-2.safetensors"), "`model-2.safetensors` is missing"),
+    (
+        "of a missing tensor",
+        |it| write_index(it, "model.safetensors"),
+        "tensor `x` is not in `model.safetensors`",
+    ),
     ("absent with two files", two_files, "2 safetensors files"),
-    ("of a tensor in two shards", twice, "is in another file too"),
+    ("of a tensor in two shards", tensor_in_two_files, "is in another file too"),
 ];
 
 /// Changes a file of a copy of the model, and returns the words of the error.
@@ -113,7 +125,9 @@ fn corrupted(whole: &Path, model: &Path, file: &str, (_, change, words): &Corrup
 fn info_and_convert_refuse_every_broken_folder_with_its_fault() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "bf16", "whole");
-    for (file, corruption) in FOLDER.iter().flat_map(|(file, all)| all.iter().map(move |one| (file, one))) {
+    for (file, corruption) in
+        FOLDER.iter().flat_map(|(file, list)| list.iter().map(move |corruption| (file, corruption)))
+    {
         let words = corrupted(&whole, &scratch.join("model"), file, corruption);
         let convert = &["convert", "model", "--to", "gguf", "--out", "out.gguf"];
         for command in [&["info", "model"][..], convert] {
@@ -126,23 +140,23 @@ fn info_and_convert_refuse_every_broken_folder_with_its_fault() {
 fn a_broken_folder_is_a_row_of_a_run() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "bf16", "whole");
-    // Changes that would stop an engine too; without a prompt no request is sent.
+    // Some corruptions that make the model unusable before the first request.
     let weights = WEIGHTS.iter().map(|corruption| ("model.safetensors", corruption));
     let tokenizers = TOKENIZER.iter().map(|corruption| ("tokenizer.json", corruption));
     for (file, corruption) in weights.chain(tokenizers).step_by(4) {
-        let what = corruption.0;
+        let case = corruption.0;
         corrupted(&whole, &scratch.join("model"), file, corruption);
         let mut command = scratch.orchestrate();
         command
             .args(["-s", "decode", "--iterations", "1", "--blocks", "1", "-m", "model", "-e"])
             .arg(fake_engine());
         let outcome = finish(command.arg("--results").arg(scratch.results()).current_dir(&scratch.path));
-        assert!(outcome.code == Some(4) && !outcome.stderr.contains("panicked"), "{what}: {outcome:?}");
+        assert!(outcome.code == Some(4) && !outcome.stderr.contains("panicked"), "{case}: {outcome:?}");
         let record = Record::only_one_in(&scratch.results());
         let failure = record.failure_of("fake-engine");
-        assert_eq!(failure["kind"], "model", "{what}: {failure}");
-        assert!(failure["message"].as_str().unwrap().contains("model"), "{what}: {failure}");
-        assert_eq!(record.end(), Some("finished"), "{what}");
+        assert_eq!(failure["kind"], "model", "{case}: {failure}");
+        assert!(failure["message"].as_str().unwrap().contains("model"), "{case}: {failure}");
+        assert_eq!(record.end(), Some("finished"), "{case}");
         std::fs::remove_dir_all(scratch.results()).unwrap();
     }
 }
@@ -167,14 +181,14 @@ const FILE: &[Corruption] = &[
 fn info_and_convert_refuse_every_broken_file_with_its_fault() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "q8_0", "whole.gguf");
-    for (what, change, words) in FILE {
+    for (case, change, words) in FILE {
         let model = scratch.join("model.gguf");
         clear(&model);
         std::fs::copy(&whole, &model).unwrap();
         change(&model);
         let convert = &["convert", "model.gguf", "--to", "safetensors", "--dtype", "f32", "--out", "out"];
         for command in [&["info", "model.gguf"][..], convert] {
-            assert_refused_unchanged(&scratch, command, what, words);
+            assert_refused_unchanged(&scratch, command, case, words);
         }
     }
 }
@@ -186,11 +200,15 @@ fn a_truncated_file_is_refused() {
     let file = scratch.synth("tiny-gpt2", "q4_0", "model.gguf");
     for (path, name) in [(folder, "model"), (file, "model.gguf")] {
         let whole = std::fs::read(&path).unwrap();
-        // Through the header in small steps, through the rest in large ones, and the last byte.
+        // Lengths within the header in small steps, all other lengths in large steps, and all but the last byte.
         let cuts = (0..12).map(|step| step * 7).chain((1..20).map(|step| whole.len() * step / 20));
         for bytes in cuts.chain([whole.len() - 1]) {
             std::fs::write(&path, &whole[..bytes]).unwrap();
-            refused(&format!("{bytes} bytes of {name}"), &bounded(&scratch, &["model", "info", name]), name);
+            check_refusal(
+                &format!("{bytes} bytes of {name}"),
+                &run_with_limits(&scratch, &["model", "info", name]),
+                name,
+            );
         }
     }
 }
@@ -202,38 +220,38 @@ fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
     let file = scratch.synth("tiny-qwen3", "q8_0", "model.gguf");
     for (path, name, header_bytes) in [(folder, "model", 2400), (file, "model.gguf", 1200)] {
         let whole = std::fs::read(&path).unwrap();
-        for place in (0..header_bytes).step_by(header_bytes / 40 + 1) {
+        for position in (0..header_bytes).step_by(header_bytes / 40 + 1) {
             let mut bytes = whole.clone();
-            bytes[place] ^= 1 << (place % 8);
+            bytes[position] ^= 1 << (position % 8);
             std::fs::write(&path, bytes).unwrap();
             let to = if name == "model" { "gguf" } else { "safetensors" };
             for words in
                 [&["info", name][..], &["convert", name, "--to", to, "--dtype", "f32", "--out", "out.gguf"]]
             {
-                let what = format!("bit {} of byte {place} of {name}, {words:?}", place % 8);
-                let outcome = bounded(&scratch, &[&["model"], words].concat());
+                let case = format!("bit {} of byte {position} of {name}, {words:?}", position % 8);
+                let outcome = run_with_limits(&scratch, &[&["model"], words].concat());
                 if outcome.code == Some(0) {
                     clear(&scratch.join("out.gguf"));
                 } else {
-                    refused(&what, &outcome, "model");
+                    check_refusal(&case, &outcome, "model");
                 }
-                assert!(!scratch.everything().iter().any(|it| it.contains("out.gguf")), "{what}");
+                assert!(!scratch.all_paths().iter().any(|it| it.contains("out.gguf")), "{case}");
             }
         }
     }
 }
 
 /// Checks that the command is refused with these words, and changes no file.
-fn assert_refused_unchanged(scratch: &Scratch, words: &[&str], what: &str, expected: &str) {
-    let before = scratch.everything();
-    let outcome = bounded(scratch, &[&["model"], words].concat());
-    refused(what, &outcome, expected);
-    assert_eq!(scratch.everything(), before, "{what}: {outcome:?}");
+fn assert_refused_unchanged(scratch: &Scratch, words: &[&str], case: &str, expected: &str) {
+    let before = scratch.all_paths();
+    let outcome = run_with_limits(scratch, &[&["model"], words].concat());
+    check_refusal(case, &outcome, expected);
+    assert_eq!(scratch.all_paths(), before, "{case}: {outcome:?}");
 }
 
-/// Runs with little memory and little time: a claimed size must not be allocated.
-fn bounded(scratch: &Scratch, words: &[&str]) -> Outcome {
-    let mut shell = scratch.marked("sh");
+/// Runs the program with little memory and CPU time. So a test fails if the program allocates a size from a broken file.
+fn run_with_limits(scratch: &Scratch, words: &[&str]) -> Outcome {
+    let mut shell = scratch.command("sh");
     shell.args([
         "-c",
         "ulimit -v 4000000; ulimit -t 20; exec \"$0\" \"$@\"",
@@ -243,12 +261,12 @@ fn bounded(scratch: &Scratch, words: &[&str]) -> Outcome {
 }
 
 #[track_caller]
-fn refused(what: &str, outcome: &Outcome, named: &str) {
-    assert!(matches!(outcome.code, Some(2 | 5)), "{what}: {outcome:?}");
+fn check_refusal(case: &str, outcome: &Outcome, named: &str) {
+    assert!(matches!(outcome.code, Some(2 | 5)), "{case}: {outcome:?}");
     assert_refused(outcome, outcome.code.unwrap(), &[]);
     outcome.assert_stderr(&[named]);
     let longest = outcome.stderr.lines().map(str::len).max().unwrap_or(0);
-    assert!(longest < 1000 && !outcome.stderr.contains('\u{1b}'), "{what}: {outcome:?}");
+    assert!(longest < 1000 && !outcome.stderr.contains('\u{1b}'), "{case}: {outcome:?}");
 }
 
 // Changes to models.
@@ -291,44 +309,45 @@ fn become_link(path: &Path, to: &str) {
     std::os::unix::fs::symlink(to, path).unwrap();
 }
 
-/// An index that has the tensor `x` in this file.
-fn index(path: &Path, shard: &str) {
+/// Writes an index in which the tensor `x` is in this file.
+fn write_index(path: &Path, shard: &str) {
     write(path, &json!({ "weight_map": { "x": shard } }).to_string());
 }
 
-fn set(config: &Path, key: &str, value: Value) {
+fn set_field(config: &Path, key: &str, value: Value) {
     edit_json(config, |config| drop(config.insert(key.into(), value)));
 }
 
-fn tensors(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) {
+fn edit_tensors(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) {
     edit_header(path, |mut all| {
         change(&mut all);
         Value::Object(all)
     });
 }
 
-fn entry(path: &Path, field: &str, value: Value) {
-    tensors(path, |all| all[NORM][field] = value);
+fn set_norm_field(path: &Path, field: &str, value: Value) {
+    edit_tensors(path, |all| all[NORM][field] = value);
 }
 
-fn rename(tensors: &mut Map<String, Value>) {
+fn rename_norm(tensors: &mut Map<String, Value>) {
     let entry = tensors.remove(NORM).unwrap();
     tensors.insert("model.abnorm.weight".into(), entry);
 }
 
-/// A second complete file of weights.
+/// Writes a second complete file of weights.
 fn copy_weights(index: &Path, name: &str) {
     std::fs::copy(index.with_file_name("model.safetensors"), index.with_file_name(name)).unwrap();
 }
 
+/// Leaves two complete files without an index.
 fn two_files(index: &Path) {
     copy_weights(index, "more.safetensors");
     let weights = index.with_file_name("model.safetensors");
     std::fs::rename(&weights, weights.with_file_name("other.safetensors")).unwrap();
 }
 
-/// Two complete files, and an index that takes one tensor from the second.
-fn twice(index: &Path) {
+/// Writes a second complete file, and an index that takes one tensor from it.
+fn tensor_in_two_files(index: &Path) {
     copy_weights(index, "more.safetensors");
     let map = json!({ "lm_head.weight": "model.safetensors", NORM: "more.safetensors" });
     write(index, &json!({ "weight_map": map }).to_string());

@@ -1,4 +1,4 @@
-//! `orchestrate model convert`: the same model in another format, to the last bit where the format allows it.
+//! `orchestrate model convert`: the same model in another format. Without a change of dtype, every bit stays the same.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use model_files::{ModelFacts, ModelFolder};
 use serde_json::{Map, Value, json};
 
 use crate::support::models::{
-    ARCHITECTURES, assert_refused, contents, edit_header, large_config, numbers, pulled, replaced,
-    sparse_model, with_header,
+    ARCHITECTURES, assert_refused, contents, edit_header, large_config, replace_bytes, weight_values,
+    with_header, write_pulled_model, write_sparse_model,
 };
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
@@ -15,7 +15,7 @@ use crate::support::{Running, Scratch, finish, wait_until};
 fn convert(scratch: &Scratch, model: &Path, to: &str, dtype: Option<&str>, out: &str) -> PathBuf {
     let mut words = vec!["convert", model.to_str().unwrap(), "--to", to, "--out", out];
     words.extend(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
-    scratch.made(&words)
+    scratch.make_model(&words)
 }
 
 /// The hash of a model, from `model info --identity`.
@@ -31,63 +31,65 @@ fn identity(scratch: &Scratch, model: &Path) -> String {
 
 #[test]
 fn every_architecture_survives_conversion_to_gguf_and_back_in_f32() {
-    ARCHITECTURES.iter().for_each(|architecture| there_and_back(architecture, "f32"));
+    ARCHITECTURES.iter().for_each(|architecture| assert_survives_conversion(architecture, "f32"));
 }
 
 #[test]
 fn every_architecture_survives_conversion_to_gguf_and_back_in_bf16() {
-    ARCHITECTURES.iter().for_each(|architecture| there_and_back(architecture, "bf16"));
+    ARCHITECTURES.iter().for_each(|architecture| assert_survives_conversion(architecture, "bf16"));
 }
 
-fn there_and_back(architecture: &str, dtype: &str) {
+/// Converts a model to GGUF and back, and checks that weights, config and tokenizer are the same.
+fn assert_survives_conversion(architecture: &str, dtype: &str) {
     let scratch = Scratch::new();
-    let here = scratch.synth(&format!("tiny-{architecture}"), dtype, "here");
-    let there = convert(&scratch, &here, "gguf", None, "there.gguf");
-    let back = convert(&scratch, &there, "safetensors", None, "back");
-    let same = std::fs::read(here.join("model.safetensors")).unwrap()
+    let original = scratch.synth(&format!("tiny-{architecture}"), dtype, "original");
+    let gguf = convert(&scratch, &original, "gguf", None, "converted.gguf");
+    let back = convert(&scratch, &gguf, "safetensors", None, "back");
+    let same = std::fs::read(original.join("model.safetensors")).unwrap()
         == std::fs::read(back.join("model.safetensors")).unwrap();
     assert!(same, "{architecture}: the weights have changed");
 
-    let [one, other] = [&here, &back].map(|path| ModelFolder::open(path).unwrap());
-    let mut expected = one.config.clone();
-    expected.raw = other.config.raw.clone();
+    let [before, after] = [&original, &back].map(|path| ModelFolder::open(path).unwrap());
+    let mut expected = before.config.clone();
+    expected.raw = after.config.raw.clone();
     if architecture == "mistral" {
-        // GGUF has one name for both, and they are the same network.
+        // GGUF has one name for llama and mistral, which are the same network.
         expected.architecture = "llama".into();
     }
-    // GPT-2's config leaves it out where it is four times the hidden size.
+    // GPT-2's config omits the intermediate size if it is four times the hidden size.
     expected.intermediate_size = expected.intermediate_size.or(Some(4 * expected.hidden_size));
-    assert_eq!(other.config, expected);
+    assert_eq!(after.config, expected);
     assert_eq!(
-        other.config.raw.get("mlp_bias").is_some(),
+        after.config.raw.get("mlp_bias").is_some(),
         architecture == "llama" || architecture == "mistral"
     );
-    // The fields of a config that are not common to all, or the meaning of their absence.
+    // Fields that only some configs have. A missing field equals `null`.
     let window = if architecture == "phi3" { "sliding_window" } else { "no window" };
     for key in ["rope_scaling", "rms_norm_eps", "layer_norm_epsilon", window] {
-        let [one, other] =
-            [&one, &other].map(|model| model.config.raw.get(key).filter(|value| !value.is_null()));
-        assert_eq!(one, other, "{architecture}: `{key}`");
+        let [value_before, value_after] =
+            [&before, &after].map(|model| model.config.raw.get(key).filter(|value| !value.is_null()));
+        assert_eq!(value_before, value_after, "{architecture}: `{key}`");
     }
     for text in ["", "The keeper's lamp, 1 234 567 candles — naïve?\n\n  yes", "<s></s><|endoftext|>"] {
-        let [one, other] = [&one, &other].map(|model| model.tokenizer().unwrap().encode(text).unwrap());
-        assert_eq!(one, other, "{architecture}: {text:?}");
+        let [ids_before, ids_after] =
+            [&before, &after].map(|model| model.tokenizer().unwrap().encode(text).unwrap());
+        assert_eq!(ids_before, ids_after, "{architecture}: {text:?}");
     }
-    let names: Vec<_> = [&here, &there, &back].map(|path| identity(&scratch, path)).into();
+    let names: Vec<_> = [&original, &gguf, &back].map(|path| identity(&scratch, path)).into();
     assert!(names.iter().all(|name| *name == names[0]), "{architecture}: {names:?}");
 }
 
 #[test]
 fn the_embedded_model_survives_conversion_to_gguf_and_back() {
     let scratch = Scratch::new();
-    let here = model_files::resolve(None).unwrap();
-    let there = scratch.made(&["convert", "embedded", "--to", "gguf", "--out", "there.gguf"]);
-    let back = convert(&scratch, &there, "safetensors", None, "back");
-    assert!(numbers(&here) == numbers(&back));
+    let original = model_files::resolve(None).unwrap();
+    let gguf = scratch.make_model(&["convert", "embedded", "--to", "gguf", "--out", "converted.gguf"]);
+    let back = convert(&scratch, &gguf, "safetensors", None, "back");
+    assert!(weight_values(&original) == weight_values(&back));
     let tokenizer = |path: &Path| ModelFolder::open(path).unwrap().tokenizer().unwrap();
     let text = model_files::embedded::heldout_text().unwrap();
-    assert_eq!(tokenizer(&here).encode(&text).unwrap(), tokenizer(&back).encode(&text).unwrap());
-    assert_eq!(identity(&scratch, &here), identity(&scratch, &there));
+    assert_eq!(tokenizer(&original).encode(&text).unwrap(), tokenizer(&back).encode(&text).unwrap());
+    assert_eq!(identity(&scratch, &original), identity(&scratch, &gguf));
 }
 
 // The hash of the weights.
@@ -95,20 +97,20 @@ fn the_embedded_model_survives_conversion_to_gguf_and_back() {
 #[test]
 fn the_identity_depends_only_on_the_weights() {
     let scratch = Scratch::new();
-    let one = scratch.synth("tiny-qwen2", "bf16", "one");
-    let name = identity(&scratch, &one);
+    let model = scratch.synth("tiny-qwen2", "bf16", "model");
+    let name = identity(&scratch, &model);
     assert_eq!(name, identity(&scratch, &scratch.synth("tiny-qwen2", "bf16", "elsewhere")));
     // The same numbers in another dtype are other weights to an engine.
     assert_ne!(name, identity(&scratch, &scratch.synth("tiny-qwen2", "f32", "wider")));
-    let seeded = scratch.made(&["synth", "tiny-qwen2", "--seed", "7", "--out", "seeded"]);
+    let seeded = scratch.make_model(&["synth", "tiny-qwen2", "--seed", "7", "--out", "seeded"]);
     assert_ne!(name, identity(&scratch, &seeded));
-    // One bit, in the last tensor but one.
-    let weights = one.join("model.safetensors");
+    // One changed bit of the weights changes the identity.
+    let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
-    let place = bytes.len() - 4096;
-    bytes[place] ^= 1;
+    let position = bytes.len() - 4096;
+    bytes[position] ^= 1;
     std::fs::write(&weights, &bytes).unwrap();
-    assert_ne!(name, identity(&scratch, &one));
+    assert_ne!(name, identity(&scratch, &model));
 }
 
 #[test]
@@ -127,23 +129,26 @@ fn the_identity_is_stored_after_its_first_computation() {
 fn quantized_weights_differ_only_by_their_rounding() {
     let scratch = Scratch::new();
     let exact = scratch.synth("tiny-llama", "f32", "exact");
-    let exact_numbers = numbers(&exact);
+    let exact_numbers = weight_values(&exact);
     for (dtype, bound) in [("q8_0", 0.007), ("q6_k", 0.025), ("q4_k", 0.085), ("q4_0", 0.1)] {
         let narrowed = convert(&scratch, &exact, "gguf", Some(dtype), &format!("{dtype}.gguf"));
         let widened = convert(&scratch, &narrowed, "safetensors", Some("f32"), &format!("{dtype}-again"));
         let again = convert(&scratch, &widened, "gguf", Some("f32"), &format!("{dtype}-again.gguf"));
-        assert!(numbers(&again) == numbers(&narrowed), "{dtype}: f32 holds what the blocks hold");
-        for (name, values) in &numbers(&widened) {
+        assert!(
+            weight_values(&again) == weight_values(&narrowed),
+            "{dtype}: f32 must represent every quantized weight exactly"
+        );
+        for (name, values) in &weight_values(&widened) {
             let exact = &exact_numbers[name];
             let square =
                 |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
-            let apart = values.iter().zip(exact).map(|(one, other)| f64::from(one - other));
-            let error = (square(&mut apart.into_iter())
+            let differences = values.iter().zip(exact).map(|(a, b)| f64::from(a - b));
+            let error = (square(&mut differences.into_iter())
                 / square(&mut exact.iter().map(|value| f64::from(*value))))
             .sqrt();
             let is_norm = name.ends_with("norm.weight");
             assert!(error <= if is_norm { 0.0 } else { bound }, "{dtype}, `{name}`: {error}");
-            assert!(is_norm || error > bound / 4.0, "{dtype}, `{name}`: {error} is better than its bits");
+            assert!(is_norm || error > bound / 4.0, "{dtype}, `{name}`: {error} is too small for this dtype");
         }
     }
 }
@@ -164,29 +169,33 @@ fn the_same_format_in_another_dtype_is_a_conversion_too() {
 fn without_out_the_conversion_is_written_next_to_the_model() {
     let scratch = Scratch::new();
     scratch.synth("tiny-gpt2", "bf16", "models/mine");
-    let made = scratch.made(&["convert", "models/mine", "--to", "gguf", "--dtype", "q8_0"]);
-    assert_eq!(made.canonicalize().unwrap(), scratch.join("models/mine-q8_0.gguf").canonicalize().unwrap());
-    let back = scratch.made(&["convert", "models/mine-q8_0.gguf", "--to", "safetensors", "--dtype", "f16"]);
+    let converted = scratch.make_model(&["convert", "models/mine", "--to", "gguf", "--dtype", "q8_0"]);
+    assert_eq!(
+        converted.canonicalize().unwrap(),
+        scratch.join("models/mine-q8_0.gguf").canonicalize().unwrap()
+    );
+    let back =
+        scratch.make_model(&["convert", "models/mine-q8_0.gguf", "--to", "safetensors", "--dtype", "f16"]);
     assert_eq!(back.canonicalize().unwrap(), scratch.join("models/mine-q8_0-f16").canonicalize().unwrap());
 }
 
 #[test]
 fn a_model_given_by_name_is_converted_into_the_working_directory() {
     let scratch = Scratch::new();
-    pulled(&scratch, "someone/tiny");
+    write_pulled_model(&scratch, "someone/tiny");
     for (named, file) in [("embedded", "embedded-q8_0.gguf"), ("someone/tiny", "tiny-q8_0.gguf")] {
         let mut command = scratch.orchestrate();
         command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE").current_dir(&scratch.path);
         let outcome = finish(command.args(["model", "convert", named, "--to", "gguf", "--dtype", "q8_0"]));
         assert_eq!((outcome.code, outcome.stdout), (Some(0), format!("{file}\n")), "{}", outcome.stderr);
     }
-    assert_eq!(scratch.everything(), ["embedded-q8_0.gguf", "tiny-q8_0.gguf"]);
+    assert_eq!(scratch.all_paths(), ["embedded-q8_0.gguf", "tiny-q8_0.gguf"]);
 }
 
-// Real folders.
+// Folders as other programs write them.
 
-/// Splits one file into three, with an index, like large models.
-fn sharded(whole: &Path, to: &Path) {
+/// Splits a model's weights into three files with an index, as large models have.
+fn write_sharded(whole: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for (name, bytes) in contents(whole).into_iter().filter(|(name, _)| name != "model.safetensors") {
         std::fs::write(to.join(name), bytes).unwrap();
@@ -197,7 +206,7 @@ fn sharded(whole: &Path, to: &Path) {
     for shard in 0..3 {
         let name = format!("model-0000{}-of-00003.safetensors", shard + 1);
         let (mut header, mut data) = (Map::new(), Vec::new());
-        // In turns and backwards, so that no order is assumed.
+        // Every third tensor in reverse order, because readers must not assume an order.
         for tensor in model.tensors.iter().rev().skip(shard).step_by(3) {
             let (from, length) = (tensor.offset as usize, tensor.bytes as usize);
             let offsets = [data.len(), data.len() + length];
@@ -219,14 +228,14 @@ fn a_sharded_model_converts_like_a_single_file() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-gemma", "bf16", "one/model");
     std::fs::create_dir(scratch.join("other")).unwrap();
-    sharded(&whole, &scratch.join("other/model"));
+    write_sharded(&whole, &scratch.join("other/model"));
     let shards = scratch.join("other/model");
     assert_eq!(ModelFolder::open(&shards).unwrap().weights.len(), 3);
     assert_eq!(identity(&scratch, &whole), identity(&scratch, &shards));
     for (to, dtype) in [("gguf", "q8_0"), ("safetensors", "f32")] {
-        let one = convert(&scratch, &whole, to, Some(dtype), &format!("one.{to}"));
-        let other = convert(&scratch, &shards, to, Some(dtype), &format!("other.{to}"));
-        assert!(contents(&one) == contents(&other), "{to}");
+        let from_file = convert(&scratch, &whole, to, Some(dtype), &format!("one.{to}"));
+        let from_shards = convert(&scratch, &shards, to, Some(dtype), &format!("other.{to}"));
+        assert!(contents(&from_file) == contents(&from_shards), "{to}");
     }
 }
 
@@ -241,9 +250,9 @@ fn a_gpt2_checkpoint_with_prefixed_names_is_the_same_model() {
     };
     edit_header(&long.join("model.safetensors"), |header| header.into_iter().map(renamed).collect());
     assert_eq!(identity(&scratch, &plain), identity(&scratch, &long));
-    let [one, other] = [(&plain, "one.gguf"), (&long, "other.gguf")]
+    let [from_plain, from_long] = [(&plain, "plain.gguf"), (&long, "long.gguf")]
         .map(|(model, out)| std::fs::read(convert(&scratch, model, "gguf", None, out)).unwrap());
-    assert!(one == other);
+    assert!(from_plain == from_long);
 }
 
 #[test]
@@ -255,9 +264,9 @@ fn unused_tensors_are_named_in_a_note() {
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let mut header: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
     let end = bytes.len() - 8 - length;
-    for (place, name) in ["adapter.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"].iter().enumerate()
+    for (index, name) in ["adapter.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"].iter().enumerate()
     {
-        let begin = end + 8 * place;
+        let begin = end + 8 * index;
         header.insert(
             (*name).into(),
             json!({ "dtype": "F32", "shape": [2], "data_offsets": [begin, begin + 8] }),
@@ -282,7 +291,7 @@ fn a_part_of_a_split_gguf_is_refused_with_the_command_that_merges_it() {
     let values = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) + 2;
     bytes[16..24].copy_from_slice(&values.to_le_bytes());
     let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
-    // Two values of 64 bytes together, so that the tensors keep their alignment.
+    // The two values have 64 bytes together, so the tensors keep their alignment.
     let count = [&text("split.count")[..], &2_u32.to_le_bytes(), &3_u16.to_le_bytes()].concat();
     let filler = [&text("a.key.of.twenty.six.bytes.")[..], &0_u32.to_le_bytes(), &[0]].concat();
     bytes.splice(24..24, [count, filler].concat());
@@ -297,7 +306,7 @@ fn a_part_of_a_split_gguf_is_refused_with_the_command_that_merges_it() {
 fn invalid_conversions_are_refused_with_a_valid_command() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "bf16", "model");
-    let before = scratch.everything();
+    let before = scratch.all_paths();
     let convert = |name: &str, words: &[&str]| {
         let mut command = scratch.orchestrate();
         assert_snapshot(
@@ -305,7 +314,7 @@ fn invalid_conversions_are_refused_with_a_valid_command() {
             &scratch,
             command.args(["model", "convert"]).args(words).current_dir(&scratch.path),
         );
-        assert_eq!(scratch.everything(), before);
+        assert_eq!(scratch.all_paths(), before);
     };
     convert("model-convert-same", &["model", "--to", "safetensors"]);
     convert("model-convert-quantised-safetensors", &["model", "--to", "safetensors", "--dtype", "q8_0"]);
@@ -328,7 +337,8 @@ fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
     let known = scratch.synth("tiny-llama", "bf16", "model.gguf");
     let bytes = std::fs::read(&known).unwrap();
     let value = |name: &[u8]| [&8_u32.to_le_bytes()[..], &5_u64.to_le_bytes(), name].concat();
-    let bytes = replaced(&replaced(&bytes, b"llama.", b"falco."), &value(b"llama"), &value(b"falco"));
+    let bytes =
+        replace_bytes(&replace_bytes(&bytes, b"llama.", b"falco."), &value(b"llama"), &value(b"falco"));
     std::fs::write(&known, bytes).unwrap();
     let outcome = scratch.model(&["convert", "model.gguf", "--to", "safetensors"]);
     assert_refused(&outcome, 5, &["model `model`", "architecture `falco` is not one of `llama`"]);
@@ -341,14 +351,14 @@ fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
 #[test]
 fn an_interrupted_conversion_leaves_no_files() {
     let scratch = Scratch::new();
-    sparse_model(&scratch.join("model"), &large_config());
-    let before = scratch.everything();
+    write_sparse_model(&scratch.join("model"), &large_config());
+    let before = scratch.all_paths();
     let mut command = scratch.orchestrate();
     command.args(["model", "convert", "model", "--to", "gguf", "--dtype", "q4_k", "--out", "new/model.gguf"]);
     let running = Running::start(command.current_dir(&scratch.path));
     wait_until("the conversion writes a file", || {
-        scratch.everything().iter().any(|name| name.ends_with("/model.gguf"))
+        scratch.all_paths().iter().any(|name| name.ends_with("/model.gguf"))
     });
     assert_refused(&running.interrupt(), 130, &["interrupted"]);
-    assert_eq!(scratch.everything(), before);
+    assert_eq!(scratch.all_paths(), before);
 }

@@ -1,4 +1,4 @@
-//! `orchestrate model info`, `list` and `cache`: the facts of a model, and the errors of a broken one.
+//! `orchestrate model info`, `list` and `cache`: the facts of a model, and the errors for a broken model.
 
 use std::path::Path;
 
@@ -56,23 +56,24 @@ fn both_formats_give_equal_facts_of_one_model() {
         scratch.synth(&shape, "f32", "folder");
         scratch.synth(&shape, "f32", "file.gguf");
         let (mut folder, mut file) = (facts(&scratch, "folder"), facts(&scratch, "file.gguf"));
-        for differing in ["name", "path", "format", "architecture_from"] {
-            assert_ne!(folder[differing].take(), file[differing].take(), "{architecture}: {differing}");
+        for field in ["name", "path", "format", "architecture_from"] {
+            assert_ne!(folder[field].take(), file[field].take(), "{architecture}: {field}");
         }
         assert_ne!(folder["tokenizer"]["source"].take(), file["tokenizer"]["source"].take());
         if architecture == "mistral" {
             assert_eq!(file["architecture"], "llama");
             file["architecture"] = "mistral".into();
         }
-        // The factors of rotation are a tensor in one format and a rule in the other.
-        let held = |facts: &mut Value| facts["weights_bytes"].take().as_u64().unwrap();
-        let (one, other) = (held(&mut folder), held(&mut file));
+        // The RoPE factors of a llama are a tensor in GGUF and a rule in config.json.
+        let weights_bytes = |facts: &mut Value| facts["weights_bytes"].take().as_u64().unwrap();
+        let (in_folder, in_file) = (weights_bytes(&mut folder), weights_bytes(&mut file));
         assert!(
-            other - one == if architecture == "llama" { 128 } else { 0 },
-            "{architecture}: {one} and {other}"
+            in_file - in_folder == if architecture == "llama" { 128 } else { 0 },
+            "{architecture}: {in_folder} and {in_file}"
         );
-        let (mut one, mut other) = (folder["dtypes"].take(), file["dtypes"].take());
-        assert!(one.as_object_mut().unwrap().len() == 1 && other.as_object_mut().unwrap().len() == 1);
+        for dtypes in [folder["dtypes"].take(), file["dtypes"].take()] {
+            assert_eq!(dtypes.as_object().unwrap().len(), 1, "{architecture}: {dtypes}");
+        }
         assert_eq!(folder, file, "{architecture}");
         std::fs::remove_dir_all(scratch.join("folder")).unwrap();
         std::fs::remove_file(scratch.join("file.gguf")).unwrap();
@@ -143,12 +144,16 @@ fn a_model_of_an_unexpected_architecture_is_refused() {
     assert_refused(&outcome, 2, &["model type mismatch: expected `gpt2`, found `llama`"]);
     let outcome = info(&scratch, &["file.gguf", "--model-type", "qwen2"]);
     assert_refused(&outcome, 2, &["model type mismatch: expected `qwen2`, found `llama`"]);
-    for (model, is) in [("folder", "llama"), ("file.gguf", "llama"), ("file.gguf", "mistral")] {
-        assert_eq!(info(&scratch, &[model, "--model-type", is]).code, Some(0), "{model} {is}");
+    for (model, architecture) in [("folder", "llama"), ("file.gguf", "llama"), ("file.gguf", "mistral")] {
+        assert_eq!(
+            info(&scratch, &[model, "--model-type", architecture]).code,
+            Some(0),
+            "{model} {architecture}"
+        );
     }
 }
 
-/// A folder with a changed config.
+/// A folder `model` with a model whose config was changed.
 fn with_config(architecture: &str, edit: impl FnOnce(&mut serde_json::Map<String, Value>)) -> Scratch {
     let scratch = Scratch::new();
     let model = scratch.synth(&format!("tiny-{architecture}"), "bf16", "model");
@@ -189,13 +194,13 @@ fn an_architecture_missing_in_the_config_is_found_by_class_or_tensors() {
 #[test]
 fn a_missing_or_invalid_config_key_is_reported_with_file_and_key() {
     let keys = ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"];
-    let nonsense =
+    let invalid_values =
         [json!(null), json!(0), json!(-1), json!(1.5), json!("x"), json!([1]), json!({}), json!(1e300)];
     let scratch = with_config("llama", |_| ());
     let path = scratch.join("model/config.json");
     let whole = std::fs::read(&path).unwrap();
     for key in keys {
-        for value in &nonsense {
+        for value in &invalid_values {
             std::fs::write(&path, &whole).unwrap();
             edit_json(&path, |config| drop(config.insert(key.into(), value.clone())));
             assert_refused(&info(&scratch, &["model"]), 5, &["`model/config.json`", &format!("`{key}`")]);
@@ -240,8 +245,8 @@ fn a_model_without_a_tokenizer_is_accepted() {
     }
     let page = info(&scratch, &["model"]).stdout;
     assert!(page.contains("tokenizer      none"), "{page}");
-    let made = scratch.made(&["convert", "model", "--to", "gguf", "--out", "model.gguf"]);
-    assert!(facts(&scratch, made.to_str().unwrap())["tokenizer"].is_null());
+    let converted = scratch.make_model(&["convert", "model", "--to", "gguf", "--out", "model.gguf"]);
+    assert!(facts(&scratch, converted.to_str().unwrap())["tokenizer"].is_null());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of `orchestrate model` (made, converted, pulled, refused models) and of runs with models.
+//! Tests of `orchestrate model`, which makes, converts and pulls models, and of runs with models.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

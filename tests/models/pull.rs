@@ -1,21 +1,21 @@
-//! `orchestrate model pull` and `model list` against a hub of the test: downloads, the cache, refusals.
+//! `orchestrate model pull` and `model list` against a fake hub: downloads, the cache, refusals.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use model_files::ModelFolder;
 
-use crate::support::hub::{COMMIT, FakeHub, File, Reply, Request, part};
+use crate::support::hub::{COMMIT, FakeHub, File, Reply, Request, range_reply};
 use crate::support::models::assert_refused;
 use crate::support::{Outcome, Running, Scratch, command, finish, root, wait_until};
 
 const TINY: &str = "someone/tiny-model";
 const WEIGHTS: &str = "model.safetensors";
-const TOKEN: &str = "hf_aSecretThatNobodyShouldSee";
+const TOKEN: &str = "hf_aSecretToken";
 
-/// A hub with the embedded model under another name.
+/// A hub with the embedded model under the name `TINY`.
 fn hub() -> FakeHub {
-    FakeHub::of_folder(TINY, &root().join("models/embedded"))
+    FakeHub::start_with_folder(TINY, &root().join("models/embedded"))
 }
 
 fn orchestrate(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Command {
@@ -51,30 +51,31 @@ fn home(scratch: &Scratch) -> PathBuf {
     scratch.join("hf")
 }
 
-fn cached(scratch: &Scratch) -> PathBuf {
+fn cache_folder(scratch: &Scratch) -> PathBuf {
     home(scratch).join("hub/models--someone--tiny-model")
 }
 
 fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
-    let snapshot = cached(scratch).join("snapshots").join(COMMIT);
+    let snapshot = cache_folder(scratch).join("snapshots").join(COMMIT);
     assert_eq!(outcome.stdout, format!("{}\n", snapshot.display()), "{outcome:?}");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let (pulled, own) = (std::fs::read(snapshot.join(WEIGHTS)), root().join("models/embedded").join(WEIGHTS));
-    assert!(pulled.unwrap() == std::fs::read(own).unwrap(), "the weights are not those of the hub");
+    let (pulled, original) =
+        (std::fs::read(snapshot.join(WEIGHTS)), root().join("models/embedded").join(WEIGHTS));
+    assert!(pulled.unwrap() == std::fs::read(original).unwrap(), "the weights are not those of the hub");
 }
 
 /// Every file and link under a folder, by its path in it.
-fn everything_in(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
+fn paths_in(folder: &Path) -> Vec<String> {
+    let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap();
         match entry.file_type().unwrap().is_dir() {
-            true => found.extend(everything_in(&entry.path()).iter().map(|it| format!("{name}/{it}"))),
-            false => found.push(name),
+            true => paths.extend(paths_in(&entry.path()).iter().map(|it| format!("{name}/{it}"))),
+            false => paths.push(name),
         }
     }
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 // Downloads.
@@ -88,7 +89,7 @@ fn a_pulled_model_is_complete_and_opens_by_its_name() {
     assert_eq!((model.name.as_str(), model.config.architecture.as_str()), (TINY, "llama"));
     assert!(model.tokenizer().is_ok() && !model.config.eos_ids.is_empty());
     // Files that no engine reads are not downloaded.
-    assert!(!everything_in(&model.path).contains(&"heldout.txt".to_string()));
+    assert!(!paths_in(&model.path).contains(&"heldout.txt".to_string()));
     outcome.assert_stderr(&["5 files (", "  model.safetensors ("]);
 
     let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
@@ -105,9 +106,9 @@ fn other_programs_find_pulled_models() {
     assert_pulled(&pull(&scratch, &hub, &[&format!("{TINY}@v1.0")]), &scratch);
     let cache = hf_hub::Cache::new(home(&scratch).join("hub"));
     let repository = hf_hub::Repo::with_revision(TINY.into(), hf_hub::RepoType::Model, "v1.0".into());
-    let found = cache.repo(repository).get("config.json").unwrap();
-    assert!(found.canonicalize().unwrap().ends_with(hub.file("config.json").hash()), "{found:?}");
-    // A tag is not the default revision, and is not stored as it.
+    let path = cache.repo(repository).get("config.json").unwrap();
+    assert!(path.canonicalize().unwrap().ends_with(hub.file("config.json").hash()), "{path:?}");
+    // A tag is not stored as the default revision.
     assert_eq!(cache.model(TINY.into()).get("config.json"), None);
     let list = finish(&mut orchestrate(&scratch, &hub, &["model", "list"]));
     list.assert_stdout(&[&format!("{TINY}@v1.0 ")]);
@@ -133,7 +134,7 @@ fn patterns_select_the_pulled_files() {
     let pulled = pull(&scratch, &hub, &[TINY, "--file", "*q8*", "--file", "c?nfig.json", "--file", "deep/*"])
         .exits_with(0);
     let folder = PathBuf::from(pulled.stdout.trim());
-    assert_eq!(everything_in(&folder), ["a-q8.gguf", "config.json", "deep/b.gguf"]);
+    assert_eq!(paths_in(&folder), ["a-q8.gguf", "config.json", "deep/b.gguf"]);
     assert_eq!(std::fs::read(folder.join("deep/b.gguf")).unwrap(), b"deep/b.gguf");
 
     let nothing = pull(&scratch, &hub, &[TINY, "--file", "*.safetensors"]);
@@ -157,17 +158,17 @@ fn a_repository_that_was_renamed_is_found_under_its_old_name() {
 // Interruptions.
 
 #[test]
-fn a_lost_connection_resumes_where_it_stopped() {
+fn a_pull_resumes_where_its_connection_was_lost() {
     let (scratch, hub) = (Scratch::new(), hub());
     let mut cuts = [1000, 5000].into_iter();
     let weights = hub.file(WEIGHTS).bytes.clone();
     hub.answer(move |request| {
-        let reply = part(&weights, request.from);
-        request.is_at_store().then(|| Some(Reply { cut_after: Some(cuts.next()?), ..reply }))?
+        let reply = range_reply(&weights, request.first_byte);
+        request.is_at_store().then(|| Some(Reply { cut_after_bytes: Some(cuts.next()?), ..reply }))?
     });
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     let at_store: Vec<_> =
-        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.from).collect();
+        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
     assert_eq!(at_store, [None, Some(1000), Some(6000)]);
 }
 
@@ -176,23 +177,24 @@ fn an_interrupted_pull_resumes_where_it_stopped() {
     let (scratch, hub) = (Scratch::new(), hub());
     let weights = hub.file(WEIGHTS).bytes.clone();
     hub.answer(move |request| {
-        let stalled = Reply { cut_after: Some(7000), stall: true, ..Reply::bytes(&weights) };
+        let stalled = Reply { cut_after_bytes: Some(7000), stall: true, ..Reply::bytes(&weights) };
         request.is_at_store().then_some(stalled)
     });
-    let begun = Running::start(&mut orchestrate(&scratch, &hub, &["model", "pull", TINY]));
-    let unfinished = cached(&scratch).join("blobs").join(format!("{}.incomplete", hub.file(WEIGHTS).hash()));
+    let running = Running::start(&mut orchestrate(&scratch, &hub, &["model", "pull", TINY]));
+    let unfinished =
+        cache_folder(&scratch).join("blobs").join(format!("{}.incomplete", hub.file(WEIGHTS).hash()));
     wait_until("the first bytes arrive", || unfinished.metadata().is_ok_and(|it| it.len() == 7000));
-    let interrupted = begun.interrupt();
+    let interrupted = running.interrupt();
     assert_eq!(interrupted.stdout, "");
     interrupted.assert_stderr(&["the next pull continues from here"]);
-    // Half a model is no model.
-    assert!(!cached(&scratch).join("snapshots").exists());
+    // An incomplete model is not listed as a snapshot.
+    assert!(!cache_folder(&scratch).join("snapshots").exists());
 
     hub.answer(|_| None);
     hub.requests();
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     let requests = hub.requests();
-    let at_store: Vec<_> = requests.iter().filter(|it| it.is_at_store()).map(|it| it.from).collect();
+    let at_store: Vec<_> = requests.iter().filter(|it| it.is_at_store()).map(|it| it.first_byte).collect();
     assert_eq!(at_store, [Some(7000)]);
     // The small files were complete, and are not downloaded again.
     assert!(!requests.iter().any(|it| it.is_for("config.json")), "{requests:?}");
@@ -203,13 +205,13 @@ fn a_store_that_stops_answering_is_retried() {
     let (scratch, hub) = (Scratch::new(), hub());
     let weights = hub.file(WEIGHTS).bytes.clone();
     hub.answer(move |request| {
-        let stalled = Reply { cut_after: Some(1000), stall: true, ..Reply::bytes(&weights) };
-        (request.is_at_store() && request.from.is_none()).then_some(stalled)
+        let stalled = Reply { cut_after_bytes: Some(1000), stall: true, ..Reply::bytes(&weights) };
+        (request.is_at_store() && request.first_byte.is_none()).then_some(stalled)
     });
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     assert_pulled(&finish(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1")), &scratch);
     let at_store: Vec<_> =
-        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.from).collect();
+        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
     // On a busy machine a second may pass before the first byte. Then the whole file is requested again.
     assert!(at_store[0].is_none() && at_store.contains(&Some(1000)), "{at_store:?}");
 }
@@ -219,10 +221,10 @@ fn two_concurrent_pulls_do_not_write_one_file() {
     let (scratch, hub) = (Scratch::new(), hub());
     let locks = home(&scratch).join("hub/.locks/models--someone--tiny-model");
     std::fs::create_dir_all(&locks).unwrap();
-    let other = std::fs::File::create(locks.join(format!("{}.lock", hub.file(WEIGHTS).hash()))).unwrap();
-    other.lock().unwrap();
+    let lock = std::fs::File::create(locks.join(format!("{}.lock", hub.file(WEIGHTS).hash()))).unwrap();
+    lock.lock().unwrap();
     assert_fails(&scratch, &hub, &[TINY], &["another program is fetching `model.safetensors`", "hint: "]);
-    drop(other);
+    drop(lock);
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
 }
 
@@ -231,8 +233,8 @@ fn a_store_without_resume_sends_the_file_again() {
     let (scratch, hub) = (Scratch::new(), hub());
     let weights = hub.file(WEIGHTS).bytes.clone();
     hub.answer(move |request| {
-        let cut_after = request.from.is_none().then_some(1000);
-        request.is_at_store().then(|| Reply { cut_after, ..Reply::bytes(&weights) })
+        let cut_after_bytes = request.first_byte.is_none().then_some(1000);
+        request.is_at_store().then(|| Reply { cut_after_bytes, ..Reply::bytes(&weights) })
     });
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
 }
@@ -240,10 +242,11 @@ fn a_store_without_resume_sends_the_file_again() {
 #[test]
 fn an_overloaded_hub_is_retried_a_limited_number_of_times() {
     let (scratch, hub) = (Scratch::new(), hub());
-    let mut busy = 3;
+    let mut refusals_left = 3;
     hub.answer(move |_| {
-        busy -= 1;
-        (busy >= 0).then(|| Reply::of(if busy == 1 { 429 } else { 503 }).with("Retry-After", "0"))
+        refusals_left -= 1;
+        (refusals_left >= 0)
+            .then(|| Reply::of(if refusals_left == 1 { 429 } else { 503 }).with("Retry-After", "0"))
     });
     let outcome = pull(&scratch, &hub, &[TINY]);
     assert_pulled(&outcome, &scratch);
@@ -251,8 +254,8 @@ fn an_overloaded_hub_is_retried_a_limited_number_of_times() {
 
     let scratch = Scratch::new();
     hub.answer(|request| request.is_at_store().then(|| Reply::of(500).with("Retry-After", "0")));
-    let given_up = pull(&scratch, &hub, &[TINY]);
-    assert_refused(&given_up, 5, &["`model.safetensors`", "500", "8 times in a row", "hint: "]);
+    let outcome = pull(&scratch, &hub, &[TINY]);
+    assert_refused(&outcome, 5, &["`model.safetensors`", "500", "8 times in a row", "hint: "]);
 }
 
 // Wrong data from the hub.
@@ -268,10 +271,10 @@ fn a_file_with_a_wrong_hash_is_refused_and_removed() {
         let outcome = pull(&scratch, &hub, &[TINY]);
         assert_refused(&outcome, 5, &[&format!("`{name}` is damaged"), kind, "the file was removed"]);
         let hash = hub.file(name).hash();
-        let left: Vec<_> =
-            everything_in(&cached(&scratch)).into_iter().filter(|it| it.contains(&hash)).collect();
-        assert!(left.is_empty(), "{left:?}");
-        // The hub sends right data again.
+        let remaining: Vec<_> =
+            paths_in(&cache_folder(&scratch)).into_iter().filter(|it| it.contains(&hash)).collect();
+        assert!(remaining.is_empty(), "{remaining:?}");
+        // With correct data, the pull succeeds.
         hub.answer(|_| None);
         assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     }
@@ -284,8 +287,8 @@ fn a_file_longer_than_announced_is_refused() {
     let hub = FakeHub::start(TINY, vec![weights, File::new("config.json", "{}")]);
     let scratch = Scratch::new();
     assert_fails(&scratch, &hub, &[TINY], &["more than the 2000 bytes"]);
-    let left = everything_in(&cached(&scratch).join("blobs"));
-    assert_eq!(left, [hub.file("config.json").hash()], "{left:?}");
+    let remaining = paths_in(&cache_folder(&scratch).join("blobs"));
+    assert_eq!(remaining, [hub.file("config.json").hash()], "{remaining:?}");
 }
 
 #[test]
@@ -293,7 +296,7 @@ fn a_repository_with_a_file_outside_its_folder_writes_nothing() {
     let files = vec![File::new("config.json", "{}"), File::new(WEIGHTS, "x"), File::new("../evil", "x")];
     let (scratch, hub) = (Scratch::new(), FakeHub::start(TINY, files));
     assert_fails(&scratch, &hub, &[TINY], &["`../evil`, which leads out of its folder"]);
-    assert_eq!(everything_in(&scratch.path), Vec::<String>::new());
+    assert_eq!(paths_in(&scratch.path), Vec::<String>::new());
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn a_gated_model_needs_a_token() {
     let outcome = finish(command.env("HF_TOKEN", TOKEN));
     assert_pulled(&outcome, &scratch);
     assert!(!outcome.stderr.contains(TOKEN), "{outcome:?}");
-    // The store is another host, and must not get the user's token.
+    // The store is another host and must not get the user's token.
     let requests = hub.requests();
     let (at_store, at_hub): (Vec<_>, Vec<_>) =
         requests.iter().partition(|it| it.host.starts_with("localhost"));
@@ -346,7 +349,7 @@ fn a_gated_model_needs_a_token() {
 }
 
 #[test]
-fn the_stored_login_token_is_used() {
+fn the_stored_token_is_used_unless_a_variable_gives_another() {
     let (scratch, hub) = (Scratch::new(), hub());
     let sent = |command: &mut Command| {
         finish(command);
@@ -354,12 +357,12 @@ fn the_stored_login_token_is_used() {
     };
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     assert_eq!(sent(&mut command), None);
-    std::fs::write(home(&scratch).join("token"), "hf_ofTheHome\n").unwrap();
-    assert_eq!(sent(&mut command).as_deref(), Some("Bearer hf_ofTheHome"));
-    std::fs::write(scratch.join("token"), "hf_ofTheFile\n").unwrap();
+    std::fs::write(home(&scratch).join("token"), "hf_inHome\n").unwrap();
+    assert_eq!(sent(&mut command).as_deref(), Some("Bearer hf_inHome"));
+    std::fs::write(scratch.join("token"), "hf_inFile\n").unwrap();
     assert_eq!(
         sent(command.env("HF_TOKEN_PATH", scratch.join("token"))).as_deref(),
-        Some("Bearer hf_ofTheFile")
+        Some("Bearer hf_inFile")
     );
     assert_eq!(sent(command.env("HF_TOKEN", TOKEN)), Some(format!("Bearer {TOKEN}")));
 }
@@ -372,13 +375,13 @@ fn a_missing_repository_or_revision_is_named() {
     assert_fails(&scratch, &hub, &["someone/else"], &["no model `someone/else` at http", "hint: "]);
     let no_revision = pull(&scratch, &hub, &[&format!("{TINY}@v9")]);
     assert_refused(&no_revision, 5, &["`someone/tiny-model` has no revision `v9`", "hint: "]);
-    assert_eq!(everything_in(&scratch.path), Vec::<String>::new());
+    assert_eq!(paths_in(&scratch.path), Vec::<String>::new());
 }
 
 #[test]
-fn without_a_network_the_hint_works_offline() {
+fn without_a_network_the_hint_is_a_command_that_needs_none() {
     let scratch = Scratch::new();
-    // A port that was free a moment ago is not safe: another test's hub may have it. The kernel gives this one to no process.
+    // The kernel never assigns port 1 to a process. Any other unused port could be taken by another test's hub.
     let closed = "127.0.0.1:1";
     let mut command = orchestrate(&scratch, &hub(), &["model", "pull", TINY]);
     let outcome = finish(command.env("HF_ENDPOINT", format!("http://{closed}")));
@@ -408,14 +411,14 @@ fn offline_mode_sends_no_request() {
 #[test]
 fn an_unknown_repository_name_is_refused_with_the_pull_command() {
     let (scratch, hub) = (Scratch::new(), hub());
-    let of = |name| finish(&mut orchestrate(&scratch, &hub, &["request", "sh", "ttft", "-m", name]));
+    let request_of = |name| finish(&mut orchestrate(&scratch, &hub, &["request", "sh", "ttft", "-m", name]));
     assert_refused(
-        &of(TINY),
+        &request_of(TINY),
         2,
         &["none of this name was pulled", "hint: `orchestrate model pull someone/tiny-model`"],
     );
     // A path is not treated as a repository.
-    assert!(!of("/no/such/model").stderr.contains("pull"));
+    assert!(!request_of("/no/such/model").stderr.contains("pull"));
 }
 
 #[test]
@@ -438,10 +441,10 @@ fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
     assert!(list.stdout.lines().all(|line| line.chars().count() <= 80), "{list:?}");
 }
 
-// Engines without a network.
+// Engines.
 
 #[test]
-fn engines_are_started_in_offline_mode() {
+fn the_engine_kit_depends_on_no_network_crate() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tree = command(cargo);
     tree.args(["tree", "-p", "engine-kit", "-e", "normal,build", "--prefix", "none", "--offline"]);
@@ -449,6 +452,6 @@ fn engines_are_started_in_offline_mode() {
     let tree = String::from_utf8(tree.stdout).unwrap();
     assert!(tree.contains("model-files"), "{tree}");
     for network in ["ureq", "rustls", "ring", "openssl", "reqwest"] {
-        assert!(!tree.lines().any(|line| line.starts_with(network)), "engine-kit reaches `{network}`");
+        assert!(!tree.lines().any(|line| line.starts_with(network)), "engine-kit depends on `{network}`");
     }
 }

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::models::{assert_refused, edit_json, large_config, pulled, sparse_model};
+use crate::support::models::{
+    assert_refused, edit_json, large_config, write_pulled_model, write_sparse_model,
+};
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
 const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
-/// The fake engine that claims to read this format, and logs the model in its environment.
+/// The fake engine as an engine that claims to read this format. It logs the model in its environment.
 fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {
     let (fake, log) = (fake_engine().display(), scratch.join("started"));
     let text = format!(
@@ -33,11 +35,11 @@ fn command(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> std::process
 fn run(scratch: &Scratch, engines: &[&Path], words: &[&str]) -> Outcome {
     let outcome = finish(&mut command(scratch, engines, words));
     assert!(!outcome.stderr.contains("panicked"), "{outcome:?}");
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     outcome
 }
 
-/// Reads the only record and removes it, so that the next run's is the only one again.
+/// Reads the only record and removes it, so that the next record is the only one again.
 fn record(scratch: &Scratch) -> Record {
     let record = Record::only_one_in(&scratch.results());
     std::fs::remove_dir_all(scratch.results()).unwrap();
@@ -100,8 +102,8 @@ fn a_broken_model_is_a_row_and_the_other_model_is_measured() {
     let engine = reader_of(&scratch, "safetensors");
     scratch.synth("tiny-llama", "bf16", "whole");
     let weights = scratch.synth("tiny-llama", "bf16", "broken").join("model.safetensors");
-    let half = weights.metadata().unwrap().len() / 2;
-    std::fs::File::options().write(true).open(&weights).unwrap().set_len(half).unwrap();
+    let half_bytes = weights.metadata().unwrap().len() / 2;
+    std::fs::File::options().write(true).open(&weights).unwrap().set_len(half_bytes).unwrap();
     run(&scratch, &[&engine], &["-m", "broken,whole"]).exits_with(4);
     let record = record(&scratch);
     let failure = record.failure_of("reads-safetensors broken");
@@ -118,7 +120,7 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     let model = scratch.synth("tiny-llama", "bf16", "mine");
-    let mut made = None;
+    let mut first_file = None;
     for _ in 0..2 {
         let outcome = run(&scratch, &[&engine], &["-m", "mine", "--debug"]).exits_with(0);
         let record = record(&scratch);
@@ -140,7 +142,7 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
         // The second run uses the file of the first.
         let metadata = path.metadata().unwrap();
         let file = (metadata.ino(), metadata.mtime_nsec());
-        assert_eq!(*made.get_or_insert(file), file);
+        assert_eq!(*first_file.get_or_insert(file), file);
     }
     assert_eq!(conversions(&scratch).len(), 1);
 }
@@ -149,12 +151,15 @@ fn a_folder_is_converted_once_for_an_engine_that_reads_gguf() {
 fn a_gguf_is_converted_for_an_engine_that_reads_safetensors() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "safetensors");
-    for (dtype, becomes) in [("bf16", "bf16"), ("q8_0", "f32")] {
+    for (dtype, converted_dtype) in [("bf16", "bf16"), ("q8_0", "f32")] {
         scratch.synth("tiny-gpt2", dtype, &format!("{dtype}.gguf"));
         run(&scratch, &[&engine], &["-m", &format!("{dtype}.gguf")]).exits_with(0);
         let record = record(&scratch);
         let converted = &record.entries("launch")[0]["converted"];
-        assert_eq!((&converted["format"], &converted["dtype"]), (&json!("safetensors"), &json!(becomes)));
+        assert_eq!(
+            (&converted["format"], &converted["dtype"]),
+            (&json!("safetensors"), &json!(converted_dtype))
+        );
         let folder = PathBuf::from(converted["path"].as_str().unwrap());
         assert!(folder.join("tokenizer.json").is_file() && folder.join("model.safetensors").is_file());
         assert_eq!(started(&scratch).last(), Some(&folder));
@@ -204,8 +209,8 @@ fn an_impossible_conversion_is_a_row_with_its_reason() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-llama", "bf16", "mine");
     edit_json(&model.join("config.json"), |config| drop(config.insert("model_type".into(), "falcon".into())));
-    let [gguf, onnx, own] = ["gguf", "onnx", "safetensors"].map(|format| reader_of(&scratch, format));
-    run(&scratch, &[&gguf, &onnx, &own], &["-m", "mine"]).exits_with(4);
+    let [gguf, onnx, safetensors] = ["gguf", "onnx", "safetensors"].map(|format| reader_of(&scratch, format));
+    run(&scratch, &[&gguf, &onnx, &safetensors], &["-m", "mine"]).exits_with(4);
     let record = record(&scratch);
     for (label, words) in [
         ("reads-gguf", &["reads `gguf`", "cannot be converted", "architecture `falcon` is not one of"][..]),
@@ -236,10 +241,10 @@ fn the_conversion_cache_is_listed_limited_and_cleared() {
     }
     let list = cache(&["--list"]);
     let rows: Vec<_> = list.lines().filter(|line| line.contains(" as gguf bf16: ")).collect();
-    // The most recent one comes first.
+    // The most recently used conversion comes first.
     assert!(rows[0].starts_with("tiny-gpt2 ") && rows[1].starts_with("tiny-llama "), "{list}");
     assert!(list.ends_with(" in 2 conversions, limit 20.0 GB\n"), "{list}");
-    // Room for one: the other one is removed.
+    // The limit has room for one conversion, so the older one is removed.
     cache(&["--limit", "6MB"]);
     let list = cache(&[]);
     assert!(
@@ -265,7 +270,7 @@ fn an_incomplete_conversion_is_repeated() {
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
     run(&scratch, &[&engine], &["-m", "mine"]).exits_with(0);
-    // The state after a power cut: the label, which is written last, is missing.
+    // A power cut may leave a conversion without `conversion.json`, which is written last.
     let folder = conversions(&scratch).into_iter().find(|path| path.is_dir()).unwrap();
     std::fs::remove_file(folder.join("conversion.json")).unwrap();
     std::fs::write(folder.join("mine-bf16.gguf"), "half").unwrap();
@@ -277,7 +282,7 @@ fn an_incomplete_conversion_is_repeated() {
 fn a_hub_model_is_converted_under_its_own_name_and_reused() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
-    pulled(&scratch, "someone/tiny");
+    write_pulled_model(&scratch, "someone/tiny");
     for _ in 0..2 {
         let mut command = command(&scratch, &[&engine], &["-m", "someone/tiny"]);
         finish(command.env("HF_HOME", scratch.join("home/hf")).env_remove("HF_HUB_CACHE")).exits_with(0);
@@ -293,7 +298,7 @@ fn a_run_removes_incomplete_conversions_of_a_killed_run() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     scratch.synth("tiny-llama", "bf16", "mine");
-    // No process has that number: it is above the kernel's maximum.
+    // No process has this number, because it is above the kernel's maximum.
     let abandoned = scratch.join("home/conversions/.0123-gguf-bf16.part-4194305");
     std::fs::create_dir_all(&abandoned).unwrap();
     std::fs::write(abandoned.join("half.gguf"), "half").unwrap();
@@ -305,7 +310,7 @@ fn a_run_removes_incomplete_conversions_of_a_killed_run() {
 fn an_interrupted_conversion_leaves_no_cache_entry() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
-    sparse_model(&scratch.join("slow"), &large_config());
+    write_sparse_model(&scratch.join("slow"), &large_config());
     let small = scratch.synth("tiny-llama", "bf16", "small");
     std::fs::copy(small.join("tokenizer.json"), scratch.join("slow/tokenizer.json")).unwrap();
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "slow", "--dtype", "q4_k"]));
@@ -314,12 +319,12 @@ fn an_interrupted_conversion_leaves_no_cache_entry() {
     running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
     assert!(conversions(&scratch).is_empty(), "{:?}", conversions(&scratch));
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
-/// Waits until a process reads this pipe, and returns its other end.
-fn other_end_of(pipe: &Path) -> std::fs::File {
-    // A pipe can be opened for writing at once only where a process reads it.
+/// Waits until a process reads this pipe, and returns the end for writing.
+fn writer_of(pipe: &Path) -> std::fs::File {
+    // Without blocking, a pipe can be opened for writing only while a process reads it.
     let writer = || {
         let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&pipe.metadata().ok()?.file_type());
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -336,29 +341,29 @@ fn other_end_of(pipe: &Path) -> std::fs::File {
 #[test]
 fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
     let scratch = Scratch::new();
-    let beside = scratch.synth("tiny-llama", "bf16", "mine").join("chat_template.jinja");
-    // From the request for a conversion on, reading this file of the model blocks.
-    let (fake, file) = (fake_engine().display(), beside.display());
+    let template = scratch.synth("tiny-llama", "bf16", "mine").join("chat_template.jinja");
+    // The engine makes this file of the model a pipe, so a conversion that reads it waits.
+    let (fake, file) = (fake_engine().display(), template.display());
     let text = format!(
         "[ -p '{file}' ] || mkfifo '{file}'\nexec '{fake}' --capabilities '{{\"formats\":[\"gguf\"]}}'"
     );
     let engine = scratch.script("reads-gguf", &text);
     let running = Running::start(&mut command(&scratch, &[&engine], &["-m", "mine"]));
-    let _open = other_end_of(&beside);
+    let _open = writer_of(&template);
     running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
 fn an_interrupt_ends_a_run_that_waits_for_stored_answers() {
     let scratch = Scratch::new();
     let pipe = scratch.synth("tiny-llama", "bf16", "mine").join("reference-answers.json");
-    finish(scratch.marked("mkfifo").arg(&pipe)).exits_with(0);
+    finish(scratch.command("mkfifo").arg(&pipe)).exits_with(0);
     let mut command = command(&scratch, &[fake_engine()], &["-m", "mine"]);
     let running = Running::start(command.env_remove("ORCHESTRATE_VERIFIER"));
-    let _open = other_end_of(&pipe);
+    let _open = writer_of(&pipe);
     running.interrupt();
     assert_eq!(record(&scratch).end(), Some("interrupted"));
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }

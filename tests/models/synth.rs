@@ -1,4 +1,4 @@
-//! `orchestrate model synth`: models of the requested shape, the same on every machine, or no files at all.
+//! `orchestrate model synth` makes models of the requested shape, the same on every machine. A failure leaves no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::models::{
-    ARCHITECTURES, assert_refused, contents, edit_json, large_config, numbers, sha256,
+    ARCHITECTURES, assert_refused, contents, edit_json, large_config, sha256, weight_values,
 };
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
@@ -66,7 +66,7 @@ fn named_shapes_have_the_parameter_counts_of_their_models() {
 
 // Models.
 
-/// Makes a shape in every format, and reads each as an engine does.
+/// Makes a model in every format and dtype, and reads it as an engine does.
 fn opens_in_every_format(architecture: &str) {
     let (scratch, name) = (Scratch::new(), format!("tiny-{architecture}"));
     let (config, parts) = config_of(&Shape::named(&name).unwrap());
@@ -77,20 +77,20 @@ fn opens_in_every_format(architecture: &str) {
         let model = ModelFolder::open(&path).unwrap();
         let facts = ModelFacts::of(&model).unwrap();
         assert_eq!(facts.parameters, parameters(&parts), "{out}");
-        let most = model_files::own_dtype(&model).unwrap().as_str().to_ascii_lowercase();
-        assert_eq!(most, dtype, "{out}: {:?}", facts.dtypes);
-        let found = &model.config;
+        let main_dtype = model_files::own_dtype(&model).unwrap().as_str().to_ascii_lowercase();
+        assert_eq!(main_dtype, dtype, "{out}: {:?}", facts.dtypes);
+        let read_config = &model.config;
         let sizes = |it: &Config| (it.layers, it.hidden_size, it.heads, it.kv_heads, it.head_dim);
-        assert_eq!(sizes(found), sizes(&config), "{out}");
+        assert_eq!(sizes(read_config), sizes(&config), "{out}");
         let tokens = |it: &Config| (it.vocabulary_size, it.context_tokens, it.bos_id, it.eos_ids.clone());
-        assert_eq!(tokens(found), tokens(&config), "{out}");
-        assert_eq!(found.tie_word_embeddings, config.tie_word_embeddings, "{out}");
+        assert_eq!(tokens(read_config), tokens(&config), "{out}");
+        assert_eq!(read_config.tie_word_embeddings, config.tie_word_embeddings, "{out}");
         let tokenizer = model.tokenizer().unwrap();
         let text = "A lighthouse, 42 steps high: naïve?\n";
         let ids = tokenizer.encode(text).unwrap();
         assert!(tokenizer.decode(&ids) == text && ids.len() > 5, "{out}: {ids:?}");
         // Every weight can be read, and all are in the range of random weights.
-        for (tensor, values) in numbers(&path) {
+        for (tensor, values) in weight_values(&path) {
             assert!(values.iter().all(|value| value.abs() <= 2.0), "{out}: `{tensor}`");
         }
     }
@@ -117,8 +117,8 @@ opens_in_every_format! {
     a_gemma_opens_in_every_format "gemma",
 }
 
-/// Changed only on purpose: the hash of weights in records depends on these bytes.
-const PINNED: &[(&str, &str, &str)] = &[
+/// The hashes of synthesised files. They must not change by accident: records identify weights by hashes of these bytes.
+const EXPECTED_SHA256: &[(&str, &str, &str)] = &[
     ("tiny-gpt2.gguf", "", "e9d0c6867d279191d3561f52950c783822f81d119d76f3de84c0017cf9e17ed2"),
     ("tiny-llama", "config.json", "eae394d0f44c697e9151a41f08b399f6bc9d2668004e2d122ca8702e0c9ce764"),
     (
@@ -138,41 +138,48 @@ const PINNED: &[(&str, &str, &str)] = &[
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_every_machine() {
     let scratch = Scratch::new();
-    let mut found = BTreeMap::new();
+    let mut hashes = BTreeMap::new();
     for out in ["tiny-llama", "tiny-gpt2.gguf"] {
         let dtype = if out.ends_with(".gguf") { "q4_k" } else { "bf16" };
         let path = scratch.synth(out.trim_end_matches(".gguf"), dtype, out);
         let files = contents(&path).into_iter();
-        found.extend(files.map(|(name, bytes)| ((out.to_string(), name), sha256(&bytes))));
+        hashes.extend(files.map(|(name, bytes)| ((out.to_string(), name), sha256(&bytes))));
     }
-    let pinned =
-        PINNED.iter().map(|(model, file, hash)| ((model.to_string(), file.to_string()), hash.to_string()));
-    let pinned: BTreeMap<_, _> = pinned.collect();
-    let lines: String =
-        found.iter().map(|((model, file), hash)| format!("    ({model:?}, {file:?}, {hash:?}),\n")).collect();
-    assert!(found == pinned, "found:\n{lines}");
+    let expected = EXPECTED_SHA256
+        .iter()
+        .map(|(model, file, hash)| ((model.to_string(), file.to_string()), hash.to_string()));
+    let expected: BTreeMap<_, _> = expected.collect();
+    let lines: String = hashes
+        .iter()
+        .map(|((model, file), hash)| format!("    ({model:?}, {file:?}, {hash:?}),\n"))
+        .collect();
+    assert!(hashes == expected, "found:\n{lines}");
 }
 
 #[test]
 fn another_seed_gives_other_weights_of_the_same_model() {
     let scratch = Scratch::new();
-    let one = contents(&scratch.synth("tiny-qwen2", "bf16", "one"));
-    let other = contents(&scratch.made(&["synth", "tiny-qwen2", "--seed", "1", "--out", "other"]));
-    let differing: Vec<_> = one.keys().filter(|name| one.get(*name) != other.get(*name)).collect();
+    let with_default_seed = contents(&scratch.synth("tiny-qwen2", "bf16", "one"));
+    let with_seed_1 =
+        contents(&scratch.make_model(&["synth", "tiny-qwen2", "--seed", "1", "--out", "other"]));
+    let differing: Vec<_> = with_default_seed
+        .keys()
+        .filter(|name| with_default_seed.get(*name) != with_seed_1.get(*name))
+        .collect();
     assert_eq!(differing, ["model.safetensors"]);
-    assert_eq!(one.len(), other.len());
+    assert_eq!(with_default_seed.len(), with_seed_1.len());
 }
 
 #[test]
 fn f32_bf16_and_f16_hold_equal_numbers() {
     let scratch = Scratch::new();
     for shape in ["tiny-llama", "tiny-gpt2", "tiny-gemma"] {
-        let made = ["f32", "bf16", "f16"].map(|dtype| {
-            let folder = numbers(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}")));
-            let file = numbers(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}.gguf")));
+        let models = ["f32", "bf16", "f16"].map(|dtype| {
+            let folder = weight_values(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}")));
+            let file = weight_values(&scratch.synth(shape, dtype, &format!("{shape}-{dtype}.gguf")));
             (folder, file)
         });
-        let [(f32s, in_file), rest @ ..] = &made;
+        let [(f32s, in_file), rest @ ..] = &models;
         assert!(rest.iter().all(|(folder, file)| folder == f32s && file == in_file), "{shape}");
     }
 }
@@ -180,8 +187,8 @@ fn f32_bf16_and_f16_hold_equal_numbers() {
 #[test]
 fn random_weights_are_scaled_by_the_number_of_inputs() {
     let scratch = Scratch::new();
-    let made = numbers(&scratch.synth("tiny-llama", "f32", "tiny-llama"));
-    for (name, values) in made {
+    let weights = weight_values(&scratch.synth("tiny-llama", "f32", "tiny-llama"));
+    for (name, values) in weights {
         let mean_square =
             values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64;
         let expected = match name.as_str() {
@@ -199,12 +206,13 @@ fn a_synthesised_gguf_equals_a_converted_one() {
         let (scratch, shape) = (Scratch::new(), format!("tiny-{architecture}"));
         let folder = scratch.synth(&shape, "f32", &shape);
         std::fs::create_dir(scratch.join("bf16")).unwrap();
-        let halved = scratch.synth(&shape, "bf16", &format!("bf16/{shape}"));
-        for (dtype, from) in [("f32", &folder), ("bf16", &halved), ("q8_0", &folder), ("q4_k", &halved)] {
+        let narrow = scratch.synth(&shape, "bf16", &format!("bf16/{shape}"));
+        for (dtype, from) in [("f32", &folder), ("bf16", &narrow), ("q8_0", &folder), ("q4_k", &narrow)] {
             let synthesised = scratch.synth(&shape, dtype, &format!("{dtype}-synth.gguf"));
             let out = format!("{dtype}-convert.gguf");
             let from = from.to_str().unwrap();
-            let converted = scratch.made(&["convert", from, "--to", "gguf", "--dtype", dtype, "--out", &out]);
+            let converted =
+                scratch.make_model(&["convert", from, "--to", "gguf", "--dtype", dtype, "--out", &out]);
             let same = std::fs::read(&synthesised).unwrap() == std::fs::read(&converted).unwrap();
             assert!(same, "{shape} in {dtype}");
         }
@@ -218,25 +226,25 @@ fn a_shape_can_be_given_as_a_config_file() {
     let config = json!({
         "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
         "num_key_value_heads": 1, "intermediate_size": 96, "vocab_size": 600, "max_position_embeddings": 128,
-        "bos_token_id": 1, "eos_token_id": [2, 5], "tie_word_embeddings": true, "a_field_of_theirs": "stays"
+        "bos_token_id": 1, "eos_token_id": [2, 5], "tie_word_embeddings": true, "unknown_field": "kept"
     });
     std::fs::write(scratch.join("my-model/config.json"), config.to_string()).unwrap();
-    let made = scratch.made(&["synth", "--config", "my-model/config.json", "--out", "made"]);
-    let model = ModelFolder::open(&made).unwrap();
+    let folder = scratch.make_model(&["synth", "--config", "my-model/config.json", "--out", "folder"]);
+    let model = ModelFolder::open(&folder).unwrap();
     assert_eq!(
-        (&model.config.eos_ids[..], model.config.raw["a_field_of_theirs"].as_str()),
-        (&[2, 5][..], Some("stays"))
+        (&model.config.eos_ids[..], model.config.raw["unknown_field"].as_str()),
+        (&[2, 5][..], Some("kept"))
     );
     assert_eq!(model.tokenizer().unwrap().encode("").unwrap(), [1]);
     let as_gguf = ["--format", "gguf", "--dtype", "q4_k", "--out", "."];
-    let file = scratch.made(&[&["synth", "--config", "my-model/config.json"], &as_gguf[..]].concat());
+    let file = scratch.make_model(&[&["synth", "--config", "my-model/config.json"], &as_gguf[..]].concat());
     assert_eq!(file.file_name().unwrap(), "my-model-q4_k.gguf");
     let facts = ModelFacts::of(&ModelFolder::open(&file).unwrap()).unwrap();
     // Rows of 64 and of 96 numbers do not divide into blocks of 256.
     assert!(!facts.dtypes.contains_key("Q4_K") && facts.dtypes.contains_key("Q8_0"), "{:?}", facts.dtypes);
 }
 
-// Refusals, without remaining files.
+// Refusals, which leave no files.
 
 #[test]
 fn an_existing_output_path_is_refused_and_unchanged() {
@@ -257,7 +265,7 @@ fn a_model_can_be_written_into_an_empty_folder() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("empty")).unwrap();
     ModelFolder::open(scratch.synth("tiny-gpt2", "bf16", "empty")).unwrap();
-    assert!(scratch.everything().iter().all(|name| name.starts_with("empty")), "{:?}", scratch.everything());
+    assert!(scratch.all_paths().iter().all(|name| name.starts_with("empty")), "{:?}", scratch.all_paths());
 }
 
 #[test]
@@ -265,19 +273,19 @@ fn an_interrupted_synthesis_leaves_no_files() {
     for (format, signal) in [("safetensors", Signal::INT), ("gguf", Signal::TERM)] {
         let scratch = Scratch::new();
         std::fs::write(scratch.join("config.json"), large_config().to_string()).unwrap();
-        let before = scratch.everything();
+        let before = scratch.all_paths();
         let mut command = scratch.orchestrate();
         let out = if format == "gguf" { "new/folder/model.gguf" } else { "new/folder/model" };
         command.args(["model", "synth", "--config", "config.json", "--dtype", "f32"]);
         command.args(["--format", format, "--out", out]);
         let running = Running::start(command.current_dir(&scratch.path));
         let is_weights = |name: &String| name.contains("/model.");
-        wait_until("the weights are written", || scratch.everything().iter().any(is_weights));
+        wait_until("the weights are written", || scratch.all_paths().iter().any(is_weights));
         running.signal(signal);
         let outcome = running.finish();
         assert_refused(&outcome, 130, &["interrupted"]);
-        assert_eq!(scratch.everything(), before);
-        scratch.assert_nothing_lives();
+        assert_eq!(scratch.all_paths(), before);
+        scratch.assert_no_processes_left();
     }
 }
 
@@ -292,20 +300,20 @@ fn a_too_small_disk_is_reported_before_writing() {
     for (format, out) in [("safetensors", "huge"), ("gguf", "huge.gguf")] {
         let outcome = scratch.model(&["synth", "--config", "config.json", "--format", format, "--out", out]);
         assert_refused(&outcome, 5, &["not enough space in `.`: ", " TB needed, ", " free", "hint: "]);
-        assert_eq!(scratch.everything(), ["config.json"]);
+        assert_eq!(scratch.all_paths(), ["config.json"]);
     }
 }
 
 #[test]
 fn a_full_disk_leaves_no_files() {
     let scratch = Scratch::new();
-    // The kernel's limit on a file's size fails as a full disk does: in the middle of a write.
+    // A limit on the file size makes a write fail in the middle, as a full disk does.
     let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" model synth tiny-llama --out model";
-    let mut shell = scratch.marked("sh");
+    let mut shell = scratch.command("sh");
     let outcome =
         finish(shell.args(["-c", script, env!("CARGO_BIN_EXE_orchestrate")]).current_dir(&scratch.path));
     assert_refused(&outcome, 5, &["cannot write", "model.safetensors`"]);
-    assert_eq!(scratch.everything(), [""; 0]);
+    assert_eq!(scratch.all_paths(), [""; 0]);
 }
 
 #[test]
@@ -318,7 +326,7 @@ fn overflowing_sizes_are_refused() {
     std::fs::write(scratch.join("config.json"), config.to_string()).unwrap();
     let outcome = scratch.model(&["synth", "--config", "config.json", "--out", "model"]);
     assert_refused(&outcome, 5, &["`config.json`", "more weights than any computer can store"]);
-    assert_eq!(scratch.everything(), ["config.json"]);
+    assert_eq!(scratch.all_paths(), ["config.json"]);
 }
 
 #[test]
@@ -331,7 +339,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
             &scratch,
             command.args(["model", "synth"]).args(words).current_dir(&scratch.path),
         );
-        assert_eq!(scratch.everything(), [""; 0]);
+        assert_eq!(scratch.all_paths(), [""; 0]);
     };
     synth("model-synth-unknown-shape", &["llama-9", "--out", "x"]);
     synth("model-synth-unknown-dtype", &["tiny-llama", "--dtype", "q9", "--out", "x"]);

@@ -1,26 +1,27 @@
-//! The part of the failure matrix (`failures.rs`) with wrong answers: answers that break a rule for every answer, answers
-//! to another request, other work, impossible facts. False claims are in `false_claims.rs` of the machine's tests.
+//! Tests of wrong answers, the second part of the failure matrix in `failures.rs`: answers that break a rule, answers to
+//! another request, answers with other work than requested, and impossible facts. Tests of false claims are in
+//! `tests/machine/false_claims.rs`.
 
-use crate::support::run::{Fault, assert_faults, beside_healthy};
+use crate::support::run::{Fault, assert_faults, run_with_healthy};
 
-/// One or more cases for each rule, in the order of the rules. An answer without other faults has 64 tokens.
+/// Faults that break a rule for answers, with one or more faults for each rule. A correct answer has 64 tokens.
 const RULES: &[Fault] = &[
-    // One answer per id.
+    // Each request gets one answer, with the request's id.
     ("no_id", "", "protocol", "warm-up 1", "`generated` has id none, expected `0`"),
     ("two_iterations", "", "wrong_output", "warm-up 1", "expected 1 iteration, got 2"),
     ("unrequested_warmup", "", "wrong_output", "warm-up 1", "expected no warm-up iterations, got 1"),
     ("no_sequence", "", "wrong_output", "warm-up 1", "expected 1 sequences, got 0"),
     ("says_cancelled", "", "protocol", "warm-up 1", "finished `cancelled`, and nothing was cancelled"),
-    // As many times as ids.
+    // The number of times is the number of ids.
     ("extra_time", "", "protocol", "warm-up 1", "64 `output_ids` and 65 `token_ns`"),
     ("no_output", "", "protocol", "warm-up 1", "neither `output_ids` with `token_ns` nor `chunks`"),
     ("miscounted_chunks", "--output text", "protocol", "warm-up 1", "128 tokens and 64 `output_tokens`"),
-    // start < first <= ... <= last <= end.
+    // Times are in order: start < first <= ... <= last <= end.
     ("first_token_at_start", "", "protocol", "warm-up 1", "`token_ns[0]` 1000 lies outside 1000 to "),
     ("times_out_of_order", "", "protocol", "warm-up 1", "`token_ns[2]` 21000 lies outside "),
     ("ends_before_start", "", "protocol", "warm-up 1", "`end_ns` 999 lies before `start_ns` 1000"),
     ("ends_before_last_token", "", "protocol", "warm-up 1", "`token_ns[63]` 147000 lies outside "),
-    // Streamed ids are the final ids, with the final times, where a stream was requested.
+    // Streamed ids and times are those of the final answer. Only a requested stream is sent.
     ("streams_half", "", "protocol", "warm-up 2", "expected streamed token 1, got 2"),
     ("streams_unknown_sequence", "", "protocol", "warm-up 2", "a streamed token of iteration 0, sequence 7"),
     ("streams_other_times", "", "protocol", "warm-up 2", "was streamed with `ns`"),
@@ -34,7 +35,7 @@ const RULES: &[Fault] = &[
     ("nondeterministic", "", "wrong_output", "warm-up 2", "other ids the second time"),
 ];
 
-/// The same in the seventh request of a launch, its second sample. The first one is kept.
+/// Faults in the seventh request of a launch, which is the second sample. The first sample is kept.
 const LATER: &[Fault] = &[
     ("wrong_id", "--at 6", "protocol", "sample 2", "`generated` has id `999999`"),
     ("wrong_token_count", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 63"),
@@ -47,7 +48,7 @@ const LATER: &[Fault] = &[
     ("nan_fact", "--at 6", "protocol", "sample 2", "end_ns"),
     ("negative_fact", "--at 6", "protocol", "sample 2", "end_ns"),
     ("missing_fact", "--at 6", "protocol", "sample 2", "end_ns"),
-    // No request is made of this engine, because the scenario needs the feature.
+    // This engine gets no request, because the scenario needs the feature.
     (
         "eos_in_the_middle",
         r#"--capabilities '{"ignore_eos":false}'"#,
@@ -67,7 +68,7 @@ fn a_wrong_answer_to_a_later_request_keeps_the_samples_before_it() {
     assert_faults(LATER, &[]);
 }
 
-/// With one token, a request does not ask to ignore EOS.
+/// A request for one token does not set `ignore_eos`.
 #[test]
 fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
     let message = "finished `eos` without an EOS token";
@@ -77,8 +78,8 @@ fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
 
 #[test]
 fn a_repeated_answer_is_refused_whenever_it_arrives() {
-    let run = beside_healthy(&[("twice", "--fault duplicate_answer")], &[]);
-    // With its original, or as the answer to the next request.
+    let run = run_with_healthy(&[("twice", "--fault duplicate_answer")], &[]);
+    // The copy arrives with the original answer, or as the answer to the next request.
     let when = run.record.failure_of("twice")["when"].as_str().unwrap();
     assert!(["warm-up 1", "warm-up 2"].contains(&when), "{when}");
     run.assert_samples("twice", 0).assert_failed("twice", "protocol", when);

@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::Scratch;
 use crate::support::baselines::{
-    COMPARE, RERUN, assert_refused, command, edit_header, edit_page, engine, run, save, saved, unsteady,
+    COMPARE, RERUN, assert_refused, command, edit_description, edit_header, engine, run, save,
+    unsteady_engine, with_saved_baseline,
 };
 
 #[test]
 fn a_baseline_is_restored_after_a_killed_replacement() {
-    let (scratch, engine, folder) = saved();
+    let (scratch, engine, folder) = with_saved_baseline();
     // The state after a process was killed between the two renames; no process has this number.
     fs::rename(&folder, folder.with_file_name(".main.old.4194999")).unwrap();
     run(&scratch, &engine, COMPARE).exits_with(0);
@@ -19,19 +20,19 @@ fn a_baseline_is_restored_after_a_killed_replacement() {
 
 #[test]
 fn an_unknown_baseline_is_refused_with_the_known_names() {
-    let (scratch, engine, _) = saved();
+    let (scratch, engine, _) = with_saved_baseline();
     let refusal = ["no baseline `mian`", "hint: the baselines are `main`"];
     assert_refused(&scratch, &mut command(&scratch, &engine, &["--baseline", "mian"]), &refusal);
 }
 
 #[test]
 fn an_unchanged_engine_passes_and_the_baselines_age_and_version_are_shown() {
-    let (scratch, engine, folder) = saved();
-    // An age that stays the same for the next half hour.
-    let then = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);
-    edit_page(&folder, |page| {
-        page["commit"] = "abc".into();
-        page["measured"] = humantime::format_rfc3339_seconds(then).to_string().into();
+    let (scratch, engine, folder) = with_saved_baseline();
+    // The age is shown in hours, so it does not change during this test.
+    let measured = SystemTime::now() - Duration::from_secs(3 * 3600 + 60);
+    edit_description(&folder, |description| {
+        description["commit"] = "abc".into();
+        description["measured"] = humantime::format_rfc3339_seconds(measured).to_string().into();
     });
     let version = format!("orchestrate {} at commit abc", env!("CARGO_PKG_VERSION"));
     let outcome = run(&scratch, &engine, COMPARE).exits_with(0);
@@ -40,7 +41,7 @@ fn an_unchanged_engine_passes_and_the_baselines_age_and_version_are_shown() {
 
 #[test]
 fn a_slower_engine_fails_against_its_baseline_with_the_metric_named() {
-    let (scratch, ..) = saved();
+    let (scratch, ..) = with_saved_baseline();
     let outcome = run(&scratch, &engine(&scratch, "engine", 3000), COMPARE).exits_with(1);
     outcome.assert_stdout(&["decode", "33", "slower", "critical"]);
     // A faster program passes.
@@ -49,7 +50,7 @@ fn a_slower_engine_fails_against_its_baseline_with_the_metric_named() {
 
 #[test]
 fn a_change_between_the_thresholds_fails_only_with_fail_on() {
-    let (scratch, ..) = saved();
+    let (scratch, ..) = with_saved_baseline();
     let slower = engine(&scratch, "engine", 2300);
     for (words, code) in [(&[][..], 0), (&["--fail-on", "warning"], 1), (&["--critical", "12%"], 1)] {
         run(&scratch, &slower, &[COMPARE, words].concat()).exits_with(code);
@@ -58,14 +59,14 @@ fn a_change_between_the_thresholds_fails_only_with_fail_on() {
 
 #[test]
 fn an_engine_that_varies_between_launches_is_inconclusive() {
-    let (scratch, ..) = saved();
-    let varying = unsteady(&scratch, "engine", &[1000, 3000, 1500, 4000, 2000]);
+    let (scratch, ..) = with_saved_baseline();
+    let varying = unsteady_engine(&scratch, "engine", &[1000, 3000, 1500, 4000, 2000]);
     run(&scratch, &varying, COMPARE).exits_with(3).assert_stdout(&["inconclusive"]);
 }
 
 #[test]
 fn a_case_that_fails_now_is_a_regression() {
-    let (scratch, ..) = saved();
+    let (scratch, ..) = with_saved_baseline();
     let broken = scratch.engine("engine", "--fault exits_in_load");
     for words in [COMPARE, RERUN] {
         run(&scratch, &broken, words).exits_with(1);
@@ -74,10 +75,10 @@ fn a_case_that_fails_now_is_a_regression() {
 
 #[test]
 fn old_baselines_and_other_versions_are_used_with_a_warning() {
-    let (scratch, engine, folder) = saved();
-    edit_page(&folder, |page| {
-        page["measured"] = "2020-01-01T00:00:00Z".into();
-        page["orchestrate_version"] = "0.0.1".into();
+    let (scratch, engine, folder) = with_saved_baseline();
+    edit_description(&folder, |description| {
+        description["measured"] = "2020-01-01T00:00:00Z".into();
+        description["orchestrate_version"] = "0.0.1".into();
     });
     let outcome = run(&scratch, &engine, COMPARE).exits_with(0);
     outcome
@@ -86,7 +87,7 @@ fn old_baselines_and_other_versions_are_used_with_a_warning() {
 
 #[test]
 fn a_baseline_of_another_machine_is_refused_with_the_difference() {
-    let (scratch, engine, folder) = saved();
+    let (scratch, engine, folder) = with_saved_baseline();
     edit_header(&folder, |header| header["machine"]["cpu"]["model"] = "Babbage 2".into());
     let refusal = ["Babbage 2", "--force", "--rerun-baseline"];
     assert_refused(&scratch, &mut command(&scratch, &engine, COMPARE), &refusal);
@@ -99,7 +100,7 @@ fn a_baseline_of_another_machine_is_refused_with_the_difference() {
 
 #[test]
 fn a_baseline_of_another_model_or_workload_is_refused_before_measuring() {
-    let (scratch, engine, folder) = saved();
+    let (scratch, engine, folder) = with_saved_baseline();
     let refused = |words: &[&str], texts: &[&str]| {
         assert_refused(&scratch, &mut command(&scratch, &engine, words), texts);
     };
@@ -113,9 +114,9 @@ fn a_baseline_of_another_model_or_workload_is_refused_before_measuring() {
 
 #[test]
 fn a_run_with_another_seed_is_refused_before_measuring() {
-    let (scratch, engine, _) = saved();
-    let mut other = command(&scratch, &engine, &[COMPARE, &["--seed", "3"]].concat());
-    assert_refused(&scratch, &mut other, &["prompts of decode", "`seed 3`", "--force"]);
+    let (scratch, engine, _) = with_saved_baseline();
+    let mut other_seed = command(&scratch, &engine, &[COMPARE, &["--seed", "3"]].concat());
+    assert_refused(&scratch, &mut other_seed, &["prompts of decode", "`seed 3`", "--force"]);
     // With a given prompt, the seed does not change the prompt.
     let prompt = ["--prompt", "Once upon a time"];
     run(&scratch, &engine, &[&prompt[..], &["--save-baseline", "given"]].concat()).exits_with(0);
@@ -125,10 +126,10 @@ fn a_run_with_another_seed_is_refused_before_measuring() {
 #[test]
 fn a_baseline_without_this_engine_is_refused_before_measuring() {
     let scratch = Scratch::new();
-    let [one, other, third] = ["one", "other", "third"].map(|name| engine(&scratch, name, 2000));
-    save(&scratch, &one);
+    let [first, second, third] = ["one", "other", "third"].map(|name| engine(&scratch, name, 2000));
+    save(&scratch, &first);
     for words in [COMPARE, RERUN] {
-        let mut both = command(&scratch, &other, words);
-        assert_refused(&scratch, both.arg("-e").arg(&third), &["one", "other"]);
+        let mut command = command(&scratch, &second, words);
+        assert_refused(&scratch, command.arg("-e").arg(&third), &["one", "other"]);
     }
 }

@@ -1,5 +1,5 @@
-//! Baselines for a user: saving, listing, removing. The fake engine states its times without waiting, so all differences
-//! are planted.
+//! Saving, listing and removing baselines. The fake engine reports its times without waiting, so each difference is as the
+//! test sets it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::support::baselines::{
-    COMPARE, RERUN, SAVE, assert_refused, command, edit_page, engine, finished, folder, orchestrate, page,
-    run, saved, unsteady,
+    COMPARE, RERUN, SAVE, assert_refused, baseline_folder, command, description, edit_description, engine,
+    finish_without_panic, orchestrate, run, unsteady_engine, with_saved_baseline,
 };
 use crate::support::record::files;
 use crate::support::{Scratch, copy_program, fake_engine, finish};
@@ -21,22 +21,23 @@ fn a_baseline_has_the_record_the_programs_and_a_description() {
     let engine = scratch.join("engine");
     copy_program(fake_engine(), &engine);
     let mut command = command(&scratch, &engine, SAVE);
-    let outcome = finished(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#)).exits_with(0);
+    let outcome = finish_without_panic(command.env("FAKE_ENGINE", r#"{"real_sleep": false}"#)).exits_with(0);
     outcome.assert_stderr(&["baseline `main` is saved: 1 row, in `"]);
 
-    let (folder, records) = (folder(&scratch, "main"), files(&scratch.results()));
+    let (folder, records) = (baseline_folder(&scratch, "main"), files(&scratch.results()));
     assert_eq!(fs::read(folder.join("record.jsonl")).unwrap(), fs::read(&records[0]).unwrap());
-    let page = page(&folder);
-    let (label, program) = (&page["configurations"][0]["label"], &page["configurations"][0]["program"]);
+    let description = description(&folder);
+    let (label, program) =
+        (&description["configurations"][0]["label"], &description["configurations"][0]["program"]);
     assert_eq!((label, &program["path"]), (&json!("engine"), &json!(engine)));
     let copy = folder.join(program["copy"].as_str().unwrap());
-    // Under its own name, because a program may read it.
+    // The copy keeps the program's name, because a program may read its own name.
     assert_eq!(copy.file_name().unwrap(), "engine");
     assert_eq!(fs::read(&copy).unwrap(), fs::read(&engine).unwrap());
-    let sum = finish(scratch.marked("sha256sum").arg(&engine)).stdout;
+    let sum = finish(scratch.command("sha256sum").arg(&engine)).stdout;
     assert!(sum.starts_with(program["digest"].as_str().unwrap()), "{sum} {program}");
     assert!(!outcome.stderr.contains("is incomplete"), "{outcome:?}");
-    assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
+    assert_eq!(files(&scratch.join("home/baselines")), [folder], "the folder must have only the baseline");
 }
 
 #[test]
@@ -49,33 +50,33 @@ fn a_script_is_stored_with_a_warning_about_its_dependencies() {
 
 #[test]
 fn saving_replaces_a_baseline_and_reports_its_age() {
-    let (scratch, engine, folder) = saved();
-    edit_page(&folder, |page| page["measured"] = "2020-01-01T00:00:00Z".into());
+    let (scratch, engine, folder) = with_saved_baseline();
+    edit_description(&folder, |description| description["measured"] = "2020-01-01T00:00:00Z".into());
     let outcome = run(&scratch, &engine, SAVE);
     outcome.assert_stderr(&["baseline `main` is saved, replacing one that was "]);
-    assert_ne!(page(&folder)["measured"], "2020-01-01T00:00:00Z");
-    assert_eq!(files(&scratch.join("home/baselines")), [folder], "nothing else is left there");
+    assert_ne!(description(&folder)["measured"], "2020-01-01T00:00:00Z");
+    assert_eq!(files(&scratch.join("home/baselines")), [folder], "the folder must have only the baseline");
 }
 
 #[test]
 fn a_run_without_agreeing_blocks_is_recorded_and_not_saved_as_baseline() {
     let scratch = Scratch::new();
-    let engine = unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
+    let engine = unsteady_engine(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
     let outcome = run(&scratch, &engine, SAVE).exits_with(3);
     // The hint has more blocks than the run had.
     outcome.assert_stderr(&["baseline `main` is not saved, and the run is in `", "`engine` `decode`"]);
     outcome.assert_stderr(&["100 % apart", "hint: --blocks 8"]);
     assert_eq!(files(&scratch.results()).len(), 1);
-    assert!(!folder(&scratch, "main").exists());
+    assert!(!baseline_folder(&scratch, "main").exists());
 }
 
 #[test]
 fn a_refused_baseline_leaves_the_old_one_unchanged() {
-    let (scratch, _, folder) = saved();
-    let before = page(&folder);
-    let engine = unsteady(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
+    let (scratch, _, folder) = with_saved_baseline();
+    let before = description(&folder);
+    let engine = unsteady_engine(&scratch, "engine", &[1000, 2000, 1000, 2000, 1000]);
     run(&scratch, &engine, SAVE).exits_with(3);
-    assert_eq!(page(&folder), before);
+    assert_eq!(description(&folder), before);
 }
 
 #[test]
@@ -83,9 +84,12 @@ fn a_failed_case_is_left_out_of_the_baseline_with_a_warning() {
     let scratch = Scratch::new();
     let broken = scratch.faulty("exits_in_load", &[]);
     let engine = engine(&scratch, "engine", 2000);
-    let outcome = finished(command(&scratch, &engine, SAVE).arg("-e").arg(broken)).exits_with(4);
+    let outcome = finish_without_panic(command(&scratch, &engine, SAVE).arg("-e").arg(broken)).exits_with(4);
     outcome.assert_stderr(&["`exits_in_load` `decode`: not in the baseline, because it failed"]);
-    assert_eq!(page(&folder(&scratch, "main"))["configurations"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        description(&baseline_folder(&scratch, "main"))["configurations"].as_array().unwrap().len(),
+        1
+    );
 }
 
 #[test]
@@ -102,12 +106,15 @@ fn a_run_that_cannot_be_a_baseline_is_refused_before_measuring() {
 #[test]
 fn a_program_changed_during_the_run_is_not_stored() {
     let scratch = Scratch::new();
-    // The engine touches itself, as a build during the run does.
+    // The engine changes the modification time of its own file, as a build during the run does.
     let (path, fake) = (scratch.join("engine"), fake_engine().display());
     let text = format!("touch -d 2099-01-01 '{}'\nexec '{fake}' --real-sleep false", path.display());
     let engine = scratch.script("engine", &text);
     run(&scratch, &engine, SAVE).assert_stderr(&["changed after the start of the run"]);
-    assert_eq!(page(&folder(&scratch, "main"))["configurations"][0]["program"].get("copy"), None);
+    assert_eq!(
+        description(&baseline_folder(&scratch, "main"))["configurations"][0]["program"].get("copy"),
+        None
+    );
     run(&scratch, &engine, RERUN).exits_with(2).assert_stderr(&["cannot be measured again"]);
 }
 
@@ -117,8 +124,8 @@ fn a_program_changed_during_the_run_is_not_stored() {
 fn baseline_list_show_and_remove_work() {
     let empty = Scratch::new();
     assert!(orchestrate(&empty, &["baseline", "list"]).stdout.starts_with("no baselines"));
-    let (scratch, _, folder) = saved();
-    edit_page(&folder, |page| page["commit"] = "abc".into());
+    let (scratch, _, folder) = with_saved_baseline();
+    edit_description(&folder, |description| description["commit"] = "abc".into());
     let version = format!(" old, orchestrate {} at commit abc", env!("CARGO_PKG_VERSION"));
     orchestrate(&scratch, &["baseline", "list"]).assert_stdout(&["baseline `main`, ", &version]);
     orchestrate(&scratch, &["baseline", "show", "main"]).assert_stdout(&["sha256", "it is a script"]);
@@ -138,7 +145,7 @@ fn assert_damaged(scratch: &Scratch, engine: &Path) {
 #[test]
 fn a_baseline_without_a_readable_description_is_listed_refused_and_removable() {
     for (text, reason) in [(Some("{"), ""), (None, ": the file is missing")] {
-        let (scratch, engine, folder) = saved();
+        let (scratch, engine, folder) = with_saved_baseline();
         let description = folder.join("baseline.json");
         match text {
             Some(text) => fs::write(description, text).unwrap(),
@@ -154,7 +161,7 @@ fn a_baseline_without_a_readable_description_is_listed_refused_and_removable() {
 
 #[test]
 fn a_baseline_with_a_damaged_record_is_refused_before_measuring() {
-    let (scratch, engine, folder) = saved();
+    let (scratch, engine, folder) = with_saved_baseline();
     let record = folder.join("record.jsonl");
     let text = fs::read_to_string(&record).unwrap();
     let (first, _) = text.split_once('\n').unwrap();

@@ -1,4 +1,4 @@
-//! `orchestrate calibrate`: engines with their twins, the noise floors of the machine, and their use in later runs.
+//! `orchestrate calibrate`: engines with their twins, the noise floors of the machine, and the noise floors in later runs.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, fake_engine, finish};
 
-/// An engine whose launches differ by a few per cent, and which is otherwise constant.
+/// An engine whose launches differ by a few per cent. All requests of one launch take the same time.
 fn noisy(scratch: &Scratch) -> PathBuf {
     scratch.engine("noisy", "--noise-percent 5 --noise-seed 1")
 }
@@ -31,8 +31,8 @@ fn calibrate(scratch: &Scratch, options: &[&str], engines: &[&Path]) -> Outcome 
     orchestrate(scratch, "calibrate", &scratch.join("calibrations"), options, engines)
 }
 
-/// Stores the noise floors of engines, from this number of blocks.
-fn stored(scratch: &Scratch, blocks: &str, engines: &[&Path]) -> Outcome {
+/// Measures the noise floors of engines in this number of blocks, and stores them.
+fn store_floors(scratch: &Scratch, blocks: &str, engines: &[&Path]) -> Outcome {
     calibrate(scratch, &["--blocks", blocks, "--iterations", "1"], engines).exits_with(0)
 }
 
@@ -59,12 +59,12 @@ fn floors_file(scratch: &Scratch) -> PathBuf {
 fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    let outcome = stored(&scratch, "6", &[&noisy]);
-    scratch.assert_nothing_lives();
+    let outcome = store_floors(&scratch, "6", &[&noisy]);
+    scratch.assert_no_processes_left();
     let shown = |word: &str| outcome.stdout.lines().find(|line| line.contains(word)).unwrap_or_default();
     assert!(shown("decode  ").starts_with("noisy") && shown("decode  ").ends_with('6'), "{outcome:?}");
     outcome.assert_stdout(&[&format!("`{}`", floors_file(&scratch).display())]);
-    // In its own run each engine had a twin, and no noise floor was known.
+    // The calibration launched a twin of each engine, and knew no noise floor.
     let calibration = Record::only_one_in(&scratch.join("calibrations"));
     assert_eq!(calibration.launches_of("noisy (twin)").len(), 6);
     assert_eq!(floors(&calibration).len(), 0);
@@ -79,7 +79,7 @@ fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
         let (size, blocks) = (&decode[side]["log_ratio"], &decode[side]["blocks"]);
         assert!(size.as_f64().unwrap() > 0.0 && *blocks == 6, "{decode}");
     }
-    // Another number of threads is other work.
+    // The noise floors do not apply to another number of threads.
     assert_eq!(self::floors(&run(&scratch, &["--threads", "7"], &[&noisy])).len(), 0);
 }
 
@@ -87,15 +87,16 @@ fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
 fn a_new_calibration_replaces_only_its_own_engines() {
     let scratch = Scratch::new();
     let (noisy, quiet) = (noisy(&scratch), fake_engine());
-    let both: [&Path; 2] = [&noisy, quiet];
-    stored(&scratch, "5", &both);
-    let before = run(&scratch, &[], &both);
-    stored(&scratch, "7", &[&noisy]);
-    let after = run(&scratch, &[], &both);
+    let engines: [&Path; 2] = [&noisy, quiet];
+    store_floors(&scratch, "5", &engines);
+    let before = run(&scratch, &[], &engines);
+    store_floors(&scratch, "7", &[&noisy]);
+    let after = run(&scratch, &[], &engines);
     let blocks = |record: &Record| -> Vec<(usize, u64)> {
         let decode = floors(record).into_iter().filter(|floor| floor["metric"] == "decode_rate");
-        let engines = ["noisy", "fake-engine"].map(|label| record.configuration(label));
-        let engine = |floor: &Value| engines.iter().position(|it| floor["configuration"] == *it).unwrap();
+        let configurations = ["noisy", "fake-engine"].map(|label| record.configuration(label));
+        let engine =
+            |floor: &Value| configurations.iter().position(|it| floor["configuration"] == *it).unwrap();
         decode.map(|floor| (engine(floor), floor["paired"]["blocks"].as_u64().unwrap())).collect()
     };
     assert_eq!((blocks(&before), blocks(&after)), (vec![(0, 5), (1, 5)], vec![(0, 7), (1, 5)]));
@@ -105,16 +106,17 @@ fn a_new_calibration_replaces_only_its_own_engines() {
 fn an_unreadable_calibration_gives_a_warning_and_the_run_continues() {
     let scratch = Scratch::new();
     let noisy = noisy(&scratch);
-    stored(&scratch, "5", &[&noisy]);
+    store_floors(&scratch, "5", &[&noisy]);
     let file = floors_file(&scratch);
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     let record = run(&scratch, &[], &[&noisy]);
     assert_eq!(floors(&record).len(), 0);
     let warnings = record.entries("warning");
-    let names_it = |warning: &&Value| warning["message"].as_str().unwrap().contains(&*file.to_string_lossy());
-    assert_eq!(warnings.iter().copied().filter(names_it).count(), 1, "{warnings:?}");
-    stored(&scratch, "5", &[&noisy]);
+    let names_file =
+        |warning: &&Value| warning["message"].as_str().unwrap().contains(&*file.to_string_lossy());
+    assert_eq!(warnings.iter().copied().filter(names_file).count(), 1, "{warnings:?}");
+    store_floors(&scratch, "5", &[&noisy]);
     assert!(!floors(&run(&scratch, &[], &[&noisy])).is_empty());
 }
 
@@ -150,9 +152,9 @@ fn calibrate_refuses_options_without_effect_and_dry_run_lists_twins() {
 
 #[test]
 fn calibrate_without_engines_uses_ready_ones_and_builds_nothing() {
-    let scratch = Scratch::outside();
-    scratch.plant(&[("absent", "about = \"a\"\nbinary = \"no-such-binary\"\n")]);
-    let mut command = scratch.orchestrate_alone();
+    let scratch = Scratch::outside_checkout();
+    scratch.write_tree(&[("absent", "about = \"a\"\nbinary = \"no-such-binary\"\n")]);
+    let mut command = scratch.orchestrate_without_checkout();
     let outcome = finish(command.args(["calibrate", "-s", "decode"])).exits_with(2);
     outcome.assert_stderr(&["no engine is ready for calibration", "hint: "]);
 }

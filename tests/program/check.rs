@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::{Outcome, Scratch, fake_engine, finish, root, write_program};
 
 /// A fault of the fake engine, and the check that must find it.
-const FOUND: &[(&str, &str)] = &[
+const FAULTS: &[(&str, &str)] = &[
     ("exits_before_hello", "hello"),
     ("wrong_version", "hello"),
     ("garbage", "hello"),
@@ -39,22 +39,22 @@ const FOUND: &[(&str, &str)] = &[
 #[test]
 fn the_smallest_engine_passes_with_absent_features_listed() {
     let outcome = check(&Scratch::new(), &root().join("tests/smallest-engine.py"), &[]).exits_with(0);
-    assert!(wrong(&outcome).is_empty(), "{}", outcome.stdout);
+    assert!(wrong_checks(&outcome).is_empty(), "{}", outcome.stdout);
     outcome.assert_stdout(&["\n  passed  plain-line", "\n  absent  "]);
 }
 
 #[test]
 fn every_fault_is_found_by_its_check() {
-    // The fake engine has no model, so it breaks the checks of text even without a fault.
-    let always = wrong(&check(&Scratch::new(), fake_engine(), &[]));
-    for (fault, name) in FOUND {
-        assert!(!always.contains(*name), "`{name}` finds a fault where there is none");
+    // The fake engine has no model, so it fails the checks of text even without a fault.
+    let without_fault = wrong_checks(&check(&Scratch::new(), fake_engine(), &[]));
+    for (fault, name) in FAULTS {
+        assert!(!without_fault.contains(*name), "`{name}` finds a fault where there is none");
         assert_found(fault, name, &[]);
     }
-    assert!(!always.contains("end-of-stdin"), "{always:?}");
+    assert!(!without_fault.contains("end-of-stdin"), "{without_fault:?}");
 }
 
-// Tests that wait for a deadline, in parallel with the others. The deadline is short, but long enough for the right
+// Tests that wait for a deadline, in parallel with other tests. The deadline is short, but long enough for correct
 // answers on a busy machine.
 
 #[test]
@@ -77,9 +77,9 @@ fn assert_found(fault: &str, name: &str, options: &[&str]) {
     let scratch = Scratch::new();
     let engine = scratch.faulty(fault, &[]);
     let outcome = check(&scratch, &engine, options).exits_with(4);
-    assert!(wrong(&outcome).contains(name), "`{name}` did not find `{fault}`\n{}", outcome.stdout);
+    assert!(wrong_checks(&outcome).contains(name), "`{name}` did not find `{fault}`\n{}", outcome.stdout);
     assert!(!outcome.stderr.contains("panicked"), "{fault}: {}", outcome.stderr);
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
@@ -95,18 +95,18 @@ fn a_fault_is_printed_with_the_line_sent_and_the_line_received() {
 #[test]
 fn a_program_that_answers_no_request_is_reported_once_as_no_engine() {
     let scratch = Scratch::new();
-    let chatters = scratch.script("chatters", "while :; do echo y; done");
-    for program in [Path::new("/bin/cat"), Path::new("/bin/true"), Path::new("/bin/sh"), &chatters] {
+    let printing = scratch.script("chatters", "while :; do echo y; done");
+    for program in [Path::new("/bin/cat"), Path::new("/bin/true"), Path::new("/bin/sh"), &printing] {
         let outcome = check(&scratch, program, &["--timeout", "30"]);
         let page = &outcome.stdout;
         assert_eq!(outcome.code, Some(4), "{page}");
-        assert_eq!(wrong(&outcome), BTreeSet::from(["hello".to_string()]), "{page}");
+        assert_eq!(wrong_checks(&outcome), BTreeSet::from(["hello".to_string()]), "{page}");
         assert_eq!(page.matches("no engine: answered no request").count(), 1, "{page}");
         assert!(page.contains("is no engine: it answered no request\n"), "{page}");
         assert!(!page.contains("smallest") && page.lines().count() < 16, "{page}");
-        scratch.assert_nothing_lives();
+        scratch.assert_no_processes_left();
     }
-    let outcome = check(&scratch, &chatters, &[]);
+    let outcome = check(&scratch, &printing, &[]);
     outcome.assert_stdout(&["more than 1000 lines on stdout"]);
 }
 
@@ -122,7 +122,7 @@ fn an_engine_without_hello_counts_as_minimal_if_it_answers_generate() {
 fn a_program_that_cannot_start_is_reported_in_a_few_lines() {
     let scratch = Scratch::new();
     let program = scratch.join("no-program");
-    write_program(&program, "nothing says what runs this");
+    write_program(&program, "text without an interpreter line");
     let outcome = check(&scratch, &program, &[]).exits_with(4);
     outcome.assert_stdout(&["cannot be started: "]);
     assert_eq!(outcome.stdout.matches("skipped").count(), 2, "{}", outcome.stdout);
@@ -135,7 +135,7 @@ fn more_than_a_thousand_stray_lines_are_wrong_and_checks_continue() {
     let outcome =
         check(&scratch, &scratch.faulty("chatter_flood", &["--amount", "1001"]), &["--timeout", "30"])
             .exits_with(4);
-    assert!(wrong(&outcome).contains("plain-line"), "{}", outcome.stdout);
+    assert!(wrong_checks(&outcome).contains("plain-line"), "{}", outcome.stdout);
     outcome.assert_stdout(&["\n  passed  hello ", "more than 1000 lines on stdout"]);
 }
 
@@ -151,7 +151,7 @@ fn check(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {
 }
 
 /// The checks that found a fault.
-fn wrong(outcome: &Outcome) -> BTreeSet<String> {
+fn wrong_checks(outcome: &Outcome) -> BTreeSet<String> {
     let entries = outcome.stdout.lines().filter_map(|line| line.strip_prefix("  WRONG   "));
     entries.map(|entry| entry.split_whitespace().next().unwrap().to_string()).collect()
 }

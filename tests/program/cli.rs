@@ -1,4 +1,4 @@
-//! The command line for a person: exit code, stdout and stderr together, one snapshot each.
+//! Tests of commands. Many compare exit code, stdout and stderr with a snapshot.
 
 use serde_json::Value;
 
@@ -55,8 +55,8 @@ fn commands_that_start_nothing_print_their_snapshot() {
 
 #[test]
 fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
-    let scratch = Scratch::outside();
-    let mut command = scratch.orchestrate_alone();
+    let scratch = Scratch::outside_checkout();
+    let mut command = scratch.orchestrate_without_checkout();
     command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
     let outcome = finish(command.arg(fake_engine())).exits_with(0);
     outcome.assert_stdout(&["decode_rate"]);
@@ -88,7 +88,7 @@ fn sampling_is_refused_for_an_engine_that_cannot_confirm_it() {
 }
 
 #[test]
-fn a_request_as_text_is_what_an_engine_without_hello_gets() {
+fn request_with_text_prints_the_lines_for_an_engine_without_hello() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     let outcome = finish(command.args(["request", "sh", "ttft", "--text"]).current_dir(root()));
@@ -106,13 +106,13 @@ fn the_schema_is_the_committed_one() {
 }
 
 #[test]
-fn a_format_without_a_view_is_refused_with_those_that_have_it() {
+fn a_format_that_cannot_show_pairs_is_refused_with_the_formats_that_can() {
     let (all, of_machine) = (formats(&["report", "record"]), formats(&["machine"]));
     assert_eq!(formats(&["-e", "sh"]), all);
     assert!(of_machine.iter().all(|format| all.contains(format)), "{of_machine:?} of {all:?}");
     let refused: Vec<_> = all.iter().filter(|format| !of_machine.contains(format)).collect();
     assert!(refused.iter().any(|format| *format == "csv"), "{of_machine:?} of {all:?}");
-    // A line-based format has no room for pairs either.
+    // The formats that `machine` lacks have a row on each line, so they cannot show pairs either.
     let (last, others) = of_machine.split_last().unwrap();
     for format in refused {
         let words = ["report", "no-such-record.jsonl", "--pairs", "--format", format];
@@ -142,7 +142,7 @@ fn a_request_is_the_exact_lines_of_a_whole_conversation() {
     // An engine accepts these lines.
     let path = scratch.join("lines");
     std::fs::write(&path, &outcome.stdout).unwrap();
-    let mut fake = scratch.marked(fake_engine());
+    let mut fake = scratch.command(fake_engine());
     let answers = finish(fake.stdin(std::fs::File::open(&path).unwrap())).stdout;
     let types: Vec<Value> =
         answers.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].take()).collect();
@@ -187,14 +187,14 @@ fn a_report_of_a_damaged_record_prints_its_snapshot() {
 // Output to pipes and files.
 
 fn decode(scratch: &Scratch, arguments: &[&str]) -> Outcome {
-    let chatters = scratch.faulty("chatter", &[]);
+    let engine = scratch.faulty("chatter", &[]);
     let mut command = scratch.orchestrate();
-    command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).arg("-e").arg(chatters);
+    command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).arg("-e").arg(engine);
     finish(command.arg("--results").arg(scratch.results()).args(arguments))
 }
 
 #[test]
-fn json_to_a_dash_is_all_of_stdout() {
+fn with_json_to_stdout_nothing_else_is_on_stdout() {
     let scratch = Scratch::new();
     let outcome = decode(&scratch, &["--json", "-"]).exits_with(0);
     let report = outcome.json();
@@ -230,7 +230,7 @@ fn a_record_gives_the_same_report_again() {
 }
 
 #[test]
-fn debug_shows_both_directions_on_stderr_and_leaves_stdout_alone() {
+fn debug_shows_both_directions_on_stderr_and_nothing_on_stdout() {
     let outcome = decode(&Scratch::new(), &["--json", "-", "--debug"]);
     outcome.json();
     outcome.assert_stderr(&[

@@ -7,20 +7,21 @@ use serde_json::{Value, json};
 use crate::support::snapshot::formats;
 use crate::support::{Outcome, Scratch, finish};
 
-/// A record of one engine in one scenario: five blocks of three rounds, a token after each `ms` of its block.
-struct Written {
+/// A record to write, of one engine in one scenario: five blocks of three rounds.
+struct TestRecord {
     cpu: &'static str,
+    /// The time between tokens in each block.
     ms: [f64; 5],
 }
 
-const STEADY: Written = Written { cpu: "a CPU", ms: [10.0, 10.05, 9.95, 10.02, 9.98] };
+const STEADY: TestRecord = TestRecord { cpu: "a CPU", ms: [10.0, 10.05, 9.95, 10.02, 9.98] };
 
-impl Written {
+impl TestRecord {
     fn slower(times: f64) -> Self {
         Self { ms: STEADY.ms.map(|ms| ms * times), ..STEADY }
     }
 
-    fn to(&self, scratch: &Scratch, name: &str) -> PathBuf {
+    fn write(&self, scratch: &Scratch, name: &str) -> PathBuf {
         let mut lines = vec![self.header(name)];
         for (block, ms) in self.ms.iter().enumerate() {
             lines.push(json!({
@@ -68,23 +69,23 @@ fn sample(block: usize, round: usize, ms: f64) -> Value {
     })
 }
 
-fn compare(base: &Written, new: &Written, arguments: &[&str]) -> Outcome {
+fn compare(base: &TestRecord, new: &TestRecord, arguments: &[&str]) -> Outcome {
     let scratch = Scratch::new();
-    let (base, new) = (base.to(&scratch, "base"), new.to(&scratch, "new"));
+    let (base, new) = (base.write(&scratch, "base"), new.write(&scratch, "new"));
     finish(scratch.orchestrate().arg("compare").arg(base).arg(new).args(arguments))
 }
 
 #[test]
 fn a_change_that_is_critical_is_named_and_ends_with_1() {
-    let found = compare(&STEADY, &Written::slower(1.4), &[]).exits_with(1);
+    let outcome = compare(&STEADY, &TestRecord::slower(1.4), &[]).exits_with(1);
     let expected = "critical: `pebble` decodes 28.";
-    found.assert_stdout(&[expected, "slower than before ["]);
-    assert!(found.stdout.ends_with("1 headline metric: 1 worse (1 critical)\n"), "{}", found.stdout);
+    outcome.assert_stdout(&[expected, "slower than before ["]);
+    assert!(outcome.stdout.ends_with("1 headline metric: 1 worse (1 critical)\n"), "{}", outcome.stdout);
 }
 
 #[test]
 fn the_user_sets_which_changes_fail() {
-    let slower = Written::slower(1.15);
+    let slower = TestRecord::slower(1.15);
     let code = |arguments: &[&str]| compare(&STEADY, &slower, arguments).code;
     assert_eq!((code(&[]), code(&["--fail-on", "warning"])), (Some(0), Some(1)));
     assert_eq!(code(&["--warning", "5%", "--critical", "8%"]), Some(1));
@@ -94,21 +95,24 @@ fn the_user_sets_which_changes_fail() {
 
 #[test]
 fn same_and_better_exit_with_0_and_inconclusive_exits_with_3() {
-    let same = compare(&STEADY, &STEADY, &[]);
-    assert_eq!((same.code, same.stdout.contains("`pebble` decodes as fast as before")), (Some(0), true));
-    compare(&STEADY, &Written::slower(0.5), &[]).exits_with(0);
-    let noisy = Written { ms: [10.0, 14.0, 9.0, 15.0, 11.0], ..STEADY };
-    let open = compare(&STEADY, &noisy, &[]).exits_with(3);
-    open.assert_stdout(&["`pebble` decodes: the change is inconclusive"]);
+    let outcome = compare(&STEADY, &STEADY, &[]);
+    assert_eq!(
+        (outcome.code, outcome.stdout.contains("`pebble` decodes as fast as before")),
+        (Some(0), true)
+    );
+    compare(&STEADY, &TestRecord::slower(0.5), &[]).exits_with(0);
+    let noisy = TestRecord { ms: [10.0, 14.0, 9.0, 15.0, 11.0], ..STEADY };
+    let outcome = compare(&STEADY, &noisy, &[]).exits_with(3);
+    outcome.assert_stdout(&["`pebble` decodes: the change is inconclusive"]);
 }
 
 #[test]
-fn a_record_of_another_machine_is_refused_or_compared_by_force_with_a_warning() {
-    let other = Written { cpu: "another CPU", ..STEADY };
-    let refused = compare(&STEADY, &other, &[]);
+fn a_record_of_another_machine_is_refused_or_compared_with_force_and_a_warning() {
+    let of_other_cpu = TestRecord { cpu: "another CPU", ..STEADY };
+    let refused = compare(&STEADY, &of_other_cpu, &[]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
     refused.assert_stderr(&["CPU: base `a CPU`, new `another CPU`", "hint: `--force`"]);
-    let forced = compare(&STEADY, &other, &["--force"]).exits_with(0);
+    let forced = compare(&STEADY, &of_other_cpu, &["--force"]).exits_with(0);
     assert!(
         forced.stdout.starts_with("not comparable, compared because of --force: CPU:"),
         "{}",
@@ -117,21 +121,21 @@ fn a_record_of_another_machine_is_refused_or_compared_by_force_with_a_warning() 
 }
 
 #[test]
-fn every_format_of_a_report_is_one_of_a_comparison() {
+fn a_comparison_has_every_format_of_a_report() {
     let formats = formats(&["compare", "base", "new"]);
     assert_eq!(formats, crate::support::snapshot::formats(&["report", "record"]));
     let parts = [("csv", "base,new,forced,"), ("markdown", "| case |"), ("json", "\"changes\"")];
     let mut seen = Vec::new();
     for format in &formats {
-        let found = compare(&STEADY, &STEADY, &["--format", format]);
-        assert!(found.code == Some(0) && found.stdout.contains("pebble"), "{format}: {}", found.stdout);
+        let outcome = compare(&STEADY, &STEADY, &["--format", format]);
+        assert!(outcome.code == Some(0) && outcome.stdout.contains("pebble"), "{format}: {}", outcome.stdout);
         let part = parts.iter().find(|(name, _)| name == format);
-        assert!(part.is_none_or(|(_, part)| found.stdout.contains(part)), "{format}: {}", found.stdout);
-        assert!(!seen.contains(&found.stdout), "`{format}` is as another format");
-        seen.push(found.stdout);
+        assert!(part.is_none_or(|(_, part)| outcome.stdout.contains(part)), "{format}: {}", outcome.stdout);
+        assert!(!seen.contains(&outcome.stdout), "`{format}` prints the same text as another format");
+        seen.push(outcome.stdout);
     }
     assert!(parts.iter().all(|(name, _)| formats.iter().any(|format| format == name)), "{formats:?}");
-    let json = compare(&STEADY, &Written::slower(1.5), &["--format", "json"]).stdout;
+    let json = compare(&STEADY, &TestRecord::slower(1.5), &["--format", "json"]).stdout;
     let changes = serde_json::from_str::<Value>(&json).unwrap()["changes"].clone();
     let decode = changes.as_array().unwrap().iter().find(|it| it["metric"] == "decode_rate").unwrap().clone();
     assert_eq!(
@@ -143,21 +147,22 @@ fn every_format_of_a_report_is_one_of_a_comparison() {
 #[test]
 fn a_name_that_is_no_file_and_no_baseline_is_a_usage_error() {
     let scratch = Scratch::new();
-    let base = STEADY.to(&scratch, "base");
-    let found = finish(scratch.orchestrate().arg("compare").arg("no-such-baseline").arg(&base)).exits_with(2);
-    found.assert_stderr(&["`no-such-baseline`"]);
-    let torn = scratch.join("torn.jsonl");
-    std::fs::write(&torn, "{\"entry\":\"header\"").unwrap();
-    let found = finish(scratch.orchestrate().arg("compare").arg(&base).arg(&torn)).exits_with(5);
-    found.assert_stderr(&["torn.jsonl"]);
+    let base = STEADY.write(&scratch, "base");
+    let outcome =
+        finish(scratch.orchestrate().arg("compare").arg("no-such-baseline").arg(&base)).exits_with(2);
+    outcome.assert_stderr(&["`no-such-baseline`"]);
+    let truncated = scratch.join("truncated.jsonl");
+    std::fs::write(&truncated, "{\"entry\":\"header\"").unwrap();
+    let outcome = finish(scratch.orchestrate().arg("compare").arg(&base).arg(&truncated)).exits_with(5);
+    outcome.assert_stderr(&["truncated.jsonl"]);
 }
 
 #[test]
 fn a_record_that_was_cut_off_is_compared_with_a_notice() {
     let scratch = Scratch::new();
-    let (base, new) = (STEADY.to(&scratch, "base"), STEADY.to(&scratch, "new"));
+    let (base, new) = (STEADY.write(&scratch, "base"), STEADY.write(&scratch, "new"));
     let text = std::fs::read_to_string(&new).unwrap();
     std::fs::write(&new, &text[..text.len() - 300]).unwrap();
-    let found = finish(scratch.orchestrate().arg("compare").arg(base).arg(new)).exits_with(0);
-    assert!(found.stdout.starts_with("note: the new one was cut off before its end"), "{}", found.stdout);
+    let outcome = finish(scratch.orchestrate().arg("compare").arg(base).arg(new)).exits_with(0);
+    assert!(outcome.stdout.starts_with("note: the new one was cut off before its end"), "{}", outcome.stdout);
 }

@@ -1,5 +1,5 @@
-//! scripts/cuda-toolkit with a stand-in for the installer: it downloads a toolkit of a few bytes, without a network. And
-//! scripts/check-cuda with a stand-in for cargo: when it compiles, and its message when it does not.
+//! Tests of scripts/cuda-toolkit with a stand-in for the installer `uv`, which makes a toolkit of a few bytes without a
+//! network. And tests of scripts/check-cuda with a stand-in for cargo: when the script compiles, and its messages.
 #![cfg(target_os = "linux")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +10,8 @@ use rustix::process::Signal;
 
 use crate::support::{Outcome, Running, Scratch, command, finish, root, wait_until};
 
-/// Unpacks wheels with the files that the script needs, without permission to execute, and writes a log.
-const UNPACKS: &str = r#"
+/// A `uv` that logs its calls and makes the files that the script needs, without permission to execute them.
+const WORKING_UV: &str = r#"
 echo "$*" >>"$CALLS"
 while [ "$1" != --target ]; do shift; done
 cu=$2/nvidia/cu13
@@ -21,14 +21,15 @@ for library in cublas.so.13 cublasLt.so.13 cudart.so.13 curand.so.10 nvrtc.so.13
 echo 'CUresult cuInit(unsigned Flags); #define cuMemAlloc cuMemAlloc_v2' >"$cu/include/cuda.h"
 echo 'CUresult cuProfilerStart(void);' >"$cu/include/cudaProfiler.h""#;
 
-const OFFLINE: &str = r#"
+/// A `uv` without a network.
+const OFFLINE_UV: &str = r#"
 echo "error: Failed to fetch: \`nvidia-cublas\`" >&2
 echo "  Caused by: error sending request: client error (Connect): dns error: failed to lookup address" >&2
 exit 2"#;
 
 /// A machine with this `uv` and without a toolkit.
 fn machine(uv: &str) -> Scratch {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     std::fs::create_dir_all(scratch.join("path")).unwrap();
     scratch.script("path/uv", uv);
     scratch
@@ -40,7 +41,7 @@ fn path(scratch: &Scratch) -> String {
 }
 
 fn toolkit(scratch: &Scratch, arguments: &[&str]) -> Command {
-    let mut command = scratch.marked(root().join("scripts/cuda-toolkit"));
+    let mut command = scratch.command(root().join("scripts/cuda-toolkit"));
     command.args(arguments).env("PATH", path(scratch)).env("CALLS", scratch.join("calls"));
     command.env_remove("CUDA_HOME");
     command
@@ -70,7 +71,7 @@ fn content(folder: &Path) -> Vec<String> {
 
 #[test]
 fn the_first_call_prints_the_sizes_and_makes_a_toolkit_from_wheels() {
-    let scratch = machine(UNPACKS);
+    let scratch = machine(WORKING_UV);
     let outcome = call(&scratch, &[]).exits_with(0);
     outcome.assert_stderr(&["677 MB to download, 1250 MB installed in "]);
     let folder = PathBuf::from(outcome.stdout.trim());
@@ -82,20 +83,20 @@ fn the_first_call_prints_the_sizes_and_makes_a_toolkit_from_wheels() {
     for library in ["lib/libcublas.so", "lib/libcurand.so", "lib64/libcudart.so"] {
         assert!(folder.join(library).is_file(), "{library}");
     }
-    // The stub has every name of the headers, and the name of the driver's own library.
+    // The stub library has every function of the headers, and the library name of a real driver.
     let mut readelf = command("readelf");
     readelf.args(["-d", "--dyn-syms", "-W"]).arg(folder.join("lib/stubs/libcuda.so"));
     let stub = finish(readelf.stdout(Stdio::piped()));
     stub.assert_stdout(&["[libcuda.so.1]", "cuInit", "cuMemAlloc_v2", "cuProfilerStart"]);
     assert!(!folder.join("lib/libcuda.so").exists() && !folder.join("lib/libcuda.so.1").exists());
-    // The downloads are those of the pins, to the byte.
+    // Only pinned packages are installed, and their hashes are checked.
     let arguments = std::fs::read_to_string(scratch.join("calls")).unwrap();
     assert!(arguments.contains("--no-deps --require-hashes -r"), "{arguments}");
 }
 
 #[test]
 fn the_second_call_changes_nothing_and_prints_only_the_folder() {
-    let scratch = machine(UNPACKS);
+    let scratch = machine(WORKING_UV);
     let first = call(&scratch, &[]);
     let before = content(&scratch.join("home"));
     let second = call(&scratch, &[]);
@@ -106,9 +107,9 @@ fn the_second_call_changes_nothing_and_prints_only_the_folder() {
 
 #[test]
 fn an_incomplete_folder_is_replaced() {
-    let scratch = machine(UNPACKS);
+    let scratch = machine(WORKING_UV);
     let folder = folder(&scratch);
-    assert!(!folder.exists(), "asking where makes nothing");
+    assert!(!folder.exists(), "`--where` must create nothing");
     std::fs::create_dir_all(folder.join("lib/stubs")).unwrap();
     std::fs::write(folder.join("lib/leftover"), "").unwrap();
     call(&scratch, &[]).exits_with(0);
@@ -117,9 +118,9 @@ fn an_incomplete_folder_is_replaced() {
 
 #[test]
 fn two_calls_at_once_install_once() {
-    let scratch = machine(UNPACKS);
-    let both = [&[][..], &["--env"]].map(|arguments| Running::start(&mut toolkit(&scratch, arguments)));
-    for outcome in both.map(Running::finish) {
+    let scratch = machine(WORKING_UV);
+    let running = [&[][..], &["--env"]].map(|arguments| Running::start(&mut toolkit(&scratch, arguments)));
+    for outcome in running.map(Running::finish) {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     }
     assert_eq!(calls(&scratch), 1);
@@ -127,9 +128,9 @@ fn two_calls_at_once_install_once() {
 
 #[test]
 fn env_prints_lines_that_a_shell_evaluates() {
-    let scratch = machine(UNPACKS);
+    let scratch = machine(WORKING_UV);
     let spaced = scratch.join("a home");
-    let mut shell = scratch.marked("bash");
+    let mut shell = scratch.command("bash");
     let script = format!(
         "set -eu; lines=$({} --env); eval \"$lines\"; command -v nvcc; echo \"$CUDA_HOME\"",
         root().join("scripts/cuda-toolkit").display()
@@ -145,12 +146,12 @@ fn env_prints_lines_that_a_shell_evaluates() {
 
 #[test]
 fn without_a_network_the_script_fails_and_the_next_call_starts_over() {
-    let scratch = machine(OFFLINE);
+    let scratch = machine(OFFLINE_UV);
     let outcome = call(&scratch, &["--env"]);
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(3), ""), "{outcome:?}");
     let expected = "error: CUDA's toolkit cannot be downloaded: is there a network?\nhint: export CUDA_HOME=";
     outcome.assert_stderr(&["dns error", expected]);
-    scratch.script("path/uv", UNPACKS);
+    scratch.script("path/uv", WORKING_UV);
     call(&scratch, &[]).exits_with(0);
 }
 
@@ -163,16 +164,16 @@ fn an_error_of_another_kind_is_not_called_a_network_error() {
 
 #[test]
 fn a_full_disk_or_a_missing_compiler_is_reported_before_any_download() {
-    let scratch = machine(UNPACKS);
+    let scratch = machine(WORKING_UV);
     scratch.script("path/df", "printf 'Filesystem 1MB-blocks Used Available\\n/dev/x 9MB 8MB 1MB\\n'");
     let outcome = call(&scratch, &[]).exits_with(3);
     outcome.assert_stderr(&["has 1 MB free, 1927 MB are needed", "\nhint: export ORCHESTRATE_HOME="]);
 
     // All tools that the script needs, without a compiler.
     for tool in ["bash", "cut", "dirname", "env", "grep", "sha256sum", "uname"] {
-        let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool));
-        let found = found.iter().find(|path| path.exists()).unwrap();
-        std::os::unix::fs::symlink(found, scratch.join("path").join(tool)).unwrap();
+        let candidates = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(tool));
+        let program = candidates.iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(program, scratch.join("path").join(tool)).unwrap();
     }
     let outcome = finish(toolkit(&scratch, &[]).env("PATH", scratch.join("path"))).exits_with(3);
     outcome.assert_stderr(&["no `gcc`", "apt-get install g++"]);
@@ -181,56 +182,59 @@ fn a_full_disk_or_a_missing_compiler_is_reported_before_any_download() {
 
 #[test]
 fn a_users_own_toolkit_is_used_unchanged_and_needs_a_compiler() {
-    let scratch = machine(UNPACKS);
-    let own = scratch.join("own");
-    std::fs::create_dir_all(own.join("bin")).unwrap();
-    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own)).exits_with(1);
+    let scratch = machine(WORKING_UV);
+    let users_toolkit = scratch.join("own");
+    std::fs::create_dir_all(users_toolkit.join("bin")).unwrap();
+    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &users_toolkit)).exits_with(1);
     outcome.assert_stderr(&["which has no `bin/nvcc`\nhint: unset CUDA_HOME"]);
     scratch.script("own/bin/nvcc", "");
-    // The toolkit that fails is the user's: removing ours would change nothing.
+    // The toolkit that fails is the user's, so the hint is about CUDA_HOME.
     scratch.script("own/bin/nvcc", "exit 1");
-    let outcome = finish(toolkit(&scratch, &["--check"]).env("CUDA_HOME", &own)).exits_with(1);
+    let outcome = finish(toolkit(&scratch, &["--check"]).env("CUDA_HOME", &users_toolkit)).exits_with(1);
     outcome.assert_stderr(&["\nhint: unset CUDA_HOME"]);
     scratch.script("own/bin/nvcc", "");
-    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &own));
-    assert!(outcome.stdout.starts_with(&format!("export CUDA_HOME={}", own.display())), "{outcome:?}");
+    let outcome = finish(toolkit(&scratch, &["--env"]).env("CUDA_HOME", &users_toolkit));
+    assert!(
+        outcome.stdout.starts_with(&format!("export CUDA_HOME={}", users_toolkit.display())),
+        "{outcome:?}"
+    );
     assert_eq!(calls(&scratch), 0);
 }
 
 #[test]
 fn remove_deletes_every_toolkit_and_nothing_else() {
-    let scratch = machine(UNPACKS);
+    let scratch = machine(WORKING_UV);
     call(&scratch, &[]).exits_with(0);
     for other in ["toolkits/cuda-12.0.0-0123456789abcdef", "toolkits/of-another-kind", "environments/x"] {
         std::fs::create_dir_all(scratch.join("home").join(other)).unwrap();
     }
     let outcome = call(&scratch, &["--remove"]);
     assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(0), 2), "{outcome:?}");
-    let left = std::fs::read_dir(scratch.join("home/toolkits")).unwrap();
-    let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
-    assert_eq!(left, ["of-another-kind"]);
+    let remaining = std::fs::read_dir(scratch.join("home/toolkits")).unwrap();
+    let remaining: Vec<_> = remaining.flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(remaining, ["of-another-kind"]);
     assert!(scratch.join("home/environments/x").is_dir());
 }
 
 #[test]
 fn an_unknown_option_is_refused_with_the_known_ones() {
-    let outcome = call(&machine(UNPACKS), &["--help-me"]).exits_with(2);
+    let outcome = call(&machine(WORKING_UV), &["--help-me"]).exits_with(2);
     outcome.assert_stderr(&["scripts/cuda-toolkit --where"]);
 }
 
-/// scripts/check-cuda with an `nvcc` that accepts everything and this `cargo`.
+/// Runs scripts/check-cuda with this `cargo` and with an `nvcc` that does nothing.
 fn check(scratch: &Scratch, cargo: &str, minutes: &str) -> Outcome {
-    finish(&mut checking(scratch, cargo, minutes))
+    finish(&mut check_command(scratch, cargo, minutes))
 }
 
-fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
+fn check_command(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
     for program in ["path", "own/bin"] {
         std::fs::create_dir_all(scratch.join(program)).unwrap();
     }
     scratch.script("own/bin/nvcc", "");
     scratch.script("path/rustc", "echo rustc 1.95.0");
     scratch.script("path/cargo", &format!("echo \"$*\" >>\"$CALLS\"\n{cargo}"));
-    let mut command = scratch.marked(root().join("scripts/check-cuda"));
+    let mut command = scratch.command(root().join("scripts/check-cuda"));
     command.arg(minutes).env("PATH", path(scratch)).env("CALLS", scratch.join("calls"));
     command.env("CUDA_HOME", scratch.join("own"));
     command
@@ -238,7 +242,7 @@ fn checking(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
 
 #[test]
 fn unchanged_sources_are_compiled_once_per_machine() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let first = check(&scratch, "exit 0", "8").exits_with(0);
     first.assert_stdout(&["compiled: the CUDA build of candle, in "]);
     let before = calls(&scratch);
@@ -246,14 +250,14 @@ fn unchanged_sources_are_compiled_once_per_machine() {
     second.assert_stdout(&["unchanged: the CUDA build of candle compiled here on 2"]);
     assert_eq!(calls(&scratch), before);
     // A removed result is compiled again.
-    let stored = finish(scratch.marked(root().join("scripts/check-cuda")).arg("--where"));
+    let stored = finish(scratch.command(root().join("scripts/check-cuda")).arg("--where"));
     std::fs::remove_dir_all(stored.stdout.trim()).unwrap();
     check(&scratch, "exit 1", "8").exits_with(1);
 }
 
 #[test]
 fn a_failed_compilation_fails_every_time() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     for _ in 0..2 {
         let outcome = check(&scratch, "echo 'error: expected one of' >&2; exit 101", "8");
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""), "{outcome:?}");
@@ -262,29 +266,29 @@ fn a_failed_compilation_fails_every_time() {
 
 #[test]
 fn a_build_beyond_its_minutes_is_skipped_and_its_processes_end() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let outcome = check(&scratch, "exec sleep 600", "0.01").exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: the CUDA build of candle takes longer than 0.01 minutes"));
-    scratch.wait_until_nothing_lives();
+    scratch.wait_until_no_processes_left();
     let outcome = check(&scratch, "exit 0", "8");
     outcome.assert_stdout(&["compiled: "]);
 }
 
 #[test]
 fn a_stopped_check_ends_its_processes_and_releases_the_lock() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let cargo = "sleep 600 &\nexec sleep 600";
-    let running = Running::start(&mut checking(&scratch, cargo, "8"));
+    let running = Running::start(&mut check_command(&scratch, cargo, "8"));
     wait_until("cargo is called", || calls(&scratch) > 0);
     running.signal(Signal::TERM);
     running.finish().exits_with(143);
-    scratch.wait_until_nothing_lives();
+    scratch.wait_until_no_processes_left();
     check(&scratch, "exit 0", "8").exits_with(0);
 }
 
 #[test]
 fn minutes_that_are_no_positive_number_are_refused() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     for minutes in ["0", "0.0", "00", ".", "1.2.3", "-1", "ten"] {
         let outcome = check(&scratch, "exit 0", minutes).exits_with(2);
         outcome.assert_stderr(&[&format!("`{minutes}`")]);
@@ -292,7 +296,7 @@ fn minutes_that_are_no_positive_number_are_refused() {
     assert_eq!(calls(&scratch), 0);
 }
 
-/// engines/candle/build-cuda with this `nvidia-smi`: the compute capability that cargo gets.
+/// Runs engines/candle/build-cuda with this `nvidia-smi`, and returns the compute capability that cargo gets.
 fn capability(scratch: &Scratch, nvidia_smi: &str, chosen: Option<&str>) -> String {
     for folder in ["path", "own/bin", "target/release"] {
         std::fs::create_dir_all(scratch.join(folder)).unwrap();
@@ -301,7 +305,7 @@ fn capability(scratch: &Scratch, nvidia_smi: &str, chosen: Option<&str>) -> Stri
     scratch.script("path/nvidia-smi", nvidia_smi);
     let cargo = "echo \"$CUDA_COMPUTE_CAP\"; cp /bin/true \"$CARGO_TARGET_DIR/release/candle-cuda\"";
     scratch.script("path/cargo", cargo);
-    let mut command = scratch.marked(root().join("engines/candle/build-cuda"));
+    let mut command = scratch.command(root().join("engines/candle/build-cuda"));
     command.env("PATH", path(scratch));
     command.env("CUDA_HOME", scratch.join("own")).env("CARGO_TARGET_DIR", scratch.join("target"));
     command.env_remove("CUDA_COMPUTE_CAP").envs(chosen.map(|chosen| ("CUDA_COMPUTE_CAP", chosen)));
@@ -311,15 +315,15 @@ fn capability(scratch: &Scratch, nvidia_smi: &str, chosen: Option<&str>) -> Stri
 
 #[test]
 fn kernels_are_built_for_the_first_gpu_that_nvidia_smi_reports() {
-    assert_eq!(capability(&Scratch::outside(), "echo 8.6; echo 9.0", None), "86");
+    assert_eq!(capability(&Scratch::outside_checkout(), "echo 8.6; echo 9.0", None), "86");
     let trouble = "echo 'NVIDIA-SMI has failed because it could not reach the driver'; exit 9";
-    assert_eq!(capability(&Scratch::outside(), trouble, None), "90");
-    assert_eq!(capability(&Scratch::outside(), "echo '[N/A]'", None), "90");
+    assert_eq!(capability(&Scratch::outside_checkout(), trouble, None), "90");
+    assert_eq!(capability(&Scratch::outside_checkout(), "echo '[N/A]'", None), "90");
 }
 
 #[test]
 fn a_build_for_another_gpu_is_kept_by_the_next_build() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     assert_eq!(capability(&scratch, "echo 9.0", Some("8.6")), "86");
     assert_eq!(capability(&scratch, "echo 9.0", None), "86");
     assert_eq!(capability(&scratch, "echo 9.0", Some("90a")), "90a");
@@ -329,8 +333,8 @@ fn a_build_for_another_gpu_is_kept_by_the_next_build() {
 
 #[test]
 fn a_machine_without_a_toolkit_skips_the_check_with_the_reason() {
-    let scratch = machine(OFFLINE);
-    let mut command = scratch.marked(root().join("scripts/check-cuda"));
+    let scratch = machine(OFFLINE_UV);
+    let mut command = scratch.command(root().join("scripts/check-cuda"));
     let outcome = finish(command.env("PATH", path(&scratch)).env_remove("CUDA_HOME")).exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: CUDA's toolkit is not available here"), "{outcome:?}");
     outcome.assert_stderr(&["is there a network?"]);

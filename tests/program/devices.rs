@@ -1,5 +1,5 @@
-//! Engines with another program for another device, on machines with and without a driver. The tree and its engines are
-//! invented; the driver is a stand-in, and so is its absence.
+//! Engines with a separate program for a device, on machines with and without a GPU driver. The tree and its engines are
+//! invented. Stand-in libraries act as a present driver or as an absent one.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,44 +8,45 @@ use serde_json::Value;
 
 use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Scratch, builds, driver, finish, root, unwrapped};
+use crate::support::{Outcome, Scratch, build_command, driver, finish, root, without_line_breaks};
 
 const NO_DRIVER: &str = "no NVIDIA driver found";
-/// The other problem of `heavy` on every machine of these tests.
+/// The second missing requirement of the engine `heavy` in these tests.
 const NO_ENVIRONMENT: &str = "its environment is not set up (4.0 GB to download)";
-const ELSEWHERE: &str =
+/// The hint of `heavy` for users who cannot set up its environment.
+const OTHER_WAY: &str =
     "ORCHESTRATE_PYTHON_HEAVY=/a/python/that/has/it; heavy's own guide says where it comes from";
 
-/// `able` has a program for CUDA; `shared` uses its own one there; `plain` names no devices in its manifest; `heavy`
-/// needs a GPU everywhere, and packages.
+/// A tree of four engines. `able` has a separate program for CUDA, and `shared` has one program for all devices. `plain`
+/// has no devices in its manifest. `heavy` always needs a GPU, and Python packages.
 fn tree() -> Scratch {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let needs = "driver = \"nvidia\"\n";
     let able = format!(
         "about = \"has a program for each\"\nbinary = \"able-engine\"\nreference = true\n[build]\n{}\
          [devices.cuda]\nbinary = \"able-cuda\"\n[devices.cuda.build]\n{}note = \"about a moment\"\n[devices.cuda.needs]\n{needs}",
-        builds("able-engine"),
-        builds("able-cuda"),
+        build_command("able-engine"),
+        build_command("able-cuda"),
     );
     let shared = format!(
         "about = \"one program for all\"\nbinary = \"shared-engine\"\n[build]\n{}[devices.cuda.needs]\n{needs}",
-        builds("shared-engine")
+        build_command("shared-engine")
     );
     let plain = format!(
         "about = \"knows no device\"\nbinary = \"plain-engine\"\n[build]\n{}",
-        builds("plain-engine")
+        build_command("plain-engine")
     );
     let heavy = format!(
         "about = \"needs a GPU\"\nbinary = \"heavy-engine\"\n[build]\n{}[needs]\n{needs}[environment]\npython = \"3.12\"\n\
-         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\ninstall_hint = \"{ELSEWHERE}\"\n",
-        builds("heavy-engine")
+         requirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\ninstall_hint = \"{OTHER_WAY}\"\n",
+        build_command("heavy-engine")
     );
-    scratch.plant(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);
+    scratch.write_tree(&[("able", &able), ("shared", &shared), ("plain", &plain), ("heavy", &heavy)]);
     scratch
 }
 
 fn orchestrate(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> Command {
-    let mut command = scratch.orchestrate_alone();
+    let mut command = scratch.orchestrate_without_checkout();
     command.args(arguments).env("LD_LIBRARY_PATH", library);
     command
 }
@@ -61,7 +62,7 @@ fn measure(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> (Outcome
     command.args(arguments).arg("-m").arg(root().join("models/embedded"));
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let record = Record::only_one_in(&scratch.results());
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     (outcome, record)
 }
 
@@ -84,13 +85,13 @@ fn program(record: &Record, label: &str) -> String {
 }
 
 /// The device of each launch.
-fn loaded_on(record: &Record, label: &str) -> Vec<String> {
+fn loaded_devices(record: &Record, label: &str) -> Vec<String> {
     let launches = record.launches_of(label).into_iter();
     launches.map(|it| it["loaded"]["device"].as_str().unwrap().to_string()).collect()
 }
 
 #[track_caller]
-fn assert_narrow(outcome: &Outcome) {
+fn assert_fits_80_columns(outcome: &Outcome) {
     for line in outcome.stdout.lines().chain(outcome.stderr.lines()) {
         assert!(line.chars().count() <= 80, "{line}");
     }
@@ -105,7 +106,7 @@ fn a_run_on_the_cpu_builds_no_program_for_another_device() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(built(&scratch), ["able-engine", "shared-engine"]);
     assert_eq!(
-        (program(&record, "able"), loaded_on(&record, "able")),
+        (program(&record, "able"), loaded_devices(&record, "able")),
         ("able-engine".into(), vec!["cpu".into()])
     );
     assert_eq!(configuration(&record, "able")["alone"], Value::Null);
@@ -129,20 +130,20 @@ fn engines_without_their_device_are_rows_and_the_others_are_measured() {
     let (outcome, record) =
         measure(&scratch, &driver::absent(&scratch), &["--all", "--device", "cpu,cuda:0"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // Its manifest names no devices, so the engine itself is started.
+    // The manifest of `plain` names no devices, so the same program is started on each device.
     assert_eq!(program(&record, "plain cuda:0"), "plain-engine");
     for label in ["able cpu", "shared cpu", "plain cpu", "plain cuda:0"] {
         assert_eq!((record.samples_of(label).len(), record.failures_of(label).len()), (1, 0), "{label}");
     }
-    let both = format!("{NO_DRIVER}; {NO_ENVIRONMENT}");
-    for (label, lacks) in [
+    let two_reasons = format!("{NO_DRIVER}; {NO_ENVIRONMENT}");
+    for (label, missing) in [
         ("able cuda:0", NO_DRIVER),
         ("shared cuda:0", NO_DRIVER),
-        ("heavy cpu", &both),
-        ("heavy cuda:0", &both),
+        ("heavy cpu", &two_reasons),
+        ("heavy cuda:0", &two_reasons),
     ] {
         let failure = record.failure_of(label);
-        assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &lacks.into()));
+        assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &missing.into()));
     }
     assert_eq!(built(&scratch), ["able-engine", "plain-engine", "shared-engine"]);
 }
@@ -155,27 +156,27 @@ fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
     let failure = record.failure_of("heavy");
     let hint = failure["hint"].as_str().unwrap();
     let (first, second) = hint.split_once('\n').unwrap();
-    assert!(first.contains("nvidia-smi"), "a driver comes before packages that need one: {hint}");
-    assert_eq!(second, ELSEWHERE);
-    let page = unwrapped(&outcome.stdout);
+    assert!(first.contains("nvidia-smi"), "the driver must come before the packages: {hint}");
+    assert_eq!(second, OTHER_WAY);
+    let page = without_line_breaks(&outcome.stdout);
     for expected in
-        [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {ELSEWHERE}")]
+        [&format!("{NO_DRIVER}; {NO_ENVIRONMENT}"), &format!("hint: {first}"), &format!("hint: {OTHER_WAY}")]
     {
         assert!(page.contains(expected), "{expected}: {}", outcome.stdout);
     }
-    // With a driver, the remedy is the set-up; the other remedy is printed too.
+    // With a driver, the first remedy is the set-up. The second remedy is printed too.
     let scratch = tree();
     let present = driver::present(&scratch);
     let (outcome, record) = measure(&scratch, &present, &heavy);
     let failure = record.failure_of("heavy");
     assert_eq!(failure["message"], NO_ENVIRONMENT);
     let (first, second) = failure["hint"].as_str().unwrap().split_once('\n').unwrap();
-    assert!(first.ends_with("setup heavy") && second == ELSEWHERE, "{failure}");
+    assert!(first.ends_with("setup heavy") && second == OTHER_WAY, "{failure}");
     outcome.assert_stdout(&["\n  hint: ORCHESTRATE_PYTHON_HEAVY="]);
     let checked = call(&scratch, &driver::absent(&scratch), &["check", "heavy"]);
     let expected = format!("cannot run here: {NO_DRIVER}; {NO_ENVIRONMENT}");
     checked.assert_stderr(&[&expected]);
-    assert!(checked.stderr.ends_with(&format!("\nhint: {ELSEWHERE}\n")), "{checked:?}");
+    assert!(checked.stderr.ends_with(&format!("\nhint: {OTHER_WAY}\n")), "{checked:?}");
 }
 
 #[test]
@@ -188,12 +189,13 @@ fn with_a_driver_each_device_gets_its_program_built_and_measured() {
     assert_eq!(
         builds,
         ["able: building", "able: building for cuda (about a moment)", "shared: building"],
-        "one program is built once, however many devices it serves"
+        "each program must be built once, even for several devices"
     );
-    let of = |label: &str| (program(&record, label), loaded_on(&record, label)[0].clone());
-    assert_eq!(of("able cpu"), ("able-engine".into(), "cpu".into()));
-    assert_eq!(of("able cuda:0"), ("able-cuda".into(), "cuda:0".into()));
-    assert_eq!(of("shared cuda:0"), ("shared-engine".into(), "cuda:0".into()));
+    let program_and_device =
+        |label: &str| (program(&record, label), loaded_devices(&record, label)[0].clone());
+    assert_eq!(program_and_device("able cpu"), ("able-engine".into(), "cpu".into()));
+    assert_eq!(program_and_device("able cuda:0"), ("able-cuda".into(), "cuda:0".into()));
+    assert_eq!(program_and_device("shared cuda:0"), ("shared-engine".into(), "cuda:0".into()));
     for label in ["able cpu", "able cuda:0", "shared cpu", "shared cuda:0"] {
         assert_eq!(record.samples_of(label).len(), 1, "{label}");
     }
@@ -215,7 +217,7 @@ fn a_failed_build_fails_only_the_rows_of_its_device() {
     let scratch = tree();
     let manifest = "about = \"half broken\"\nbinary = \"plain-engine\"\n[devices.cuda]\nbinary = \"half-cuda\"\n\
                     [devices.cuda.build]\ncommand = [\"./engines/half/build\"]\n";
-    scratch.plant(&[("half", manifest)]);
+    scratch.write_tree(&[("half", manifest)]);
     // The script is found in the tree, from any working directory.
     scratch.script("engines/half/build", "echo error: no compiler for it in $(pwd); exit 1");
     let library = driver::present(&scratch);
@@ -243,9 +245,12 @@ fn the_verifier_runs_its_cpu_program_in_f32_on_every_device() {
     let verifier = configuration(&record, "able (verifier)");
     assert_eq!((&verifier["device"], &verifier["dtype"]), (&"cpu".into(), &"f32".into()));
     assert_eq!(program(&record, "able (verifier)"), "able-engine");
-    let devices = loaded_on(&record, "able (verifier)");
+    let devices = loaded_devices(&record, "able (verifier)");
     assert!(!devices.is_empty() && devices.iter().all(|it| it == "cpu"), "{devices:?}");
-    assert_eq!((program(&record, "able"), &*loaded_on(&record, "able")[0]), ("able-cuda".into(), "cuda"));
+    assert_eq!(
+        (program(&record, "able"), &*loaded_devices(&record, "able")[0]),
+        ("able-cuda".into(), "cuda")
+    );
 }
 
 #[test]
@@ -281,8 +286,12 @@ fn set_up_builds_for_an_absent_device_and_prints_the_programs_path() {
     let arguments = ["setup", "able", "--device", "cuda"];
     assert_snapshot("setup-without-driver", &scratch, &mut orchestrate(&scratch, &absent, &arguments));
     assert_eq!(built(&scratch), ["able-cuda"]);
-    let both = ["setup", "shared", "--device", "cpu,cuda"];
-    assert_snapshot("setup-shared-without-driver", &scratch, &mut orchestrate(&scratch, &absent, &both));
+    let two_devices = ["setup", "shared", "--device", "cpu,cuda"];
+    assert_snapshot(
+        "setup-shared-without-driver",
+        &scratch,
+        &mut orchestrate(&scratch, &absent, &two_devices),
+    );
     let present = driver::present(&scratch);
     assert_snapshot("setup-with-driver", &scratch, &mut orchestrate(&scratch, &present, &arguments));
 }
@@ -294,10 +303,10 @@ fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     let outcome = call(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]);
     let expected = "`plain` is ready; only a run shows whether it supports metal\n";
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), expected), "{outcome:?}");
-    // A wrong name may have requested an engine with another program.
+    // The manifest of `able` names only the device `cuda`, so a hint suggests that name.
     let outcome = call(&scratch, &library, &["setup", "able", "--device", "gpu"]);
     assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
-    finish(scratch.orchestrate_alone().args(["setup", "plain", "--device", "cpu,"])).exits_with(2);
+    finish(scratch.orchestrate_without_checkout().args(["setup", "plain", "--device", "cpu,"])).exits_with(2);
 }
 
 #[test]
@@ -312,13 +321,13 @@ fn a_mistyped_device_is_refused_with_a_suggestion_before_any_build() {
 
 #[test]
 fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
-    let scratch = Scratch::outside();
-    let script = "echo error: no compiler; echo hint: buy one; exit 1";
+    let scratch = Scratch::outside_checkout();
+    let script = "echo error: no compiler; echo hint: install one; exit 1";
     let manifest =
         format!("about = \"x\"\nbinary = \"x\"\n[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n");
-    scratch.plant(&[("poor", &manifest)]);
-    let outcome = finish(scratch.orchestrate_alone().args(["setup", "poor"]));
-    assert!(outcome.stderr.ends_with("error: no compiler\nhint: buy one\n"), "{outcome:?}");
+    scratch.write_tree(&[("poor", &manifest)]);
+    let outcome = finish(scratch.orchestrate_without_checkout().args(["setup", "poor"]));
+    assert!(outcome.stderr.ends_with("error: no compiler\nhint: install one\n"), "{outcome:?}");
 }
 
 #[test]
@@ -341,10 +350,10 @@ fn set_up_downloads_no_packages_for_an_engine_that_cannot_run() {
 
 #[test]
 fn a_build_that_produces_no_program_is_an_error() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let manifest = "about = \"idle\"\nbinary = \"idle-engine\"\n[build]\ncommand = [\"true\"]\n";
-    scratch.plant(&[("idle", manifest)]);
-    assert_snapshot("setup-idle", &scratch, scratch.orchestrate_alone().args(["setup", "idle"]));
+    scratch.write_tree(&[("idle", manifest)]);
+    assert_snapshot("setup-idle", &scratch, scratch.orchestrate_without_checkout().args(["setup", "idle"]));
 }
 
 #[test]
@@ -355,25 +364,25 @@ fn lists_show_device_programs_and_missing_requirements_in_80_columns() {
     assert_snapshot("engines-devices", &scratch, &mut orchestrate(&scratch, &absent, &["engines"]));
     assert_snapshot("setup-list-devices", &scratch, &mut orchestrate(&scratch, &absent, &list));
     for arguments in [&["engines"][..], &list, &["setup", "able", "--device", "cuda"], &["setup", "heavy"]] {
-        assert_narrow(&call(&scratch, &absent, arguments));
+        assert_fits_80_columns(&call(&scratch, &absent, arguments));
     }
     let present = driver::present(&scratch);
     assert_snapshot("engines-devices-driver", &scratch, &mut orchestrate(&scratch, &present, &["engines"]));
-    assert_narrow(&call(&scratch, &present, &["engines"]));
+    assert_fits_80_columns(&call(&scratch, &present, &["engines"]));
 }
 
 #[test]
-fn the_lists_of_our_own_engines_fit_into_80_columns() {
+fn the_lists_of_real_engines_fit_into_80_columns() {
     let scratch = Scratch::new();
     for library in [driver::absent(&scratch), driver::present(&scratch)] {
         for arguments in [&["engines"][..], &["setup", "--list"]] {
             let mut command = scratch.orchestrate();
             command.args(arguments).env("LD_LIBRARY_PATH", &library).current_dir(root());
-            // Nothing is built there, so that every message is printed.
+            // No engine is built in this target directory, so that all messages are printed.
             command.env("CARGO_TARGET_DIR", scratch.join("target")).env("PATH", "/usr/bin:/bin");
             let outcome = finish(&mut command).exits_with(0);
             assert!(outcome.stdout.lines().count() > 5, "{outcome:?}");
-            assert_narrow(&outcome);
+            assert_fits_80_columns(&outcome);
         }
     }
 }
@@ -382,7 +391,8 @@ fn the_lists_of_our_own_engines_fit_into_80_columns() {
 fn device_is_an_option_of_set_up_and_not_of_list_or_remove() {
     let scratch = tree();
     for other in ["--list", "--remove"] {
-        finish(scratch.orchestrate_alone().args(["setup", "able", "--device", "cuda", other])).exits_with(2);
+        finish(scratch.orchestrate_without_checkout().args(["setup", "able", "--device", "cuda", other]))
+            .exits_with(2);
     }
 }
 
@@ -400,7 +410,7 @@ fn an_engine_is_checked_on_the_requested_device() {
         checked.stdout.starts_with("checking `able` (") && checked.stdout.contains("able-cuda)"),
         "{checked:?}"
     );
-    // It accepts a missing model; the request is shown with that.
+    // The fake engine accepts a missing model, so the page shows the request with this model.
     checked.assert_stdout(&["sent      {\"device\":\"cuda\",\"model\":\"/no/such/model\""]);
 }
 
@@ -416,8 +426,8 @@ fn a_request_contains_the_requested_device() {
 
 #[test]
 fn a_manifest_with_a_device_in_place_of_a_family_is_refused() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let manifest = "about = \"x\"\nbinary = \"x\"\n[devices.\"cuda:1\"]\nbinary = \"y\"\n";
-    scratch.plant(&[("wrong", manifest)]);
-    assert_snapshot("wrong-device", &scratch, scratch.orchestrate_alone().arg("engines"));
+    scratch.write_tree(&[("wrong", manifest)]);
+    assert_snapshot("wrong-device", &scratch, scratch.orchestrate_without_checkout().arg("engines"));
 }

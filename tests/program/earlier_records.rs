@@ -1,16 +1,16 @@
-//! Records of an earlier program: today's program reads them, and its reports have the same values.
+//! Records of earlier versions: the program reads them, and its reports have the same values as the earlier reports.
 
 use serde_json::Value;
 
 use crate::support::{Scratch, finish, root};
 
-/// Fields with sentences for people. Their words may change, but not their number.
+/// Fields with texts for readers. The words may change, but not the number of texts.
 const PROSE: &[&str] = &["sentence", "message", "hint", "says", "reasons", "warnings", "notes", "notices"];
 
-/// An array of sentences that a later program may add to.
-const GROWING: &str = "notes";
+/// The array of texts to which a later version may add texts.
+const GROWING_ARRAY: &str = "notes";
 
-/// Fields that identify the elements of an array. Elements with a metric may be joined by those of other metrics.
+/// Fields that identify the elements of an array. To elements with a metric, a later version may add other metrics.
 const KEYS: &[&str] = &["case", METRIC, "engine", "configuration", "against"];
 const METRIC: &str = "metric";
 
@@ -71,28 +71,28 @@ fn every_difference_of_two_documents_is_found_with_its_path() {
     let before = r#"{"a": [1, 2.5, null], "b": "x", "hint": "try", "lost": 1, "notes": ["n"]}"#;
     let after = r#"{"a": [1, 2.25, 0], "b": "y", "hint": "do", "notes": ["m"], "later": true}"#;
     assert_eq!(
-        found(before, after),
+        differences_of(before, after),
         ["/a/1: 2.5, now 2.25", "/a/2: null, now 0", "/b: \"x\", now \"y\"", "/lost: missing"]
     );
-    assert_eq!(found(r#"{"a": [1, 2]}"#, r#"{"a": [1]}"#), ["/a: 2 values, now 1"]);
-    assert_eq!(found(r#"{"a": [1]}"#, r#"{"a": [1, 2]}"#), ["/a: 1 values, now 2"]);
+    assert_eq!(differences_of(r#"{"a": [1, 2]}"#, r#"{"a": [1]}"#), ["/a: 2 values, now 1"]);
+    assert_eq!(differences_of(r#"{"a": [1]}"#, r#"{"a": [1, 2]}"#), ["/a: 1 values, now 2"]);
 }
 
 #[test]
 fn a_new_metric_is_no_difference_at_any_position() {
     let before = r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "b", "n": 2}]}"#;
-    let joined =
+    let added =
         r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "new", "n": 9}, {"metric": "b", "n": 2}]}"#;
-    assert_eq!(found(before, joined), NONE);
+    assert_eq!(differences_of(before, added), NONE);
     let changed =
         r#"{"metrics": [{"metric": "new", "n": 9}, {"metric": "a", "n": 1}, {"metric": "b", "n": 3}]}"#;
-    assert_eq!(found(before, changed), ["/metrics/b/n: 2, now 3"]);
+    assert_eq!(differences_of(before, changed), ["/metrics/b/n: 2, now 3"]);
     let replaced = r#"{"metrics": [{"metric": "new", "n": 9}, {"metric": "a", "n": 1}]}"#;
-    assert_eq!(found(before, replaced), ["/metrics/b: missing"]);
+    assert_eq!(differences_of(before, replaced), ["/metrics/b: missing"]);
     let twice = r#"{"metrics": [{"metric": "a", "n": 1}, {"metric": "b", "n": 2}, {"metric": "b", "n": 3}]}"#;
-    assert_eq!(found(before, twice), ["/metrics/b: 2 of them"]);
-    // The first value of an empty array.
-    assert_eq!(found(r#"{"metrics": []}"#, r#"{"metrics": [{"metric": "new", "n": 9}]}"#), NONE);
+    assert_eq!(differences_of(before, twice), ["/metrics/b: 2 elements"]);
+    // A metric may also be added to an empty array.
+    assert_eq!(differences_of(r#"{"metrics": []}"#, r#"{"metrics": [{"metric": "new", "n": 9}]}"#), NONE);
 }
 
 #[test]
@@ -100,43 +100,47 @@ fn comparisons_are_matched_by_case_metric_and_engines() {
     let before = r#"{"pairs": [
         {"case": "decode", "metric": "a", "engine": "x", "against": "y", "ratio": 2.0},
         {"case": "decode", "metric": "a", "engine": "y", "against": "x", "ratio": 0.5}]}"#;
-    let joined = r#"{"pairs": [
+    let added = r#"{"pairs": [
         {"case": "decode", "metric": "new", "engine": "x", "against": "y", "ratio": 9.0},
         {"case": "decode", "metric": "a", "engine": "x", "against": "y", "ratio": 2.0},
         {"case": "decode", "metric": "a", "engine": "y", "against": "x", "ratio": 0.25}]}"#;
-    assert_eq!(found(before, joined), ["/pairs/decode a y x/ratio: 0.5, now 0.25"]);
+    assert_eq!(differences_of(before, added), ["/pairs/decode a y x/ratio: 0.5, now 0.25"]);
 }
 
 #[test]
 fn rows_without_a_metric_keep_their_order() {
     let before = r#"{"cases": [{"case": "decode", "engine": "x"}, {"case": "load", "engine": "x"}]}"#;
-    let joined = r#"{"cases": [{"case": "decode", "engine": "x"}, {"case": "load", "engine": "x"},
+    let added = r#"{"cases": [{"case": "decode", "engine": "x"}, {"case": "load", "engine": "x"},
         {"case": "prefill", "engine": "x"}]}"#;
-    assert_eq!(found(before, joined), ["/cases: 2 values, now 3"]);
-    let turned = r#"{"cases": [{"case": "load", "engine": "x"}, {"case": "decode", "engine": "x"}]}"#;
-    assert_eq!(found(before, turned), ["/cases: in another order"]);
+    assert_eq!(differences_of(before, added), ["/cases: 2 values, now 3"]);
+    let reordered = r#"{"cases": [{"case": "load", "engine": "x"}, {"case": "decode", "engine": "x"}]}"#;
+    assert_eq!(differences_of(before, reordered), ["/cases: in another order"]);
     let metrics = [
         r#"{"metrics": [{"metric": "a"}, {"metric": "b"}]}"#,
         r#"{"metrics": [{"metric": "b"}, {"metric": "new"}, {"metric": "a"}]}"#,
     ];
-    assert_eq!(found(metrics[0], metrics[1]), ["/metrics: in another order"]);
+    assert_eq!(differences_of(metrics[0], metrics[1]), ["/metrics: in another order"]);
 }
 
 #[test]
-fn a_missing_note_and_a_new_warning_are_differences_and_a_new_note_is_none() {
+fn a_missing_note_and_a_new_warning_are_differences_but_a_new_note_is_not() {
     let before = r#"{"notes": ["n"], "warnings": ["w"]}"#;
-    assert_eq!(found(before, r#"{"notes": ["n", "m"], "warnings": ["w"]}"#), NONE);
-    assert_eq!(found(before, r#"{"notes": [], "warnings": ["w"]}"#), ["/notes: 1 values, now 0"]);
-    assert_eq!(found(before, r#"{"notes": ["n"], "warnings": ["w", "v"]}"#), ["/warnings: 1 values, now 2"]);
+    assert_eq!(differences_of(before, r#"{"notes": ["n", "m"], "warnings": ["w"]}"#), NONE);
+    assert_eq!(differences_of(before, r#"{"notes": [], "warnings": ["w"]}"#), ["/notes: 1 values, now 0"]);
+    assert_eq!(
+        differences_of(before, r#"{"notes": ["n"], "warnings": ["w", "v"]}"#),
+        ["/warnings: 1 values, now 2"]
+    );
 }
 
 const NONE: [&str; 0] = [];
 
-fn found(before: &str, after: &str) -> Vec<String> {
+/// The differences of two JSON documents.
+fn differences_of(before: &str, after: &str) -> Vec<String> {
     let [before, after] = [before, after].map(|text| serde_json::from_str::<Value>(text).unwrap());
-    let mut found = Vec::new();
-    differences("", &before, &after, Sentences::No, &mut found);
-    found
+    let mut differing = Vec::new();
+    differences("", &before, &after, Prose::No, &mut differing);
+    differing
 }
 
 fn assert_same(arguments: &[&str], expected: &str, code: i32) {
@@ -149,17 +153,22 @@ fn assert_same(arguments: &[&str], expected: &str, code: i32) {
     let after = outcome.json();
     let before = serde_json::from_slice(&std::fs::read(folder.join(expected)).unwrap()).unwrap();
     let before = renamed(before);
-    let mut found = Vec::new();
-    differences("", &before, &after, Sentences::No, &mut found);
-    assert!(found.is_empty(), "{} values differ from {expected}:\n{}", found.len(), found.join("\n"));
+    let mut differing = Vec::new();
+    differences("", &before, &after, Prose::No, &mut differing);
+    assert!(
+        differing.is_empty(),
+        "{} values differ from {expected}:\n{}",
+        differing.len(),
+        differing.join("\n")
+    );
 }
 
-/// The document with today's names.
+/// The document with the current names.
 fn renamed(value: Value) -> Value {
     let field = |(key, value): (String, Value)| {
         let new = RENAMED_FIELDS.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new.to_string());
-        let is_it = |(of, old, _): &&(&str, &str, &str)| *of == new && value == *old;
-        let value = match RENAMED_VALUES.iter().find(is_it) {
+        let is_renamed = |(field, old, _): &&(&str, &str, &str)| *field == new && value == *old;
+        let value = match RENAMED_VALUES.iter().find(is_renamed) {
             Some((.., value)) => Value::from(*value),
             None => renamed(value),
         };
@@ -172,81 +181,81 @@ fn renamed(value: Value) -> Value {
     }
 }
 
-/// Whether a value is a sentence, and whether its number may grow.
+/// Whether a value is a text for readers, and whether the number of texts may grow.
 #[derive(Clone, Copy, PartialEq)]
-enum Sentences {
+enum Prose {
     No,
-    AsMany,
-    OrMore,
+    SameCount,
+    MayGrow,
 }
 
-impl Sentences {
-    fn under(key: &str) -> Self {
+impl Prose {
+    fn of_field(key: &str) -> Self {
         match key {
-            GROWING => Self::OrMore,
-            _ if PROSE.contains(&key) => Self::AsMany,
+            GROWING_ARRAY => Self::MayGrow,
+            _ if PROSE.contains(&key) => Self::SameCount,
             _ => Self::No,
         }
     }
 }
 
-/// The values of `before` that are missing or different in `after`. New fields, metrics and notes are no differences.
-fn differences(path: &str, before: &Value, after: &Value, prose: Sentences, found: &mut Vec<String>) {
+/// Adds the values of `before` that are missing or different in `after`. New fields, metrics and notes are allowed.
+fn differences(path: &str, before: &Value, after: &Value, prose: Prose, differing: &mut Vec<String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
             for (key, value) in before {
                 let path = format!("{path}/{key}");
                 match after.get(key) {
-                    Some(now) => differences(&path, value, now, Sentences::under(key), found),
-                    None => found.push(format!("{path}: missing")),
+                    Some(new) => differences(&path, value, new, Prose::of_field(key), differing),
+                    None => differing.push(format!("{path}: missing")),
                 }
             }
         }
         (Value::Array(before), Value::Array(after)) => {
-            let all_metrics = |of: &[Value]| of.iter().all(|it| it.get(METRIC).is_some());
+            let all_metrics = |values: &[Value]| values.iter().all(|it| it.get(METRIC).is_some());
             if all_metrics(before) && all_metrics(after) {
-                return metric_differences(path, before, after, found);
+                return metric_differences(path, before, after, differing);
             }
-            if before.len() > after.len() || before.len() < after.len() && prose != Sentences::OrMore {
-                return found.push(format!("{path}: {} values, now {}", before.len(), after.len()));
+            if before.len() > after.len() || before.len() < after.len() && prose != Prose::MayGrow {
+                return differing.push(format!("{path}: {} values, now {}", before.len(), after.len()));
             }
-            if before.iter().zip(after).any(|(value, now)| key(value) != key(now)) {
-                return found.push(format!("{path}: in another order"));
+            if before.iter().zip(after).any(|(value, new)| key(value) != key(new)) {
+                return differing.push(format!("{path}: in another order"));
             }
-            for (index, (value, now)) in before.iter().zip(after).enumerate() {
-                differences(&format!("{path}/{index}"), value, now, prose, found);
+            for (index, (value, new)) in before.iter().zip(after).enumerate() {
+                differences(&format!("{path}/{index}"), value, new, prose, differing);
             }
         }
-        (Value::String(_), Value::String(_)) if prose != Sentences::No => {}
+        (Value::String(_), Value::String(_)) if prose != Prose::No => {}
         _ if before == after => {}
-        _ => found.push(format!("{path}: {before}, now {after}")),
+        _ => differing.push(format!("{path}: {before}, now {after}")),
     }
 }
 
-/// The differences of arrays of metrics, whose elements are identified by their keys.
-fn metric_differences(path: &str, before: &[Value], after: &[Value], found: &mut Vec<String>) {
+/// Adds the differences of two arrays of metrics. A key identifies each element.
+fn metric_differences(path: &str, before: &[Value], after: &[Value], differing: &mut Vec<String>) {
     let mut last = None;
     let mut in_order = true;
     for value in before {
         let key = key(value);
         let element = format!("{path}/{key}");
-        let now: Vec<usize> = (0..after.len()).filter(|&it| self::key(&after[it]) == key).collect();
-        match now[..] {
-            [] => found.push(format!("{element}: missing")),
+        let indices: Vec<usize> = (0..after.len()).filter(|&it| self::key(&after[it]) == key).collect();
+        match indices[..] {
+            [] => differing.push(format!("{element}: missing")),
             [at] => {
                 in_order &= last < Some(at);
                 last = Some(at);
-                differences(&element, value, &after[at], Sentences::No, found);
+                differences(&element, value, &after[at], Prose::No, differing);
             }
-            _ => found.push(format!("{element}: {} of them", now.len())),
+            _ => differing.push(format!("{element}: {} elements", indices.len())),
         }
     }
     if !in_order {
-        found.push(format!("{path}: in another order"));
+        differing.push(format!("{path}: in another order"));
     }
 }
 
-/// The key of an element of an array; empty where there is none.
+/// The key of an element of an array; empty if the element has no key field.
 fn key(element: &Value) -> String {
     let parts = KEYS.iter().filter_map(|key| element.get(key)?.as_str());
     parts.collect::<Vec<_>>().join(" ")

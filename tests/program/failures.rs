@@ -1,16 +1,16 @@
-//! The failure matrix: for every fault of the fake engine, a run with a healthy engine beside it. The run ends, the row
-//! names the fault and its time, everything else is measured, and no process is left. Here are programs that exit, hang,
-//! make noise or are no engines. Wrong answers are in `answers.rs`.
+//! The failure matrix: for every fault of the fake engine, a run of that engine and a healthy one. The run ends, the row
+//! names the failure and its time, the healthy engine is measured, and no process is left. This file has the programs that
+//! exit, hang, print too much, or are no engines. Tests of wrong answers are in `answers.rs`.
 
 use std::path::PathBuf;
 
 use crate::support::record::{Record, files};
-use crate::support::run::{Fault, Run, assert_faults, beside_healthy, start};
+use crate::support::run::{Fault, Run, assert_faults, run_program_with_healthy, run_with_healthy};
 use crate::support::{Outcome, Scratch, command, fake_engine, finish, write_program};
 
 #[test]
 fn every_fault_of_the_fake_engine_is_in_this_matrix() {
-    let listed = finish(Scratch::new().marked(fake_engine()).arg("--list")).stdout;
+    let listed = finish(Scratch::new().command(fake_engine()).arg("--list")).stdout;
     let faults = listed.lines().filter_map(|line| line.strip_prefix("--fault ")?.split_whitespace().next());
     let tests = [
         include_str!("failures.rs"),
@@ -25,7 +25,7 @@ fn every_fault_of_the_fake_engine_is_in_this_matrix() {
     };
     let missing: Vec<_> = faults.filter(|fault| !is_tested(fault)).collect();
     assert!(listed.contains("--fault exits_before_hello"), "{listed}");
-    assert!(missing.is_empty(), "add a test of {missing:?} to failures.rs, answers.rs or one beside them");
+    assert!(missing.is_empty(), "no test of {missing:?}: add one to a file that this test reads");
 }
 
 /// Faults that need no deadline. The seventh request of a launch is its second sample.
@@ -61,43 +61,43 @@ fn every_failure_is_a_row_with_its_kind_time_message_and_stderr() {
     }
 }
 
-// Engines that do not answer. The deadline is short, but long enough for the healthy engine on a busy machine. Each has
-// a run of its own, so that they wait in parallel.
+// Engines that do not answer. The deadline is short, but long enough for the healthy engine on a busy machine. Each engine
+// has its own test, so that the tests wait in parallel.
 
 const DEADLINE: &[&str] = &["--timeout", "10"];
 
-fn assert_late(fault: &'static str, settings: &'static str, when: &'static str, stderr: &str) -> Run {
-    let late = (fault, settings, "timeout", when, "no answer within 10 s");
-    let run = assert_faults(&[late], DEADLINE);
+fn assert_times_out(fault: &'static str, settings: &'static str, when: &'static str, stderr: &str) -> Run {
+    let expected = (fault, settings, "timeout", when, "no answer within 10 s");
+    let run = assert_faults(&[expected], DEADLINE);
     run.assert_stderr(fault, stderr);
     run
 }
 
 #[test]
-fn engine_that_never_answers_is_driven_with_generate_alone_and_times_out() {
-    assert_late("never_answers", "", "warm-up 1", "hangs before hello");
+fn engine_that_never_answers_gets_only_generate_and_times_out() {
+    assert_times_out("never_answers", "", "warm-up 1", "hangs before hello");
 }
 
 #[test]
 fn engine_that_hangs_in_load_times_out_with_a_hint_to_raise_the_timeout() {
-    let run = assert_late("hangs_in_load", "", "load", "hangs in load");
+    let run = assert_times_out("hangs_in_load", "", "load", "hangs in load");
     let failure = run.record.failure_of("hangs_in_load");
     assert!(failure["hint"].as_str().unwrap().starts_with("--timeout "), "{failure}");
 }
 
 #[test]
 fn engine_that_hangs_during_samples_keeps_its_earlier_samples() {
-    assert_late("hangs_in_generate", "--at 6", "sample 2", "hangs in generate");
+    assert_times_out("hangs_in_generate", "--at 6", "sample 2", "hangs in generate");
 }
 
 #[test]
 fn half_a_line_without_an_end_times_out() {
-    assert_late("half_line_then_hangs", "--at 6", "sample 2", "hangs after half a line");
+    assert_times_out("half_line_then_hangs", "--at 6", "sample 2", "hangs after half a line");
 }
 
 #[test]
 fn an_unavailable_engine_is_a_row_with_the_engines_own_hint() {
-    let run = beside_healthy(&[("absent", "--fault says_unavailable")], &[]);
+    let run = run_with_healthy(&[("absent", "--fault says_unavailable")], &[]);
     let failure = run.assert_samples("absent", 0).assert_failed("absent", "unavailable", "hello");
     assert_eq!(failure["message"], "the library `libfake.so.4` is not installed");
     assert_eq!(failure["hint"], "apt-get install libfake4");
@@ -122,7 +122,7 @@ fn engines_with_harmless_faults_are_measured_and_ended_with_the_expected_warning
         ("grandchild", "--fault leaves_grandchild", "behind"),
         ("open-stdout", "--fault grandchild_holds_stdout", "behind"),
     ];
-    let run = beside_healthy(&faults.map(|(name, settings, _)| (name, settings)), &[]);
+    let run = run_with_healthy(&faults.map(|(name, settings, _)| (name, settings)), &[]);
     for (name, _, warning) in faults {
         run.assert_measured(name).assert_warnings(name, warning);
     }
@@ -130,14 +130,14 @@ fn engines_with_harmless_faults_are_measured_and_ended_with_the_expected_warning
 
 #[test]
 fn progress_moves_the_deadline_of_a_slow_load() {
-    let run = beside_healthy(&[("slow", "--fault slow_progress --load-ns 12000000000")], DEADLINE);
+    let run = run_with_healthy(&[("slow", "--fault slow_progress --load-ns 12000000000")], DEADLINE);
     run.assert_measured("slow").assert_warnings("slow", "");
 }
 
 #[test]
 fn an_engine_whose_clock_omits_time_gets_a_warning() {
-    let run = beside_healthy(&[("late", "--fault hides_time")], &[]);
-    // Computed from the record, like all claims.
+    let run = run_with_healthy(&[("late", "--fault hides_time")], &[]);
+    // The report computes this warning from the record, as it checks all claims.
     let warnings = run.assert_measured("late").report["warnings"].to_string();
     assert!(warnings.contains("late: its clock leaves out 1"), "{warnings}");
     let contradicted = run.report["cases"].as_array().unwrap().iter().filter(|it| it["contradicted"] == true);
@@ -153,7 +153,7 @@ fn launch_of_a_generate_only_engine_is_recorded_before_its_samples() {
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let run = Run::of(&scratch, outcome);
     run.assert_measured("minimal").assert_warnings("minimal", "");
-    // A warm-up of no requests waits for the first answer, which records the launch.
+    // The entry of an empty warm-up follows the launch, which is recorded at the first answer.
     let [launch] = run.record.launches_of("minimal")[..] else { panic!("{:?}", run.record) };
     let warm_ups = run.record.entries("warm_up").into_iter();
     assert_eq!(warm_ups.filter(|it| it["launch"] == launch["launch"]).count(), 1, "{:?}", run.record);
@@ -162,15 +162,15 @@ fn launch_of_a_generate_only_engine_is_recorded_before_its_samples() {
 // Engines that do not answer `hello` in some launches.
 
 #[test]
-fn engine_that_hangs_in_hello_is_driven_with_generate_alone() {
-    let run = beside_healthy(&[("silent", "--fault hangs_in_hello")], DEADLINE);
+fn engine_that_hangs_in_hello_gets_only_generate() {
+    let run = run_with_healthy(&[("silent", "--fault hangs_in_hello")], DEADLINE);
     run.assert_measured("silent").assert_warnings("silent", "in two launches: only `generate` is used");
 }
 
 #[test]
 fn engine_that_misses_one_hello_is_started_again_and_uses_the_whole_protocol() {
     let scratch = Scratch::new();
-    let outcome = start(&scratch, &silent_when(&scratch, "[ $n = 1 ]", "")).exits_with(0);
+    let outcome = run_program_with_healthy(&scratch, &silent_when(&scratch, "[ $n = 1 ]", "")).exits_with(0);
     let run = Run::of(&scratch, outcome);
     run.assert_measured("healthy").assert_measured("silent");
     run.assert_warnings("silent", "the engine is started once more");
@@ -178,7 +178,7 @@ fn engine_that_misses_one_hello_is_started_again_and_uses_the_whole_protocol() {
     assert!(launches.iter().all(|launch| launch["hello"].is_object()), "{launches:?}");
 }
 
-/// An engine that does not answer `hello` in some launches, counted from 1: those for which the shell's test is true.
+/// An engine that does not answer `hello` in launches for which the shell's test is true. `$n` counts launches from 1.
 fn silent_when(scratch: &Scratch, test: &str, settings: &str) -> PathBuf {
     let (fake, count) = (fake_engine().display(), scratch.join("launches"));
     let text = format!(
@@ -189,7 +189,7 @@ fn silent_when(scratch: &Scratch, test: &str, settings: &str) -> PathBuf {
     scratch.script("silent", &text)
 }
 
-/// A run of such an engine alone.
+/// A run of only such an engine.
 fn run_of_silent(test: &str, blocks: &str) -> (Outcome, Record) {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
@@ -235,13 +235,13 @@ fn engine_that_misses_one_hello_gets_a_converted_model_in_one_shot_mode() {
 // Engines that are no programs.
 
 #[test]
-fn a_path_without_a_program_is_a_usage_error_and_nothing_runs() {
+fn a_path_without_a_program_is_a_usage_error() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.join("folder")).unwrap();
     for (name, message) in
         [("no-such-engine", "no engine at `"), ("folder", "is a folder, an engine is a program")]
     {
-        let outcome = start(&scratch, &scratch.join(name)).exits_with(2);
+        let outcome = run_program_with_healthy(&scratch, &scratch.join(name)).exits_with(2);
         outcome.assert_stderr(&[name, message]);
         assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new());
     }
@@ -255,7 +255,7 @@ fn a_file_without_permission_or_interpreter_is_a_row() {
     let orphan = scratch.join("orphan");
     write_program(&orphan, "#!/no/such/interpreter\n");
     for (path, name) in [(text, "notes.txt"), (orphan, "orphan")] {
-        let run = Run::of(&scratch, start(&scratch, &path));
+        let run = Run::of(&scratch, run_program_with_healthy(&scratch, &path));
         run.assert_measured("healthy").assert_samples(name, 0).assert_failed(name, "start", "start");
         std::fs::remove_dir_all(scratch.results()).unwrap();
     }
@@ -269,14 +269,14 @@ fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
     let (library, engine) = (scratch.join("libabsent.so.7"), scratch.join("unlinked"));
     let compile = |arguments: &[&str]| {
         let status = command("cc").args(arguments).arg(&source).status().unwrap();
-        assert!(status.success(), "a C compiler is needed: whatever links Rust has one");
+        assert!(status.success(), "a C compiler is needed");
     };
     let out = library.to_str().unwrap();
     compile(&["-shared", "-fPIC", "-Dmain=unused", "-Wl,-soname,libabsent.so.7", "-o", out]);
     std::fs::write(&source, "int absent(void);\nint main(void) { return absent(); }\n").unwrap();
     compile(&["-o", engine.to_str().unwrap(), "-Wl,--no-as-needed", out]);
     std::fs::remove_file(&library).unwrap();
-    let run = Run::of(&scratch, start(&scratch, &engine));
+    let run = Run::of(&scratch, run_program_with_healthy(&scratch, &engine));
     run.assert_measured("healthy").assert_samples("unlinked", 0).assert_stderr("unlinked", "libabsent.so.7");
     let failure = run.assert_failed("unlinked", "start", "hello");
     assert_eq!(failure["message"], "cannot start: `libabsent.so.7` is missing");

@@ -1,5 +1,5 @@
-//! scripts/gpu-check from its packed programs to its table, in a tree of invented engines: as a rehearsal on the
-//! processor, without a GPU, and with a stand-in for the driver. These programs have never run on a GPU.
+//! Tests of scripts/gpu-check, from its packed programs to its table, in a tree of invented engines: as a rehearsal on
+//! the CPU, without a GPU, and with a stand-in for the driver. These tests have never used a GPU.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,11 +15,11 @@ const REFERENCE: &str = r#"
     [devices.cuda.needs]
     driver = "nvidia"
 "#;
-/// The stored answers for the embedded model are those of a real engine, so an invented engine must give its own.
-const BY_ITSELF: &[&str] = &["--", "--verifier", "steady"];
+/// Makes `steady` the verifier. The embedded model's stored answers are from a real engine and do not fit invented ones.
+const VERIFIER_OPTIONS: &[&str] = &["--", "--verifier", "steady"];
 /// An engine with another program on a GPU.
 const NEWCOMER: &str = r#"
-    about = "came by its folder alone"
+    about = "has only a folder"
     binary = "newcomer-engine"
     [devices.cuda]
     binary = "newcomer-cuda"
@@ -29,9 +29,9 @@ const NEWCOMER: &str = r#"
 
 #[test]
 fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
-    let tree = Tree::packed(&[]);
-    let outcome = tree.check(&[&["--rehearse"], BY_ITSELF].concat(), None).exits_with(0);
-    // Programs for the processor alone are not packed.
+    let tree = Tree::with_packed_programs(&[]);
+    let outcome = tree.check(&[&["--rehearse"], VERIFIER_OPTIONS].concat(), None).exits_with(0);
+    // Programs for the CPU are packed only if they run on a GPU too.
     let manifest = std::fs::read_to_string(tree.scratch.join("gpu-check/manifest")).unwrap();
     let programs: Vec<&str> = manifest.lines().filter_map(|line| line.strip_prefix("program ")).collect();
     let names: Vec<&str> = programs.iter().filter_map(|line| line.split(' ').next()).collect();
@@ -42,7 +42,7 @@ fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
         "model tiny-llama, ",
         "hint: where there is Rust: cargo run --release -- setup newcomer\n",
     ]);
-    // One record for each model, and one of the reference engine's answers for the second; none is in the checkout.
+    // One record for each model, and one of the verifier's answers for the second model. No record is in the checkout.
     let records = tree.records();
     let models: Vec<&str> = records.iter().map(model_of).collect();
     assert_eq!(models, ["embedded", "tiny-llama", "tiny-llama"]);
@@ -54,11 +54,11 @@ fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
 
 #[test]
 fn on_a_gpu_every_engine_is_measured_and_compared_with_the_cpu() {
-    let tree = Tree::planted(&[]);
-    needs_a_library(&tree.scratch, "built/newcomer-cuda");
+    let tree = Tree::with_programs(&[]);
+    write_program_with_library(&tree.scratch, "built/newcomer-cuda");
     tree.pack("gpu-check").exits_with(0);
     let short = ["--shape", "tiny-llama", "--scenarios", "decode", "--blocks", "1"];
-    let outcome = tree.check(&[&short, BY_ITSELF].concat(), Some(&driver::present(&tree.scratch)));
+    let outcome = tree.check(&[&short, VERIFIER_OPTIONS].concat(), Some(&driver::present(&tree.scratch)));
     outcome.assert_stdout(&["GPU: Pretence 9000, compute capability 9.0"]);
     for expected in ["  newcomer: exact (", "  steady: exact ("] {
         assert_eq!(outcome.stdout.matches(expected).count(), 2, "{}", outcome.stdout);
@@ -66,19 +66,19 @@ fn on_a_gpu_every_engine_is_measured_and_compared_with_the_cpu() {
     let [small, _verifier, large] = &tree.records()[..] else { panic!("{outcome:?}") };
     for record in [small, large] {
         let configurations = &record.0[0]["plan"]["configurations"];
-        let of = |label: &str| &configurations[record.configuration(label)];
+        let configuration = |label: &str| &configurations[record.configuration(label)];
         assert!(
-            of("newcomer")["command"][0].as_str().unwrap().ends_with("newcomer-cuda"),
+            configuration("newcomer")["command"][0].as_str().unwrap().ends_with("newcomer-cuda"),
             "{configurations}"
         );
-        assert_eq!(of("steady")["device"], "cuda");
-        assert_eq!(of("steady (verifier)")["device"], "cpu");
+        assert_eq!(configuration("steady")["device"], "cuda");
+        assert_eq!(configuration("steady (verifier)")["device"], "cpu");
     }
 }
 
 #[test]
 fn without_a_gpu_every_row_has_that_reason_and_no_large_model_is_made() {
-    let tree = Tree::packed(&[]);
+    let tree = Tree::with_packed_programs(&[]);
     let outcome = tree.check(&[], None).exits_with(4);
     for engine in ["newcomer", "steady"] {
         let expected = format!("  {engine}: not measured: no NVIDIA driver found");
@@ -93,19 +93,19 @@ fn without_a_gpu_every_row_has_that_reason_and_no_large_model_is_made() {
 
 #[test]
 fn a_run_is_ended_at_the_time_limit_and_its_results_are_shown() {
-    let tree = Tree::packed(&["--fault", "hangs_in_generate", "--at", "12"]);
-    // Half of this time is the run's, enough for a busy machine to measure something.
+    let tree = Tree::with_packed_programs(&["--fault", "hangs_in_generate", "--at", "12"]);
+    // The run gets half of this time. That is enough to measure something, even on a busy machine.
     let outcome = tree.check(&["--rehearse", "--within", "60"], None).exits_with(4);
     outcome.assert_stdout(&["the run on embedded was ended", "model embedded, "]);
     let [record] = &tree.records()[..] else { panic!("{outcome:?}") };
     assert!(!record.entries("sample").is_empty(), "{record:?}");
     assert_eq!(record.end(), Some("interrupted"));
-    tree.scratch.wait_until_nothing_lives();
+    tree.scratch.wait_until_no_processes_left();
 }
 
 #[test]
 fn unknown_arguments_are_refused_before_measuring() {
-    let tree = Tree::packed(&[]);
+    let tree = Tree::with_packed_programs(&[]);
     for (option, value) in [("--scenarios", "nosuch"), ("--shape", "nosuch"), ("--", "--nosuch")] {
         let outcome = tree.check(&["--rehearse", option, value], None).exits_with(2);
         outcome.assert_stdout(&["error: ", "nosuch"]);
@@ -123,7 +123,7 @@ fn unknown_arguments_are_refused_before_measuring() {
 
 #[test]
 fn a_damaged_program_is_not_started() {
-    let tree = Tree::packed(&[]);
+    let tree = Tree::with_packed_programs(&[]);
     std::fs::copy(tree.scratch.join("gpu-check/manifest"), tree.scratch.join("gpu-check/steady-engine.xz"))
         .unwrap();
     let outcome = tree.check(&["--rehearse"], None).exits_with(5);
@@ -133,13 +133,13 @@ fn a_damaged_program_is_not_started() {
 
 #[test]
 fn a_folder_without_packed_programs_is_refused_with_the_pack_command() {
-    let tree = Tree::planted(&[]);
+    let tree = Tree::with_programs(&[]);
     let outcome = tree.check(&["--rehearse", "elsewhere"], None).exits_with(2);
     let hint = format!("hint: scripts/gpu-check --pack {}", tree.scratch.join("elsewhere").display());
     outcome.assert_stderr(&[&hint]);
-    // Another user's folder is not replaced.
+    // A folder with other files is not replaced.
     std::fs::create_dir(tree.scratch.join("full")).unwrap();
-    std::fs::write(tree.scratch.join("full/letter"), "dear all").unwrap();
+    std::fs::write(tree.scratch.join("full/letter"), "text").unwrap();
     let outcome = tree.pack("full");
     assert_ne!(outcome.code, Some(0), "{outcome:?}");
     outcome.assert_stderr(&["is not empty"]);
@@ -152,10 +152,10 @@ struct Tree {
 }
 
 impl Tree {
-    /// A tree with built programs; the settings are the steady engine's.
-    fn planted(settings: &[&str]) -> Self {
-        let scratch = Scratch::outside();
-        scratch.plant(&[("steady", REFERENCE), ("newcomer", NEWCOMER)]);
+    /// A tree with built programs. The engine `steady` gets these settings.
+    fn with_programs(settings: &[&str]) -> Self {
+        let scratch = Scratch::outside_checkout();
+        scratch.write_tree(&[("steady", REFERENCE), ("newcomer", NEWCOMER)]);
         std::fs::create_dir_all(scratch.join("scripts/gpu")).unwrap();
         for script in ["gpu-check", "gpu/environment.sh", "gpu/pack.py", "gpu/outcome.py"] {
             let script = format!("scripts/{script}");
@@ -168,14 +168,14 @@ impl Tree {
         Self { scratch }
     }
 
-    fn packed(settings: &[&str]) -> Self {
-        let tree = Self::planted(settings);
+    fn with_packed_programs(settings: &[&str]) -> Self {
+        let tree = Self::with_programs(settings);
         tree.pack("gpu-check").exits_with(0);
         tree
     }
 
     fn pack(&self, folder: &str) -> Outcome {
-        // Fast compression, at the cost of size.
+        // Fast compression; the size does not matter.
         finish(self.script().env("XZ_OPT", "-0").args(["--pack", "--from", "built", folder]))
     }
 
@@ -190,12 +190,12 @@ impl Tree {
     }
 
     fn script(&self) -> Command {
-        let mut script = self.scratch.marked(self.scratch.join("scripts/gpu-check"));
+        let mut script = self.scratch.command(self.scratch.join("scripts/gpu-check"));
         script.env_remove("ORCHESTRATE_VERIFIER").current_dir(&self.scratch.path);
         script
     }
 
-    /// In the order of their runs.
+    /// The records, in the order of their runs.
     fn records(&self) -> Vec<Record> {
         let mut files = files(&self.scratch.join("out"));
         files.retain(|file| file.extension().is_some_and(|extension| extension == "jsonl"));
@@ -207,9 +207,9 @@ fn model_of(record: &Record) -> &str {
     record.0[0]["plan"]["configurations"][0]["model"]["name"].as_str().unwrap()
 }
 
-/// The fake engine as a program that needs a library to start. That library is in the packages of a Python, and in no
-/// path of the loader.
-fn needs_a_library(scratch: &Scratch, name: &str) {
+/// Writes a program that starts the fake engine and needs a library. The library is in a Python's packages and not in the
+/// loader's path.
+fn write_program_with_library(scratch: &Scratch, name: &str) {
     let packages = scratch.join("packages/nvidia/cu13/lib");
     std::fs::create_dir_all(&packages).unwrap();
     let fake = fake_engine().display();
@@ -231,5 +231,5 @@ fn needs_a_library(scratch: &Scratch, name: &str) {
 }
 
 fn compile(cc: &mut Command) {
-    assert!(cc.status().unwrap().success(), "a C compiler is needed: whatever links Rust has one");
+    assert!(cc.status().unwrap().success(), "a C compiler is needed");
 }

@@ -1,4 +1,4 @@
-//! Runs that end from outside, by Ctrl-C, SIGKILL or a closed pipe, keep their results and leave no process behind.
+//! Runs that Ctrl-C, SIGKILL or a closed pipe ends: they keep their results and leave no process behind.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::support::record::{Record, files};
 use crate::support::{Running, Scratch, driver, fake_engine, finish, root};
 
-/// An engine that answers three requests, then hangs, with a grandchild in a session of its own.
+/// A run of an engine that answers three requests and then hangs. The engine has a grandchild in another session.
 fn hanging(scratch: &Scratch) -> Command {
     let engine = scratch.faulty("hangs_in_generate,leaves_grandchild", &["--at", "3"]);
     let mut command = scratch.orchestrate();
@@ -17,19 +17,23 @@ fn hanging(scratch: &Scratch) -> Command {
 }
 
 /// Starts a run and waits until its engine hangs. The engine reports that on stderr, which `--debug` shows.
-fn until_it_hangs(scratch: &Scratch) -> Running {
+fn start_hanging_run(scratch: &Scratch) -> Running {
     let mut running = Running::start(&mut hanging(scratch));
     running.wait_for("fake: hangs in generate");
-    assert!(scratch.living().len() >= 4, "orchestrator, keeper, engine, grandchild: {:?}", scratch.living());
+    assert!(
+        scratch.live_processes().len() >= 4,
+        "orchestrator, keeper, engine, grandchild: {:?}",
+        scratch.live_processes()
+    );
     running
 }
 
 #[test]
 fn an_interrupt_keeps_and_prints_the_results_so_far() {
     let scratch = Scratch::new();
-    let running = until_it_hangs(&scratch);
+    let running = start_hanging_run(&scratch);
     let outcome = running.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(record.end(), Some("interrupted"));
     assert_eq!(record.samples_of("hangs_in_generate,leaves_grandchild").len(), 2);
@@ -40,43 +44,46 @@ fn an_interrupt_keeps_and_prints_the_results_so_far() {
 #[test]
 fn sigterm_interrupts_a_run_like_ctrl_c() {
     let scratch = Scratch::new();
-    let running = until_it_hangs(&scratch);
+    let running = start_hanging_run(&scratch);
     running.signal(Signal::TERM);
     running.finish().exits_with(130);
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("interrupted"));
 }
 
 #[test]
 fn a_second_interrupt_leaves_no_processes_behind() {
     let scratch = Scratch::new();
-    let running = until_it_hangs(&scratch);
+    let running = start_hanging_run(&scratch);
     running.signal(Signal::INT);
     running.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
     finish(scratch.orchestrate().arg("report").args(files(&scratch.results()))).exits_with(0);
 }
 
 /// The driver is called for the machine's description, then before the first block (for other load and idle power), then for
-/// the energy of each case. No record exists during the first calls, so none of those hangs here.
+/// the energy of each case. No record exists during the first calls, so this test lets only later calls hang.
 #[test]
 fn an_interrupt_while_a_gpus_driver_hangs_ends_the_run_and_keeps_the_record() {
-    for (hangs_in, question, interrupts) in
+    for (hangs_in, call_number, interrupts) in
         [("PROBE", "3", 1), ("ENERGY", "2", 2), ("ENERGY", "4", 1), ("ENERGY", "5", 1)]
     {
         let scratch = Scratch::new();
         let driver = driver::present(&scratch);
-        let mut command = one_decode(&scratch);
+        let mut command = decode_command(&scratch);
         command.args(["--device", "cuda"]).env("LD_LIBRARY_PATH", &driver);
-        command.env(format!("STAND_IN_HANGS_IN_{hangs_in}"), question);
+        command.env(format!("STAND_IN_HANGS_IN_{hangs_in}"), call_number);
         let mut running = Running::start(&mut command);
         running.wait_for("stand-in: hangs");
         (0..interrupts).for_each(|_| running.signal(Signal::INT));
         running.finish().exits_with(130);
-        scratch.assert_nothing_lives();
+        scratch.assert_no_processes_left();
         let record = Record::only_one_in(&scratch.results());
         // After a second interrupt there may be no time to record the end.
-        assert!(interrupts > 1 || record.end() == Some("interrupted"), "{hangs_in} {question}: {record:?}");
+        assert!(
+            interrupts > 1 || record.end() == Some("interrupted"),
+            "{hangs_in} {call_number}: {record:?}"
+        );
     }
 }
 
@@ -89,17 +96,17 @@ fn an_interrupt_ends_an_engine_that_refuses_to_exit() {
     let mut running = Running::start(command.arg("--results").arg(scratch.results()));
     running.wait_for("fake: hangs in generate");
     running.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
 fn a_killed_orchestrator_leaves_no_processes_and_a_readable_record() {
     let scratch = Scratch::new();
-    let running = until_it_hangs(&scratch);
+    let running = start_hanging_run(&scratch);
     running.signal(Signal::KILL);
     let outcome = running.finish();
     assert_eq!(outcome.code, None, "{outcome:?}");
-    scratch.wait_until_nothing_lives();
+    scratch.wait_until_no_processes_left();
     let record = Record::only_one_in(&scratch.results());
     assert_eq!((record.end(), record.samples_of("hangs_in_generate,leaves_grandchild").len()), (None, 2));
     let again = finish(scratch.orchestrate().arg("report").args(files(&scratch.results()))).exits_with(0);
@@ -123,7 +130,7 @@ fn a_run_with_a_closed_stdout_is_recorded() {
     let scratch = Scratch::new();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let outcome = finish(one_decode(&scratch).stdout(writer)).exits_with(0);
+    let outcome = finish(decode_command(&scratch).stdout(writer)).exits_with(0);
     assert!(!outcome.stderr.contains("panicked"), "{outcome:?}");
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("finished"));
 }
@@ -131,18 +138,18 @@ fn a_run_with_a_closed_stdout_is_recorded() {
 #[test]
 fn an_unwritable_results_folder_is_reported_before_any_measurement() {
     let scratch = Scratch::new();
-    // Permissions do not stop root, but not even root can use a file as a folder.
+    // Root ignores permissions, but even root cannot use a file as a folder.
     std::fs::write(scratch.results(), "").unwrap();
-    let outcome = finish(&mut one_decode(&scratch));
+    let outcome = finish(&mut decode_command(&scratch));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(5), ""), "{outcome:?}");
     assert!(outcome.stderr.contains("results") && !outcome.stderr.contains("round 1"), "{outcome:?}");
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
 fn a_report_that_cannot_be_written_is_an_error_and_the_record_stays() {
     let scratch = Scratch::new();
-    let outcome = finish(one_decode(&scratch).args(["--json", "/proc/self/report.json"])).exits_with(5);
+    let outcome = finish(decode_command(&scratch).args(["--json", "/proc/self/report.json"])).exits_with(5);
     outcome.assert_stderr(&["cannot write `/proc/self/report.json`"]);
     assert_eq!(Record::only_one_in(&scratch.results()).end(), Some("finished"));
 }
@@ -150,17 +157,21 @@ fn a_report_that_cannot_be_written_is_an_error_and_the_record_stays() {
 #[test]
 fn two_runs_at_once_write_two_records_and_end_only_their_own_processes() {
     let scratch = Scratch::new();
-    let hanging = until_it_hangs(&scratch);
-    let others = [(); 3].map(|()| Running::start(&mut one_decode(&scratch)));
+    let hanging = start_hanging_run(&scratch);
+    let others = [(); 3].map(|()| Running::start(&mut decode_command(&scratch)));
     let outcomes = others.map(Running::finish);
     assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)), "{outcomes:?}");
-    assert!(scratch.living().len() >= 4, "the hanging run was ended by another: {:?}", scratch.living());
+    assert!(
+        scratch.live_processes().len() >= 4,
+        "another run ended the hanging run: {:?}",
+        scratch.live_processes()
+    );
     assert_eq!(files(&scratch.results()).len(), 4);
     hanging.interrupt();
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
-fn one_decode(scratch: &Scratch) -> Command {
+fn decode_command(scratch: &Scratch) -> Command {
     let mut command = scratch.orchestrate();
     command.args(["--scenario", "decode", "--blocks", "1", "--iterations", "1", "-e"]).arg(fake_engine());
     command.arg("--results").arg(scratch.results());
@@ -196,5 +207,5 @@ fn an_engine_that_exits_in_one_case_is_started_again_for_the_next() {
     let record = Record::only_one_in(&scratch.results());
     assert_eq!(record.failure_of("brittle")["kind"], "out_of_memory");
     assert_eq!(record.samples_of("brittle").len(), 2, "{record:?}");
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }

@@ -1,5 +1,5 @@
-//! The program for its users: commands, runs, messages about failing engines. It is one binary, because each binary links
-//! the whole program again. Each file is one subject, and their tests run in parallel.
+//! Tests of the program as its users see it: commands, runs, messages about failing engines. The tests are one binary,
+//! because linking is slow and each binary links the whole program. Each file has one subject.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -1,20 +1,20 @@
-//! Output checks after the last block: the reference engine checks measured tokens, and the engine gets its verification
-//! status. The checks before the first block are in `output_checks.rs`.
+//! Output checks after the last block: the verifier checks measured tokens, and the engine gets its verification status.
+//! Tests of the checks before the first block are in `output_checks.rs`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::run::{RUN, Run, Verifier, checked, run, store_answers};
+use crate::support::run::{RUN, Run, Verifier, run, run_with_verifier, store_answers};
 use crate::support::{Scratch, finish};
 
-/// An engine whose tokens from 30 on are wrong, starting with the third warm-up request: after the checks before the blocks.
+/// An engine with wrong tokens from position 30 on, beginning with the third warm-up request. Earlier checks find no fault.
 const LATER_WRONG: (&str, &str) = ("later-wrong", "--wrong-from 30 --at 2");
 const RIGHT: (&str, &str) = ("right", "");
 
-/// Whether the reference engine has the same token.
-fn agrees(checked: &Value) -> bool {
-    checked["engine_token"] == checked["verifier_token"]
+/// Whether the engine and the verifier have the same token.
+fn agrees(token: &Value) -> bool {
+    token["engine_token"] == token["verifier_token"]
 }
 
 /// The number of an engine's launches for output checks.
@@ -26,16 +26,16 @@ fn check_launches(run: &Run, label: &str) -> usize {
 
 #[test]
 fn wrong_measured_tokens_are_found_and_correct_ones_pass() {
-    let run = checked(&[LATER_WRONG, RIGHT]);
+    let run = run_with_verifier(&[LATER_WRONG, RIGHT]);
     // The checks before the blocks found no difference.
     let ids = |label| &run.record.entries_of("continued", label)[0]["ids"];
     assert_eq!(ids("later-wrong"), ids("right"));
     let gap = |it: &Value| it["verifier_logprob"].as_f64().unwrap() - it["engine_logprob"].as_f64().unwrap();
-    let (same, other): (Vec<&Value>, Vec<&Value>) =
+    let (equal, different): (Vec<&Value>, Vec<&Value>) =
         run.reference_tokens("later-wrong").into_iter().partition(|it| agrees(it));
     let is_late = |it: &Value| it["position"].as_u64() >= Some(30);
-    assert!(other.len() >= 6 && other.iter().all(|it| is_late(it) && gap(it) > 5.0), "{other:?}");
-    assert!(!same.is_empty() && !same.iter().any(|it| is_late(it)), "{same:?}");
+    assert!(different.len() >= 6 && different.iter().all(|it| is_late(it) && gap(it) > 5.0), "{different:?}");
+    assert!(!equal.is_empty() && !equal.iter().any(|it| is_late(it)), "{equal:?}");
     let right = run.reference_tokens("right");
     assert_eq!(right.len(), 2 * 8);
     assert!(right.iter().all(|it| agrees(it) && gap(it) == 0.0), "{right:?}");
@@ -48,7 +48,7 @@ fn tokens_of_the_verifiers_own_row_are_not_checked_again() {
     let run = run(&[("one", ""), LATER_WRONG, RIGHT], Verifier::Row("one"), &[]);
     assert_eq!((run.reference_tokens("one").len(), run.reference_tokens("right").len()), (0, 0));
     let tokens = run.reference_tokens("later-wrong");
-    // The first position that differs is among them.
+    // The checked tokens include the first position that differs.
     assert!(tokens.iter().any(|it| it["position"] == 30 && !agrees(it)), "{tokens:?}");
     assert_eq!(check_launches(&run, "one"), 2);
 }
@@ -61,7 +61,7 @@ fn the_verifier_is_not_started_again_when_all_rows_agree_with_its_row() {
 }
 
 #[test]
-fn a_verifier_that_exits_loses_no_result() {
+fn a_run_keeps_its_results_when_the_verifier_exits() {
     for (fault, reason) in [
         ("--fault exits_at_sample --at 1", "verifier (verifier): exited: ended with exit code 3"),
         ("--fault exits_in_load", "verifier (verifier): exited at load"),
@@ -81,13 +81,13 @@ fn a_silent_verifier_is_stopped_and_recorded_at_the_end_of_the_budget() {
     let run = run(&[LATER_WRONG], silent, &["--budget", "15s"]);
     let unchecked = run.record.only("not_checked");
     let reason = unchecked["reason"].as_str().unwrap();
-    // The budget ended the checks, not a deadline of the reference engine.
+    // The end of the budget stopped the checks, not the deadline of a request.
     assert!(
         reason.starts_with("the tokens of 1 of 2 samples were not checked: the check was limited to "),
         "{reason}"
     );
     assert_eq!(unchecked["hint"], "a longer `--budget`");
-    // The answers before that count.
+    // The answers before the end of the budget count.
     assert_eq!((run.reference_tokens("later-wrong").len(), run.status("later-wrong")), (1, "wrong"));
     run.assert_measured("later-wrong");
 }
@@ -102,7 +102,7 @@ fn a_verifier_without_score_gives_its_own_tokens() {
 
 #[test]
 fn an_engine_that_masks_eos_may_give_another_token_in_its_place() {
-    // The reference engine would end after position 40; a masked engine takes the next best token.
+    // The verifier would end after position 40. An engine that masks EOS takes the second likeliest token.
     let masked = r#"--wrong-from 40 --capabilities '{"ignore_eos":"masked"}'"#;
     let run = run(&[("masks", masked)], Verifier::Engine("--eos-at 0"), &[]);
     let tokens = run.reference_tokens("masks");
@@ -111,14 +111,14 @@ fn an_engine_that_masks_eos_may_give_another_token_in_its_place() {
 
 // The verification status.
 
-/// A second scenario beside `decode`.
-const AND_ONE_TOKEN: &[&str] = &["--scenario", "ttft"];
+/// Adds a second scenario, whose requests generate one token.
+const WITH_TTFT: &[&str] = &["--scenario", "ttft"];
 
 #[test]
 fn wrong_tokens_in_one_token_requests_are_found_and_correct_ones_pass() {
-    // It replaces an output of one token.
-    let garbles = r#"| sed -u 's/"output_ids":\[[0-9]*\]/"output_ids":[77]/'"#;
-    let run = run(&[("garbles", garbles), RIGHT], Verifier::Engine(""), AND_ONE_TOKEN);
+    // The command replaces the id in an output of one token.
+    let replace_id = r#"| sed -u 's/"output_ids":\[[0-9]*\]/"output_ids":[77]/'"#;
+    let run = run(&[("garbles", replace_id), RIGHT], Verifier::Engine(""), WITH_TTFT);
     let outputs = |label: &str| -> Vec<Value> {
         let samples = run.record.samples_of(label).into_iter();
         samples.map(|it| it["iteration"]["sequences"][0]["output_ids"].clone()).collect()
@@ -131,8 +131,8 @@ fn wrong_tokens_in_one_token_requests_are_found_and_correct_ones_pass() {
 }
 
 #[test]
-fn every_workload_is_checked_when_the_verifier_is_no_row() {
-    let run = run(&[RIGHT], Verifier::Engine(""), AND_ONE_TOKEN);
+fn every_workload_is_checked_when_the_verifier_is_not_measured() {
+    let run = run(&[RIGHT], Verifier::Engine(""), WITH_TTFT);
     let cases = |entries: Vec<&Value>| -> BTreeSet<u64> {
         entries.iter().map(|it| it["case"].as_u64().unwrap()).collect()
     };
@@ -164,21 +164,21 @@ fn all_outputs_are_unverified_with_a_note_when_no_verifier_can_run() {
 }
 
 #[test]
-fn sampled_tokens_and_those_after_a_text_prompt_are_unverified() {
+fn sampled_tokens_and_tokens_after_a_text_prompt_are_unverified() {
     let sampled = run(&[RIGHT], Verifier::Engine(""), &["--temperature", "0.8"]);
     assert_eq!(sampled.record.entries("reference_token"), Vec::<&Value>::new());
     assert_eq!(sampled.assert_measured("right").status("right"), "unverified");
     assert_eq!(sampled.status_reasons("right"), ["sampled tokens are not compared"]);
-    let reads = checked(&[("reads", r#"--capabilities '{"prompt_ids":false}' --wrong-from 0"#)]);
+    let reads = run_with_verifier(&[("reads", r#"--capabilities '{"prompt_ids":false}' --wrong-from 0"#)]);
     assert_eq!(reads.status("reads"), "unverified");
     let reasons = reads.status_reasons("reads");
     assert!(reasons[0].starts_with("takes text, so its prompt ids"), "{reasons:?}");
 }
 
 #[test]
-fn an_unrequested_2_bit_cache_excuses_no_scores() {
-    let claims = r#"--loaded '{"kv_dtype":"q2_k"}' --score-noise 0.5"#;
-    let run = checked(&[("claims", claims), RIGHT]);
+fn an_unrequested_2_bit_kv_cache_does_not_widen_the_bound() {
+    let settings = r#"--loaded '{"kv_dtype":"q2_k"}' --score-noise 0.5"#;
+    let run = run_with_verifier(&[("claims", settings), RIGHT]);
     assert_eq!((run.status("claims"), run.status("right")), ("wrong", "exact"));
     let reasons = run.status_reasons("claims");
     assert!(reasons[0].ends_with("the bound for 16 bits is 0.10"), "{reasons:?}");

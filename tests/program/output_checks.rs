@@ -1,5 +1,5 @@
-//! Output checks in a record: the engines' log-probabilities of held-out text before the first block. The reference
-//! engine's check of measured tokens is in `measured_tokens.rs`.
+//! Output checks before the first block: the engines' log-probabilities of held-out text. Tests of the verifier's checks of
+//! measured tokens are in `measured_tokens.rs`.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use model_files::embedded;
 use serde_json::Value;
 
 use crate::support::record::Record;
-use crate::support::run::{RUN, Run, Verifier, checked, run, store_answers};
+use crate::support::run::{RUN, Run, Verifier, run, run_with_verifier, store_answers};
 use crate::support::{Scratch, finish};
 
-/// Windows of the held-out text of the embedded model.
+/// The number of windows of the embedded model's held-out text.
 const WINDOWS: usize = 5;
 
 /// The numbers of windows that an engine scored, and of prompts that it continued.
@@ -20,7 +20,7 @@ fn counts(run: &Run, label: &str) -> (usize, usize) {
 
 #[test]
 fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
-    let run = checked(&[("one", ""), ("other", "--score-noise 0.01")]);
+    let run = run_with_verifier(&[("one", ""), ("other", "--score-noise 0.01")]);
     let held_out = run.record.only("held_out")["sequences"].as_array().unwrap();
     let lengths: Vec<_> = held_out.iter().map(|it| it.as_array().unwrap().len()).collect();
     assert_eq!(lengths, [128, 128, 128, 128, 1152]);
@@ -37,7 +37,7 @@ fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
     let answers = |label| (run.logprobs(label), &run.record.entries_of("continued", label)[0]["ids"]);
     assert_eq!(answers("one"), answers("verifier (verifier)"));
     let (noisy, exact) = (run.logprobs("other"), run.logprobs("one"));
-    let squares = noisy.iter().zip(&exact).map(|(one, other)| (one - other) * (one - other));
+    let squares = noisy.iter().zip(&exact).map(|(a, b)| (a - b) * (a - b));
     let rms = (squares.sum::<f64>() / noisy.len() as f64).sqrt();
     assert!((rms - 0.01).abs() < 0.001, "{rms}");
     assert_eq!(run.record.entries("not_checked"), Vec::<&Value>::new());
@@ -50,7 +50,7 @@ fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
 #[test]
 fn launches_for_output_checks_are_in_no_result() {
     let engines = &[("one", ""), ("other", "")];
-    let (with, without) = (checked(engines), run(engines, Verifier::None, &[]));
+    let (with, without) = (run_with_verifier(engines), run(engines, Verifier::None, &[]));
     assert_eq!(without.record.entries("held_out").len() + without.record.entries("not_checked").len(), 0);
     for label in ["one", "other"] {
         let mut launches = with.record.launches_of(label);
@@ -62,7 +62,7 @@ fn launches_for_output_checks_are_in_no_result() {
             assert_eq!(run.assert_measured(label).case_of(label)["launches"], 1);
         }
     }
-    // The reference engine for output checks has no rows.
+    // The verifier has no rows.
     assert_eq!(with.report["cases"].as_array().unwrap().len(), 2);
 }
 
@@ -76,14 +76,18 @@ fn an_engine_that_cannot_be_checked_in_full_is_measured_and_unverified() {
         ("narrow", "--context-tokens 1000", (WINDOWS - 1, 1), window),
         ("right", "", (WINDOWS, 1), ""),
     ];
-    let run = checked(&engines.map(|(name, settings, ..)| (name, settings)));
+    let run = run_with_verifier(&engines.map(|(name, settings, ..)| (name, settings)));
     for (name, _, checks, reason) in engines {
         assert_eq!(counts(run.assert_measured(name), name), checks, "{name}");
-        assert_eq!(run.reasons(name).first().copied().unwrap_or_default(), reason, "{name}");
-        assert!(run.reasons(name).len() < 2 || name == "minimal", "{:?}", run.reasons(name));
+        assert_eq!(run.unchecked_reasons(name).first().copied().unwrap_or_default(), reason, "{name}");
+        assert!(
+            run.unchecked_reasons(name).len() < 2 || name == "minimal",
+            "{:?}",
+            run.unchecked_reasons(name)
+        );
     }
     for name in ["talker", "narrow"] {
-        assert_eq!((run.status(name), run.status_reasons(name)), ("unverified", run.reasons(name)));
+        assert_eq!((run.status(name), run.status_reasons(name)), ("unverified", run.unchecked_reasons(name)));
     }
     assert_eq!(run.status("right"), "exact", "{}", run.report["outputs"]);
     let ids = |label| &run.record.entries_of("continued", label)[0]["ids"];
@@ -93,7 +97,7 @@ fn an_engine_that_cannot_be_checked_in_full_is_measured_and_unverified() {
 
 #[test]
 fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
-    let run = checked(&[
+    let run = run_with_verifier(&[
         ("short", "--fault wrong_scores"),
         ("eager", "--score-offset 9.5"),
         ("broken", "--fault fails_in_load"),
@@ -107,7 +111,10 @@ fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
     run.assert_samples("short", 0).assert_failed("broken", "model", "load");
     assert_eq!(run.record.launches_of("broken").len(), 1);
     // An engine that exits in the check gets a second chance in the measurement.
-    assert_eq!(run.reasons("brittle"), ["exited at output check: ended with exit code 3 before it answered"]);
+    assert_eq!(
+        run.unchecked_reasons("brittle"),
+        ["exited at output check: ended with exit code 3 before it answered"]
+    );
     run.assert_failed("brittle", "exited", "warm-up 1");
     run.assert_measured("sound");
 }
@@ -116,7 +123,11 @@ fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
 fn one_shot_engines_are_checked_in_a_separate_process() {
     let run = run(&[("cold", "")], Verifier::Engine(""), &["--mode", "one-shot"]);
     assert_eq!(counts(run.assert_measured("cold"), "cold"), (WINDOWS, 1));
-    assert!(run.reasons("cold")[0].starts_with("its prompts were sent as text"), "{:?}", run.record);
+    assert!(
+        run.unchecked_reasons("cold")[0].starts_with("its prompts were sent as text"),
+        "{:?}",
+        run.record
+    );
 }
 
 #[test]
@@ -127,7 +138,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
     assert_eq!(stored["logprobs"].as_array().unwrap().len(), WINDOWS);
     assert_eq!(stored["continued"].as_array().unwrap().len(), 48);
     assert_eq!(counts(run.assert_measured("one"), "one").0, WINDOWS);
-    // They cannot check anything else.
+    // Stored answers cannot check measured tokens.
     let unchecked = run.record.only("not_checked");
     assert_eq!(unchecked["model"], held_out["model"]);
     assert!(unchecked["reason"].as_str().unwrap().starts_with("its measured tokens were not checked"));
@@ -137,7 +148,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
 #[test]
 fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let scratch = Scratch::new();
-    // The embedded model has the answers of another engine to the same requests.
+    // The copy of the embedded model has stored answers, which only --force replaces.
     store_answers(&scratch, &[]).exits_with(2).assert_stderr(&["exists\nhint: --force"]);
     let outcome = store_answers(&scratch, &["--force"]).exits_with(0);
     let model = scratch.join("model");
@@ -158,18 +169,18 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let with = run("with");
     assert_eq!(with.only("stored_answers")["by"], "sage 1.2.3");
     assert_eq!(with.entries("continued")[0]["ids"], with.only("stored_answers")["continued"]);
-    // The file's name in earlier versions.
+    // The file's name of earlier versions is accepted too.
     let old = model.join("witness.json");
     std::fs::rename(&path, &old).unwrap();
     assert_eq!(run("old-name").only("stored_answers")["by"], "sage 1.2.3");
     std::fs::rename(&old, &path).unwrap();
-    // One bit of the last weight.
+    // With one changed bit in the last weight, the stored answers are not used.
     let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&weights, bytes).unwrap();
-    let other = run("other");
-    assert_eq!((other.entries("stored_answers").len(), other.entries("held_out").len()), (0, 1));
+    let changed = run("changed");
+    assert_eq!((changed.entries("stored_answers").len(), changed.entries("held_out").len()), (0, 1));
 }
 
 /// The deadline of a request in seconds, from the message.
@@ -178,14 +189,14 @@ fn deadline(reason: &str) -> Option<f64> {
     rest.split(' ').next().unwrap().parse().ok()
 }
 
-/// Without a budget a request of the check may take minutes.
+/// Without a budget, a request of an output check may take minutes.
 #[test]
 fn a_budget_limits_each_request_of_an_output_check() {
     for fault in ["hangs_in_score", "hangs_in_generate"] {
-        // Requests of a block have a cap of their own.
+        // The case cap applies only to requests of a block.
         let options = &["--budget", "12s", "--case-cap", "1s"];
         let run = run(&[("silent", &format!("--fault {fault}"))], Verifier::Default, options);
-        let reasons = run.reasons("silent");
+        let reasons = run.unchecked_reasons("silent");
         // The checks get a quarter of the budget. A busy machine may spend all of it before the request.
         let too_late = |reason: &str| reason.starts_with("the budget") && deadline(reason).is_none();
         let bounded = |reason: &str| deadline(reason).is_some_and(|seconds| seconds <= 3.0);
@@ -197,10 +208,13 @@ fn a_budget_limits_each_request_of_an_output_check() {
 
 #[test]
 fn a_launch_for_an_output_check_ends_with_the_budget() {
-    // Without a budget it would have the deadline of a block's load.
+    // Without a budget, the launch would have the deadline of a block's load.
     let options = &["--budget", "8s", "--timeout", "60"];
     let run = run(&[("stuck", "--fault hangs_in_load")], Verifier::Default, options);
-    assert_eq!(run.reasons("stuck"), ["the budget ended while the engine was loaded for an output check"]);
+    assert_eq!(
+        run.unchecked_reasons("stuck"),
+        ["the budget ended while the engine was loaded for an output check"]
+    );
     let failure = run.assert_samples("stuck", 0).record.failure_of("stuck");
     assert_eq!((&failure["kind"], &failure["hint"]), (&"no_time".into(), &"--budget 32s".into()));
 }

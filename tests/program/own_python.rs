@@ -1,5 +1,5 @@
-//! A user's own Python in place of an engine's pinned environment. The fake engine here runs in no Python: these tests
-//! check the orchestrator, and the kit's tests check the host.
+//! A user's own Python instead of an engine's pinned environment. The fake engine does not use Python: these tests check
+//! the orchestrator, and the tests of the kit check the Python worker host.
 
 use std::process::Command;
 
@@ -9,9 +9,9 @@ use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Outcome, Scratch, fake_engine, finish, root};
 
-/// `snake-charmer` has an environment, which no machine has; `stone` has none.
+/// A tree of two engines: `snake-charmer` needs an environment, which is never set up; `stone` needs none.
 fn tree() -> Scratch {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let engine = |name: &str| {
         let fake = fake_engine().display();
         let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{name}-engine");
@@ -20,7 +20,7 @@ fn tree() -> Scratch {
         )
     };
     let environment = "[environment]\npython = \"3.12\"\nrequirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\n";
-    scratch.plant(&[
+    scratch.write_tree(&[
         ("snake-charmer", &format!("{}{environment}", engine("snake-charmer"))),
         ("stone", &engine("stone")),
     ]);
@@ -28,7 +28,7 @@ fn tree() -> Scratch {
 }
 
 fn with_python(scratch: &Scratch, variable: &str, python: &str, arguments: &[&str]) -> Command {
-    let mut command = scratch.orchestrate_alone();
+    let mut command = scratch.orchestrate_without_checkout();
     command.env(variable, python).args(arguments);
     command
 }
@@ -50,27 +50,30 @@ fn an_own_python_replaces_an_environment_and_is_in_record_and_report() {
     let (outcome, record) = measure(&mut command, &scratch);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(record.samples_of("snake-charmer").len(), 1);
-    let said = "`snake-charmer` runs in `/bin/sh` (ORCHESTRATE_PYTHON), not in its pinned environment, so its \
+    let expected = "`snake-charmer` runs in `/bin/sh` (ORCHESTRATE_PYTHON), not in its pinned environment, so its \
                 versions are not the pinned ones";
-    let own = |it: &&&Value| it["message"].to_string().contains("ORCHESTRATE_PYTHON");
+    let names_variable = |it: &&&Value| it["message"].to_string().contains("ORCHESTRATE_PYTHON");
     let warnings = record.entries("warning");
-    let messages: Vec<_> = warnings.iter().filter(own).map(|it| &it["message"]).collect();
-    assert_eq!(messages, [said], "once, and nothing of an engine without a Python");
-    // The page without its line breaks.
+    let messages: Vec<_> = warnings.iter().filter(names_variable).map(|it| &it["message"]).collect();
+    assert_eq!(messages, [expected], "one warning, and none about the engine without Python");
+    // The page in one line.
     let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(page.contains(said), "{}", outcome.stdout);
-    outcome.assert_stderr(&[said]);
+    assert!(page.contains(expected), "{}", outcome.stdout);
+    outcome.assert_stderr(&[expected]);
     assert!(!scratch.join("home/environments").exists());
 }
 
 #[test]
 fn an_engines_own_variable_applies_to_that_engine_alone() {
     let scratch = tree();
-    let one = "ORCHESTRATE_PYTHON_SNAKE_CHARMER";
-    let mut command = with_python(&scratch, one, "/bin/sh", BOTH);
+    let variable = "ORCHESTRATE_PYTHON_SNAKE_CHARMER";
+    let mut command = with_python(&scratch, variable, "/bin/sh", BOTH);
     let (_, record) = measure(command.env("ORCHESTRATE_PYTHON", "/no/such/python"), &scratch);
     assert_eq!(record.samples_of("snake-charmer").len(), 1);
-    assert!(record.entries("warning").iter().any(|it| it["message"].to_string().contains(one)), "{record:?}");
+    assert!(
+        record.entries("warning").iter().any(|it| it["message"].to_string().contains(variable)),
+        "{record:?}"
+    );
 }
 
 #[test]
@@ -80,8 +83,8 @@ fn an_own_python_that_is_no_program_is_a_row_that_names_its_variable() {
     let (outcome, record) = measure(&mut command, &scratch);
     assert_eq!((outcome.code, record.samples_of("stone").len()), (Some(4), 1), "{outcome:?}");
     let [failure] = record.failures_of("snake-charmer")[..] else { panic!("{record:?}") };
-    let said = "`ORCHESTRATE_PYTHON` names no program: `/no/such/python`";
-    assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &said.into()));
+    let expected = "`ORCHESTRATE_PYTHON` names no program: `/no/such/python`";
+    assert_eq!((&failure["kind"], &failure["message"]), (&"unavailable".into(), &expected.into()));
     assert!(
         failure["hint"].as_str().unwrap().starts_with("unset ORCHESTRATE_PYTHON, or: export "),
         "{failure}"

@@ -1,18 +1,20 @@
-//! Sets up the engines of a source tree: candidates from manifests, builds and environments. The tree is invented, so no real
-//! engine is named here.
+//! Tests of the set-up of engines in a source tree: candidates from manifests, builds and environments. The tree and its
+//! engines are invented.
 
 use crate::support::record::{Record, case_of};
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Running, Scratch, builds, driver, fake_engine, finish, root, write_program};
+use crate::support::{
+    Outcome, Running, Scratch, build_command, driver, fake_engine, finish, root, write_program,
+};
 
 /// A tree of four engines: one can be built, one has a build that fails, one is for another system, one has an environment.
 fn tree() -> Scratch {
-    let scratch = Scratch::outside();
-    let build = |name: &str| format!("[build]\n{}note = \"a moment\"\n", builds(name));
+    let scratch = Scratch::outside_checkout();
+    let build = |name: &str| format!("[build]\n{}note = \"a moment\"\n", build_command(name));
     let environment = "[environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\ndownload_mb = 2900\ninstalled_mb = 5400\n";
     let presets = "[presets.default]\nabout = \"as it comes\"\n[presets.late]\nabout = \"takes its time\"\noptions = { per_token_ns = 9000 }\n";
     let broken = "[build]\ncommand = [\"sh\", \"-c\", \"echo error: no compiler here; exit 1\"]\n";
-    scratch.plant(&[
+    scratch.write_tree(&[
         (
             "able",
             &format!(
@@ -36,7 +38,7 @@ fn tree() -> Scratch {
 const DECODE: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--json", "-"];
 
 fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
-    let mut command = scratch.orchestrate_alone();
+    let mut command = scratch.orchestrate_without_checkout();
     command.args(DECODE).args(arguments).arg("-m").arg(root().join("models/embedded"));
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let record = Record::only_one_in(&scratch.results());
@@ -44,7 +46,7 @@ fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
 }
 
 fn snapshot(name: &str, scratch: &Scratch, arguments: &[&str]) {
-    assert_snapshot(name, scratch, scratch.orchestrate_alone().args(arguments));
+    assert_snapshot(name, scratch, scratch.orchestrate_without_checkout().args(arguments));
 }
 
 fn failure<'a>(record: &'a Record, label: &str) -> (&'a str, &'a str, Option<&'a str>) {
@@ -63,13 +65,13 @@ fn engines_are_listed_with_missing_requirements_and_the_command_that_helps() {
 fn an_unused_environment_is_listed_with_its_size_and_the_command_that_removes_it() {
     let scratch = tree();
     let environments = scratch.join("home/environments");
-    let (old, half) = (environments.join("heavy-0123456789abcdef"), environments.join("half-made"));
+    let (old, incomplete) = (environments.join("heavy-0123456789abcdef"), environments.join("half-made"));
     std::fs::create_dir_all(old.join("bin")).unwrap();
-    std::fs::create_dir_all(half.join("bin")).unwrap();
+    std::fs::create_dir_all(incomplete.join("bin")).unwrap();
     for file in ["bin/python", "orchestrate-ready"] {
         std::fs::write(old.join(file), vec![1; 300_000]).unwrap();
     }
-    let listed = finish(scratch.orchestrate_alone().args(["setup", "--list"])).stdout;
+    let listed = finish(scratch.orchestrate_without_checkout().args(["setup", "--list"])).stdout;
     let (_, rest) = listed.split_once("unused (older pins, other checkouts or scripts):").unwrap();
     let words: Vec<&str> = rest.split_whitespace().collect();
     let old = old.display().to_string();
@@ -82,32 +84,33 @@ fn an_unused_environment_is_listed_with_its_size_and_the_command_that_removes_it
 
 #[test]
 fn removing_a_shared_environment_names_its_other_engines() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let python = "[environment]\npython = \"3.11\"\nrequirements = \"../environments/snake/requirements.txt\"\n\
                   download_mb = 1\ninstalled_mb = 1\n";
     let engine = |binary: &str| format!("about = \"x\"\nbinary = \"{binary}\"\n{python}");
-    scratch.plant(&[("one", &engine("one-engine")), ("other", &engine("other-engine"))]);
+    scratch.write_tree(&[("one", &engine("one-engine")), ("other", &engine("other-engine"))]);
     let shared = scratch.join("engines/environments/snake");
     std::fs::create_dir_all(&shared).unwrap();
     std::fs::write(shared.join("requirements.txt"), "no-such-package==1.0\n").unwrap();
     let environment = scratch.join("home/environments/snake-0123456789abcdef");
     std::fs::create_dir_all(&environment).unwrap();
-    let removed = finish(scratch.orchestrate_alone().args(["setup", "one", "--remove"])).stdout;
+    let removed = finish(scratch.orchestrate_without_checkout().args(["setup", "one", "--remove"])).stdout;
     assert_eq!(removed, format!("removed {}\n`other` used it too\n", environment.display()));
     assert!(!environment.exists());
 }
 
 /// The rows that a run with these arguments would have.
 fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
-    let mut command = scratch.orchestrate_alone();
+    let mut command = scratch.orchestrate_without_checkout();
     command.args(arguments).args(["--no-setup", "--verifier", "none", "--dry-run", "-s", "decode", "-m"]);
     let outcome = finish(command.arg(root().join("models/embedded"))).exits_with(0);
     let rows = outcome.stdout.lines().filter_map(|line| line.split_once(" on embedded"));
     rows.map(|(label, _)| label.trim().to_string()).filter(|label| !label.contains("twin")).collect()
 }
 
-fn with_presets() -> Scratch {
-    let scratch = Scratch::outside();
+/// A tree of two engines with presets.
+fn tree_with_presets() -> Scratch {
+    let scratch = Scratch::outside_checkout();
     let preset = |name: &str, late: u32| {
         format!("[presets.{name}]\nabout = \"x\"\noptions = {{ per_token_ns = {late} }}\n")
     };
@@ -115,13 +118,13 @@ fn with_presets() -> Scratch {
     let bare =
         format!("about = \"x\"\nbinary = \"bare\"\n[presets.usual]\nabout = \"x\"\n{}", preset("late", 9));
     let toy = format!("about = \"x\"\nbinary = \"toy-engine\"\n{presets}");
-    scratch.plant(&[("bare", &bare), ("toy", &toy)]);
+    scratch.write_tree(&[("bare", &bare), ("toy", &toy)]);
     scratch
 }
 
 #[test]
 fn a_preset_equal_to_the_default_is_measured_only_if_named() {
-    let scratch = with_presets();
+    let scratch = tree_with_presets();
     assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "bare:late", "toy", "toy:other"]);
     assert_eq!(
         rows(&scratch, &["--all", "--presets", "-e", "toy:other"]),
@@ -133,7 +136,7 @@ fn a_preset_equal_to_the_default_is_measured_only_if_named() {
 
 #[test]
 fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let toy = [
         "about = \"x\"\nbinary = \"toy-engine\"\n",
         "[suites.toy-parts]\nabout = \"one choice at a time\"\nscenarios = [\"prefill\"]\n",
@@ -141,20 +144,21 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
         "[presets.later]\noptions = { per_token_ns = 90 }\nsuite = \"toy-parts\"\n",
         "against = { preset = \"late\", says = \"later\" }\n",
     ];
-    scratch.plant(&[("bare", "about = \"x\"\nbinary = \"bare\"\n"), ("toy", &toy.concat())]);
+    scratch.write_tree(&[("bare", "about = \"x\"\nbinary = \"bare\"\n"), ("toy", &toy.concat())]);
     assert_eq!(rows(&scratch, &["-s", "toy-parts"]), ["toy:late", "toy:later"]);
     assert_eq!(rows(&scratch, &["-s", "toy-parts", "-e", "bare"]), ["bare", "toy:late", "toy:later"]);
     assert_eq!(rows(&scratch, &["--all", "--presets"]), ["bare", "toy", "toy:late"]);
-    let listed = finish(scratch.orchestrate_alone().arg("scenarios")).stdout;
+    let listed = finish(scratch.orchestrate_without_checkout().arg("scenarios")).stdout;
     let expected = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
     assert!(listed.ends_with(expected), "{listed}");
-    let outcome = finish(scratch.orchestrate_alone().args(["-e", "bare", "-s", "toy-part"])).exits_with(2);
+    let outcome =
+        finish(scratch.orchestrate_without_checkout().args(["-e", "bare", "-s", "toy-part"])).exits_with(2);
     outcome.assert_stderr(&["`default`, `toy-parts`"]);
 }
 
 #[test]
 fn a_value_that_is_listed_twice_is_one_row() {
-    let scratch = with_presets();
+    let scratch = tree_with_presets();
     let twice = ["-e", "toy", "--device", "cpu,cpu", "--dtype", "f32,f32", "--threads", "1,1"];
     assert_eq!(rows(&scratch, &twice), ["toy"]);
     assert_eq!(rows(&scratch, &["-e", "toy", "--threads", "2,1,2"]), ["toy 2 threads", "toy 1 thread"]);
@@ -174,7 +178,8 @@ fn an_unknown_name_is_refused_before_any_build() {
     let scratch = tree();
     for option in ["--reference", "--verifier"] {
         let outcome =
-            finish(scratch.orchestrate_alone().args(["-e", "able", option, "no-such-engine"])).exits_with(2);
+            finish(scratch.orchestrate_without_checkout().args(["-e", "able", option, "no-such-engine"]))
+                .exits_with(2);
         assert!(
             outcome.stderr.starts_with(&format!("error: {option}: no engine `no-such-engine`")),
             "{outcome:?}"
@@ -191,7 +196,7 @@ fn set_up_builds_an_engine_and_can_be_repeated() {
         assert!(scratch.join("target/release/able-engine").is_file());
     }
     snapshot("setup-remove-nothing", &scratch, &["setup", "able", "--remove"]);
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
@@ -210,8 +215,8 @@ fn a_failed_environment_ends_with_another_way_to_get_its_library() {
     std::fs::write(&manifest, text.replace("download_mb = 2900", "download_mb = 1")).unwrap();
     let uv = scratch.script("uv", "echo 'error: a placeholder that downloads the real one' >&2\nexit 1\n");
     let path = format!("{}:{}", uv.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let outcome =
-        finish(scratch.orchestrate_alone().args(["setup", "heavy"]).env("PATH", path)).exits_with(5);
+    let outcome = finish(scratch.orchestrate_without_checkout().args(["setup", "heavy"]).env("PATH", path))
+        .exits_with(5);
     outcome.assert_stderr(&["error: a placeholder that downloads the real one"]);
     assert!(outcome.stderr.ends_with("hint: heavy's own guide says where it comes from\n"), "{outcome:?}");
 }
@@ -229,7 +234,7 @@ fn all_measures_the_engines_that_build_and_lists_the_others_without_failure() {
     // An environment is set up only on request, so that a run does not download by itself.
     let (_, message, hint) = failure(&record, "heavy");
     assert!(message.contains("2.9 GB to download") && hint.unwrap().ends_with("setup heavy"), "{message}");
-    scratch.assert_nothing_lives();
+    scratch.assert_no_processes_left();
 }
 
 #[test]
@@ -253,16 +258,16 @@ fn an_earlier_build_is_measured_with_a_warning_when_the_build_fails_now() {
 
 #[test]
 fn an_interrupt_during_set_up_ends_the_builder_and_the_run() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let build = "[build]\ncommand = [\"sh\", \"-c\", \"exec sleep 1000\"]\n";
-    scratch.plant(&[("slow", &format!("about = \"takes long\"\nbinary = \"slow-engine\"\n{build}"))]);
-    let mut command = scratch.orchestrate_alone();
+    scratch.write_tree(&[("slow", &format!("about = \"takes long\"\nbinary = \"slow-engine\"\n{build}"))]);
+    let mut command = scratch.orchestrate_without_checkout();
     let mut running = Running::start(command.args(["-e", "slow", "--results"]).arg(scratch.results()));
     running.wait_for("slow: building");
     let outcome = running.interrupt();
     assert_eq!(outcome.stdout, "");
     outcome.assert_stderr(&["interrupted during set-up: nothing was measured"]);
-    scratch.wait_until_nothing_lives();
+    scratch.wait_until_no_processes_left();
 }
 
 #[test]
@@ -278,12 +283,12 @@ fn without_set_up_nothing_is_built_and_missing_programs_are_reported() {
 fn a_preset_is_measured_with_its_options_under_its_own_name() {
     let (outcome, record) = measure(&tree(), &["-e", "able", "-e", "able:late"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let between = |label: &str| {
+    let token_time = |label: &str| {
         let times =
             record.samples_of(label)[0]["iteration"]["sequences"][0]["token_ns"].as_array().unwrap().clone();
         times[1].as_u64().unwrap() - times[0].as_u64().unwrap()
     };
-    assert_eq!((between("able"), between("able:late")), (2000, 9000));
+    assert_eq!((token_time("able"), token_time("able:late")), (2000, 9000));
 }
 
 #[test]
@@ -303,30 +308,30 @@ fn ratios_use_the_engine_that_its_manifest_calls_the_reference() {
 
 #[test]
 fn a_manifest_with_a_mistake_is_refused_with_its_file() {
-    let scratch = Scratch::outside();
-    scratch.plant(&[("wrong", "about = \"x\"\nbinary = \"x\"\nspeed = 11\n")]);
+    let scratch = Scratch::outside_checkout();
+    scratch.write_tree(&[("wrong", "about = \"x\"\nbinary = \"x\"\nspeed = 11\n")]);
     snapshot("wrong-manifest", &scratch, &["engines"]);
 }
 
 #[test]
-fn outside_a_checkout_the_engines_are_those_of_build_time() {
-    let scratch = Scratch::outside();
-    let mut engines = scratch.orchestrate_alone();
+fn outside_a_checkout_the_engines_known_at_build_time_are_listed() {
+    let scratch = Scratch::outside_checkout();
+    let mut engines = scratch.orchestrate_without_checkout();
     let outcome =
         finish(engines.arg("engines").env("LD_LIBRARY_PATH", driver::absent(&scratch))).exits_with(0);
     for folder in std::fs::read_dir(root().join("engines")).unwrap().flatten() {
         let name = folder.file_name().to_string_lossy().into_owned();
-        // Without a GPU, an engine that needs one reports the missing driver first.
+        // An engine that needs a GPU reports the missing driver first.
         let missing = [" beside this program", ": no NVIDIA driver found"];
-        let of = |line: &str| {
+        let is_listed = |line: &str| {
             line.split([':', ' ']).next() == Some(&name) && missing.iter().any(|it| line.contains(it))
         };
-        let listed = outcome.stdout.lines().any(of);
+        let listed = outcome.stdout.lines().any(is_listed);
         assert_eq!(listed, folder.path().join("engine.toml").is_file(), "{name} in {}", outcome.stdout);
     }
 }
 
-/// A PATH that begins with fake tools: a `uv` that logs its calls, and compilers that do nothing.
+/// A PATH that begins with stand-ins: a `uv` that logs its calls, and compilers that do nothing.
 fn tools(scratch: &Scratch) -> String {
     let folder = scratch.join("tools");
     std::fs::create_dir_all(&folder).unwrap();
@@ -339,15 +344,15 @@ fn tools(scratch: &Scratch) -> String {
 
 #[test]
 fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
-    let scratch = Scratch::outside();
+    let scratch = Scratch::outside_checkout();
     let manifest = format!(
         "about = \"built from source\"\nbinary = \"built\"\n[build]\n{}\
          [environment]\npython = \"3.11\"\nrequirements = \"requirements.txt\"\n\
          build = [\"build-requirements.txt\", \"build-settings.txt\", \"cure.cmake\"]\nnote = \"slowly\"\n\
          download_mb = 1\ninstalled_mb = 1\n",
-        builds("built")
+        build_command("built")
     );
-    scratch.plant(&[("built", &manifest)]);
+    scratch.write_tree(&[("built", &manifest)]);
     let folder = scratch.join("engines/built");
     std::fs::write(folder.join("build-requirements.txt"), "cmake==4.4.4\n").unwrap();
     std::fs::write(
@@ -358,7 +363,7 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     std::fs::write(folder.join("cure.cmake"), "set(CURED ON)\n").unwrap();
     let path = tools(&scratch);
     let setup = |compiler: Option<&str>| {
-        let mut command = scratch.orchestrate_alone();
+        let mut command = scratch.orchestrate_without_checkout();
         command.args(["setup", "built"]).env("PATH", &path).env_remove("CC").env_remove("CXX");
         finish(command.envs(compiler.map(|it| ("CXX", it))))
     };

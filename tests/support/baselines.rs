@@ -1,4 +1,4 @@
-//! Shared parts of the baseline tests: engines with planted times, runs that may have a verdict, a baseline's folder.
+//! Shared parts of the baseline tests: engines with given times, runs with enough blocks for a verdict, a baseline's folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ pub const SAVE: &[&str] = &["--save-baseline", "main"];
 pub const COMPARE: &[&str] = &["--baseline", "main"];
 pub const RERUN: &[&str] = &["--baseline", "main", "--rerun-baseline"];
 
-/// An engine of that name that states this time between tokens, in ns.
+/// An engine that reports this time between tokens.
 pub fn engine(scratch: &Scratch, name: &str, per_token_ns: u32) -> PathBuf {
     scratch.engine(name, &format!("--real-sleep false --per-token-ns {per_token_ns}"))
 }
 
-/// An engine whose launches state these times between tokens in turn, in ns.
-pub fn unsteady(scratch: &Scratch, name: &str, per_launch_ns: &[u32]) -> PathBuf {
+/// An engine that reports another time between tokens in each launch.
+pub fn unsteady_engine(scratch: &Scratch, name: &str, per_launch_ns: &[u32]) -> PathBuf {
     let (count, fake) = (scratch.join("launches"), fake_engine().display());
     let (count, times) =
         (count.display(), per_launch_ns.iter().map(u32::to_string).collect::<Vec<_>>().join(" "));
@@ -40,21 +40,21 @@ pub fn command(scratch: &Scratch, engine: &Path, words: &[&str]) -> Command {
 }
 
 pub fn run(scratch: &Scratch, engine: &Path, words: &[&str]) -> Outcome {
-    finished(&mut command(scratch, engine, words))
+    finish_without_panic(&mut command(scratch, engine, words))
 }
 
-pub fn finished(command: &mut Command) -> Outcome {
+pub fn finish_without_panic(command: &mut Command) -> Outcome {
     let outcome = finish(command);
     assert!(!outcome.stderr.contains("panicked"), "{outcome:?}");
     outcome
 }
 
 pub fn orchestrate(scratch: &Scratch, words: &[&str]) -> Outcome {
-    finished(scratch.orchestrate().args(words).current_dir(&scratch.path))
+    finish_without_panic(scratch.orchestrate().args(words).current_dir(&scratch.path))
 }
 
-/// The folder of a test, an engine in it, and the folder of the engine's baseline `main`. There are no results yet.
-pub fn saved() -> (Scratch, PathBuf, PathBuf) {
+/// The folder of a test, an engine in it, and the folder of the engine's baseline `main`. The results folder is removed.
+pub fn with_saved_baseline() -> (Scratch, PathBuf, PathBuf) {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
     let folder = save(&scratch, &engine);
@@ -65,14 +65,14 @@ pub fn saved() -> (Scratch, PathBuf, PathBuf) {
 pub fn save(scratch: &Scratch, engine: &Path) -> PathBuf {
     run(scratch, engine, SAVE).exits_with(0);
     fs::remove_dir_all(scratch.results()).unwrap();
-    folder(scratch, "main")
+    baseline_folder(scratch, "main")
 }
 
-pub fn folder(scratch: &Scratch, name: &str) -> PathBuf {
+pub fn baseline_folder(scratch: &Scratch, name: &str) -> PathBuf {
     scratch.join("home/baselines").join(name)
 }
 
-pub fn page(folder: &Path) -> Value {
+pub fn description(folder: &Path) -> Value {
     serde_json::from_slice(&fs::read(folder.join("baseline.json")).unwrap()).unwrap()
 }
 
@@ -85,8 +85,8 @@ pub fn edit_header(folder: &Path, edit: impl FnOnce(&mut Value)) {
     fs::write(path, format!("{header}\n{rest}")).unwrap();
 }
 
-pub fn edit_page(folder: &Path, edit: impl FnOnce(&mut Value)) {
-    let mut changed = page(folder);
+pub fn edit_description(folder: &Path, edit: impl FnOnce(&mut Value)) {
+    let mut changed = description(folder);
     edit(&mut changed);
     fs::write(folder.join("baseline.json"), changed.to_string()).unwrap();
 }
@@ -94,7 +94,7 @@ pub fn edit_page(folder: &Path, edit: impl FnOnce(&mut Value)) {
 /// Checks that a run is refused with these texts before anything is measured.
 #[track_caller]
 pub fn assert_refused(scratch: &Scratch, command: &mut Command, texts: &[&str]) {
-    let outcome = finished(command).exits_with(2);
+    let outcome = finish_without_panic(command).exits_with(2);
     outcome.assert_stderr(texts);
     assert_eq!(files(&scratch.results()), Vec::<PathBuf>::new(), "{outcome:?}");
 }

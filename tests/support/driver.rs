@@ -1,14 +1,16 @@
-//! Stand-ins for NVIDIA's management library (NVML), found before a real one: a driver is present or absent as a test needs.
+//! Stand-ins for NVIDIA's management library (NVML). A program finds them before a real library, so each test chooses
+//! whether a driver is present.
 
 use std::path::{Path, PathBuf};
 
 use super::{Scratch, command, root};
 
-/// A folder for `LD_LIBRARY_PATH`, with the library of a driver with one GPU.
+/// A folder for `LD_LIBRARY_PATH` with a stand-in for the library of a driver with one GPU.
 pub fn present(scratch: &Scratch) -> PathBuf {
     compiled(scratch, "stand-in-nvml.c")
 }
 
+/// A folder for `LD_LIBRARY_PATH` with a library that reports no driver.
 pub fn absent(scratch: &Scratch) -> PathBuf {
     compiled(scratch, "stand-in-no-driver.c")
 }
@@ -19,13 +21,10 @@ fn compiled(scratch: &Scratch, source: &str) -> PathBuf {
     folder
 }
 
-/// Compiles a stand-in of this folder.
+/// Compiles a C source of this folder to a shared library.
 pub fn compile(source: &str, library: &Path) {
     std::fs::create_dir_all(library.parent().unwrap()).unwrap();
     let mut cc = command("cc");
     cc.args(["-shared", "-fPIC", "-o"]).arg(library).arg(root().join("tests/support").join(source));
-    assert!(
-        cc.arg("-ldl").status().unwrap().success(),
-        "a C compiler is needed: whatever links Rust has one"
-    );
+    assert!(cc.arg("-ldl").status().unwrap().success(), "a C compiler is needed");
 }

@@ -1,4 +1,4 @@
-//! A hub on this machine: the part of the hub's HTTP interface that a pull uses, with a repository of given files. It
+//! A fake model hub: the part of the hub's HTTP interface that a pull uses, with one repository of given files. The hub
 //! logs every request, and a test may replace any answer.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::Digest;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-/// The names of the one revision.
+/// The names of the only revision.
 pub const REVISIONS: [&str; 3] = ["main", "v1.0", COMMIT];
 
 pub struct FakeHub {
@@ -25,14 +25,14 @@ struct Shared {
     answer: Mutex<Box<Answer>>,
 }
 
-/// The answer of a test in place of the hub's; `None` leaves it to the hub.
+/// A test's replacement for the hub's answers. With `None`, the hub gives its own answer.
 type Answer = dyn FnMut(&Request) -> Option<Reply> + Send;
 
 #[derive(Debug, Clone)]
 pub struct File {
     pub name: String,
     pub bytes: Vec<u8>,
-    /// The size in the hub's list, true or not.
+    /// The size in the hub's list; a test may give a wrong one.
     pub listed_bytes: u64,
 }
 
@@ -41,8 +41,8 @@ pub struct Request {
     pub path: String,
     pub host: String,
     pub authorization: Option<String>,
-    /// The first requested byte.
-    pub from: Option<usize>,
+    /// The first requested byte, from the header `Range`.
+    pub first_byte: Option<usize>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -51,8 +51,8 @@ pub struct Reply {
     pub headers: Vec<(&'static str, String)>,
     pub body: Vec<u8>,
     /// The number of body bytes before the connection is cut.
-    pub cut_after: Option<usize>,
-    /// The connection stays open instead, without more bytes.
+    pub cut_after_bytes: Option<usize>,
+    /// Whether the connection then stays open without more bytes.
     pub stall: bool,
 }
 
@@ -62,12 +62,12 @@ impl File {
         Self { name: name.into(), listed_bytes: bytes.len() as u64, bytes }
     }
 
-    /// Whether the file is in the store: the hub has its weights there.
+    /// Whether the file is in the store, where the hub keeps weights.
     fn is_large(&self) -> bool {
         [".safetensors", ".gguf"].iter().any(|end| self.name.ends_with(end))
     }
 
-    /// The name of the blob in a cache.
+    /// The file's hash, which is the name of its blob in a cache.
     pub fn hash(&self) -> String {
         match self.is_large() {
             true => hexadecimal(&sha2::Sha256::digest(&self.bytes)),
@@ -78,7 +78,7 @@ impl File {
         }
     }
 
-    fn listed(&self) -> Value {
+    fn list_entry(&self) -> Value {
         let lfs = json!({ "sha256": self.hash(), "size": self.listed_bytes, "pointerSize": 134 });
         match self.is_large() {
             true => {
@@ -128,20 +128,20 @@ impl FakeHub {
             answer: Mutex::new(Box::new(|_: &Request| None)),
         };
         let shared = Arc::new(shared);
-        let serving = Arc::clone(&shared);
-        // It ends with the test's process.
+        let of_thread = Arc::clone(&shared);
+        // The thread ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let serving = Arc::clone(&serving);
+                let of_connection = Arc::clone(&of_thread);
                 // A client that disconnects is no failure of the hub.
-                std::thread::spawn(move || drop(serve(stream, &serving, port)));
+                std::thread::spawn(move || drop(serve(stream, &of_connection, port)));
             }
         });
         Self { port, shared }
     }
 
     /// Starts a hub with every file of a folder.
-    pub fn of_folder(id: &str, folder: &Path) -> Self {
+    pub fn start_with_folder(id: &str, folder: &Path) -> Self {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
         let file = |entry: std::fs::DirEntry| {
             File::new(entry.file_name().to_str().unwrap(), std::fs::read(entry.path()).unwrap())
@@ -157,7 +157,7 @@ impl FakeHub {
         self.shared.files.iter().find(|file| file.name == name).unwrap()
     }
 
-    /// Replaces the answers from now on, where `answer` has one.
+    /// Replaces the following answers for which `answer` returns a reply.
     pub fn answer(&self, answer: impl FnMut(&Request) -> Option<Reply> + Send + 'static) {
         *self.shared.answer.lock().unwrap() = Box::new(answer);
     }
@@ -172,7 +172,7 @@ fn serve(stream: TcpStream, shared: &Shared, port: u16) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
     let path = first.split(' ').nth(1).unwrap_or_default().to_string();
-    let mut request = Request { path, host: String::new(), authorization: None, from: None };
+    let mut request = Request { path, host: String::new(), authorization: None, first_byte: None };
     for line in lines {
         let line = line?;
         let Some((name, value)) = line.split_once(": ") else { break };
@@ -180,14 +180,15 @@ fn serve(stream: TcpStream, shared: &Shared, port: u16) -> std::io::Result<()> {
             "host" => request.host = value.into(),
             "authorization" => request.authorization = Some(value.into()),
             "range" => {
-                request.from = value.strip_prefix("bytes=").and_then(|it| it.strip_suffix('-')?.parse().ok())
+                request.first_byte =
+                    value.strip_prefix("bytes=").and_then(|it| it.strip_suffix('-')?.parse().ok())
             }
             _ => {}
         }
     }
     shared.requests.lock().unwrap().push(request.clone());
-    let own = shared.answer.lock().unwrap()(&request);
-    send(stream, &own.unwrap_or_else(|| shared.reply(&request, port)))
+    let replacement = shared.answer.lock().unwrap()(&request);
+    send(stream, &replacement.unwrap_or_else(|| shared.reply(&request, port)))
 }
 
 impl Shared {
@@ -206,29 +207,29 @@ impl Shared {
         }
         let find = |name: &str| self.files.iter().find(|file| file.name == name);
         if let Some(file) = path.strip_prefix(&format!("/{}/resolve/{COMMIT}/", self.id)).and_then(find) {
-            // Another name of this machine: to a client it is another host.
+            // `localhost` is another name of this machine, so a client treats the store as another host.
             return match file.is_large() {
                 true => {
                     Reply::of(302).with("Location", format!("http://localhost:{port}/store/{}", file.name))
                 }
-                false => part(&file.bytes, request.from),
+                false => range_reply(&file.bytes, request.first_byte),
             };
         }
         match path.strip_prefix("/store/").and_then(find) {
-            Some(file) => part(&file.bytes, request.from),
+            Some(file) => range_reply(&file.bytes, request.first_byte),
             None => Reply::of(404).with("X-Error-Code", "EntryNotFound"),
         }
     }
 
     fn listing(&self) -> Value {
-        let siblings: Vec<_> = self.files.iter().map(File::listed).collect();
+        let siblings: Vec<_> = self.files.iter().map(File::list_entry).collect();
         json!({ "id": self.id, "sha": COMMIT, "gated": false, "siblings": siblings })
     }
 }
 
-/// A file from this byte on.
-pub fn part(bytes: &[u8], from: Option<usize>) -> Reply {
-    match from {
+/// The reply with a file's bytes from `first_byte` on.
+pub fn range_reply(bytes: &[u8], first_byte: Option<usize>) -> Reply {
+    match first_byte {
         None => Reply::bytes(bytes),
         Some(from) if from >= bytes.len() => Reply::of(416),
         Some(from) => Reply { status: 206, ..Reply::bytes(&bytes[from..]) }
@@ -237,16 +238,16 @@ pub fn part(bytes: &[u8], from: Option<usize>) -> Reply {
 }
 
 fn send(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
-    let mut head = format!("HTTP/1.1 {} As it is\r\nConnection: close\r\n", reply.status);
+    let mut head = format!("HTTP/1.1 {} Status\r\nConnection: close\r\n", reply.status);
     head += &format!("Content-Length: {}\r\n", reply.body.len());
     for (name, value) in &reply.headers {
         head += &format!("{name}: {value}\r\n");
     }
     stream.write_all(format!("{head}\r\n").as_bytes())?;
-    stream.write_all(&reply.body[..reply.cut_after.unwrap_or(reply.body.len())])?;
+    stream.write_all(&reply.body[..reply.cut_after_bytes.unwrap_or(reply.body.len())])?;
     stream.flush()?;
     if reply.stall {
-        // Until the client closes the connection.
+        // Waits until the client closes the connection.
         stream.read_to_end(&mut Vec::new())?;
     }
     Ok(())

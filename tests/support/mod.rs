@@ -1,6 +1,6 @@
-//! Shared parts of all tests of the program: the program, the fake engine, a folder for each test, a bound on every wait.
+//! Shared parts of the tests: the program, the fake engine, a folder for each test, and a limit on every wait.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, reason = "each test binary uses a part of this module")]
 
 pub mod baselines;
 pub mod driver;
@@ -21,33 +21,30 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Far longer than any wait on a slow machine. A longer one is a hang.
-pub const BOUND: Duration = Duration::from_secs(300);
+/// A process that needs longer than this hangs. Waits on a slow machine are far shorter.
+pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// In the environment of every process of a test, so that remaining ones are found.
-const MARK: &str = "ORCHESTRATE_TEST";
+/// An environment variable of every process of a test. It identifies the processes that remain after the test.
+const TEST_ID_VARIABLE: &str = "ORCHESTRATE_TEST";
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "these tests are about processes; each ends what it starts"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "these tests start processes; each test ends its own")]
     Command::new(program)
 }
 
-/// Writes an executable, in another process. A program that a parallel test starts meanwhile would inherit the file open
-/// for writing, and such a file cannot be started.
+/// Writes an executable, in another process. If this process wrote the file, a program that a parallel test starts could
+/// inherit the open file. The kernel does not start an executable that is open for writing.
 pub fn write_program(path: &Path, text: &str) {
     let script = "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"";
     let status = command("sh").args(["-c", script, "sh"]).arg(path).arg(text).status().unwrap();
     assert!(status.success(), "no program at `{}`", path.display());
 }
 
-/// Copies an executable in the same way.
+/// Copies an executable in another process, as `write_program` does.
 pub fn copy_program(from: &Path, to: &Path) {
     let status = command("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "no copy of `{}`", from.display());
@@ -61,7 +58,7 @@ pub fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// The fake engine. Built once for each test process, because it is a package of its own.
+/// The path of the fake engine. The engine is a separate package, so each test process builds it once.
 pub fn fake_engine() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -78,44 +75,44 @@ pub fn fake_engine() -> &'static Path {
     })
 }
 
-/// The folder of one test, removed with it; and the mark of its processes, which are killed with it.
+/// The folder of one test. Dropping it removes the folder and kills the test's processes.
 pub struct Scratch {
     pub path: PathBuf,
-    mark: String,
+    test_id: String,
 }
 
 impl Scratch {
-    /// A folder inside the checkout, with any target directory: a program finds the tree from its working directory.
+    /// A folder inside the checkout: the orchestrator finds the source tree from its working directory.
     pub fn new() -> Self {
         Self::under(&root().join("target/tmp"))
     }
 
-    /// A folder outside the checkout, as for an installed program.
-    pub fn outside() -> Self {
+    /// A folder outside the checkout, for tests of an installed program.
+    pub fn outside_checkout() -> Self {
         Self::under(&std::env::temp_dir())
     }
 
     fn under(folder: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let mark = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = folder.join(format!("orchestrate-test-{mark}"));
-        // An earlier test with the same number was killed.
+        let test_id = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = folder.join(format!("orchestrate-test-{test_id}"));
+        // A killed test with the same process number may have left this folder.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
-        Self { path, mark }
+        Self { path, test_id }
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The orchestrator: with this folder for its results and its data, and without the caller's environment.
+    /// The orchestrator, with its data in this folder and without the user's settings.
     pub fn orchestrate(&self) -> Command {
-        self.marked(env!("CARGO_BIN_EXE_orchestrate"))
+        self.command(env!("CARGO_BIN_EXE_orchestrate"))
     }
 
-    /// Writes a tree with these engines, their manifests as TOML; it is the checkout of `orchestrate_alone`.
-    pub fn plant(&self, engines: &[(&str, &str)]) {
+    /// Writes a source tree with these engines, each with its name and its manifest in TOML, into this folder.
+    pub fn write_tree(&self, engines: &[(&str, &str)]) {
         for (name, manifest) in engines {
             let folder = self.join("engines").join(name);
             std::fs::create_dir_all(&folder).unwrap();
@@ -128,14 +125,14 @@ impl Scratch {
         std::fs::write(self.join("Cargo.toml"), "[workspace]\n").unwrap();
     }
 
-    /// A copy of the orchestrator without a checkout or built engines, and only the system's programs on PATH.
-    pub fn orchestrate_alone(&self) -> Command {
+    /// A copy of the orchestrator in this folder, outside the project's checkout. PATH has only the system's programs.
+    pub fn orchestrate_without_checkout(&self) -> Command {
         let copy = self.join("bin/orchestrate");
         if !copy.exists() {
             std::fs::create_dir_all(self.join("bin")).unwrap();
             copy_program(Path::new(env!("CARGO_BIN_EXE_orchestrate")), &copy);
         }
-        let mut command = self.marked(copy);
+        let mut command = self.command(copy);
         command
             .env("PATH", "/usr/bin:/bin")
             .env("CARGO_TARGET_DIR", self.join("target"))
@@ -143,14 +140,14 @@ impl Scratch {
         command
     }
 
-    /// Any program, in the environment of the orchestrator.
-    pub fn marked(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    /// Any program, with the environment of the orchestrator.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = command(program);
         for name in ["MODEL", "DEVICE", "DTYPE", "THREADS", "RUN", "LAUNCH", "PYTHON"] {
             command.env_remove(format!("ORCHESTRATE_{name}"));
         }
         command.env_remove("FAKE_ENGINE").env_remove("CARGO_TARGET_DIR").env_remove("RUST_BACKTRACE");
-        command.env("ORCHESTRATE_HOME", self.join("home")).env(MARK, &self.mark);
+        command.env("ORCHESTRATE_HOME", self.join("home")).env(TEST_ID_VARIABLE, &self.test_id);
         // PyTorch on this machine must not change a test. Tests of output checks name their own reference engine.
         command.env("ORCHESTRATE_VERIFIER", "none");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -178,13 +175,13 @@ impl Scratch {
         path
     }
 
-    /// The living processes of this test, with their command lines.
-    pub fn living(&self) -> Vec<(u32, String)> {
-        let entry = format!("{MARK}={}", self.mark);
+    /// The running processes of this test, with their command lines.
+    pub fn live_processes(&self) -> Vec<(u32, String)> {
+        let entry = format!("{TEST_ID_VARIABLE}={}", self.test_id);
         let pids = std::fs::read_dir("/proc").unwrap().flatten();
         pids.filter_map(|folder| {
             let pid = folder.file_name().to_str()?.parse().ok()?;
-            // A process of another user, or one that has just ended, is none of ours.
+            // An unreadable process belongs to another user or has just ended.
             let environment = std::fs::read(folder.path().join("environ")).ok()?;
             environment.split(|&byte| byte == 0).find(|it| *it == entry.as_bytes())?;
             let command = std::fs::read(folder.path().join("cmdline")).unwrap_or_default();
@@ -193,54 +190,54 @@ impl Scratch {
         .collect()
     }
 
-    pub fn assert_nothing_lives(&self) {
-        let living = self.living();
-        assert!(living.is_empty(), "left running: {living:?}");
+    pub fn assert_no_processes_left(&self) {
+        let processes = self.live_processes();
+        assert!(processes.is_empty(), "left running: {processes:?}");
     }
 
     /// Waits for processes that end a moment later than the orchestrator.
-    pub fn wait_until_nothing_lives(&self) {
-        wait_until("no process is left running", || self.living().is_empty());
+    pub fn wait_until_no_processes_left(&self) {
+        wait_until("no process is left running", || self.live_processes().is_empty());
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        for (pid, _) in self.living() {
+        for (pid, _) in self.live_processes() {
             let _ = command("kill").args(["-KILL", &pid.to_string()]).status();
         }
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
-/// The command of a manifest that builds this program: a link to the fake engine.
-pub fn builds(program: &str) -> String {
+/// The build command for a manifest. The built program is a link to the fake engine.
+pub fn build_command(program: &str) -> String {
     let fake = fake_engine().display();
     let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{program}");
     format!("command = [\"sh\", \"-c\", \"{script}\"]\n")
 }
 
-/// A text without its line breaks.
-pub fn unwrapped(text: &str) -> String {
+/// The text in one line.
+pub fn without_line_breaks(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Words of a command line for a shell.
+/// Quotes words for a shell's command line.
 pub fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
 }
 
-/// Waits for a condition that holds a moment later.
+/// Waits until the condition holds.
 #[track_caller]
 pub fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let start = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < BOUND, "it never happened that {condition}");
+        assert!(start.elapsed() < MAX_WAIT, "timed out: {condition}");
         std::thread::yield_now();
     }
 }
 
-/// The full result of a program.
+/// The exit code and the output of a finished program.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -318,7 +315,7 @@ impl Running {
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {
-        // It may have ended already; the test notices that later.
+        // The process may have ended; the test notices that later.
         let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
         let _ = rustix::process::kill_process(pid, signal);
     }
@@ -332,30 +329,30 @@ impl Running {
 
     /// Waits until a line on stderr contains the words, and returns that line.
     pub fn wait_for(&mut self, words: &str) -> String {
-        let deadline = Instant::now() + BOUND;
+        let deadline = Instant::now() + MAX_WAIT;
         while let Some((stream, line)) = self.next(deadline) {
             let text = String::from_utf8_lossy(&line);
             if stream == Stream::Stderr && text.contains(words) {
                 return text.into_owned();
             }
         }
-        self.give_up(&format!("ended without `{words}`"))
+        self.kill_and_panic(&format!("ended without `{words}`"))
     }
 
     /// The next line on stdout.
     pub fn line(&mut self) -> Vec<u8> {
-        let deadline = Instant::now() + BOUND;
+        let deadline = Instant::now() + MAX_WAIT;
         while let Some((stream, line)) = self.next(deadline) {
             if stream == Stream::Stdout {
                 return line;
             }
         }
-        self.give_up("ended, and another line was expected")
+        self.kill_and_panic("ended, and another line was expected")
     }
 
     pub fn finish(mut self) -> Outcome {
         self.stdin = None;
-        let deadline = Instant::now() + BOUND;
+        let deadline = Instant::now() + MAX_WAIT;
         while self.next(deadline).is_some() {}
         let status = self.child.wait().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -371,15 +368,15 @@ impl Running {
                 Some((stream, line))
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => self.give_up("hangs"),
+            Err(mpsc::RecvTimeoutError::Timeout) => self.kill_and_panic("hangs"),
         }
     }
 
-    fn give_up(&mut self, why: &str) -> ! {
+    fn kill_and_panic(&mut self, reason: &str) -> ! {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let (stdout, stderr) = (String::from_utf8_lossy(&self.stdout), String::from_utf8_lossy(&self.stderr));
-        panic!("the program {why}\nstdout:\n{stdout}\nstderr:\n{stderr}")
+        panic!("the program {reason}\nstdout:\n{stdout}\nstderr:\n{stderr}")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Models for tests: small ones of every architecture, made by the program itself, and ways to read them.
+//! Models for tests: small models of every architecture, which the program makes, and functions that read them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Outcome, Scratch, finish};
 
-/// The architectures. Each has a shape `tiny-*`.
+/// The architectures. Each has a shape `tiny-ARCHITECTURE`.
 pub const ARCHITECTURES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "gemma"];
 
 impl Scratch {
@@ -18,32 +18,32 @@ impl Scratch {
         finish(self.orchestrate().arg("model").args(words).current_dir(&self.path))
     }
 
-    /// Runs the same, and returns the path that it prints.
+    /// Runs `orchestrate model WORDS` and returns the path that the command prints.
     #[track_caller]
-    pub fn made(&self, words: &[&str]) -> PathBuf {
+    pub fn make_model(&self, words: &[&str]) -> PathBuf {
         let outcome = self.model(words).exits_with(0);
         let path = self.join(outcome.stdout.trim_end());
         assert!(path.exists(), "{words:?}: {outcome:?}");
         path
     }
 
-    /// A model of this shape. A name that ends in `.gguf` makes that format.
+    /// Makes a model of this shape. The format is GGUF if `out` ends in `.gguf`, otherwise safetensors.
     #[track_caller]
     pub fn synth(&self, shape: &str, dtype: &str, out: &str) -> PathBuf {
         let format = if out.ends_with(".gguf") { "gguf" } else { "safetensors" };
-        self.made(&["synth", shape, "--dtype", dtype, "--format", format, "--out", out])
+        self.make_model(&["synth", shape, "--dtype", dtype, "--format", format, "--out", out])
     }
 
-    /// Every file, link and folder in here, by its path, without the cached files of other tests.
-    pub fn everything(&self) -> Vec<String> {
-        let mut found = Vec::new();
+    /// The paths of every file, link and folder in this folder, without the data directory `home`.
+    pub fn all_paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
         walk(&self.path, &mut |path| {
             let name = path.strip_prefix(&self.path).unwrap().to_string_lossy().into_owned();
-            found.push(name);
+            paths.push(name);
         });
-        found.retain(|name| !name.starts_with("home"));
-        found.sort();
-        found
+        paths.retain(|name| !name.starts_with("home"));
+        paths.sort();
+        paths
     }
 }
 
@@ -57,43 +57,43 @@ pub fn assert_refused(outcome: &Outcome, code: i32, words: &[&str]) {
     outcome.assert_stderr(words);
 }
 
-/// The content of every file of a folder, by its path in it; or of a single file.
+/// The content of every file of a folder by its path, or of a single file under an empty path.
 pub fn contents(path: &Path) -> BTreeMap<String, Vec<u8>> {
     if path.is_file() {
         return BTreeMap::from([(String::new(), std::fs::read(path).unwrap())]);
     }
-    let mut found = BTreeMap::new();
+    let mut contents = BTreeMap::new();
     walk(path, &mut |file| {
         if file.is_file() {
             let name = file.strip_prefix(path).unwrap().to_string_lossy().into_owned();
-            found.insert(name, std::fs::read(file).unwrap());
+            contents.insert(name, std::fs::read(file).unwrap());
         }
     });
-    found
+    contents
 }
 
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every weight as a number, by the name of its tensor in safetensors.
-pub fn numbers(model: &Path) -> BTreeMap<String, Vec<f32>> {
+/// The weights as numbers, by the safetensors names of the tensors.
+pub fn weight_values(model: &Path) -> BTreeMap<String, Vec<f32>> {
     let model = ModelFolder::open(model).unwrap();
     let (parts, weights) = (model.parts().unwrap(), FileWeights::open(&model).unwrap());
     parts.iter().map(|part| (part.name.clone(), weights.values(part).unwrap())).collect()
 }
 
-/// A small model in the state after a pull: in the hub's cache under `home/hf`.
-pub fn pulled(scratch: &Scratch, repository: &str) -> PathBuf {
+/// Writes a small model into the hub's cache under `home/hf`, as a pull does.
+pub fn write_pulled_model(scratch: &Scratch, repository: &str) -> PathBuf {
     let commit = "0123456789abcdef0123456789abcdef01234567";
-    let own = format!("home/hf/hub/models--{}", repository.replace('/', "--"));
-    std::fs::create_dir_all(scratch.join(&format!("{own}/refs"))).unwrap();
-    std::fs::write(scratch.join(&format!("{own}/refs/main")), commit).unwrap();
-    scratch.synth("tiny-llama", "bf16", &format!("{own}/snapshots/{commit}"))
+    let folder = format!("home/hf/hub/models--{}", repository.replace('/', "--"));
+    std::fs::create_dir_all(scratch.join(&format!("{folder}/refs"))).unwrap();
+    std::fs::write(scratch.join(&format!("{folder}/refs/main")), commit).unwrap();
+    scratch.synth("tiny-llama", "bf16", &format!("{folder}/snapshots/{commit}"))
 }
 
-/// The same bytes, with `new` in place of every `old`.
-pub fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+/// Replaces every `old` by `new`.
+pub fn replace_bytes(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let (mut result, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
         if bytes[at..].starts_with(old) {
@@ -107,14 +107,14 @@ pub fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     result
 }
 
-/// Changes a config.json, or any other file that is an object.
+/// Changes a file that is a JSON object.
 pub fn edit_json(path: &Path, edit: impl FnOnce(&mut Map<String, Value>)) {
     let mut value: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     edit(value.as_object_mut().unwrap());
     std::fs::write(path, value.to_string()).unwrap();
 }
 
-/// Writes another header before the tensors of a safetensors file.
+/// Changes the header of a safetensors file.
 pub fn edit_header(path: &Path, edit: impl FnOnce(Map<String, Value>) -> Value) {
     let bytes = std::fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -122,14 +122,14 @@ pub fn edit_header(path: &Path, edit: impl FnOnce(Map<String, Value>) -> Value) 
     std::fs::write(path, with_header(&header, &bytes[8 + length..])).unwrap();
 }
 
-/// The bytes of a safetensors file, its tensors aligned.
+/// The bytes of a safetensors file with aligned tensors.
 pub fn with_header(header: &Value, tensors: &[u8]) -> Vec<u8> {
     let mut header = header.to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
     [&(header.len() as u64).to_le_bytes()[..], &header, tensors].concat()
 }
 
-/// The config of a model that takes a while to write and to convert.
+/// The config of a model that is large enough to interrupt its writing or conversion.
 pub fn large_config() -> Value {
     json!({
         "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16,
@@ -137,8 +137,8 @@ pub fn large_config() -> Value {
     })
 }
 
-/// A model whose weights are all 0 and take no room on the disk.
-pub fn sparse_model(folder: &Path, config: &Value) {
+/// Writes a model whose weights are all 0 and take no space on the disk.
+pub fn write_sparse_model(folder: &Path, config: &Value) {
     std::fs::create_dir(folder).unwrap();
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let config = Config::parse(config.to_string().as_bytes(), None).unwrap();
@@ -157,12 +157,12 @@ pub fn sparse_model(folder: &Path, config: &Value) {
     file.set_len(header.len() as u64 + end).unwrap();
 }
 
-fn walk(folder: &Path, take: &mut dyn FnMut(&Path)) {
+fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
-        take(&entry.path());
+        visit(&entry.path());
         if entry.file_type().unwrap().is_dir() {
-            walk(&entry.path(), take);
+            walk(&entry.path(), visit);
         }
     }
 }

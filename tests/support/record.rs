@@ -1,10 +1,10 @@
-//! Run records as an outsider reads them: lines of JSON, by their documented fields alone.
+//! Run records, read only by their documented JSON fields.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// The row of a report.
+/// The row of an engine in a report.
 #[track_caller]
 pub fn case_of<'a>(report: &'a Value, label: &str) -> &'a Value {
     let cases = report["cases"].as_array().unwrap();
@@ -32,7 +32,7 @@ impl Record {
     }
 
     /// Checks that launches are numbered in order, and that no line refers to a later launch.
-    pub fn assert_launches_hold(&self) {
+    pub fn assert_launches_in_order(&self) {
         let mut recorded = 0;
         for line in &self.0 {
             if line["entry"] == "launch" {
@@ -44,10 +44,10 @@ impl Record {
         }
     }
 
-    /// Reads a record and checks every line.
+    /// Reads a record and checks that every line is complete JSON.
     pub fn read(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).unwrap();
-        assert!(text.ends_with('\n'), "the last line of the record is torn");
+        assert!(text.ends_with('\n'), "the last line of the record is incomplete");
         Self(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 
@@ -70,11 +70,11 @@ impl Record {
         &self.0[0]["plan"]
     }
 
-    /// The number of the configuration with this label.
+    /// The index of the configuration with this label in the plan.
     pub fn configuration(&self, label: &str) -> usize {
         let configurations = self.plan()["configurations"].as_array().unwrap();
-        let found = configurations.iter().position(|configuration| configuration["label"] == label);
-        found.unwrap_or_else(|| panic!("no configuration `{label}` in {configurations:?}"))
+        let index = configurations.iter().position(|configuration| configuration["label"] == label);
+        index.unwrap_or_else(|| panic!("no configuration `{label}` in {configurations:?}"))
     }
 
     /// The entries of a kind about the configuration with this label.
@@ -115,13 +115,13 @@ impl Record {
 
     /// Measured samples, without warm-up requests.
     pub fn samples_of(&self, label: &str) -> Vec<&Value> {
-        let of = self.is_sample_of(label);
-        self.0.iter().filter(|entry| of(entry)).collect()
+        let is_sample = self.is_sample_of(label);
+        self.0.iter().filter(|entry| is_sample(entry)).collect()
     }
 
     pub fn samples_of_mut(&mut self, label: &str) -> Vec<&mut Value> {
-        let of = self.is_sample_of(label);
-        self.0.iter_mut().filter(|entry| of(entry)).collect()
+        let is_sample = self.is_sample_of(label);
+        self.0.iter_mut().filter(|entry| is_sample(entry)).collect()
     }
 
     fn is_sample_of(&self, label: &str) -> impl Fn(&Value) -> bool + use<> {

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::record::{Record, case_of};
 use super::{Outcome, Scratch, copy_folder, finish};
 
-/// One block of the decode scenario: three warm-up requests, then two rounds. In each round an unmeasured request
-/// precedes the sample, because engines take turns and their warm-ups were short. A busy machine does not make most of
-/// three warm-ups long.
+/// One block of the decode scenario: three warm-up requests, then two rounds. In each round a discarded request precedes
+/// the sample, because an engine that was paused and had short warm-ups needs one. With three warm-ups, most are short
+/// even on a busy machine.
 pub const RUN: &[&str] =
     &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 
-/// The engine beside those with faults.
+/// The name of the engine without faults.
 const HEALTHY: &str = "healthy";
 
 /// The reference engine for output checks.
@@ -21,9 +21,9 @@ const HEALTHY: &str = "healthy";
 pub enum Verifier<'a> {
     None,
     Default,
-    /// One of the measured engines, by its name.
+    /// The measured engine with this name.
     Row(&'a str),
-    /// An engine called `verifier` with these settings.
+    /// A separate engine, called `verifier`, with these settings.
     Engine(&'a str),
 }
 
@@ -33,8 +33,8 @@ pub struct Run {
     pub record: Record,
 }
 
-/// A run of engines, each with its name and settings, that are checked by a verifier without faults.
-pub fn checked(engines: &[(&str, &str)]) -> Run {
+/// A run of engines, each with its name and settings. A verifier without faults checks their outputs.
+pub fn run_with_verifier(engines: &[(&str, &str)]) -> Run {
     run(engines, Verifier::Engine(""), &[])
 }
 
@@ -56,15 +56,15 @@ pub fn run(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Ru
     Run::of(&scratch, outcome)
 }
 
-/// A run of engines with faults, by name and settings, beside a healthy one. The healthy engine is measured in full.
-pub fn beside_healthy(engines: &[(&str, &str)], options: &[&str]) -> Run {
+/// A run of engines with faults and of a healthy engine, which must be measured in full.
+pub fn run_with_healthy(engines: &[(&str, &str)], options: &[&str]) -> Run {
     let run = run(&[engines, &[(HEALTHY, "")]].concat(), Verifier::None, options);
     run.assert_measured(HEALTHY);
     run
 }
 
-/// The outcome of the same with any program in place of the faulty engines.
-pub fn start(scratch: &Scratch, engine: &Path) -> Outcome {
+/// The outcome of a run of any program and of a healthy engine.
+pub fn run_program_with_healthy(scratch: &Scratch, engine: &Path) -> Outcome {
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(engine).arg("-e").arg(scratch.engine(HEALTHY, "")).args(RUN);
     finish(command.arg("--results").arg(scratch.results()))
@@ -79,16 +79,16 @@ pub fn store_answers(scratch: &Scratch, options: &[&str]) -> Outcome {
     finish(command.args(options))
 }
 
-/// A fault, its settings, and the failure: kind, time, words of the message.
+/// A fault, its settings, and the expected failure: kind, time, words of the message.
 pub type Fault = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-/// Checks a run with an engine for each fault: its failure is in the row, and its samples before that are kept.
+/// Runs an engine for each fault. Checks that the engine's row has the failure, and that the earlier samples are kept.
 #[track_caller]
 pub fn assert_faults(faults: &[Fault], options: &[&str]) -> Run {
     let settings = faults.iter().map(|(fault, settings, ..)| format!("--fault {fault} {settings}"));
     let settings: Vec<String> = settings.collect();
     let engines = faults.iter().zip(&settings).map(|((fault, ..), settings)| (*fault, settings.as_str()));
-    let run = beside_healthy(&engines.collect::<Vec<_>>(), options);
+    let run = run_with_healthy(&engines.collect::<Vec<_>>(), options);
     for (fault, _, kind, when, message) in faults {
         let reported = run.assert_failed(fault, kind, when)["message"].as_str().unwrap();
         assert!(reported.contains(message), "{fault}: `{reported}` without `{message}`");
@@ -99,11 +99,11 @@ pub fn assert_faults(faults: &[Fault], options: &[&str]) -> Run {
 
 impl Run {
     pub fn of(scratch: &Scratch, outcome: Outcome) -> Self {
-        scratch.assert_nothing_lives();
+        scratch.assert_no_processes_left();
         assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
         let (report, record) = (outcome.json(), Record::only_one_in(&scratch.results()));
         assert_eq!(record.end(), Some("finished"), "{outcome:?}");
-        record.assert_launches_hold();
+        record.assert_launches_in_order();
         Self { outcome, report, record }
     }
 
@@ -128,12 +128,12 @@ impl Run {
         self
     }
 
-    /// Checks that record and report have a warning about an engine with these words, or none if there are no words.
+    /// Checks that record and report have a warning about an engine with these words. Without words, no warning is allowed.
     #[track_caller]
     pub fn assert_warnings(&self, label: &str, words: &str) -> &Self {
         let warnings = self.record.warnings_of(label);
-        let found = warnings.iter().any(|warning| warning.contains(words));
-        assert_eq!(found, !words.is_empty(), "{label}: `{words}` in {warnings:?}");
+        let is_warned = warnings.iter().any(|warning| warning.contains(words));
+        assert_eq!(is_warned, !words.is_empty(), "{label}: `{words}` in {warnings:?}");
         assert!(self.report["warnings"].to_string().contains(words), "{}", self.report);
         self
     }
@@ -151,7 +151,7 @@ impl Run {
         reported
     }
 
-    /// The failure in the report: of one case, or of the engine as a whole.
+    /// The failure in the report, of one case or of the whole engine.
     fn failure_of(&self, label: &str) -> &Value {
         let mut rows = ["failed", "cases"].into_iter().flat_map(|list| self.report[list].as_array().unwrap());
         let row = rows.find(|row| row["engine"]["label"] == label && !row["failure"].is_null());
@@ -176,13 +176,13 @@ impl Run {
         values.map(|value| value.as_f64().unwrap()).collect()
     }
 
-    /// The reasons why outputs of this configuration were not checked.
-    pub fn reasons(&self, label: &str) -> Vec<&str> {
+    /// The reasons in the record why outputs of this configuration were not checked.
+    pub fn unchecked_reasons(&self, label: &str) -> Vec<&str> {
         let unchecked = self.record.entries_of("not_checked", label);
         unchecked.iter().map(|it| it["reason"].as_str().unwrap()).collect()
     }
 
-    /// The reference engine's tokens in place of this configuration's.
+    /// The verifier's tokens at the positions where it checked this configuration.
     pub fn reference_tokens(&self, label: &str) -> Vec<&Value> {
         let launches: Vec<_> = self.record.launches_of(label).iter().map(|it| &it["launch"]).collect();
         let tokens = self.record.entries("reference_token").into_iter();

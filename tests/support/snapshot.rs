@@ -1,4 +1,4 @@
-//! Exit code, stdout and stderr of a command in one file, `tests/snapshots/NAME.txt`. Words in brackets replace text that
+//! Compares exit code, stdout and stderr of a command with `tests/snapshots/NAME.txt`. Words in brackets replace text that
 //! differs from run to run.
 //!
 //! `UPDATE_SNAPSHOTS=1 cargo test` writes the files; read the difference before you commit it.
@@ -24,35 +24,35 @@ pub fn assert_snapshot(name: &str, scratch: &Scratch, command: &mut Command) {
     let show = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
     assert!(
         found == expected,
-        "`{name}` has changed; if that is right: UPDATE_SNAPSHOTS=1 cargo test --test program --test models\nexpected:\n{}found:\n{}",
+        "`{name}` has changed; to accept the new text: UPDATE_SNAPSHOTS=1 cargo test --test program --test models\nexpected:\n{}found:\n{}",
         show(&expected),
         show(&found)
     );
 }
 
-/// The formats that `--format` accepts after these words, from the error that lists them.
+/// The formats that `--format` accepts after these words, read from the error message that lists them.
 pub fn formats(words: &[&str]) -> Vec<String> {
-    let refused = finished_with_unknown_format(words);
-    let (_, list) = refused.split_once(FORMATS_FOLLOW).unwrap_or_else(|| panic!("no list in {refused}"));
+    let refused = unknown_format_error(words);
+    let (_, list) = refused.split_once(FORMATS_PREFIX).unwrap_or_else(|| panic!("no list in {refused}"));
     let (list, _) = list.split_once(']').unwrap();
     list.split(',').map(|name| name.trim().to_string()).collect()
 }
 
-fn finished_with_unknown_format(words: &[&str]) -> String {
+fn unknown_format_error(words: &[&str]) -> String {
     let scratch = Scratch::new();
     let outcome =
         finish(scratch.orchestrate().args(words).args(["--format", "no-such-format"])).exits_with(2);
     outcome.stderr
 }
 
-const FORMATS_FOLLOW: &str = "[possible values:";
+const FORMATS_PREFIX: &str = "[possible values:";
 
-/// Each list of formats becomes one word, wrapped or not. Only the snapshot of `--help`, which has another form, names them all.
+/// Replaces each list of formats in an error message by one word. `--help` lists them in another form, which stays.
 fn without_formats(text: &str) -> String {
-    let mut parts = text.split(FORMATS_FOLLOW);
+    let mut parts = text.split(FORMATS_PREFIX);
     let mut result = parts.next().unwrap_or_default().to_string();
     for part in parts {
-        result.push_str(FORMATS_FOLLOW);
+        result.push_str(FORMATS_PREFIX);
         match part.split_once(']') {
             Some((list, after)) if list.trim_start().starts_with("table,") => {
                 result.push_str(&format!(" [FORMATS]]{after}"));

@@ -1,20 +1,20 @@
-/* A stand-in for CUDA's driver, on a machine without a GPU. It keeps the driver's rules: no use of memory without a current
- * context, no time of an event before a wait. At its end it logs the resources that were not released. Variables: STAND_IN_LOG
- * (a file), STAND_IN_GPUS, STAND_IN_FREE_MIB, STAND_IN_MS (the times of the passes, in turn), STAND_IN_REFUSES (`name=code`),
- * STAND_IN_CRASHES (a function), STAND_IN_HANGS (a function). */
+/* A stand-in for CUDA's driver, for machines without a GPU. It enforces two rules of the driver: memory needs a current context,
+ * and the time of an event is known only after a wait. When the process ends, it logs the resources that were not released.
+ * Variables: STAND_IN_LOG (a file), STAND_IN_GPUS, STAND_IN_FREE_MIB, STAND_IN_MS (the times of the passes, in turn),
+ * STAND_IN_REFUSES (`name=code`), STAND_IN_CRASHES (a function), STAND_IN_HANGS (a function). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_READY = 600, EVENTS = 64 };
+enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_READY = 600, MAX_EVENTS = 64 };
 
 static int initialised, retained, allocated, created, handles;
 static void *current;
 static unsigned long long next_address = 1ull << 32;
 static int the_context;
-static struct { int alive, recorded, waited; } events[EVENTS];
+static struct { int alive, recorded, waited; } events[MAX_EVENTS];
 
 void stand_in_log(const char *format, ...) {
     const char *path = getenv("STAND_IN_LOG");
@@ -41,11 +41,11 @@ int stand_in_refuses(const char *name) {
     }
     return refused && !strncmp(refused, name, length) && refused[length] == '=' ? atoi(refused + length + 1) : 0;
 }
-static long number(const char *name, long otherwise) {
+static long number(const char *name, long default_value) {
     const char *text = getenv(name);
-    return text ? atol(text) : otherwise;
+    return text ? atol(text) : default_value;
 }
-__attribute__((destructor)) static void left(void) {
+__attribute__((destructor)) static void log_unreleased(void) {
     stand_in_log("left: %d contexts, %d memory, %d events, %d handles", retained, allocated, created, handles);
 }
 
@@ -75,7 +75,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 38 ? 50 << 20 : -1;
     return 0;
 }
-/* Its last byte counts, and the environment's order is told: an identity that no NVML of a test has. */
+/* The last byte is the device's number, so no other stand-in has this UUID. Also logs the device order of the environment. */
 int cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
     BEGIN("cuDeviceGetUuid_v2");
     stand_in_log("order %s", getenv("CUDA_DEVICE_ORDER") ? getenv("CUDA_DEVICE_ORDER") : "none");
@@ -135,7 +135,7 @@ int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t 
 }
 int cuEventCreate(void **event, unsigned flags) {
     IN_CONTEXT("cuEventCreate");
-    for (size_t at = 1; at < EVENTS; at++) {
+    for (size_t at = 1; at < MAX_EVENTS; at++) {
         if (events[at].alive) continue;
         memset(&events[at], 0, sizeof events[at]);
         events[at].alive = 1;

@@ -8,11 +8,12 @@ use serde_json::Value;
 use super::tree::{SHARED_BY_ENGINES, text};
 use super::{command, root};
 
-/// The workspace from cargo, and the dependencies from its lock file.
+/// The workspace as cargo describes it, and the dependencies in its lock file.
 pub struct Workspace {
-    /// By package of the workspace: its folder and its direct dependencies.
+    /// The packages of the workspace by name, each with its folder and its direct dependencies.
     pub direct: BTreeMap<String, (String, Vec<String>)>,
     pub default_members: Vec<String>,
+    /// The direct dependencies of every package in the lock file.
     pub locked: BTreeMap<String, Vec<String>>,
 }
 
@@ -52,16 +53,16 @@ impl Workspace {
         &self.direct[package].1
     }
 
-    /// All dependencies of a package, also for development and building.
-    pub fn reached(&self, package: &str) -> BTreeSet<String> {
+    /// All direct and indirect dependencies of a package, also for development and building.
+    pub fn all_dependencies(&self, package: &str) -> BTreeSet<String> {
         let mut reached = BTreeSet::new();
-        let mut open: Vec<&String> = self.dependencies(package).iter().collect();
-        while let Some(name) = open.pop() {
+        let mut pending: Vec<&String> = self.dependencies(package).iter().collect();
+        while let Some(name) = pending.pop() {
             if reached.insert(name.clone()) {
-                open.extend(self.locked.get(name).into_iter().flatten());
+                pending.extend(self.locked.get(name).into_iter().flatten());
             }
         }
-        assert!(!reached.is_empty(), "`{package}` depends on nothing, which cannot be");
+        assert!(!reached.is_empty(), "found no dependency of `{package}`");
         reached
     }
 
@@ -77,12 +78,12 @@ impl Workspace {
     }
 }
 
-/// Dependencies by package, versions of one name together.
+/// Direct dependencies by package name. All versions of a package share one entry.
 pub fn locked() -> BTreeMap<String, Vec<String>> {
     let lock: toml::Table = text("Cargo.lock").unwrap().parse().unwrap();
     let mut locked = BTreeMap::<String, Vec<String>>::new();
     for package in lock["package"].as_array().unwrap() {
-        // `name`, or `name version` where there are several.
+        // An entry is `name`, or `name version` if the lock file has several versions.
         let named = package.get("dependencies").and_then(|it| it.as_array()).into_iter().flatten();
         let names = named.map(|it| it.as_str().unwrap().split(' ').next().unwrap().to_string());
         locked.entry(package["name"].as_str().unwrap().to_string()).or_default().extend(names);

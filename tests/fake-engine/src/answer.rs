@@ -1,6 +1,6 @@
-//! Answers as values, and the facts in them that are wrong on purpose.
+//! The engine's answers as JSON values, and the deliberate errors in them.
 //!
-//! Reads no clock and writes nothing: the same script and the same request give the same answer.
+//! This module reads no clock and writes nothing: the same script and the same request give the same answer.
 
 use std::f64::consts::TAU;
 
@@ -11,8 +11,8 @@ use crate::script::{Script, merged};
 
 pub const EOS: u64 = 2;
 const BOS: u64 = 1;
-/// The smallest id of an ordinary output.
-const FIRST: u64 = 3;
+/// The smallest id in an output, apart from EOS.
+const FIRST_ORDINARY_ID: u64 = 3;
 
 pub fn failed(id: &Value, kind: &str, message: &str) -> Value {
     let mut failed = json!({ "type": "failed", "kind": kind, "message": message });
@@ -45,7 +45,7 @@ pub fn hello(script: &Script) -> Value {
     })
 }
 
-/// The configuration in effect: as `load` requested, otherwise as the environment says.
+/// The answer `loaded`, with the configuration that `load` requested or the environment gives.
 pub fn loaded(script: &Script, load: &Value) -> Value {
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let setting = |field: &str, variable: &str, default: &str| {
@@ -90,13 +90,13 @@ pub fn facts(script: &Script) -> Value {
     facts
 }
 
-/// The bytes of a text, after a BOS.
+/// The ids of a text: a BOS, then one id for each byte.
 pub fn tokenise(prompt: &str) -> Vec<u64> {
     std::iter::once(BOS).chain(prompt.bytes().map(|byte| 3 + u64::from(byte))).collect()
 }
 
-/// The output for one prompt. Each id depends on all ids before it and on `salt`, so a prompt with a part of an output
-/// continues that output.
+/// The output for one prompt. Each id depends on `salt` and on all earlier ids, so a prompt that ends with a part of an
+/// output continues that output.
 pub fn output_ids(
     script: &Script,
     prompt: &[u64],
@@ -110,16 +110,18 @@ pub fn output_ids(
         _ => script.value("eos_at").as_u64(),
     };
     let wrong_from = script.value("wrong_from").as_u64().unwrap_or(u64::MAX);
-    let mut read = read_all(salt, prompt);
+    let mut state = state_after(salt, prompt);
     let mut id = |position: u64| {
-        let likeliest = likeliest(read, vocabulary);
+        let likeliest = likeliest(state, vocabulary);
         let id = match script.value("token_ids").get(position as usize).and_then(Value::as_u64) {
             _ if eos_position == Some(position) => EOS,
             Some(id) => id,
-            None if position >= wrong_from => FIRST + (likeliest - FIRST + 1) % (vocabulary - FIRST),
+            None if position >= wrong_from => {
+                FIRST_ORDINARY_ID + (likeliest - FIRST_ORDINARY_ID + 1) % (vocabulary - FIRST_ORDINARY_ID)
+            }
             None => likeliest,
         };
-        read = mix(read ^ id);
+        state = mix(state ^ id);
         id
     };
     let mut ids: Vec<u64> = (0..max_new_tokens).map(&mut id).collect();
@@ -136,7 +138,7 @@ pub fn output_ids(
     ids
 }
 
-/// One sequence of an answer. `finish` is the reason for its end.
+/// One sequence of an answer. `finish` is the reason why the sequence ends.
 pub fn sequence(script: &Script, prompt: &[u64], ids: &[u64], times: &[u64], finish: &str) -> Value {
     let prompt_tokens = prompt.len() + usize::from(has(script, "wrong_prompt_tokens"));
     let text: String = ids.iter().map(|id| format!(" {id}")).collect();
@@ -154,8 +156,8 @@ pub fn sequence(script: &Script, prompt: &[u64], ids: &[u64], times: &[u64], fin
     })
 }
 
-/// Wrong times, in every iteration.
-pub fn spoil_times(script: &Script, iteration: &mut Value) {
+/// Makes times of an iteration wrong, if the script has such a fault.
+pub fn make_times_wrong(script: &Script, iteration: &mut Value) {
     const HOUR_NS: u64 = 3_600_000_000_000;
     let (start_ns, end_ns) = (iteration["start_ns"].as_u64(), iteration["end_ns"].as_u64());
     for sequence in iteration["sequences"].as_array_mut().into_iter().flatten() {
@@ -179,24 +181,24 @@ pub fn spoil_times(script: &Script, iteration: &mut Value) {
     }
 }
 
-/// The log-probability of the greedy id. The others share the rest unevenly, as in a confident model, and the sum of all
-/// stays below 1.
-const LIKELIEST: f64 = -0.05;
-const OTHERS: f64 = -8.0;
+/// The log-probability of the greedy id.
+const LIKELIEST_LOGPROB: f64 = -0.05;
+/// The highest log-probability of any other id. The lowest is twice as low, and the sum of all probabilities is below 1.
+const OTHER_LOGPROB: f64 = -8.0;
 
-/// The log-probability of every id but the first, from the model behind `output_ids`.
+/// The log-probability of every id after the first, by the model that `output_ids` uses.
 pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     let offset = script.value("score_offset").as_f64().unwrap_or(0.0);
     let noise = script.value("score_noise").as_f64().unwrap_or(0.0);
     let vocabulary = script.count("vocabulary_size").max(4);
-    let mut read = read_all(0, &ids[..ids.len().min(1)]);
+    let mut state = state_after(0, &ids[..ids.len().min(1)]);
     let mut logprobs: Vec<f64> = Vec::new();
     for &id in ids.iter().skip(1) {
-        let is_likeliest = id == likeliest(read, vocabulary);
-        read = mix(read ^ id);
-        let logprob = if is_likeliest { LIKELIEST } else { OTHERS * (1.0 + uniform(read)) };
-        // The noise of a narrow dtype is the same every time, and a probability stays below 1.
-        let noisy = if noise == 0.0 { logprob } else { (logprob + noise * normal(mix(read))).min(0.0) };
+        let is_likeliest = id == likeliest(state, vocabulary);
+        state = mix(state ^ id);
+        let logprob = if is_likeliest { LIKELIEST_LOGPROB } else { OTHER_LOGPROB * (1.0 + uniform(state)) };
+        // The noise depends only on the ids, as the error of a narrow dtype does. The probability stays at most 1.
+        let noisy = if noise == 0.0 { logprob } else { (logprob + noise * normal(mix(state))).min(0.0) };
         logprobs.push(noisy + offset);
     }
     if has(script, "wrong_scores") {
@@ -205,13 +207,14 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     logprobs
 }
 
-/// The model of every fake engine: a number from all ids so far. The next id follows from it, so any two fake engines agree.
-fn read_all(salt: u64, ids: &[u64]) -> u64 {
-    ids.iter().fold(mix(salt), |read, &id| mix(read ^ id))
+/// The model's state after these ids. The next id depends only on this state, so any two fake engines agree.
+fn state_after(salt: u64, ids: &[u64]) -> u64 {
+    ids.iter().fold(mix(salt), |state, &id| mix(state ^ id))
 }
 
-fn likeliest(read: u64, vocabulary: u64) -> u64 {
-    FIRST + mix(read) % (vocabulary - FIRST)
+/// The greedy next id.
+fn likeliest(state: u64, vocabulary: u64) -> u64 {
+    FIRST_ORDINARY_ID + mix(state) % (vocabulary - FIRST_ORDINARY_ID)
 }
 
 /// A number between 0 and 1.

@@ -1,5 +1,5 @@
-//! The conversation: reads requests, stamps them, and answers them in order. With ids and the setting `concurrency`, it
-//! answers them in parallel.
+//! The conversation: reads requests, notes their arrival times, and answers them in order. With the capability
+//! `concurrency`, requests with ids are answered in parallel.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -17,26 +17,26 @@ use crate::{answer, false_report, generate};
 
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Requests with ids that are not answered yet, and whether they were cancelled. The thread that reads shares it with
-/// those that generate.
+/// Unanswered requests by id, and whether they were cancelled. The thread that reads requests and the threads that generate
+/// share this map.
 #[derive(Clone, Default)]
 struct OpenRequests(Arc<Mutex<BTreeMap<String, bool>>>);
 
 impl OpenRequests {
-    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<String, bool>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn update<T>(&self, change: impl FnOnce(&mut BTreeMap<String, bool>) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes a line as it is read; true if it needs no answer.
-    fn note(&self, request: &Value) -> bool {
+    /// Notes a request when it is read. Returns true if the request needs no answer.
+    fn register(&self, request: &Value) -> bool {
         let id = request["id"].to_string();
         match request["type"].as_str() {
             Some("cancel") => {
-                self.with(|open| open.get_mut(&id).map(|cancelled| *cancelled = true));
+                self.update(|open| open.get_mut(&id).map(|cancelled| *cancelled = true));
                 true
             }
             Some("generate") | None if !request["id"].is_null() => {
-                self.with(|open| open.insert(id, false));
+                self.update(|open| open.insert(id, false));
                 false
             }
             _ => false,
@@ -44,11 +44,11 @@ impl OpenRequests {
     }
 
     fn is_cancelled(&self, id: &str) -> bool {
-        self.with(|open| open.get(id) == Some(&true))
+        self.update(|open| open.get(id) == Some(&true))
     }
 
     fn close(&self, id: &Value) {
-        self.with(|open| open.remove(&id.to_string()));
+        self.update(|open| open.remove(&id.to_string()));
     }
 }
 
@@ -70,7 +70,7 @@ pub fn answer_requests(script: Script) {
             break;
         }
     }
-    for thread in conversation.running.drain(..) {
+    for thread in conversation.threads.drain(..) {
         let _ = thread.join();
     }
     if has(&conversation.script, "ignores_shutdown") || has(&conversation.script, "ignores_sigterm") {
@@ -79,15 +79,15 @@ pub fn answer_requests(script: Script) {
 }
 
 struct Conversation {
-    /// The script of the environment and the command line; `load` applies its options to a copy.
+    /// The script from the environment and the command line. `load` applies its options to a copy.
     initial: Script,
     script: Arc<Script>,
     launch: Launch,
     loaded: bool,
     generates: u64,
     open: OpenRequests,
-    /// Overlapping requests, on threads of their own.
-    running: Vec<JoinHandle<()>>,
+    /// The threads of requests that overlap.
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Conversation {
@@ -99,7 +99,7 @@ impl Conversation {
             loaded: false,
             generates: 0,
             open: OpenRequests::default(),
-            running: Vec::new(),
+            threads: Vec::new(),
         }
     }
 
@@ -107,10 +107,10 @@ impl Conversation {
         let kind =
             if request["type"].is_null() { "generate" } else { request["type"].as_str().unwrap_or("?") };
         let script = Arc::clone(&self.script);
-        let only_generates = has(&script, "says_bad_request_to_hello");
+        let supports_only_generate = has(&script, "says_bad_request_to_hello");
         match kind {
             "generate" => self.generate(read_at, request),
-            _ if only_generates => {
+            _ if supports_only_generate => {
                 self.fail(request, "bad_request", &format!("unknown request type `{kind}`"))
             }
             "hello" if has(&script, "hangs_in_hello") => eprint("fake: hangs in hello\n"),
@@ -133,8 +133,8 @@ impl Conversation {
 
     fn load(&mut self, read_at: Instant, request: &Value) {
         let mut script = self.initial.clone();
-        if let Err(wrong) = script.apply(request["options"].as_object().unwrap_or(&Map::new())) {
-            return self.fail(request, "bad_request", &wrong);
+        if let Err(message) = script.apply(request["options"].as_object().unwrap_or(&Map::new())) {
+            return self.fail(request, "bad_request", &message);
         }
         if !request["model"].is_string() {
             return self.fail(request, "bad_request", "`model`: expected a path");
@@ -159,19 +159,19 @@ impl Conversation {
     fn generate(&mut self, read_at: Instant, request: &Value) {
         let number = self.generates;
         self.generates += 1;
-        let parsed = match generate::read(&self.script, request) {
+        let parsed = match generate::parse(&self.script, request) {
             Ok(parsed) => parsed,
             Err((kind, message)) => {
                 self.open.close(&request["id"]);
                 return self.fail(request, kind, &message);
             }
         };
-        let loads = !std::mem::replace(&mut self.loaded, true);
-        if loads {
+        let must_load = !std::mem::replace(&mut self.loaded, true);
+        if must_load {
             self.script = Arc::new(wait_for_load(self.script.as_ref().clone(), read_at));
         }
         let script = Arc::new(self.script.at_generate(number));
-        let loaded = loads.then(|| answer::loaded(&script, &Value::Null)).map(|mut loaded| {
+        let loaded = must_load.then(|| answer::loaded(&script, &Value::Null)).map(|mut loaded| {
             loaded.as_object_mut().map(|loaded| loaded.remove("type"));
             loaded
         });
@@ -201,7 +201,7 @@ impl Conversation {
             open.close(&parsed.id);
         };
         if overlaps {
-            self.running.push(std::thread::spawn(work));
+            self.threads.push(std::thread::spawn(work));
         } else {
             work();
         }
@@ -211,7 +211,7 @@ impl Conversation {
         let ids = |ids: &Value| -> Option<Vec<u64>> { ids.as_array()?.iter().map(Value::as_u64).collect() };
         let sequences: Option<Vec<Vec<u64>>> =
             request["sequences"].as_array().and_then(|sequences| sequences.iter().map(ids).collect());
-        let Some(sequences) = sequences.filter(|all| all.iter().all(|ids| ids.len() > 1)) else {
+        let Some(sequences) = sequences.filter(|sequences| sequences.iter().all(|ids| ids.len() > 1)) else {
             return self.fail(request, "bad_request", "`sequences`: expected arrays of two ids or more");
         };
         let logprobs: Vec<_> = sequences.iter().map(|ids| answer::logprobs(&self.script, ids)).collect();
@@ -242,7 +242,7 @@ fn send(script: &Script, line: &str) {
     print(line);
 }
 
-/// Waits for the duration of a load, and reports its progress. Returns the script with the duration that it had.
+/// Waits for the duration of a load, and reports progress. Returns the script with the actual duration.
 fn wait_for_load(mut script: Script, read_at: Instant) -> Script {
     let mut messages = script.count("progress_messages");
     if has(&script, "slow_progress") {
@@ -269,7 +269,7 @@ fn wait_for_load(mut script: Script, read_at: Instant) -> Script {
     script
 }
 
-/// Reads lines until stdin ends. A `cancel` takes effect here, because the other thread is busy with the cancelled request.
+/// Reads lines until stdin ends. This thread handles `cancel`, because the other thread is busy with the cancelled request.
 fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &OpenRequests) {
     let mut stdin = std::io::stdin().lock();
     let mut line = Vec::new();
@@ -282,7 +282,7 @@ fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &
             Err(error) => Err(format!("column {}: {error}", error.column())),
         };
         line.clear();
-        if request.as_ref().is_ok_and(|request| open.note(request)) {
+        if request.as_ref().is_ok_and(|request| open.register(request)) {
             continue;
         }
         let request = request.map_err(|message| answer::failed(&Value::Null, "bad_request", &message));

@@ -1,4 +1,4 @@
-//! False reports: an engine that does other work than it reports, and answers that break one rule each.
+//! False reports: work that differs from the reported work, and answers that break one rule each.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,71 +9,71 @@ use serde_json::{Value, json};
 use crate::fault::has;
 use crate::script::Script;
 
-/// Allocates memory and touches all of it, until the process ends.
+/// Allocates and touches memory, and keeps it until the process ends.
 pub fn hold_memory(script: &Script) {
-    static HELD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    held.resize(script.count("resident_bytes") as usize, 1);
+    static MEMORY: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    let mut memory = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    memory.resize(script.count("resident_bytes") as usize, 1);
 }
 
-/// Threads in a busy loop, until this is dropped.
-pub struct Busy(Arc<AtomicBool>);
+/// Threads in a busy loop. Dropping it ends them.
+pub struct BusyThreads(Arc<AtomicBool>);
 
-impl Busy {
-    pub fn begin(script: &Script) -> Self {
-        let ends = Arc::new(AtomicBool::new(false));
+impl BusyThreads {
+    pub fn start(script: &Script) -> Self {
+        let should_end = Arc::new(AtomicBool::new(false));
         for _ in 0..script.count("busy_threads") {
-            let ends = Arc::clone(&ends);
+            let should_end = Arc::clone(&should_end);
             std::thread::spawn(move || {
-                while !ends.load(Ordering::Relaxed) {
+                while !should_end.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
         }
-        Self(ends)
+        Self(should_end)
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyThreads {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// The factor on the times of a request with these prompts.
-pub fn share_of_time(script: &Script, prompts: &[Vec<u64>]) -> f64 {
-    static KNOWN: Mutex<BTreeSet<Vec<u64>>> = Mutex::new(BTreeSet::new());
+/// The factor on the times of a request with these prompts, for the fault `repeats_at_once`.
+pub fn time_factor(script: &Script, prompts: &[Vec<u64>]) -> f64 {
+    static KNOWN_PROMPTS: Mutex<BTreeSet<Vec<u64>>> = Mutex::new(BTreeSet::new());
     if !has(script, "repeats_at_once") {
         return 1.0;
     }
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN_PROMPTS.lock().unwrap_or_else(PoisonError::into_inner);
     let new = prompts.iter().filter(|prompt| known.insert((*prompt).clone())).count();
     if new == 0 { 0.05 } else { 1.0 }
 }
 
-/// Adds an id that was not requested.
-pub fn change_ids(script: &Script, ids: &mut Vec<u64>) {
+/// Adds an id, for the fault `too_many_tokens`.
+pub fn add_id(script: &Script, ids: &mut Vec<u64>) {
     if has(script, "too_many_tokens") {
         ids.push(3);
     }
 }
 
-/// The reported time of a moment.
-pub fn stamp(script: &Script, start_ns: u64, ns: u64) -> u64 {
+/// The reported time for the true time `ns`.
+pub fn reported_ns(script: &Script, start_ns: u64, ns: u64) -> u64 {
     let early = has(script, "early_times") || has(script, "early_tokens");
     if early { start_ns + ns.saturating_sub(start_ns) / 2 } else { ns }
 }
 
-/// Moves all tokens except the first to the end, with almost no time between them.
-pub fn bunch(times: &mut [u64]) {
-    const APART_NS: u64 = 1000;
+/// Moves the times of all tokens to the time of the last token, with almost no time between them.
+pub fn bunch_times(times: &mut [u64]) {
+    const STEP_NS: u64 = 1000;
     let last = times.last().copied().unwrap_or(0);
-    for (place, time) in times.iter_mut().rev().enumerate() {
-        *time = (*time).max(last.saturating_sub(place as u64 * APART_NS));
+    for (index_from_end, time) in times.iter_mut().rev().enumerate() {
+        *time = (*time).max(last.saturating_sub(index_from_end as u64 * STEP_NS));
     }
 }
 
-/// Changes a streamed message, so that it differs from the answer.
+/// Changes a `token` message, so that it differs from the final answer.
 pub fn change_token(script: &Script, token: &mut Value) {
     if has(script, "streams_unknown_sequence") {
         token["sequence"] = 7.into();
@@ -88,11 +88,11 @@ pub fn omits_token(script: &Script, index: usize) -> bool {
     has(script, "streams_half") && index % 2 == 1
 }
 
-/// Changes a right answer, once for each of its iterations.
+/// Changes one iteration of a correct answer.
 pub fn change_iteration(script: &Script, iteration: &mut Value) {
     let start_ns = iteration["start_ns"].as_u64().unwrap_or(0);
     if has(script, "early_times") {
-        iteration["end_ns"] = stamp(script, start_ns, iteration["end_ns"].as_u64().unwrap_or(0)).into();
+        iteration["end_ns"] = reported_ns(script, start_ns, iteration["end_ns"].as_u64().unwrap_or(0)).into();
     }
     if has(script, "ends_before_start") {
         iteration["end_ns"] = start_ns.saturating_sub(1).into();
@@ -112,7 +112,7 @@ pub fn change_iteration(script: &Script, iteration: &mut Value) {
 
 fn change_sequence(script: &Script, start_ns: u64, sequence: &mut Value) {
     for time in sequence["token_ns"].as_array_mut().into_iter().flatten() {
-        *time = stamp(script, start_ns, time.as_u64().unwrap_or(0)).into();
+        *time = reported_ns(script, start_ns, time.as_u64().unwrap_or(0)).into();
     }
     if let Some(times) = sequence["token_ns"].as_array_mut() {
         match times.as_mut_slice() {
@@ -141,7 +141,7 @@ fn change_sequence(script: &Script, start_ns: u64, sequence: &mut Value) {
     }
 }
 
-/// Changes a whole answer.
+/// Changes a correct answer.
 pub fn change_answer(script: &Script, generated: &mut Value) {
     let Some(iterations) = generated["iterations"].as_array_mut() else { return };
     iterations.iter_mut().for_each(|iteration| change_iteration(script, iteration));

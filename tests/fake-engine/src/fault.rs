@@ -1,27 +1,27 @@
-//! FAULTS: every fault by name; and the faults that are actions rather than wrong facts.
+//! The list of all faults, and the code of faults that are actions, such as an exit. Wrong facts are in other modules.
 //!
-//! Only this file starts processes. It has no unsafe code: signals are sent by the shell.
+//! Only this file starts processes. A shell sends the signals, so the file needs no unsafe code.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use crate::script::Script;
 
-/// Name and effect. Faults of a generate begin with the request of the setting `at`.
+/// Faults: name and effect. Faults of a `generate` begin with the request that the setting `at` gives.
 pub const FAULTS: &[(&str, &str)] = &[
-    ("exits_before_hello", "writes two lines on stderr and exits with `exit_code`, having read nothing"),
-    ("never_answers", "starts, and reads and writes nothing"),
-    ("wrong_version", "hello speaks protocol 999"),
+    ("exits_before_hello", "reads nothing, writes two lines on stderr and exits with `exit_code`"),
+    ("never_answers", "reads no request and writes no answer"),
+    ("wrong_version", "hello reports protocol 999"),
     ("hangs_in_hello", "never answers hello; answers everything else"),
     ("says_unavailable", "answers hello with `failed` of kind `unavailable`, and a hint"),
     ("says_bad_request_to_hello", "answers all but `generate` with `failed` of kind `bad_request`"),
     ("garbage", "answers every request with a line that begins with `{` and is neither JSON nor UTF-8"),
-    ("chatter", "writes a few stray lines on stdout before each answer, then works"),
+    ("chatter", "writes a few stray lines on stdout before each answer"),
     ("hangs_in_load", "never answers load"),
     ("exits_in_load", "writes a line on stderr and exits with `exit_code`"),
     ("fails_in_load", "answers load with `failed` of kind `model`"),
-    ("slow_progress", "loads for 2 s (unless `load_ns` says more) and sends progress every 50 ms"),
-    ("hangs_in_generate", "never answers"),
+    ("slow_progress", "loads for at least 2 s and sends progress every 50 ms"),
+    ("hangs_in_generate", "never answers generate"),
     ("hangs_in_score", "never answers score"),
     ("exits_at_sample", "writes a line on stderr and exits with `exit_code` instead of answering"),
     ("killed_at_sample", "ends by `signal` instead of answering"),
@@ -31,7 +31,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("closes_stdout", "closes stdout instead of answering, and keeps running"),
     ("chatter_flood", "writes `amount` stray lines on stdout before the answer"),
     ("stderr_flood", "writes `amount` lines on stderr before the answer"),
-    ("hides_time", "answers 100 ms after the end that it states"),
+    ("hides_time", "answers 100 ms after the reported end"),
     ("huge_line", "writes a line of JSON of 100 times `amount` bytes before the answer"),
     ("out_of_memory", "answers with `failed` of kind `out_of_memory`"),
     ("duplicate_answer", "answers twice"),
@@ -39,18 +39,18 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("wrong_token_count", "gives one token fewer than requested, and reports `length`"),
     ("missing_time", "gives one time fewer than ids"),
     ("wrong_prompt_tokens", "counts one token of the prompt too many"),
-    ("wrong_streamed_ids", "streams other ids than it answers"),
+    ("wrong_streamed_ids", "streams ids that differ from the answer's"),
     ("nondeterministic", "gives other ids to each request"),
     ("eos_early", "ends with EOS after half of the tokens, also with `ignore_eos`"),
     ("eos_in_the_middle", "puts EOS in the middle and continues, also without `ignore_eos`"),
     ("id_beyond_vocabulary", "the last id is as large as the vocabulary"),
     ("times_backwards", "the last token comes before the start"),
-    ("times_in_the_future", "the last token and the end come an hour from now"),
+    ("times_in_the_future", "the last token and the end are an hour in the future"),
     ("nan_fact", "`end_ns` is NaN"),
     ("negative_fact", "`end_ns` is -1"),
     ("missing_fact", "there is no `end_ns`"),
     ("wrong_scores", "gives one log-probability too few for each sequence"),
-    ("no_id", "answers with no id"),
+    ("no_id", "answers without an id"),
     ("too_many_tokens", "gives one token more than requested"),
     ("extra_time", "gives one time more than ids"),
     ("no_output", "gives neither ids nor chunks"),
@@ -68,16 +68,19 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("streams_unrequested", "streams without a request for it"),
     ("streams_half", "streams every other token"),
     ("streams_unknown_sequence", "streams tokens of a sequence that does not exist"),
-    ("streams_other_times", "streams later times than it answers"),
-    ("early_times", "every time is half of the truth"),
-    ("bunched_times", "makes all tokens and then stamps them together, at the end"),
-    ("early_tokens", "the times of tokens are half of the truth, and the end is true"),
-    ("repeats_at_once", "answers prompts that it has seen in a twentieth of the time"),
+    ("streams_other_times", "streams times that are later than the answer's"),
+    ("early_times", "every reported time is half of the true time"),
+    ("bunched_times", "stamps all tokens together at the end"),
+    ("early_tokens", "the times of tokens are half of the true times, and the end is true"),
+    ("repeats_at_once", "answers a repeated prompt in a twentieth of the time"),
     ("rate_without_facts", "answers with a rate in `summary` and with no iteration"),
     ("ignores_shutdown", "keeps running after `shutdown` and after the end of stdin"),
-    ("ignores_sigterm", "as `ignores_shutdown`, and SIGTERM does nothing either"),
-    ("leaves_grandchild", "leaves `sleep 1000` behind, in a session of its own; its pid is on stderr"),
-    ("grandchild_holds_stdout", "as `leaves_grandchild`, and it holds stdout and stderr open"),
+    ("ignores_sigterm", "as `ignores_shutdown`, and ignores SIGTERM too"),
+    (
+        "leaves_grandchild",
+        "leaves `sleep 1000` behind, in its own session, and writes its process id on stderr",
+    ),
+    ("grandchild_holds_stdout", "as `leaves_grandchild`, and the grandchild holds stdout and stderr open"),
 ];
 
 pub fn has(script: &Script, name: &str) -> bool {
@@ -85,7 +88,7 @@ pub fn has(script: &Script, name: &str) -> bool {
     script.faults().any(|fault| fault == name)
 }
 
-/// Hangs longer than any deadline, and reports that on stderr. SIGTERM ends it, unless it is ignored.
+/// Reports on stderr that the engine hangs, and waits forever. SIGTERM ends the process, unless the signal is ignored.
 pub fn hang(moment: &str) -> ! {
     eprint(&format!("fake: hangs {moment}\n"));
     loop {
@@ -99,7 +102,7 @@ pub fn exit(script: &Script, message: &str) -> ! {
     std::process::exit(script.count("exit_code") as i32)
 }
 
-/// The faults before anything is read.
+/// The faults before the first request is read.
 pub fn before_hello(script: &Script) {
     if has(script, "exits_before_hello") {
         exit(script, "fake: initialising\nfake: error: libfake.so.4: cannot open shared object file\n");
@@ -112,7 +115,7 @@ pub fn before_hello(script: &Script) {
     }
 }
 
-/// The faults before or in place of an answer to a generate. Returns the kind and message of a failure.
+/// The faults before or instead of an answer to a `generate`. Returns the kind and message of a `failed`.
 pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'static str)> {
     if has(script, "hangs_in_generate") {
         hang("in generate");
@@ -173,7 +176,7 @@ pub fn print(text: &str) {
     print_bytes(text.as_bytes());
 }
 
-/// Prints bytes. A closed pipe is no error here: the end of stdin comes next.
+/// Prints bytes. A closed pipe is not reported, because stdin ends next.
 pub fn print_bytes(bytes: &[u8]) {
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
@@ -184,14 +187,12 @@ pub fn eprint(text: &str) {
 }
 
 fn command(program: &str) -> Command {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the children of this engine are faults that a test looks for"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "these child processes are faults that a test expects")]
     Command::new(program)
 }
 
-/// More than once, because Rust's own handler of SIGSEGV ignores the first that does not come from memory.
+/// Sends a signal to this process, several times. Rust's handler of SIGSEGV ignores the first signal that no memory access
+/// caused.
 fn raise(signal: &str) -> ! {
     for _ in 0..100 {
         let kill = format!("kill -{signal} $PPID");
@@ -200,20 +201,20 @@ fn raise(signal: &str) -> ! {
     hang("after a signal that did nothing")
 }
 
-/// The process becomes a program that never writes.
+/// Replaces the process by `sleep`, which never writes and has no stdout.
 fn close_stdout() -> ! {
     use std::os::unix::process::CommandExt;
     let error = command("sleep").arg("1000").stdout(Stdio::null()).exec();
     panic!("`sleep` does not start: {error}")
 }
 
-/// An ignored signal stays ignored over exec: the shell ignores it and becomes this program again.
+/// Restarts this program through a shell that ignores SIGTERM. An ignored signal stays ignored after `exec`.
 fn ignore_sigterm() -> ! {
     use std::os::unix::process::CommandExt;
-    let this = std::env::current_exe().unwrap_or_default();
+    let program = std::env::current_exe().unwrap_or_default();
     let error = command("sh")
         .args(["-c", "trap '' TERM; exec \"$0\" \"$@\""])
-        .arg(this)
+        .arg(program)
         .args(std::env::args_os().skip(1))
         .env("FAKE_ENGINE_IGNORES_SIGTERM", "1")
         .exec();

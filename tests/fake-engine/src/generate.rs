@@ -1,4 +1,4 @@
-//! One `generate`: the request, the wait for the scripted times, the answer.
+//! One `generate`: reads the request, waits for the scripted times, and makes the answer.
 
 use std::time::{Duration, Instant};
 
@@ -22,53 +22,53 @@ pub struct Generate {
     salt: u64,
 }
 
-/// The circumstances of a request.
+/// The script and the state of the process in which a request is answered.
 pub struct Context<'a> {
     pub script: &'a Script,
     pub launch: Launch,
-    /// The time at which the request line had been read.
+    /// The time at which the request line was read.
     pub read_at: Instant,
-    /// The number of this generate in its process.
+    /// The number of this `generate` in its process, counted from 0.
     pub number: u64,
-    /// The facts of a load that this request causes.
+    /// The facts of the load, if this request causes one.
     pub loaded: Option<Value>,
     pub cancelled: &'a dyn Fn() -> bool,
 }
 
-/// Reads a request. `Err` is the kind and the message of a `failed`.
-pub fn read(script: &Script, request: &Value) -> Result<Generate, (&'static str, String)> {
+/// Parses a request. `Err` is the kind and the message of a `failed`.
+pub fn parse(script: &Script, request: &Value) -> Result<Generate, (&'static str, String)> {
     let bad = |field: &str, expected: &str| ("bad_request", format!("`{field}`: expected {expected}"));
     let fields = ["prompt", "prompt_ids", "prompts", "prompts_ids"];
     let given: Vec<&str> = fields.into_iter().filter(|field| !request[field].is_null()).collect();
     let [field] = given[..] else {
         return Err(("bad_request", format!("exactly one of `{}` is needed", fields.join("`, `"))));
     };
-    let one = |value: &Value| match value {
+    let parse_prompt = |value: &Value| match value {
         Value::String(text) if !field.ends_with("_ids") => Some(answer::tokenise(text)),
         Value::Array(ids) if field.ends_with("_ids") => ids.iter().map(Value::as_u64).collect(),
         _ => None,
     };
-    let many = match &request[field] {
-        value if !field.starts_with("prompts") => one(value).map(|prompt| vec![prompt]),
-        value => value.as_array().and_then(|values| values.iter().map(one).collect()),
+    let parsed = match &request[field] {
+        value if !field.starts_with("prompts") => parse_prompt(value).map(|prompt| vec![prompt]),
+        value => value.as_array().and_then(|values| values.iter().map(parse_prompt).collect()),
     };
-    let prompts: Vec<Vec<u64>> = many.ok_or_else(|| bad(field, "text or ids"))?;
+    let prompts: Vec<Vec<u64>> = parsed.ok_or_else(|| bad(field, "text or ids"))?;
     if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
         return Err(bad(field, "at least one token"));
     }
-    let number = |field: &str, default: u64, least: u64| match &request[field] {
+    let number = |field: &str, default: u64, min: u64| match &request[field] {
         Value::Null => Ok(default),
-        value => value.as_u64().filter(|&n| (least..=1_000_000).contains(&n)).ok_or(field.to_owned()),
+        value => value.as_u64().filter(|&n| (min..=1_000_000).contains(&n)).ok_or(field.to_owned()),
     };
     let counts =
         || Ok((number("max_new_tokens", 32, 1)?, number("iterations", 1, 1)?, number("warmup", 0, 0)?));
     let (max_new_tokens, iterations, warmup) =
-        counts().map_err(|field: String| bad(&field, "a number, neither too small nor too large"))?;
+        counts().map_err(|field: String| bad(&field, "a number from 1 (`warmup`: 0) to 1000000"))?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let limit = script.count("context_tokens");
     if longest + max_new_tokens > limit {
         let message =
-            format!("{longest} of prompt and {max_new_tokens} new tokens pass the context of {limit}");
+            format!("{longest} prompt tokens and {max_new_tokens} new tokens exceed the context of {limit}");
         return Err(("context", message));
     }
     let sampled = request["sampling"]["temperature"].as_f64().is_some_and(|temperature| temperature > 0.0);
@@ -84,16 +84,16 @@ pub fn read(script: &Script, request: &Value) -> Result<Generate, (&'static str,
     })
 }
 
-/// Waits for the scripted times and returns the answer's line. Streams tokens meanwhile.
+/// Waits for the scripted times, streams tokens if requested, and returns the answer's line.
 pub fn answer(context: &Context, request: &Generate) -> String {
-    let _busy = false_report::Busy::begin(context.script);
+    let _busy = false_report::BusyThreads::start(context.script);
     let load_ns = context.loaded.as_ref().map_or(0, |_| context.script.count("load_ns"));
     let mut now_ns = load_ns + context.script.count("start_ns");
-    let mut draw = 0..;
+    let mut draws = 0..;
     let mut run = |count: u64| -> Vec<Value> {
-        let planted = draw.by_ref().map(|draw| context.launch.factor(context.script, context.number, draw));
+        let factors = draws.by_ref().map(|draw| context.launch.factor(context.script, context.number, draw));
         (0..count)
-            .zip(planted)
+            .zip(factors)
             .map(|(number, factor)| iteration(context, request, number, factor, &mut now_ns))
             .collect()
     };
@@ -116,7 +116,7 @@ pub fn answer(context: &Context, request: &Generate) -> String {
         generated["id"] = if request.id.is_string() { "another".into() } else { 999_999.into() };
     }
     let line = format!("{generated}\n");
-    // JSON has no NaN, but some writers of JSON do.
+    // JSON has no NaN, but some JSON writers emit it.
     if has(context.script, "nan_fact") {
         line.replace("\"end_ns\":", "\"end_ns\":NaN,\"was\":")
     } else {
@@ -124,26 +124,26 @@ pub fn answer(context: &Context, request: &Generate) -> String {
     }
 }
 
-/// One iteration. `factor` multiplies the script's time of each token.
+/// Runs one iteration. `factor` multiplies the scripted time of each token.
 fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, now_ns: &mut u64) -> Value {
     let script = context.script;
     let salt = request.salt + if has(script, "nondeterministic") { context.number << 32 } else { 0 };
     let mut outputs: Vec<Vec<u64>> = (request.prompts.iter())
         .map(|prompt| answer::output_ids(script, prompt, request.max_new_tokens, request.ignore_eos, salt))
         .collect();
-    outputs.iter_mut().for_each(|ids| false_report::change_ids(script, ids));
-    let factor = factor * false_report::share_of_time(script, &request.prompts);
+    outputs.iter_mut().for_each(|ids| false_report::add_id(script, ids));
+    let factor = factor * false_report::time_factor(script, &request.prompts);
     let streams = request.stream || has(script, "streams_unrequested");
     let start_ns = *now_ns;
     let longest_prompt = request.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
-    let planted = |ns: u64| (ns as f64 * factor).round() as u64;
+    let scaled = |ns: u64| (ns as f64 * factor).round() as u64;
     let prefill_ns = script.count("first_token_ns") + longest_prompt * script.count("per_prompt_token_ns");
-    let first_ns = start_ns + planted(prefill_ns);
+    let first_ns = start_ns + scaled(prefill_ns);
     let steps = outputs.iter().map(Vec::len).max().unwrap_or(0);
     let mut times: Vec<u64> = Vec::new();
     while times.len() < steps {
-        let ns = first_ns + planted(times.len() as u64 * script.count("per_token_ns"));
-        // An unstreamed answer shows no time before its end, so one wait is enough, unless a request may be cancelled.
+        let ns = first_ns + scaled(times.len() as u64 * script.count("per_token_ns"));
+        // An answer without a stream needs only one wait at its end. With long token times, a request may be cancelled.
         let must_wait = streams || script.count("per_token_ns") > 1_000_000 || times.is_empty();
         if must_wait && !wait(context, ns) {
             break;
@@ -157,12 +157,12 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
                 number,
                 times.len() - 1,
                 &outputs,
-                false_report::stamp(script, start_ns, ns),
+                false_report::reported_ns(script, start_ns, ns),
             );
         }
     }
     if has(script, "bunched_times") {
-        false_report::bunch(&mut times);
+        false_report::bunch_times(&mut times);
         for (index, ns) in times.iter().enumerate().filter(|_| streams) {
             stream(context, request, number, index, &outputs, *ns);
         }
@@ -176,17 +176,17 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     }
     let sequences: Vec<Value> = (request.prompts.iter().zip(&outputs))
         .map(|(prompt, ids)| {
-            let had = ids.len().min(times.len());
-            let finish = match ids[..had].last() {
+            let generated = ids.len().min(times.len());
+            let finish = match ids[..generated].last() {
                 _ if is_cancelled => "cancelled",
                 Some(&EOS) if !request.ignore_eos || has(script, "eos_early") => "eos",
                 _ => "length",
             };
-            answer::sequence(script, prompt, &ids[..had], &times[..had], finish)
+            answer::sequence(script, prompt, &ids[..generated], &times[..generated], finish)
         })
         .collect();
     let mut iteration = json!({ "start_ns": start_ns, "end_ns": *now_ns, "sequences": sequences });
-    answer::spoil_times(script, &mut iteration);
+    answer::make_times_wrong(script, &mut iteration);
     iteration
 }
 
@@ -214,18 +214,18 @@ fn stream(
     }
 }
 
-/// Waits until `ns` after the request line; false if the request is cancelled first. A sleep ends about a tenth of a
-/// millisecond late, the time of a fast engine's token. So the last part is a spin loop.
+/// Waits until `ns` after the request line. Returns false if the request is cancelled first. A sleep ends about a tenth of a
+/// millisecond late, which is as long as a token of a fast engine. So the last part of the wait is a spin loop.
 fn wait(context: &Context, ns: u64) -> bool {
-    const SLICE: Duration = Duration::from_millis(5);
-    const SPUN: Duration = Duration::from_micros(200);
+    const MAX_SLEEP: Duration = Duration::from_millis(5);
+    const SPIN: Duration = Duration::from_micros(200);
     while !(context.cancelled)() {
         let left = Duration::from_nanos(ns).saturating_sub(context.read_at.elapsed());
         if left.is_zero() || !context.script.flag("real_sleep") {
             return true;
         }
-        match left.checked_sub(SPUN).filter(|early| !early.is_zero()) {
-            Some(early) => std::thread::sleep(early.min(SLICE)),
+        match left.checked_sub(SPIN).filter(|duration| !duration.is_zero()) {
+            Some(duration) => std::thread::sleep(duration.min(MAX_SLEEP)),
             None => std::hint::spin_loop(),
         }
     }

@@ -1,8 +1,9 @@
-//! An engine with scripted facts and scripted faults, for the orchestrator's tests. It is written from
-//! `protocol/README.md` alone, without the kit and without the protocol's crate, so that it shares no mistake with them.
+//! An engine with scripted facts and scripted faults, for the orchestrator's tests. It is written only from
+//! `protocol/README.md`. It does not use the kit or the crate `protocol`, so that it shares no mistake with them.
 //!
-//! Settings, weakest first: `FAKE_ENGINE='{"fault":"chatter"}'` in the environment; `--fault NAME` or `--SETTING VALUE`
-//! on the command line; the options of `load`. `--list` prints every setting and every fault.
+//! Settings come from `FAKE_ENGINE='{"fault":"chatter"}'` in the environment, then from `--fault NAME` or `--SETTING VALUE`
+//! on the command line, then from the options of `load`. A later source replaces an earlier one. `--list` prints all
+//! settings and faults.
 
 mod answer;
 mod conversation;
@@ -27,8 +28,8 @@ fn main() -> ExitCode {
     }
     let script = match initial_script(&arguments) {
         Ok(script) => script,
-        Err(wrong) => {
-            eprint(&format!("fake: {wrong}; `--list` prints all settings and faults\n"));
+        Err(message) => {
+            eprint(&format!("fake: {message}; `--list` prints all settings and faults\n"));
             return ExitCode::from(2);
         }
     };
@@ -39,11 +40,11 @@ fn main() -> ExitCode {
 }
 
 fn list() {
-    for (name, default, about) in script::SETTINGS {
-        print(&format!("{name:<26} {default:<9} {about}\n"));
+    for (name, default, meaning) in script::SETTINGS {
+        print(&format!("{name:<26} {default:<9} {meaning}\n"));
     }
-    for (name, about) in fault::FAULTS {
-        print(&format!("--fault {name:<26} {about}\n"));
+    for (name, effect) in fault::FAULTS {
+        print(&format!("--fault {name:<26} {effect}\n"));
     }
 }
 

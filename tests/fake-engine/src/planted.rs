@@ -1,22 +1,22 @@
-//! Planted effects: the factor on token times that a test sets: a slowdown, a drift over several launches, noise. The
-//! true effect is known, so a test can check the program's result.
+//! Planted effects: a slowdown, a drift over several launches, or noise in the token times, as a test sets them. The true
+//! effect is known, so a test can check the orchestrator's result.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::answer::{mix, normal};
 use crate::script::Script;
 
-/// One launch of a script: the differences from its other launches.
+/// The values in which one launch of a script differs from its other launches.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
     seed: u64,
-    /// The number among the launches of its run; 0 without a run.
+    /// The number of the launch in its run; 0 without a run.
     number: u64,
     began_ns: u64,
 }
 
 impl Launch {
-    /// No two launches are the same.
+    /// The values of this process. Each launch gets another seed.
     pub fn begin() -> Self {
         let began_ns = unix_ns();
         let seed = mix(began_ns ^ mix(u64::from(std::process::id())));
@@ -25,25 +25,25 @@ impl Launch {
         Self { seed, number: number.unwrap_or(0), began_ns }
     }
 
-    /// The factor on the token times of an iteration: slowdown, drift at its beginning, noise of the launch and of the
-    /// iteration.
+    /// The factor on the token times of an iteration, from slowdown, drift at the iteration's start, and the noise of the
+    /// launch and of the iteration.
     pub fn factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
         let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_ns);
         let seconds = unix_ns().saturating_sub(from_ns) as f64 / 1e9;
-        let drift = 1.0 + share(script, "drift_percent_per_second") * seconds;
-        self.steady(script, request, iteration) * drift.max(0.0)
+        let drift = 1.0 + fraction(script, "drift_percent_per_second") * seconds;
+        self.factor_without_drift(script, request, iteration) * drift.max(0.0)
     }
 
-    fn steady(&self, script: &Script, request: u64, iteration: u64) -> f64 {
+    fn factor_without_drift(&self, script: &Script, request: u64, iteration: u64) -> f64 {
         let seed = script.value("noise_seed").as_u64().map_or(self.seed, |seed| mix(seed ^ mix(self.number)));
-        let of_launch = normal(seed) * share(script, "noise_percent").ln_1p();
+        let of_launch = normal(seed) * fraction(script, "noise_percent").ln_1p();
         let of_request = normal(mix(seed ^ mix(request)) ^ mix(!iteration))
-            * share(script, "request_noise_percent").ln_1p();
-        (1.0 + share(script, "slower_percent")) * (of_launch + of_request).exp()
+            * fraction(script, "request_noise_percent").ln_1p();
+        (1.0 + fraction(script, "slower_percent")) * (of_launch + of_request).exp()
     }
 }
 
-fn share(script: &Script, setting: &str) -> f64 {
+fn fraction(script: &Script, setting: &str) -> f64 {
     script.value(setting).as_f64().unwrap_or(0.0) / 100.0
 }
 
@@ -88,8 +88,9 @@ mod tests {
     #[test]
     fn launch_noise_is_constant_and_request_noise_varies() {
         let launch = Launch { seed: 7, number: 0, began_ns: 0 };
-        let factors =
-            |script: &Script| [(0, 0), (0, 1), (1, 0)].map(|(it, at)| launch.factor(script, it, at));
+        let factors = |script: &Script| {
+            [(0, 0), (0, 1), (1, 0)].map(|(request, iteration)| launch.factor(script, request, iteration))
+        };
         let [one, two, three] = factors(&script(json!({ "noise_percent": 10 })));
         assert!(one == two && two == three && one != 1.0, "{one}");
         let [one, two, three] = factors(&script(json!({ "request_noise_percent": 10 })));

@@ -1,47 +1,51 @@
 //! The script of the engine: one table of settings, overridden by the environment, the command line and `load`.
 //!
-//! Knows nothing of requests, of processes or of time.
+//! This module depends on no request, process or clock.
 
 use serde_json::{Map, Value};
 
-/// Name, default as JSON, meaning. A setting takes only values of its default's type; a `null` takes any.
+/// Settings: name, default as JSON, meaning. A value must have the type of the default, unless the default is `null`.
 pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("fault", "\"\"", "names from the list of faults, with commas between them"),
     ("at", "0", "the first generate request with the fault or `wrong_from`, counted from 0 in each process"),
-    ("exit_code", "3", "for the faults that exit"),
-    ("signal", "\"SEGV\"", "for `killed_at_sample`"),
+    ("exit_code", "3", "the exit code of faults that exit"),
+    ("signal", "\"SEGV\"", "the signal of `killed_at_sample`"),
     ("amount", "200000", "lines of a flood; bytes of `huge_line` are 100 times as many"),
-    ("engine", "\"fake\"", "hello's name"),
-    ("version", "\"1.2.3\"", "hello's version"),
+    ("engine", "\"fake\"", "the engine's name in `hello`"),
+    ("version", "\"1.2.3\"", "the engine's version in `hello`"),
     ("output", "\"ids\"", "`ids` or `text`"),
     ("stamp", "\"token\"", "`token`, `chunk` or `end`"),
-    ("deterministic", "true", "as hello says it"),
-    ("capabilities", "{}", "changes to the default ones, which are complete"),
-    ("real_sleep", "true", "wait until a reported time has passed; false reports it at once"),
+    ("deterministic", "true", "the field of `hello`"),
+    ("capabilities", "{}", "changes to the default capabilities, in which every feature is supported"),
+    ("real_sleep", "true", "whether the engine waits until a reported time has passed"),
     ("load_ns", "1000", "duration of a load"),
-    ("progress_messages", "0", "spread over a load"),
+    ("progress_messages", "0", "the number of `progress` messages during a load"),
     ("start_ns", "1000", "from the request line to the start of the first iteration"),
     ("first_token_ns", "20000", "from the start of an iteration to its first token"),
     ("per_prompt_token_ns", "0", "added to the first token for each token of the longest prompt"),
     ("per_token_ns", "2000", "between tokens"),
-    ("slower_percent", "0", "planted: every token time is longer by this"),
-    ("drift_percent_per_second", "0", "planted: and longer by this with every second"),
+    ("slower_percent", "0", "planted: the percentage by which every token time is longer"),
+    ("drift_percent_per_second", "0", "planted: the percentage by which token times grow in every second"),
     ("drift_from_ns", "null", "UNIX time at which the drift begins in all launches; null: with the process"),
     (
         "noise_percent",
         "0",
-        "planted: log-normal noise of each launch; its logarithm has the spread ln(1 + it)",
+        "planted: log-normal noise of each launch; its logarithm has the spread ln(1 + percent / 100)",
     ),
-    ("request_noise_percent", "0", "the same, drawn for each iteration"),
-    ("noise_seed", "null", "the seed of both, with the launch's number; null: another one for each process"),
+    ("request_noise_percent", "0", "planted: the same noise, but drawn for each iteration"),
+    (
+        "noise_seed",
+        "null",
+        "the seed of both noises, with the launch's number; null: another seed for each process",
+    ),
     ("end_ns", "500", "from the last token to the end of the iteration"),
-    ("vocabulary_size", "1000", "ids are smaller than this, and larger than the 2 of EOS"),
-    ("token_ids", "null", "an array: the output, instead of ids made of those before them"),
-    ("wrong_from", "null", "the position from which no id is the likeliest, from request `at` on"),
+    ("vocabulary_size", "1000", "ids are smaller than this and larger than 2, the id of EOS"),
+    ("token_ids", "null", "an array: the output ids, instead of computed ids"),
+    ("wrong_from", "null", "the position from which ids are wrong, beginning with request `at`"),
     ("eos_at", "null", "the position of EOS (id 2) in the output"),
-    ("context_tokens", "4096", "prompt and output beyond it are `failed`"),
-    ("busy_threads", "0", "threads that spin while it generates"),
-    ("resident_bytes", "0", "memory that it takes and touches in a load"),
+    ("context_tokens", "4096", "a request with a longer prompt and output is `failed`"),
+    ("busy_threads", "0", "threads that spin during a `generate`"),
+    ("resident_bytes", "0", "memory that a load allocates and touches"),
     ("score_offset", "0.0", "added to every log-probability"),
     ("score_noise", "0.0", "the root mean square of an error of every log-probability, the same each time"),
     ("memory_bytes", "null", "device memory in use; the peak is twice as much"),
@@ -59,7 +63,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// Replaces settings; `Err` names the one that does not exist or has the wrong type.
+    /// Replaces settings. `Err` names a setting that does not exist or has a value of the wrong type.
     pub fn apply(&mut self, settings: &Map<String, Value>) -> Result<(), String> {
         for (name, value) in settings {
             let &(_, default, _) = SETTINGS
@@ -75,7 +79,7 @@ impl Script {
         self.check_faults()
     }
 
-    /// Refuses an unknown fault: a misspelt one would test nothing.
+    /// Refuses unknown faults, because a misspelt fault would have no effect.
     fn check_faults(&self) -> Result<(), String> {
         let known = |name: &str| crate::fault::FAULTS.iter().any(|(known, _)| *known == name);
         match self.faults().find(|name| !known(name)) {
@@ -88,7 +92,7 @@ impl Script {
         self.text("fault").split(',').map(str::trim).filter(|name| !name.is_empty())
     }
 
-    /// The script for the generate with this number, without faults before the number `at`.
+    /// The script for the `generate` with this number. Before the number `at`, it has no faults.
     pub fn at_generate(&self, number: u64) -> Self {
         let mut script = self.clone();
         if number < self.count("at") {
@@ -115,12 +119,12 @@ impl Script {
     }
 }
 
-/// The fields of `under`, replaced by those of `over`.
-pub fn merged(mut under: Value, over: &Value) -> Value {
-    if let (Some(under), Some(over)) = (under.as_object_mut(), over.as_object()) {
-        under.extend(over.iter().map(|(name, value)| (name.clone(), value.clone())));
+/// The fields of `defaults`, replaced by the fields of `changes`.
+pub fn merged(mut defaults: Value, changes: &Value) -> Value {
+    if let (Some(defaults), Some(changes)) = (defaults.as_object_mut(), changes.as_object()) {
+        defaults.extend(changes.iter().map(|(name, value)| (name.clone(), value.clone())));
     }
-    under
+    defaults
 }
 
 #[cfg(test)]

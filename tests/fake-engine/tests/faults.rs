@@ -1,4 +1,4 @@
-//! Each fault has the effect of its name. The engine without faults is in `healthy.rs`.
+//! Tests that each fault has the effect of its name. Tests of the engine without faults are in `healthy.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -14,7 +14,7 @@ use support::{Fake, GENERATE, HELLO, LOAD, SHUTDOWN, ids, iteration, times};
 #[test]
 fn streamed_ids_are_the_final_ids_unless_the_fault_says_otherwise() {
     for (fault, same) in [("", true), ("wrong_streamed_ids", false)] {
-        let mut fake = Fake::with(fault);
+        let mut fake = Fake::with_fault(fault);
         fake.send(r#"{"id":1,"prompt":"a","max_new_tokens":3,"stream":true}"#);
         let tokens: Vec<Value> = (0..3).map(|_| fake.message()).collect();
         let generated = fake.message();
@@ -28,32 +28,32 @@ fn streamed_ids_are_the_final_ids_unless_the_fault_says_otherwise() {
 
 #[test]
 fn an_engine_that_exits_before_hello_writes_to_stderr() {
-    let mut fake = Fake::with("exits_before_hello");
+    let mut fake = Fake::with_fault("exits_before_hello");
     let mut stderr = String::new();
     fake.stderr.read_to_string(&mut stderr).unwrap();
     assert!(stderr.contains("libfake.so.4"), "{stderr}");
-    assert_eq!((fake.line(), fake.end().code()), (Vec::new(), Some(3)));
+    assert_eq!((fake.line(), fake.close_stdin_and_wait().code()), (Vec::new(), Some(3)));
 }
 
 #[test]
-fn hello_can_be_wrong_in_every_way() {
-    assert_eq!(Fake::with("wrong_version").ask(HELLO)["protocol"], 999);
-    let unavailable = Fake::with("says_unavailable").ask(HELLO);
+fn hello_can_have_a_wrong_version_fail_or_be_invalid() {
+    assert_eq!(Fake::with_fault("wrong_version").ask(HELLO)["protocol"], 999);
+    let unavailable = Fake::with_fault("says_unavailable").ask(HELLO);
     assert_eq!((&unavailable["kind"], unavailable["hint"].is_string()), (&json!("unavailable"), true));
-    let mut minimal = Fake::with("says_bad_request_to_hello");
+    let mut minimal = Fake::with_fault("says_bad_request_to_hello");
     assert_eq!(
         (&minimal.ask(HELLO)["kind"], &minimal.ask(LOAD)["kind"]),
         (&json!("bad_request"), &json!("bad_request"))
     );
     assert_eq!(ids(&minimal.ask(GENERATE)).len(), 6);
-    let mut garbage = Fake::with("garbage");
+    let mut garbage = Fake::with_fault("garbage");
     garbage.send(HELLO);
     let line = garbage.line();
     assert!(line.starts_with(b"{") && serde_json::from_slice::<Value>(&line).is_err());
 }
 
 #[test]
-fn a_hanging_engine_reports_where_and_lives_until_killed() {
+fn a_hanging_engine_reports_the_request_and_keeps_running() {
     let hanging = [
         ("never_answers", "before hello"),
         ("hangs_in_hello", "in hello"),
@@ -62,7 +62,7 @@ fn a_hanging_engine_reports_where_and_lives_until_killed() {
         ("ignores_shutdown", "after shutdown"),
     ];
     for (fault, moment) in hanging {
-        let mut fake = Fake::with(fault);
+        let mut fake = Fake::with_fault(fault);
         for line in [HELLO, LOAD, GENERATE, SHUTDOWN] {
             fake.send(line);
         }
@@ -72,14 +72,14 @@ fn a_hanging_engine_reports_where_and_lives_until_killed() {
             assert!(fake.is_alive(), "{fault}");
         }
     }
-    let mut fake = Fake::with("ignores_shutdown");
+    let mut fake = Fake::with_fault("ignores_shutdown");
     fake.stdin = None;
     assert_eq!(fake.error_line(), "fake: hangs after the end of stdin\n");
 }
 
 #[test]
-fn an_engine_told_to_ignore_sigterm_survives_it() {
-    let mut fake = Fake::with("ignores_sigterm");
+fn the_fault_ignores_sigterm_makes_the_engine_ignore_sigterm() {
+    let mut fake = Fake::with_fault("ignores_sigterm");
     assert_eq!(fake.ask(HELLO)["type"], "hello");
     let status = std::fs::read_to_string(format!("/proc/{}/status", fake.child.id())).unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -90,11 +90,11 @@ fn an_engine_told_to_ignore_sigterm_survives_it() {
 
 #[test]
 fn a_load_can_fail_exit_or_be_slow() {
-    assert_eq!(Fake::with("fails_in_load").ask(LOAD)["kind"], "model");
-    let mut exits = Fake::with("exits_in_load");
+    assert_eq!(Fake::with_fault("fails_in_load").ask(LOAD)["kind"], "model");
+    let mut exits = Fake::with_fault("exits_in_load");
     exits.send(LOAD);
     assert_eq!((exits.line(), exits.child.wait().unwrap().code()), (Vec::new(), Some(3)));
-    // Without sleeping, the two seconds are only claimed.
+    // Without `real_sleep`, the engine reports two seconds and does not wait.
     let mut slow = Fake::start(&json!({ "fault": "slow_progress", "real_sleep": false }));
     slow.send(LOAD);
     for _ in 0..40 {
@@ -105,13 +105,13 @@ fn a_load_can_fail_exit_or_be_slow() {
 
 #[test]
 fn the_engine_exits_at_the_requested_sample() {
-    let deaths = [
+    let cases = [
         (json!({ "fault": "exits_at_sample", "at": 2 }), Some(3), None),
         (json!({ "fault": "killed_at_sample", "at": 2 }), None, Some(11)),
         (json!({ "fault": "killed_at_sample", "at": 2, "signal": "KILL" }), None, Some(9)),
         (json!({ "fault": "aborts_at_sample", "at": 2 }), None, Some(6)),
     ];
-    for (settings, code, signal) in deaths {
+    for (settings, code, signal) in cases {
         let mut fake = Fake::start(&settings);
         for _ in 0..2 {
             assert_eq!(ids(&fake.ask(GENERATE)).len(), 6, "{settings}");
@@ -125,14 +125,14 @@ fn the_engine_exits_at_the_requested_sample() {
 
 #[test]
 fn a_truncated_line_is_written_without_its_end() {
-    let mut exits = Fake::with("half_line_then_exits");
+    let mut exits = Fake::with_fault("half_line_then_exits");
     exits.send(GENERATE);
     let line = exits.line();
     assert!(
         line.starts_with(b"{") && !line.ends_with(b"\n") && serde_json::from_slice::<Value>(&line).is_err()
     );
     assert_eq!(exits.child.wait().unwrap().code(), Some(3));
-    let mut hangs = Fake::with("half_line_then_hangs");
+    let mut hangs = Fake::with_fault("half_line_then_hangs");
     hangs.send(GENERATE);
     assert_eq!(hangs.error_line(), "fake: hangs after half a line\n");
     let mut half = vec![0; line.len()];
@@ -142,7 +142,7 @@ fn a_truncated_line_is_written_without_its_end() {
 
 #[test]
 fn an_engine_that_closes_stdout_keeps_running() {
-    let mut fake = Fake::with("closes_stdout");
+    let mut fake = Fake::with_fault("closes_stdout");
     fake.send(GENERATE);
     assert_eq!(fake.line(), b"");
     assert!(fake.is_alive());
@@ -150,7 +150,7 @@ fn an_engine_that_closes_stdout_keeps_running() {
 
 #[test]
 fn stray_output_precedes_the_answer_and_does_not_replace_it() {
-    let mut chatter = Fake::with("chatter");
+    let mut chatter = Fake::with_fault("chatter");
     chatter.send(HELLO);
     let stray: Vec<Vec<u8>> = (0..3).map(|_| chatter.line()).collect();
     assert!(stray.iter().all(|line| !line.starts_with(b"{")), "{stray:?}");
@@ -165,7 +165,7 @@ fn stray_output_precedes_the_answer_and_does_not_replace_it() {
     assert_eq!(ids(&errors.ask(GENERATE)).len(), 6);
     assert!((0..3).all(|_| errors.error_line().contains("warning")));
 
-    let mut huge = Fake::with("huge_line");
+    let mut huge = Fake::with_fault("huge_line");
     huge.send(GENERATE);
     assert!(huge.line().len() > 16 * 1024 * 1024);
     assert_eq!(ids(&huge.message()).len(), 6);
@@ -173,59 +173,59 @@ fn stray_output_precedes_the_answer_and_does_not_replace_it() {
 
 #[test]
 fn answers_can_have_unknown_ids_be_repeated_or_fail() {
-    let mut twice = Fake::with("duplicate_answer");
+    let mut twice = Fake::with_fault("duplicate_answer");
     assert_eq!(twice.ask(GENERATE), twice.message());
-    assert_eq!(Fake::with("wrong_id").ask(r#"{"id":"a","prompt":"x"}"#)["id"], "another");
-    let failed = Fake::with("out_of_memory").ask(r#"{"id":"a","prompt":"x"}"#);
+    assert_eq!(Fake::with_fault("wrong_id").ask(r#"{"id":"a","prompt":"x"}"#)["id"], "another");
+    let failed = Fake::with_fault("out_of_memory").ask(r#"{"id":"a","prompt":"x"}"#);
     assert_eq!((&failed["kind"], &failed["id"]), (&json!("out_of_memory"), &json!("a")));
 }
 
 #[test]
 fn facts_can_be_wrong_one_at_a_time() {
-    let right = Fake::with("").ask(GENERATE);
-    let with = |fault: &str| Fake::with(fault).ask(GENERATE);
-    assert_eq!(ids(&with("wrong_token_count")).len(), 5);
-    assert_eq!((ids(&with("missing_time")).len(), times(&with("missing_time")).len()), (6, 5));
-    assert_eq!(iteration(&with("wrong_prompt_tokens"))["sequences"][0]["prompt_tokens"], 4);
-    let early = with("eos_early");
+    let right = Fake::with_fault("").ask(GENERATE);
+    let answer_with = |fault: &str| Fake::with_fault(fault).ask(GENERATE);
+    assert_eq!(ids(&answer_with("wrong_token_count")).len(), 5);
+    assert_eq!((ids(&answer_with("missing_time")).len(), times(&answer_with("missing_time")).len()), (6, 5));
+    assert_eq!(iteration(&answer_with("wrong_prompt_tokens"))["sequences"][0]["prompt_tokens"], 4);
+    let early = answer_with("eos_early");
     assert_eq!((ids(&early).len(), ids(&early)[3]), (4, 2));
     assert_eq!(iteration(&early)["sequences"][0]["finish"], "eos");
-    let middle = ids(&with("eos_in_the_middle"));
+    let middle = ids(&answer_with("eos_in_the_middle"));
     assert_eq!((middle.len(), middle[3]), (6, 2));
-    assert_eq!(ids(&with("id_beyond_vocabulary"))[5], 1000);
-    let backwards = with("times_backwards");
+    assert_eq!(ids(&answer_with("id_beyond_vocabulary"))[5], 1000);
+    let backwards = answer_with("times_backwards");
     assert_eq!(times(&backwards)[5] + 1, iteration(&backwards)["start_ns"]);
-    assert_eq!(times(&with("times_in_the_future"))[5], times(&right)[5] + 3_600_000_000_000);
-    assert_eq!(iteration(&with("negative_fact"))["end_ns"], -1);
-    assert_eq!(iteration(&with("missing_fact")).get("end_ns"), None);
-    let scored = Fake::with("wrong_scores").ask(r#"{"type":"score","sequences":[[1,2,3]]}"#);
+    assert_eq!(times(&answer_with("times_in_the_future"))[5], times(&right)[5] + 3_600_000_000_000);
+    assert_eq!(iteration(&answer_with("negative_fact"))["end_ns"], -1);
+    assert_eq!(iteration(&answer_with("missing_fact")).get("end_ns"), None);
+    let scored = Fake::with_fault("wrong_scores").ask(r#"{"type":"score","sequences":[[1,2,3]]}"#);
     assert_eq!(scored["logprobs"][0].as_array().unwrap().len(), 1);
-    let mut nan = Fake::with("nan_fact");
+    let mut nan = Fake::with_fault("nan_fact");
     nan.send(GENERATE);
     assert!(String::from_utf8(nan.line()).unwrap().contains(r#""end_ns":NaN,"#));
 }
 
 #[test]
 fn false_times_are_halved_and_repeated_prompts_take_a_twentieth() {
-    let early = Fake::with("early_times").ask(GENERATE);
-    // The implicit load takes the first microsecond, and the start is true.
+    let early = Fake::with_fault("early_times").ask(GENERATE);
+    // The implicit load takes the first microsecond, and the reported start is true.
     assert_eq!(times(&early), [12_000, 13_000, 14_000, 15_000, 16_000, 17_000]);
     assert_eq!(iteration(&early)["end_ns"], 17_250);
-    let early = Fake::with("early_tokens").ask(GENERATE);
+    let early = Fake::with_fault("early_tokens").ask(GENERATE);
     assert_eq!((times(&early)[5], &iteration(&early)["end_ns"]), (17_000, &json!(32_500)));
-    let mut parrot = Fake::with("repeats_at_once");
+    let mut cached = Fake::with_fault("repeats_at_once");
     let first_ns = [GENERATE, GENERATE, r#"{"prompt_ids":[9,9],"max_new_tokens":6}"#]
-        .map(|line| times(&parrot.ask(line))[0]);
+        .map(|line| times(&cached.ask(line))[0]);
     assert_eq!(first_ns, [22_000, 2000, 21_000]);
 }
 
 #[test]
-fn a_rate_without_facts_has_no_iterations_and_requested_memory_is_held() {
-    let boast = Fake::with("rate_without_facts").ask(GENERATE);
-    assert_eq!((&boast["iterations"], boast["summary"].is_object()), (&json!([]), true));
-    let mut fat = Fake::start(&json!({ "resident_bytes": 50_000_000 }));
-    fat.ask(LOAD);
-    let status = std::fs::read_to_string(format!("/proc/{}/status", fat.child.id())).unwrap();
+fn a_rate_can_come_without_iterations_and_memory_can_be_allocated() {
+    let answer = Fake::with_fault("rate_without_facts").ask(GENERATE);
+    assert_eq!((&answer["iterations"], answer["summary"].is_object()), (&json!([]), true));
+    let mut large = Fake::start(&json!({ "resident_bytes": 50_000_000 }));
+    large.ask(LOAD);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", large.child.id())).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let kilobytes: u64 = resident.trim().strip_suffix(" kB").unwrap().parse().unwrap();
     assert!(kilobytes > 48_000, "{resident}");
@@ -233,24 +233,24 @@ fn a_rate_without_facts_has_no_iterations_and_requested_memory_is_held() {
 
 #[test]
 fn a_nondeterministic_engine_changes_its_ids_for_the_same_request() {
-    let mut fake = Fake::with("nondeterministic");
+    let mut fake = Fake::with_fault("nondeterministic");
     assert_ne!(ids(&fake.ask(GENERATE)), ids(&fake.ask(GENERATE)));
 }
 
 #[test]
 fn the_grandchild_outlives_the_engine() {
-    let mut fake = Fake::with("leaves_grandchild");
+    let mut fake = Fake::with_fault("leaves_grandchild");
     let orphan = fake.grandchild();
-    assert!(fake.end().success());
+    assert!(fake.close_stdin_and_wait().success());
     assert_eq!(fake.line(), b"");
     assert!(orphan.is_alive());
 }
 
 #[test]
 fn a_grandchild_with_stdout_keeps_the_pipe_open() {
-    let mut fake = Fake::with("grandchild_holds_stdout");
+    let mut fake = Fake::with_fault("grandchild_holds_stdout");
     let orphan = fake.grandchild();
-    assert!(fake.end().success());
-    let held = std::fs::read_link(format!("/proc/{}/fd/1", orphan.0)).unwrap();
-    assert!(held.to_string_lossy().starts_with("pipe:"), "{held:?}");
+    assert!(fake.close_stdin_and_wait().success());
+    let stdout = std::fs::read_link(format!("/proc/{}/fd/1", orphan.0)).unwrap();
+    assert!(stdout.to_string_lossy().starts_with("pipe:"), "{stdout:?}");
 }

@@ -15,7 +15,7 @@ fn a_conversation_without_faults_is_valid() {
         [HELLO, LOAD, GENERATE, r#"{"type":"score","sequences":[[1,2]]}"#, r#"{"type":"facts"}"#, "{}"]
     {
         fake.send(line);
-        fake.sound_message();
+        fake.valid_message();
     }
     let generated = fake.ask(GENERATE);
     assert_eq!(times(&generated), [21_000, 23_000, 25_000, 27_000, 29_000, 31_000]);
@@ -35,8 +35,8 @@ fn a_conversation_without_faults_is_valid() {
     assert_eq!((scored["logprobs"][0].as_array().unwrap().len(), &scored["type"]), (2, &json!("scored")));
     assert_eq!(fake.ask(r#"{"type":"facts"}"#)["vocabulary_size"], 1000);
     fake.send(SHUTDOWN);
-    assert_eq!(fake.sound_message(), json!({ "type": "bye" }));
-    assert!(fake.end().success());
+    assert_eq!(fake.valid_message(), json!({ "type": "bye" }));
+    assert!(fake.close_stdin_and_wait().success());
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn an_invalid_line_is_answered_and_the_engine_continues() {
     );
     let first = fake.ask(GENERATE);
     assert_eq!(first["loaded"]["load_ns"], 1000);
-    assert!(fake.end().success());
+    assert!(fake.close_stdin_and_wait().success());
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_cancelled_request_is_answered_with_its_tokens_so_far() {
 }
 
 #[test]
-fn requests_with_ids_overlap_where_the_script_allows_it() {
+fn requests_with_ids_overlap_if_the_script_allows_concurrency() {
     let mut fake =
         Fake::start(&json!({ "capabilities": { "concurrency": 2 }, "per_token_ns": 10_000_000_000_u64 }));
     fake.send(r#"{"id":1,"prompt":"a","max_new_tokens":2,"stream":true}"#);
@@ -104,18 +104,18 @@ fn a_text_engine_gives_chunks_and_no_ids() {
 
 #[test]
 fn continuing_a_partial_output_gives_the_same_tokens() {
-    let all = ids(&Fake::with("").ask(GENERATE));
-    for place in 0..6 {
-        let prompt = [&[1, 5, 7], &all[..place]].concat();
-        let request = json!({ "prompt_ids": prompt, "max_new_tokens": 6 - place, "ignore_eos": true });
-        // Another process, with the same weights.
-        assert_eq!(ids(&Fake::with("").ask(&request.to_string())), all[place..], "{place}");
+    let all = ids(&Fake::with_fault("").ask(GENERATE));
+    for tokens in 0..6 {
+        let prompt = [&[1, 5, 7], &all[..tokens]].concat();
+        let request = json!({ "prompt_ids": prompt, "max_new_tokens": 6 - tokens, "ignore_eos": true });
+        // Another process must continue the output in the same way.
+        assert_eq!(ids(&Fake::with_fault("").ask(&request.to_string())), all[tokens..], "{tokens}");
     }
 }
 
 #[test]
 fn the_greedy_token_has_the_highest_log_probability() {
-    let mut fake = Fake::with("");
+    let mut fake = Fake::with_fault("");
     let all = [&[1, 5, 7], &ids(&fake.ask(GENERATE))[..]].concat();
     let score = |fake: &mut Fake, sequences: &[Vec<u64>]| -> Vec<Vec<f64>> {
         let scored = fake.ask(&json!({ "type": "score", "sequences": sequences }).to_string());
@@ -134,7 +134,7 @@ fn the_greedy_token_has_the_highest_log_probability() {
 
 #[test]
 fn wrong_tokens_begin_at_the_requested_token_and_request() {
-    let right = ids(&Fake::with("").ask(GENERATE));
+    let right = ids(&Fake::with_fault("").ask(GENERATE));
     let mut wrong = Fake::start(&json!({ "wrong_from": 4, "at": 1 }));
     assert_eq!(ids(&wrong.ask(GENERATE)), right);
     let later = ids(&wrong.ask(GENERATE));

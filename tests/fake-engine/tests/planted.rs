@@ -1,4 +1,4 @@
-//! Planted effects appear in the stated facts by the formula of their setting, and the facts stay true.
+//! Tests that planted effects change the reported times by the formula of their setting, and that these times are true.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use support::{GENERATE, run};
 
-/// The times of each request's tokens, counted from the start of its iteration, in one launch without waits.
-fn launch(settings: Value, requests: usize) -> Vec<Vec<u64>> {
+/// The token times of each request of one launch without waits, counted from the start of the iteration.
+fn launch_times(settings: Value, requests: usize) -> Vec<Vec<u64>> {
     let mut settings = settings;
     settings["real_sleep"] = false.into();
     generated(&settings, requests).iter().map(times).collect()
@@ -45,7 +45,7 @@ fn factor(times: &[u64]) -> f64 {
     first
 }
 
-/// Long enough that rounding to a nanosecond does not matter.
+/// A script with times that are so long that rounding to nanoseconds does not matter.
 fn script(planted: Value) -> Value {
     let mut script = json!({ "first_token_ns": 20_000_000, "per_token_ns": 2_000_000 });
     script.as_object_mut().unwrap().extend(planted.as_object().unwrap().clone());
@@ -54,9 +54,9 @@ fn script(planted: Value) -> Value {
 
 #[test]
 fn a_planted_slowdown_scales_every_token_time() {
-    let times = launch(script(json!({ "slower_percent": 5 })), 2);
+    let times = launch_times(script(json!({ "slower_percent": 5 })), 2);
     assert_eq!(times, [[21_000_000, 23_100_000, 25_200_000, 27_300_000, 29_400_000, 31_500_000]; 2]);
-    assert_eq!(factor(&launch(script(json!({ "slower_percent": -50 })), 1)[0]), 0.5);
+    assert_eq!(factor(&launch_times(script(json!({ "slower_percent": -50 })), 1)[0]), 0.5);
 }
 
 #[test]
@@ -64,16 +64,16 @@ fn a_drift_starts_at_the_given_time_in_every_process() {
     let unix_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let from_ns = unix_ns() - 100_000_000_000;
     let began = unix_ns();
-    let times = launch(script(json!({ "drift_percent_per_second": 1, "drift_from_ns": from_ns })), 1);
-    let at = |now: u64| 1.0 + 0.01 * (now - from_ns) as f64 / 1e9;
-    let found = factor(&times[0]);
-    assert!(at(began) - 1e-6 < found && found < at(unix_ns()) + 1e-6, "{found}");
+    let times = launch_times(script(json!({ "drift_percent_per_second": 1, "drift_from_ns": from_ns })), 1);
+    let factor_at = |now: u64| 1.0 + 0.01 * (now - from_ns) as f64 / 1e9;
+    let measured = factor(&times[0]);
+    assert!(factor_at(began) - 1e-6 < measured && measured < factor_at(unix_ns()) + 1e-6, "{measured}");
 }
 
 #[test]
 fn noise_differs_by_launch_and_request_noise_by_request() {
     let factors = |planted: Value| -> Vec<f64> {
-        launch(script(planted), 3).iter().map(|times| factor(times)).collect()
+        launch_times(script(planted), 3).iter().map(|times| factor(times)).collect()
     };
     let (one, two) = (factors(json!({ "noise_percent": 10 })), factors(json!({ "noise_percent": 10 })));
     assert!(one.iter().all(|it| *it == one[0]) && two.iter().all(|it| *it == two[0]), "{one:?} {two:?}");
@@ -86,11 +86,15 @@ fn noise_differs_by_launch_and_request_noise_by_request() {
 
 #[test]
 fn planted_delays_take_real_time() {
-    let begun = Instant::now();
+    let start = Instant::now();
     let planted = script(json!({ "slower_percent": 100 }));
-    let stated = generated(&planted, 2);
-    let lived = begun.elapsed().as_nanos() as u64;
-    let took = |generated: &Value| generated["iterations"][0]["end_ns"].as_u64().unwrap();
-    // Each request counts from its reading. The second one was read at once, so it waited for the first.
-    assert!(stated.iter().all(|it| took(it) > 60_000_000 && took(it) <= lived), "{lived} {stated:?}");
+    let answers = generated(&planted, 2);
+    let elapsed_ns = start.elapsed().as_nanos() as u64;
+    let end_ns = |generated: &Value| generated["iterations"][0]["end_ns"].as_u64().unwrap();
+    // Times count from the reading of the request. The second request was read at once, so its time includes the time of
+    // the first request.
+    assert!(
+        answers.iter().all(|it| end_ns(it) > 60_000_000 && end_ns(it) <= elapsed_ns),
+        "{elapsed_ns} {answers:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! `tests/smallest-engine.py`, which `protocol/README.md` shows, follows the protocol.
+//! Tests that `tests/smallest-engine.py`, the example in `protocol/README.md`, follows the protocol.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

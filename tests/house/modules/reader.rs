@@ -11,89 +11,90 @@ use super::{Contents, Module, Scope};
 /// Reads one file: its module and the inline modules inside it.
 pub struct Reader {
     scope: Scope,
-    at: Module,
+    /// The module that is being read.
+    current: Module,
     pub modules: BTreeMap<Module, Contents>,
     /// Modules that are declared here and have a file of their own.
     pub in_own_files: Vec<Module>,
 }
 
 impl Reader {
-    pub fn new(scope: Scope, at: Module) -> Self {
-        Self { scope, at, modules: BTreeMap::new(), in_own_files: Vec::new() }
+    pub fn new(scope: Scope, current: Module) -> Self {
+        Self { scope, current, modules: BTreeMap::new(), in_own_files: Vec::new() }
     }
 
     pub fn add_items(&mut self, items: &[Item]) {
-        let read = items.iter().filter(|item| !self.leaves_out(attributes(item)));
+        let read = items.iter().filter(|item| !self.is_excluded(attributes(item)));
         let (types, values): (Vec<_>, Vec<_>) = read.filter_map(name_of).partition(|(_, is_type)| *is_type);
-        let here = self.here();
-        here.types.extend(types.into_iter().map(|(name, _)| name));
-        here.values.extend(values.into_iter().map(|(name, _)| name));
+        let contents = self.contents();
+        contents.types.extend(types.into_iter().map(|(name, _)| name));
+        contents.values.extend(values.into_iter().map(|(name, _)| name));
     }
 
-    fn here(&mut self) -> &mut Contents {
-        self.modules.entry(self.at.clone()).or_default()
+    fn contents(&mut self) -> &mut Contents {
+        self.modules.entry(self.current.clone()).or_default()
     }
 
-    fn leaves_out(&self, attributes: &[Attribute]) -> bool {
-        let is_of_tests = |it: &Attribute| {
+    fn is_excluded(&self, attributes: &[Attribute]) -> bool {
+        let is_for_tests = |it: &Attribute| {
             it.path().is_ident("cfg") && it.parse_args::<Meta>().is_ok_and(|meta| needs_test(&meta))
         };
-        self.scope == Scope::Program && attributes.iter().any(is_of_tests)
+        self.scope == Scope::Program && attributes.iter().any(is_for_tests)
     }
 
-    fn leaves(&mut self, tree: &UseTree, before: &[String]) {
-        let with = |name: &syn::Ident| [before, &[plain(name)]].concat();
+    fn add_imports(&mut self, tree: &UseTree, before: &[String]) {
+        let extended = |name: &syn::Ident| [before, &[plain(name)]].concat();
         let (path, known_as) = match tree {
-            UseTree::Path(path) => return self.leaves(&path.tree, &with(&path.ident)),
+            UseTree::Path(path) => return self.add_imports(&path.tree, &extended(&path.ident)),
             UseTree::Group(group) => {
-                return group.items.iter().for_each(|item| self.leaves(item, before));
+                return group.items.iter().for_each(|item| self.add_imports(item, before));
             }
             UseTree::Name(name) if name.ident == "self" => (before.to_vec(), before.last().cloned()),
-            UseTree::Name(name) => (with(&name.ident), Some(plain(&name.ident))),
+            UseTree::Name(name) => (extended(&name.ident), Some(plain(&name.ident))),
             UseTree::Rename(rename) if rename.ident == "self" && !before.is_empty() => {
                 (before.to_vec(), Some(plain(&rename.rename)))
             }
-            UseTree::Rename(rename) => (with(&rename.ident), Some(plain(&rename.rename))),
+            UseTree::Rename(rename) => (extended(&rename.ident), Some(plain(&rename.rename))),
             UseTree::Glob(_) => (before.to_vec(), None),
         };
         match known_as {
-            Some(name) => self.here().imports.push((name, path)),
-            None => self.here().globs.push(path),
+            Some(name) => self.contents().imports.push((name, path)),
+            None => self.contents().globs.push(path),
         }
     }
 }
 
 impl<'ast> Visit<'ast> for Reader {
     fn visit_item(&mut self, item: &'ast Item) {
-        if !self.leaves_out(attributes(item)) {
+        if !self.is_excluded(attributes(item)) {
             visit::visit_item(self, item);
         }
     }
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         let name = plain(&item.ident);
-        self.here().children.insert(name.clone());
-        for unread in ["path", "macro_use"] {
-            let has_it = item.attrs.iter().any(|it| is_or_sets(&it.meta, unread));
+        self.contents().children.insert(name.clone());
+        for unsupported in ["path", "macro_use"] {
+            let has_it = item.attrs.iter().any(|it| is_or_sets(&it.meta, unsupported));
             assert!(
                 !has_it,
-                "module `{name}`: the module graph does not follow `#[{unread}]`; do without it"
+                "module `{name}`: the module graph does not follow `#[{unsupported}]`; do without it"
             );
         }
-        self.at.push(name);
+        self.current.push(name);
         match &item.content {
             Some((_, items)) => {
                 self.add_items(items);
                 visit::visit_item_mod(self, item);
             }
-            None => self.in_own_files.push(self.at.clone()),
+            None => self.in_own_files.push(self.current.clone()),
         }
-        self.at.pop();
+        self.current.pop();
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let before: &[String] = if item.leading_colon.is_some() { &[String::new()] } else { &[] };
-        self.leaves(&item.tree, before);
+        self.add_imports(&item.tree, before);
     }
 
     fn visit_item_extern_crate(&mut self, item: &'ast syn::ItemExternCrate) {
@@ -101,20 +102,20 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        if let (None, syn::Type::Path(own)) = (&item.trait_, &*item.self_ty) {
-            let path = own.path.segments.iter().map(|it| plain(&it.ident)).collect();
+        if let (None, syn::Type::Path(type_path)) = (&item.trait_, &*item.self_ty) {
+            let path = type_path.path.segments.iter().map(|it| plain(&it.ident)).collect();
             let functions = item.items.iter().filter_map(|it| match it {
                 syn::ImplItem::Fn(function) => Some(plain(&function.sig.ident)),
                 _ => None,
             });
             let functions = functions.collect();
-            self.here().impls.push((path, functions));
+            self.contents().impls.push((path, functions));
         }
         visit::visit_item_impl(self, item);
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        self.here().methods.insert(plain(&call.method));
+        self.contents().called_methods.insert(plain(&call.method));
         visit::visit_expr_method_call(self, call);
     }
 
@@ -122,7 +123,7 @@ impl<'ast> Visit<'ast> for Reader {
         let before = path.leading_colon.map(|_| String::new());
         let path_as_written = before.into_iter().chain(path.segments.iter().map(|it| plain(&it.ident)));
         let path_as_written = path_as_written.collect();
-        self.here().paths.push(path_as_written);
+        self.contents().paths.push(path_as_written);
         visit::visit_path(self, path);
     }
 
@@ -136,14 +137,14 @@ impl<'ast> Visit<'ast> for Reader {
             "the module graph does not follow `include!`; declare a module (only data that `build.rs` writes is included)"
         );
         let tokens = TokenBuffer::new2(call.tokens.clone());
-        names_in(tokens.begin(), self.here());
+        add_names(tokens.begin(), self.contents());
         visit::visit_macro(self, call);
     }
 
     fn visit_meta_list(&mut self, list: &'ast syn::MetaList) {
         let tokens = TokenBuffer::new2(list.tokens.clone());
-        names_in(tokens.begin(), self.here());
-        // serde takes paths in strings.
+        add_names(tokens.begin(), self.contents());
+        // serde's attributes have paths in strings.
         for path in strings_in(tokens.begin()).iter().filter_map(|it| it.parse::<syn::Path>().ok()) {
             self.visit_path(&path.clone());
         }
@@ -154,7 +155,7 @@ fn plain(name: &syn::Ident) -> String {
     name.to_string().trim_start_matches("r#").to_string()
 }
 
-/// Whether the attribute has that name, or sets it under a condition.
+/// Whether the attribute has this name, or a `cfg_attr` sets one with this name.
 fn is_or_sets(attribute: &Meta, name: &str) -> bool {
     let Meta::List(list) = attribute else { return attribute.path().is_ident(name) };
     let comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
@@ -165,7 +166,7 @@ fn is_or_sets(attribute: &Meta, name: &str) -> bool {
         || (is_conditional && syn::parse::Parser::parse2(comma, list.tokens.clone()).is_ok_and(sets))
 }
 
-/// Whether the condition of a `cfg` holds in tests alone.
+/// Whether the condition of a `cfg` holds only in tests.
 fn needs_test(condition: &Meta) -> bool {
     let Meta::List(list) = condition else { return condition.path().is_ident("test") };
     let comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
@@ -211,8 +212,8 @@ fn name_of(item: &Item) -> Option<(String, bool)> {
     Some((plain(name), is_type))
 }
 
-/// The paths and the methods among the tokens of a macro.
-fn names_in(mut at: Cursor, contents: &mut Contents) {
+/// Adds the paths and the called methods among the tokens of a macro.
+fn add_names(mut at: Cursor, contents: &mut Contents) {
     let mut before = ' ';
     while !at.eof() {
         let mut punct = ' ';
@@ -227,10 +228,10 @@ fn names_in(mut at: Cursor, contents: &mut Contents) {
             if path.len() > 1 || before != '.' {
                 contents.paths.push(path);
             } else if at.any_group().is_some() {
-                contents.methods.extend(path);
+                contents.called_methods.extend(path);
             }
         } else if let Some((inside, _, _, after)) = at.any_group() {
-            names_in(inside, contents);
+            add_names(inside, contents);
             at = after;
         } else {
             punct = at.punct().map_or(' ', |(punct, _)| punct.as_char());
@@ -241,7 +242,7 @@ fn names_in(mut at: Cursor, contents: &mut Contents) {
     }
 }
 
-/// `::name`.
+/// Reads `::name`.
 fn segment(at: Cursor) -> Option<(syn::Ident, Cursor)> {
     colon(colon(at)?)?.ident()
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::{Graph, Module, Scope, circles, goes_through};
+use super::{Graph, Module, Scope, cycles, has_path_prefix};
 
 const ROOT: (&str, &str) = ("main.rs", "mod a; mod b; mod c;");
 const B: (&str, &str) = ("b.rs", "pub struct T; pub fn f() {} pub fn g() {}");
@@ -11,15 +11,14 @@ fn reader(files: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
     move |path| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string())
 }
 
-/// The edges of a crate of these files, as `one -> other`.
+/// The edges of a crate with these files, as `a -> b`. Edges between a parent and its child are left out.
 fn needs_of(scope: Scope, files: &[(&str, &str)]) -> Vec<String> {
     let read = reader(files);
     let edges = Graph::new(scope, &read).edges();
     let shown = |module: &Module| if module.is_empty() { "crate".into() } else { module.join("::") };
-    let all = edges.iter().flat_map(|(one, others)| others.iter().map(move |other| (one, other)));
-    // A parent and its own child are one subject.
-    let apart = all.filter(|(one, other)| !one.starts_with(other) && !other.starts_with(one));
-    apart.map(|(one, other)| format!("{} -> {}", shown(one), shown(other))).collect()
+    let pairs = edges.iter().flat_map(|(from, targets)| targets.iter().map(move |to| (from, to)));
+    let separate = pairs.filter(|(from, to)| !from.starts_with(to) && !to.starts_with(from));
+    separate.map(|(from, to)| format!("{} -> {}", shown(from), shown(to))).collect()
 }
 
 fn needs(files: &[(&str, &str)]) -> Vec<String> {
@@ -38,12 +37,12 @@ fn the_reader_follows_groups_renames_and_plain_paths() {
 
 #[test]
 fn the_reader_follows_paths_in_macros_and_attributes() {
-    let of = |source| needs(&[ROOT, ("a.rs", source), B, C]);
-    assert_eq!(of("fn f() { format!(\"{:?}\", (1, crate::b::f())); }"), ["a -> b"]);
-    assert_eq!(of("macro_rules! m { () => { $crate::b::f() } }"), ["a -> b"]);
-    assert_eq!(of("use crate::b as other; fn f() { assert!(x.other && other::f()); }"), ["a -> b"]);
-    assert_eq!(of("struct S { #[serde(default = \"crate::b::f\")] s: u8 }"), ["a -> b"]);
-    assert!(of("fn f() { format!(\"crate::b::f() {}\", std::b::f()); }").is_empty());
+    let needs_of_a = |source| needs(&[ROOT, ("a.rs", source), B, C]);
+    assert_eq!(needs_of_a("fn f() { format!(\"{:?}\", (1, crate::b::f())); }"), ["a -> b"]);
+    assert_eq!(needs_of_a("macro_rules! m { () => { $crate::b::f() } }"), ["a -> b"]);
+    assert_eq!(needs_of_a("use crate::b as other; fn f() { assert!(x.other && other::f()); }"), ["a -> b"]);
+    assert_eq!(needs_of_a("struct S { #[serde(default = \"crate::b::f\")] s: u8 }"), ["a -> b"]);
+    assert!(needs_of_a("fn f() { format!(\"crate::b::f() {}\", std::b::f()); }").is_empty());
 }
 
 #[test]
@@ -70,10 +69,10 @@ fn the_reader_counts_super_from_the_inline_module() {
 #[test]
 fn the_reader_follows_names_from_use_and_globs() {
     let through_parent = ("a.rs", "use crate::b; fn f() { b::f() } mod d; mod e;");
-    let one = ("a/d.rs", "use crate::a; fn up() { a::e::down() }");
-    let other = ("a/e.rs", "use super::*; pub fn down() { d::up(); b::g() }");
-    let all = needs(&[ROOT, through_parent, one, other, B, C]);
-    assert_eq!(all, ["a -> b", "a::d -> a::e", "a::e -> a::d", "a::e -> b"]);
+    let d = ("a/d.rs", "use crate::a; fn up() { a::e::down() }");
+    let e = ("a/e.rs", "use super::*; pub fn down() { d::up(); b::g() }");
+    let edges = needs(&[ROOT, through_parent, d, e, B, C]);
+    assert_eq!(edges, ["a -> b", "a::d -> a::e", "a::e -> a::d", "a::e -> b"]);
     let item = ("a.rs", "use crate::b::*; struct U; fn g() {} fn h() { f(); }");
     assert_eq!(
         needs(&[ROOT, item, ("b.rs", "pub use crate::c::h as f;"), C]),
@@ -101,81 +100,96 @@ fn the_reader_finds_all_imports_of_other_crates() {
     let (b, c) = (("b.rs", "pub use std::time::Instant as Stamp;"), ("c.rs", "use std::{fs, env};"));
     let names = |source| {
         let files = [ROOT, ("a.rs", source), b, c];
-        let foreign = Graph::new(Scope::Program, &reader(&files)).foreign();
+        let foreign = Graph::new(Scope::Program, &reader(&files)).foreign_paths();
         foreign[&vec!["a".to_string()]].iter().cloned().collect::<Vec<_>>()
     };
-    let through = |source, wanted| names(source).iter().any(|path| goes_through(path, wanted));
-    assert!(through("use std::{fs, env};", "std::fs") && through("use std::{fs as f};", "std::fs"));
-    assert!(through("fn f() { ::std::fs::read(p); }", "std::fs") && through("use ::std::fs;", "std::fs"));
-    assert!(through("use std::time; fn f() { time::Instant::now() }", "std::time::Instant"));
-    assert!(through("use std::*; fn f() { fs::read(p) }", "std::fs"));
-    assert!(through("use crate::b::Stamp; fn f() { Stamp::now() }", "std::time::Instant"));
-    assert!(through("use crate::b; fn f() { b::Stamp::now() }", "std::time::Instant"));
-    assert!(through("fn f() { print(tokio::time::now()) }", "tokio"));
-    assert!(through("fn f() { log!(std::env::args()) }", "std::env"));
-    assert!(!through("use std::time::Duration; use std::fsx; mod fs { } fn f() { fs::g() }", "std::fs"));
-    assert!(!through("#[cfg(test)] mod tests { use std::fs; }", "std::fs"));
+    let uses = |source, prefix| names(source).iter().any(|path| has_path_prefix(path, prefix));
+    assert!(uses("use std::{fs, env};", "std::fs") && uses("use std::{fs as f};", "std::fs"));
+    assert!(uses("fn f() { ::std::fs::read(p); }", "std::fs") && uses("use ::std::fs;", "std::fs"));
+    assert!(uses("use std::time; fn f() { time::Instant::now() }", "std::time::Instant"));
+    assert!(uses("use std::*; fn f() { fs::read(p) }", "std::fs"));
+    assert!(uses("use crate::b::Stamp; fn f() { Stamp::now() }", "std::time::Instant"));
+    assert!(uses("use crate::b; fn f() { b::Stamp::now() }", "std::time::Instant"));
+    assert!(uses("fn f() { print(tokio::time::now()) }", "tokio"));
+    assert!(uses("fn f() { log!(std::env::args()) }", "std::env"));
+    assert!(!uses("use std::time::Duration; use std::fsx; mod fs { } fn f() { fs::g() }", "std::fs"));
+    assert!(!uses("#[cfg(test)] mod tests { use std::fs; }", "std::fs"));
     assert_eq!(names("use x::{self, Y as Z}; fn f() { Z::g() }"), ["x", "x::Y", "x::Y::g"]);
     // A function and its module have one name.
     assert_eq!(names("mod d { pub fn d() {} } pub use d::d; fn f() { d::d() }"), [""; 0]);
     // A child gets a name from its parent by a glob.
     let parent = ("a.rs", "use std::env; mod d;");
     let files = [ROOT, parent, ("a/d.rs", "use super::*; fn f() { env::args() }"), B, C];
-    let foreign = Graph::new(Scope::Program, &reader(&files)).foreign();
+    let foreign = Graph::new(Scope::Program, &reader(&files)).foreign_paths();
     assert!(foreign[&vec!["a".to_string(), "d".to_string()]].contains("std::env::args"));
 }
 
 #[test]
-fn modules_that_need_each_other_form_a_circle() {
+fn modules_that_need_each_other_form_a_cycle() {
     let module = |name: &str| vec![name.to_string()];
     let needs = |names: &[&str]| names.iter().map(|name| module(name)).collect::<BTreeSet<_>>();
     let edges = [("a", needs(&["b"])), ("b", needs(&["a", "c"])), ("c", needs(&[]))];
     let edges = edges.into_iter().map(|(name, needs)| (module(name), needs)).collect();
-    assert_eq!(circles(&edges), BTreeSet::from([needs(&["a", "b"])]));
+    assert_eq!(cycles(&edges), BTreeSet::from([needs(&["a", "b"])]));
 }
 
 #[test]
 fn callers_of_a_method_need_the_module_of_its_impl() {
     let root = ("main.rs", "mod a;");
     let types = ("a/b.rs", "pub struct T;");
-    let apart =
+    let outside =
         ("a/c.rs", "use super::b::T; impl T { pub fn size(self) -> u8 { super::d::f() } pub fn of() {} }");
-    let of = |caller| needs(&[root, ("a.rs", "mod b; mod c; mod d;"), types, apart, ("a/d.rs", caller)]);
-    let by_dot = of("use super::b::T; pub fn f() {} fn g(t: T) -> u8 { t.size() }");
+    let needs_with =
+        |caller| needs(&[root, ("a.rs", "mod b; mod c; mod d;"), types, outside, ("a/d.rs", caller)]);
+    let by_dot = needs_with("use super::b::T; pub fn f() {} fn g(t: T) -> u8 { t.size() }");
     assert_eq!(by_dot, ["a::c -> a::b", "a::c -> a::d", "a::d -> a::b", "a::d -> a::c"]);
-    assert_eq!(of("use super::b::T; pub fn f() { assert!(T::of() == ()) }"), by_dot);
-    assert_eq!(of("use super::b::T; pub fn f(t: T) { println!(\"{}\", t.size()) }"), by_dot);
+    assert_eq!(needs_with("use super::b::T; pub fn f() { assert!(T::of() == ()) }"), by_dot);
+    assert_eq!(needs_with("use super::b::T; pub fn f(t: T) { println!(\"{}\", t.size()) }"), by_dot);
     // A field, and a method of another type.
-    assert_eq!(of("use super::b::T; pub fn f(t: T) { t.size; format!(\"{}\", t.size) }"), by_dot[..3]);
-    assert_eq!(of("pub fn f(t: U) { t.size() }"), by_dot[..2]);
+    assert_eq!(
+        needs_with("use super::b::T; pub fn f(t: T) { t.size; format!(\"{}\", t.size) }"),
+        by_dot[..3]
+    );
+    assert_eq!(needs_with("pub fn f(t: U) { t.size() }"), by_dot[..2]);
 }
 
 #[test]
-fn an_impl_is_apart_from_its_type_outside_parent_and_child_modules() {
+fn an_impl_in_a_parent_or_child_of_its_types_module_is_marked() {
     let root = ("main.rs", "mod a;");
     let child = ("a/b.rs", "use super::T; pub struct U; impl T {} impl U {} impl Clone for super::c::V {}");
-    let beside = ("a/c.rs", "pub struct V; impl super::b::U {}");
-    let files = [root, ("a.rs", "mod b; mod c; pub struct T; impl b::U {}"), child, beside];
-    let apart = Graph::new(Scope::Program, &reader(&files)).apart();
-    let found: Vec<_> =
-        apart.iter().map(|it| (it.at.join("::"), it.of.as_str(), it.is_parent_or_child())).collect();
+    let sibling = ("a/c.rs", "pub struct V; impl super::b::U {}");
+    let files = [root, ("a.rs", "mod b; mod c; pub struct T; impl b::U {}"), child, sibling];
+    let outside = Graph::new(Scope::Program, &reader(&files)).outside_impls();
+    let found: Vec<_> = outside
+        .iter()
+        .map(|it| (it.module.join("::"), it.type_name.as_str(), it.is_parent_or_child()))
+        .collect();
     assert_eq!(found, [("a".into(), "U", true), ("a::b".into(), "T", true), ("a::c".into(), "U", false)]);
 }
 
 #[test]
-fn a_child_that_imports_from_its_parent_forms_a_circle() {
+fn a_child_that_imports_from_its_parent_forms_a_cycle() {
     let root = ("main.rs", "mod a;");
-    let of = |parent, child| {
+    let cycle_members = |parent, child| {
         let files = [root, ("a.rs", parent), ("a/b.rs", child), ("a/c.rs", "pub struct T;")];
-        let circles = circles(&Graph::new(Scope::Program, &reader(&files)).edges());
-        circles.into_iter().flatten().map(|it| it.join("::")).collect::<Vec<_>>()
+        let cycles = cycles(&Graph::new(Scope::Program, &reader(&files)).edges());
+        cycles.into_iter().flatten().map(|it| it.join("::")).collect::<Vec<_>>()
     };
-    let (both, none) = (["a", "a::b"].map(String::from).to_vec(), Vec::<String>::new());
-    assert_eq!(of("mod b; mod c; pub fn f() { b::g() }", "pub fn g() { super::f() }"), both);
-    assert_eq!(of("mod b; mod c; pub struct T; fn f() { b::g() }", "pub fn g(_: super::T) {}"), both);
-    assert_eq!(of("mod b; mod c; pub use c::T; fn f() { b::g() }", "pub fn g(_: super::T) {}"), both);
-    assert_eq!(of("mod b; mod c; pub use c::T; fn f() { b::g() }", "pub fn g(_: super::c::T) {}"), none);
-    assert_eq!(of("mod b; mod c; pub fn f() {}", "pub fn g() { super::f() }"), none);
+    let (cycle, none) = (["a", "a::b"].map(String::from).to_vec(), Vec::<String>::new());
+    assert_eq!(cycle_members("mod b; mod c; pub fn f() { b::g() }", "pub fn g() { super::f() }"), cycle);
+    assert_eq!(
+        cycle_members("mod b; mod c; pub struct T; fn f() { b::g() }", "pub fn g(_: super::T) {}"),
+        cycle
+    );
+    assert_eq!(
+        cycle_members("mod b; mod c; pub use c::T; fn f() { b::g() }", "pub fn g(_: super::T) {}"),
+        cycle
+    );
+    assert_eq!(
+        cycle_members("mod b; mod c; pub use c::T; fn f() { b::g() }", "pub fn g(_: super::c::T) {}"),
+        none
+    );
+    assert_eq!(cycle_members("mod b; mod c; pub fn f() {}", "pub fn g() { super::f() }"), none);
 }
 
 #[test]

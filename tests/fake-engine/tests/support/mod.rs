@@ -1,6 +1,6 @@
 //! Shared parts of the fake engine's tests: the program, its streams, and checks of its answers.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, reason = "each test binary uses a part of this module")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -28,10 +28,7 @@ impl Drop for Fake {
 }
 
 pub fn run(program: &str) -> Command {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "these tests are about the process, and kill it when they are done"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "these tests start processes and kill them at their end")]
     let mut command = Command::new(program);
     command.env_remove("FAKE_ENGINE");
     command
@@ -51,7 +48,7 @@ impl Fake {
         }
     }
 
-    pub fn with(fault: &str) -> Self {
+    pub fn with_fault(fault: &str) -> Self {
         Self::start(&json!({ "fault": fault }))
     }
 
@@ -59,15 +56,15 @@ impl Fake {
         let _ = self.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes());
     }
 
-    /// The raw next line of stdout; empty at its end.
+    /// The next line of stdout, as bytes. It is empty at the end of stdout.
     pub fn line(&mut self) -> Vec<u8> {
         let mut line = Vec::new();
         self.stdout.read_until(b'\n', &mut line).unwrap();
         line
     }
 
-    /// The next line of stdout, parsed by the protocol's own crate.
-    pub fn sound_message(&mut self) -> Value {
+    /// The next line of stdout, which the crate `protocol` must accept.
+    pub fn valid_message(&mut self) -> Value {
         let line = self.line();
         protocol::parse_message(&line).unwrap_or_else(|refused| panic!("{}", refused.message));
         serde_json::from_slice(&line).unwrap()
@@ -90,7 +87,7 @@ impl Fake {
         line
     }
 
-    pub fn end(&mut self) -> ExitStatus {
+    pub fn close_stdin_and_wait(&mut self) -> ExitStatus {
         self.stdin = None;
         self.child.wait().unwrap()
     }
@@ -99,7 +96,7 @@ impl Fake {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// The last number of the next line on stderr: the process id of a grandchild.
+    /// The grandchild whose process id ends the next line on stderr.
     pub fn grandchild(&mut self) -> Orphan {
         let line = self.error_line();
         assert!(line.contains("grandchild"), "{line}");
@@ -107,7 +104,7 @@ impl Fake {
     }
 }
 
-/// A process that outlives its parent, and ends with this test.
+/// A process that outlives its parent. Dropping it kills the process.
 pub struct Orphan(pub String);
 
 impl Orphan {
