@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match Cli::parse().dispatch() {
         Ok(code) => code.into(),
         Err(error) => {
-            output::complain(&error);
+            output::print_error(&error);
             exit_code::of_error(&error).into()
         }
     }
