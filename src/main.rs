@@ -1,4 +1,4 @@
-//! `orchestrate`: measures LLM inference engines, and says how sure it is.
+//! `orchestrate`: measures LLM inference engines, with confidence intervals.
 
 mod analysis;
 mod cli;

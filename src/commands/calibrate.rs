@@ -70,7 +70,7 @@ fn store(machine: &Machine, floors: &[Known]) -> Result<String> {
 fn plan_of_ready_engines(selection: &Selection) -> Result<Plan> {
     let mut ready = selection.clone();
     let devices = &selection.devices;
-    ready.candidates.retain(|it| devices.iter().any(|device| it.on(device).unavailable.is_none()));
+    ready.candidates.retain(|it| devices.iter().any(|device| it.start_for(device).unavailable.is_none()));
     let no_engine = "no engine is ready for calibration\nhint: orchestrate engines";
     ensure!(!ready.candidates.is_empty(), Usage(no_engine.into()));
     Ok(plan_of(&ready))

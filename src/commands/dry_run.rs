@@ -70,7 +70,8 @@ fn output_checks(plan: &Plan, times: &EarlierTimes) -> Option<String> {
         |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
     let launches = plan.configurations.iter().filter(selection).filter_map(|it| times.launches.get(&key(it)));
     let launches_ns: f64 = launches.sum();
-    let time = (launches_ns > 0.0).then(|| format!("; their launches take about {}", rounded_time(launches_ns)));
+    let time =
+        (launches_ns > 0.0).then(|| format!("; their launches take about {}", rounded_time(launches_ns)));
     let time = time.unwrap_or_default();
     (plan.verification != Verification::Off).then(|| {
         format!("output checks before the first block: each engine scores held-out text and continues a prompt{time}")
@@ -126,7 +127,11 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
         let total = |blocks: usize| rounded_time(block_ns * blocks as f64);
         let exception = if unknown.is_empty() { "" } else { ", without the unknown ones" };
         lines.push(format!("about {} a block{exception}, from earlier runs on this machine", total(1)));
-        let longest = if max_blocks > min_blocks { format!(", {} for {max_blocks}", total(max_blocks)) } else { String::new() };
+        let longest = if max_blocks > min_blocks {
+            format!(", {} for {max_blocks}", total(max_blocks))
+        } else {
+            String::new()
+        };
         lines.push(format!("{} for {min_blocks} blocks{longest}", total(min_blocks)));
     }
     if !unknown.is_empty() {

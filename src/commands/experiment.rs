@@ -13,8 +13,8 @@ use crate::analysis::agreement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
 use crate::engines::Start;
-use crate::engines::registry::{Found, Registry};
-use crate::engines::setup::SettingUp;
+use crate::engines::registry::{FoundEngine, Registry};
+use crate::engines::setup::SetUpContext;
 use crate::machine::{self, Machine};
 use crate::plan::selection::{self, Names, Resolved};
 use crate::plan::{Plan, Selection};
@@ -88,21 +88,21 @@ impl<'a> ResolvedRun<'a> {
         let display = if self.arguments.debug { Display::Plain } else { Display::of_stderr() };
         let mut progress = Progress::new(display);
         let mut listener = |event| progress.event(Event::SetUp(event));
-        let mut setting_up = SettingUp::new(self.registry, keeper.mark(), &mut listener);
+        let mut setting_up = SetUpContext::new(self.registry, keeper.mark(), &mut listener);
         let mut candidates = Vec::new();
         for found in &self.resolved.engines {
             let mut failed = Vec::new();
-            if let Found::Engine(engine, _) = found
+            if let FoundEngine::Engine(engine, _) = found
                 && !self.arguments.no_setup
             {
                 for device in self.resolved.devices() {
-                    let prepared = setting_up.prepare(engine.on(device));
+                    let prepared = setting_up.prepare(engine.program_for(device));
                     failed.extend(prepared.err().map(|unavailable| (device, unavailable)));
                 }
             }
             let mut candidate = self.registry.candidate(found);
             for (device, unavailable) in failed {
-                candidate.start_on(device, Start::never(unavailable));
+                candidate.replace_start(device, Start::unavailable(unavailable));
             }
             candidates.push(candidate);
         }
@@ -173,7 +173,10 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
     record::check_writable(results)?;
     let Some(json) = json.filter(|json| *json != Path::new("-")) else { return Ok(()) };
     let folder = json.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let problem = format!("cannot write the report to `{}`: its folder does not exist, or the path is a folder", json.display());
+    let problem = format!(
+        "cannot write the report to `{}`: its folder does not exist, or the path is a folder",
+        json.display()
+    );
     ensure!(folder.is_dir() && !json.is_dir(), Usage(problem));
     Ok(())
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::output::{self, WIDTH, unchecked_python};
 use crate::analysis::metric::METRICS;
 use crate::engines::manifest::Program;
-use crate::engines::registry::{Registry, State, missing, without_driver};
+use crate::engines::registry::{Registry, State, obstacle, without_driver};
 use crate::plan::scenario::{SCENARIOS, SUITES};
 use crate::report::FACTS;
 use crate::text;
@@ -33,10 +33,11 @@ pub fn engines() -> Result<u8> {
         }
         let mut hints = hint;
         for family in manifest.devices.keys() {
-            let (status, family_hints) = program_status(&registry, engine.on_family(family));
+            let (status, family_hints) = program_status(&registry, engine.program_for_family(family));
             writeln!(text, "    on {family}: {status}")?;
             // One command may help on several devices, where they share a program.
-            let new_hints: Vec<Hint> = family_hints.into_iter().filter(|hint| !hints.contains(hint)).collect();
+            let new_hints: Vec<Hint> =
+                family_hints.into_iter().filter(|hint| !hints.contains(hint)).collect();
             hints.extend(new_hints);
         }
         for (hint, is_command) in hints {
@@ -59,10 +60,10 @@ fn program_status(registry: &Registry, program: Program) -> (String, Vec<Hint>) 
     if let State::Ready(_) = state {
         return ("ready".into(), Vec::new());
     }
-    let missing = missing(program, &state);
-    let hints = missing.hints().enumerate().map(|(index, hint)| (hint.to_string(), index == 0));
+    let obstacle = obstacle(program, &state);
+    let hints = obstacle.hints().enumerate().map(|(index, hint)| (hint.to_string(), index == 0));
     let hints = hints.filter(|_| without_driver(program).is_none()).collect();
-    (missing.reason, hints)
+    (obstacle.reason, hints)
 }
 
 /// The scenarios and suites that `-s` takes.

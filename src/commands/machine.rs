@@ -11,7 +11,7 @@ use super::output;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
 use crate::machine::cpu::{all_threads, last_level_cache_bytes};
-use crate::machine::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
+use crate::machine::{Machine, QuietCheck, commit, gpu, gpu_limits, memory, versions};
 use crate::report::machine_page::Page;
 use crate::report::{FORMATS, Format};
 
@@ -36,7 +36,7 @@ pub fn machine(arguments: &MachineArgs) -> Result<u8> {
 fn gather(arguments: &MachineArgs) -> Page {
     // The machine is examined before a probe makes it busy.
     let machine = Machine::probe();
-    let mut warnings = Quiet::probe(&[]).before(&[]);
+    let mut warnings = QuietCheck::probe(&[]).warnings_before(&[]);
     warnings.extend(gpu::warnings(&machine.gpus));
     let versions = versions::probe();
     Page {

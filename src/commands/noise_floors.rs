@@ -40,7 +40,9 @@ pub fn read(file: &Path) -> StoredFloors {
             let part = format!("{unread} of {} floors", floors.len());
             StoredFloors { known, warning: (unread > 0).then(|| unreadable_warning(&part, file)) }
         }
-        Err(error) => StoredFloors { known: Vec::new(), warning: Some(unreadable_warning(&format!("{error:#}"), file)) },
+        Err(error) => {
+            StoredFloors { known: Vec::new(), warning: Some(unreadable_warning(&format!("{error:#}"), file)) }
+        }
     }
 }
 

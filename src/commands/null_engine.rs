@@ -1,5 +1,5 @@
-//! An engine that computes nothing: its measured cost is the cost of a request. It uses the protocol crate alone, so no
-//! kit is measured with it. Its time stamps come from a real clock. The option `ms_per_token` is the time that it sleeps for each token.
+//! An engine that computes nothing: its measured cost is the cost of a request. It uses the protocol crate alone, so no kit is
+//! measured with it. Its time stamps come from a real clock. The option `ms_per_token` is the time that it sleeps for each token.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -55,7 +55,9 @@ impl NullEngine {
         };
         Ok(Some(match request {
             Request::Hello(_) => Message::Hello(hello()),
-            Request::Load(load) => self.load(&load, clock_start).map_or_else(Message::Failed, Message::Loaded),
+            Request::Load(load) => {
+                self.load(&load, clock_start).map_or_else(Message::Failed, Message::Loaded)
+            }
             Request::Generate(generate) => Message::Generated(self.generate(generate, clock_start)?),
             Request::Facts {} => Message::Facts(facts(None)),
             Request::Shutdown {} => Message::Bye {},
@@ -70,11 +72,13 @@ impl NullEngine {
     fn load(&mut self, load: &Load, clock_start: Instant) -> Result<Loaded, Failed> {
         let bad_request = |message| Failed::new(FailureKind::BadRequest, message);
         if let Some(unknown) = load.options.keys().find(|name| *name != TOKEN_TIME_OPTION) {
-            return Err(bad_request(format!("unknown option `{unknown}`")).hint(format!("the option is `{TOKEN_TIME_OPTION}`")));
+            return Err(bad_request(format!("unknown option `{unknown}`"))
+                .hint(format!("the option is `{TOKEN_TIME_OPTION}`")));
         }
         let milliseconds = load.options.get(TOKEN_TIME_OPTION).map_or(Some(0.0), serde_json::Value::as_f64);
         let token_time = milliseconds.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
-        self.token_time = token_time.ok_or_else(|| bad_request(format!("option `{TOKEN_TIME_OPTION}`: expected 0 or more")))?;
+        self.token_time = token_time
+            .ok_or_else(|| bad_request(format!("option `{TOKEN_TIME_OPTION}`: expected 0 or more")))?;
         Ok(Loaded { load_ns: elapsed_ns(clock_start), facts: facts(load.threads), ..Loaded::default() })
     }
 

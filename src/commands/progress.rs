@@ -94,7 +94,9 @@ impl Progress {
         for line in lines.iter().filter(|line| line.is_lasting) {
             bar.suspend(|| print(&line.text));
         }
-        if is_finished || (is_sample && self.last_drawn.is_some_and(|drawn| drawn.elapsed() < MIN_REDRAW_INTERVAL)) {
+        if is_finished
+            || (is_sample && self.last_drawn.is_some_and(|drawn| drawn.elapsed() < MIN_REDRAW_INTERVAL))
+        {
             return;
         }
         self.last_drawn = Some(Instant::now());
@@ -155,7 +157,9 @@ impl State {
             Event::SetUp(event) => lines.extend(self.take_set_up(event)),
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = blocks.map_or("as needed".into(), |blocks| blocks.to_string());
-                lines.push(step_line(format!("measuring: configurations: {configurations}; blocks: {blocks}")));
+                lines.push(step_line(format!(
+                    "measuring: configurations: {configurations}; blocks: {blocks}"
+                )));
                 lines.push(step_line(format!("record: {record}")));
             }
             Event::BlockStarted { block, until, requests } => {
@@ -193,7 +197,9 @@ impl State {
             Event::Sampled { label, workload, warmup, .. } => {
                 self.take_sample(label, workload, *warmup, estimate);
             }
-            Event::Failed { label, failure } => lines.push(lasting_line(format!("{label}: {}", failure_text(failure)))),
+            Event::Failed { label, failure } => {
+                lines.push(lasting_line(format!("{label}: {}", failure_text(failure))))
+            }
             Event::Warned(warning) => lines.push(lasting_line(format!("warning: {}", warning.message))),
             Event::Interrupted => {
                 self.status = "interrupted".into();
@@ -261,7 +267,8 @@ impl State {
         let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
         let full = (BAR_WIDTH as u64 * self.done / self.requests).min(BAR_WIDTH as u64) as usize;
         let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR_WIDTH - full));
-        let left = self.time_left(elapsed).map_or(String::new(), |left| format!("{} left  ", rounded_time(left)));
+        let left =
+            self.time_left(elapsed).map_or(String::new(), |left| format!("{} left  ", rounded_time(left)));
         format!("{bar}  {}/{}  {left}{}", self.done, self.requests, self.status)
     }
 
@@ -333,7 +340,11 @@ mod tests {
                 line: "Compiling beacon-core".into(),
             })),
             without_estimate(Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None })),
-            without_estimate(Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() }),
+            without_estimate(Event::RunStarted {
+                configurations: 1,
+                blocks: Some(3),
+                record: "r.jsonl".into(),
+            }),
             without_estimate(Event::BlockStarted { block: 0, until: 3, requests: 9 }),
             without_estimate(Event::LaunchStarted { label: label() }),
             without_estimate(Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) }),

@@ -63,7 +63,7 @@ fn list(registry: &Registry) -> Result<u8> {
     for engine in &registry.engines {
         writeln!(text, "{}: {}", engine.manifest.name, build_status(registry, engine.own_program()))?;
         for family in engine.manifest.devices.keys() {
-            let program = engine.on_family(family);
+            let program = engine.program_for_family(family);
             if program.only_for.is_some() {
                 writeln!(text, "    for {family}: {}", build_status(registry, program))?;
             } else if let Some(no_driver) = without_driver(program) {

@@ -72,7 +72,7 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Resu
     let slow = bytes > SILENT_BYTES && folder.known_identity().is_none();
     if slow {
         let (what, note) = ("reading all weights once to identify them".into(), Some(size(bytes)));
-        listener(SetUpEvent::Started { subject: model.name.clone(), what, note });
+        listener(SetUpEvent::Started { subject: model.name.clone(), step: what, note });
     }
     let identity = folder.identity();
     if slow {

@@ -102,7 +102,7 @@ fn slowed(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String
     let own = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
     let own = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
     let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
-    own.filter_map(|pass| gpu::slowed(pass, of(pass.index))).collect()
+    own.filter_map(|pass| gpu::slowdown_warning(pass, of(pass.index))).collect()
 }
 
 /// Makes requests until the span is over, at least one.

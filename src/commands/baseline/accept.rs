@@ -75,7 +75,8 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
         // A case without a headline has no times from its engine. Its other metrics are accepted without this test.
         let headline = metric::headline(plan, workload);
         if let Some((metric, blocks)) = headline.and_then(|metric| Some((metric, medians(case, metric)?))) {
-            check_steady(&name, metric, &blocks).map_err(|why| suggest_more_blocks(why, &plan.extent, blocks.len()))?;
+            check_steady(&name, metric, &blocks)
+                .map_err(|why| suggest_more_blocks(why, &plan.extent, blocks.len()))?;
             rows.insert(case.configuration);
         }
     }

@@ -84,7 +84,9 @@ fn try_save(name: &str, recorder: &Recorder) -> u8 {
     };
     let code = if error.is::<Refused>() { INCONCLUSIVE } else { ERROR };
     let record = recorder.path.display();
-    output::print_error(&error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")));
+    output::print_error(
+        &error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")),
+    );
     code
 }
 

@@ -32,7 +32,10 @@ impl ComparisonBase {
             let baseline = Box::new(Baseline::read(name)?);
             let record = Box::new(baseline.record().map_err(|error| damaged(name, &format!("{error:#}")))?);
             // An unfinished run never becomes a baseline.
-            ensure!(measure_again || record.end == Some(End::Finished), damaged(name, "its record was cut off"));
+            ensure!(
+                measure_again || record.end == Some(End::Finished),
+                damaged(name, "its record was cut off")
+            );
             return Ok(Some(Self::Saved { baseline, record, measure_again }));
         }
         let path = std::path::absolute(name)?;
@@ -90,7 +93,9 @@ impl ComparisonBase {
                 // Some differences show only in the answers, for example prompts of other tokens.
                 judged.map_err(|incomparable| Usage(incomparable.to_string()))?
             }
-            Self::Saved { measure_again: true, .. } | Self::Program(_) => compare::judge_within(record, thresholds),
+            Self::Saved { measure_again: true, .. } | Self::Program(_) => {
+                compare::judge_within(record, thresholds)
+            }
         };
         let notices = match self {
             Self::Saved { baseline, measure_again: false, .. } => baseline.notices(),

@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn an_age_is_shown_in_its_largest_full_unit() {
-        let ages =
-            [0, 59, 60, 3599, 3600, 86_399, 86_400, 3 * 86_400, 400 * 86_400].map(|it| age_after(it).to_string());
+        let ages = [0, 59, 60, 3599, 3600, 86_399, 86_400, 3 * 86_400, 400 * 86_400]
+            .map(|it| age_after(it).to_string());
         let expected = [
             "less than a minute old",
             "less than a minute old",

@@ -76,7 +76,8 @@ impl DynamicSection {
         // The entry has the table's address in memory; a segment maps it to an offset in the file.
         let address = of_tag(DT_STRTAB).next()?;
         let strings = of_kind(PT_LOAD).find_map(|&header| {
-            let (offset, memory, length) = (file.u64(header + 8)?, file.u64(header + 16)?, file.u64(header + 32)?);
+            let (offset, memory, length) =
+                (file.u64(header + 8)?, file.u64(header + 16)?, file.u64(header + 32)?);
             let position = address.checked_sub(memory).filter(|&position| position < length)?;
             offset.checked_add(position)
         })?;
@@ -149,7 +150,8 @@ mod tests {
 
     #[test]
     fn needed_libraries_and_search_paths_are_read_from_an_elf_file() {
-        let bytes = elf(&[(DT_NEEDED, "libx.so.1"), (DT_NEEDED, "libc.so.6"), (DT_RUNPATH, "$ORIGIN:/opt/x/lib")]);
+        let bytes =
+            elf(&[(DT_NEEDED, "libx.so.1"), (DT_NEEDED, "libc.so.6"), (DT_RUNPATH, "$ORIGIN:/opt/x/lib")]);
         let section = DynamicSection::read(&bytes).unwrap();
         assert_eq!(section.needed, ["libx.so.1", "libc.so.6"]);
         assert_eq!(section.paths, ["$ORIGIN", "/opt/x/lib"]);

@@ -10,8 +10,8 @@
 
 mod accept;
 mod after_run;
-mod comparison_base;
 mod command;
+mod comparison_base;
 mod description;
 mod library;
 mod program;
@@ -24,8 +24,8 @@ use crate::cli::RunArgs;
 use crate::shell::Usage;
 
 pub use after_run::conclude;
-pub use comparison_base::ComparisonBase;
 pub use command::{BaselineCommand, baseline};
+pub use comparison_base::ComparisonBase;
 pub use description::Baseline;
 pub use store::check_name;
 

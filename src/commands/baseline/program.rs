@@ -90,7 +90,8 @@ impl Dependency {
             return Some(format!("{} is missing", self.description()));
         }
         let digest = self.digest.as_ref()?;
-        (store::digest(path).ok().as_ref() != Some(digest)).then(|| format!("{} has changed", self.description()))
+        (store::digest(path).ok().as_ref() != Some(digest))
+            .then(|| format!("{} has changed", self.description()))
     }
 }
 
@@ -171,7 +172,10 @@ fn dependencies(path: &Path, metadata: &std::fs::Metadata, engine: &str) -> Vec<
     let script = (metadata.len() <= MAX_SCRIPT_BYTES).then(|| std::fs::read_to_string(path).ok()).flatten();
     let mut dependencies: Vec<_> = match script.as_deref().filter(|text| text.starts_with("#!")) {
         Some(text) => dependencies_of_script(text),
-        None => library::own_libraries(path).iter().map(|it| Dependency::file(DependencyKind::Library, it)).collect(),
+        None => library::own_libraries(path)
+            .iter()
+            .map(|it| Dependency::file(DependencyKind::Library, it))
+            .collect(),
     };
     dependencies.extend(python_dependency(engine));
     dependencies

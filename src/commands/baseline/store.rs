@@ -115,7 +115,8 @@ impl Staged {
         Ok(Self { path, name: name.into() })
     }
 
-    /// Copies a program. Equal programs share one copy. Returns the digest of the copied bytes, and the path of the copy in the folder.
+    /// Copies a program. Equal programs share one copy. Returns the digest of the copied bytes, and the path of the copy in the
+    /// folder.
     pub fn copy_program(&mut self, program: &Path) -> Result<(String, String)> {
         let partial = self.path.join(PROGRAMS).join("partial");
         let written = File::create(&partial).and_then(|mut copy| copy_with_digest(program, &mut copy));
@@ -210,7 +211,8 @@ fn hidden_folders(name: &str) -> Vec<(PathBuf, i32, &'static str)> {
     let hidden = entries.filter_map(|entry| {
         let file_name = entry.file_name().to_string_lossy().into_owned();
         let suffix = file_name.strip_prefix('.')?.strip_prefix(name)?;
-        let pid_and_kind = |kind: &'static str| Some((suffix.strip_prefix(&format!(".{kind}."))?.parse().ok()?, kind));
+        let pid_and_kind =
+            |kind: &'static str| Some((suffix.strip_prefix(&format!(".{kind}."))?.parse().ok()?, kind));
         let (pid, kind) = ["new", "old"].into_iter().find_map(pid_and_kind)?;
         Some((entry.path(), pid, kind))
     });

@@ -160,7 +160,7 @@ fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let engine = registry.find(&arguments.engine).map_err(usage)?;
     let candidate = registry.candidate(&engine);
     let device = arguments.device.clone().unwrap_or_else(Device::cpu);
-    let start = candidate.on(&device).clone();
+    let start = candidate.start_for(&device).clone();
     let preset = candidate.preset.as_ref().map_or(String::new(), |preset| format!(":{preset}"));
     Ok(Configuration {
         alone: true,

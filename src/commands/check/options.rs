@@ -64,7 +64,10 @@ fn is_greedy_at_temperature_0(subject: &mut Subject) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 8, "sampling": { "temperature": 0, "seed": 5 } }));
     let at_temperature_0 = outputs(&subject.generate_verified(&line)?);
     let greedy = outputs(&subject.generate_verified(&subject.line(json!({ "max_new_tokens": 8 })))?);
-    require(at_temperature_0 == greedy, format!("got {}, greedy gives {}", json!(at_temperature_0), json!(greedy)))
+    require(
+        at_temperature_0 == greedy,
+        format!("got {}, greedy gives {}", json!(at_temperature_0), json!(greedy)),
+    )
 }
 
 fn refuses_unclaimed(subject: &mut Subject) -> Outcome {
@@ -84,7 +87,10 @@ fn unclaimed(capabilities: &Capabilities) -> Vec<Value> {
     let features = [
         (capabilities.stream, json!({ "max_new_tokens": 2, "stream": true })),
         (capabilities.ignore_eos != IgnoreEos::No, json!({ "max_new_tokens": 2, "ignore_eos": true })),
-        (capabilities.sampling, json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } })),
+        (
+            capabilities.sampling,
+            json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } }),
+        ),
     ];
     features.into_iter().filter(|(claimed, _)| !claimed).map(|(_, fields)| fields).collect()
 }
@@ -96,7 +102,8 @@ mod tests {
     #[test]
     fn requests_are_made_only_for_unclaimed_features() {
         assert_eq!(unclaimed(&Capabilities::default()).len(), 3);
-        let capabilities = Capabilities { stream: true, ignore_eos: IgnoreEos::Masked, ..Capabilities::default() };
+        let capabilities =
+            Capabilities { stream: true, ignore_eos: IgnoreEos::Masked, ..Capabilities::default() };
         assert_eq!(
             unclaimed(&capabilities),
             [json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } })]

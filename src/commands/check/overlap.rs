@@ -48,7 +48,8 @@ fn cancels(subject: &mut Subject) -> Outcome {
     let capabilities = subject.claims("stream or concurrency", |it| it.stream || it.concurrency > 1)?;
     let context = subject.load_answer()?.facts.context_tokens.unwrap_or(2048);
     let tokens = context.saturating_sub(subject.prompt_ids().len() as u32 + 64).clamp(64, 4000);
-    let mut line = subject.line(json!({ "id": "long", "max_new_tokens": tokens, "stream": capabilities.stream }));
+    let mut line =
+        subject.line(json!({ "id": "long", "max_new_tokens": tokens, "stream": capabilities.stream }));
     if capabilities.ignore_eos != IgnoreEos::No {
         line["ignore_eos"] = true.into();
     }

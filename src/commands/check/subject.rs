@@ -205,7 +205,11 @@ impl Subject {
     }
 
     /// The capabilities of an engine that claims this feature; otherwise absent.
-    pub fn claims(&mut self, feature: &str, is_claimed: impl Fn(&Capabilities) -> bool) -> Outcome<Capabilities> {
+    pub fn claims(
+        &mut self,
+        feature: &str,
+        is_claimed: impl Fn(&Capabilities) -> bool,
+    ) -> Outcome<Capabilities> {
         let capabilities = self.hello()?.capabilities;
         if is_claimed(&capabilities) { Ok(capabilities) } else { absent(format!("not claimed: `{feature}`")) }
     }
@@ -231,7 +235,9 @@ impl Subject {
             Ok(Err(failed)) if is_first_try && !is_engine_fault(failed.kind) => {
                 self.cannot_check(format!("cannot load this: {}", with_hint(&failed)))
             }
-            Ok(Err(failed)) if is_first_try => self.block(format!("does not load: {}", failure_text(&failed))),
+            Ok(Err(failed)) if is_first_try => {
+                self.block(format!("does not load: {}", failure_text(&failed)))
+            }
             Ok(Err(failed)) => wrong(format!("does not load: {}", failure_text(&failed))),
             Err(Finding::Wrong(fault)) if is_first_try => self.block(format!("does not load: {fault}")),
             Err(other) => Err(other),
@@ -383,7 +389,8 @@ impl Subject {
     /// Selects the device of an engine without a CPU, from its next process on.
     fn select_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
-        let supports_device = devices.is_empty() || devices.iter().any(|it| it == self.configuration.device.as_str());
+        let supports_device =
+            devices.is_empty() || devices.iter().any(|it| it == self.configuration.device.as_str());
         if !supports_device && !self.device_is_named {
             self.configuration.device = Device::from(&*devices[0]);
         }

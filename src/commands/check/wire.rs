@@ -57,7 +57,8 @@ impl Wire {
                 Err(_) => {
                     self.silent = true;
                     let seconds = deadline.as_secs_f64();
-                    return self.give_up(format!("no answer within {seconds} s (`--timeout` sets the limit)"));
+                    return self
+                        .give_up(format!("no answer within {seconds} s (`--timeout` sets the limit)"));
                 }
             };
             if let Some(message) = self.parse(line)? {

@@ -79,7 +79,8 @@ fn page(facts: &ModelFacts) -> Result<String> {
     )?;
     writeln!(text, "\n{:<15}{:>16}{:>20}", "context", "memory needed", "read for a token")?;
     let max_context = facts.context_tokens.unwrap_or(u32::MAX);
-    let lengths = CONTEXT_TOKENS.into_iter().filter(|length| *length < max_context).chain(facts.context_tokens);
+    let lengths =
+        CONTEXT_TOKENS.into_iter().filter(|length| *length < max_context).chain(facts.context_tokens);
     for length in lengths.map(u64::from) {
         let cache = facts.kv_bytes_per_position.saturating_mul(length);
         let read = size(facts.weight_bytes_per_token.saturating_add(cache));

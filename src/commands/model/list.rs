@@ -34,7 +34,11 @@ fn describe_shapes(shapes: &[(&str, &str)]) -> String {
     }
     let name_width = shapes.iter().map(|(name, _)| text::width(name)).max().unwrap_or(0);
     let lines = shapes.iter().flat_map(|(shape, summary)| {
-        text::wrap(&format!("{shape:name_width$}  {summary}"), WIDTH - COLUMN_GAP, &" ".repeat(name_width + COLUMN_GAP))
+        text::wrap(
+            &format!("{shape:name_width$}  {summary}"),
+            WIDTH - COLUMN_GAP,
+            &" ".repeat(name_width + COLUMN_GAP),
+        )
     });
     let lines: Vec<_> = lines.map(|line| format!("  {line}")).collect();
     format!("with random weights (`orchestrate model synth NAME --out DIR`):\n{}\n", lines.join("\n"))
@@ -59,7 +63,8 @@ fn models() -> Result<Vec<Model>> {
     let embedded_folder = embedded::folder()?;
     let opened = ModelFolder::open(&embedded_folder);
     let bytes = opened.as_ref().map_or(0, ModelFolder::weights_bytes);
-    let mut models = vec![Model { name: embedded::NAME.into(), bytes, facts: facts(opened, &embedded_folder) }];
+    let mut models =
+        vec![Model { name: embedded::NAME.into(), bytes, facts: facts(opened, &embedded_folder) }];
     for snapshot in Cache::from_environment()?.snapshots() {
         for (name, path, bytes) in snapshot.models() {
             let facts = facts(ModelFolder::open(path), &snapshot.folder);

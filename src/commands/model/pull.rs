@@ -43,7 +43,8 @@ struct Download {
     bar: Option<ProgressBar>,
 }
 
-const BAR_TEMPLATE: &str = "{wide_msg} {bar:16} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
+const BAR_TEMPLATE: &str =
+    "{wide_msg} {bar:16} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
 const DRAWS_PER_SECOND: u8 = 10;
 /// The number of digits of a commit that are shown.
 const SHOWN_COMMIT_DIGITS: usize = 8;

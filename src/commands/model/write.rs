@@ -128,7 +128,8 @@ const DTYPE_NAMES: &str = "`f32`, `bf16` or `f16`; in gguf also `q8_0`, `q4_0`, 
 fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
     let name = dtype.as_str().to_ascii_lowercase();
     let works_in_gguf = model_files::check_writable(Format::Gguf, dtype).is_ok();
-    let hint = if works_in_gguf { format!("{option} gguf --dtype {name}") } else { format!("use {DTYPE_NAMES}") };
+    let hint =
+        if works_in_gguf { format!("{option} gguf --dtype {name}") } else { format!("use {DTYPE_NAMES}") };
     let writable = model_files::check_writable(format, dtype);
     Ok(writable.map_err(|error| Usage(format!("{error:#}\nhint: {hint}")))?)
 }

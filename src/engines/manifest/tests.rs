@@ -13,18 +13,18 @@ fn a_device_family_has_its_own_program_or_further_needs() {
     let own = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
     let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
     for device in ["cuda", "cuda:1"] {
-        let program = toy.on(&device.into());
+        let program = toy.program_for(&device.into());
         assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
         assert!(program.needs().any(|it| it.driver.is_some()));
         assert!(program.needs().any(|it| !it.os.is_empty()), "the engine's needs hold on every device");
     }
     for device in ["cpu", "metal", "cudax", ""] {
-        let program = toy.on(&device.into());
+        let program = toy.program_for(&device.into());
         assert_eq!((program.binary, program.only_for), ("toy-engine", None), "{device}");
         assert!(program.needs().all(|it| it.driver.is_none()));
     }
     let shared = engine(&format!("{TOY}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
-    let program = shared.on(&"cuda:0".into());
+    let program = shared.program_for(&"cuda:0".into());
     assert_eq!((program.binary, program.only_for), ("toy-engine", None));
     assert!(program.needs().any(|it| it.driver.is_some()));
 }
@@ -96,7 +96,7 @@ fn build_files_are_part_of_an_environment_and_of_its_digest() {
 #[test]
 fn a_preset_is_compared_only_with_another_known_preset() {
     let preset = |against: &str| {
-        let against = format!("against = {{ preset = \"{against}\", says = \"cost of haste\" }}\n");
+        let against = format!("against = {{ preset = \"{against}\", says = \"cost of speed\" }}\n");
         engine(&format!("{TOY}[presets.fast]\n{against}[presets.slow]\ndtype = \"f64\"\n"), |_| None)
     };
     assert!(preset("default").is_ok());
