@@ -108,7 +108,7 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
 
 /// Breaks lines after `limit` columns; the rest of a broken line has two more columns of indent. Hints stay whole, so that they can
 /// be pasted.
-pub fn narrow(text: &str, limit: usize) -> String {
+pub fn break_lines(text: &str, limit: usize) -> String {
     let break_line = |line: &str| {
         let text = line.trim_start_matches(' ');
         let indent = line.len() - text.len();
@@ -219,7 +219,7 @@ pub fn plural(count: impl std::fmt::Display, noun: &str) -> String {
 }
 
 /// A count with commas: `1,151`.
-pub fn counted(count: impl std::fmt::Display) -> String {
+pub fn with_commas(count: impl std::fmt::Display) -> String {
     let digits = count.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn counts_have_commas() {
-        assert_eq!([7, 128, 1151, 1_406_000].map(counted), ["7", "128", "1,151", "1,406,000"]);
+        assert_eq!([7, 128, 1151, 1_406_000].map(with_commas), ["7", "128", "1,151", "1,406,000"]);
     }
 
     #[test]
@@ -258,10 +258,10 @@ mod tests {
     fn a_wrapped_line_is_indented_further_and_a_hint_is_not_wrapped() {
         let text = "toy: not built\n    for cuda: not built (a long time, and much to fetch)\n    hint: ./bin/orchestrate setup toy\n";
         assert_eq!(
-            narrow(text, 30),
+            break_lines(text, 30),
             "toy: not built\n    for cuda: not built (a\n      long time, and much to\n      fetch)\n    hint: ./bin/orchestrate setup toy\n"
         );
-        assert_eq!(narrow("", 30), "");
+        assert_eq!(break_lines("", 30), "");
     }
 
     #[test]

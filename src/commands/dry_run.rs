@@ -61,7 +61,7 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     lines.push(String::new());
     lines.extend(output_checks(plan, &times));
     lines.extend(describe_time(plan, &times));
-    text::narrow(&lines.join("\n"), WIDTH)
+    text::break_lines(&lines.join("\n"), WIDTH)
 }
 
 /// The line about the output checks. Only the time of their launches is known: the requests depend on the model.
@@ -174,7 +174,9 @@ fn describe_budget(budget_ns: f64, blocks: usize, block_ns: f64, min_block_ns: f
 
 /// The times of earlier launches and requests.
 struct EarlierTimes {
+    /// Nanoseconds of a launch, by `key`.
     launches: BTreeMap<String, f64>,
+    /// Nanoseconds of a request, by `key` and `shape`.
     requests: BTreeMap<(String, String), f64>,
 }
 
@@ -306,10 +308,10 @@ mod tests {
         let request = times.requests[&(key(&plan.configurations[0]), shape(&decode.workload))];
         let one_case = Plan { cases: vec![decode.clone()], ..plan.clone() };
         let launch = times.launches[&key(&plan.configurations[0])];
-        let found = times.block_ns(&one_case, &plan.configurations[0], u32::MAX).unwrap();
-        assert!((found - (launch + request * (3.0 + 2.0 * 3.0))).abs() < 1.0, "{found}");
-        let found = times.block_ns(&one_case, &plan.configurations[0], 1).unwrap();
-        assert!((found - (launch + request * (3.0 + 2.0))).abs() < 1.0, "{found}");
+        let block_ns = times.block_ns(&one_case, &plan.configurations[0], u32::MAX).unwrap();
+        assert!((block_ns - (launch + request * (3.0 + 2.0 * 3.0))).abs() < 1.0, "{block_ns}");
+        let block_ns = times.block_ns(&one_case, &plan.configurations[0], 1).unwrap();
+        assert!((block_ns - (launch + request * (3.0 + 2.0))).abs() < 1.0, "{block_ns}");
     }
 
     #[test]

@@ -90,9 +90,9 @@ impl<'a> ResolvedRun<'a> {
         let mut listener = |event| progress.event(Event::SetUp(event));
         let mut setting_up = SetUpContext::new(self.registry, keeper.mark(), &mut listener);
         let mut candidates = Vec::new();
-        for found in &self.resolved.engines {
+        for engine_or_program in &self.resolved.engines {
             let mut failed = Vec::new();
-            if let FoundEngine::Engine(engine, _) = found
+            if let FoundEngine::Engine(engine, _) = engine_or_program
                 && !self.arguments.no_setup
             {
                 for device in self.resolved.devices() {
@@ -100,7 +100,7 @@ impl<'a> ResolvedRun<'a> {
                     failed.extend(prepared.err().map(|unavailable| (device, unavailable)));
                 }
             }
-            let mut candidate = self.registry.candidate(found);
+            let mut candidate = self.registry.candidate(engine_or_program);
             for (device, unavailable) in failed {
                 candidate.replace_start(device, Start::unavailable(unavailable));
             }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::output::{self, WIDTH, unchecked_python};
 use crate::analysis::metric::METRICS;
 use crate::engines::manifest::Program;
-use crate::engines::registry::{Registry, State, obstacle, without_driver};
+use crate::engines::registry::{Registry, State, obstacle, missing_driver};
 use crate::plan::scenario::{SCENARIOS, SUITES};
 use crate::report::FACTS;
 use crate::text;
@@ -48,7 +48,7 @@ pub fn engines() -> Result<u8> {
         }
     }
     writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
-    output::succeed(text::narrow(&text, WIDTH))
+    output::succeed(text::break_lines(&text, WIDTH))
 }
 
 /// A hint, and whether it is a command: a command is pasted, so it is never wrapped.
@@ -62,7 +62,7 @@ fn program_status(registry: &Registry, program: Program) -> (String, Vec<Hint>) 
     }
     let obstacle = obstacle(program, &state);
     let hints = obstacle.hints().enumerate().map(|(index, hint)| (hint.to_string(), index == 0));
-    let hints = hints.filter(|_| without_driver(program).is_none()).collect();
+    let hints = hints.filter(|_| missing_driver(program).is_none()).collect();
     (obstacle.reason, hints)
 }
 
@@ -109,7 +109,7 @@ pub fn metrics() -> Result<u8> {
     {
         writeln!(text, "resources.{} ({unit})\n    {}", fact.name, fact.about)?;
     }
-    output::succeed(text::narrow(&text, WIDTH))
+    output::succeed(text::break_lines(&text, WIDTH))
 }
 
 /// The JSON Schema of the protocol.

@@ -87,8 +87,8 @@ fn width_of(terminal: impl AsFd) -> Option<usize> {
 pub const WIDTH: usize = 80;
 
 /// The text about a user's own Python. Only the engine can check it, when it starts.
-pub fn unchecked_python(own: &OwnPython) -> String {
-    format!("`{}` ({}; not checked)", own.interpreter.display(), own.variable)
+pub fn unchecked_python(python: &OwnPython) -> String {
+    format!("`{}` ({}; not checked)", python.interpreter.display(), python.variable)
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ const DRAWS_PER_SECOND: u8 = 10;
 /// The minimum time between two lines of a build in a log.
 const MIN_SET_UP_INTERVAL: Duration = Duration::from_secs(5);
 const BAR_WIDTH: usize = 20;
-/// The minimum number of is_finished requests for an estimate of the time left.
+/// The minimum number of finished requests for an estimate of the time left.
 const MIN_REQUESTS_FOR_TIME_LEFT: u64 = 4;
 
 impl Progress {
@@ -237,7 +237,7 @@ impl State {
             SetUpEvent::Started { subject, step, note } => {
                 self.status = format!("{subject}: {step}");
                 let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-                let text = text::narrow(&format!("{}{note}", self.status), WIDTH);
+                let text = text::break_lines(&format!("{}{note}", self.status), WIDTH);
                 text.lines().map(|line| lasting_line(line.into())).collect()
             }
             SetUpEvent::Output { subject, line } => {

@@ -13,7 +13,7 @@ use super::interrupts::Interrupts;
 use super::output::{self, WIDTH, unchecked_python};
 use super::progress::{Display, Progress};
 use crate::engines::manifest::{Engine, Program, SetUp};
-use crate::engines::registry::{Registry, State, without_driver};
+use crate::engines::registry::{Registry, State, missing_driver};
 use crate::engines::setup::{self, SetUpContext};
 use crate::machine::{CPU, Device};
 use crate::record::new_id;
@@ -54,7 +54,7 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let _interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
     let mut setting_up = SetUpContext::new(&registry, keeper.mark(), &mut listener);
     let results = devices.iter().map(|device| setting_up.set_up(engine, device));
-    output::succeed(text::narrow(&results.collect::<Result<String>>()?, WIDTH))
+    output::succeed(text::break_lines(&results.collect::<Result<String>>()?, WIDTH))
 }
 
 /// Prints the status of each engine, and the effect of `setup`.
@@ -66,7 +66,7 @@ fn list(registry: &Registry) -> Result<u8> {
             let program = engine.program_for_family(family);
             if program.only_for.is_some() {
                 writeln!(text, "    for {family}: {}", build_status(registry, program))?;
-            } else if let Some(no_driver) = without_driver(program) {
+            } else if let Some(no_driver) = missing_driver(program) {
                 writeln!(text, "    for {family}: {}", no_driver.reason)?;
             }
         }
@@ -82,7 +82,7 @@ fn list(registry: &Registry) -> Result<u8> {
         writeln!(text, "    {}", with_disk_size(&folder))?;
         writeln!(text, "    hint: rm -r {}", pasteable(&[folder.display().to_string()]))?;
     }
-    output::succeed(text::narrow(&text, WIDTH))
+    output::succeed(text::break_lines(&text, WIDTH))
 }
 
 fn with_disk_size(folder: &Path) -> String {
@@ -97,7 +97,7 @@ fn build_status(registry: &Registry, program: Program) -> String {
         State::NoEnvironment | State::Ready(_) => ("built", None),
     };
     let note = note.map_or_else(String::new, |note| format!(" ({note})"));
-    let no_driver = without_driver(program).map_or_else(String::new, |it| format!("; {}", it.reason));
+    let no_driver = missing_driver(program).map_or_else(String::new, |it| format!("; {}", it.reason));
     format!("{status}{note}{no_driver}")
 }
 
@@ -105,8 +105,8 @@ fn environment_status(engine: &Engine) -> Result<Option<String>> {
     let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
         return Ok(None);
     };
-    if let Some(own) = engine.own_python() {
-        return Ok(Some(format!("your own: {}", unchecked_python(&own))));
+    if let Some(python) = engine.own_python() {
+        return Ok(Some(format!("your own: {}", unchecked_python(&python))));
     }
     let folder = folder?;
     if paths::interpreter(&folder).is_some() {

@@ -24,7 +24,7 @@ pub struct Candidate {
     pub dtype: Option<String>,
     pub against: Option<PresetComparison>,
     /// The start on every device that is not in `devices`.
-    pub own: Start,
+    pub own_start: Start,
     /// The starts on the device families that the manifest names.
     pub devices: BTreeMap<String, Start>,
     pub alone: bool,
@@ -50,12 +50,12 @@ impl Start {
 impl Candidate {
     /// The start on a device.
     pub fn start_for(&self, device: &Device) -> &Start {
-        self.devices.get(&device.family()).unwrap_or(&self.own)
+        self.devices.get(&device.family()).unwrap_or(&self.own_start)
     }
 
     /// Replaces the start on a device.
     pub fn replace_start(&mut self, device: &Device, start: Start) {
-        *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own) = start;
+        *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own_start) = start;
     }
 }
 
@@ -146,8 +146,8 @@ impl Registry {
 
     /// The reference engine for output checks, if it is ready to run. Nothing is set up for it.
     pub fn verifier(&self) -> Option<Candidate> {
-        let found = self.find(self.reference()?).ok()?;
-        Some(self.candidate(&found)).filter(|it| it.start_for(&Device::cpu()).unavailable.is_none())
+        let engine_or_program = self.find(self.reference()?).ok()?;
+        Some(self.candidate(&engine_or_program)).filter(|it| it.start_for(&Device::cpu()).unavailable.is_none())
     }
 
     /// The state for a run. A wrong system or a missing driver comes first.
@@ -155,7 +155,7 @@ impl Registry {
         if let Some(unavailable) = wrong_system(program) {
             return State::Never(unavailable);
         }
-        match without_driver(program) {
+        match missing_driver(program) {
             Some(no_driver) => State::Never(with_missing_python(no_driver, program)),
             None => self.build_state(program),
         }
@@ -196,16 +196,16 @@ impl Registry {
         let name = program.binary;
         let built = self.root.as_ref().map(|root| target_dir(root).join("release").join(name));
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
-        let found = built.into_iter().chain(beside).find(|path| path.is_file());
-        found.or_else(|| which::which(name).ok())
+        let in_folders = built.into_iter().chain(beside).find(|path| path.is_file());
+        in_folders.or_else(|| which::which(name).ok())
     }
 
     /// An engine for the plan, with its start on each device or the reason why it cannot start.
-    pub fn candidate(&self, found: &FoundEngine) -> Candidate {
-        match found {
+    pub fn candidate(&self, engine_or_program: &FoundEngine) -> Candidate {
+        match engine_or_program {
             FoundEngine::Program(path) => Candidate {
                 engine: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
-                own: Start::program(path),
+                own_start: Start::program(path),
                 ..Candidate::default()
             },
             FoundEngine::Engine(engine, (preset, settings)) => {
@@ -216,7 +216,7 @@ impl Registry {
                     options: settings.options.clone(),
                     dtype: settings.dtype.clone(),
                     against: settings.against.clone(),
-                    own: self.start(engine.own_program()),
+                    own_start: self.start(engine.own_program()),
                     devices: engine.manifest.devices.keys().map(start).collect(),
                     alone: engine.manifest.alone,
                 }
@@ -289,7 +289,7 @@ fn wrong_system(program: Program) -> Option<Unavailable> {
 }
 
 /// The obstacle of a missing driver.
-pub fn without_driver(program: Program) -> Option<Unavailable> {
+pub fn missing_driver(program: Program) -> Option<Unavailable> {
     match program.needs().find_map(|needs| needs.driver)? {
         Driver::Nvidia => driver::nvidia().err(),
     }
@@ -362,7 +362,7 @@ mod tests {
     fn an_engine_that_is_not_built_is_a_candidate_with_a_hint() {
         let registry = registry();
         let candidate = registry.candidate(&registry.find("toy").unwrap());
-        let unavailable = candidate.own.unavailable.unwrap();
+        let unavailable = candidate.own_start.unavailable.unwrap();
         assert_eq!(unavailable.reason, "not built");
         assert!(unavailable.hint.unwrap().ends_with("setup toy"));
     }
@@ -370,14 +370,14 @@ mod tests {
     #[test]
     fn a_device_in_capitals_starts_the_program_of_its_family() {
         let devices = BTreeMap::from([("cuda".to_string(), Start::program("on-cuda"))]);
-        let mut candidate = Candidate { own: Start::program("on-cpu"), devices, ..Candidate::default() };
+        let mut candidate = Candidate { own_start: Start::program("on-cpu"), devices, ..Candidate::default() };
         for name in ["cuda", "CUDA", "Cuda:1"] {
             assert_eq!(candidate.start_for(&name.into()).command, ["on-cuda"], "{name}");
         }
         assert_eq!(candidate.start_for(&"CPU".into()).command, ["on-cpu"]);
         candidate.replace_start(&"CUDA:0".into(), Start::program("replaced"));
         assert_eq!(
-            (&*candidate.own.command[0], &*candidate.devices["cuda"].command[0]),
+            (&*candidate.own_start.command[0], &*candidate.devices["cuda"].command[0]),
             ("on-cpu", "replaced")
         );
     }

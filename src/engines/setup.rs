@@ -88,7 +88,7 @@ impl<'a> SetUpContext<'a> {
             self.build(program)?;
             self.prepared.insert(program_key(program), Ok(()));
         }
-        let no_driver = registry::without_driver(program);
+        let no_driver = registry::missing_driver(program);
         match self.registry.build_state(program) {
             State::NotBuilt => {
                 bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
@@ -183,8 +183,8 @@ fn own_programs_hint(engine: &Engine) -> String {
 
 /// The note about an engine that runs in the user's own Python.
 fn own_python_note(engine: &Engine) -> String {
-    let note = engine.own_python().map(|own| {
-        let (interpreter, variable) = (own.interpreter.display(), own.variable);
+    let note = engine.own_python().map(|python| {
+        let (interpreter, variable) = (python.interpreter.display(), python.variable);
         format!("it runs in `{interpreter}` ({variable}), which was not checked;\nno environment is created for it\n")
     });
     note.unwrap_or_default()

@@ -246,8 +246,8 @@ mod tests {
             ("/sys/fs/cgroup/pod/box/memory.current", "1073741824\n"),
             ("/sys/fs/cgroup/pod/memory.max", "max\n"),
         ];
-        let found = limits("0::/pod/box\n", VERSION_2, &files);
-        assert_eq!(found, (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(7 * GIB)));
+        let actual = limits("0::/pod/box\n", VERSION_2, &files);
+        assert_eq!(actual, (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(7 * GIB)));
     }
 
     #[test]
@@ -262,8 +262,8 @@ mod tests {
             // Ignored: version 2 does not have the memory controller here.
             ("/sys/fs/cgroup/unified/memory.max", "1\n"),
         ];
-        let found = limits(CGROUP_OF_MIXED, MIXED_MOUNTS, &files);
-        assert_eq!(found, (ContainerLimit::AtMost(2500), ContainerLimit::AtMost(2 * GIB), Some(GIB)));
+        let actual = limits(CGROUP_OF_MIXED, MIXED_MOUNTS, &files);
+        assert_eq!(actual, (ContainerLimit::AtMost(2500), ContainerLimit::AtMost(2 * GIB), Some(GIB)));
     }
 
     #[test]

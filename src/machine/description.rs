@@ -75,7 +75,7 @@ const KERNEL_PARAMETERS: &[&str] = &[
     "preempt",
 ];
 
-/// The name of the GPUs in `sameness`, and its value without any.
+/// The name of the GPUs in `identifying_properties`, and its value without any.
 const GPUS: &str = "GPUs";
 const NONE: &str = "none";
 
@@ -112,7 +112,7 @@ impl Machine {
 impl Machine {
     /// The properties that identify the machine in comparisons, by name. Kernel, governor and load are excluded: they change on
     /// the same machine, and their effect is measured as noise.
-    pub fn sameness(&self) -> Vec<(&'static str, String)> {
+    pub fn identifying_properties(&self) -> Vec<(&'static str, String)> {
         let unknown = || "unknown".to_string();
         // The size is rounded, because the kernel reserves an amount that varies from boot to boot.
         let gib = |bytes: u64| format!("{} GiB", (bytes as f64 / f64::from(1 << 30)).round());
@@ -147,7 +147,7 @@ impl Machine {
     /// `none`, or each kind of GPU with its count.
     pub fn gpus_by_kind(&self) -> String {
         let mut kinds: Vec<(String, usize)> = Vec::new();
-        for kind in self.gpus.iter().map(Gpu::sameness) {
+        for kind in self.gpus.iter().map(Gpu::kind) {
             match kinds.iter_mut().find(|(other, _)| *other == kind) {
                 Some((_, count)) => *count += 1,
                 None => kinds.push((kind, 1)),
@@ -161,10 +161,10 @@ impl Machine {
         if all.is_empty() { NONE.into() } else { all }
     }
 
-    /// The machine's name in records: equal for machines with equal `sameness`.
+    /// The machine's name in records: equal for machines with equal `identifying_properties`.
     pub fn fingerprint(&self) -> String {
         // Without GPUs the text has no line about them, as in older versions, so that the name stays the same.
-        let properties = self.sameness().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
+        let properties = self.identifying_properties().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
         let parts: Vec<String> = properties.map(|(name, value)| format!("{name}={value}")).collect();
         paths::digest(parts.join("\n").as_bytes())
     }
@@ -238,7 +238,7 @@ mod tests {
         let counter = energy::ListedCounter { name: "package-0".into(), trouble: None };
         let counting = Machine { energy_counters: vec![counter], ..machine.clone() };
         assert_eq!(machine.fingerprint(), counting.fingerprint());
-        let (old, new) = (machine.sameness(), limited.sameness());
+        let (old, new) = (machine.identifying_properties(), limited.identifying_properties());
         let differing: Vec<_> = old.iter().zip(new).filter(|(old, new)| *old != new).collect();
         let differing: Vec<_> = differing.into_iter().map(|(_, new)| new).collect();
         assert_eq!(differing, [("the container's CPU limit", "1.5 CPUs".to_string())]);
@@ -247,10 +247,10 @@ mod tests {
     #[test]
     fn a_gpu_changes_the_fingerprint_and_no_gpu_leaves_it_unchanged() {
         let bare = Machine::default();
-        assert_eq!(bare.sameness().pop(), Some(("GPUs", "none".to_string())));
+        assert_eq!(bare.identifying_properties().pop(), Some(("GPUs", "none".to_string())));
         let gpu = Gpu { name: Some("H900".into()), memory_bytes: Some(80 << 30), ..Gpu::default() };
         let with_gpus = Machine { gpus: vec![gpu.clone(), gpu.clone()], ..bare.clone() };
-        assert_eq!(with_gpus.sameness().pop(), Some(("GPUs", "2 x H900 80 GiB".to_string())));
+        assert_eq!(with_gpus.identifying_properties().pop(), Some(("GPUs", "2 x H900 80 GiB".to_string())));
         let updated = Gpu { driver: Some("580".into()), ..gpu };
         let newer = Machine { gpus: vec![updated.clone(), updated], ..bare.clone() };
         assert_eq!(with_gpus.fingerprint(), newer.fingerprint());

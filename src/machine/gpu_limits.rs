@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn the_answer_is_the_last_line_with_valid_json() {
-        let found = parse_answer(b"a line of a library\n{\"absent\":[\"x\"]}\nanother line\n").unwrap();
-        assert_eq!(found.absent, ["x"]);
+        let limits = parse_answer(b"a line of a library\n{\"absent\":[\"x\"]}\nanother line\n").unwrap();
+        assert_eq!(limits.absent, ["x"]);
         assert_eq!(parse_answer(b"nothing\n"), None);
         assert_eq!(parse_answer(b""), None);
     }

@@ -20,7 +20,7 @@ pub fn peak_resident_bytes(pids: &[u32]) -> Option<u64> {
 }
 
 /// The current memory of these processes, as far as it can be read. `None` if none can.
-pub fn current(pids: &[u32]) -> Option<HeldMemory> {
+pub fn current_memory(pids: &[u32]) -> Option<HeldMemory> {
     let shares = pids.iter().filter_map(|pid| {
         let rollup = read(format!("/proc/{pid}/smaps_rollup"))?;
         Share::of(&rollup, &read(format!("/proc/{pid}/status"))?)
@@ -42,10 +42,10 @@ impl MemoryReadings {
         if !needed && self.last.is_some_and(is_expensive) {
             return None;
         }
-        let held = current(pids);
+        let memory = current_memory(pids);
         let ended = Instant::now();
         self.last = Some((ended, ended.saturating_duration_since(started)));
-        held
+        memory
     }
 }
 
@@ -131,8 +131,8 @@ mod tests {
         Share::of(&rollup, &format!("VmHWM: 9 kB\nRssFile: {} kB\n", file_mb * 1024)).unwrap()
     }
 
-    fn megabytes(held: Option<HeldMemory>) -> [u64; 4] {
-        let HeldMemory { resident_bytes, pss_bytes, anonymous_bytes, file_bytes } = held.unwrap();
+    fn megabytes(memory: Option<HeldMemory>) -> [u64; 4] {
+        let HeldMemory { resident_bytes, pss_bytes, anonymous_bytes, file_bytes } = memory.unwrap();
         [resident_bytes, pss_bytes, anonymous_bytes, file_bytes].map(|bytes| bytes >> 20)
     }
 
@@ -158,34 +158,34 @@ mod tests {
             [90, 70, 50, 30]
         );
         assert_eq!(Share::of("Rss: 5 kB\n", "RssFile: 1 kB\n"), None);
-        assert_eq!((sum_of_tree(&[]), current(&[]), current(&[u32::MAX])), (None, None, None));
+        assert_eq!((sum_of_tree(&[]), current_memory(&[]), current_memory(&[u32::MAX])), (None, None, None));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn touched_memory_is_counted_and_expensive_readings_are_not_repeated_soon() {
-        let own = [std::process::id()];
+        let own_pids = [std::process::id()];
         let touched = std::hint::black_box(vec![1u8; 64 << 20]);
         // This memory stays allocated while other tests of this process free theirs.
-        let held = current(&own).unwrap();
-        assert!(held.anonymous_bytes >= 60 << 20, "{held:?}");
-        assert!(held.resident_bytes >= held.anonymous_bytes && touched.len() == 64 << 20);
+        let memory = current_memory(&own_pids).unwrap();
+        assert!(memory.anonymous_bytes >= 60 << 20, "{memory:?}");
+        assert!(memory.resident_bytes >= memory.anonymous_bytes && touched.len() == 64 << 20);
         let mut readings = MemoryReadings::default();
-        assert!(readings.read(&own, false).is_some());
+        assert!(readings.read(&own_pids, false).is_some());
         readings.last = Some((Instant::now(), Duration::from_secs(60)));
-        assert_eq!(readings.read(&own, false), None);
-        assert!(readings.read(&own, true).is_some());
+        assert_eq!(readings.read(&own_pids, false), None);
+        assert!(readings.read(&own_pids, true).is_some());
         readings.last = Some((Instant::now(), Duration::from_secs(60)));
-        assert_eq!(readings.read(&own, false), None);
+        assert_eq!(readings.read(&own_pids, false), None);
         readings.last = Some((Instant::now(), Duration::ZERO));
-        assert!(readings.read(&own, false).is_some());
+        assert!(readings.read(&own_pids, false).is_some());
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_has_a_peak_and_a_missing_process_has_none() {
-        let own = peak_resident_bytes(&[std::process::id()]);
-        assert!(own.is_some_and(|bytes| bytes > 1 << 20), "{own:?}");
+        let own_peak = peak_resident_bytes(&[std::process::id()]);
+        assert!(own_peak.is_some_and(|bytes| bytes > 1 << 20), "{own_peak:?}");
         assert_eq!(peak_resident_bytes(&[]), None);
         assert_eq!(peak_resident_bytes(&[u32::MAX]), None);
     }

@@ -21,8 +21,8 @@ pub fn tree(pid: u32) -> Vec<u32> {
 /// All processes of the machine, except this one, whose environment has exactly this entry. Processes of other users cannot be
 /// read.
 pub fn processes_marked(name: &str, value: &str) -> Vec<u32> {
-    let own = std::process::id();
-    all_pids().filter(|&pid| pid != own && is_marked(pid, name, value)).collect()
+    let own_pid = std::process::id();
+    all_pids().filter(|&pid| pid != own_pid && is_marked(pid, name, value)).collect()
 }
 
 pub fn is_marked(pid: u32, name: &str, value: &str) -> bool {
@@ -60,17 +60,17 @@ fn parent(stat: &str) -> Option<u32> {
 
 /// A process and its descendants. The first is `pid` itself.
 fn descendants(pid: u32, children: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
-    let mut found = vec![pid];
+    let mut pids = vec![pid];
     let mut next = 0;
-    while let Some(&ancestor) = found.get(next) {
+    while let Some(&ancestor) = pids.get(next) {
         next += 1;
         for child in children(ancestor) {
-            if !found.contains(&child) {
-                found.push(child);
+            if !pids.contains(&child) {
+                pids.push(child);
             }
         }
     }
-    found
+    pids
 }
 
 fn has_entry(environment: &[u8], name: &str, value: &str) -> bool {

@@ -24,14 +24,14 @@ pub fn gpus_of(
 fn gpu_of_cuda_index(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
     let Some(machine) = machine else { return Some(index) };
     let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
-    let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
+    let by_identity = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
         // NVML puts a prefix before the identity: `GPU-`, `MIG-`.
         let matches =
             |identity: &String| identity.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
         let has_uuid = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(matches);
         machine.gpus.iter().find(has_uuid).map(|gpu| gpu.index)
     });
-    found.or_else(|| machine.gpu_of(index))
+    by_identity.or_else(|| machine.gpu_of(index))
 }
 
 #[cfg(test)]

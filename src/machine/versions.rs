@@ -71,9 +71,9 @@ mod tests {
             "command not found",
             "",
         ];
-        let found = outputs.map(version);
+        let versions = outputs.map(version);
         let expected =
             [Some("2.36"), Some("3.11.7"), Some("0.5.1"), Some("1.95.0"), Some("12.8"), None, None];
-        assert_eq!(found.each_ref().map(Option::as_deref), expected);
+        assert_eq!(versions.each_ref().map(Option::as_deref), expected);
     }
 }

@@ -5,7 +5,7 @@ use crate::engines::Start;
 
 fn selection() -> Selection {
     let candidate =
-        |name: &str| Candidate { engine: name.into(), own: Start::program(name), ..Default::default() };
+        |name: &str| Candidate { engine: name.into(), own_start: Start::program(name), ..Default::default() };
     Selection {
         candidates: vec![candidate("a"), candidate("b")],
         models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
@@ -163,7 +163,7 @@ fn a_preset_sets_its_default_dtype_and_its_comparison() {
         preset: Some("half".into()),
         dtype: Some("bf16".into()),
         against: Some(against),
-        own: Start::program("a"),
+        own_start: Start::program("a"),
         ..Candidate::default()
     };
     let plan = Plan::new(&selection);

@@ -66,7 +66,7 @@ pub const REED: Invented = Invented {
 pub fn selection(names: &[&str]) -> Selection {
     let candidate = |name: &&str| Candidate {
         engine: name.to_string(),
-        own: Start::program(name),
+        own_start: Start::program(name),
         ..Candidate::default()
     };
     let (name, path, identity) = ("embedded".into(), "/m".into(), Some("abc".into()));

@@ -7,7 +7,7 @@ use super::tokens::greedy_samples;
 use super::verifier::Verifier;
 use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
-use crate::text::{counted, line};
+use crate::text::{with_commas, line};
 
 /// The missing parts, in sentences about `it`, most severe first; empty where the check is complete.
 pub fn missing(
@@ -110,8 +110,8 @@ fn window(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
         let in_general = || match &found.scores {
             Some(scores) => format!(
                 "its log-probabilities were compared on {} tokens, but not on the {} of the longest window",
-                counted(scores.tokens),
-                counted(length)
+                with_commas(scores.tokens),
+                with_commas(length)
             ),
             None if found.greedy.is_none() => "it gave neither log-probabilities nor ids to compare".into(),
             None => "it gave no log-probabilities to compare".into(),
@@ -120,6 +120,6 @@ fn window(record: &RunRecord, configuration: usize, verifier: &Verifier, found: 
     }
     match verifier.logprobs(sequence) {
         Some(_) => Vec::new(),
-        None => vec![format!("the verifier did not score the window of {} tokens", counted(length))],
+        None => vec![format!("the verifier did not score the window of {} tokens", with_commas(length))],
     }
 }

@@ -9,7 +9,7 @@ use super::status::{Agreement, Status, no_checks, two_digits};
 use super::tokens::wrong_counts;
 use super::verifier::{Against, Verifier};
 use crate::record::RunRecord;
-use crate::text::counted;
+use crate::text::with_commas;
 
 /// Below this difference of scores near ties are rare, about one in a thousand texts. A token that differs then counts as a near
 /// tie only if the verifier says so.
@@ -102,15 +102,15 @@ impl Results<'_> {
         if let Some((text, position)) = scores.first_missing {
             let others = match scores.missing {
                 1 => String::new(),
-                missing => format!(", the first of {} such ids", counted(missing)),
+                missing => format!(", the first of {} such ids", with_commas(missing)),
             };
             return Some(format!(
                 "it gives no finite log-probability for id {} of held-out text {text}, unlike {verifier}{others}",
-                counted(position)
+                with_commas(position)
             ));
         }
         if scores.missing > 0 {
-            return Some(format!("it gives {} log-probabilities too many", counted(scores.missing)));
+            return Some(format!("it gives {} log-probabilities too many", with_commas(scores.missing)));
         }
         let Bounds { rms, stretch_rms, .. } = self.bounds;
         // All values are finite, so the result may be infinite but is never NaN.
@@ -118,7 +118,7 @@ impl Results<'_> {
             return Some(format!(
                 "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} (root mean square, nats); the \
                  bound for {allowed} is {}",
-                counted(scores.tokens),
+                with_commas(scores.tokens),
                 two_digits(scores.rms),
                 two_digits(rms)
             ));
@@ -127,8 +127,8 @@ impl Results<'_> {
         Some(format!(
             "over ids {} to {} of held-out text {} its log-probabilities differ from those of {verifier} by {} (root mean \
              square, nats; {} over all); the bound for {allowed} is {}",
-            counted(worst.from),
-            counted(worst.to),
+            with_commas(worst.from),
+            with_commas(worst.to),
             worst.sequence,
             two_digits(worst.rms),
             two_digits(scores.rms),
@@ -155,7 +155,7 @@ impl Results<'_> {
             }
             None => ("its tokens".to_string(), gaps.mean, gaps.positions),
         };
-        let (nats, positions) = (two_digits(mean), counted(positions));
+        let (nats, positions) = (two_digits(mean), with_commas(positions));
         Some(format!(
             "{tokens} are {nats} nats less likely than those of {verifier}, on average over {positions}"
         ))
@@ -224,8 +224,8 @@ impl Results<'_> {
             let it = differing?;
             Some(format!(
                 "{} of {} tokens differ from the verifier's",
-                counted(it.differing),
-                counted(it.positions)
+                with_commas(it.differing),
+                with_commas(it.positions)
             ))
         };
         let reason = if scores.rms > EXACT { None } else { tie.or_else(others) };

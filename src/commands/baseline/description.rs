@@ -130,7 +130,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 /// The age from which a baseline gets a warning: within a month, updates and other programs change a machine.
-const OLD_FROM: u64 = 30 * DAY;
+const OLD_FROM_SECONDS: u64 = 30 * DAY;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
@@ -153,7 +153,7 @@ impl Age {
     }
 
     pub fn is_old(self) -> bool {
-        matches!(self, Self::Seconds(OLD_FROM..))
+        matches!(self, Self::Seconds(OLD_FROM_SECONDS..))
     }
 }
 

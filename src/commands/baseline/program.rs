@@ -187,7 +187,7 @@ fn python_dependency(engine: &str) -> Option<Dependency> {
     let registry = Registry::open().ok()?;
     let engine = registry.named(engine)?;
     match engine.own_python() {
-        Some(own) => Some(Dependency::file(DependencyKind::Python, &own.interpreter)),
+        Some(python) => Some(Dependency::file(DependencyKind::Python, &python.interpreter)),
         None => {
             let path = engine.environment()?.ok()?.to_string_lossy().into_owned();
             Some(Dependency { kind: DependencyKind::Environment, path, digest: None })

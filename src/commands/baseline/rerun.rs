@@ -110,7 +110,7 @@ fn current_program(name: &str, program: &Program) -> std::result::Result<(String
     };
     let copy = store::copy_path(name, copy).map_err(|error| format!("{error:#}"))?;
     match store::digest(&copy) {
-        Ok(reruns) if found == *digest => {
+        Ok(copy_digest) if copy_digest == *digest => {
             let note = format!("the stored copy of `{}` is measured", program.path);
             Ok((copy.to_string_lossy().into_owned(), note))
         }

@@ -36,8 +36,8 @@ fn generates_the_length(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-/// `verified` compares each answer with the clock. This request is long enough that an invented clock would run ahead of the real
-/// clock.
+/// `generate_verified` compares each answer with the clock. This request is long enough that an invented clock would run ahead of
+/// the real clock.
 fn orders_its_times(subject: &mut Subject) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 8 }));
     let mut last_end_ns = 0;

@@ -51,8 +51,8 @@ fn reports_its_settings(subject: &mut Subject) -> Outcome {
     let device = line["device"].as_str().unwrap_or_default();
     match (&facts.device, facts.threads) {
         (None, None) => absent("`loaded` has neither `device` nor `threads`"),
-        (Some(found), _) if found.split(':').next() != device.split(':').next() => {
-            wrong(format!("expected `device` `{device}`, got `{found}`"))
+        (Some(reported), _) if reported.split(':').next() != device.split(':').next() => {
+            wrong(format!("expected `device` `{device}`, got `{reported}`"))
         }
         (_, Some(threads)) => require(threads == 1, format!("expected 1 in `threads`, got {threads}")),
         _ => Ok(()),

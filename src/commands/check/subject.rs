@@ -144,7 +144,7 @@ impl Subject {
                 self.cannot_check(format!("cannot run here: {}", with_hint(&failed)))
             }
             Ok(_) => self.block("expected `hello`, got another message".into()),
-            Err(Finding::Wrong(fault)) => self.handshake_without_answer(what),
+            Err(Finding::Wrong(fault)) => self.handshake_without_answer(fault),
             Err(other) => Err(other),
         }
     }

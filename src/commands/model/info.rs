@@ -52,7 +52,7 @@ fn page(facts: &ModelFacts) -> Result<String> {
     line("architecture", format!("{} (by {})", facts.architecture, facts.architecture_from))?;
     let (layers, hidden) = (facts.layers, facts.hidden_size);
     line("shape", format!("{layers} layers, hidden size {hidden}, {}", heads(facts)))?;
-    line("parameters", text::counted(facts.parameters))?;
+    line("parameters", text::with_commas(facts.parameters))?;
     let dtypes =
         facts.dtypes.iter().map(|(name, bytes)| format!("{} {}", name.to_ascii_lowercase(), size(*bytes)));
     line("weights", format!("{} ({})", size(facts.weights_bytes), dtypes.collect::<Vec<_>>().join(", ")))?;
@@ -68,7 +68,7 @@ fn page(facts: &ModelFacts) -> Result<String> {
     }
     for component in &facts.components {
         let share = 100.0 * component.bytes as f64 / facts.weights_bytes.max(1) as f64;
-        let (parameters, bytes) = (text::counted(component.parameters), size(component.bytes));
+        let (parameters, bytes) = (text::with_commas(component.parameters), size(component.bytes));
         writeln!(text, "{:<15}{parameters:>16}{bytes:>12}{share:>6.1} %", component.component)?;
     }
     writeln!(

@@ -81,18 +81,18 @@ pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
 
 /// The dtype of a conversion without `--dtype`: the model's own. The format must change, and the new one must support the dtype.
 fn default_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
-    let own = model_files::own_dtype(model)?;
+    let own_dtype = model_files::own_dtype(model)?;
     let other = match to {
-        Format::Safetensors if own == Dtype::BF16 => "f32",
+        Format::Safetensors if own_dtype == Dtype::BF16 => "f32",
         Format::Safetensors => "bf16",
-        Format::Gguf if own == Dtype::Q8_0 => "q4_k",
+        Format::Gguf if own_dtype == Dtype::Q8_0 => "q4_k",
         Format::Gguf => "q8_0",
     };
     let hint = format!("hint: name another dtype: `--dtype {other}`");
     let (name, format) = (&model.name, to.as_str());
     ensure!(to != model.format, Usage(format!("`{name}` is {format} already\n{hint}")));
-    model_files::check_writable(to, own).map_err(|error| Usage(format!("{error:#}\n{hint}")))?;
-    Ok(own)
+    model_files::check_writable(to, own_dtype).map_err(|error| Usage(format!("{error:#}\n{hint}")))?;
+    Ok(own_dtype)
 }
 
 /// The path of the result: the model's name with its dtype, in the folder of a model that is given by its path. Other

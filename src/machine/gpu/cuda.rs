@@ -73,8 +73,8 @@ impl Cuda {
             Some(list) => {
                 let all = self.in_order(gpus);
                 // An empty list shows no GPU, in any order.
-                let found = items_of(list, |word| number(word).filter(|&number| number < gpus.len()));
-                found.into_iter().map(|index| all.as_ref().map(|all| all[index])).collect()
+                let indices = items_of(list, |word| number(word).filter(|&number| number < gpus.len()));
+                indices.into_iter().map(|index| all.as_ref().map(|all| all[index])).collect()
             }
         }
     }

@@ -72,7 +72,7 @@ pub struct GpuProcess {
 impl Gpu {
     /// The properties that identify the GPU in comparisons: model, memory and parts. The `uuid` is excluded because another GPU
     /// of the same kind is equivalent, and the driver because it changes.
-    pub fn sameness(&self) -> String {
+    pub fn kind(&self) -> String {
         let name = self.name.as_deref().unwrap_or("unknown");
         let memory = self.memory_bytes.map(|bytes| format!(" {} GiB", gib(bytes)));
         let parts = (!self.mig_parts.is_empty()).then(|| format!(" ({})", self.mig_parts.join(" + ")));
@@ -98,9 +98,9 @@ mod tests {
         let gpu = Gpu { name: Some("GPU-9".into()), memory_bytes: Some(80 << 30), ..Gpu::default() };
         let other =
             Gpu { uuid: Some("x".into()), driver: Some("570".into()), clock_mhz: Some(3), ..gpu.clone() };
-        assert_eq!((gpu.sameness(), other.sameness()), ("GPU-9 80 GiB".into(), "GPU-9 80 GiB".into()));
+        assert_eq!((gpu.kind(), other.kind()), ("GPU-9 80 GiB".into(), "GPU-9 80 GiB".into()));
         let partitioned = Gpu { mig_parts: vec!["1g.10gb".into(), "2g.20gb".into()], ..gpu };
-        assert_eq!(partitioned.sameness(), "GPU-9 80 GiB (1g.10gb + 2g.20gb)");
-        assert_eq!(Gpu::default().sameness(), "unknown");
+        assert_eq!(partitioned.kind(), "GPU-9 80 GiB (1g.10gb + 2g.20gb)");
+        assert_eq!(Gpu::default().kind(), "unknown");
     }
 }

@@ -90,11 +90,11 @@ mod tests {
         let quiet = with_limit(700_000);
         assert_eq!(warnings(std::slice::from_ref(&quiet)), Vec::<String>::new());
         let processes = vec![GpuProcess { pid: 7, bytes: None }, GpuProcess { pid: 9, bytes: Some(1) }];
-        let found = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
-        assert!(found[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"), "{found:?}");
+        let messages = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
+        assert!(messages[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"), "{messages:?}");
         assert!(
-            found[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
-            "{found:?}"
+            messages[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
+            "{messages:?}"
         );
     }
 }

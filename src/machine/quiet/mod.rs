@@ -151,16 +151,16 @@ fn debug_builds(engines: &[PlannedEngine]) -> impl Iterator<Item = String> {
 fn warnings_between(earlier: &Counters, later: &Counters, threads: Option<u32>) -> Vec<String> {
     let seconds = later.at.saturating_duration_since(earlier.at).as_secs_f64();
     let rise = |count: fn(&Counters) -> Option<u64>| count(later)?.checked_sub(count(earlier)?);
-    let mut found = Vec::new();
+    let mut warnings = Vec::new();
     if seconds >= MIN_SECONDS {
-        found.extend(threads.and_then(|threads| busy_during(earlier, later, threads)));
-        found.extend(steal_warning(earlier, later));
-        found.extend(rise(|it| it.memory_stall_us).and_then(|us| memory_pressure(us, seconds)));
-        found.extend(rise(|it| it.limited_us).and_then(|us| limit_warning(us, seconds)));
+        warnings.extend(threads.and_then(|threads| busy_during(earlier, later, threads)));
+        warnings.extend(steal_warning(earlier, later));
+        warnings.extend(rise(|it| it.memory_stall_us).and_then(|us| memory_pressure(us, seconds)));
+        warnings.extend(rise(|it| it.limited_us).and_then(|us| limit_warning(us, seconds)));
     }
-    found.extend(rise(|it| it.swapped_pages).and_then(swap_warning));
-    found.extend(rise(|it| it.throttle_count).and_then(heat_warning));
-    found
+    warnings.extend(rise(|it| it.swapped_pages).and_then(swap_warning));
+    warnings.extend(rise(|it| it.throttle_count).and_then(heat_warning));
+    warnings
 }
 
 /// Warns about other programs during the run. The threads of an engine wait for the slowest one, so a tenth of a core is too much
@@ -274,9 +274,9 @@ mod tests {
 
     /// The only message of a minute in which the engines used both cores.
     fn message(earlier: &Counters, later: &Counters) -> String {
-        let mut found = warnings_between(earlier, later, Some(2));
-        assert_eq!(found.len(), 1, "{found:?}");
-        found.remove(0)
+        let mut warnings = warnings_between(earlier, later, Some(2));
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        warnings.remove(0)
     }
 
     #[test]
@@ -288,19 +288,19 @@ mod tests {
     #[test]
     fn other_programs_are_reported_in_cores_without_the_runs_own_work() {
         let (earlier, later) = minute(6_000, 3_000, 0);
-        let found = message(&earlier, &later);
+        let warnings = message(&earlier, &later);
         assert!(
-            found.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"),
-            "{found}"
+            warnings.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"),
+            "{warnings}"
         );
-        assert!(found.contains("`top`"), "{found}");
+        assert!(warnings.contains("`top`"), "{warnings}");
     }
 
     #[test]
     fn an_interrupted_run_reports_everything_except_other_programs() {
         let (earlier, later) = minute(6_000, 3_000, 500);
-        let found = warnings_between(&earlier, &later, None);
-        assert!(found.len() == 1 && found[0].contains("steal"), "{found:?}");
+        let warnings = warnings_between(&earlier, &later, None);
+        assert!(warnings.len() == 1 && warnings[0].contains("steal"), "{warnings:?}");
     }
 
     #[test]
@@ -361,10 +361,10 @@ mod tests {
     #[test]
     fn a_load_above_half_the_cores_is_reported_before_the_run() {
         assert_eq!(busy_before(4, 2.0), None);
-        let found = busy_before(4, 2.5).unwrap();
+        let warnings = busy_before(4, 2.5).unwrap();
         assert!(
-            found.starts_with("machine: ") && found.contains("2.50") && found.contains("4 cores"),
-            "{found}"
+            warnings.starts_with("machine: ") && warnings.contains("2.50") && warnings.contains("4 cores"),
+            "{warnings}"
         );
     }
 
@@ -375,9 +375,9 @@ mod tests {
         let governors =
             |names: &[&str]| slow_governors(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
         assert_eq!([governors(&[]), governors(&["performance", "performance"])], [None, None]);
-        let found = governors(&["performance", "powersave"]).unwrap();
-        assert!(found.contains("of 1 core is `powersave`"), "{found}");
-        assert!(found.ends_with("sudo cpupower frequency-set --governor performance"), "{found}");
+        let warnings = governors(&["performance", "powersave"]).unwrap();
+        assert!(warnings.contains("of 1 core is `powersave`"), "{warnings}");
+        assert!(warnings.ends_with("sudo cpupower frequency-set --governor performance"), "{warnings}");
     }
 
     #[test]
@@ -394,9 +394,9 @@ mod tests {
             engine(Some("word"), "/debug/target/word"),
             PlannedEngine::default(),
         ];
-        let found: Vec<String> = debug_builds(&engines).collect();
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("build: `slow` is a debug build"), "{found:?}");
+        let warnings: Vec<String> = debug_builds(&engines).collect();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("build: `slow` is a debug build"), "{warnings:?}");
     }
 
     #[test]
@@ -423,12 +423,12 @@ mod tests {
     #[test]
     fn every_warning_about_this_machine_has_a_known_prefix() {
         let quiet = QuietCheck::probe(&[]);
-        let found = [quiet.warnings_before(&[]), quiet.warnings_after(false)].concat();
-        assert!(found.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{found:?}");
+        let warnings = [quiet.warnings_before(&[]), quiet.warnings_after(false)].concat();
+        assert!(warnings.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{warnings:?}");
         assert_eq!(
-            found.iter().any(|it| it.contains("this orchestrate")),
+            warnings.iter().any(|it| it.contains("this orchestrate")),
             cfg!(debug_assertions),
-            "{found:?}"
+            "{warnings:?}"
         );
     }
 }
