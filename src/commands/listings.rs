@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::output::{self, WIDTH, unchecked_python};
 use crate::analysis::metric::METRICS;
 use crate::engines::manifest::Program;
-use crate::engines::registry::{Registry, State, obstacle, missing_driver};
+use crate::engines::registry::{Registry, State, missing_driver, obstacle};
 use crate::plan::scenario::{SCENARIOS, SUITES};
 use crate::report::FACTS;
 use crate::text;

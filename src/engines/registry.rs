@@ -147,7 +147,8 @@ impl Registry {
     /// The reference engine for output checks, if it is ready to run. Nothing is set up for it.
     pub fn verifier(&self) -> Option<Candidate> {
         let engine_or_program = self.find(self.reference()?).ok()?;
-        Some(self.candidate(&engine_or_program)).filter(|it| it.start_for(&Device::cpu()).unavailable.is_none())
+        Some(self.candidate(&engine_or_program))
+            .filter(|it| it.start_for(&Device::cpu()).unavailable.is_none())
     }
 
     /// The state for a run. A wrong system or a missing driver comes first.
@@ -370,7 +371,8 @@ mod tests {
     #[test]
     fn a_device_in_capitals_starts_the_program_of_its_family() {
         let devices = BTreeMap::from([("cuda".to_string(), Start::program("on-cuda"))]);
-        let mut candidate = Candidate { own_start: Start::program("on-cpu"), devices, ..Candidate::default() };
+        let mut candidate =
+            Candidate { own_start: Start::program("on-cpu"), devices, ..Candidate::default() };
         for name in ["cuda", "CUDA", "Cuda:1"] {
             assert_eq!(candidate.start_for(&name.into()).command, ["on-cuda"], "{name}");
         }

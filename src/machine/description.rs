@@ -164,7 +164,8 @@ impl Machine {
     /// The machine's name in records: equal for machines with equal `identifying_properties`.
     pub fn fingerprint(&self) -> String {
         // Without GPUs the text has no line about them, as in older versions, so that the name stays the same.
-        let properties = self.identifying_properties().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
+        let properties =
+            self.identifying_properties().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
         let parts: Vec<String> = properties.map(|(name, value)| format!("{name}={value}")).collect();
         paths::digest(parts.join("\n").as_bytes())
     }

@@ -62,7 +62,10 @@ fn sample(target: Target, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Sample
         processes.dedup();
         let interval = match target {
             Target::Memory => {
-                held = held.into_iter().chain(memory::current_memory(&processes)).max_by_key(|held| held.pss_bytes);
+                held = held
+                    .into_iter()
+                    .chain(memory::current_memory(&processes))
+                    .max_by_key(|held| held.pss_bytes);
                 MEMORY_INTERVAL
             }
             Target::Gpus => {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::document::{Content, Document, Layouts, Lines, List, Section};
 use super::json::json_bytes;
 use crate::machine::cpu::{Cache, Cpu};
-use crate::machine::energy::{Listed, PERMISSION};
+use crate::machine::energy::{ListedCounter, PERMISSION};
 use crate::machine::gpu::UnknownOrder;
 use crate::machine::{Gpu, Machine};
 use crate::text::{line, plural};
@@ -25,7 +25,7 @@ pub struct Page {
     pub machine: Machine,
     pub versions: BTreeMap<&'static str, String>,
     /// Energy counters.
-    pub energy: Vec<Listed>,
+    pub energy: Vec<ListedCounter>,
     /// The limits of the machine; absent where nothing was probed.
     pub limits: Option<Limits>,
     pub warnings: Vec<String>,

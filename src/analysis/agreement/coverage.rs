@@ -7,7 +7,7 @@ use super::tokens::greedy_samples;
 use super::verifier::Verifier;
 use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
-use crate::text::{with_commas, line};
+use crate::text::{line, with_commas};
 
 /// The missing parts, in sentences about `it`, most severe first; empty where the check is complete.
 pub fn missing(

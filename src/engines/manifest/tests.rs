@@ -11,7 +11,8 @@ fn a_manifest_with_an_unknown_key_is_refused() {
 #[test]
 fn a_device_family_has_its_own_program_or_further_needs() {
     let own_settings = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
-    let toy = engine(&format!("{own_settings}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
+    let toy =
+        engine(&format!("{own_settings}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
     for device in ["cuda", "cuda:1"] {
         let program = toy.program_for(&device.into());
         assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
@@ -55,10 +56,15 @@ fn a_device_entry_without_effect_is_refused() {
 fn an_environment_belongs_to_one_engine_or_is_shared_by_name() {
     let environment = |path: &str| {
         let other_settings = "python = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
-        engine(&format!("{TOY}[environment]\nrequirements = \"{path}\"\n{other_settings}"), |path| Some(path.into()))
+        engine(&format!("{TOY}[environment]\nrequirements = \"{path}\"\n{other_settings}"), |path| {
+            Some(path.into())
+        })
     };
     let own_settings = environment("requirements.txt").unwrap();
-    assert_eq!((own_settings.environment_name(), own_settings.requirements.as_deref()), ("toy", Some("requirements.txt")));
+    assert_eq!(
+        (own_settings.environment_name(), own_settings.requirements.as_deref()),
+        ("toy", Some("requirements.txt"))
+    );
     let shared = environment("../environments/snake/requirements.txt").unwrap();
     assert_eq!(shared.environment_name(), "snake");
     for path in ["pins.txt", "../environments/requirements.txt", "../environments/a/b/requirements.txt", "/x"]
@@ -77,7 +83,9 @@ fn build_files_are_part_of_an_environment_and_of_its_digest() {
     };
     let own_settings = "requirements = \"requirements.txt\"\n";
     let built = format!("{own_settings}build = [\"build-settings.txt\", \"x.cmake\"]\n");
-    let folder = |other_settings: &str, setting| environment(other_settings, setting).unwrap().environment().unwrap().unwrap();
+    let folder = |other_settings: &str, setting| {
+        environment(other_settings, setting).unwrap().environment().unwrap().unwrap()
+    };
     assert_eq!(folder(own_settings, ""), paths::environment("toy", "requirements.txt ").unwrap());
     let definition = "requirements.txt build-settings.txt x.cmake ";
     assert_eq!(folder(&built, ""), paths::environment("toy", definition).unwrap());
@@ -109,7 +117,9 @@ fn a_preset_is_compared_only_with_another_known_preset() {
 
 #[test]
 fn a_suite_has_its_presets_next_to_those_that_they_are_compared_with() {
-    let preset = |name: &str, other_settings: &str| format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{other_settings}");
+    let preset = |name: &str, other_settings: &str| {
+        format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{other_settings}")
+    };
     let row =
         |base: &str| format!("suite = \"parts\"\nagainst = {{ preset = \"{base}\", says = \"less\" }}\n");
     let suite = "[suites.parts]\nabout = \"one at a time\"\nscenarios = [\"decode\"]\n";
@@ -131,7 +141,8 @@ fn a_suite_has_its_presets_next_to_those_that_they_are_compared_with() {
 
 #[test]
 fn a_suite_without_rows_or_scenarios_is_refused() {
-    let refused = |other_settings: &str| engine(&format!("{TOY}{other_settings}"), |_| None).unwrap_err().to_string();
+    let refused =
+        |other_settings: &str| engine(&format!("{TOY}{other_settings}"), |_| None).unwrap_err().to_string();
     let suite = |name: &str, scenarios: &str| {
         let row = format!("[presets.a]\nsuite = \"{name}\"\n");
         refused(&format!("[suites.{name}]\nabout = \"x\"\nscenarios = [{scenarios}]\n{row}"))

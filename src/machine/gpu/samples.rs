@@ -99,9 +99,18 @@ mod tests {
         ];
         samples[2].process_bytes = Some(7);
         let summaries = summarise(&samples);
-        assert_eq!(summaries.iter().map(|gpu| (gpu.index, gpu.samples)).collect::<Vec<_>>(), [(0, 1), (1, 3)]);
-        assert_eq!((summaries[1].utilisation_percent, summaries[1].power_milliwatts), (Some(76), Some(75_667)));
-        assert_eq!((summaries[1].clock_mhz, summaries[1].memory_clock_mhz), (Some((1500, 1980)), Some((1501, 1981))));
+        assert_eq!(
+            summaries.iter().map(|gpu| (gpu.index, gpu.samples)).collect::<Vec<_>>(),
+            [(0, 1), (1, 3)]
+        );
+        assert_eq!(
+            (summaries[1].utilisation_percent, summaries[1].power_milliwatts),
+            (Some(76), Some(75_667))
+        );
+        assert_eq!(
+            (summaries[1].clock_mhz, summaries[1].memory_clock_mhz),
+            (Some((1500, 1980)), Some((1501, 1981)))
+        );
         assert_eq!((summaries[1].memory_used_bytes, summaries[1].process_bytes), (Some(1980), Some(7)));
         assert_eq!(summaries[1].throttled_by, ["hw_slowdown", "sw_power_cap"]);
         assert_eq!((summaries[0].throttled_samples, summaries[1].throttled_samples), (Some(0), Some(2)));
@@ -112,7 +121,10 @@ mod tests {
     fn samples_of_the_first_second_are_ignored_for_averaged_values() {
         let early = GpuSample { at: FIRST_USABLE / 2, ..sample(0, Some(0), 1, &[]) };
         let summaries = summarise(&[early.clone(), sample(0, Some(90), 2, &[])]);
-        assert_eq!((summaries[0].utilisation_percent, summaries[0].power_milliwatts), (Some(90), Some(90_000)));
+        assert_eq!(
+            (summaries[0].utilisation_percent, summaries[0].power_milliwatts),
+            (Some(90), Some(90_000))
+        );
         assert_eq!((summaries[0].samples, summaries[0].clock_mhz), (2, Some((1, 2))));
         // The utilisation of a shorter pass is unknown, not zero.
         assert_eq!(summarise(&[early])[0].utilisation_percent, None);

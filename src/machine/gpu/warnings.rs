@@ -91,7 +91,10 @@ mod tests {
         assert_eq!(warnings(std::slice::from_ref(&quiet)), Vec::<String>::new());
         let processes = vec![GpuProcess { pid: 7, bytes: None }, GpuProcess { pid: 9, bytes: Some(1) }];
         let messages = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
-        assert!(messages[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"), "{messages:?}");
+        assert!(
+            messages[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"),
+            "{messages:?}"
+        );
         assert!(
             messages[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
             "{messages:?}"

@@ -424,7 +424,10 @@ mod tests {
     fn every_warning_about_this_machine_has_a_known_prefix() {
         let quiet = QuietCheck::probe(&[]);
         let warnings = [quiet.warnings_before(&[]), quiet.warnings_after(false)].concat();
-        assert!(warnings.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{warnings:?}");
+        assert!(
+            warnings.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")),
+            "{warnings:?}"
+        );
         assert_eq!(
             warnings.iter().any(|it| it.contains("this orchestrate")),
             cfg!(debug_assertions),
