@@ -28,15 +28,16 @@ fn main() {
     println!("cargo::rustc-env=CANDLE_CUDA_ARCH={arch}");
     // The program loads CUDA's libraries from this folder. Its subfolder `stubs` is only for the linker. cudarc passes both
     // folders to the linker.
-    if let Some(folder) = std::env::var_os("CUDA_HOME").and_then(|home| libraries(Path::new(&home))) {
+    if let Some(folder) = std::env::var_os("CUDA_HOME").and_then(|home| library_folder(Path::new(&home))) {
         let folder = folder.display();
         // Set as a RUNPATH, so that LD_LIBRARY_PATH takes precedence.
         println!("cargo::rustc-link-arg-bin=candle-cuda=-Wl,--enable-new-dtags,-rpath,{folder}");
     }
 }
 
-fn libraries(home: &Path) -> Option<PathBuf> {
+fn library_folder(home: &Path) -> Option<PathBuf> {
     let folders = ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
-    let found = folders.iter().map(|folder| home.join(folder)).find(|it| it.join("libcudart.so").exists())?;
-    found.canonicalize().ok()
+    let folder =
+        folders.iter().map(|folder| home.join(folder)).find(|it| it.join("libcudart.so").exists())?;
+    folder.canonicalize().ok()
 }

@@ -7,7 +7,7 @@
     cargo build --release -p candle-engine
     uv run engines/candle/compare_with_transformers.py target/release/candle-engine
 
-One line for each model: the largest difference between two log-probabilities, in f32.
+Prints a line for each model: the largest difference between two log-probabilities, in f32. Fails above MAX_DIFFERENCE.
 """
 
 import json
@@ -23,7 +23,7 @@ SIZES = dict(vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_lay
              pad_token_id=0)
 LLAMA_3 = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                original_max_position_embeddings=128)
-# A window as long as the text hides nothing; it is also the longest context of the engine.
+# A window as long as the text hides no token. The window is also the longest context of the engine.
 MODELS = [
     ("llama", dict()),
     ("llama", dict(rope_parameters=LLAMA_3, tie_word_embeddings=True)),
@@ -38,7 +38,7 @@ MODELS = [
     ("gemma", dict(head_dim=16, attention_bias=True, hidden_act="gelu")),
 ]
 IDS = [(index * index * 7 + 3 * index) % SIZES["vocab_size"] for index in range(300)]
-BOUND = 1e-3
+MAX_DIFFERENCE = 1e-3
 
 
 def main(engine):
@@ -48,18 +48,18 @@ def main(engine):
         model = random_model(architecture, fields)
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder)
-            scores = score_by(engine, folder)
-        difference = float((scores - score(model)).abs().max())
+            scores = scores_of_engine(engine, folder)
+        difference = float((scores - scores_of_transformers(model)).abs().max())
         print(f"{difference:.1e}  {architecture} {fields}", flush=True)
         differences.append(difference)
-    sys.exit(not max(differences) < BOUND)
+    sys.exit(not max(differences) < MAX_DIFFERENCE)
 
 
 def random_model(architecture, fields):
     config = AutoConfig.for_model(architecture, **{**SIZES, **fields})
     config._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config).float().eval()
-    # transformers' start weights are so small that attention and MLP hardly affect the output.
+    # The initial weights of transformers are so small that attention and MLP hardly affect the output.
     for name, weights in model.named_parameters():
         noise = torch.rand_like(weights) - 0.5
         if "norm" in name:
@@ -72,13 +72,13 @@ def random_model(architecture, fields):
     return model
 
 
-def score(model):
+def scores_of_transformers(model):
     with torch.no_grad():
         logits = model(torch.tensor([IDS])).logits[0].double()  # [length, vocabulary]
     return torch.log_softmax(logits, -1)[range(len(IDS) - 1), IDS[1:]]
 
 
-def score_by(engine, folder):
+def scores_of_engine(engine, folder):
     requests = [{"type": "load", "model": folder, "dtype": "f32"}, {"type": "score", "sequences": [IDS]}]
     lines = "".join(json.dumps(request) + "\n" for request in requests)
     answers = subprocess.run([engine], input=lines, capture_output=True, text=True, check=True).stdout

@@ -279,7 +279,7 @@ pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(
     let workload = &plan.cases[case].workload;
     let metric = metric::headline(plan, workload)?;
     let measured = record
-        .measured_lately(launch, LATEST)
+        .latest_measured(launch, LATEST)
         .filter(|it| it.case == case)
         .map(|sample| Observation::alone(sample, launch, workload.kind, plan.mode));
     let values: Vec<f64> = measured.flat_map(|observed| (metric.of)(&observed)).collect();

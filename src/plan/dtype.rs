@@ -1,8 +1,9 @@
-//! Dtypes by the names that engines and files use. Engines choose these names freely. `model_files` knows those of files.
+//! Dtypes by the names that engines and model files use. Engines choose their names freely; `model_files` has the names in
+//! files.
 
 use model_files::Dtype;
 
-/// A float that engines compute in.
+/// A float type that engines compute in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Float {
     F64,
@@ -12,7 +13,7 @@ pub enum Float {
     F16,
 }
 
-/// The spellings of floats: of files, of PyTorch and in short.
+/// The names of float types in model files, in PyTorch and in engines.
 const FLOATS: &[(Float, &[&str])] = &[
     (Float::F64, &["f64", "float64", "fp64"]),
     (Float::F32, &["f32", "float32", "fp32"]),
@@ -21,22 +22,29 @@ const FLOATS: &[(Float, &[&str])] = &[
     (Float::F16, &["f16", "float16", "fp16", "half"]),
 ];
 
-/// Dtypes that are neither such a float nor in a model file, with the bits of a number.
-const OTHERS: &[(&str, f64)] =
-    &[(ZIPPED, 12.25), ("int8", 8.0), ("fp8", 8.0), ("i4", 4.0), ("int4", 4.0), ("nf4", 4.0), ("fp4", 4.0)];
+/// The bits per number of dtypes that are neither a `Float` nor a format of model files.
+const OTHER_DTYPES: &[(&str, f64)] = &[
+    (PACKED_BF16, 12.25),
+    ("int8", 8.0),
+    ("fp8", 8.0),
+    ("i4", 4.0),
+    ("int4", 4.0),
+    ("nf4", 4.0),
+    ("fp4", 4.0),
+];
 
 /// Packed bf16: lossless, with exponents of four bits.
-const ZIPPED: &str = "bf16z";
+const PACKED_BF16: &str = "bf16z";
 
-/// Formats of model files whose variants add to their name (`q4_k_m`) or shorten it (`q4`). A variant may mix in other
-/// formats, which do not count here.
-const WITH_VARIANTS: &[(&str, &str)] =
+/// The format for the beginning of a name: `q4` and `q4_k_m` both count as `q4_k`. A variant may mix several formats, but only
+/// the main one counts here.
+const FORMAT_OF_BEGINNING: &[(&str, &str)] =
     &[("q8", "q8_0"), ("q6", "q6_k"), ("q5", "q5_k"), ("q4", "q4_k"), ("q3", "q3_k"), ("q2", "q2_k")];
 
 impl Float {
     pub fn named(dtype: &str) -> Option<Self> {
-        let has_it = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(dtype));
-        FLOATS.iter().find(|(_, names)| has_it(names)).map(|(float, _)| *float)
+        let matches = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(dtype));
+        FLOATS.iter().find(|(_, names)| matches(names)).map(|(float, _)| *float)
     }
 
     /// The bits of a number in memory.
@@ -54,12 +62,12 @@ impl Float {
     }
 }
 
-/// The bits of a number in this dtype, with its share of the block's scales. `None` for an unknown dtype.
+/// The bits per number in this dtype, including a share of the scales. `None` for an unknown dtype.
 pub fn bits(dtype: &str) -> Option<f64> {
     let name = dtype.to_ascii_lowercase();
-    let other = || OTHERS.iter().find(|(other, _)| *other == name).map(|(_, bits)| *bits);
+    let other = || OTHER_DTYPES.iter().find(|(other, _)| *other == name).map(|(_, bits)| *bits);
     let variant = || {
-        let (_, format) = WITH_VARIANTS.iter().find(|(beginning, _)| name.starts_with(beginning))?;
+        let (_, format) = FORMAT_OF_BEGINNING.iter().find(|(beginning, _)| name.starts_with(beginning))?;
         Dtype::bits_of(format)
     };
     let float = Float::named(&name).map(|float| f64::from(float.bits()));
@@ -67,20 +75,20 @@ pub fn bits(dtype: &str) -> Option<f64> {
 }
 
 /// The beginnings of dtype names, up to the first digit.
-const BEGINNINGS: &[&str] = &[
+const DTYPE_BEGINNINGS: &[&str] = &[
     "f", "fp", "float", "bf", "bfloat", "tf", "q", "iq", "tq", "i", "int", "u", "uint", "nf", "mxfp", "nvfp",
     "w",
 ];
 
-/// The bits of a number without scales: the first number in the name (`q4_k`, `bf16`, `float32`, `int8`, `w4a16`). `None` for
-/// a name that is no dtype's, whatever number it has.
+/// The bits of a number without scales: the first number in the name (`q4_k`, `bf16`, `float32`, `int8`, `w4a16`). `None`
+/// if the name does not begin like a dtype's.
 pub fn nominal_bits(dtype: &str) -> Option<u32> {
     if let Some(float) = Float::named(dtype) {
         return Some(float.nominal_bits());
     }
     let name = dtype.to_ascii_lowercase();
     let beginning: &str = name.split(|char: char| char.is_ascii_digit()).next().unwrap_or_default();
-    if !BEGINNINGS.contains(&beginning) {
+    if !DTYPE_BEGINNINGS.contains(&beginning) {
         return None;
     }
     let digits: String =
@@ -88,11 +96,11 @@ pub fn nominal_bits(dtype: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// Whether one dtype has fewer bits than another, where both are known.
-pub fn is_narrower(one: &str, other: &str) -> bool {
+/// Whether `dtype` has fewer bits than `other`. False if one of them is unknown.
+pub fn is_narrower(dtype: &str, other: &str) -> bool {
     // Packed bf16 rounds nothing, so it counts as bf16.
-    let of = |name: &str| bits(if name.eq_ignore_ascii_case(ZIPPED) { "bf16" } else { name });
-    of(one).zip(of(other)).is_some_and(|(one, other)| one < other)
+    let bits = |name: &str| bits(if name.eq_ignore_ascii_case(PACKED_BF16) { "bf16" } else { name });
+    bits(dtype).zip(bits(other)).is_some_and(|(bits, other)| bits < other)
 }
 
 #[cfg(test)]
@@ -107,7 +115,7 @@ mod tests {
         assert_eq!([bits("IQ4_NL"), bits("f8_e4m3fnuz")], [Some(4.5), Some(8.0)], "names of files alone");
         assert_eq!([Float::named("FP16"), Float::named("half")], [Some(Float::F16); 2]);
         assert_eq!(["half", "TF32", "fp32"].map(nominal_bits), [16, 19, 32].map(Some));
-        assert_eq!(nominal_bits("bf16z"), Some(16), "it has every bit of a number in bf16");
+        assert_eq!(nominal_bits("bf16z"), Some(16), "packing keeps every bit of bf16");
         assert!(!is_narrower("bf16z", "bf16") && is_narrower("q8_0", "bf16z"));
         assert!(is_narrower("q8_0", "bf16") && !is_narrower("bf16", "f16") && !is_narrower("fancy", "f32"));
     }

@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The name of a metric: one of METRICS, or one from a record of a later version. Code refers to a metric by a constant, so that
-/// the compiler finds a misspelt name.
+/// The name of a metric in METRICS, or of an unknown metric in a record of a later version. Code refers to a metric by a
+/// constant, so that the compiler finds a misspelt name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct MetricId(&'static str);
 
-/// The metrics that code refers to. The headline metric of every scenario is one of them.
-macro_rules! named {
+/// Defines constants for the metrics that code refers to. They include the headline metric of every scenario.
+macro_rules! metric_constants {
     ($($constant:ident = $name:literal,)+) => {
         impl MetricId {
             $(pub const $constant: Self = Self($name);)+
@@ -24,7 +24,7 @@ macro_rules! named {
     };
 }
 
-named! {
+metric_constants! {
     LOAD = "load",
     COLD_START = "cold_start",
     TOTAL = "total",
@@ -42,13 +42,13 @@ named! {
 }
 
 impl MetricId {
-    /// For an entry of METRICS.
+    /// Makes the id of an entry of METRICS.
     pub const fn new(name: &'static str) -> Self {
         Self(name)
     }
 
-    /// The metric of that name in a record, even if this version does not know it. Each name is kept once until the program
-    /// ends: records have few names.
+    /// The id for a name in a record, even if this version does not know the metric. Each name is stored once and never freed,
+    /// because records have few names.
     pub fn named(name: &str) -> Self {
         static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

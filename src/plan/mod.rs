@@ -1,6 +1,6 @@
 //! The plan of a run, made from arguments: the measured configurations and cases in order. `Names` become `Resolved`, then a
-//! `Selection`, then a `Plan`. No clock and no process: `models` reads model files, `prompts` their tokenizers, and `selection`
-//! calls the engine registry and `models`. All other files are pure.
+//! `Selection`, then a `Plan`. This code reads no clock and starts no process. `models` reads model files, `prompts` reads
+//! their tokenizers, and `selection` calls the engine registry and `models`. All other files do no input or output.
 
 pub mod dtype;
 mod metric_id;
@@ -34,7 +34,7 @@ pub struct Plan {
     pub order: Order,
     pub extent: Extent,
     pub seed: u64,
-    /// The label (or engine) of the configurations that the others are compared with.
+    /// The label or engine of the reference, with which the other configurations are compared.
     pub reference: String,
     #[serde(default, alias = "proof")]
     pub verification: Verification,
@@ -56,7 +56,7 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verification {
-    /// The answers that are kept beside the model, else the tree's reference engine where it can run.
+    /// The answers that are stored beside the model, or else the reference engine of the tree, if it can run.
     #[default]
     Usual,
     /// The engine that the user named, which answers in this run.
@@ -72,14 +72,15 @@ pub enum Order {
     /// them alike.
     #[default]
     Interleaved,
-    /// One configuration after the other. Drift of the machine would look like a difference, so there are no verdicts.
+    /// Configurations are measured one after the other. There are no verdicts, because drift of the machine looks like a
+    /// difference.
     Sequential,
 }
 
-/// The limits on the length of an experiment.
+/// The limits on the length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Extent {
-    /// The number of blocks, whatever the results. `None`: until the intervals are narrow, or the time is over.
+    /// The fixed number of blocks. `None`: the run continues until the intervals are narrow enough or the time is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
     /// The wanted precision of ratios: 0.02 is 2 %.
@@ -87,7 +88,7 @@ pub struct Extent {
     /// The time budget of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
-    /// The longest allowed request: a longer one makes its case too slow.
+    /// The time limit of a request. A case with a longer request fails as too slow.
     pub case_cap_ns: u64,
 }
 
@@ -100,11 +101,11 @@ impl Default for Extent {
 /// The dtype in which the reference engine computes.
 pub const VERIFIER_DTYPE: &str = "f32";
 
-/// The kind of a configuration that is no row of its own: it is measured to say something about a row.
+/// The role of a configuration that has no row of its own, but is needed to judge a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Role {
-    /// The same configuration once more: the difference between the two is noise.
+    /// A copy of configuration `of`. The difference between the copy and the original is noise.
     Twin { of: usize },
     /// The program that a baseline was measured with.
     Baseline { of: usize },
@@ -121,17 +122,17 @@ pub struct Configuration {
     pub engine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// The command that starts it; empty when it cannot be started.
+    /// The command that starts the engine. Empty when the engine cannot be started.
     pub command: Vec<String>,
     pub model: Model,
     pub device: Device,
-    /// `None` leaves it to the engine.
+    /// `None` leaves the choice to the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
     pub threads: u32,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub options: Map<String, Value>,
-    /// Why it cannot be started here, and a remedy.
+    /// The reason why the engine cannot be started here, and a remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<Unavailable>,
     #[serde(default, alias = "beside", skip_serializing_if = "Option::is_none")]
@@ -142,7 +143,7 @@ pub struct Configuration {
     /// Its answers are the reference for the outputs of the other engines on its model.
     #[serde(default, alias = "vouches", skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
-    /// The preset of its engine that its manifest compares it with, in addition to the reference.
+    /// Another preset of the same engine that the manifest compares this preset with, in addition to the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<PresetComparison>,
 }
@@ -152,15 +153,15 @@ pub struct Configuration {
 pub struct Model {
     pub name: String,
     pub path: String,
-    /// `safetensors` or `gguf`, where it is known.
+    /// `safetensors` or `gguf`. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
-    /// The dtype of most of its bytes.
+    /// The dtype of most bytes of the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
-    /// Identifies the weights, whatever their format.
+    /// Identifies the weights, independent of their format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,13 +172,13 @@ pub struct Model {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     pub parameters: u64,
-    /// Parameters that a decoded token reads. Of a lookup table it reads one row.
+    /// The parameters that are read to decode one token. A lookup table counts as one row.
     pub read_per_token: u64,
-    /// Those of the output layer, which a prompt needs for its last token alone.
+    /// The parameters of the output layer, which a prompt needs only for its last token.
     pub output: u64,
-    /// Numbers in the keys and values of one position.
+    /// The numbers in the keys and values of one position.
     pub kv_numbers_per_position: u64,
-    /// Numbers of keys and of values that one query is multiplied with at one position, over all heads and layers.
+    /// The numbers of keys and values that attention multiplies at one position for one token, over all heads and layers.
     pub attended_per_position: u64,
 }
 
@@ -206,19 +207,19 @@ pub struct Workload {
     pub headline: MetricId,
     pub prompt: Prompt,
     pub max_new_tokens: u32,
-    /// True where more than one token is requested: the output must have the same length for every engine.
+    /// True if more than one token is requested, because the output must have the same length for every engine.
     pub ignore_eos: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
-    /// The number of requests before the measured ones; `None`: until their times agree.
+    /// The number of warm-up requests. `None`: until their times agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<u32>,
-    /// Rounds of each block: measured requests in each launch.
+    /// The number of rounds in a block: each launch has one measured request in each round.
     pub rounds: u32,
 }
 
 impl Workload {
-    /// Whether each token is the likeliest one. This includes a temperature of zero, whatever the seed.
+    /// Whether each token is the likeliest one. A temperature of zero has this effect too.
     pub fn is_greedy(&self) -> bool {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
@@ -244,7 +245,7 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// This many tokens of the default text, with another window for each sample.
+    /// This many tokens of the default text, from a different window for each request.
     Tokens(u32),
     Text(String),
 }
@@ -294,7 +295,7 @@ impl Plan {
     /// Adds a configuration and its cases. A label that is taken gets a number.
     pub fn add(&mut self, mut configuration: Configuration, workloads: &[Workload]) {
         let is_taken = |label: &str| self.configurations.iter().any(|other| other.label == label);
-        configuration.label = free_label(configuration.label, is_taken);
+        configuration.label = unique_label(configuration.label, is_taken);
         let index = self.configurations.len();
         self.configurations.push(configuration);
         let case = |workload: &Workload| Case { configuration: index, workload: workload.clone() };
@@ -314,15 +315,15 @@ impl Plan {
     /// The cases of a configuration, launch scenarios first: they measure the launch's first request.
     pub fn cases_of(&self, configuration: usize) -> Vec<usize> {
         let all = 0..self.cases.len();
-        let mut own: Vec<usize> = all.filter(|&it| self.cases[it].configuration == configuration).collect();
-        own.sort_by_key(|&it| self.cases[it].workload.kind != Kind::Launch);
-        own
+        let mut cases: Vec<usize> = all.filter(|&it| self.cases[it].configuration == configuration).collect();
+        cases.sort_by_key(|&it| self.cases[it].workload.kind != Kind::Launch);
+        cases
     }
 }
 
 impl Configuration {
-    /// Its name for `-e`, quoted for a shell. It is the program's path where the user gave a path, else the names of engine and
-    /// preset; never the label.
+    /// The argument of `-e` that selects it, quoted for a shell: the program's path if the user gave a path, or else the names
+    /// of engine and preset.
     pub fn engine_argument(&self) -> String {
         let program = self.command.first().map(Path::new);
         // Only an engine with a manifest has presets.
@@ -330,9 +331,10 @@ impl Configuration {
             self.preset.is_none() && path.file_name().is_some_and(|name| name == self.engine.as_str())
         });
         let name = || engine_name(&self.engine, self.preset.as_deref());
-        let ours = manifest::embedded().is_ok_and(|all| all.iter().any(|it| it.manifest.name == self.engine));
+        let has_manifest =
+            manifest::embedded().is_ok_and(|all| all.iter().any(|it| it.manifest.name == self.engine));
         let argument =
-            by_path.filter(|_| !ours).map_or_else(name, |path| path.to_string_lossy().into_owned());
+            by_path.filter(|_| !has_manifest).map_or_else(name, |path| path.to_string_lossy().into_owned());
         pasteable(&[argument])
     }
 }
@@ -343,7 +345,7 @@ fn engine_name(engine: &str, preset: Option<&str>) -> String {
 }
 
 /// The wanted label, with a number where it is taken.
-fn free_label(wanted: String, is_taken: impl Fn(&str) -> bool) -> String {
+fn unique_label(wanted: String, is_taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2_u32..).map(|number| format!("{wanted} #{number}"));
     std::iter::once(wanted.clone()).chain(numbered).find(|label| !is_taken(label)).unwrap_or(wanted)
 }

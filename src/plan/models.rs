@@ -1,4 +1,4 @@
-//! The models that the command line names, with facts from their files. Reads those files.
+//! The models that the command line names, with facts that are read from their files.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::engines::setup::SetUpEvent;
 use crate::shell::Usage;
 
 /// Weights up to this size are read in less than a second, so no progress is shown.
-const SILENT_BYTES: u64 = 1_000_000_000;
+const MAX_SILENT_BYTES: u64 = 1_000_000_000;
 
 pub fn models(names: &[String]) -> Result<Vec<Model>> {
     let mut models: Vec<Model> = Vec::new();
@@ -26,7 +26,7 @@ pub fn models(names: &[String]) -> Result<Vec<Model>> {
 
 pub fn model(name: Option<&str>) -> Result<Model> {
     let path = match name {
-        // A missing folder for the embedded model is not the user's typing error.
+        // If the folder of the embedded model is missing, the user's arguments are not the cause.
         None => model_files::resolve(None)?,
         name => model_files::resolve(name).map_err(|error| Usage(format!("{error:#}")))?,
     };
@@ -35,21 +35,22 @@ pub fn model(name: Option<&str>) -> Result<Model> {
         std::path::absolute(&path).with_context(|| format!("cannot open the model `{}`", path.display()))?;
     // An installed program unpacks the embedded model into a folder of another name.
     let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
-    let own = match embedded {
+    let model_name = match embedded {
         true => model_files::embedded::NAME.to_string(),
-        false => model_files::hub::name_of(&path).unwrap_or_else(|| own_name(&path)),
+        false => model_files::hub::name_of(&path).unwrap_or_else(|| name_from_path(&path)),
     };
-    Ok(Model { name: own, path: path.to_string_lossy().into_owned(), ..Model::default() })
+    Ok(Model { name: model_name, path: path.to_string_lossy().into_owned(), ..Model::default() })
 }
 
-fn own_name(path: &Path) -> String {
+fn name_from_path(path: &Path) -> String {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let name = path.file_stem().filter(|_| path.is_file()).or(full.file_name()).unwrap_or(full.as_os_str());
     name.to_string_lossy().into_owned()
 }
 
-/// Adds facts from the models' files and the identity of their weights; the first time, this reads all weights. A model that
-/// this program cannot read stays, with a warning: an engine may read it.
+/// Adds facts from the models' files and the identity of their weights. The first identification of a model reads all its
+/// weights. A model that this program cannot open stays unchanged, because an engine may read it. Returns warnings for other
+/// failures.
 pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> Vec<String> {
     let mut warnings = Vec::new();
     for model in models {
@@ -69,13 +70,13 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Resu
     model.architecture = Some(folder.config.architecture.clone());
     model.dtype = model_files::own_dtype(&folder).ok().map(|dtype| dtype.as_str().to_ascii_lowercase());
     let bytes = folder.weights_bytes();
-    let slow = bytes > SILENT_BYTES && folder.known_identity().is_none();
-    if slow {
+    let show_progress = bytes > MAX_SILENT_BYTES && folder.known_identity().is_none();
+    if show_progress {
         let (what, note) = ("reading all weights once to identify them".into(), Some(size(bytes)));
         listener(SetUpEvent::Started { subject: model.name.clone(), step: what, note });
     }
     let identity = folder.identity();
-    if slow {
+    if show_progress {
         listener(SetUpEvent::Finished { subject: model.name.clone(), failed: None });
     }
     model.sizes = model_files::ModelFacts::of(&folder).ok().map(|facts| sizes(&facts));
@@ -84,13 +85,13 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Resu
 }
 
 fn sizes(facts: &model_files::ModelFacts) -> Sizes {
-    let of = |count: u32| u64::from(count);
+    let wide = |count: u32| u64::from(count);
     Sizes {
         parameters: facts.parameters,
         read_per_token: facts.parameters_per_token,
-        output: of(facts.vocabulary_size) * of(facts.hidden_size),
-        kv_numbers_per_position: 2 * of(facts.layers) * of(facts.kv_heads) * of(facts.head_dim),
-        attended_per_position: of(facts.layers) * of(facts.heads) * of(facts.head_dim) * 2,
+        output: wide(facts.vocabulary_size) * wide(facts.hidden_size),
+        kv_numbers_per_position: 2 * wide(facts.layers) * wide(facts.kv_heads) * wide(facts.head_dim),
+        attended_per_position: wide(facts.layers) * wide(facts.heads) * wide(facts.head_dim) * 2,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Prompts as token ids: windows of real text. Each sample has another window, and every engine gets the same ones.
+//! Prompts as token ids: windows of real text. Each sample has a different window, and every engine gets the same windows.
 
 pub mod held_out;
 
@@ -10,9 +10,9 @@ use crate::plan::RequestKind;
 use crate::plan::{Prompt, Workload};
 
 /// The number of random ids at the start of a prompt, so that requests of a run share no prefix for a prefix cache.
-const SALT: usize = 4;
-/// The number of identical warm-up requests at the start of each launch: the second answer is compared with the first.
-pub const PAIR: u32 = 2;
+const SALT_TOKENS: usize = 4;
+/// The number of warm-up requests with the same prompt at the start of each launch. Their answers must be equal.
+pub const IDENTICAL_WARM_UPS: u32 = 2;
 
 /// The tokenizer and the text from which prompts for one model are made.
 pub struct Prompts {
@@ -20,11 +20,11 @@ pub struct Prompts {
     /// The ids that the tokenizer puts before every text.
     bos: Vec<u32>,
     text_ids: Vec<u32>,
-    /// The longest context of the model, where it is known.
+    /// The longest context of the model. `None` if unknown.
     context_tokens: Option<u32>,
 }
 
-/// The sample that a prompt is for. It names no engine, so every engine gets the same prompt.
+/// The request that a prompt is for. The key does not depend on the engine, so every engine gets the same prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct PromptKey {
     pub seed: u64,
@@ -34,7 +34,7 @@ pub struct PromptKey {
 }
 
 impl Prompts {
-    /// Opens a model for its tokenizer.
+    /// Reads a model's tokenizer and makes the ids of the text.
     pub fn open(path: &str) -> Result<Self> {
         let folder = ModelFolder::open(path)?;
         let tokenizer = folder.tokenizer()?;
@@ -54,16 +54,18 @@ impl Prompts {
         };
         let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
         let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
-        // The label is part of the draw: a short prompt is not the beginning of a longer one.
-        let drawn = |place| draw(&workload.label, key, place) as usize % self.text_ids.len();
-        let salt = if key.is_of_the_pair() { 0 } else { SALT.min(body / 2) };
-        let salt: Vec<u32> = (1..=salt as u64).map(|place| self.text_ids[drawn(place)]).collect();
-        let start = drawn(0);
+        // The random numbers depend on the label, so that a short prompt is not the beginning of a longer one.
+        let random_index = |position| draw(&workload.label, key, position) as usize % self.text_ids.len();
+        let salt_tokens = if key.is_identical_warm_up() { 0 } else { SALT_TOKENS.min(body / 2) };
+        let salt: Vec<u32> =
+            (1..=salt_tokens as u64).map(|position| self.text_ids[random_index(position)]).collect();
+        let start = random_index(0);
         let text = self.text_ids.iter().cycle().skip(start).take(body - salt.len());
         Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
     }
 
-    /// The request for these ids: as ids where the engine takes them, else as text. Without capabilities: text and no request id.
+    /// The request for these ids: as ids where the engine takes them, else as text. Without capabilities: text and no request
+    /// id.
     pub fn request(
         &self,
         workload: &Workload,
@@ -89,28 +91,29 @@ impl Prompts {
     }
 }
 
-/// A digest of the prompt's ids as they were sent.
+/// A digest of a prompt's ids.
 pub fn hash(ids: &[u32]) -> String {
     let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     paths::digest(&bytes)
 }
 
 impl PromptKey {
-    fn is_of_the_pair(self) -> bool {
-        self.kind == RequestKind::Warmup && self.index < PAIR
+    fn is_identical_warm_up(self) -> bool {
+        self.kind == RequestKind::Warmup && self.index < IDENTICAL_WARM_UPS
     }
 }
 
-/// A pseudo-random number for each position of each request, by splitmix64's finaliser. The pair's requests get the same ones.
-fn draw(workload: &str, key: PromptKey, place: u64) -> u64 {
+/// A pseudo-random number for each position of each request, by splitmix64's finaliser. The identical warm-up
+/// requests get the same numbers.
+fn draw(workload: &str, key: PromptKey, position: u64) -> u64 {
     let index = match key.kind {
-        RequestKind::Warmup if key.is_of_the_pair() => 0,
+        RequestKind::Warmup if key.is_identical_warm_up() => 0,
         RequestKind::Warmup => u64::from(key.index) << 2,
         RequestKind::Discarded => u64::from(key.index) << 2 | 1,
         RequestKind::Measured => u64::from(key.index) << 2 | 2,
     };
     let label = workload.bytes().map(u64::from);
-    label.chain([u64::from(key.block), index, place]).fold(key.seed, |state, part| {
+    label.chain([u64::from(key.block), index, position]).fold(key.seed, |state, part| {
         let mut state = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -131,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn all_requests_but_the_pair_have_different_windows() {
-        let roles = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
-        let each = roles.into_iter().flat_map(|kind| {
+    fn all_requests_except_identical_warm_ups_have_different_windows() {
+        let kinds = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
+        let numbers = kinds.into_iter().flat_map(|kind| {
             (0..3).flat_map(move |block| {
-                (PAIR..20).map(move |index| draw("decode", key(block, kind, index), 0))
+                (IDENTICAL_WARM_UPS..20).map(move |index| draw("decode", key(block, kind, index), 0))
             })
         });
-        let windows: std::collections::BTreeSet<u64> = each.collect();
+        let windows: std::collections::BTreeSet<u64> = numbers.collect();
         assert_eq!(windows.len(), 3 * 3 * 18);
         assert_eq!(
             draw("decode", key(1, RequestKind::Warmup, 0), 0),
@@ -162,27 +165,27 @@ mod tests {
                 all.extend(keys.map(|key| prompts.ids(&workload, key).unwrap()));
             }
         }
-        let from = prompts.bos.len();
-        for (at, one) in all.iter().enumerate() {
-            for other in &all[..at] {
+        let bos = prompts.bos.len();
+        for (index, ids) in all.iter().enumerate() {
+            for other in &all[..index] {
                 let shared =
-                    one[from..].iter().zip(&other[from..]).take_while(|(one, other)| one == other).count();
-                assert!(shared < 4, "{shared} tokens are shared: {one:?} {other:?}");
+                    ids[bos..].iter().zip(&other[bos..]).take_while(|(id, other)| id == other).count();
+                assert!(shared < 4, "{shared} tokens are shared: {ids:?} {other:?}");
             }
         }
     }
 
     #[test]
-    fn each_prompt_has_its_own_salt_and_the_pair_has_equal_prompts() {
+    fn each_prompt_has_its_own_salt_except_identical_warm_ups() {
         let prompts = prompts();
         let workload = Workload::specimen(Prompt::Tokens(64));
         let ids = |block, kind, index| prompts.ids(&workload, key(block, kind, index)).unwrap();
-        let from = prompts.bos.len();
-        let begins: std::collections::BTreeSet<Vec<u32>> = (0..5)
+        let bos = prompts.bos.len();
+        let starts: std::collections::BTreeSet<Vec<u32>> = (0..5)
             .flat_map(|block| (0..10).map(move |index| (block, index)))
-            .map(|(block, index)| ids(block, RequestKind::Measured, index)[from..from + SALT].to_vec())
+            .map(|(block, index)| ids(block, RequestKind::Measured, index)[bos..bos + SALT_TOKENS].to_vec())
             .collect();
-        assert_eq!(begins.len(), 50);
+        assert_eq!(starts.len(), 50);
         assert_eq!(ids(2, RequestKind::Warmup, 0), ids(2, RequestKind::Warmup, 1));
         assert_ne!(ids(2, RequestKind::Warmup, 1), ids(2, RequestKind::Warmup, 2));
         assert_ne!(ids(2, RequestKind::Warmup, 0), ids(3, RequestKind::Warmup, 0));

@@ -1,4 +1,4 @@
-//! The comparisons of a plan, and the configurations that are measured beside its rows for them.
+//! The comparisons of a plan, and the configurations that are added for comparisons: twins and verifiers.
 
 use std::cmp::Reverse;
 
@@ -7,25 +7,25 @@ use crate::engines::manifest::DEFAULT_PRESET;
 use crate::machine::Device;
 use stats::FIRM;
 
-/// A comparison within one engine: the effect of a preset.
+/// A comparison of two presets of one engine, which shows the effect of a preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Derived<'a> {
+pub struct PresetComparison<'a> {
     pub configuration: usize,
     pub against: usize,
     pub says: &'a str,
 }
 
 impl Plan {
-    /// Adds a twin for a configuration that others are compared with, where a verdict is possible.
+    /// Adds a twin for a configuration that others are compared with, if a verdict is possible.
     pub fn add_twin(&mut self, of: usize) {
         let too_few = self.extent.blocks.is_some_and(|blocks| blocks < FIRM as u32);
         if too_few || self.order == Order::Sequential || self.twin_of(of).is_some() {
             return;
         }
-        self.twin(of);
+        self.push_twin(of);
     }
 
-    fn twin(&mut self, of: usize) {
+    fn push_twin(&mut self, of: usize) {
         let mut twin = self.configurations[of].clone();
         twin.label = format!("{} (twin)", twin.label);
         twin.role = Some(Role::Twin { of });
@@ -36,7 +36,7 @@ impl Plan {
     pub fn with_twins_of_all(mut self) -> Self {
         for of in 0..self.configurations.len() {
             if self.configurations[of].role.is_none() && self.twin_of(of).is_none() {
-                self.twin(of);
+                self.push_twin(of);
             }
         }
         self
@@ -48,7 +48,7 @@ impl Plan {
         self
     }
 
-    /// Adds the reference engine for a model, where no row is that engine already.
+    /// Adds the verifier of a model, unless a row is already that engine.
     pub(super) fn add_verifier(&mut self, selection: &Selection, model: &Model) {
         let Some(candidate) = selection.verifier.as_ref().filter(|_| self.verifier_of(model).is_none())
         else {
@@ -59,8 +59,8 @@ impl Plan {
             engine: candidate.engine.clone(),
             preset: candidate.preset.clone(),
             options: candidate.options.clone(),
-            // On the CPU, whatever devices were selected.
-            command: candidate.start_for(&Device::cpu()).command.clone(),
+            // The verifier runs on the CPU, even if the user selected other devices.
+            command: candidate.on(&Device::cpu()).command.clone(),
             model: model.clone(),
             device: Device::cpu(),
             dtype: Some(VERIFIER_DTYPE.into()),
@@ -72,7 +72,7 @@ impl Plan {
         self.add(verifier, &[]);
     }
 
-    /// The configurations that are measured, as rows or beside them: not those for output checks alone.
+    /// All configurations except those that are only used for output checks.
     pub fn measured(&self) -> Vec<usize> {
         let all = self.configurations.iter().enumerate();
         all.filter(|(_, it)| it.role != Some(Role::Verifier)).map(|(index, _)| index).collect()
@@ -80,8 +80,8 @@ impl Plan {
 
     /// The configuration of the reference engine on a model.
     pub fn verifier_of(&self, model: &Model) -> Option<usize> {
-        let is_it = |it: &Configuration| it.verifies && it.model == *model && it.unavailable.is_none();
-        let with_role = |role| self.configurations.iter().position(|it| it.role == role && is_it(it));
+        let can_verify = |it: &Configuration| it.verifies && it.model == *model && it.unavailable.is_none();
+        let with_role = |role| self.configurations.iter().position(|it| it.role == role && can_verify(it));
         with_role(None).or_else(|| with_role(Some(Role::Verifier)))
     }
 
@@ -97,37 +97,38 @@ impl Plan {
     }
 
     /// Each row whose manifest compares it with another preset of its engine, with that preset's row where there is one.
-    pub fn derived(&self) -> Vec<Derived<'_>> {
+    pub fn preset_comparisons(&self) -> Vec<PresetComparison<'_>> {
         let rows = || self.configurations.iter().enumerate().filter(|(_, it)| it.role.is_none());
-        let found = rows().filter_map(|(configuration, own)| {
-            let wanted = own.against.as_ref()?;
-            let named = |it: &Configuration| it.preset.as_deref().unwrap_or(DEFAULT_PRESET) == wanted.preset;
-            let same = |it: &Configuration| {
+        let comparisons = rows().filter_map(|(configuration, row)| {
+            let wanted = row.against.as_ref()?;
+            let has_preset =
+                |it: &Configuration| it.preset.as_deref().unwrap_or(DEFAULT_PRESET) == wanted.preset;
+            let is_alike = |it: &Configuration| {
                 (&it.engine, &it.model, &it.device, it.threads)
-                    == (&own.engine, &own.model, &own.device, own.threads)
+                    == (&row.engine, &row.model, &row.device, row.threads)
             };
-            // Their dtypes may differ: that may be the effect of the preset.
-            let others = rows().filter(|(_, other)| named(other) && same(other));
-            let nearest = others.max_by_key(|(index, other)| (other.dtype == own.dtype, Reverse(*index)));
-            Some(Derived { configuration, against: nearest?.0, says: &wanted.says })
+            // The dtypes may differ, because a preset may set the dtype.
+            let others = rows().filter(|(_, other)| has_preset(other) && is_alike(other));
+            let nearest = others.max_by_key(|(index, other)| (other.dtype == row.dtype, Reverse(*index)));
+            Some(PresetComparison { configuration, against: nearest?.0, says: &wanted.says })
         });
-        found.collect()
+        comparisons.collect()
     }
 
-    /// The configuration that another is compared with: it has the reference's label or engine, the same model, and the most
+    /// The reference of a configuration. It has the label or engine that `Plan::reference` names, the same model, and the most
     /// other factors in common.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
-        let own = self.configurations.get(configuration)?;
+        let row = self.configurations.get(configuration)?;
         let same_factors = |it: &Configuration| {
-            let same = [it.device == own.device, it.dtype == own.dtype, it.threads == own.threads];
+            let same = [it.device == row.device, it.dtype == row.dtype, it.threads == row.threads];
             same.into_iter().filter(|&is_same| is_same).count()
         };
         let rows = self.configurations.iter().enumerate().filter(|(_, other)| other.role.is_none());
-        let candidates = rows.filter(|(_, other)| other.model == own.model);
-        let named = |it: &Configuration| {
+        let candidates = rows.filter(|(_, other)| other.model == row.model);
+        let is_reference = |it: &Configuration| {
             it.label == self.reference || engine_name(&it.engine, it.preset.as_deref()) == self.reference
         };
-        let best = candidates.filter(|(_, other)| named(other)).max_by_key(|(index, other)| {
+        let best = candidates.filter(|(_, other)| is_reference(other)).max_by_key(|(index, other)| {
             (usize::from(other.label == self.reference), same_factors(other), Reverse(*index))
         });
         best.map(|(index, _)| index)

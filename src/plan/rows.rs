@@ -6,7 +6,7 @@ use protocol::Sampling;
 
 use super::scenario::{Kind, Scenario};
 use super::{
-    Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, free_label,
+    Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, unique_label,
 };
 use crate::engines::Candidate;
 use crate::machine::Device;
@@ -50,7 +50,7 @@ impl Selection {
     pub fn labels(&self) -> Vec<String> {
         let mut labels: Vec<String> = Vec::new();
         for row in self.combinations() {
-            let label = free_label(row.label(self), |label| labels.iter().any(|other| other == label));
+            let label = unique_label(row.label(self), |label| labels.iter().any(|other| other == label));
             labels.push(label);
         }
         labels
@@ -74,16 +74,15 @@ impl Selection {
 
     /// Whether this row is the reference engine itself.
     fn is_verifier(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
-        let who =
-            |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.start_for(device).command.clone());
-        self.verifier.as_ref().is_some_and(|verifier| who(verifier) == who(candidate))
+        let identity = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
+        self.verifier.as_ref().is_some_and(|verifier| identity(verifier) == identity(candidate))
             && device.is_cpu()
             && dtype.is_none_or(|dtype| dtype == VERIFIER_DTYPE)
     }
 }
 
 impl Row<'_> {
-    /// The label of the row. It has the factors that vary; the caption has the others.
+    /// The label of the row: the engine and the factors that vary. The caption has the other factors.
     fn label(&self, selection: &Selection) -> String {
         let Self { candidate, model, device, dtype, threads } = self;
         let mut label = engine_name(&candidate.engine, candidate.preset.as_deref());
@@ -126,7 +125,7 @@ impl Row<'_> {
     }
 }
 
-/// One workload for each prompt length, or one for the prompt that was given.
+/// One workload for each prompt length, or a single workload for the user's prompt.
 fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
     let max_new_tokens = selection.max_new_tokens.unwrap_or(scenario.max_new_tokens);

@@ -1,4 +1,4 @@
-//! SCENARIOS and SUITES: what can be measured, as tables. To add a scenario, add an entry.
+//! The tables SCENARIOS and SUITES. To add a scenario, add an entry.
 
 use anyhow::{Result, bail};
 
@@ -16,7 +16,7 @@ pub struct Scenario {
     pub max_new_tokens: u32,
     /// Measured requests in each launch, interleaved with those of the other engines.
     pub rounds: u32,
-    /// The metric that engines are compared by here.
+    /// The metric by which engines are compared in this scenario.
     pub headline: MetricId,
 }
 
@@ -92,7 +92,7 @@ pub const SUITES: &[Suite] = &[Suite {
     scenarios: &["load", "ttft", "prefill", "decode"],
 }];
 
-/// The scenarios of a name: one scenario, or those of a suite.
+/// The scenario with this name, or the scenarios of the suite with this name.
 pub fn named(name: &str) -> Option<Vec<&'static Scenario>> {
     if let Some(suite) = SUITES.iter().find(|suite| suite.name == name) {
         return Some(SCENARIOS.iter().filter(|scenario| suite.scenarios.contains(&scenario.name)).collect());
@@ -100,7 +100,7 @@ pub fn named(name: &str) -> Option<Vec<&'static Scenario>> {
     SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![scenario])
 }
 
-/// Checks the suites that engines define: each scenario exists, and no name is taken.
+/// Checks the suites that engines define: each scenario must exist, and each name must be new.
 pub fn check_suites(registry: &Registry) -> Result<()> {
     for (name, engine, suite) in registry.suites() {
         let engine = &engine.manifest.name;
@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn every_scenario_of_a_suite_exists() {
         for suite in SUITES {
-            let found = named(suite.name).map(|found| found.len());
-            assert_eq!(found, Some(suite.scenarios.len()), "{}", suite.name);
+            let count = named(suite.name).map(|scenarios| scenarios.len());
+            assert_eq!(count, Some(suite.scenarios.len()), "{}", suite.name);
         }
     }
 

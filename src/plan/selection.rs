@@ -1,5 +1,5 @@
-//! Resolves the names on the command line: engines, scenarios, models and the reference. An unknown name is a usage error, which
-//! lists the known ones. The registry and `models` read the disk.
+//! Resolves the names on the command line: engines, scenarios, models and the reference. An unknown name is a usage error,
+//! which lists the known ones. The registry and `models` read the disk.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ use crate::shell::Usage;
 pub struct Names {
     /// Selects every engine in the tree.
     pub all: bool,
-    /// All presets of the engines that are named without one.
+    /// Selects all presets of each engine that is named without a preset.
     pub presets: bool,
     pub engines: Vec<String>,
     pub scenarios: Vec<String>,
@@ -33,8 +33,8 @@ pub struct Names {
 pub struct Resolved<'a> {
     registry: &'a Registry,
     verifier: Verifier<'a>,
-    pub engines: Vec<FoundEngine<'a>>,
-    /// Its candidates are those before set-up, and its `verifier` is not set yet.
+    pub engines: Vec<Found<'a>>,
+    /// The candidates are as before set-up, and `verifier` is not set yet.
     selection: Selection,
 }
 
@@ -50,11 +50,11 @@ enum Verifier<'a> {
 /// The value of `--verifier` that turns output checks off.
 const NO_VERIFIER: &str = "none";
 
-/// Resolves every name. An unknown name is refused here, before anything is built. `settings` is the selection with the
-/// settings of the command line, which need no names.
+/// Resolves every name. An unknown name is refused here, before anything is built. `settings` has
+/// the settings of the command line that are not names.
 pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -> Result<Resolved<'a>> {
     scenario::check_suites(registry)?;
-    // Before the engines: an unknown suite must not end as `no engine to measure`.
+    // Scenarios come before engines, so that an unknown suite is not reported as `no engine to measure`.
     let scenarios = scenarios(registry, &names.scenarios)?;
     let engines = engines(registry, names)?;
     let models = models::models(&names.models)?;
@@ -128,7 +128,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// The engine as it can be started now; set-up may have changed it.
+    /// The verifier as it can be started now, because set-up may have changed it.
     fn candidate(&self, registry: &Registry) -> Result<Option<Candidate>> {
         let (name, found) = match self {
             Self::Usual => return Ok(registry.verifier()),
@@ -145,9 +145,9 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without a
-/// preset. The suite of an engine adds its own rows.
-fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngine<'a>>> {
+/// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without
+/// a preset. A suite of an engine adds the rows that the suite names.
+fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>>> {
     let mut names = selected.engines.clone();
     for engine in &registry.engines {
         let name = &engine.manifest.name;
@@ -177,8 +177,8 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngi
 }
 
 /// Adds the items that the list lacks: an engine that is named twice is measured once.
-fn add_missing<T: PartialEq>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
-    for item in more {
+fn add_missing<T: PartialEq>(list: &mut Vec<T>, items: impl IntoIterator<Item = T>) {
+    for item in items {
         if !list.contains(&item) {
             list.push(item);
         }
@@ -186,7 +186,7 @@ fn add_missing<T: PartialEq>(list: &mut Vec<T>, more: impl IntoIterator<Item = T
 }
 
 pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static Scenario>> {
-    let mut found: Vec<&'static Scenario> = Vec::new();
+    let mut selected: Vec<&'static Scenario> = Vec::new();
     let scenarios_of_engine_suite = |name: &String| {
         let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
         Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())
@@ -197,12 +197,12 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static S
             return Err(Usage(format!("no scenario `{name}`\nhint: there are {}", known.join(", "))).into());
         };
         for scenario in scenarios {
-            if !found.iter().any(|it| it.name == scenario.name) {
-                found.push(scenario);
+            if !selected.iter().any(|it| it.name == scenario.name) {
+                selected.push(scenario);
             }
         }
     }
-    Ok(found)
+    Ok(selected)
 }
 
 /// The names that `-s` takes.
@@ -211,7 +211,7 @@ pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
     SCENARIOS.iter().map(|scenario| scenario.name).chain(suites)
 }
 
-/// The default reference: the engine that the manifests name, where it is measured, else the first engine.
+/// The default reference: the engine that the manifests name, if it is measured, or else the first engine.
 fn default_reference(registry: &Registry, candidates: &[Candidate]) -> String {
     let of_manifest = registry.reference().unwrap_or_default();
     let measured = candidates.iter().any(|it| it.engine == of_manifest && it.preset.is_none());

@@ -33,7 +33,7 @@ fn lists_make_the_cross_product_and_labels_show_the_differences() {
 #[test]
 fn the_labels_of_a_selection_are_those_of_its_plan() {
     let mut several = selection();
-    // Two programs of one name.
+    // Two programs have the same name.
     several.candidates.push(several.candidates[0].clone());
     several.dtypes = vec![None, Some("f32".into())];
     let plan = Plan::new(&several);
@@ -50,15 +50,15 @@ fn an_engine_has_a_program_and_a_reason_for_each_device() {
     let missing = Unavailable { reason: "no driver".into(), hint: None };
     selection.candidates[1].devices = BTreeMap::from([("cuda".into(), Start::unavailable(missing.clone()))]);
     let plan = Plan::new(&selection);
-    let of = |label: &str| plan.configurations.iter().find(|it| it.label == label).unwrap();
-    let started = |label: &str| of(label).command.first().map(String::as_str);
+    let row = |label: &str| plan.configurations.iter().find(|it| it.label == label).unwrap();
+    let started = |label: &str| row(label).command.first().map(String::as_str);
     assert_eq!(
         ["a cpu", "a cuda:1", "a metal", "b cpu", "b cuda:1"].map(started),
         [Some("a"), Some("a-cuda"), Some("a"), Some("b"), None]
     );
-    assert_eq!((&of("b cuda:1").unavailable, &of("b cpu").unavailable), (&Some(missing), &None));
+    assert_eq!((&row("b cuda:1").unavailable, &row("b cpu").unavailable), (&Some(missing), &None));
     // Stopping a process does not free its device memory.
-    assert_eq!(["a cpu", "a cuda:1", "a metal"].map(|label| of(label).alone), [false, true, true]);
+    assert_eq!(["a cpu", "a cuda:1", "a metal"].map(|label| row(label).alone), [false, true, true]);
 }
 
 #[test]
@@ -168,14 +168,15 @@ fn a_preset_sets_its_default_dtype_and_its_comparison() {
     };
     let plan = Plan::new(&selection);
     let label = |index: usize| plan.configurations[index].label.as_str();
-    let derived = plan.derived();
-    let compared: Vec<_> = derived.iter().map(|it| (label(it.configuration), label(it.against))).collect();
+    let comparisons = plan.preset_comparisons();
+    let compared: Vec<_> =
+        comparisons.iter().map(|it| (label(it.configuration), label(it.against))).collect();
     assert_eq!(compared, [("a:half 1 thread", "a 1 thread"), ("a:half 2 threads", "a 2 threads")]);
-    assert!(derived.iter().all(|it| it.says == "precision impact"));
+    assert!(comparisons.iter().all(|it| it.says == "precision impact"));
     let half = plan.configurations.iter().find(|it| it.label == "a:half 1 thread").unwrap();
     assert_eq!(half.dtype.as_deref(), Some("bf16"));
     selection.dtypes = vec![Some("f16".into())];
     assert!(Plan::new(&selection).configurations.iter().all(|it| it.dtype.as_deref() == Some("f16")));
     selection.candidates.remove(0);
-    assert_eq!(Plan::new(&selection).derived(), []);
+    assert_eq!(Plan::new(&selection).preset_comparisons(), []);
 }

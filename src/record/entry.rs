@@ -10,7 +10,7 @@ use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{MetricId, Plan, RequestKind};
 use stats::{NoiseFloor, StoppedBy};
 
-/// One line of a record. `Entry::read` reads it: serde would buffer every number of a variant with an inner tag.
+/// One line of a record. `Entry::read` parses it, because serde's own parser for an inner tag buffers every value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 pub enum Entry {
@@ -46,11 +46,11 @@ pub struct Header {
     /// The command line that the user typed.
     pub command: Vec<String>,
     pub machine: Machine,
-    /// The name of the machine, for a search among records. It is written and never read here.
+    /// A digest of the machine, for a search among records. This program writes it and never reads it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fingerprint: String,
     pub plan: Plan,
-    /// The noise floors that this machine's calibration knew when the run began.
+    /// The calibrated noise floors of this machine at the start of the run.
     #[serde(default, alias = "floors", skip_serializing_if = "Vec::is_empty")]
     pub noise_floors: Vec<CalibratedFloor>,
 }
@@ -62,23 +62,23 @@ pub struct CalibratedFloor {
     /// The workload's label.
     pub workload: String,
     pub metric: MetricId,
-    /// For measurements side by side.
+    /// The floor for measurements side by side, in the same run.
     pub paired: NoiseFloor,
-    /// For measurements at two times.
+    /// The floor for measurements at different times, in two runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<NoiseFloor>,
     /// The time of the calibration, in RFC 3339.
     pub since: String,
 }
 
-/// One process lifetime of an engine. Times count from just before the process was started, on the orchestrator's clock.
+/// The lifetime of one engine process. Times are on the orchestrator's clock and begin just before the start of the process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     /// Launches are numbered from 0 as they are recorded.
     pub launch: u32,
     pub configuration: usize,
     pub block: u32,
-    /// It was started for output checks, and nothing was measured in it.
+    /// The launch was only for output checks: nothing was measured in it.
     #[serde(default, alias = "proves", skip_serializing_if = "std::ops::Not::not")]
     pub for_output_checks: bool,
     pub pid: u32,
@@ -91,7 +91,7 @@ pub struct Launch {
     pub loaded: Option<Loaded>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_ns: Option<u64>,
-    /// The format conversion, where the engine reads no format that the model has.
+    /// The conversion of the model, if the engine does not read the model's own format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub converted: Option<Converted>,
     /// The memory in use on each GPU just before the process was started. Empty for an engine on the CPU.
@@ -106,16 +106,16 @@ pub struct Converted {
     pub path: String,
 }
 
-/// One request: the facts that the engine reported, and those that the orchestrator observed.
+/// One request, with the facts that the engine reported and the facts that the orchestrator observed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub launch: u32,
     pub case: usize,
-    /// Counts the requests of this case, launch and kind: for a measured request it is the round.
+    /// The number of earlier requests of the same case, launch and kind. For a measured request this is the round.
     pub index: u32,
     #[serde(alias = "role")]
     pub kind: RequestKind,
-    /// A digest of the prompt's ids (or of its text, where ids could not be sent).
+    /// A digest of the prompt's ids.
     pub prompt_hash: String,
     /// The time of sending, since the start of the process.
     pub sent_ns: u64,
@@ -127,17 +127,17 @@ pub struct Sample {
     pub peak_resident_bytes: Option<u64>,
     /// The memory of the process tree after the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<HeldMemory>,
-    /// As the engine reports it with its answer.
+    pub held: Option<Held>,
+    /// The device memory that the engine reports with its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<DeviceMemory>,
     /// CPU time of the process tree from the request to its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
-    /// The time that its threads were ready to run but had no core, because another process used it.
+    /// The time in which the engine's threads were ready to run, but other processes used the cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_ns: Option<u64>,
-    /// Present for a streamed request.
+    /// The delay of streamed tokens. Absent if the request was not streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
 }
@@ -154,11 +154,11 @@ pub struct WarmUp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarmUpEnd {
-    /// Three windows of three requests agreed within 10 %.
+    /// The median times of three windows of three requests agreed within 10 %.
     Steady,
     /// As many requests as an earlier launch needed.
     AsBefore,
-    /// The time for the warm-up was over before the requests agreed.
+    /// The time limit of the warm-up ended before the times agreed.
     Time,
     /// The user set the number of requests.
     #[serde(alias = "asked")]
@@ -170,7 +170,7 @@ pub enum WarmUpEnd {
 pub struct Closed {
     /// The workload's label.
     pub workload: String,
-    /// The number of blocks until then.
+    /// The number of measured blocks.
     pub blocks: u32,
     pub by: StoppedBy,
 }
@@ -179,7 +179,7 @@ pub struct Closed {
 pub struct Warning {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<usize>,
-    /// Includes the remedy.
+    /// The text of the warning, with the remedy.
     pub message: String,
 }
 
@@ -206,8 +206,8 @@ pub struct Late {
     pub median_ns: i64,
 }
 
-/// A pass of one case in one launch in which samplers run: no table shows its times. It counts the requests in which energy
-/// and GPUs were sampled; without those, the request in which memory was sampled.
+/// The sampled pass of one case in one launch. No table shows its times. The counts below include the requests in which energy
+/// and GPUs were sampled, or else the request in which memory was sampled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
     pub launch: u32,
@@ -215,7 +215,7 @@ pub struct Pass {
     pub requests: u32,
     pub prompt_tokens: u64,
     pub new_tokens: u64,
-    /// On the orchestrator's clock, all requests together.
+    /// The time of all requests together, on the orchestrator's clock.
     pub elapsed_ns: u64,
     /// The shortest time of several requests for one token, on the orchestrator's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,9 +252,9 @@ pub struct Scored {
     pub launch: u32,
     /// An index into `HeldOut::sequences`.
     pub sequence: usize,
-    /// One for every id but the first; `None` is minus infinity.
+    /// A value for every id except the first. `None` is minus infinity.
     pub logprobs: Vec<Option<f64>>,
-    /// From the request to its answer, on the orchestrator's clock.
+    /// The time from the request to its answer, on the orchestrator's clock.
     pub elapsed_ns: u64,
 }
 
@@ -266,14 +266,14 @@ pub struct Continued {
     pub ids: Vec<u32>,
 }
 
-/// Reference answers in f32 that are kept beside a model, in place of those of a verifier.
+/// Reference answers in f32 that are stored beside a model. They replace the answers of a verifier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoredAnswers {
     /// The model's path, as in configurations.
     pub model: String,
     /// The name and version of the engine that answered.
     pub by: String,
-    /// One for each of `HeldOut::sequences`.
+    /// The log-probabilities of each sequence in `HeldOut::sequences`.
     pub logprobs: Vec<Vec<Option<f64>>>,
     pub continued: Vec<u32>,
 }
@@ -305,7 +305,7 @@ pub struct ReferenceToken {
 /// An output check that was not possible, with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotChecked {
-    /// Absent when it concerns every configuration on the model.
+    /// Absent when the check concerns every configuration on the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,13 +316,13 @@ pub struct NotChecked {
 }
 
 impl Sample {
-    /// From the request to its answer, on the orchestrator's clock.
+    /// The time from the request to its answer, on the orchestrator's clock.
     pub fn elapsed_ns(&self) -> u64 {
         self.answered_ns.saturating_sub(self.sent_ns)
     }
 }
 
-/// The number of new tokens of a sequence: of its ids, or as the engine reports it.
+/// The number of new tokens of a sequence: the number of its ids, or else the number that the engine reports.
 pub fn output_tokens(sequence: &Sequence) -> u64 {
     match (&sequence.output_ids, sequence.output_tokens) {
         (Some(ids), _) => ids.len() as u64,
@@ -332,7 +332,7 @@ pub fn output_tokens(sequence: &Sequence) -> u64 {
 }
 
 impl Entry {
-    /// Reads the tag first, then the entry of that kind, both straight from the line.
+    /// Parses the line twice: first for its tag, then as an entry of that kind.
     pub fn read(line: &[u8]) -> serde_json::Result<Self> {
         let Tag { entry } = serde_json::from_slice(line)?;
         Ok(match entry {

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub configuration: usize,
-    /// Absent when it concerns every case of the configuration.
+    /// Absent when the failure concerns every case of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub case: Option<usize>,
-    /// Absent when it failed before its launch was recorded. Older records may name a launch that has no entry.
+    /// Absent when the engine failed before its launch was recorded. Older records may name a launch that has no entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u32>,
     pub kind: FailureKind,
@@ -25,25 +25,25 @@ pub struct Failure {
     pub stderr: Vec<String>,
 }
 
-/// The stage that an engine had reached.
+/// The stage of a launch in which a failure happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     Start,
     Hello,
     Load,
-    /// Its outputs are checked; nothing is measured.
+    /// An output check, in which nothing is measured.
     OutputCheck,
     Warmup(u32),
-    /// The unmeasured request before a sample.
-    Before(u32),
+    /// The discarded request before a sample.
+    BeforeSample(u32),
     Sample(u32),
     /// The pass in which samplers run.
     Pass,
 }
 
 impl Stage {
-    /// Whether the text of a record is a stage before the engine's first answer.
-    pub fn is_start(word: &str) -> bool {
+    /// Whether a recorded stage lies before the engine's first answer.
+    pub fn is_before_first_answer(word: &str) -> bool {
         [Self::Start, Self::Hello].iter().any(|stage| stage.to_string() == word)
     }
 }
@@ -56,14 +56,14 @@ impl fmt::Display for Stage {
             Self::Load => f.write_str("load"),
             Self::OutputCheck => f.write_str("output check"),
             Self::Warmup(index) => write!(f, "warm-up {}", index + 1),
-            Self::Before(index) => write!(f, "the request before sample {}", index + 1),
+            Self::BeforeSample(index) => write!(f, "the request before sample {}", index + 1),
             Self::Sample(index) => write!(f, "sample {}", index + 1),
             Self::Pass => f.write_str("the sampled pass"),
         }
     }
 }
 
-/// Defines the type, the text of each kind and the parser: a kind is one line.
+/// Defines `FailureKind` with the text of each kind and the parser. Each kind is one line below.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $word:literal,)+) => {
         /// The reason why something was not measured.
@@ -84,7 +84,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The kind of that text; an unknown text is kept.
+            /// The kind with this text. `Other` keeps an unknown text.
             pub fn parse(word: &str) -> Self {
                 match word {
                     $($word => Self::$kind,)+
@@ -102,20 +102,20 @@ kinds! {
     Exited = "exited",
     /// No answer within the deadline.
     Timeout = "timeout",
-    /// A request takes longer than a case may take.
+    /// A request took longer than `--case-cap` allows.
     TooSlow = "too_slow",
-    /// The time budget was used up before.
+    /// The time budget ended before the measurement.
     NoTime = "no_time",
-    /// It uses another version of the protocol.
+    /// The engine uses another version of the protocol.
     Version = "version",
-    /// It sent a line that breaks the protocol.
+    /// The engine sent a line that violates the protocol.
     Protocol = "protocol",
-    /// Its answer does not fit the request.
+    /// The engine's answer does not fit the request.
     WrongOutput = "wrong_output",
-    // An engine itself may report the kinds from here on.
-    /// It cannot do what the scenario needs.
+    // Engines too can report the kinds below.
+    /// The engine does not support something that the scenario needs.
     Unsupported = "unsupported",
-    /// It cannot run here.
+    /// The engine cannot run on this machine.
     Unavailable = "unavailable",
     BadRequest = "bad_request",
     Model = "model",

@@ -36,7 +36,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// One write for each entry, so that only the last line can be torn.
+    /// Writes each entry with a single call, so that only the last line can be incomplete.
     fn append(&mut self, entry: &Entry) -> Result<()> {
         let line = protocol::encode(entry);
         self.file.write_all(&line).with_context(|| format!("cannot write to `{}`", self.path.display()))
@@ -49,13 +49,13 @@ pub fn read(path: &Path) -> Result<RunRecord> {
     RunRecord::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
 }
 
-/// The name of a run. It sorts by time, and two runs of one second differ.
+/// The id of a new run. Ids sort by time, and two runs of the same second have different ids.
 pub fn new_id() -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string().replace(':', "-");
     format!("{time}-{}", std::process::id())
 }
 
-/// Checks before a run that a record can be written there.
+/// Checks that a record can be written to a folder, before a run starts.
 pub fn check_writable(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
     let probe = dir.join(format!(".writable-{}", std::process::id()));

@@ -1,7 +1,8 @@
 //! The run record: the file under `results/` with the machine, the plan, every raw sample and every failure.
 //!
-//! A record is lines of JSON, one entry each, appended and flushed at once: only a torn last line can be lost. A report computes
-//! every number from it again. `file` reads records and is the only writer under `results/`; all else here is pure types.
+//! A record has one line of JSON for each entry. Each line is written at once, so a crash can lose only the last one. Reports
+//! compute every number from the record again. `file` reads records and is the only writer under `results/`. The other modules
+//! do no input or output.
 
 mod entry;
 mod failure;

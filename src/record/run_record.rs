@@ -1,4 +1,4 @@
-//! A whole record: its entries by kind, and how they are read. Reading checks every index, so later code uses them unchecked.
+//! A whole record with its entries by kind, and its parser. The parser checks every index, so other code uses indices directly.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -13,7 +13,8 @@ use super::failure::Failure;
 use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{RequestKind, Role};
 
-/// Raised when the meaning of a field changes or a kind of entry is added, but not for a new field.
+/// The version of the record format. It rises when a field changes its meaning or a kind of entry is added, but not for a new
+/// field.
 pub const RECORD_VERSION: u32 = 4;
 /// The oldest version that this program reads. Version 3 added kinds of entries. Version 4 renamed fields and entries, and the
 /// old names are read as aliases.
@@ -59,13 +60,13 @@ impl RunRecord {
         let for_checks: HashSet<u32> =
             self.launches.iter().filter(|it| it.for_output_checks).map(|it| it.launch).collect();
         let all = self.samples.iter().enumerate();
-        all.filter(move |(_, it)| counts(it, || for_checks.contains(&it.launch)))
+        all.filter(move |(_, it)| is_measurement(it, || for_checks.contains(&it.launch)))
     }
 
-    /// The measured requests of one launch among the `latest` newest samples of the record, newest first.
-    pub fn measured_lately(&self, launch: &Launch, latest: usize) -> impl Iterator<Item = &Sample> {
-        let here = self.samples.iter().rev().take(latest).filter(|it| it.launch == launch.launch);
-        here.filter(|it| counts(it, || launch.for_output_checks))
+    /// The measured requests of one launch, newest first. Only the last `samples` samples of the record are searched.
+    pub fn latest_measured(&self, launch: &Launch, samples: usize) -> impl Iterator<Item = &Sample> {
+        let of_launch = self.samples.iter().rev().take(samples).filter(|it| it.launch == launch.launch);
+        of_launch.filter(|it| is_measurement(it, || launch.for_output_checks))
     }
 
     /// Whether a case failed at any time, alone or with its whole configuration.
@@ -77,17 +78,18 @@ impl RunRecord {
         })
     }
 
-    /// Reads a record, without an incomplete last line: the run was cut off while writing it. Every index in the result is valid.
+    /// Parses a record. An incomplete last line is ignored, because the run was cut off there. Every index in the result is
+    /// valid.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
         let mut read: Option<(Self, Indices)> = None;
-        let mut torn: Option<(usize, serde_json::Error)> = None;
+        let mut unparsed: Option<(usize, serde_json::Error)> = None;
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
             if lines.read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            if let Some((number, error)) = torn {
+            if let Some((number, error)) = unparsed {
                 bail!("line {number}: {error}");
             }
             let at_line = |error: anyhow::Error| anyhow!("line {number}: {error}");
@@ -96,22 +98,22 @@ impl RunRecord {
                     let version = header.record_version;
                     if !(OLDEST_VERSION..=RECORD_VERSION).contains(&version) {
                         bail!(
-                            "record version {version}, this program reads {OLDEST_VERSION} to {RECORD_VERSION}"
+                            "record version {version}: this program reads versions {OLDEST_VERSION} to {RECORD_VERSION}"
                         );
                     }
                     let indices = Indices::of(&header).map_err(at_line)?;
                     read = Some((Self { header: *header, ..Self::default() }, indices));
                 }
-                (Ok(_), None) => bail!("line {number}: the first entry is no header"),
+                (Ok(_), None) => bail!("line {number}: the first entry is not a header"),
                 (Ok(entry), Some((record, indices))) => {
                     indices.check(&entry).map_err(at_line)?;
                     record.take(entry);
                 }
-                (Err(error), _) => torn = Some((number, error)),
+                (Err(error), _) => unparsed = Some((number, error)),
             }
         }
         let record = read.map(|(record, _)| record);
-        record.with_context(|| match torn {
+        record.with_context(|| match unparsed {
             Some((_, error)) => format!("no header: {error}"),
             None => "it is empty".to_string(),
         })
@@ -119,7 +121,7 @@ impl RunRecord {
 
     pub fn take(&mut self, entry: Entry) {
         match entry {
-            // A second header means that a record was appended to another; the first header counts.
+            // A second header means that a record was appended to another; the first header is_measurement.
             Entry::Header(_) => {}
             Entry::Launch(launch) => self.launches.push(*launch),
             Entry::Sample(sample) => self.samples.push(*sample),
@@ -142,12 +144,12 @@ impl RunRecord {
     }
 }
 
-fn counts(sample: &Sample, is_for_output_checks: impl FnOnce() -> bool) -> bool {
+fn is_measurement(sample: &Sample, is_for_output_checks: impl FnOnce() -> bool) -> bool {
     sample.kind == RequestKind::Measured && !is_for_output_checks()
 }
 
-/// The indices that are valid after the entries read so far. A failure may name a launch without an entry: its process never
-/// loaded. A metric may be known only to a later version: `analysis::metric::unknown` reports it.
+/// The indices that are valid after the entries read so far. The launch of a failure is not checked, because an engine can fail
+/// before its launch is recorded. Names of metrics are not checked here: `analysis::metric::unknown` reports unknown ones.
 struct Indices {
     /// The configuration of each case.
     cases: Vec<usize>,
@@ -160,7 +162,7 @@ struct Indices {
 }
 
 impl Indices {
-    /// Checks the header's own indices.
+    /// Checks the indices in the header.
     fn of(header: &Header) -> Result<Self> {
         let plan = &header.plan;
         let indices = Self {
@@ -170,54 +172,55 @@ impl Indices {
             texts: HashMap::new(),
         };
         for (index, case) in plan.cases.iter().enumerate() {
-            indices.configuration(&format!("plan.cases[{index}].configuration"), case.configuration)?;
+            indices.check_configuration(&format!("plan.cases[{index}].configuration"), case.configuration)?;
         }
         for (index, it) in plan.configurations.iter().enumerate() {
             if let Some(Role::Twin { of } | Role::Baseline { of }) = it.role {
-                indices.configuration(&format!("plan.configurations[{index}].role.of"), of)?;
+                indices.check_configuration(&format!("plan.configurations[{index}].role.of"), of)?;
             }
         }
         for (index, floor) in header.noise_floors.iter().enumerate() {
-            indices.configuration(&format!("noise_floors[{index}].configuration"), floor.configuration)?;
+            indices
+                .check_configuration(&format!("noise_floors[{index}].configuration"), floor.configuration)?;
         }
         Ok(indices)
     }
 
-    /// Checks the indices of the next entry; later entries may then refer to it.
+    /// Checks the indices of the next entry. Later entries can then refer to this entry.
     fn check(&mut self, entry: &Entry) -> Result<()> {
         match entry {
             Entry::Launch(it) => {
-                self.configuration("configuration", it.configuration)?;
+                self.check_configuration("configuration", it.configuration)?;
                 let (launch, earlier) = (it.launch, self.launches.insert(it.launch, it.configuration));
                 ensure!(earlier.is_none(), "`launch` is {launch}, and an earlier launch has that number");
             }
-            Entry::Sample(it) => self.case_in_launch(it.case, it.launch)?,
-            Entry::WarmUp(it) => self.case_in_launch(it.case, it.launch)?,
-            Entry::Pass(it) => self.case_in_launch(it.case, it.launch)?,
+            Entry::Sample(it) => self.check_case_in_launch(it.case, it.launch)?,
+            Entry::WarmUp(it) => self.check_case_in_launch(it.case, it.launch)?,
+            Entry::Pass(it) => self.check_case_in_launch(it.case, it.launch)?,
             Entry::Failure(it) => {
-                self.configuration("configuration", it.configuration)?;
-                it.case.map_or(Ok(()), |case| self.case(case))?;
+                self.check_configuration("configuration", it.configuration)?;
+                it.case.map_or(Ok(()), |case| self.check_case(case))?;
             }
             Entry::Warning(Warning { configuration: Some(it), .. })
             | Entry::NotChecked(NotChecked { configuration: Some(it), .. }) => {
-                self.configuration("configuration", *it)?;
+                self.check_configuration("configuration", *it)?;
             }
             Entry::HeldOut(it) => {
                 self.texts.insert(it.model.clone(), it.sequences.len());
             }
             Entry::Scored(it) => {
-                self.configuration("configuration", it.configuration)?;
-                self.launch(it.launch)?;
+                self.check_configuration("configuration", it.configuration)?;
+                self.check_launch(it.launch)?;
                 let texts = self.texts.get(&self.models[it.configuration]).copied().unwrap_or(0);
-                index("sequence", it.sequence, texts, "held-out texts of its model")?;
+                check_index("sequence", it.sequence, texts, "held-out texts of its model")?;
             }
             Entry::Continued(it) => {
-                self.configuration("configuration", it.configuration)?;
-                self.launch(it.launch)?;
+                self.check_configuration("configuration", it.configuration)?;
+                self.check_launch(it.launch)?;
             }
             Entry::ReferenceToken(it) => {
-                self.configuration("verifier", it.verifier)?;
-                self.case_in_launch(it.case, it.launch)?;
+                self.check_configuration("verifier", it.verifier)?;
+                self.check_case_in_launch(it.case, it.launch)?;
             }
             Entry::Warning(_)
             | Entry::NotChecked(_)
@@ -232,24 +235,24 @@ impl Indices {
         Ok(())
     }
 
-    fn configuration(&self, field: &str, it: usize) -> Result<()> {
-        index(field, it, self.models.len(), "configurations in the plan")
+    fn check_configuration(&self, field: &str, index: usize) -> Result<()> {
+        check_index(field, index, self.models.len(), "configurations in the plan")
     }
 
-    fn case(&self, it: usize) -> Result<()> {
-        index("case", it, self.cases.len(), "cases in the plan")
+    fn check_case(&self, case: usize) -> Result<()> {
+        check_index("case", case, self.cases.len(), "cases in the plan")
     }
 
-    fn launch(&self, it: u32) -> Result<()> {
-        let is_known = self.launches.contains_key(&it);
-        ensure!(is_known, "`launch` is {it}, and no launch before it has that number");
+    fn check_launch(&self, launch: u32) -> Result<()> {
+        let is_known = self.launches.contains_key(&launch);
+        ensure!(is_known, "`launch` is {launch}, and no launch before it has that number");
         Ok(())
     }
 
-    /// A case is measured in launches of its own configuration alone.
-    fn case_in_launch(&self, case: usize, launch: u32) -> Result<()> {
-        self.case(case)?;
-        self.launch(launch)?;
+    /// Checks that the case and the launch have the same configuration.
+    fn check_case_in_launch(&self, case: usize, launch: u32) -> Result<()> {
+        self.check_case(case)?;
+        self.check_launch(launch)?;
         let (planned, launched) = (self.cases[case], self.launches[&launch]);
         ensure!(
             planned == launched,
@@ -259,7 +262,7 @@ impl Indices {
     }
 }
 
-fn index(field: &str, it: usize, count: usize, of: &str) -> Result<()> {
-    ensure!(it < count, "`{field}` is {it}, and there are {count} {of}");
+fn check_index(field: &str, index: usize, count: usize, of: &str) -> Result<()> {
+    ensure!(index < count, "`{field}` is {index}, and there are {count} {of}");
     Ok(())
 }

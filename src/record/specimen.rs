@@ -1,5 +1,5 @@
-//! Records of invented engines, built in code for tests: no engine is needed. Here engines are fast or slow as a whole;
-//! in `timed` each request has a chosen time.
+//! Records of invented engines for tests, built without a real engine. Here each engine has one speed for all its requests.
+//! In `timed`, each request has its own chosen time.
 
 pub mod timed;
 
@@ -16,7 +16,7 @@ use crate::plan::{Configuration, Extent, Mode, Model, Plan, Prompt, Selection, V
 use crate::shell::Unavailable;
 use stats::{Random, StoppedBy};
 
-/// How an invented engine behaves.
+/// The times and the memory of an invented engine.
 #[derive(Clone)]
 pub struct Invented {
     pub name: &'static str,
@@ -26,7 +26,7 @@ pub struct Invented {
     pub prompt_token_ms: f64,
     pub token_ms: f64,
     pub memory_mb: u64,
-    /// The standard deviation of the noise that affects it alone, as a share.
+    /// The relative standard deviation of the noise that affects only this engine.
     pub own_noise: f64,
 }
 
@@ -106,7 +106,7 @@ pub fn planned(selection: &Selection) -> RunRecord {
     RunRecord { header, ..RunRecord::default() }
 }
 
-/// A record with every block of the plan, with the times of these engines.
+/// A record of every block of the plan, with the times of these engines.
 pub fn measured(selection: &Selection, engines: &[Invented]) -> RunRecord {
     let mut record = planned(selection);
     let blocks = selection.extent.blocks.unwrap_or(5);
@@ -114,7 +114,7 @@ pub fn measured(selection: &Selection, engines: &[Invented]) -> RunRecord {
         for configuration in 0..record.header.plan.configurations.len() {
             let Configuration { label, engine, .. } = &record.header.plan.configurations[configuration];
             let named = |name: &String| engines.iter().find(|engine| engine.name == name);
-            // A preset may have times of its own.
+            // A preset may have its own times.
             if let Some(engine) = named(label).or_else(|| named(engine)) {
                 launch(&mut record, block, configuration, engine);
             }
@@ -129,8 +129,8 @@ pub fn measured(selection: &Selection, engines: &[Invented]) -> RunRecord {
     record
 }
 
-/// The noise of the machine, which affects every engine, and the noise of one engine alone. It depends on the plan's seed and is
-/// the same in every run of a test.
+/// The noise of the machine, which affects every engine, and the noise of one engine. The noise depends on the plan's seed and
+/// is the same in every run of a test.
 struct Noise {
     seed: u64,
     block: u32,
@@ -139,15 +139,16 @@ struct Noise {
 }
 
 impl Noise {
-    fn at(&self, case: usize, index: u32) -> f64 {
-        let drawn = |parts: &[u64]| {
+    /// The factor by which noise changes the time of a request.
+    fn factor(&self, case: usize, index: u32) -> f64 {
+        let normal = |parts: &[u64]| {
             let seed =
                 parts.iter().fold(self.seed, |seed, part| seed.wrapping_mul(1_000_003).wrapping_add(*part));
             Random::seeded(seed).normal()
         };
         let (block, index) = (u64::from(self.block), u64::from(index));
         let own = [1, block, case as u64, index, self.configuration as u64];
-        (0.02 * drawn(&[2, block]) + 0.01 * drawn(&[3, block, index]) + self.own * drawn(&own)).exp()
+        (0.02 * normal(&[2, block]) + 0.01 * normal(&[3, block, index]) + self.own * normal(&own)).exp()
     }
 }
 
@@ -162,13 +163,13 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
     };
     let plan = record.header.plan.clone();
     let noise = Noise { seed: plan.seed, block, configuration, own: engine.own_noise };
-    let loaded_ns = (engine.load_ms * noise.at(0, 0) * 1e6) as u64;
+    let loaded_ns = (engine.load_ms * noise.factor(0, 0) * 1e6) as u64;
     let phase = |name: &str, share: u64| Phase { name: name.into(), ns: loaded_ns * share / 100 };
     let phases = vec![phase("import", 60), phase("tokenizer", 5), phase("weights", 20)];
     let loaded = Loaded { load_ns: loaded_ns * 9 / 10, phases, facts, ..Loaded::default() };
     let hello =
         HelloFacts { engine: engine.name.into(), version: engine.version.into(), ..HelloFacts::default() };
-    // In one-shot mode, a process gets its one request at once and no `hello`.
+    // In one-shot mode, each process gets one request and no `hello`.
     let one_shot = plan.mode == Mode::OneShot;
     let launched = Launch {
         configuration,
@@ -186,16 +187,16 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
     for case in plan.cases_of(configuration) {
         let workload = &plan.cases[case].workload;
         let Prompt::Tokens(prompt_tokens) = workload.prompt else { panic!("a prompt of text") };
-        // Every other block has more of them.
+        // Every second block has more warm-up requests.
         let warm = workload.kind == Kind::Warm && !one_shot;
         let warm_ups = if warm { workload.warmup.unwrap_or(3 + 3 * (block % 2)) } else { 0 };
         let requests = (0..warm_ups).map(|index| (RequestKind::Warmup, index));
         for (kind, index) in requests.chain((0..workload.rounds).map(|index| (RequestKind::Measured, index)))
         {
-            let cold = if kind == RequestKind::Warmup && index == 0 { 1.5 } else { 1.0 };
+            let first_request_factor = if kind == RequestKind::Warmup && index == 0 { 1.5 } else { 1.0 };
             let ns = |ms: f64, token: u32| {
-                let wave = 1.0 + f64::from(token * 37 % 13) / 2600.0;
-                (ms * cold * wave * noise.at(case, index) * 1e6) as u64
+                let token_factor = 1.0 + f64::from(token * 37 % 13) / 2600.0;
+                (ms * first_request_factor * token_factor * noise.factor(case, index) * 1e6) as u64
             };
             let start_ns = 20_000;
             let mut times =

@@ -61,7 +61,7 @@ fn an_entry_may_have_its_tag_last_and_unknown_fields() {
 fn an_unknown_kind_of_entry_is_an_error_with_its_line() {
     let mut bytes = lines(&entries()[..3]);
     bytes.extend(b"{\"entry\":\"rumour\"}\n");
-    // At the end, the line counts as torn.
+    // As the last line it counts as incomplete.
     assert_eq!(RunRecord::parse(bytes.as_slice()).unwrap().samples.len(), 1);
     bytes.extend(lines(&entries()[3..]));
     let error = RunRecord::parse(bytes.as_slice()).unwrap_err().to_string();
@@ -157,7 +157,7 @@ fn a_record_of_another_version_is_refused() {
 }
 
 /// The error that this entry causes after a header and a launch.
-fn refused(entry: Entry) -> String {
+fn error_of(entry: Entry) -> String {
     let mut all = entries()[..2].to_vec();
     all.push(entry);
     RunRecord::parse(lines(&all).as_slice()).unwrap_err().to_string()
@@ -173,34 +173,34 @@ fn an_invalid_index_is_an_error_with_its_line_and_field() {
     let warning = Warning { configuration: Some(1), message: "noisy".into() };
     let scored = Scored { launch: 4, sequence: 0, ..Scored::default() };
     let reference = ReferenceToken { launch: 4, verifier: 7, ..ReferenceToken::default() };
-    let of_configuration = "`configuration` is 1, and there are 1 configurations in the plan";
+    let configuration_error = "`configuration` is 1, and there are 1 configurations in the plan";
     for (entry, expected) in [
         (sample(4, 9), "`case` is 9, and there are 1 cases in the plan"),
         (sample(5, 0), "`launch` is 5, and no launch before it has that number"),
         (launch(4, 0), "`launch` is 4, and an earlier launch has that number"),
-        (launch(0, 1), of_configuration),
-        (Entry::Failure(failure), of_configuration),
-        (Entry::Warning(warning), of_configuration),
+        (launch(0, 1), configuration_error),
+        (Entry::Failure(failure), configuration_error),
+        (Entry::Warning(warning), configuration_error),
         (Entry::Scored(scored), "`sequence` is 0, and there are 0 held-out texts of its model"),
         (Entry::ReferenceToken(reference), "`verifier` is 7, and there are 1 configurations in the plan"),
     ] {
-        assert_eq!(refused(entry), format!("line 3: {expected}"));
+        assert_eq!(error_of(entry), format!("line 3: {expected}"));
     }
 }
 
 #[test]
 fn an_invalid_index_in_the_plan_is_an_error_with_its_field() {
-    let refused = |change: fn(&mut Header)| {
+    let error_of = |change: fn(&mut Header)| {
         let mut header = header();
         change(&mut header);
         let header = Entry::Header(Box::new(header));
         RunRecord::parse(lines(&[header]).as_slice()).unwrap_err().to_string()
     };
-    let of_case = refused(|header| header.plan.cases[0].configuration = 3);
+    let case_error = error_of(|header| header.plan.cases[0].configuration = 3);
     let expected = "line 1: `plan.cases[0].configuration` is 3, and there are 1 configurations in the plan";
-    assert_eq!(of_case, expected);
-    let of_twin = refused(|header| header.plan.configurations[0].role = Some(Role::Twin { of: 1 }));
-    assert!(of_twin.starts_with("line 1: `plan.configurations[0].role.of` is 1"), "{of_twin}");
+    assert_eq!(case_error, expected);
+    let twin_error = error_of(|header| header.plan.configurations[0].role = Some(Role::Twin { of: 1 }));
+    assert!(twin_error.starts_with("line 1: `plan.configurations[0].role.of` is 1"), "{twin_error}");
 }
 
 #[test]

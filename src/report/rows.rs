@@ -176,7 +176,9 @@ impl Fault {
         let when = match (&self.kind, self.when.as_str()) {
             (FailureKind::Unavailable, _) | (_, "") => String::new(),
             // The message says that it cannot start.
-            (FailureKind::Start, when) if Stage::is_start(when) => return format!("{}{times}", self.message),
+            (FailureKind::Start, when) if Stage::is_before_first_answer(when) => {
+                return format!("{}{times}", self.message);
+            }
             (_, when) => format!(" at {when}"),
         };
         format!("{}{when}: {}{times}", self.kind, self.message)

@@ -220,7 +220,7 @@ fn derived(
     };
     let options = |of: usize| &plan.configurations[of].options;
     let differ = |one: usize, other: usize| dtype(one) != dtype(other) || options(one) != options(other);
-    let all = plan.derived().into_iter().filter(|it| differ(it.configuration, it.against));
+    let all = plan.preset_comparisons().into_iter().filter(|it| differ(it.configuration, it.against));
     all.filter(|it| sound(it.configuration) && sound(it.against))
         .map(|it| Derived { says: line(it.says), pairs: compared(&[(it.configuration, it.against)]) })
         .filter(|it| !it.pairs.is_empty())

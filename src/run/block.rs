@@ -18,29 +18,29 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::run::process::Stop;
 
-/// A request shorter than this follows a discarded one after a pause, because a pause costs cold caches and woken threads. On two
-/// cores in f32 a pause made the first request 0.2 to 0.8 ms longer, and no difference was visible above 50 ms. For longer
-/// requests a discarded one would double the time for nothing.
-const PAUSE_SLOWS_BELOW: Duration = Duration::from_millis(250);
+/// After a pause, caches are cold and threads must wake up, which slows down short requests. So a measured request shorter than
+/// this follows a discarded one.
+const MAX_REQUEST_SLOWED_BY_PAUSE: Duration = Duration::from_millis(250);
 
-/// A slot in the rounds of a workload.
+/// The part of one configuration in the rounds of a workload.
 struct Turn {
-    at: usize,
+    /// The index of the configuration's slot in the memory group.
+    slot: usize,
     case: usize,
-    /// The time of a request. Unknown before the first one if the user wants no warm-up.
-    request: Option<Duration>,
-    /// Other engines take turns with it, so it is paused between its requests.
-    pauses: bool,
+    /// The time of a request. Unknown until the first request if the user wants no warm-up.
+    request_time: Option<Duration>,
+    /// The engine is paused between its requests, because other engines take turns with it.
+    is_paused_between: bool,
 }
 
 impl Turn {
-    fn request(&self) -> Duration {
-        self.request.unwrap_or_default()
+    fn request_time(&self) -> Duration {
+        self.request_time.unwrap_or_default()
     }
 
     /// Whether the first request after a pause is discarded.
     fn discards_first(&self) -> bool {
-        self.pauses && self.request.is_some_and(|request| request < PAUSE_SLOWS_BELOW)
+        self.is_paused_between && self.request_time.is_some_and(|time| time < MAX_REQUEST_SLOWED_BY_PAUSE)
     }
 }
 
@@ -55,23 +55,23 @@ pub(super) struct Blocks<'r, 'a> {
 }
 
 impl<'a> Blocks<'_, 'a> {
-    /// Measures every configuration of the plan, until all have enough blocks.
+    /// Measures every configuration of the plan, until every workload has enough blocks.
     pub async fn run(&mut self) -> Result<()> {
         let all = self.plan.measured();
         match self.plan.order {
-            Order::Interleaved => self.blocks_of(&all).await?,
+            Order::Interleaved => self.measure_blocks_of(&all).await?,
             Order::Sequential => {
                 for configuration in all {
                     self.schedule.start_over();
-                    self.blocks_of(&[configuration]).await?;
+                    self.measure_blocks_of(&[configuration]).await?;
                 }
             }
         }
         self.schedule.record_unmeasured_cases(self.journal)
     }
 
-    /// Measures blocks of these configurations, until every workload has enough of them.
-    async fn blocks_of(&mut self, configurations: &[usize]) -> Result<()> {
+    /// Measures blocks of these configurations, until every workload has enough blocks.
+    async fn measure_blocks_of(&mut self, configurations: &[usize]) -> Result<()> {
         for block in 0.. {
             if !configurations.iter().any(|&it| self.schedule.has_open_cases(it)) {
                 return if block > 0 { probe_limits(self.plan, self.journal, block).await } else { Ok(()) };
@@ -79,17 +79,17 @@ impl<'a> Blocks<'_, 'a> {
             self.schedule.announce(self.journal, block, configurations);
             self.schedule.time_budget.block_begins();
             probe_limits(self.plan, self.journal, block).await?;
-            self.block(block, configurations).await?;
+            self.measure_block(block, configurations).await?;
             self.schedule.time_budget.block_ends();
             self.schedule.close_finished_workloads(self.journal, block as usize + 1).await?;
         }
         Ok(())
     }
 
-    async fn block(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
+    async fn measure_block(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
         let order = self.schedule.order(configurations, block);
         if self.plan.mode == Mode::OneShot {
-            return self.one_shots(block, &order).await;
+            return self.measure_one_shots(block, &order).await;
         }
         let mut members: Vec<Member> = Vec::new();
         for &configuration in &order {
@@ -105,8 +105,8 @@ impl<'a> Blocks<'_, 'a> {
 
     async fn measure_group(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
         let mut group = MemoryGroup::of(configurations);
-        for at in 0..group.slots.len() {
-            self.fill(&mut group, at, block, true).await?;
+        for slot in 0..group.slots.len() {
+            self.fill(&mut group, slot, block, true).await?;
         }
         let workloads = self.schedule.open_workloads(Kind::Warm);
         for (position, workload) in workloads.iter().enumerate() {
@@ -118,53 +118,62 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Launches the engine of a slot while the others are paused. Requests about the launch itself are made at once.
-    async fn fill(&mut self, group: &mut MemoryGroup, at: usize, block: u32, first: bool) -> Result<()> {
-        let index = group.slots[at].configuration;
+    /// Launches the engine of a slot while the other engines are paused. The first launch of a block also measures the cases
+    /// about launches.
+    async fn fill(
+        &mut self,
+        group: &mut MemoryGroup,
+        slot: usize,
+        block: u32,
+        is_first_launch: bool,
+    ) -> Result<()> {
+        let index = group.slots[slot].configuration;
         if self.schedule.time_budget.is_spent() {
             return Ok(());
         }
-        group.resume_only(at).await;
+        group.resume_only(slot).await;
         let launched = self.launches.launch(self.journal, index, Purpose::Block(block)).await;
-        group.slots[at].launched = self.schedule.survive(self.journal, index, None, launched)?;
-        let about_launches = self.schedule.open_cases(index, Kind::Launch);
-        for case in about_launches.into_iter().filter(|_| first) {
-            let Some(launched) = group.slots[at].launched.as_mut() else { break };
+        group.slots[slot].launched = self.schedule.record_fault(self.journal, index, None, launched)?;
+        let launch_cases = self.schedule.open_cases(index, Kind::Launch);
+        for case in launch_cases.into_iter().filter(|_| is_first_launch) {
+            let Some(launched) = group.slots[slot].launched.as_mut() else { break };
             let outcome = self.cases().measure_launch_case(launched, case).await;
-            self.settle(group, at, case, outcome).await?;
+            self.settle(group, slot, case, outcome).await?;
         }
         Ok(())
     }
 
-    /// Measures the rounds of one workload in every slot that has it. `left`: workloads of this block, this one included.
+    /// Measures the rounds of one workload in every slot that has it. `remaining` counts the workloads of this block that are
+    /// not measured yet, including this one.
     async fn measure(
         &mut self,
         group: &mut MemoryGroup,
         block: u32,
         workload: &str,
-        left: usize,
+        remaining: usize,
     ) -> Result<()> {
-        let mut turns = self.warm_up_each(group, block, workload, left).await?;
+        let mut turns = self.warm_up_each(group, block, workload, remaining).await?;
         let Some(first) = turns.first() else { return Ok(()) };
         let round_time =
-            turns.iter().map(|turn| turn.request() * if turn.discards_first() { 2 } else { 1 }).sum();
+            turns.iter().map(|turn| turn.request_time() * if turn.discards_first() { 2 } else { 1 }).sum();
         let planned = self.plan.cases[first.case].workload.rounds;
-        let (began, filled) = (Instant::now(), turns.len());
-        for round in 0..self.schedule.time_budget.rounds(planned, round_time, left) {
-            let (later, first) = turns.split_at_mut(round as usize % filled);
+        let (began, turn_count) = (Instant::now(), turns.len());
+        for round in 0..self.schedule.time_budget.rounds_that_fit(planned, round_time, remaining) {
+            // Each round begins with another engine.
+            let (later, first) = turns.split_at_mut(round as usize % turn_count);
             for turn in first.iter_mut().chain(later) {
                 if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                     continue;
                 }
-                let after_pause = group.resume_only(turn.at).await && turn.discards_first();
-                let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
+                let after_pause = group.resume_only(turn.slot).await && turn.discards_first();
+                let Some(launched) = group.slots[turn.slot].launched.as_mut() else { continue };
                 let outcome = self.cases().request_round(launched, turn.case, round, after_pause).await;
-                let took = self.settle(group, turn.at, turn.case, outcome).await?;
-                turn.request = turn.request.or(took);
+                let request_time = self.settle(group, turn.slot, turn.case, outcome).await?;
+                turn.request_time = turn.request_time.or(request_time);
             }
         }
-        self.schedule.time_budget.rounds_took(began.elapsed());
-        self.passes(group, block, &turns).await?;
+        self.schedule.time_budget.add_rounds_time(began.elapsed());
+        self.make_passes(group, block, &turns).await?;
         Ok(())
     }
 
@@ -173,82 +182,82 @@ impl<'a> Blocks<'_, 'a> {
         group: &mut MemoryGroup,
         block: u32,
         workload: &str,
-        left: usize,
+        remaining: usize,
     ) -> Result<Vec<Turn>> {
         let mut turns = Vec::new();
-        let filled = group.slots.len();
-        for at in 0..filled {
-            let cases = self.schedule.open_cases(group.slots[at].configuration, Kind::Warm);
+        let slots = group.slots.len();
+        for slot in 0..slots {
+            let cases = self.schedule.open_cases(group.slots[slot].configuration, Kind::Warm);
             let Some(case) = cases.into_iter().find(|&it| self.schedule.label_of(it) == workload) else {
                 continue;
             };
-            if group.slots[at].launched.is_none() {
-                // It died in an earlier case, which must not count against this one.
-                self.fill(group, at, block, false).await?;
+            if group.slots[slot].launched.is_none() {
+                // The engine ended in an earlier case. This case gets a new launch.
+                self.fill(group, slot, block, false).await?;
             }
-            group.resume_only(at).await;
+            group.resume_only(slot).await;
             let Some(launched) =
-                group.slots[at].launched.as_mut().filter(|_| !self.schedule.time_budget.is_spent())
+                group.slots[slot].launched.as_mut().filter(|_| !self.schedule.time_budget.is_spent())
             else {
                 continue;
             };
-            let limit = self.schedule.time_budget.warm_up(filled * left - at);
+            let limit = self.schedule.time_budget.warm_up_limit(slots * remaining - slot);
             let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
-            let warmed = cases.warm_up(launched, case, self.schedule, limit).await;
-            if let Some(request_ns) = self.settle(group, at, case, warmed).await? {
-                let request = request_ns.map(|ns| Duration::from_nanos(ns as u64));
-                turns.push(Turn { at, case, request, pauses: true });
+            let outcome = cases.warm_up(launched, case, self.schedule, limit).await;
+            if let Some(request_ns) = self.settle(group, slot, case, outcome).await? {
+                let request_time = request_ns.map(|ns| Duration::from_nanos(ns as u64));
+                turns.push(Turn { slot, case, request_time, is_paused_between: true });
             }
         }
         let alone = turns.len() == 1;
-        turns.iter_mut().for_each(|turn| turn.pauses = !alone);
+        turns.iter_mut().for_each(|turn| turn.is_paused_between = !alone);
         Ok(turns)
     }
 
-    /// Records a failure as a row. The engine keeps its slot only if it can go on.
+    /// Records a failure as a row. After a failure, the engine keeps its slot only if it can still take requests.
     async fn settle<T>(
         &mut self,
         group: &mut MemoryGroup,
-        at: usize,
+        slot: usize,
         case: usize,
         outcome: Result<T, Stop>,
     ) -> Result<Option<T>> {
-        let slot = &mut group.slots[at];
+        let slot = &mut group.slots[slot];
         if let Err(Stop::Fault(fault)) = &outcome
             && let Some(mut launched) = slot.launched.take()
         {
-            // An engine that cannot go on sends `failed` and ends. That must not cost the next case.
-            let lives = fault.cause.engine_survives();
-            if lives && launched.conversation.process.wait(EXIT_GRACE).await.is_none() {
+            // An engine that cannot go on ends after `failed`. The next case then gets a new launch.
+            let can_continue = fault.cause.engine_survives();
+            if can_continue && launched.conversation.process.wait(EXIT_GRACE).await.is_none() {
                 slot.launched = Some(launched);
             } else {
                 end(self.journal, launched, false).await?;
             }
         }
         let configuration = slot.configuration;
-        self.schedule.survive(self.journal, configuration, Some(case), outcome)
+        self.schedule.record_fault(self.journal, configuration, Some(case), outcome)
     }
 
-    /// The sampled passes of a workload, only in the first block: memory and power differ little between launches.
-    async fn passes(&mut self, group: &mut MemoryGroup, block: u32, turns: &[Turn]) -> Result<()> {
-        for turn in turns.iter().filter(|turn| block == 0 && turn.request() <= pass::LONGEST) {
-            let is_row = self.plan.configurations[group.slots[turn.at].configuration].role.is_none();
+    /// Makes the sampled passes of a workload, only in the first block: memory and power differ little between launches.
+    async fn make_passes(&mut self, group: &mut MemoryGroup, block: u32, turns: &[Turn]) -> Result<()> {
+        for turn in turns.iter().filter(|turn| block == 0 && turn.request_time() <= pass::MAX_REQUEST_TIME) {
+            let is_row = self.plan.configurations[group.slots[turn.slot].configuration].role.is_none();
             if !is_row || self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                 continue;
             }
-            group.resume_only(turn.at).await;
-            let Some(launched) = group.slots[turn.at].launched.as_mut() else { continue };
-            let passed = sampled_pass(&mut self.cases(), launched, turn.case).await;
-            self.settle(group, turn.at, turn.case, passed).await?;
+            group.resume_only(turn.slot).await;
+            let Some(launched) = group.slots[turn.slot].launched.as_mut() else { continue };
+            let outcome = sampled_pass(&mut self.cases(), launched, turn.case).await;
+            self.settle(group, turn.slot, turn.case, outcome).await?;
         }
         Ok(())
     }
 
     /// Makes each request in its own process, in rounds like other blocks.
-    async fn one_shots(&mut self, block: u32, order: &[usize]) -> Result<()> {
+    async fn measure_one_shots(&mut self, block: u32, order: &[usize]) -> Result<()> {
         for &index in order {
             let converted = self.launches.convert_for_one_shots(self.journal, index, block).await;
-            self.schedule.survive(self.journal, index, None, converted)?;
+            self.schedule.record_fault(self.journal, index, None, converted)?;
         }
         for workload in
             [self.schedule.open_workloads(Kind::Launch), self.schedule.open_workloads(Kind::Warm)].concat()
@@ -264,9 +273,9 @@ impl<'a> Blocks<'_, 'a> {
                     if self.schedule.has_failed(case) || self.schedule.time_budget.is_spent() {
                         continue;
                     }
-                    let outcome = self.one_shot(block, case, round).await;
+                    let outcome = self.measure_one_shot(block, case, round).await;
                     let configuration = self.plan.cases[case].configuration;
-                    self.schedule.survive(self.journal, configuration, Some(case), outcome)?;
+                    self.schedule.record_fault(self.journal, configuration, Some(case), outcome)?;
                 }
             }
         }
@@ -274,7 +283,7 @@ impl<'a> Blocks<'_, 'a> {
     }
 
     /// Starts a process for one request, then ends it.
-    async fn one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
+    async fn measure_one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
         let index = self.plan.cases[case].configuration;
         let mut launched = self.launches.start(self.journal, index, Purpose::OneShot(block)).await?;
         let model = self.launches.model_path(index);
@@ -288,18 +297,18 @@ impl<'a> Blocks<'_, 'a> {
         Cases { plan: self.plan, journal: self.journal, requests: self.requests }
     }
 
-    /// Warns once: different memory groups are not measured at the same time.
+    /// Warns once that memory groups are measured at different times.
     fn warn_of_memory_groups(&mut self, block: u32, groups: &[Vec<usize>]) -> Result<()> {
         if groups.len() < 2 || std::mem::replace(&mut self.warned_of_memory_groups, true) {
             return Ok(());
         }
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
-        let each = groups.iter().map(|group| group.iter().map(label).collect::<Vec<_>>().join(" and "));
+        let names = groups.iter().map(|group| group.iter().map(label).collect::<Vec<_>>().join(" and "));
         let message = format!(
-            "the engines may not fit into memory together: from block {} on these groups run one after the other: {}; ratios \
-             between groups include changes of the machine; use a smaller model, fewer engines or more `--blocks`",
+            "the engines may not fit into memory together; from block {} on they run in groups: {}; ratios between groups are \
+             less precise; use fewer engines or a smaller model",
             block + 1,
-            each.collect::<Vec<_>>().join(", then ")
+            names.collect::<Vec<_>>().join(", then ")
         );
         self.journal.warn(None, message)
     }

@@ -1,5 +1,5 @@
-//! Work that blocks its thread: files on a slow disk, the driver of a GPU, reading much memory. On the run's own thread it would
-//! delay interrupts.
+//! Work that blocks its thread, such as files on a slow disk, the driver of a GPU, or reading much memory. On the thread of the
+//! run, such work would delay the handling of interrupts.
 
 use anyhow::{Context, Result};
 
@@ -15,7 +15,7 @@ mod tests {
     #[test]
     fn other_futures_run_during_blocking_work() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        // Ends when this test does: nothing is ever sent.
+        // `recv` ends only when the test drops the sender, because nothing is sent.
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let other_ran = runtime.block_on(async {
             tokio::select! {

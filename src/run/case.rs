@@ -9,7 +9,7 @@ use super::launch::{Launched, load_request, stage};
 use super::request::Requests;
 use super::schedule::Schedule;
 use super::warm_up::WarmUp;
-use crate::plan::prompts::PAIR;
+use crate::plan::prompts::IDENTICAL_WARM_UPS;
 use crate::plan::{Plan, Workload};
 use crate::record::{self, RequestKind, WarmUpEnd};
 use crate::run::process::{Cause, Stage, Stop};
@@ -31,7 +31,7 @@ impl Cases<'_, '_> {
         Ok(())
     }
 
-    /// Makes requests of the case's full shape until their times are steady. Gives the time of one.
+    /// Makes requests of the case's full shape until their times are steady. Gives the time of a request.
     pub async fn warm_up(
         &mut self,
         launched: &mut Launched,
@@ -41,24 +41,24 @@ impl Cases<'_, '_> {
     ) -> Result<Option<f64>, Stop> {
         self.begin(launched, case)?;
         let workload = self.plan.cases[case].workload.clone();
-        let before = schedule.needed_warm_ups.get(&case).copied();
+        let needed_before = schedule.needed_warm_ups.get(&case).copied();
         let (begun, mut warm_up) = (Instant::now(), WarmUp::default());
         let mut first: Option<Generated> = None;
         let ended_by = loop {
             if schedule.time_budget.is_spent() && warm_up.requests() > 0 {
                 break WarmUpEnd::Time;
             }
-            if let Some(end) = warm_up.end(workload.warmup, before, begun.elapsed() < limit) {
+            if let Some(end) = warm_up.end(workload.warmup, needed_before, begun.elapsed() < limit) {
                 break end;
             }
             let index = warm_up.requests();
             let (answer, elapsed_ns) =
                 self.requests.make(self.journal, launched, case, RequestKind::Warmup, index).await?;
             warm_up.push(elapsed_ns);
-            // The prompts of the pair are equal, so their answers must be equal.
+            // The first requests have the same prompt, so their answers must be equal.
             let first = first.get_or_insert_with(|| answer.clone());
-            if index < PAIR
-                && let Err(cause) = same_ids(launched, &workload, first, &answer)
+            if index < IDENTICAL_WARM_UPS
+                && let Err(cause) = verify_same_ids(launched, &workload, first, &answer)
             {
                 return Err(launched.fault(stage(RequestKind::Warmup, index), cause));
             }
@@ -90,10 +90,10 @@ impl Cases<'_, '_> {
         let workload = &self.plan.cases[case].workload;
         let label = self.plan.configurations[launched.launch.configuration].label.clone();
         self.journal.send(Event::CaseStarted { label, workload: workload.label.clone() });
-        supports(launched, workload).map_err(|cause| launched.fault(Stage::Load, cause))
+        check_support(launched, workload).map_err(|cause| launched.fault(Stage::Load, cause))
     }
 
-    /// The only request of a process: the line that a shell would pipe into it, then the end of stdin.
+    /// Makes the only request of a one-shot process, as a shell would pipe a line into it.
     pub async fn request_cold(
         &mut self,
         launched: &mut Launched,
@@ -101,7 +101,7 @@ impl Cases<'_, '_> {
         case: usize,
         index: u32,
     ) -> Result<(), Stop> {
-        if let Err(cause) = supports(launched, &self.plan.cases[case].workload) {
+        if let Err(cause) = check_support(launched, &self.plan.cases[case].workload) {
             return Err(launched.fault(Stage::Load, cause));
         }
         let configuration = &self.plan.configurations[launched.launch.configuration];
@@ -116,10 +116,10 @@ impl Cases<'_, '_> {
     }
 }
 
-/// Whether the engine can do what the workload needs.
-fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
+/// Checks that the engine supports the requests of a workload.
+fn check_support(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
     let Some(hello) = launched.hello() else {
-        // The smallest engine gets requests and its answers are verified, but nothing would show how it sampled.
+        // An engine without `hello` can be measured, but it cannot report how it sampled.
         let refused = Cause::Unsupported(
             "the scenario needs `sampling`, and an engine without `hello` cannot report it".into(),
         );
@@ -134,7 +134,7 @@ fn supports(launched: &Launched, workload: &Workload) -> Result<(), Cause> {
 }
 
 /// Verifies that the same greedy request gives the same ids in a launch, if hello promises that.
-fn same_ids(
+fn verify_same_ids(
     launched: &Launched,
     workload: &Workload,
     first: &Generated,

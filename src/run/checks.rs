@@ -1,5 +1,5 @@
-//! The parts that both output checks share, before the blocks (`held_out`) and after them (`measured_tokens`): requests to one
-//! launch, their time, and the reason for each missing check. No check discards a result.
+//! The shared parts of the two output checks: `held_out` before the blocks and `measured_tokens` after the blocks. They are
+//! requests to one launch, time limits, and the reasons for missing checks. No check discards a result.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use crate::run::verify::verify_scores;
 use crate::shell::this_program;
 use crate::text::with_commas;
 
-/// The longest request of a check, if no budget is shorter.
-const MOST_FOR_A_REQUEST: Duration = Duration::from_secs(60);
+/// The time limit of a request of a check, unless the run's budget ends earlier.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 /// The shortest useful time for an answer.
-const MIN_FOR_A_REQUEST: Duration = Duration::from_secs(1);
-/// The factor on estimates from other windows: attention grows with the square of the tokens.
-const GROWTH: f64 = 1.5;
+const MIN_REQUEST_TIME: Duration = Duration::from_secs(1);
+/// The factor on estimates from shorter windows, because the time of attention grows with the square of the tokens.
+const ATTENTION_FACTOR: f64 = 1.5;
 
 pub(super) struct OutputChecks<'r, 'a> {
     pub plan: &'a Plan,
@@ -41,13 +41,13 @@ impl OutputChecks<'_, '_> {
     }
 
     /// Records that no verifier can check a model's outputs, with a hint to set one up.
-    pub fn no_verifier(&mut self, model: &Model, why: &str) -> Result<()> {
-        let reference = manifest::embedded().ok().and_then(|all| {
-            let found = all.iter().find(|it| it.manifest.reference);
-            found.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
+    pub fn no_verifier(&mut self, model: &Model, reason: &str) -> Result<()> {
+        let set_up_command = manifest::embedded().ok().and_then(|all| {
+            let reference = all.iter().find(|it| it.manifest.reference);
+            reference.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
         });
-        let hint = reference.filter(|_| self.plan.verification == Verification::Usual);
-        self.model_not_checked(model, why.into(), Some(hint.unwrap_or_else(|| "--verifier ENGINE".into())))
+        let hint = set_up_command.filter(|_| self.plan.verification == Verification::Usual);
+        self.model_not_checked(model, reason.into(), Some(hint.unwrap_or_else(|| "--verifier ENGINE".into())))
     }
 
     pub fn model_not_checked(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
@@ -57,11 +57,11 @@ impl OutputChecks<'_, '_> {
 }
 
 /// Whether the engine gave an invalid answer.
-pub(super) fn is_breach(cause: &Cause) -> bool {
+pub(super) fn is_invalid_answer(cause: &Cause) -> bool {
     matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
 }
 
-pub(super) fn longer_budget() -> Option<String> {
+pub(super) fn longer_budget_hint() -> Option<String> {
     Some("a longer `--budget`".into())
 }
 
@@ -70,11 +70,11 @@ impl Launched {
     pub async fn score(
         &mut self,
         ids: &[u32],
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<(Vec<Option<f64>>, Duration), Cause> {
         let sequences = vec![ids.to_vec()];
         let request = Score { id: Some(Id::Number(self.next_id())), sequences: sequences.clone() };
-        let deadline = self.conversation.deadlines.answer.min(within);
+        let deadline = self.conversation.deadlines.answer.min(time_limit);
         let (mut scored, took) = self.conversation.score(request, deadline).await?;
         verify_scores(&scored, &sequences)?;
         Ok((scored.logprobs.swap_remove(0), took))
@@ -85,12 +85,12 @@ impl Launched {
         &mut self,
         prompt: &[u32],
         max_new_tokens: u32,
-        within: Duration,
+        time_limit: Duration,
     ) -> Result<Vec<u32>, Cause> {
         let ignore_eos = self.hello().is_some_and(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
         let (id, prompt_ids) = (Some(Id::Number(self.next_id())), Some(prompt.to_vec()));
         let request = Generate { id, prompt_ids, max_new_tokens, ignore_eos, ..Generate::default() };
-        let deadline = self.conversation.deadlines.answer.min(within);
+        let deadline = self.conversation.deadlines.answer.min(time_limit);
         let mut answer = self.conversation.generate(request, deadline).await?;
         self.verify(&answer, Some(prompt.len() as u32), max_new_tokens, ignore_eos)?;
         self.conversation.refuse_unrequested()?;
@@ -100,21 +100,21 @@ impl Launched {
     }
 }
 
-/// The time of the windows so far.
+/// The number of scored tokens, and the time that they took.
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
     tokens: usize,
-    /// The slowest window, for each token.
+    /// The time per token in the slowest window.
     per_token: Duration,
 }
 
 impl Scoring {
-    pub fn took(&mut self, tokens: usize, took: Duration) {
+    pub fn add(&mut self, tokens: usize, time: Duration) {
         self.tokens += tokens;
-        self.per_token = self.per_token.max(took / tokens.max(1) as u32);
+        self.per_token = self.per_token.max(time / tokens.max(1) as u32);
     }
 
-    /// The reason why a window of so many tokens is not requested.
+    /// The reason why a window of this length is not requested. `None` if it is requested.
     pub fn reason_to_skip(
         &self,
         tokens: usize,
@@ -128,11 +128,11 @@ impl Scoring {
         }
         let total = check_time.total.as_secs_f64();
         if self.tokens == 0 {
-            let over =
+            let reason =
                 format!("no log-probabilities were requested: the {total:.0} s of the check were over");
-            return check_time.is_over().then_some(over);
+            return check_time.is_over().then_some(reason);
         }
-        let estimate = self.per_token.mul_f64(tokens as f64 * GROWTH);
+        let estimate = self.per_token.mul_f64(tokens as f64 * ATTENTION_FACTOR);
         let is_too_long = check_time.is_over() || estimate > check_time.left();
         is_too_long.then(|| {
             let (scored, tokens, seconds) = (with_commas(self.tokens), with_commas(tokens), estimate.as_secs_f64());
@@ -151,17 +151,17 @@ impl Scoring {
     }
 }
 
-/// The time budget of one launch for an output check, its start included.
+/// The time limit of an output check in one launch, including the start of the engine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckTime {
     began: Instant,
     pub total: Duration,
-    /// The end of the run's budget. No request and no launch goes beyond it.
+    /// The end of the run's budget. No request and no launch continues after it.
     budget_ends: Option<Instant>,
 }
 
 impl CheckTime {
-    pub fn begins(total: Duration, budget_ends: Option<Instant>) -> Self {
+    pub fn start(total: Duration, budget_ends: Option<Instant>) -> Self {
         Self { began: Instant::now(), total, budget_ends }
     }
 
@@ -175,33 +175,33 @@ impl CheckTime {
     }
 
     /// The time limit of a request within the remaining time.
-    pub fn for_remaining_time(&self) -> Duration {
-        let left = self.left().max(MIN_FOR_A_REQUEST);
+    pub fn request_limit(&self) -> Duration {
+        let left = self.left().max(MIN_REQUEST_TIME);
         whole_ms(self.left_of_budget().map_or(left, |of_budget| left.min(of_budget)))
     }
 
-    /// The time limit of a request that is made even if little time remains. A budget may shorten it.
-    pub fn for_a_request(&self) -> Duration {
-        whole_ms(self.left_of_budget().map_or(MOST_FOR_A_REQUEST, |left| left.min(MOST_FOR_A_REQUEST)))
+    /// The time limit of a request that is made even if little time remains. Only the run's budget shortens it.
+    pub fn necessary_request_limit(&self) -> Duration {
+        whole_ms(self.left_of_budget().map_or(MAX_REQUEST_TIME, |left| left.min(MAX_REQUEST_TIME)))
     }
 
     /// The time for an engine to end by itself.
-    pub fn for_an_end(&self, usual: Duration) -> Duration {
+    pub fn exit_limit(&self, usual: Duration) -> Duration {
         self.left_of_budget().map_or(usual, |left| left.min(usual))
     }
 
-    /// The rest of the budget. `None` without one.
+    /// The rest of the run's budget. `None` without a budget.
     pub fn left_of_budget(&self) -> Option<Duration> {
         self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether the budget is used up. A missing answer then says nothing about the engine.
+    /// Whether the run's budget is used up. A missing answer then says nothing about the engine.
     pub fn budget_is_over(&self) -> bool {
         self.left_of_budget().is_some_and(|left| left.is_zero())
     }
 }
 
-/// Records state the time of a request, so it is in whole milliseconds.
+/// Rounds a time limit down to whole milliseconds, because records contain it.
 fn whole_ms(time: Duration) -> Duration {
     Duration::from_millis(time.as_millis() as u64)
 }
@@ -214,24 +214,27 @@ mod tests {
 
     #[test]
     fn a_budget_limits_every_request_and_every_launch() {
-        let over = CheckTime::begins(HOUR, Some(Instant::now()));
+        let over = CheckTime::start(HOUR, Some(Instant::now()));
         assert!(over.is_over() && over.budget_is_over());
-        let none = Duration::ZERO;
+        let zero = Duration::ZERO;
         assert_eq!(
-            [over.left(), over.for_remaining_time(), over.for_a_request(), over.for_an_end(HOUR)],
-            [none; 4]
+            [over.left(), over.request_limit(), over.necessary_request_limit(), over.exit_limit(HOUR)],
+            [zero; 4]
         );
-        let short = CheckTime::begins(HOUR, Some(Instant::now() + Duration::from_secs(30)));
-        assert!(short.left() <= Duration::from_secs(30) && short.for_a_request() <= Duration::from_secs(30));
-        let long = CheckTime::begins(HOUR, Some(Instant::now() + HOUR));
-        assert_eq!(long.for_a_request(), MOST_FOR_A_REQUEST);
+        let short = CheckTime::start(HOUR, Some(Instant::now() + Duration::from_secs(30)));
+        assert!(
+            short.left() <= Duration::from_secs(30)
+                && short.necessary_request_limit() <= Duration::from_secs(30)
+        );
+        let long = CheckTime::start(HOUR, Some(Instant::now() + HOUR));
+        assert_eq!(long.necessary_request_limit(), MAX_REQUEST_TIME);
     }
 
     #[test]
     fn without_a_budget_a_request_has_its_usual_time() {
-        let over = CheckTime::begins(Duration::ZERO, None);
+        let over = CheckTime::start(Duration::ZERO, None);
         assert!(over.is_over() && !over.budget_is_over());
-        assert_eq!((over.for_a_request(), over.for_an_end(HOUR)), (MOST_FOR_A_REQUEST, HOUR));
-        assert_eq!((over.for_remaining_time(), over.left_of_budget()), (MIN_FOR_A_REQUEST, None));
+        assert_eq!((over.necessary_request_limit(), over.exit_limit(HOUR)), (MAX_REQUEST_TIME, HOUR));
+        assert_eq!((over.request_limit(), over.left_of_budget()), (MIN_REQUEST_TIME, None));
     }
 }

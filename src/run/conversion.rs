@@ -1,5 +1,5 @@
 //! Format conversions of a model. An engine that reads another format than the model's gets a conversion, made before the
-//! engine's clock starts and stored for later runs. The record says so.
+//! engine's clock starts and stored for later runs. The record names the conversion.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,11 +32,12 @@ impl<'a> Conversions<'a> {
 
     /// The model's path for a configuration: its own, or that of its conversion.
     pub fn model_path(&self, configuration: usize) -> &str {
-        let own = &self.plan.configurations[configuration].model.path;
-        self.conversion_for(configuration).map_or(own, |converted| &converted.path)
+        let unconverted = &self.plan.configurations[configuration].model.path;
+        self.conversion_for(configuration).map_or(unconverted, |converted| &converted.path)
     }
 
-    /// Converts the model if the engine does not read its format. True if it was converted now.
+    /// Converts the model if the engine does not read its format. Returns whether this call
+    /// converted it.
     pub async fn convert_for(
         &mut self,
         journal: &mut Journal<'_>,
@@ -45,16 +46,16 @@ impl<'a> Conversions<'a> {
     ) -> Result<bool, Stop> {
         let configuration = &self.plan.configurations[index];
         let formats = &hello.capabilities.formats;
-        let read = |format: &str| formats.iter().any(|it| it == format);
-        let Some(has) = configuration.model.format.as_deref() else { return Ok(false) };
-        if self.converted.contains_key(&index) || formats.is_empty() || read(has) {
+        let reads = |format: &str| formats.iter().any(|it| it == format);
+        let Some(model_format) = configuration.model.format.as_deref() else { return Ok(false) };
+        if self.converted.contains_key(&index) || formats.is_empty() || reads(model_format) {
             return Ok(false);
         }
-        let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| read(format.as_str()));
+        let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| reads(format.as_str()));
         let refused = |why: String| Stop::from(Fault::without_process(Stage::Load, Cause::Unsupported(why)));
         let Some(to) = to else {
             let formats = formats.join("`, `");
-            return Err(refused(format!("reads `{formats}`, and the model is `{has}`")));
+            return Err(refused(format!("reads `{formats}`, and the model is `{model_format}`")));
         };
         let (path, dtype) = (configuration.model.path.clone(), configuration.dtype.clone());
         let converted = convert(journal, &configuration.label, path, to, dtype).await;
@@ -73,17 +74,17 @@ async fn convert(
     to: Format,
     requested: Option<String>,
 ) -> Result<Converted> {
-    let stop = Stopping(Arc::new(AtomicBool::new(false)));
+    let stop = StopOnDrop(Arc::new(AtomicBool::new(false)));
     let (progress, mut reports) = mpsc::unbounded_channel();
-    let stopping = Arc::clone(&stop.0);
+    let is_stopped = Arc::clone(&stop.0);
     let work = tokio::task::spawn_blocking(move || {
         let model = ModelFolder::open(&path)?;
         let dtype = dtype(&model, to, requested.as_deref())?;
         let path = conversions::converted(&model, to, dtype, &|done, total| {
-            if stopping.load(Ordering::Relaxed) {
+            if is_stopped.load(Ordering::Relaxed) {
                 bail!("interrupted");
             }
-            // After an interrupt the receiver is gone.
+            // After an interrupt, no receiver exists.
             let _ = progress.send(done as f64 / total as f64);
             Ok(())
         })?;
@@ -100,20 +101,20 @@ async fn convert(
     work.await?
 }
 
-/// The dtype of the conversion. The first choice is the requested one, then the model's own, if the format can hold it. The last
-/// choice is f32, in which no value changes.
+/// The dtype of the conversion. The first choice is the requested one, then the model's own, if the format can hold it. The
+/// last choice is f32, in which no value changes.
 fn dtype(model: &ModelFolder, to: Format, requested: Option<&str>) -> Result<Dtype> {
     let requested = requested.and_then(Dtype::named);
-    let own = own_dtype(model)?;
-    let candidates = [requested, Some(own)].into_iter().flatten();
+    let model_dtype = own_dtype(model)?;
+    let candidates = [requested, Some(model_dtype)].into_iter().flatten();
     let mut candidates = candidates.filter(|dtype| model_files::check_writable(to, *dtype).is_ok());
     Ok(candidates.next().unwrap_or(Dtype::F32))
 }
 
-/// Ends a conversion together with its run.
-struct Stopping(Arc<AtomicBool>);
+/// Stops a conversion when its run ends.
+struct StopOnDrop(Arc<AtomicBool>);
 
-impl Drop for Stopping {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

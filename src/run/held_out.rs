@@ -1,16 +1,16 @@
 //! The output check before the blocks. Each engine gives the log-probabilities of held-out text and continues a prompt. The
-//! answers are recorded unchanged, and the analysis of the record judges them.
+//! answers are recorded unchanged, and the analysis of the record evaluates them.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use protocol::Output;
 
-use super::checks::{CheckTime, OutputChecks, Scoring, is_breach, longer_budget};
+use super::checks::{CheckTime, OutputChecks, Scoring, is_invalid_answer, longer_budget_hint};
 use super::journal::Event;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
-use super::memory_groups::exceeds_memory;
+use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
@@ -42,7 +42,8 @@ impl OutputChecks<'_, '_> {
         models
     }
 
-    /// Whether a configuration is checked: rows and the programs of baselines are. A twin is the same engine as its row.
+    /// Whether a configuration is checked. Rows and baselines are checked; a twin is not, because it is the same engine as its
+    /// row.
     fn is_checked(&self, schedule: &Schedule, index: usize) -> bool {
         let configuration = &self.plan.configurations[index];
         let is_measured = matches!(configuration.role, None | Some(Role::Baseline { .. }));
@@ -57,10 +58,10 @@ impl OutputChecks<'_, '_> {
         let Some(prompts) = self.requests.prompts(&model.path) else { return Ok(()) };
         let held_out = prompts.held_out(&model.path);
         self.journal.take(Entry::HeldOut(held_out.clone()))?;
-        let on_it = |&index: &usize| self.plan.configurations[index].model.path == model.path;
+        let uses_model = |&index: &usize| self.plan.configurations[index].model.path == model.path;
         let configurations = 0..self.plan.configurations.len();
         let mut selected: Vec<usize> =
-            configurations.filter(on_it).filter(|&index| self.is_checked(schedule, index)).collect();
+            configurations.filter(uses_model).filter(|&index| self.is_checked(schedule, index)).collect();
         let stored = match self.plan.verification {
             Verification::Usual => {
                 let (model, held_out) = (model.clone(), held_out.clone());
@@ -74,26 +75,27 @@ impl OutputChecks<'_, '_> {
             (None, Some(verifier)) if !selected.contains(&verifier) => selected.push(verifier),
             (None, Some(_)) => {}
             (None, None) => {
-                let why = "held-out text was not checked: no reference engine for output checks can run here";
-                self.no_verifier(model, why)?;
+                let reason =
+                    "held-out text was not checked: no reference engine for output checks can run here";
+                self.no_verifier(model, reason)?;
             }
         }
-        let check_time = schedule.time_budget.output_check(selected.len());
+        let check_time = schedule.time_budget.output_check_limit(selected.len());
         for index in selected {
-            if let Some(reason) = exceeds_memory(&self.plan.configurations[index]) {
+            if let Some(reason) = memory_shortage(&self.plan.configurations[index]) {
                 self.model_not_checked(model, reason, None)?;
                 continue;
             }
             if schedule.time_budget.is_check_time_over() {
                 let reason = "the budget leaves no time for an output check".into();
-                self.not_checked(index, reason, longer_budget())?;
+                self.not_checked(index, reason, longer_budget_hint())?;
                 continue;
             }
             // The verifier has twice the time, because without its answers nothing can be compared.
             let check_time =
                 if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
-            let for_checks = self.check_configuration(index, &held_out, check_time).await;
-            if let Err(fault) = Stop::separate(for_checks)? {
+            let outcome = self.check_configuration(index, &held_out, check_time).await;
+            if let Err(fault) = Stop::separate(outcome)? {
                 self.record_failed_check(schedule, index, fault)?;
             }
         }
@@ -108,25 +110,26 @@ impl OutputChecks<'_, '_> {
     ) -> Result<(), Stop> {
         let label = self.plan.configurations[index].label.clone();
         self.journal.send(Event::CheckingOutput { label });
-        let left = CheckTime::begins(check_time, self.budget_ends).left_of_budget();
-        let Some(mut launched) = self.launches.launch_within(self.journal, index, left).await? else {
+        let left = CheckTime::start(check_time, self.budget_ends).left_of_budget();
+        let Some(mut launched) = self.launches.launch_for_check(self.journal, index, left).await? else {
             let reason = "the budget ended while the engine was loaded for an output check".into();
-            return Ok(self.not_checked(index, reason, longer_budget())?);
+            return Ok(self.not_checked(index, reason, longer_budget_hint())?);
         };
         if launched.hello().is_none() {
             launched.conversation.process.end(Duration::ZERO).await;
             return Ok(self.not_checked(index, "supports only `generate`, not `score`".into(), None)?);
         }
-        let check_time = CheckTime::begins(check_time, self.budget_ends);
+        let check_time = CheckTime::start(check_time, self.budget_ends);
         let answered = self.request_answers(&mut launched, held_out, check_time).await;
-        let usual = launched.conversation.deadlines.shutdown;
+        let shutdown_limit = launched.conversation.deadlines.shutdown;
         // If the budget is too short for a shutdown, the engine is ended at once.
-        let alive = answered.is_ok() && check_time.for_an_end(usual) == usual;
-        let ended = end(self.journal, launched, alive).await;
+        let can_shut_down = answered.is_ok() && check_time.exit_limit(shutdown_limit) == shutdown_limit;
+        let ended = end(self.journal, launched, can_shut_down).await;
         answered.and(ended.map_err(Stop::from))
     }
 
-    /// Scores windows in growing order: the first ones predict the time of the others. The continuation of a prompt comes last.
+    /// Scores the windows from short to long, because the first windows predict the time of the later ones. Then continues the
+    /// prompt.
     async fn request_answers(
         &mut self,
         launched: &mut Launched,
@@ -154,9 +157,9 @@ impl OutputChecks<'_, '_> {
             if let Some(reason) = scoring.reason_to_skip(ids.len(), launched, check_time) {
                 return Ok(self.not_checked(configuration, reason, None)?);
             }
-            match launched.score(ids, check_time.for_remaining_time()).await {
+            match launched.score(ids, check_time.request_limit()).await {
                 Ok((logprobs, took)) => {
-                    scoring.took(ids.len(), took);
+                    scoring.add(ids.len(), took);
                     let elapsed_ns = took.as_nanos() as u64;
                     let scored = Scored { configuration, launch, sequence, logprobs, elapsed_ns };
                     self.journal.take(Entry::Scored(scored))?;
@@ -177,7 +180,7 @@ impl OutputChecks<'_, '_> {
         check_time: CheckTime,
     ) -> Result<(), Stop> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
-        let cannot = match launched.hello() {
+        let obstacle = match launched.hello() {
             Some(hello) if hello.output == Output::Text => Some("gives text, not ids"),
             Some(hello) if !hello.capabilities.prompt_ids => Some("takes text, not ids"),
             _ if held_out.prompt.is_empty() || held_out.max_new_tokens == 0 => {
@@ -186,17 +189,17 @@ impl OutputChecks<'_, '_> {
             _ if check_time.is_over() => Some("no time was left to continue a prompt"),
             _ => None,
         };
-        if let Some(reason) = cannot {
+        if let Some(reason) = obstacle {
             return Ok(self.not_checked(configuration, reason.into(), None)?);
         }
-        let within = check_time.for_remaining_time();
-        match launched.continue_prompt(&held_out.prompt, held_out.max_new_tokens, within).await {
+        let time_limit = check_time.request_limit();
+        match launched.continue_prompt(&held_out.prompt, held_out.max_new_tokens, time_limit).await {
             Ok(ids) => Ok(self.journal.take(Entry::Continued(Continued { configuration, launch, ids }))?),
             Err(cause) => self.record_no_answer(launched, check_time, "`generate`", cause, "").await,
         }
     }
 
-    /// Records why a request of the check has no answer. A breach of the protocol and the end of the engine are its faults.
+    /// Records why a request of the check has no answer. An invalid answer or the end of the engine is a fault of the engine.
     async fn record_no_answer(
         &mut self,
         launched: &mut Launched,
@@ -206,12 +209,12 @@ impl OutputChecks<'_, '_> {
         so_far: &str,
     ) -> Result<(), Stop> {
         let configuration = launched.launch.configuration;
-        // The budget cut off the request, not the engine.
+        // The end of the budget stopped the request. The engine did not fail.
         if matches!(cause, Cause::Timeout(_)) && check_time.budget_is_over() {
             let reason = format!("the budget ended during {request}: {cause}{so_far}");
-            return Ok(self.not_checked(configuration, reason, longer_budget())?);
+            return Ok(self.not_checked(configuration, reason, longer_budget_hint())?);
         }
-        if !cause.engine_survives() || is_breach(&cause) {
+        if !cause.engine_survives() || is_invalid_answer(&cause) {
             return Err(launched.fault(Stage::OutputCheck, cause));
         }
         self.not_checked(configuration, format!("{request}: {cause}{so_far}"), cause.hint())?;
@@ -225,14 +228,14 @@ impl OutputChecks<'_, '_> {
         }
     }
 
-    /// Records a failed check. A breach of the protocol or a failed load is the row's failure, as in a block. After other
+    /// Records a failed check. An invalid answer or a failed load becomes the row's failure, as in a block. After other
     /// failures the engine can still be measured.
     fn record_failed_check(&mut self, schedule: &mut Schedule, index: usize, fault: Fault) -> Result<()> {
         let configuration = &self.plan.configurations[index];
         let is_verifier = configuration.role == Some(Role::Verifier);
         // One-shot processes speak only `generate`, so this failure does not concern them.
-        let in_a_block_too = self.plan.mode == Mode::Warm && fault.when != Stage::OutputCheck;
-        if !is_verifier && (in_a_block_too || is_breach(&fault.cause)) {
+        let would_fail_in_block = self.plan.mode == Mode::Warm && fault.when != Stage::OutputCheck;
+        if !is_verifier && (would_fail_in_block || is_invalid_answer(&fault.cause)) {
             if let Some(twin) = self.plan.twin_of(index) {
                 schedule.close_cases_of(twin);
             }

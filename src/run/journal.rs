@@ -8,11 +8,11 @@ use crate::record::{Entry, Failure, FailureKind, Recorder, RunRecord, Warning};
 /// An event of set-up or of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Set-up comes before the run, and the same displays show it.
+    /// An event of set-up, which comes before the run.
     SetUp(SetUpEvent),
-    /// The whole run. Without a number of blocks it ends once enough is known.
+    /// The run begins. If `blocks` is `None`, the run ends once the intervals are narrow enough.
     RunStarted { configurations: usize, blocks: Option<u32>, record: String },
-    /// `until` is the number of blocks planned so far. `requests` is the number of requests until then, with those already made.
+    /// A block begins. `until` is the number of blocks planned so far. `requests` is the number of requests in these blocks.
     BlockStarted { block: u32, until: u32, requests: u64 },
     /// A process is about to start.
     LaunchStarted { label: String },
@@ -20,17 +20,17 @@ pub enum Event {
     Loading { label: String, phase: String, fraction: Option<f64> },
     /// The engine can take requests.
     Loaded { label: String, load_ns: u64 },
-    /// An engine's output check before the measurements.
+    /// Before the first block: the output check of an engine begins.
     CheckingOutput { label: String },
     /// After the last block: the reference engine checks the tokens of other engines.
     CheckingTokens { label: String, samples: usize },
-    /// The first request of a case in a launch follows.
+    /// The next request is the first one of a case in a launch.
     CaseStarted { label: String, workload: String },
-    /// One more request of the plan is done. The record has its sample, for that launch and case.
+    /// A request of the plan is done, and its sample is in the record.
     Sampled { label: String, workload: String, warmup: bool, launch: u32, case: usize },
     /// A case or a whole configuration failed.
     Failed { label: String, failure: Failure },
-    /// A warning, which the record gets too.
+    /// A warning, which is also written to the record.
     Warned(Warning),
     /// The user ended the run.
     Interrupted,
@@ -38,10 +38,10 @@ pub enum Event {
     RunFinished { record: String },
 }
 
-/// The receiver of a run's events. Each event comes with the record so far, and a display derives its content from that.
+/// The receiver of a run's events. Each event comes with the record so far, from which displays derive their content.
 pub type Listener<'a> = &'a mut dyn FnMut(Event, &RunRecord);
 
-/// The record of a run under way and the displays that follow it.
+/// The record of the current run, and the receiver of its events.
 pub(super) struct Journal<'a> {
     recorder: &'a mut Recorder,
     listener: Listener<'a>,
@@ -52,7 +52,7 @@ impl<'a> Journal<'a> {
         Self { recorder, listener }
     }
 
-    /// Everything that was recorded so far.
+    /// The record so far.
     pub fn record(&self) -> &RunRecord {
         &self.recorder.record
     }
@@ -61,7 +61,7 @@ impl<'a> Journal<'a> {
         self.recorder.path.display().to_string()
     }
 
-    /// Writes an entry. Only a record that cannot be written ends a run.
+    /// Writes an entry. If that is not possible, the error ends the run.
     pub fn take(&mut self, entry: Entry) -> Result<()> {
         self.recorder.take(entry)
     }
@@ -70,7 +70,7 @@ impl<'a> Journal<'a> {
         (self.listener)(event, &self.recorder.record);
     }
 
-    /// Warns about one configuration. Without one, the warning concerns the machine or the whole run.
+    /// Records and sends a warning. Without a configuration, the warning concerns the machine or the whole run.
     pub fn warn(&mut self, configuration: Option<usize>, message: String) -> Result<()> {
         let warning = Warning { configuration, message };
         self.send(Event::Warned(warning.clone()));
@@ -85,7 +85,7 @@ impl<'a> Journal<'a> {
     pub fn fail(&mut self, failure: Failure) -> Result<()> {
         let configuration = &self.record().header.plan.configurations[failure.configuration];
         let (label, is_row) = (configuration.label.clone(), configuration.role.is_none());
-        // An engine that cannot start has its reason in its own row, so its twin gets none.
+        // If an engine cannot start, its row has the reason, so its twin needs no failure.
         if is_row || failure.kind != FailureKind::Unavailable {
             self.send(Event::Failed { label, failure: failure.clone() });
             self.take(Entry::Failure(failure))?;

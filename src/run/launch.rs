@@ -15,7 +15,7 @@ use crate::record::{Entry, HeldMemory, Launch, RequestKind, WarmUp};
 use crate::run::process::{Answer, Cause, Conversation, Fault, Launching, Stage, Stop};
 use crate::run::verify::Expected;
 
-/// The time to end for an engine that cannot go on after `failed`.
+/// The time that an engine has to end by itself after `failed`.
 pub(super) const EXIT_GRACE: Duration = Duration::from_millis(100);
 
 /// The purpose of a launch.
@@ -34,29 +34,39 @@ pub(super) struct Launched {
     pub conversation: Conversation,
     /// The launch as known so far.
     pub launch: Launch,
-    /// Its number, once it is in the record.
+    /// The number of the launch, once the launch is in the record.
     recorded: Option<u32>,
     /// Warm-ups that ended before the launch was recorded. A launch without `hello` is recorded with its first answer.
-    unrecorded: Vec<WarmUp>,
-    /// Requests so far. Each has its own id, so that a repeated answer is not taken for a later one.
+    unrecorded_warm_ups: Vec<WarmUp>,
+    /// The number of requests so far. Each request has its own id, so that a repeated answer is not mistaken for a new one.
     pub requests: u64,
-    /// Its processes are paused.
+    /// The engine's processes are paused.
     pub is_paused: bool,
-    /// Its processes, as found after its last answer.
+    /// The engine's processes, as found after its last answer.
     tree: Vec<u32>,
-    /// The CPU time of its last request.
-    pub worked: CpuUse,
-    holding: MemoryReadings,
+    /// The CPU time of the last request.
+    pub worked: Worked,
+    holding: Holding,
 }
 
 impl Launched {
     pub fn of(conversation: Conversation, launch: Launch) -> Self {
-        let (tree, worked, holding) = (Vec::new(), CpuUse::default(), MemoryReadings::default());
-        let (recorded, unrecorded, requests, is_paused) = (None, Vec::new(), 0, false);
-        Self { conversation, launch, recorded, unrecorded, requests, is_paused, tree, worked, holding }
+        let (tree, worked, holding) = (Vec::new(), Worked::default(), Holding::default());
+        let (recorded, unrecorded_warm_ups, requests, is_paused) = (None, Vec::new(), 0, false);
+        Self {
+            conversation,
+            launch,
+            recorded,
+            unrecorded_warm_ups,
+            requests,
+            is_paused,
+            tree,
+            worked,
+            holding,
+        }
     }
 
-    /// Its number in the record. The first call records the launch as it is known now.
+    /// The number of the launch in the record. The first call records the launch as it is known now.
     pub fn number(&mut self, journal: &mut Journal) -> Result<u32> {
         if let Some(number) = self.recorded {
             return Ok(number);
@@ -65,7 +75,7 @@ impl Launched {
         self.launch.launch = number;
         journal.take(Entry::Launch(Box::new(self.launch.clone())))?;
         self.recorded = Some(number);
-        for warm_up in self.unrecorded.drain(..) {
+        for warm_up in self.unrecorded_warm_ups.drain(..) {
             journal.take(Entry::WarmUp(WarmUp { launch: number, ..warm_up }))?;
         }
         Ok(number)
@@ -76,7 +86,7 @@ impl Launched {
         match self.recorded {
             Some(launch) => journal.take(Entry::WarmUp(WarmUp { launch, ..warm_up })),
             None => {
-                self.unrecorded.push(warm_up);
+                self.unrecorded_warm_ups.push(warm_up);
                 Ok(())
             }
         }
@@ -100,7 +110,7 @@ impl Launched {
         expected.with_engine(self.hello(), self.facts()).verify(&answer.generated)
     }
 
-    /// The fault that ends it, with its number if it has one.
+    /// A fault of this engine, with the number of the launch if the launch is recorded.
     pub fn fault(&self, when: Stage, cause: Cause) -> Stop {
         let stderr = self.conversation.process.stderr();
         Stop::Fault(Fault { when, cause, stderr, launch: self.recorded })
@@ -120,21 +130,21 @@ impl Launched {
         self.launch.hello.as_ref()
     }
 
-    /// The CPU time of its known processes. None are known before the first answer: a search would delay the first request,
-    /// and a cold start counts that.
+    /// The CPU time of the known processes. No process is known before the first answer: a search would delay the first
+    /// request, and a cold start includes that request.
     pub fn cpu_time(&self) -> CpuTime {
         CpuTime::of(&self.tree)
     }
 
-    /// The roots of the process trees that compute for it: its own process, and those that it names.
+    /// The roots of the process trees that compute for the engine: its own process, and the processes that it reports.
     pub fn roots(&self) -> Vec<u32> {
-        let elsewhere = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
-        std::iter::once(self.conversation.process.pid).chain(elsewhere).collect()
+        let reported = self.launch.loaded.iter().flat_map(|loaded| loaded.pids.clone());
+        std::iter::once(self.conversation.process.pid).chain(reported).collect()
     }
 
-    /// Finds the processes that compute for it now. Reads their peak memory and their current memory. This walks page tables, and
-    /// waits for a process that is stuck in the kernel.
-    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<HeldMemory>)> {
+    /// Finds the engine's processes, and reads their peak memory and their current memory. Reading walks page tables and waits
+    /// for a process that is stuck in the kernel.
+    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
         let roots = self.roots();
         let mut holding = std::mem::take(&mut self.holding);
         let read = move || {
@@ -187,11 +197,11 @@ pub fn launching(
     }
 }
 
-/// The position of a request in its case, for errors.
+/// The stage of a request, for errors.
 pub(super) fn stage(kind: RequestKind, index: u32) -> Stage {
     match kind {
         RequestKind::Warmup => Stage::Warmup(index),
-        RequestKind::Discarded => Stage::Before(index),
+        RequestKind::Discarded => Stage::BeforeSample(index),
         RequestKind::Measured => Stage::Sample(index),
     }
 }

@@ -1,5 +1,5 @@
-//! Starts engines: each launch of a configuration says hello, loads and ends. A launch gets its number when it is recorded, so a
-//! process that only answered `hello` leaves no gap.
+//! Starts and ends engines. A launch gets its number when it is recorded, so a process that only answered `hello` uses no
+//! number.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -29,14 +29,14 @@ pub(super) struct Launches<'a> {
     /// The run's id, which every process carries.
     run: String,
     conversions: Conversions<'a>,
-    /// Configurations whose engine answers no `hello`.
+    /// Configurations whose engine does not support `hello`.
     minimal: BTreeSet<usize>,
     /// Configurations that have answered `hello` in this run.
     answered_hello: BTreeSet<usize>,
-    /// Configurations whose last launch did not answer `hello`. A cold disk may explain that once.
+    /// Configurations whose last launch did not answer `hello`. The first time, a slow disk may be the cause.
     missed_hello: BTreeSet<usize>,
-    /// The number of processes so far. Each has its own mark, so that its leftovers can be found even if no record refers to it.
-    marks: u32,
+    /// The number of processes so far. It is part of the mark of each process, by which leftover processes are found.
+    process_count: u32,
 }
 
 impl<'a> Launches<'a> {
@@ -49,7 +49,7 @@ impl<'a> Launches<'a> {
             minimal: BTreeSet::new(),
             answered_hello: BTreeSet::new(),
             missed_hello: BTreeSet::new(),
-            marks: 0,
+            process_count: 0,
         }
     }
 
@@ -80,7 +80,7 @@ impl<'a> Launches<'a> {
         Ok(launched)
     }
 
-    /// The engine's facts. `None` if another process must be started, with what is known now.
+    /// Sends `hello` and returns the engine's facts. `None` if the engine must be started again.
     async fn say_hello(
         &mut self,
         journal: &mut Journal<'_>,
@@ -93,18 +93,18 @@ impl<'a> Launches<'a> {
             Hello::Known(facts) => {
                 self.missed_hello.remove(&index);
                 self.answered_hello.insert(index);
-                // It is started again after a conversion, so that no clock counts the conversion.
+                // After a conversion the engine is started again, so that no clock counts the conversion.
                 let converted = self.conversions.convert_for(journal, index, &facts).await?;
                 return Ok((!converted).then_some(facts));
             }
             Hello::Minimal => false,
             Hello::NoAnswer => true,
         };
-        if no_answer && self.is_first_missed_hello(journal, index)? {
+        if no_answer && self.warn_of_first_missed_hello(journal, index)? {
             return Ok(None);
         }
         let seconds = self.settings.deadlines.hello.as_secs_f64();
-        // An engine that answered before knows `hello`. Driven with `generate` alone, its launches could not be compared.
+        // If an earlier launch answered `hello`, a launch without `hello` cannot be compared with it.
         let knows_hello = self.answered_hello.contains(&index);
         if knows_hello || !self.plan.configurations[index].options.is_empty() {
             let cause = match no_answer {
@@ -125,8 +125,8 @@ impl<'a> Launches<'a> {
         Ok(None)
     }
 
-    /// A launch for an output check, within the rest of the budget. `None` if the launch used it up.
-    pub async fn launch_within(
+    /// Launches an engine for an output check. `None` if the launch takes longer than `left`, the rest of the budget.
+    pub async fn launch_for_check(
         &mut self,
         journal: &mut Journal<'_>,
         index: usize,
@@ -153,7 +153,7 @@ impl<'a> Launches<'a> {
         Ok(())
     }
 
-    /// Starts a process, and sends nothing yet.
+    /// Starts a process without sending a request.
     pub async fn start(
         &mut self,
         journal: &mut Journal<'_>,
@@ -165,8 +165,8 @@ impl<'a> Launches<'a> {
             journal.send(Event::LaunchStarted { label: configuration.label.clone() });
         }
         let (model, debug) = (self.model_path(index), self.settings.debug);
-        let launching = launching(configuration, model, &self.run, self.marks, debug);
-        self.marks += 1;
+        let launching = launching(configuration, model, &self.run, self.process_count, debug);
+        self.process_count += 1;
         // Read before the start, so that no clock of the launch counts it.
         let gpus_before =
             if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::used_memory).await? };
@@ -186,8 +186,8 @@ impl<'a> Launches<'a> {
         Ok(Launched::of(conversation, launch))
     }
 
-    /// Whether a configuration missed its first `hello`, with a warning then: the engine is started once more.
-    fn is_first_missed_hello(&mut self, journal: &mut Journal<'_>, index: usize) -> Result<bool> {
+    /// Whether an engine did not answer `hello` for the first time. If so, this warns that the engine is started once more.
+    fn warn_of_first_missed_hello(&mut self, journal: &mut Journal<'_>, index: usize) -> Result<bool> {
         let is_first = self.missed_hello.insert(index);
         if is_first {
             let seconds = self.settings.deadlines.hello.as_secs_f64();
@@ -197,7 +197,8 @@ impl<'a> Launches<'a> {
         Ok(is_first)
     }
 
-    /// Asks a separate process for its formats, because a one-shot process gets only its request.
+    /// Converts the model for one-shot processes. A separate process reports the formats, because a one-shot process gets only
+    /// its request.
     pub async fn convert_for_one_shots(
         &mut self,
         journal: &mut Journal<'_>,
@@ -215,8 +216,8 @@ impl<'a> Launches<'a> {
                 Ok(Hello::Known(facts)) => {
                     self.conversions.convert_for(journal, index, &facts).await.map(|_| ())
                 }
-                Ok(Hello::NoAnswer) if self.is_first_missed_hello(journal, index)? => continue,
-                // Its requests will show the fault.
+                Ok(Hello::NoAnswer) if self.warn_of_first_missed_hello(journal, index)? => continue,
+                // The requests will show the fault.
                 _ => Ok(()),
             };
         }
@@ -227,7 +228,7 @@ impl<'a> Launches<'a> {
     }
 }
 
-/// Ends a launch. A live engine is asked to end first, and a wrong reaction is a warning.
+/// Ends a launch. An engine that is `alive` gets `shutdown` first, and a wrong reaction is a warning.
 pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive: bool) -> Result<()> {
     let index = launched.launch.configuration;
     launched.conversation.process.resume();

@@ -1,6 +1,7 @@
-//! The machine's limits, probed before each block and once after the last one, because they change. No engine of this run lives
-//! during a probe, and the probe's memory is freed before an engine's is measured. A GPU's limits do not change, so they are
-//! probed once, in another process: a context in this one would hold memory of the device.
+//! The machine's limits, probed before each block and once after the last one, because they change. No engine of this run
+//! is running during a probe, and the probe's memory is freed before the memory of an engine is measured. A GPU's limits do
+//! not change, so they are probed once. A separate process does that, because a context in this process would occupy device
+//! memory.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,9 +16,9 @@ use crate::machine::{Cpu, gpu_limits, memory};
 use crate::plan::{Configuration, Plan, VERIFIER_DTYPE};
 use crate::record::{Entry, Limits};
 
-/// The probe's time for each number of threads in the plan. A tenth of it goes into touching the memory, and every setting still
-/// has about ten passes.
-const TIME: Duration = Duration::from_millis(300);
+/// The probe's time for each number of threads in the plan. A tenth of it is needed to touch the memory. The rest is enough for
+/// about ten passes of each setting.
+const PROBE_TIME: Duration = Duration::from_millis(300);
 
 pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: u32) -> Result<()> {
     let record = journal.record();
@@ -26,13 +27,13 @@ pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: 
         Some(settings) => Some(off_thread(move || probe(&settings)).await?),
         None => None,
     };
-    let is_answer = |it: &machine_limits::Limits| !it.gpus.is_empty() || !it.absent.is_empty();
+    let has_gpu_result = |it: &machine_limits::Limits| !it.gpus.is_empty() || !it.absent.is_empty();
     let gpus = gpus_to_probe(plan);
-    if !gpus.is_empty() && !record.limits.iter().any(|limits| is_answer(&limits.probed)) {
+    if !gpus.is_empty() && !record.limits.iter().any(|limits| has_gpu_result(&limits.probed)) {
         let run = record.header.id.clone();
-        let found = off_thread(move || gpu_limits::probe_separately(&gpus, Some(&run))).await?;
+        let result = off_thread(move || gpu_limits::probe_separately(&gpus, Some(&run))).await?;
         let probed = probed.get_or_insert_default();
-        (probed.gpus, probed.absent) = (found.gpus, found.absent);
+        (probed.gpus, probed.absent) = (result.gpus, result.absent);
     }
     match probed {
         Some(probed) => journal.take(Entry::Limits(Limits { block, probed })),
@@ -40,27 +41,27 @@ pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: 
     }
 }
 
-/// The GPUs of configurations whose share of a limit can be shown. Small models count too, because the size of a GPU's caches is
+/// The GPUs of configurations that can be compared with a limit. Small models count too, because the size of a GPU's caches is
 /// known only after the probe.
 fn gpus_to_probe(plan: &Plan) -> Vec<u32> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
-    let able = measured.filter(|it| it.unavailable.is_none() && it.model.sizes.is_some());
-    able.filter_map(|it| it.device.cuda_index()).collect::<BTreeSet<_>>().into_iter().collect()
+    let comparable = measured.filter(|it| it.unavailable.is_none() && it.model.sizes.is_some());
+    comparable.filter_map(|it| it.device.cuda_index()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The CPU's limits to probe. `None` if no engine runs on the CPU, or all models fit into the caches, so that no limit applies to
-/// them.
+/// The settings of the CPU's probe. `None` if no engine runs on the CPU, or if all models fit into the caches, so that no limit
+/// applies to them.
 fn settings(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<ProbeSettings> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let threads: BTreeSet<u32> =
-        measured.filter(|it| may_have_a_share(it, cpu)).map(|it| it.threads).collect();
-    let most = *threads.last()?;
-    let buffer_bytes = buffer_bytes(last_level_cache_bytes(cpu, most), available).unwrap_or(0);
-    let budget = TIME * u32::try_from(threads.len()).unwrap_or(u32::MAX);
+        measured.filter(|it| may_reach_limit(it, cpu)).map(|it| it.threads).collect();
+    let max_threads = *threads.last()?;
+    let buffer_bytes = buffer_bytes(last_level_cache_bytes(cpu, max_threads), available).unwrap_or(0);
+    let budget = PROBE_TIME * u32::try_from(threads.len()).unwrap_or(u32::MAX);
     Some(ProbeSettings { threads: threads.into_iter().collect(), buffer_bytes, budget })
 }
 
-fn may_have_a_share(configuration: &Configuration, cpu: &Cpu) -> bool {
+fn may_reach_limit(configuration: &Configuration, cpu: &Cpu) -> bool {
     // The engine may choose the widest dtype.
     let dtype = configuration.dtype.as_deref().unwrap_or(VERIFIER_DTYPE);
     let sizes = configuration.model.sizes.as_ref();
@@ -101,7 +102,7 @@ mod tests {
         let plan = plan([4, 1, 4].map(|threads| configuration(threads, 1 << 30)).into());
         let settings = settings(&plan, &cpu(), Some(16 * GIB)).unwrap();
         assert_eq!((settings.threads, settings.buffer_bytes), (vec![1, 4], 256 << 20));
-        assert_eq!(settings.budget, 2 * TIME);
+        assert_eq!(settings.budget, 2 * PROBE_TIME);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The output check after the last block. The check before the blocks says nothing about the engine's output while it is
-//! measured. So the verifier also checks measured samples, unless its own measured output has the same ids.
+//! measured. So the verifier also checks measured samples, unless the verifier's own measured output has the same ids.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -7,24 +7,24 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::IgnoreEos;
 
-use super::checks::{CheckTime, OutputChecks, is_breach, longer_budget};
+use super::checks::{CheckTime, OutputChecks, is_invalid_answer, longer_budget_hint};
 use super::journal::Event;
 use super::launch::Launched;
-use super::memory_groups::exceeds_memory;
+use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
-use super::unchecked::{UncheckedSample, greedy_ids, positions, unchecked_samples};
+use super::unverified::{UnverifiedSample, greedy_ids, positions, unverified_samples};
 use crate::plan::prompts::{self, PromptKey};
 use crate::plan::{Model, Verification};
 use crate::record::{Entry, ReferenceToken};
 use crate::run::process::{Cause, Stop};
 
-/// Without a budget, the check takes at most a twentieth of the run's time, within these bounds. With a budget, it takes at most
-/// the rest of it and `MAX_TIME`. No measurement is verified without this check.
+/// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
+/// `MAX_TIME`. With a budget, it is the rest of the budget, but at most `MAX_TIME`.
 const RUN_DIVISOR: u32 = 20;
 const MIN_TIME: Duration = Duration::from_secs(10);
 const MAX_TIME: Duration = Duration::from_secs(60);
-/// An id with a higher log-probability is likelier than all others together. The limit is ln 1/2 and a little for rounding.
-const LIKELIER_THAN_ALL: f64 = -0.69;
+/// An id with a higher log-probability is likelier than all other ids together. The value is ln(1/2), raised for rounding.
+const MAJORITY_LOGPROB: f64 = -0.69;
 
 impl OutputChecks<'_, '_> {
     pub async fn verify_measured_tokens(&mut self, schedule: &Schedule<'_>) -> Result<()> {
@@ -32,7 +32,7 @@ impl OutputChecks<'_, '_> {
             return Ok(());
         }
         for model in self.checked_models() {
-            // The record already has the reason if there is no verifier, or if it does not answer.
+            // If no verifier exists or answers, the record already has the reason.
             let mut not_checked = self.journal.record().not_checked.iter();
             if !not_checked.any(|it| it.model.as_ref() == Some(&model.path)) {
                 self.check_tokens_of(schedule, &model).await?;
@@ -49,37 +49,37 @@ impl OutputChecks<'_, '_> {
 
     async fn check_tokens_of(&mut self, schedule: &Schedule<'_>, model: &Model) -> Result<()> {
         let verifier = self.plan.verifier_of(model);
-        let mut unchecked_samples = unchecked_samples(self.journal.record(), model, verifier);
-        self.omit_text_prompts(&mut unchecked_samples)?;
-        if unchecked_samples.is_empty() {
+        let mut unverified_samples = unverified_samples(self.journal.record(), model, verifier);
+        self.omit_text_prompts(&mut unverified_samples)?;
+        if unverified_samples.is_empty() {
             return Ok(());
         }
         let Some(verifier) = verifier else {
             return self.no_verifier(model, "its measured tokens were not checked: no verifier can run here");
         };
-        if let Some(reason) = exceeds_memory(&self.plan.configurations[verifier]) {
+        if let Some(reason) = memory_shortage(&self.plan.configurations[verifier]) {
             return self.model_not_checked(model, reason, None);
         }
         let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        let check_time = CheckTime::begins(check_duration(budget, schedule.ran()), self.budget_ends);
-        let samples = unchecked_samples.len();
+        let check_time = CheckTime::start(check_duration(budget, schedule.ran()), self.budget_ends);
+        let samples = unverified_samples.len();
         let no_time = format!("the budget left no time to check the tokens of {samples} samples");
         if check_time.budget_is_over() {
-            return self.model_not_checked(model, no_time, longer_budget());
+            return self.model_not_checked(model, no_time, longer_budget_hint());
         }
         let label = self.plan.configurations[verifier].label.clone();
         self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
         let left = check_time.left_of_budget();
-        let launched = self.launches.launch_within(self.journal, verifier, left).await;
+        let launched = self.launches.launch_for_check(self.journal, verifier, left).await;
         let cause = match Stop::separate(launched)? {
-            Ok(None) => return self.model_not_checked(model, no_time, longer_budget()),
+            Ok(None) => return self.model_not_checked(model, no_time, longer_budget_hint()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
                 let answered =
-                    self.query_verifier(&mut launched, model, &unchecked_samples, check_time).await?;
-                // Its exit does not matter any more.
-                let grace = check_time.for_an_end(launched.conversation.deadlines.shutdown);
+                    self.query_verifier(&mut launched, model, &unverified_samples, check_time).await?;
+                // The answers are recorded, so a wrong exit is ignored.
+                let grace = check_time.exit_limit(launched.conversation.deadlines.shutdown);
                 let _ = tokio::time::timeout(grace, launched.conversation.shutdown()).await;
-                let grace = check_time.for_an_end(grace);
+                let grace = check_time.exit_limit(grace);
                 launched
                     .conversation
                     .process
@@ -98,34 +98,34 @@ impl OutputChecks<'_, '_> {
         self.model_not_checked(model, reason, cause.hint())
     }
 
-    /// The inner `Err` is the reason why the verifier stopped answering.
+    /// Asks the verifier about each sample and records its answers. The inner `Err` is the reason why the verifier stopped.
     async fn query_verifier(
         &mut self,
         launched: &mut Launched,
         model: &Model,
-        unchecked_samples: &[UncheckedSample],
+        unverified_samples: &[UnverifiedSample],
         check_time: CheckTime,
     ) -> Result<Result<(), Cause>> {
-        let mut known: HashMap<(String, Vec<u32>), Vec<ReferenceToken>> = HashMap::new();
-        let (mut left_out, mut refused) = (0, None);
-        for unchecked in unchecked_samples {
-            let sample = &self.journal.record().samples[unchecked.sample];
+        let mut answers_by_request: HashMap<(String, Vec<u32>), Vec<ReferenceToken>> = HashMap::new();
+        let (mut left_out, mut last_refusal) = (0, None);
+        for unverified in unverified_samples {
+            let sample = &self.journal.record().samples[unverified.sample];
             let Some(output) = greedy_ids(self.journal.record(), sample).map(<[u32]>::to_vec) else {
                 continue;
             };
-            let question = (sample.prompt_hash.clone(), output);
-            if !known.contains_key(&question) {
-                let Some(prompt) = self.prompt_of(unchecked).filter(|_| !check_time.is_over()) else {
+            let request = (sample.prompt_hash.clone(), output);
+            if !answers_by_request.contains_key(&request) {
+                let Some(prompt) = self.prompt_of(unverified).filter(|_| !check_time.is_over()) else {
                     left_out += 1;
                     continue;
                 };
-                match query_tokens(launched, &prompt, &question.1, unchecked.differs_at, check_time).await {
+                match query_tokens(launched, &prompt, &request.1, unverified.differs_at, check_time).await {
                     Ok(answers) => {
-                        known.insert(question.clone(), answers);
+                        answers_by_request.insert(request.clone(), answers);
                     }
-                    Err(cause) if cause.engine_survives() && !is_breach(&cause) => {
+                    Err(cause) if cause.engine_survives() && !is_invalid_answer(&cause) => {
                         left_out += 1;
-                        refused = Some(cause.to_string());
+                        last_refusal = Some(cause.to_string());
                         continue;
                     }
                     // The end of the budget stopped this request. The engine did not fail.
@@ -136,14 +136,14 @@ impl OutputChecks<'_, '_> {
                     Err(cause) => return Ok(Err(cause)),
                 }
             }
-            self.record_reference_tokens(launched, unchecked, &known[&question])?;
+            self.record_reference_tokens(launched, unverified, &answers_by_request[&request])?;
         }
         if left_out > 0 {
             let seconds = check_time.total.as_secs();
-            let why = refused.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
-            let all = unchecked_samples.len();
-            let reason = format!("the tokens of {left_out} of {all} samples were not checked: {why}");
-            let hint = if check_time.budget_is_over() { longer_budget() } else { None };
+            let reason = last_refusal.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
+            let total = unverified_samples.len();
+            let reason = format!("the tokens of {left_out} of {total} samples were not checked: {reason}");
+            let hint = if check_time.budget_is_over() { longer_budget_hint() } else { None };
             self.model_not_checked(model, reason, hint)?;
         }
         Ok(Ok(()))
@@ -152,19 +152,19 @@ impl OutputChecks<'_, '_> {
     fn record_reference_tokens(
         &mut self,
         launched: &Launched,
-        unchecked: &UncheckedSample,
+        unverified: &UnverifiedSample,
         answers: &[ReferenceToken],
     ) -> Result<()> {
-        let sample = &self.journal.record().samples[unchecked.sample];
+        let sample = &self.journal.record().samples[unverified.sample];
         let (launch, case, index) = (sample.launch, sample.case, sample.index);
-        let masks = self.journal.record().launches_of(unchecked.configuration).any(|it| {
+        let masks_eos = self.journal.record().launches_of(unverified.configuration).any(|it| {
             it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
         });
         let eos_ids = launched.facts().and_then(|facts| facts.eos_ids.as_deref()).unwrap_or_default();
         for answer in answers {
-            // If EOS comes next, an engine that masks it must give another id.
+            // Where the verifier gives EOS, an engine that masks EOS must give another id.
             let differs = answer.verifier_token != answer.engine_token;
-            if masks && differs && eos_ids.contains(&answer.verifier_token) {
+            if masks_eos && differs && eos_ids.contains(&answer.verifier_token) {
                 continue;
             }
             let answer = ReferenceToken { launch, case, index, ..answer.clone() };
@@ -173,17 +173,17 @@ impl OutputChecks<'_, '_> {
         Ok(())
     }
 
-    /// Leaves out engines that received text, because they made their own ids from it.
-    fn omit_text_prompts(&mut self, unchecked_samples: &mut Vec<UncheckedSample>) -> Result<()> {
+    /// Removes the samples of engines that received text, because such an engine makes its own ids from the text.
+    fn omit_text_prompts(&mut self, unverified_samples: &mut Vec<UnverifiedSample>) -> Result<()> {
         let record = self.journal.record();
         let takes_ids = |configuration: usize| {
             let mut launches = record.launches_of(configuration);
             launches.any(|it| it.hello.as_ref().is_some_and(|hello| hello.capabilities.prompt_ids))
         };
-        let in_text = |unchecked: &&UncheckedSample| !takes_ids(unchecked.configuration);
+        let in_text = |unverified: &&UnverifiedSample| !takes_ids(unverified.configuration);
         let left_out: BTreeSet<usize> =
-            unchecked_samples.iter().filter(in_text).map(|it| it.configuration).collect();
-        unchecked_samples.retain(|unchecked| !left_out.contains(&unchecked.configuration));
+            unverified_samples.iter().filter(in_text).map(|it| it.configuration).collect();
+        unverified_samples.retain(|unverified| !left_out.contains(&unverified.configuration));
         for configuration in left_out {
             let reason = "its prompts were sent as text, so their ids are unknown";
             self.not_checked(configuration, reason.into(), None)?;
@@ -192,12 +192,12 @@ impl OutputChecks<'_, '_> {
     }
 
     /// The ids of a sample's prompt, made again.
-    fn prompt_of(&self, unchecked: &UncheckedSample) -> Option<Vec<u32>> {
+    fn prompt_of(&self, unverified: &UnverifiedSample) -> Option<Vec<u32>> {
         let record = self.journal.record();
-        let sample = &record.samples[unchecked.sample];
+        let sample = &record.samples[unverified.sample];
         let block = record.launches.iter().find(|it| it.launch == sample.launch)?.block;
         let key = PromptKey { seed: self.plan.seed, block, kind: sample.kind, index: sample.index };
-        let path = &self.plan.configurations[unchecked.configuration].model.path;
+        let path = &self.plan.configurations[unverified.configuration].model.path;
         let ids = self.requests.prompts(path)?.ids(&self.plan.cases[sample.case].workload, key).ok()?;
         (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)
     }
@@ -220,12 +220,13 @@ async fn query_tokens(
     check_time: CheckTime,
 ) -> Result<Vec<ReferenceToken>, Cause> {
     let context = verifier.facts().and_then(|facts| facts.context_tokens);
-    let room = context.map_or(usize::MAX, |context| (context as usize).saturating_sub(prompt.len()));
-    let output = &output[..output.len().min(room)];
+    let max_output = context.map_or(usize::MAX, |context| (context as usize).saturating_sub(prompt.len()));
+    let output = &output[..output.len().min(max_output)];
     let scores = verifier.hello().is_some_and(|hello| hello.capabilities.score);
     let logprobs = match scores && !output.is_empty() {
         true => {
-            let all = verifier.score(&[prompt, output].concat(), check_time.for_a_request()).await?.0;
+            let all =
+                verifier.score(&[prompt, output].concat(), check_time.necessary_request_limit()).await?.0;
             all.into_iter().skip(prompt.len().saturating_sub(1)).collect()
         }
         false => Vec::new(),
@@ -246,7 +247,7 @@ async fn query_tokens(
     Ok(answers)
 }
 
-/// The verifier's answer about one token. It names no sample yet, because several samples may have the same output.
+/// The verifier's answer about one token. The answer does not name a sample, because several samples may have the same output.
 async fn query_token(
     verifier: &mut Launched,
     prompt: &[u32],
@@ -258,15 +259,17 @@ async fn query_token(
     let scores = verifier.hello().is_some_and(|hello| hello.capabilities.score);
     let (mut ids, engine_token) = ([prompt, &output[..position]].concat(), output[position]);
     let mut verifier_token = engine_token;
-    if engine_logprob.is_none_or(|logprob| logprob <= LIKELIER_THAN_ALL) {
-        let answer = verifier.continue_prompt(&ids, 1, check_time.for_a_request()).await?;
+    if engine_logprob.is_none_or(|logprob| logprob <= MAJORITY_LOGPROB) {
+        let answer = verifier.continue_prompt(&ids, 1, check_time.necessary_request_limit()).await?;
         verifier_token = answer.first().copied().unwrap_or(engine_token);
     }
     let mut verifier_logprob = engine_logprob;
     if verifier_token != engine_token {
         ids.push(verifier_token);
         verifier_logprob = match scores {
-            true => verifier.score(&ids, check_time.for_a_request()).await?.0.last().copied().flatten(),
+            true => {
+                verifier.score(&ids, check_time.necessary_request_limit()).await?.0.last().copied().flatten()
+            }
             false => None,
         };
     }

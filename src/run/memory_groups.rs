@@ -1,5 +1,6 @@
-//! The memory groups of a block: configurations that can be resident together. A paused engine keeps its memory, and engines that
-//! do not fit would swap or be killed. The members of a group are interleaved round by round, and the groups follow each other.
+//! The memory groups of a block: configurations that can be resident together. A paused engine keeps its memory, and engines
+//! that do not fit would swap or be killed. The members of a group are interleaved round by round, and the groups follow each
+//! other.
 
 use anyhow::Result;
 use model_files::size;
@@ -15,17 +16,17 @@ use crate::record::{Launch, RunRecord};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     pub configuration: usize,
-    /// The most memory that it held so far, or an estimate.
+    /// The largest memory of its processes so far, or an estimate.
     pub bytes: u64,
-    /// It cannot share a group.
+    /// The configuration cannot share a group.
     pub alone: bool,
 }
 
 /// The share of the available memory that is left free.
-const MARGIN: f64 = 0.1;
-/// An estimate is the size of the weights' file, of the weights in memory, and of the program. If the dtype is unknown, the
-/// weights in memory are taken as the file's size times this factor.
-const WIDENING_FACTOR: u64 = 2;
+const FREE_SHARE: f64 = 0.1;
+/// The estimated ratio of the weights in memory to the weights' file, if the dtype is unknown. The whole estimate is the sum of
+/// the file, the weights in memory, and the program.
+const MEMORY_PER_FILE_BYTE: u64 = 2;
 const PROGRAM_BYTES: u64 = 500_000_000;
 const F32_BYTES: u64 = 4;
 
@@ -50,12 +51,12 @@ async fn estimate(planned: &Configuration) -> Result<u64> {
     let file = off_thread(weights).await?.unwrap_or(0);
     let bits = planned.dtype.as_deref().and_then(dtype::bits);
     let weights = planned.model.sizes.zip(bits).map(|(it, bits)| it.parameters as f64 * bits / 8.0);
-    let weights = weights.map_or(file.saturating_mul(WIDENING_FACTOR), |bytes| bytes as u64);
+    let weights = weights.map_or(file.saturating_mul(MEMORY_PER_FILE_BYTE), |bytes| bytes as u64);
     Ok(file.saturating_add(weights).saturating_add(PROGRAM_BYTES))
 }
 
-/// The reason why an unmeasured verifier is not started: in f32 it may need many times the memory of the measured engines.
-pub(super) fn exceeds_memory(configuration: &Configuration) -> Option<String> {
+/// The reason why a verifier without a row is not started: in f32 it may need many times the memory of the measured engines.
+pub(super) fn memory_shortage(configuration: &Configuration) -> Option<String> {
     let is_verifier = configuration.role == Some(Role::Verifier);
     let parameters = configuration.model.sizes.filter(|_| is_verifier)?.parameters;
     let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);
@@ -66,14 +67,14 @@ pub(super) fn exceeds_memory(configuration: &Configuration) -> Option<String> {
 
 /// Memory groups in the members' order, each as full as possible.
 pub fn memory_groups(members: &[Member], available_bytes: u64) -> Vec<Vec<usize>> {
-    let room = (available_bytes as f64 * (1.0 - MARGIN)) as u64;
+    let usable = (available_bytes as f64 * (1.0 - FREE_SHARE)) as u64;
     let mut groups: Vec<Vec<Member>> = Vec::new();
     for member in members {
         let fits = |group: &&mut Vec<Member>| {
             let mut bytes = group.iter().chain([member]).map(|it| it.bytes);
             !member.alone
                 && !group[0].alone
-                && bytes.try_fold(0, u64::checked_add).is_some_and(|it| it <= room)
+                && bytes.try_fold(0, u64::checked_add).is_some_and(|it| it <= usable)
         };
         match groups.iter_mut().find(fits) {
             Some(group) => group.push(*member),
@@ -102,7 +103,7 @@ impl MemoryGroup {
         Self { slots: configurations.iter().map(slot).collect() }
     }
 
-    /// Pauses every engine but this one, and resumes this one. True if it was paused.
+    /// Resumes the engine of one slot and pauses all others. Returns whether the resumed engine was paused.
     pub async fn resume_only(&mut self, at: usize) -> bool {
         for (other, slot) in self.slots.iter_mut().enumerate() {
             if let Some(launched) = slot.launched.as_mut().filter(|it| other != at && !it.is_paused) {

@@ -1,6 +1,6 @@
-//! Turns a plan into a run record. A failed case is recorded and never fatal; only a record that cannot be written ends a run.
+//! Turns a plan into a run record. A failed case is recorded, and the run continues. An error of this program ends the run.
 //!
-//! `block` and `checks` do the work with `journal`, `schedule`, `launches` and `request`; `run` puts all together.
+//! `block` and `checks` do the work with `journal`, `schedule`, `launches` and `request`; `run` combines them.
 
 mod block;
 mod blocking;
@@ -21,7 +21,7 @@ mod request;
 mod schedule;
 pub mod stored_answers;
 mod time_budget;
-mod unchecked;
+mod unverified;
 pub mod verify;
 mod warm_up;
 
@@ -46,7 +46,7 @@ use launches::Launches;
 use request::Requests;
 use schedule::Schedule;
 
-/// Runs to the end or to an interrupt. The record says which.
+/// Carries out the plan in the record's header until its end or an interrupt. The last entry says which came first.
 pub async fn run(
     recorder: &mut Recorder,
     listener: Listener<'_>,
@@ -79,7 +79,7 @@ pub async fn run(
     Ok(end)
 }
 
-/// Puts the parts together: the output check before the blocks, the blocks, the output check after them. `quiet` is set once the
+/// Carries out the output check before the blocks, the blocks, and the output check after them. `quiet` is set once the
 /// machine's counters are read.
 async fn measure<'a>(
     plan: &'a Plan,
@@ -106,12 +106,12 @@ async fn measure<'a>(
 async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietCheck> {
     let engines = planned(plan);
     let probe = move || {
-        let quiet = QuietCheck::probe(&engines);
-        let found = quiet.warnings_before(&engines);
-        (quiet, found)
+        let quiet = Quiet::probe(&engines);
+        let warnings = quiet.before(&engines);
+        (quiet, warnings)
     };
-    let (quiet, found) = off_thread(probe).await?;
-    journal.warn_all(found)?;
+    let (quiet, warnings) = off_thread(probe).await?;
+    journal.warn_all(warnings)?;
     Ok(quiet)
 }
 
@@ -141,12 +141,12 @@ async fn record_unavailable(
     Ok(())
 }
 
-/// Warns about a prompt of the user's own, which cannot be salted.
+/// Warns if the user gave a prompt, because all requests then have the same prompt.
 fn warn_about_fixed_prompt(plan: &Plan, journal: &mut Journal) -> Result<()> {
-    let own = plan.cases.iter().any(|case| matches!(case.workload.prompt, Prompt::Text(_)));
+    let has_user_prompt = plan.cases.iter().any(|case| matches!(case.workload.prompt, Prompt::Text(_)));
     let message = "every request has the same prompt, so an engine with a prefix cache computes it once; without `--prompt` \
                    each request has a prompt of its own";
-    if own { journal.warn(None, message.into()) } else { Ok(()) }
+    if has_user_prompt { journal.warn(None, message.into()) } else { Ok(()) }
 }
 
 /// Records the current cost of a request to the null engine. A failure is only a warning.

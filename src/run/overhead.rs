@@ -1,5 +1,4 @@
-//! The orchestrator's own cost, measured each time with the null engine through the same conversation as every engine. No value
-//! here is a constant.
+//! The orchestrator's overhead. Each call measures it anew, with the null engine and the same code that drives every engine.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -26,11 +25,12 @@ pub struct Timing {
     pub name: &'static str,
     pub about: &'static str,
     pub n: usize,
-    /// Nanoseconds; for `CPU while waiting`, in each second.
+    /// In nanoseconds. For `CPU while waiting`: nanoseconds per second.
     pub median_ns: f64,
     pub p95_ns: f64,
 }
 
+/// The numbers of repetitions and tokens in `Overhead::measure`.
 const LAUNCHES: usize = 20;
 const REQUESTS: usize = 1000;
 const STREAMS: usize = 20;
@@ -49,10 +49,10 @@ const BRIEF_TOKENS: u32 = 100;
 const BRIEF_DEADLINE: Duration = Duration::from_secs(5);
 
 impl Overhead {
-    /// Takes about six seconds; half of them are deliberate waits.
+    /// Measures all costs. This takes about six seconds, half of which are deliberate waits.
     pub fn measure() -> Result<Self> {
         let run = new_id();
-        // No process that is started from here on outlives this.
+        // When it is dropped, it ends every process that is started below.
         let _keeper = Keeper::start(&run)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let timings = runtime.block_on(async {
@@ -69,7 +69,7 @@ impl Overhead {
     }
 }
 
-/// The part of small times that this program causes, for a run's record. Every process that this starts carries the run's mark.
+/// Measures the overhead of a request and of a streamed token, for a run's record.
 pub async fn measure_briefly(run: &str) -> Result<record::Overhead> {
     let measured = tokio::time::timeout(BRIEF_DEADLINE, async {
         let mut conversation = start(run, "null-engine", 0.0).await?.0;
@@ -81,9 +81,9 @@ pub async fn measure_briefly(run: &str) -> Result<record::Overhead> {
     let (requests, streams) = measured.await.context("the null engine takes too long")??;
     let request_ns = median(&requests).context("nothing was measured")?;
     let tokens = f64::from(BRIEF_TOKENS);
-    let adds: Vec<f64> =
+    let per_token_ns: Vec<f64> =
         streams.iter().map(|it| (it.elapsed_ns as f64 - request_ns).max(0.0) / tokens).collect();
-    let streamed_token_ns = median(&adds).context("nothing was streamed")?;
+    let streamed_token_ns = median(&per_token_ns).context("nothing was streamed")?;
     Ok(record::Overhead {
         request_ns: request_ns as u64,
         streamed_token_ns: streamed_token_ns as u64,
@@ -135,7 +135,7 @@ async fn request(conversation: &mut Conversation) -> Result<Timing> {
     )
 }
 
-/// The time of each request, less the engine's own work.
+/// The time of each request, minus the engine's own work.
 async fn repeat_requests(conversation: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
     let request = generate_request(OUTPUT_TOKENS, false);
     let mut values = Vec::new();
@@ -178,7 +178,7 @@ async fn repeat_streams(
     tokens: u32,
 ) -> Result<Vec<Streamed>> {
     let request = generate_request(tokens, true);
-    let mut all = Vec::new();
+    let mut times = Vec::new();
     for _ in 0..streams {
         let before_ns = cpu_ns();
         let answer = generate(conversation, request.clone()).await?;
@@ -186,12 +186,12 @@ async fn repeat_streams(
         if streamed != tokens as usize {
             bail!("expected {tokens} streamed tokens, got {streamed}");
         }
-        all.push(Streamed { elapsed_ns: answer.elapsed_ns(), cpu_ns: cpu_ns() - before_ns });
+        times.push(Streamed { elapsed_ns: answer.elapsed_ns(), cpu_ns: cpu_ns() - before_ns });
     }
-    Ok(all)
+    Ok(times)
 }
 
-/// Streams one token each millisecond, so that nothing queues.
+/// Measures the delay of tokens that are streamed once a millisecond, so that no token waits for an earlier one.
 async fn arrival(run: &str) -> Result<Timing> {
     let mut conversation = start(run, LAUNCHES + 1, 1.0).await?.0;
     let answer = generate(&mut conversation, generate_request(PACED_TOKENS, true)).await?;
@@ -207,7 +207,7 @@ async fn arrival(run: &str) -> Result<Timing> {
     )
 }
 
-/// The engine works for a second at a time and writes nothing.
+/// Measures this program's CPU time while the engine works for a second and writes nothing.
 async fn wait(run: &str) -> Result<Timing> {
     let tokens = 40;
     let mut conversation = start(run, LAUNCHES + 2, SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
@@ -226,7 +226,7 @@ async fn wait(run: &str) -> Result<Timing> {
     )
 }
 
-/// A loaded null engine, which is this program under another name, and its load time.
+/// Starts and loads the null engine, which is a subcommand of this program. Gives its load time too.
 async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Conversation, u64)> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let launching = Launching {
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn the_cpu_time_of_this_process_includes_its_work() {
         let before_ns = cpu_ns();
-        // Counted work, longer than a step of the coarsest clock of CPU time.
+        // This work takes longer than a step of the coarsest CPU clock.
         for number in 0..40_000_000_u64 {
             std::hint::black_box(number);
         }

@@ -18,16 +18,16 @@ use crate::plan::prompts::PromptKey;
 use crate::record::{Entry, Idle, Pass, RequestKind, output_tokens};
 use crate::run::process::{Stage, Stop};
 
-/// The longest request that has a pass. The memory of longer ones is known from the samples.
-pub(super) const LONGEST: Duration = Duration::from_secs(20);
+/// A case with longer requests has no pass. The memory of such a case is known from the samples.
+pub(super) const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
 /// The time of a pass: energy counters and a GPU's utilisation are means over some time.
-const SPAN: Duration = Duration::from_millis(3000);
+const PASS_TIME: Duration = Duration::from_millis(3000);
 /// With a budget, a pass takes at most one part in this many.
-const SHARE_OF_BUDGET: u32 = 200;
-/// The time over which idle energy is counted.
-const IDLE: Duration = Duration::from_millis(1500);
+const BUDGET_DIVISOR: u32 = 200;
+/// The time during which idle energy is counted.
+const IDLE_TIME: Duration = Duration::from_millis(1500);
 /// The number of one-token requests, of which the shortest counts.
-const SHORT: usize = 3;
+const ONE_TOKEN_REQUESTS: usize = 3;
 /// The first index of a pass, above the index of any sample, so that no prompt repeats.
 const FIRST_INDEX: u32 = 1 << 24;
 
@@ -35,22 +35,22 @@ const FIRST_INDEX: u32 = 1 << 24;
 pub(super) async fn sample_idle_energy(plan: &Plan, journal: &mut Journal<'_>) -> Result<()> {
     let started = plan.configurations.iter().filter(|it| it.unavailable.is_none());
     let with_gpus = started.into_iter().any(|it| !it.device.is_cpu());
-    let before = reading(with_gpus).await?;
+    let before = read_counters(with_gpus).await?;
     if before.is_empty() {
         return Ok(());
     }
     // Nothing may happen during this idle interval.
-    let _ = tokio::time::timeout(IDLE, std::future::pending::<()>()).await;
-    let energy = reading(with_gpus).await?.since(&before);
+    let _ = tokio::time::timeout(IDLE_TIME, std::future::pending::<()>()).await;
+    let energy = read_counters(with_gpus).await?.since(&before);
     journal.take(Entry::Idle(Idle { energy }))
 }
 
 /// The counters now. If all engines are on the CPU, the GPUs' driver is not asked.
-async fn reading(with_gpus: bool) -> Result<Reading> {
+async fn read_counters(with_gpus: bool) -> Result<Reading> {
     off_thread(if with_gpus { Reading::with_gpus } else { Reading::of_processors }).await
 }
 
-/// Samples memory during one request. Then, with energy counters or on a GPU, makes requests for the whole span, while
+/// Samples memory during one request. With energy counters or a GPU, a second part makes requests for `PASS_TIME`, while
 /// nothing walks page tables.
 pub(super) async fn sampled_pass(
     cases: &mut Cases<'_, '_>,
@@ -62,25 +62,25 @@ pub(super) async fn sampled_pass(
     let sampler = Sampler::start(Target::Memory, roots.clone());
     let mut pass = empty.clone();
     repeat_requests(cases, launched, &mut pass, Duration::ZERO).await?;
-    let held = off_thread(|| sampler.stop()).await?.held;
-    let one_token_ns = one_token(cases, launched, &empty).await?;
+    let largest_memory = off_thread(|| sampler.stop()).await?.held;
+    let one_token_ns = one_token_time(cases, launched, &empty).await?;
     let on_gpus = !cases.plan.configurations[launched.launch.configuration].device.is_cpu();
-    let before = reading(on_gpus).await?;
+    let before = read_counters(on_gpus).await?;
     if on_gpus || !before.is_empty() {
         let mut sampler = None;
         if on_gpus {
-            // A worker that another process restarted has left the tree, but still uses the device.
-            let anywhere = roots.into_iter().chain(launched.conversation.process.all().await).collect();
-            sampler = Some(Sampler::start(Target::Gpus, anywhere));
+            // A restarted worker may have left the process tree, but it still uses the device.
+            let processes = roots.into_iter().chain(launched.conversation.process.all().await).collect();
+            sampler = Some(Sampler::start(Target::Gpus, processes));
         }
         pass = empty;
-        repeat_requests(cases, launched, &mut pass, span(cases.plan)).await?;
-        pass.energy = reading(on_gpus).await?.since(&before);
+        repeat_requests(cases, launched, &mut pass, pass_time(cases.plan)).await?;
+        pass.energy = read_counters(on_gpus).await?.since(&before);
         if let Some(sampler) = sampler {
             pass.gpus = off_thread(|| sampler.stop()).await?.gpus;
         }
     }
-    (pass.held, pass.one_token_ns) = (held, one_token_ns);
+    (pass.held, pass.one_token_ns) = (largest_memory, one_token_ns);
     for message in slowed(cases, launched, &pass) {
         cases.journal.warn(Some(launched.launch.configuration), message)?;
     }
@@ -90,8 +90,8 @@ pub(super) async fn sampled_pass(
 /// The causes that slowed down the GPUs of this engine. Other GPUs are ignored.
 fn slowed(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String> {
     let configuration = &cases.plan.configurations[launched.launch.configuration];
-    let stated = launched.facts().and_then(|facts| facts.device.as_deref());
-    let device = Device::in_effect(stated, &configuration.device);
+    let reported = launched.facts().and_then(|facts| facts.device.as_deref());
+    let device = Device::in_effect(reported, &configuration.device);
     if device.is_cpu() {
         return Vec::new();
     }
@@ -99,32 +99,32 @@ fn slowed(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String
     let probed = cases.journal.record().limits.iter().map(|limits| &limits.probed);
     let limits = machine_limits::Limits::best(probed);
     let index = device.cuda_index_stated(&configuration.device);
-    let own = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
-    let own = pass.gpus.iter().filter(|gpu| own.contains(&gpu.index));
-    let of = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
-    own.filter_map(|pass| gpu::slowdown_warning(pass, of(pass.index))).collect()
+    let indices = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
+    let gpus = pass.gpus.iter().filter(|gpu| indices.contains(&gpu.index));
+    let machine_gpu = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
+    gpus.filter_map(|pass| gpu::slowed(pass, machine_gpu(pass.index))).collect()
 }
 
-/// Makes requests until the span is over, at least one.
+/// Makes requests until the time is over, at least one request.
 async fn repeat_requests(
     cases: &Cases<'_, '_>,
     launched: &mut Launched,
     pass: &mut Pass,
-    span: Duration,
+    time: Duration,
 ) -> Result<(), Stop> {
     let begun = Instant::now();
     loop {
         make_request(cases, launched, pass, u32::MAX).await?;
-        if begun.elapsed() >= span {
+        if begun.elapsed() >= time {
             pass.elapsed_ns = begun.elapsed().as_nanos() as u64;
             return Ok(());
         }
     }
 }
 
-/// The time of the same prompt with one token, on the orchestrator's clock. The rest of a full request is the time of all
-/// other tokens, whatever the engine's stamps say.
-async fn one_token(
+/// The shortest time of a request for one token, on the orchestrator's clock. The difference to a full request is the time of
+/// all other tokens, independent of the engine's time stamps.
+async fn one_token_time(
     cases: &Cases<'_, '_>,
     launched: &mut Launched,
     empty: &Pass,
@@ -133,27 +133,27 @@ async fn one_token(
         return Ok(None);
     }
     let mut shortest_ns = u64::MAX;
-    for _ in 0..SHORT {
+    for _ in 0..ONE_TOKEN_REQUESTS {
         shortest_ns = shortest_ns.min(make_request(cases, launched, &mut empty.clone(), 1).await?);
     }
     Ok(Some(shortest_ns))
 }
 
-fn span(plan: &Plan) -> Duration {
+fn pass_time(plan: &Plan) -> Duration {
     let budget = plan.extent.budget_ns.map(Duration::from_nanos);
-    budget.map_or(SPAN, |budget| SPAN.min(budget / SHARE_OF_BUDGET))
+    budget.map_or(PASS_TIME, |budget| PASS_TIME.min(budget / BUDGET_DIVISOR))
 }
 
-/// Makes and verifies one request of the case's shape, with its own prompt and at most so many tokens. Gives its time on the
-/// orchestrator's clock.
+/// Makes and verifies one request of the case's shape, with its own prompt and at most `max_new_tokens` tokens. Gives the time
+/// on the orchestrator's clock.
 async fn make_request(
     cases: &Cases<'_, '_>,
     launched: &mut Launched,
     pass: &mut Pass,
-    most: u32,
+    max_new_tokens: u32,
 ) -> Result<u64, Stop> {
     let mut workload = cases.plan.cases[pass.case].workload.clone();
-    workload.max_new_tokens = workload.max_new_tokens.min(most);
+    workload.max_new_tokens = workload.max_new_tokens.min(max_new_tokens);
     // Each index is used once in a launch.
     let index = FIRST_INDEX + launched.requests as u32;
     let (seed, block) = (cases.plan.seed, launched.launch.block);

@@ -21,7 +21,7 @@ const DISCARDED_TOKENS: u32 = 4;
 /// The requests of a plan: its cases, with the prompts of its models.
 pub(super) struct Requests<'a> {
     plan: &'a Plan,
-    /// By model path. A model without prompts fails its configurations.
+    /// The prompts by model path. Configurations on a model without prompts fail.
     prompts: BTreeMap<String, Prompts>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Requests<'a> {
         Self { plan, prompts: BTreeMap::new() }
     }
 
-    /// Reads the source of a model's prompts. `Err` in it is the reason why none can be made.
+    /// Reads the tokenizer of a model. The inner `Err` is the reason why no prompts can be made.
     pub async fn read_model(&mut self, path: &str) -> Result<Result<()>> {
         if !self.prompts.contains_key(path) {
             let model = path.to_string();
@@ -62,14 +62,14 @@ impl<'a> Requests<'a> {
         let key = PromptKey { seed: self.plan.seed, block: launched.launch.block, kind, index };
         // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
         let can_stream = |hello: &HelloFacts| hello.output == Output::Ids && hello.capabilities.stream;
-        let streamed = if workload.warmup == Some(1) { 0 } else { 1 };
+        let streamed_index = if workload.warmup == Some(1) { 0 } else { 1 };
         let stream = kind == RequestKind::Warmup
-            && index == streamed
+            && index == streamed_index
             && workload.max_new_tokens > 1
             && launched.hello().is_some_and(can_stream);
         let (ids, answer) = self.send(launched, &workload, key, stage(kind, index), stream).await?;
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
-        // The first measured request has a memory reading, whatever that costs.
+        // The memory is always read after the first measured request, even if reading is slow.
         let needed = kind == RequestKind::Measured && index == 0;
         let (peak_resident_bytes, held) = launched.read_memory(needed).await?;
         let elapsed_ns = answer.elapsed_ns();
@@ -110,12 +110,12 @@ impl<'a> Requests<'a> {
         let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = Generate { stream, ..prompts.request(workload, &ids, capabilities, id) };
-        let answer = self.converse(launched, request, workload).await;
+        let answer = self.send_and_verify(launched, request, workload).await;
         Ok((ids, answer.map_err(|cause| launched.fault(when, cause))?))
     }
 
-    /// Sends a request, verifies its answer, and keeps the engine's facts from it.
-    async fn converse(
+    /// Sends a request, verifies its answer, and stores the engine's facts that the answer contains.
+    async fn send_and_verify(
         &self,
         launched: &mut Launched,
         request: Generate,
@@ -128,7 +128,7 @@ impl<'a> Requests<'a> {
         let answer = self.generate_within_cap(launched, request).await?;
         launched.worked = processes.read().since(before);
         if launched.launch.loaded.is_none() {
-            // The answer to a generate before any load has the facts of the load.
+            // If `generate` comes before any `load`, its answer has the facts of the load.
             launched.launch.loaded = answer.generated.loaded.clone();
         }
         launched.verify(&answer, prompt_tokens, workload.max_new_tokens, workload.ignore_eos)?;

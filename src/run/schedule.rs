@@ -1,5 +1,5 @@
-//! The open work of a run: failed cases, workloads with enough blocks, and the remaining time. It starts no engine and makes no
-//! request.
+//! The remaining work of a run: its open cases, its open workloads, and its time budget. This file starts no engine and makes
+//! no request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use anyhow::Result;
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
 use super::time_budget::TimeBudget;
+use super::warm_up::MIN_WARM_UPS;
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
@@ -41,10 +42,10 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Starts over with other configurations, if configurations are measured one after the other.
+    /// Opens all workloads again for the next configuration, if configurations are measured one after the other.
     pub fn start_over(&mut self) {
         self.closed.clear();
-        self.time_budget = self.time_budget.anew(self.plan);
+        self.time_budget = self.time_budget.for_next_configuration(self.plan);
     }
 
     pub fn ran(&self) -> Duration {
@@ -56,14 +57,14 @@ impl<'a> Schedule<'a> {
         self.plan.extent.budget_ns.map(|ns| self.began + Duration::from_nanos(ns))
     }
 
-    /// The configurations that a block launches, in its order.
+    /// The configurations that a block launches, in order.
     pub fn order(&self, configurations: &[usize], block: u32) -> Vec<usize> {
         let mut order = self.plan.order_of(configurations, block);
         order.retain(|&configuration| self.has_open_cases(configuration));
         order
     }
 
-    /// Ends the measuring of workloads with enough blocks.
+    /// Closes the workloads that have enough blocks.
     pub async fn close_finished_workloads(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
         let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
         let analyses = self.analyses(journal.record(), &workloads, blocks).await?;
@@ -84,8 +85,9 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// The interim analyses of all workloads, after the block counts in `INTERIM_ANALYSES` and if the user set no count.
-    /// They are slow on a large record, so a separate thread works on a copy.
+    /// For each workload, the reason to stop that its interim analysis gives. Analyses happen after the numbers of blocks in
+    /// `INTERIM_ANALYSES`, in runs without a fixed number. They are slow on a large record, so a separate thread works on a
+    /// copy.
     async fn analyses(
         &self,
         record: &RunRecord,
@@ -106,15 +108,15 @@ impl<'a> Schedule<'a> {
         off_thread(move || workloads.iter().map(analysis).collect()).await
     }
 
-    /// Tells the displays the progress of the run. Requests are counted up to the next interim analysis.
+    /// Sends the event of a new block, with the number of requests until the next interim analysis.
     pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
         let next = INTERIM_ANALYSES.into_iter().find(|&analysis| analysis > block as usize);
         let until = self.plan.extent.blocks.unwrap_or(next.map_or(block + 1, |blocks| blocks as u32));
         let cases =
             configurations.iter().flat_map(|&it| self.plan.cases_of(it)).filter(|&it| self.is_open(it));
         let in_a_block: u64 = cases.map(|case| self.requests_of(case, configurations.len() > 1)).sum();
-        let to_come = in_a_block * u64::from(until.saturating_sub(block));
-        let requests = journal.record().samples.len() as u64 + to_come;
+        let remaining = in_a_block * u64::from(until.saturating_sub(block));
+        let requests = journal.record().samples.len() as u64 + remaining;
         journal.send(Event::BlockStarted { block, until, requests });
     }
 
@@ -123,12 +125,12 @@ impl<'a> Schedule<'a> {
         if self.plan.mode == Mode::OneShot || workload.kind == Kind::Launch {
             return u64::from(workload.rounds);
         }
-        let warm_up = workload.warmup.or(self.needed_warm_ups.get(&case).copied()).unwrap_or(9);
+        let warm_up = workload.warmup.or(self.needed_warm_ups.get(&case).copied()).unwrap_or(MIN_WARM_UPS);
         u64::from(warm_up) + u64::from(workload.rounds) * if interleaved { 2 } else { 1 }
     }
 
-    /// Turns a fault into a row and gives `None`. Errors of this program go on.
-    pub fn survive<T>(
+    /// Records a fault as a row and returns `None`. Returns errors of this program unchanged.
+    pub fn record_fault<T>(
         &mut self,
         journal: &mut Journal,
         configuration: usize,
@@ -143,7 +145,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Records a failure. Its cases get no more requests.
+    /// Records a failure. The failed cases get no more requests.
     pub fn record_failure(&mut self, journal: &mut Journal, failure: Failure) -> Result<()> {
         match failure.case {
             Some(case) => {
@@ -154,7 +156,7 @@ impl<'a> Schedule<'a> {
         journal.fail(failure)
     }
 
-    /// Closes all cases of a configuration, also of one without its own failure, such as a twin.
+    /// Ends all cases of a configuration, such as the twin of a failed row.
     pub fn close_cases_of(&mut self, configuration: usize) {
         self.failed.extend(self.plan.cases_of(configuration));
     }
@@ -168,12 +170,12 @@ impl<'a> Schedule<'a> {
             if self.failed.contains(&case) || measured.contains(&case) {
                 continue;
             }
-            let spent = humantime::format_duration(budget);
+            let budget_text = humantime::format_duration(budget);
             let failure = Failure {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
                 kind: FailureKind::NoTime,
-                message: format!("the budget of {spent} ended before it was measured"),
+                message: format!("the budget of {budget_text} ended before it was measured"),
                 hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
                 ..Failure::default()
             };

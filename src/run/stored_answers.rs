@@ -1,5 +1,5 @@
 //! `reference-answers.json` beside a model: the answers of a reference engine in f32, stored so that a run need not start that
-//! engine. They are valid only for exactly these questions and weights.
+//! engine. They are valid only for the same requests and weights.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Model;
 use crate::record::{HeldOut, RunRecord, StoredAnswers};
 
-const FILE: &str = "reference-answers.json";
+const FILE_NAME: &str = "reference-answers.json";
 /// The name of the file in earlier versions.
-const OLD_FILE: &str = "witness.json";
-/// Log-probabilities are rounded to a millionth, far below the difference between two engines in f32.
-const DECIMALS: f64 = 1e6;
+const OLD_FILE_NAME: &str = "witness.json";
+/// Log-probabilities are rounded to 1 / this number, a millionth, which is far below the difference between two engines in f32.
+const ROUNDING_DIVISOR: f64 = 1e6;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,21 +23,25 @@ pub struct AnswersFile {
     /// The identity of the weights, as in the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The digest of the questions.
+    /// The digest of the requests.
     pub held_out: String,
     pub logprobs: Vec<Vec<Option<f64>>>,
     pub continued: Vec<u32>,
 }
 
-/// The stored answers beside the model, if they belong to these questions and weights.
+/// The stored answers beside the model, if they belong to these requests and weights.
 pub fn find(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
     let folder = Path::new(&model.path);
-    let answers = [FILE, OLD_FILE].iter().find_map(|name| read(&folder.join(name)).ok())?;
+    let answers = [FILE_NAME, OLD_FILE_NAME].iter().find_map(|name| read(&folder.join(name)).ok())?;
     let identities = answers.identity.as_ref().zip(model.identity.as_ref());
-    let same_weights = identities.is_none_or(|(then, now)| then == now);
+    let same_weights = identities.is_none_or(|(stored, current)| stored == current);
     let is_complete = answers.held_out == digest(held_out)
         && answers.logprobs.len() == held_out.sequences.len()
-        && answers.logprobs.iter().zip(&held_out.sequences).all(|(of, ids)| of.len() + 1 == ids.len());
+        && answers
+            .logprobs
+            .iter()
+            .zip(&held_out.sequences)
+            .all(|(logprobs, ids)| logprobs.len() + 1 == ids.len());
     (same_weights && is_complete).then(|| StoredAnswers {
         model: model.path.clone(),
         by: answers.by,
@@ -46,25 +50,25 @@ pub fn find(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
     })
 }
 
-/// Makes the stored answers from the record of a run with one engine. Every question about the model needs an answer.
+/// Makes the stored answers from the record of a run with one engine. Every request needs an answer.
 pub fn from_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
-    let why = || {
+    let reason = || {
         let not_checked = record.not_checked.iter().map(|it| it.reason.clone());
         let failed = record.failures.iter().map(|it| it.message.clone());
-        not_checked.chain(failed).next().map_or_else(String::new, |why| format!(": {why}"))
+        not_checked.chain(failed).next().map_or_else(String::new, |reason| format!(": {reason}"))
     };
     let held_out = record.held_out.iter().find(|it| it.model == model.path);
-    let held_out = held_out.with_context(|| format!("no request was made{}", why()))?;
+    let held_out = held_out.with_context(|| format!("no request was made{}", reason()))?;
     let mut logprobs = Vec::new();
     for sequence in 0..held_out.sequences.len() {
         let Some(scored) = record.scored.iter().find(|it| it.sequence == sequence) else {
-            bail!("not all held-out text was scored{}", why());
+            bail!("not all held-out text was scored{}", reason());
         };
-        let round = |logprob: f64| (logprob * DECIMALS).round() / DECIMALS;
+        let round = |logprob: f64| (logprob * ROUNDING_DIVISOR).round() / ROUNDING_DIVISOR;
         logprobs.push(scored.logprobs.iter().map(|it| it.map(round)).collect());
     }
     let continued = record.continued.first();
-    let continued = continued.with_context(|| format!("the prompt was not continued{}", why()))?;
+    let continued = continued.with_context(|| format!("the prompt was not continued{}", reason()))?;
     let hello = record.launches.iter().find_map(|launch| launch.hello.as_ref());
     Ok(AnswersFile {
         by: hello.map_or_else(String::new, |hello| format!("{} {}", hello.engine, hello.version)),
@@ -78,7 +82,7 @@ pub fn from_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
 /// The path of the stored answers. A model of one file has no folder for them.
 pub fn path_of(model: &Model) -> Option<PathBuf> {
     let folder = Path::new(&model.path);
-    folder.is_dir().then(|| folder.join(FILE))
+    folder.is_dir().then(|| folder.join(FILE_NAME))
 }
 
 pub fn read(path: &Path) -> Result<AnswersFile> {
@@ -92,7 +96,7 @@ pub fn text(answers: &AnswersFile) -> Result<String> {
     Ok(text.replace("],[", "],\n[").replace("\":[[", "\":\n[[") + "\n")
 }
 
-/// The digest of the questions. Another text or tokenizer gives another digest.
+/// The digest of the requests. Another text or tokenizer gives another digest.
 fn digest(held_out: &HeldOut) -> String {
     let HeldOut { model: _, sequences, prompt, max_new_tokens } = held_out;
     let mut bytes: Vec<u8> = Vec::new();

@@ -1,5 +1,5 @@
-//! Verifies that the engine did the requested work. Every answer is checked against the request and the orchestrator's own clock.
-//! A breach is a failure of its own kind, never a fast engine.
+//! Verifies that the engine did the requested work. Every answer is checked against the request and the orchestrator's own
+//! clock. An engine with a wrong answer gets a failure in place of times.
 
 use protocol::{Chunk, Facts, Finish, Generated, HelloFacts, IgnoreEos, Iteration, Scored, Sequence, Token};
 
@@ -9,7 +9,7 @@ use crate::run::process::{Answer, Cause};
 /// The values that an answer must agree with.
 #[derive(Debug, Clone, Default)]
 pub struct Expected {
-    /// The tokens of each prompt if ids were sent. `None` accepts the engine's own count.
+    /// The number of tokens of each prompt, if ids were sent. `None` accepts the engine's own count.
     pub prompt_tokens: Vec<Option<u32>>,
     pub max_new_tokens: u32,
     pub ignore_eos: bool,
@@ -20,32 +20,32 @@ pub struct Expected {
 }
 
 /// The tolerance between the clocks: the engine may start just before the orchestrator's last write returns.
-const CLOCK_SLACK_NS: u64 = 1_000_000;
-/// The tolerance above 0: narrow floats may round the logarithm of almost 1 up.
-const ABOVE_ZERO: f64 = 1e-3;
+const CLOCK_TOLERANCE_NS: u64 = 1_000_000;
+/// The highest accepted log-probability. It is above 0, because narrow floats may round a logarithm up.
+const MAX_LOGPROB: f64 = 1e-3;
 
 impl Expected {
     /// Adds the facts of hello and load that matter for an answer.
     pub fn with_engine(mut self, hello: Option<&HelloFacts>, facts: Option<&Facts>) -> Self {
-        // An engine that masks EOS never gives it. An engine that treats EOS as an ordinary token may give it anywhere.
-        let ordinary = hello.is_none_or(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
-        if !(self.ignore_eos && ordinary) {
+        // An engine that can ignore EOS either masks it or treats it as an ordinary token. So EOS ids are not checked then.
+        let can_ignore_eos = hello.is_none_or(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
+        if !(self.ignore_eos && can_ignore_eos) {
             self.eos_ids = facts.and_then(|facts| facts.eos_ids.clone()).unwrap_or_default();
         }
         self.vocabulary_size = facts.and_then(|facts| facts.vocabulary_size);
         self
     }
 
-    /// Verifies an unstreamed answer of one iteration.
+    /// Verifies an answer of one iteration, except for its streamed tokens.
     pub fn verify(&self, generated: &Generated) -> Result<(), Cause> {
         if let (Some(_), []) = (&generated.summary, generated.iterations.as_slice()) {
-            return breach("a `summary` without its facts: `iterations` is empty".into());
+            return protocol_error("a `summary` without its facts: `iterations` is empty".into());
         }
         let [iteration] = generated.iterations.as_slice() else {
-            return wrong(format!("expected 1 iteration, got {}", generated.iterations.len()));
+            return wrong_output(format!("expected 1 iteration, got {}", generated.iterations.len()));
         };
         if !generated.warmup_iterations.is_empty() {
-            return wrong(format!(
+            return wrong_output(format!(
                 "expected no warm-up iterations, got {}",
                 generated.warmup_iterations.len()
             ));
@@ -53,7 +53,7 @@ impl Expected {
         self.verify_clock(iteration)?;
         if iteration.sequences.len() != self.prompt_tokens.len() {
             let (found, requested) = (iteration.sequences.len(), self.prompt_tokens.len());
-            return wrong(format!("expected {requested} sequences, got {found}"));
+            return wrong_output(format!("expected {requested} sequences, got {found}"));
         }
         for (sequence, prompt_tokens) in iteration.sequences.iter().zip(&self.prompt_tokens) {
             self.verify_sequence(iteration, sequence, *prompt_tokens)?;
@@ -64,11 +64,11 @@ impl Expected {
     fn verify_clock(&self, iteration: &Iteration) -> Result<(), Cause> {
         let Iteration { start_ns, end_ns, .. } = iteration;
         if end_ns < start_ns {
-            return breach(format!("`end_ns` {end_ns} lies before `start_ns` {start_ns}"));
+            return protocol_error(format!("`end_ns` {end_ns} lies before `start_ns` {start_ns}"));
         }
-        if *end_ns > self.elapsed_ns.saturating_add(CLOCK_SLACK_NS) {
+        if *end_ns > self.elapsed_ns.saturating_add(CLOCK_TOLERANCE_NS) {
             let elapsed = self.elapsed_ns;
-            return breach(format!(
+            return protocol_error(format!(
                 "`end_ns` {end_ns} lies after the answer arrived ({elapsed} ns on the orchestrator's clock)"
             ));
         }
@@ -82,34 +82,38 @@ impl Expected {
         prompt: Option<u32>,
     ) -> Result<(), Cause> {
         if let Some(requested) = prompt.filter(|&requested| requested != sequence.prompt_tokens) {
-            return wrong(format!(
+            return wrong_output(format!(
                 "`prompt_tokens` {} is not the number of ids sent, {requested}",
                 sequence.prompt_tokens
             ));
         }
         if sequence.finish == Finish::Cancelled {
-            return breach("finished `cancelled`, and nothing was cancelled".into());
+            return protocol_error("finished `cancelled`, and nothing was cancelled".into());
         }
         if let Some(cached) = sequence.cached_prompt_tokens.filter(|&it| it > sequence.prompt_tokens) {
             let prompt = sequence.prompt_tokens;
-            return breach(format!("`cached_prompt_tokens` {cached} of {prompt} `prompt_tokens`"));
+            return protocol_error(format!("`cached_prompt_tokens` {cached} of {prompt} `prompt_tokens`"));
         }
         let (count, times) = match (&sequence.output_ids, &sequence.token_ns, &sequence.chunks) {
             (Some(ids), Some(times), None) => {
                 if ids.len() != times.len() {
-                    return breach(format!("{} `output_ids` and {} `token_ns`", ids.len(), times.len()));
+                    return protocol_error(format!(
+                        "{} `output_ids` and {} `token_ns`",
+                        ids.len(),
+                        times.len()
+                    ));
                 }
                 self.verify_ids(ids, sequence.finish)?;
                 (ids.len(), times.clone())
             }
             (None, None, Some(chunks)) => {
                 let Some(count) = sequence.output_tokens else {
-                    return breach("`chunks` without `output_tokens`".into());
+                    return protocol_error("`chunks` without `output_tokens`".into());
                 };
                 verify_chunks(chunks, count)?;
                 (count as usize, chunks.iter().map(|chunk| chunk.ns).collect())
             }
-            _ => return breach("neither `output_ids` with `token_ns` nor `chunks`".into()),
+            _ => return protocol_error("neither `output_ids` with `token_ns` nor `chunks`".into()),
         };
         self.verify_length(count, sequence.finish)?;
         let mut last = iteration.start_ns;
@@ -117,7 +121,7 @@ impl Expected {
             let early = if index == 0 { time <= last } else { time < last };
             if early || time > iteration.end_ns {
                 let end = iteration.end_ns;
-                return breach(format!("`token_ns[{index}]` {time} lies outside {last} to {end}"));
+                return protocol_error(format!("`token_ns[{index}]` {time} lies outside {last} to {end}"));
             }
             last = time;
         }
@@ -126,15 +130,15 @@ impl Expected {
 
     fn verify_ids(&self, ids: &[u32], finish: Finish) -> Result<(), Cause> {
         if let Some(id) = self.vocabulary_size.and_then(|size| ids.iter().find(|&&id| id >= size)) {
-            return wrong(format!("token id {id} lies outside the vocabulary"));
+            return wrong_output(format!("token id {id} lies outside the vocabulary"));
         }
         let eos = ids.iter().position(|id| self.eos_ids.contains(id));
         match (eos, finish) {
             (Some(position), _) if position + 1 < ids.len() => {
-                wrong(format!("continues after the EOS at token {position}"))
+                wrong_output(format!("continues after the EOS at token {position}"))
             }
             (None, Finish::Eos) if !self.eos_ids.is_empty() => {
-                wrong("finished `eos` without an EOS token".into())
+                wrong_output("finished `eos` without an EOS token".into())
             }
             _ => Ok(()),
         }
@@ -144,35 +148,35 @@ impl Expected {
         let requested = self.max_new_tokens as usize;
         let short = count < requested && (self.ignore_eos || finish == Finish::Length);
         if count > requested || short || count == 0 {
-            return wrong(format!("expected {requested} tokens, got {count}"));
+            return wrong_output(format!("expected {requested} tokens, got {count}"));
         }
         Ok(())
     }
 }
 
-/// Verifies streamed tokens: they come only on request, have the final ids and times, and never arrive before the engine's
+/// Verifies streamed tokens. They come only on request, have the ids and times of the answer, and arrive after their time
 /// stamps.
 pub fn verify_streamed(answer: &Answer, requested: bool) -> Result<(), Cause> {
     if !requested && !answer.tokens.is_empty() {
-        return breach(format!("expected no `token` messages, got {}", answer.tokens.len()));
+        return protocol_error(format!("expected no `token` messages, got {}", answer.tokens.len()));
     }
     if !requested {
         return Ok(());
     }
     if let Some((token, _)) = answer.tokens.iter().find(|(token, _)| sequence_of(answer, token).is_none()) {
         let Token { iteration, sequence, .. } = token;
-        return breach(format!(
+        return protocol_error(format!(
             "a streamed token of iteration {iteration}, sequence {sequence}: the answer has no such sequence"
         ));
     }
     for (number, iteration) in answer.generated.iterations.iter().enumerate() {
         for (position, sequence) in iteration.sequences.iter().enumerate() {
-            let of =
+            let is_of_sequence =
                 |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, position);
             let mut streamed = Vec::new();
-            for token in answer.tokens.iter().map(|(token, _)| token).filter(of) {
+            for token in answer.tokens.iter().map(|(token, _)| token).filter(is_of_sequence) {
                 if token.index as usize != streamed.len() {
-                    return breach(format!(
+                    return protocol_error(format!(
                         "expected streamed token {}, got {}",
                         streamed.len(),
                         token.index
@@ -181,35 +185,38 @@ pub fn verify_streamed(answer: &Answer, requested: bool) -> Result<(), Cause> {
                 streamed.extend(&token.ids);
             }
             if Some(&streamed) != sequence.output_ids.as_ref() {
-                return breach("the streamed ids are not the final ids".into());
+                return protocol_error("the streamed ids are not the final ids".into());
             }
         }
     }
     for (token, _) in &answer.tokens {
-        // Metrics use the final times, so the stream must show the same.
+        // Metrics use the final times, so the streamed times must be equal to them.
         let last = (token.index as usize + token.ids.len()).saturating_sub(1);
-        let stated = final_ns(answer, token).unwrap_or(token.ns);
-        if stated.abs_diff(token.ns) > CLOCK_SLACK_NS {
-            return breach(format!("`token_ns[{last}]` {stated} was streamed with `ns` {}", token.ns));
+        let final_ns = final_ns(answer, token).unwrap_or(token.ns);
+        if final_ns.abs_diff(token.ns) > CLOCK_TOLERANCE_NS {
+            return protocol_error(format!(
+                "`token_ns[{last}]` {final_ns} was streamed with `ns` {}",
+                token.ns
+            ));
         }
     }
-    match each_lateness(answer).min() {
-        Some(early) if early < -(CLOCK_SLACK_NS as i64) => {
-            breach(format!("a streamed token arrived {} ns before its stamp", early.unsigned_abs()))
+    match delays_ns(answer).min() {
+        Some(early) if early < -(CLOCK_TOLERANCE_NS as i64) => {
+            protocol_error(format!("a streamed token arrived {} ns before its stamp", early.unsigned_abs()))
         }
         _ => Ok(()),
     }
 }
 
-/// The delay of streamed tokens after their final stamps, on the orchestrator's clock.
+/// The delay of streamed tokens after their final time stamps, on the orchestrator's clock.
 pub fn lateness(answer: &Answer) -> Option<Late> {
-    let mut late: Vec<i64> = each_lateness(answer).collect();
+    let mut late: Vec<i64> = delays_ns(answer).collect();
     let first_ns = *late.first()?;
     late.sort_unstable();
     Some(Late { first_ns, median_ns: *late.get(late.len() / 2)? })
 }
 
-fn each_lateness(answer: &Answer) -> impl Iterator<Item = i64> {
+fn delays_ns(answer: &Answer) -> impl Iterator<Item = i64> {
     let since = |at: u64, stamped: u64| {
         let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         signed(at) - signed(stamped)
@@ -230,40 +237,43 @@ fn sequence_of<'a>(answer: &'a Answer, token: &Token) -> Option<&'a Sequence> {
     answer.generated.iterations.get(token.iteration as usize)?.sequences.get(token.sequence as usize)
 }
 
-/// Verifies the total, if every chunk has a token count.
+/// Verifies the total number of tokens, if every chunk has a token count.
 fn verify_chunks(chunks: &[Chunk], count: u32) -> Result<(), Cause> {
     let counted: Option<u64> = chunks.iter().map(|chunk| chunk.tokens.map(u64::from)).sum();
     match counted.filter(|&counted| counted != u64::from(count)) {
-        Some(counted) => breach(format!("`chunks` of {counted} tokens and {count} `output_tokens`")),
+        Some(counted) => protocol_error(format!("`chunks` of {counted} tokens and {count} `output_tokens`")),
         None => Ok(()),
     }
 }
 
-/// Verifies a `scored` against the sequences that were sent.
+/// Verifies a `scored` message against the sequences that were sent.
 pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Cause> {
     if scored.logprobs.len() != sequences.len() {
         let (found, requested) = (scored.logprobs.len(), sequences.len());
-        return breach(format!("expected {requested} scored sequences, got {found}"));
+        return protocol_error(format!("expected {requested} scored sequences, got {found}"));
     }
     for (logprobs, ids) in scored.logprobs.iter().zip(sequences) {
         let requested = ids.len().saturating_sub(1);
         if logprobs.len() != requested {
-            return breach(format!("expected {requested} `logprobs` for a sequence, got {}", logprobs.len()));
+            return protocol_error(format!(
+                "expected {requested} `logprobs` for a sequence, got {}",
+                logprobs.len()
+            ));
         }
         // This refuses NaN too.
-        let possible = |logprob: &f64| *logprob <= ABOVE_ZERO;
+        let possible = |logprob: &f64| *logprob <= MAX_LOGPROB;
         if let Some(logprob) = logprobs.iter().flatten().find(|logprob| !possible(logprob)) {
-            return breach(format!("a log-probability of {logprob}: a probability above 1"));
+            return protocol_error(format!("a log-probability of {logprob}: a probability above 1"));
         }
     }
     Ok(())
 }
 
-fn breach(message: String) -> Result<(), Cause> {
+fn protocol_error(message: String) -> Result<(), Cause> {
     Err(Cause::Protocol(message))
 }
 
-fn wrong(message: String) -> Result<(), Cause> {
+fn wrong_output(message: String) -> Result<(), Cause> {
     Err(Cause::WrongOutput(message))
 }
 

@@ -1,12 +1,14 @@
-//! The end of a case's warm-up: windows of three requests, until three windows in a row agree.
+//! The end of a case's warm-up: three windows in a row, of three requests each, have similar medians.
 
 use crate::record::WarmUpEnd;
 use stats::median;
 
-const WINDOW: usize = 3;
+const WINDOW_REQUESTS: usize = 3;
 const WINDOWS: usize = 3;
+/// The number of requests of the shortest warm-up that ends because the windows agree.
+pub const MIN_WARM_UPS: u32 = (WINDOWS * WINDOW_REQUESTS) as u32;
 /// The largest allowed ratio between the medians of the windows.
-const AGREEMENT: f64 = 1.1;
+const MAX_RATIO: f64 = 1.1;
 
 /// The durations of a case's warm-up requests so far.
 #[derive(Debug, Clone, Default)]
@@ -23,12 +25,18 @@ impl WarmUp {
         self.durations.len() as u32
     }
 
-    /// The reason to end now, if any. `requested`: the user's number of requests. `before`: that of an earlier launch.
-    pub fn end(&self, requested: Option<u32>, before: Option<u32>, in_time: bool) -> Option<WarmUpEnd> {
+    /// The reason to end now, if any. `requested` is the user's number of requests. `needed_before` is the number that an
+    /// earlier launch needed.
+    pub fn end(
+        &self,
+        requested: Option<u32>,
+        needed_before: Option<u32>,
+        in_time: bool,
+    ) -> Option<WarmUpEnd> {
         if let Some(requested) = requested {
             return (self.requests() >= requested).then_some(WarmUpEnd::SetByUser);
         }
-        if before.is_some_and(|before| self.requests() >= before) {
+        if needed_before.is_some_and(|needed| self.requests() >= needed) {
             return Some(WarmUpEnd::AsBefore);
         }
         if self.is_steady() {
@@ -40,27 +48,27 @@ impl WarmUp {
     fn is_steady(&self) -> bool {
         self.windows().last_chunk::<WINDOWS>().is_some_and(|last| {
             let slowest = last.iter().copied().fold(0.0, f64::max);
-            last.iter().all(|&window| slowest <= window * AGREEMENT)
+            last.iter().all(|&window| slowest <= window * MAX_RATIO)
         })
     }
 
-    /// The requests up to the first window that is as fast as the end. A later slow window is noise, not warm-up.
+    /// The number of requests up to the first window that is as fast as the last windows. A slow window after it is noise.
     pub fn needed(&self) -> u32 {
         let windows = self.windows();
         let Some(level) = median(&windows[windows.len().saturating_sub(WINDOWS)..]) else {
             return self.requests();
         };
-        let first = windows.iter().position(|&window| window <= level * AGREEMENT);
-        first.map_or(self.requests(), |first| ((first + 1) * WINDOW) as u32)
+        let first = windows.iter().position(|&window| window <= level * MAX_RATIO);
+        first.map_or(self.requests(), |first| ((first + 1) * WINDOW_REQUESTS) as u32)
     }
 
-    /// The current time of a request.
+    /// The median time of the last requests.
     pub fn request_ns(&self) -> Option<f64> {
-        median(&self.durations[self.durations.len().saturating_sub(WINDOW)..])
+        median(&self.durations[self.durations.len().saturating_sub(WINDOW_REQUESTS)..])
     }
 
     fn windows(&self) -> Vec<f64> {
-        self.durations.chunks_exact(WINDOW).filter_map(median).collect()
+        self.durations.chunks_exact(WINDOW_REQUESTS).filter_map(median).collect()
     }
 }
 

@@ -25,7 +25,7 @@ pub enum StoppedBy {
     LastAnalysis,
     /// The time for the run was over.
     Time,
-    /// The user set the number of blocks, whatever their data.
+    /// The number of blocks was fixed: the user set it, or the order is sequential.
     #[serde(alias = "asked")]
     Fixed,
 }

@@ -12,7 +12,7 @@ use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
 use crate::config::{Feature, Fields, LongestContext, config_path};
-use crate::failure::{model, unsupported};
+use crate::failure::{model_failure, unsupported};
 use crate::gguf::{self, Metadata, Source};
 use crate::model::Decoder;
 use crate::safetensors;
@@ -32,7 +32,7 @@ pub struct Architecture {
     /// `model_type` in config.json, `general.architecture` in GGUF.
     pub name: &'static str,
     pub safetensors: FromSafetensors,
-    /// `None` if candle has no quantised model for it, or one that computes something else.
+    /// `None` if candle has no quantised model of this kind, or computes it wrongly.
     pub gguf: Option<FromGguf>,
 }
 
@@ -42,8 +42,8 @@ type FromGguf = fn(&Metadata) -> Result<gguf::Recipe, Failed>;
 impl Architecture {
     pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
         let name = folder.config.architecture.as_str();
-        let found = ARCHITECTURES.into_iter().find(|architecture| architecture.name == name);
-        found.ok_or_else(|| {
+        let architecture = ARCHITECTURES.into_iter().find(|architecture| architecture.name == name);
+        architecture.ok_or_else(|| {
             let known = ARCHITECTURES.map(|architecture| architecture.name).join("`, `");
             let (name, folder) = (name.escape_debug(), &folder.name);
             let message = format!("architecture `{name}` of `{folder}` is not one of `{known}`");
@@ -52,7 +52,7 @@ impl Architecture {
     }
 }
 
-/// The config of a module of candle: the fields that all of them share, then its own. A field that is missing does not compile.
+/// The config of a module of candle: the shared fields, then its own. A missing field is a compile error.
 macro_rules! config {
     ($module:ident, $shape:expr, $context_tokens:expr, { $($own:tt)* }) => {
         $module::Config {
@@ -69,7 +69,7 @@ macro_rules! config {
     };
 }
 
-/// Makes candle's models decoders: they run a pass and clear their cache by methods of the same names.
+/// Implements `Decoder` for the models of candle that have methods of the same names.
 macro_rules! decoders {
     ($($decoder:ty, keeps_masks: $keeps_masks:literal;)*) => {
         $(impl Decoder for $decoder {
@@ -118,7 +118,7 @@ fn llama(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
                 })
             };
             let cache = llama::Cache::new(true, tensors.dtype(), &config(context_tokens), tensors.device())?;
-            // candle truncates its keys at this number, but compares it with the number of key-value heads.
+            // candle truncates keys if the number of key-value heads is above this number.
             let untruncated = config(context_tokens.max(shape.kv_heads));
             let weights = llama::Llama::load(tensors, &untruncated)?;
             Ok(Box::new(Llama { weights, empty: cache.clone(), cache }))
@@ -138,7 +138,7 @@ impl Decoder for Llama {
         self.weights.forward(input, position, &mut self.cache)
     }
 
-    /// The cache also holds masks; a sequence without cache would keep one for each of its lengths.
+    /// Replaces the cache, which also holds masks: a sequence without cache would keep a mask for each of its lengths.
     fn reset(&mut self) {
         self.cache = self.empty.clone();
     }
@@ -147,10 +147,10 @@ impl Decoder for Llama {
 /// All GGUF models of the name `llama`, including Mistral.
 fn llama_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
     metadata.expect_only(&[])?;
-    // candle makes position tables of this length, whatever the file states.
-    let tables = quantized_llama::MAX_SEQ_LEN as u32;
+    // candle makes position tables of this length, and ignores the length in the file.
+    let table_length = quantized_llama::MAX_SEQ_LEN as u32;
     Ok(gguf::Recipe {
-        longest_context: metadata.longest_context()?.at_most(tables, "candle's position tables"),
+        longest_context: metadata.longest_context()?.limit_to(table_length, "candle's position tables"),
         // Llama 3.1 and later scale their frequencies by this tensor. The amount of work is the same without it.
         ignored_tensor: Some("rope_freqs.weight"),
         build: |Source { content, mut reader, device, .. }| {
@@ -185,8 +185,8 @@ fn qwen2(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
                 // candle masks by this number even without `use_sliding_window`; at the context's length it masks nothing.
                 sliding_window: context_tokens,
             });
-            // candle ties the output matrix if the files have none, even if the config does not. So it is hidden from candle
-            // when the config ties it.
+            // candle uses an output matrix in the files even if the config ties it to the embedding. So the matrix is hidden
+            // from candle in this case.
             let tensors = match shape.tied {
                 true => tensors.rename_f(|name| name.replace("lm_head", "hidden from candle")),
                 false => tensors,
@@ -233,7 +233,7 @@ fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
         build: |source| {
             let mut source = source.with_context_length("qwen3");
             // candle makes its position tables in f16 unless the file names f32, which no converter writes. f16 cannot hold
-            // 2049, and the angle of position 1000 is off by a quarter. All else is f32 in both cases.
+            // 2049, and the angle of position 1000 is off by 0.25. All other values are f32 in both cases.
             source.content.metadata.insert("general.dtype".into(), MetadataValue::U32(0));
             let Source { content, mut reader, device, .. } = source;
             Ok(Box::new(quantized_qwen3::ModelWeights::from_gguf(content, &mut reader, device)?))
@@ -244,17 +244,17 @@ fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
 /// Mistral: llama with an independent head size, and a sliding window in its first release. GGUF calls it llama.
 fn mistral(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     let shape = fields.expect_only(&[Feature::SeparateHeadDim])?;
-    fields.expect_off("tie_word_embeddings")?; // candle always makes a separate output matrix
-    let window = fields.sliding_window(Some(4096))?; // the first release's, whose configs may leave it out
+    fields.expect_absent_or_false("tie_word_embeddings")?; // candle always makes a separate output matrix
+    let window = fields.sliding_window(Some(4096))?; // of the first release, whose configs may omit it
     Ok(safetensors::Recipe {
-        longest_context: LongestContext::of(fields.folder)?.within_window(window),
+        longest_context: LongestContext::of(fields.folder)?.limit_to_window(window),
         rounds_positions: false,
         build: Box::new(move |tensors, context_tokens| {
             let config = config!(mistral, shape, context_tokens, {
                 head_dim: Some(shape.head_dim),
                 rope_theta: shape.rope_theta,
                 hidden_act: Activation::Silu,
-                sliding_window: None, // it is not shorter than the context
+                sliding_window: None, // the window is not shorter than the context
                 use_flash_attn: false,
             });
             Ok(Box::new(mistral::Model::new(&config, tensors)?))
@@ -273,16 +273,16 @@ fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     }
     let shape = fields.expect_only(&[Feature::PartialRotation])?;
     let rotated_part = fields.rotated_part()?;
-    // Rounded as in candle.
+    // The number of rotated dimensions, rounded as in candle.
     let rotated = (rotated_part * shape.head_dim as f64) as usize;
     if rotated == 0 || !rotated.is_multiple_of(2) {
-        let found = format!("{rotated} of {}", shape.head_dim);
+        let dimensions = format!("{rotated} of {}", shape.head_dim);
         let message =
-            format!("`partial_rotary_factor`: expected an even number of dimensions, found {found}");
+            format!("`partial_rotary_factor`: expected an even number of dimensions, found {dimensions}");
         return Err(fields.invalid(message));
     }
     Ok(safetensors::Recipe {
-        longest_context: LongestContext::of(fields.folder)?.within_window(fields.sliding_window(None)?),
+        longest_context: LongestContext::of(fields.folder)?.limit_to_window(fields.sliding_window(None)?),
         rounds_positions: true,
         build: Box::new(move |tensors, context_tokens| {
             let config = config!(phi3, shape, context_tokens, {
@@ -305,7 +305,7 @@ fn phi3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
     metadata.expect("rope.freq_base", 10_000.0)?; // candle's constant, not the file's
     if metadata.folder.config.tie_word_embeddings {
         let message = "no tensor `output.weight`, and candle does not use the embedding in its place here";
-        return Err(model(&config_path(metadata.folder), message));
+        return Err(model_failure(&config_path(metadata.folder), message));
     }
     Ok(gguf::Recipe {
         longest_context: metadata.longest_context()?,
@@ -322,7 +322,7 @@ impl Decoder for quantized_phi3::ModelWeights {
         Self::forward(self, input, position)
     }
 
-    /// candle resets its cache at position 0; it has no other way.
+    /// Does nothing, because candle resets this cache at position 0.
     fn reset(&mut self) {}
 
     fn keeps_masks(&self) -> bool {
@@ -335,10 +335,10 @@ fn gemma(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     let computed = [Feature::SeparateHeadDim, Feature::AttentionBias, Feature::OtherActivation];
     let shape = fields.expect_only(&computed)?;
     if fields.get("tie_word_embeddings") == Some(&Value::Bool(false)) {
-        return Err(fields.ignored("tie_word_embeddings", "false"));
+        return Err(fields.ignored_field("tie_word_embeddings", "false"));
     }
-    // The first configs write `gelu` for its approximation, as transformers reads it. A later field names it
-    // exactly.
+    // The first configs have `gelu` but mean its tanh approximation, as in transformers. The later field
+    // `hidden_activation` names the approximation.
     fields.expect("hidden_act", &["gelu", "gelu_pytorch_tanh"])?;
     fields.expect("hidden_activation", &["gelu_pytorch_tanh"])?;
     Ok(safetensors::Recipe {
@@ -349,7 +349,7 @@ fn gemma(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
                 head_dim: shape.head_dim,
                 attention_bias: shape.biased,
                 rope_theta: shape.rope_theta,
-                hidden_act: None, // candle accepts only one of the two
+                hidden_act: None, // candle accepts only one of the two fields
                 hidden_activation: Some(Activation::GeluPytorchTanh),
             });
             Ok(Box::new(gemma::Model::new(false, &config, tensors)?))

@@ -11,7 +11,7 @@ use model_files::{Config, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
-use crate::failure::{model, unsupported};
+use crate::failure::{model_failure, unsupported};
 
 /// A config feature that only some of candle's models compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Feature {
     OtherActivation,
 }
 
-/// The numbers that candle's own configs need. `model_files` refuses impossible numbers.
+/// The numbers that candle's own configs need. `model_files` has refused impossible numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub vocabulary: usize,
@@ -55,13 +55,15 @@ impl Fields<'_> {
     /// The model's shape, if all of its features are among `computed`.
     pub fn expect_only(&self, computed: &[Feature]) -> Result<Shape, Failed> {
         if self.get("quantization_config").is_some() {
-            let found = format!("`{}` has a `quantization_config`", self.folder.name);
-            return Err(unsupported(format!("{found}, and candle would read its weights as plain numbers"))
-                .hint("candle computes quantised weights from a GGUF"));
+            let problem = format!("`{}` has a `quantization_config`", self.folder.name);
+            return Err(unsupported(format!(
+                "{problem}, and candle would read its weights as plain numbers"
+            ))
+            .hint("candle computes quantised weights from a GGUF"));
         }
         for name in ["rope_scaling", "rope_parameters"] {
-            if let Some(found) = self.get(name).filter(|found| !found.is_object()) {
-                return Err(self.invalid(format!("`{name}`: expected an object, found `{found}`")));
+            if let Some(value) = self.get(name).filter(|value| !value.is_object()) {
+                return Err(self.invalid(format!("`{name}`: expected an object, found `{value}`")));
             }
         }
         let is_missing = |feature| !computed.contains(&feature);
@@ -69,10 +71,10 @@ impl Fields<'_> {
             self.expect("hidden_act", &["silu"])?;
         }
         if is_missing(Feature::AttentionBias) {
-            self.expect_off("attention_bias")?;
+            self.expect_absent_or_false("attention_bias")?;
         }
         for name in ["mlp_bias", "use_sliding_window", "use_bidirectional_attention"] {
-            self.expect_off(name)?;
+            self.expect_absent_or_false(name)?;
         }
         self.expect_full_attention()?;
         if is_missing(Feature::SeparateHeadDim) {
@@ -80,10 +82,10 @@ impl Fields<'_> {
         }
         let rotated = self.rotated_part()?;
         if is_missing(Feature::PartialRotation) && rotated != 1.0 {
-            return Err(self.ignored("partial_rotary_factor", &rotated.to_string()));
+            return Err(self.ignored_field("partial_rotary_factor", &rotated.to_string()));
         }
         if self.llama3_frequencies()?.is_some() && is_missing(Feature::Llama3Frequencies) {
-            return Err(self.ignored("rope_scaling", "llama3"));
+            return Err(self.ignored_field("rope_scaling", "llama3"));
         }
         let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } =
             self.folder.config;
@@ -102,18 +104,20 @@ impl Fields<'_> {
         })
     }
 
+    /// Refuses the field unless it is absent or one of `computed`.
     pub fn expect(&self, name: &str, computed: &[&str]) -> Result<(), Failed> {
         match self.get(name) {
-            Some(Value::String(found)) if computed.contains(&found.as_str()) => Ok(()),
-            Some(found) => Err(self.ignored(name, &unquoted(found))),
+            Some(Value::String(value)) if computed.contains(&value.as_str()) => Ok(()),
+            Some(value) => Err(self.ignored_field(name, &unquoted(value))),
             None => Ok(()),
         }
     }
 
-    pub fn expect_off(&self, name: &str) -> Result<(), Failed> {
+    /// Refuses the field unless it is absent or false.
+    pub fn expect_absent_or_false(&self, name: &str) -> Result<(), Failed> {
         match self.get(name) {
             None | Some(Value::Bool(false)) => Ok(()),
-            Some(found) => Err(self.ignored(name, &unquoted(found))),
+            Some(value) => Err(self.ignored_field(name, &unquoted(value))),
         }
     }
 
@@ -138,24 +142,24 @@ impl Fields<'_> {
     /// The part of each head that RoPE rotates; 1 is all of it.
     pub fn rotated_part(&self) -> Result<f64, Failed> {
         let name = "partial_rotary_factor";
-        let Some(value) = self.get(name).or_else(|| self.rope(name)) else { return Ok(1.0) };
+        let Some(value) = self.get(name).or_else(|| self.rope_field(name)) else { return Ok(1.0) };
         let part = value.as_f64().filter(|part| (0.0..=1.0).contains(part));
         part.ok_or_else(|| self.invalid(format!("`{name}`: expected a number from 0 to 1, found `{value}`")))
     }
 
-    /// The kind of RoPE scaling, if there is one.
+    /// The kind of RoPE scaling, if the config has one.
     pub fn rope_scaling(&self) -> Option<String> {
-        let kind = self.rope("rope_type").or_else(|| self.rope("type")).map(unquoted);
+        let kind = self.rope_field("rope_type").or_else(|| self.rope_field("type")).map(unquoted);
         kind.filter(|kind| kind != "default")
     }
 
-    /// Llama 3's scaling, the only one that candle computes.
+    /// The frequencies of Llama 3.1 and later, the only RoPE scaling that candle computes.
     pub fn llama3_frequencies(&self) -> Result<Option<Llama3RopeConfig>, Failed> {
         match self.rope_scaling().as_deref() {
             None => Ok(None),
             Some("llama3") => {
                 let number = |name: &str| {
-                    let value = self.rope(name).and_then(Value::as_f64);
+                    let value = self.rope_field(name).and_then(Value::as_f64);
                     value.ok_or_else(|| self.missing(&format!("rope_scaling.{name}")))
                 };
                 Ok(Some(Llama3RopeConfig {
@@ -166,14 +170,14 @@ impl Fields<'_> {
                     rope_type: Llama3RopeType::Llama3,
                 }))
             }
-            Some(other) => Err(self.ignored("rope_scaling", other)),
+            Some(other) => Err(self.ignored_field("rope_scaling", other)),
         }
     }
 
     /// The refusal of a field that candle ignores or computes differently.
-    pub fn ignored(&self, name: &str, found: &str) -> Failed {
-        let found = found.escape_debug();
-        unsupported(format!("`{}` has `{name}` `{found}`, which candle would ignore", self.folder.name))
+    pub fn ignored_field(&self, name: &str, value: &str) -> Failed {
+        let value = value.escape_debug();
+        unsupported(format!("`{}` has `{name}` `{value}`, which candle would ignore", self.folder.name))
     }
 
     pub fn get(&self, name: &str) -> Option<&Value> {
@@ -181,13 +185,13 @@ impl Fields<'_> {
     }
 
     pub fn invalid(&self, message: String) -> Failed {
-        model(&config_path(self.folder), message)
+        model_failure(&config_path(self.folder), message)
     }
 
     /// The field, even if it is null.
     fn get_or_null(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
-        // Multimodal models keep their language model's fields one level down.
+        // Multimodal models keep the fields of their language model in `text_config`.
         raw.get("text_config").and_then(|fields| fields.get(name)).or_else(|| raw.get(name))
     }
 
@@ -195,8 +199,8 @@ impl Fields<'_> {
         self.invalid(format!("`{name}` is missing"))
     }
 
-    /// Newer configs keep all RoPE fields in `rope_parameters`.
-    fn rope(&self, name: &str) -> Option<&Value> {
+    /// A field of `rope_scaling`, or of `rope_parameters` in newer configs.
+    fn rope_field(&self, name: &str) -> Option<&Value> {
         let rope = self.get("rope_scaling").or_else(|| self.get("rope_parameters"))?;
         rope.get(name).filter(|value| !value.is_null())
     }
@@ -205,25 +209,26 @@ impl Fields<'_> {
         let Some(kinds) = self.get("layer_types") else { return Ok(()) };
         let layer_kinds = kinds.as_array().map_or(std::slice::from_ref(kinds), Vec::as_slice);
         match layer_kinds.iter().find(|kind| kind.as_str() != Some("full_attention")) {
-            Some(other) => Err(self.ignored("layer_types", &unquoted(other))),
+            Some(other) => Err(self.ignored_field("layer_types", &unquoted(other))),
             None => Ok(()),
         }
     }
 }
 
-/// A value for a message: a string without quotes.
+/// The value for a message. A string has no quotes.
 fn unquoted(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
-/// The check for candle's models that divide the hidden size by the number of heads, even if the config gives a head size.
+/// Refuses heads that do not fill the hidden size. Some of candle's models ignore the head size in the config, and divide the
+/// hidden size by the number of heads.
 pub fn expect_full_width_heads(folder: &ModelFolder) -> Result<(), Failed> {
     let Config { hidden_size, heads, head_dim, .. } = folder.config;
     if u64::from(heads) * u64::from(head_dim) == u64::from(hidden_size) {
         return Ok(());
     }
-    let found = format!("{heads} heads of {head_dim} in a hidden size of {hidden_size}");
-    Err(unsupported(format!("`{}` has {found}: candle assumes that they fill it", folder.name)))
+    let sizes = format!("{heads} heads of {head_dim} in a hidden size of {hidden_size}");
+    Err(unsupported(format!("`{}` has {sizes}: candle assumes that they fill it", folder.name)))
 }
 
 pub fn intermediate_size(folder: &ModelFolder) -> Result<usize, Failed> {
@@ -231,7 +236,7 @@ pub fn intermediate_size(folder: &ModelFolder) -> Result<usize, Failed> {
         Format::Safetensors => "`intermediate_size` is missing".into(),
         Format::Gguf => format!("metadata `{}.feed_forward_length` is missing", folder.config.architecture),
     };
-    let size = folder.config.intermediate_size.ok_or_else(|| model(&config_path(folder), missing))?;
+    let size = folder.config.intermediate_size.ok_or_else(|| model_failure(&config_path(folder), missing))?;
     Ok(size as usize)
 }
 
@@ -250,36 +255,38 @@ impl LongestContext {
             Format::Safetensors => "`max_position_embeddings` is missing".into(),
             Format::Gguf => format!("metadata `{}.context_length` is missing", folder.config.architecture),
         };
-        let tokens = tokens.ok_or_else(|| model(&config_path(folder), missing))?;
+        let tokens = tokens.ok_or_else(|| model_failure(&config_path(folder), missing))?;
         Ok(Self { tokens, reason: None })
     }
 
-    pub fn at_most(self, tokens: u32, reason: &'static str) -> Self {
+    /// Limits the context to `tokens`, for this reason.
+    pub fn limit_to(self, tokens: u32, reason: &'static str) -> Self {
         if tokens < self.tokens { Self { tokens, reason: Some(reason) } } else { self }
     }
 
     /// Limits the context to the sliding window. Up to its length the window hides no token. Beyond it candle is wrong: its
     /// masks are missing or one token too wide, and with the KV cache no token is hidden.
-    pub fn within_window(self, window: Option<u32>) -> Self {
+    pub fn limit_to_window(self, window: Option<u32>) -> Self {
         window
-            .map_or(self, |tokens| self.at_most(tokens, "its sliding window, which candle does not compute"))
+            .map_or(self, |tokens| self.limit_to(tokens, "its sliding window, which candle does not compute"))
     }
 
-    /// The context in effect: the requested one, else the longest.
+    /// The context in effect: the requested context, else the longest.
     pub fn context(self, folder: &ModelFolder, requested: Option<u32>) -> Result<u32, Failed> {
         let Self { tokens: longest, reason } = self;
         match requested {
             None if longest > MAX_CONTEXT_TOKENS => {
                 let message =
                     format!("a context of {longest} tokens: the default limit is {MAX_CONTEXT_TOKENS}");
-                Err(model(&config_path(folder), message).hint("load it with a smaller `context_tokens`"))
+                Err(model_failure(&config_path(folder), message)
+                    .hint("load it with a smaller `context_tokens`"))
             }
             Some(0) => {
                 Err(Failed::new(FailureKind::BadRequest, "`context_tokens`: expected at least 1, found 0"))
             }
             Some(requested) if requested > longest => {
-                let reason = reason.map(|reason| format!(", by {reason}")).unwrap_or_default();
-                let limit = format!("`{}` has {longest} here{reason}", folder.name);
+                let reason = reason.map(|reason| format!(", because of {reason}")).unwrap_or_default();
+                let limit = format!("`{}` has at most {longest}{reason}", folder.name);
                 let message = format!("a context of {requested} tokens: {limit}");
                 Err(Failed::new(FailureKind::Context, message))
             }
@@ -291,7 +298,7 @@ impl LongestContext {
 /// The longest context that a load without `context_tokens` gets: candle makes position tables for all of it.
 const MAX_CONTEXT_TOKENS: u32 = 1 << 24;
 
-/// The file that the numbers come from, for messages.
+/// The file that has the config, for messages.
 pub fn config_path(folder: &ModelFolder) -> PathBuf {
     match folder.format {
         Format::Safetensors => folder.folder().join("config.json"),

@@ -9,14 +9,14 @@ use model_files::{Format, ModelFolder};
 use protocol::{Capabilities, Facts, Failed, HelloFacts, Load};
 
 use crate::architectures::{ARCHITECTURES, Architecture};
-use crate::failure::{computing, unsupported};
+use crate::failure::{compute_failure, unsupported};
 use crate::model::{LoadedModel, Network};
 use crate::{device, gguf, safetensors};
 
-/// The release of candle-core, candle-nn and candle-transformers in Cargo.lock; a test compares the two.
-pub const CANDLE: &str = "0.11.1";
+/// The release of candle-core, candle-nn and candle-transformers; a test compares it with Cargo.lock.
+pub const CANDLE_VERSION: &str = "0.11.1";
 /// The release of gemm, candle's multiplication of f32 and f16 matrices on the CPU; a test compares it with Cargo.lock.
-pub const GEMM: &str = "0.19.0";
+pub const GEMM_VERSION: &str = "0.19.0";
 
 /// The engine: candle in the configuration that its users run.
 pub struct CandleEngine;
@@ -50,13 +50,13 @@ impl Engine for CandleEngine {
             libraries: libraries(&device),
             ..Facts::default()
         };
-        let weights = match folder.format {
+        let load_decoder = match folder.format {
             Format::Safetensors => safetensors::load,
             Format::Gguf => gguf::load,
         };
-        let decoder = weights(architecture, folder, load, &device, phases, &mut facts)?;
+        let decoder = load_decoder(architecture, folder, load, &device, phases, &mut facts)?;
         // A GPU copies and widens weights asynchronously. That time belongs to this load, not to the first request.
-        device.synchronize().map_err(|error| computing("loading", &error, &device))?;
+        device.synchronize().map_err(|error| compute_failure("loading", &error, &device))?;
         Ok(LoadedModel { network: Network { device, decoder, own_pool }, facts })
     }
 }
@@ -67,13 +67,13 @@ fn expect_cpu_for_own_pool(own_pool: bool, location: DeviceLocation) -> Result<(
     match location {
         DeviceLocation::Cpu => Ok(()),
         _ if !own_pool => Ok(()),
-        _ => Err(unsupported("`own_pool` on another device than `cpu`: candle's thread pool is the CPU's")),
+        _ => Err(unsupported("`own_pool`: only the device `cpu` uses candle's thread pool")),
     }
 }
 
 pub fn hello() -> HelloFacts {
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-    let mut hello = engine_kit::hello("candle", CANDLE);
+    let mut hello = engine_kit::hello("candle", CANDLE_VERSION);
     if let Some(build) = &mut hello.build {
         build.features.extend(cfg!(target_arch = "x86_64").then(|| "gemm/x86-v4".to_string()));
         build.features.extend(device::build_features());
@@ -93,25 +93,26 @@ pub fn hello() -> HelloFacts {
 
 /// Library versions for the answer `loaded`. The libraries of the device report their own versions at run time.
 fn libraries(device: &Device) -> BTreeMap<String, String> {
-    let candle = ["candle-core", "candle-nn", "candle-transformers"].map(|name| (name, CANDLE));
-    let all = candle.into_iter().chain([("gemm", GEMM)]);
-    let named = all.map(|(name, release)| (name.to_string(), release.to_string()));
-    named.chain(device::libraries(device)).collect()
+    let candle = ["candle-core", "candle-nn", "candle-transformers"].map(|name| (name, CANDLE_VERSION));
+    let compiled = candle.into_iter().chain([("gemm", GEMM_VERSION)]);
+    let compiled = compiled.map(|(name, version)| (name.to_string(), version.to_string()));
+    compiled.chain(device::libraries(device)).collect()
 }
 
 /// The environment variables of candle's two pools: rayon's global one (gemm and elementwise work), and its own barrier pool
 /// (copies, quantised products), which prefers the second variable.
 const THREAD_VARIABLES: [&str; 2] = ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
-static THREADS: OnceLock<u32> = OnceLock::new();
+/// The size of the pools, which the first load sets.
+static POOL_THREADS: OnceLock<u32> = OnceLock::new();
 
 /// Sizes the pools at the first load, and returns the number in effect. With `None` candle decides: the environment's
 /// number, else one thread for each physical core.
 ///
 /// A pool takes its size from the environment at first use and keeps it, so a later load with another number is refused. The
-/// variable is set even if candle decides: it would otherwise read `/proc/cpuinfo` at every matrix product.
+/// variable is set even if candle decides, because candle would otherwise read `/proc/cpuinfo` at every matrix product.
 pub fn set_threads(requested: Option<u32>) -> Result<u32, Failed> {
-    let in_effect = *THREADS.get_or_init(|| {
+    let in_effect = *POOL_THREADS.get_or_init(|| {
         match requested {
             Some(threads) => THREAD_VARIABLES.map(|name| set_variable(name, threads as usize)),
             None => [set_variable(THREAD_VARIABLES[0], candle_core::utils::get_num_threads()), ()],

@@ -1,4 +1,4 @@
-//! Converts errors of candle and errors of a model to `Failed`.
+//! Converts errors of candle and of model files to `Failed`.
 //!
 //! candle passes on the error names of CUDA's libraries, so the kind of a device's error is found in its text.
 
@@ -12,7 +12,7 @@ use crate::device::with_free_memory;
 use crate::model::{Built, Decoder};
 
 /// The failure for model files that are broken, or in a form that candle does not read: it names the file and the error.
-pub fn model(file: &Path, error: impl std::fmt::Display) -> Failed {
+pub fn model_failure(file: &Path, error: impl std::fmt::Display) -> Failed {
     Failed::new(FailureKind::Model, format!("`{}`: {error}", file.display()))
 }
 
@@ -21,15 +21,15 @@ pub fn unsupported(message: impl Into<String>) -> Failed {
     Failed::new(FailureKind::Unsupported, message)
 }
 
-/// Builds a decoder. An error is a failure of the model unless its text is from a device library.
-pub fn building(
+/// Runs `build`. An error is a failure of the model, unless its text is from a device library.
+pub fn build_decoder(
     file: &Path,
     device: &Device,
     build: impl FnOnce() -> Built,
 ) -> Result<Box<dyn Decoder>, Failed> {
     let failed = |text: String| {
         let text = with_free_memory(device, text);
-        classified(&text, FailureKind::Model, format!("`{}`: {text}", file.display()))
+        classified_failure(&text, FailureKind::Model, format!("`{}`: {text}", file.display()))
     };
     match catch_unwind(AssertUnwindSafe(build)) {
         Ok(built) => built.map_err(|error| failed(first_line(&error))),
@@ -42,27 +42,27 @@ pub fn building(
 }
 
 /// The failure for an error of candle during a request.
-pub fn computing(step: &str, error: &Error, device: &Device) -> Failed {
+pub fn compute_failure(step: &str, error: &Error, device: &Device) -> Failed {
     let text = with_free_memory(device, first_line(error));
-    classified(&text, FailureKind::Internal, format!("{step}: {text}"))
+    classified_failure(&text, FailureKind::Internal, format!("{step}: {text}"))
 }
 
-/// candle may append a backtrace, which does not fit a row of a table.
+/// The first line of an error. candle may append a backtrace, which does not fit a row of a table.
 pub fn first_line(error: &Error) -> String {
     error.to_string().lines().next().unwrap_or("no message").to_string()
 }
 
-pub const FREE_MEMORY: &str =
+pub const FREE_MEMORY_HINT: &str =
     "nvidia-smi    # lists the programs that hold memory; `--dtype bf16` needs half of f32";
-const REBUILD: &str = "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda    # 86 is 8.6; `nvidia-smi --query-gpu=compute_cap --format=csv` prints it";
-const DRIVER: &str = "nvidia-smi    # `CUDA Version` must be 13.0 or later: a driver of the 580 series";
+const REBUILD_HINT: &str = "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda    # 86 is 8.6; `nvidia-smi --query-gpu=compute_cap --format=csv` prints it";
+const DRIVER_HINT: &str = "nvidia-smi    # `CUDA Version` must be 13.0 or later: a driver of the 580 series";
 
 /// Substrings of error texts (the first match counts), their kind and a hint.
 const DEVICE_ERRORS: &[(&[&str], FailureKind, Option<&str>)] = &[
     (
         &["OUT_OF_MEMORY", "out of memory", "STATUS_ALLOC_FAILED", "STATUS_ALLOCATION_FAILED"],
         FailureKind::OutOfMemory,
-        Some(FREE_MEMORY),
+        Some(FREE_MEMORY_HINT),
     ),
     (
         &["CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_INVALID_DEVICE"],
@@ -72,7 +72,7 @@ const DEVICE_ERRORS: &[(&[&str], FailureKind, Option<&str>)] = &[
     (
         &["CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_PTX", "no kernel image"],
         FailureKind::Unavailable,
-        Some(REBUILD),
+        Some(REBUILD_HINT),
     ),
     (
         &[
@@ -82,7 +82,7 @@ const DEVICE_ERRORS: &[(&[&str], FailureKind, Option<&str>)] = &[
             "driver version is insufficient",
         ],
         FailureKind::Unavailable,
-        Some(DRIVER),
+        Some(DRIVER_HINT),
     ),
     (
         &["CUDA_ERROR_STUB_LIBRARY"],
@@ -91,18 +91,18 @@ const DEVICE_ERRORS: &[(&[&str], FailureKind, Option<&str>)] = &[
             "echo $LD_LIBRARY_PATH    # a folder of stubs comes before the folder of the driver's libcuda.so.1",
         ),
     ),
-    // A path may contain `cuda` too; these are only in the names of errors.
+    // Only the names of errors contain these texts; a path may contain `cuda`.
     (&["CUDA_ERROR_", "CUBLAS_STATUS_", "CURAND_STATUS_"], FailureKind::Device, None),
 ];
 
 /// The kind and hint of a device library's error; `None` for other texts.
 pub fn classify(text: &str) -> Option<(FailureKind, Option<&'static str>)> {
-    let found = DEVICE_ERRORS.iter().find(|(parts, ..)| parts.iter().any(|part| text.contains(part)));
-    found.map(|(_, kind, hint)| (*kind, *hint))
+    let entry = DEVICE_ERRORS.iter().find(|(marks, ..)| marks.iter().any(|mark| text.contains(mark)));
+    entry.map(|(_, kind, hint)| (*kind, *hint))
 }
 
 /// A failure with the kind of the text, or `otherwise` if the text is not from a device library.
-pub fn classified(text: &str, otherwise: FailureKind, message: String) -> Failed {
+pub fn classified_failure(text: &str, otherwise: FailureKind, message: String) -> Failed {
     let (kind, hint) = classify(text).unwrap_or((otherwise, None));
     let failed = Failed::new(kind, message);
     match hint {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn build_error(build: impl FnOnce() -> Built) -> Failed {
-        building(Path::new("m"), &Device::Cpu, build).err().unwrap()
+        build_decoder(Path::new("m"), &Device::Cpu, build).err().unwrap()
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let returned = build_error(|| candle_core::bail!("{text}"));
         assert_eq!(returned.kind, FailureKind::OutOfMemory);
         assert_eq!(returned.message, format!("`m`: {text}"));
-        // The same call as in candle's llama.
+        // candle's llama unwraps its results in the same way.
         let panicked = build_error(|| Err::<(), _>(text).map(|()| unreachable!()).unwrap());
         assert_eq!(panicked.kind, FailureKind::OutOfMemory);
         assert!(panicked.message.contains("CUDA_ERROR_OUT_OF_MEMORY"), "{panicked:?}");
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn errors_of_cuda_are_classified_by_their_names() {
-        let each = [
+        let cases = [
             (r#"DriverError(CUDA_ERROR_OUT_OF_MEMORY, "out of memory")"#, FailureKind::OutOfMemory),
             ("CublasError(CUBLAS_STATUS_ALLOC_FAILED)", FailureKind::OutOfMemory),
             (
@@ -176,24 +176,27 @@ mod tests {
             ),
             ("CublasError(CUBLAS_STATUS_EXECUTION_FAILED)", FailureKind::Device),
         ];
-        for (text, expected) in each {
+        for (text, expected) in cases {
             assert_eq!(kind(text), Some(expected), "{text}");
         }
     }
 
     #[test]
-    fn an_error_without_a_device_has_no_kind_of_its_own() {
+    fn an_error_without_a_device_gets_the_kind_of_the_caller() {
         assert_eq!(kind("shape mismatch in matmul, lhs: [1, 2], rhs: [3, 4]"), None);
         assert_eq!(kind("cannot read /models/cuda/out/model.safetensors"), None);
-        let failed =
-            classified("cannot find tensor x", FailureKind::Model, "`m`: cannot find tensor x".into());
+        let failed = classified_failure(
+            "cannot find tensor x",
+            FailureKind::Model,
+            "`m`: cannot find tensor x".into(),
+        );
         assert_eq!((failed.kind, failed.hint), (FailureKind::Model, None));
     }
 
     #[test]
     fn a_device_error_keeps_its_message_and_gets_a_hint() {
         let text = "DriverError(CUDA_ERROR_NO_BINARY_FOR_GPU, ..)";
-        let failed = classified(text, FailureKind::Internal, format!("forward pass: {text}"));
+        let failed = classified_failure(text, FailureKind::Internal, format!("forward pass: {text}"));
         assert_eq!(failed.message, format!("forward pass: {text}"));
         assert!(
             failed.hint.unwrap().starts_with("CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda")
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_of_another_capability_has_a_hint_to_build_for_it() {
+    fn the_failure_for_another_gpu_has_the_build_command_as_its_hint() {
         let failed = wrong_capability("cuda:0", "NVIDIA A10", (8, 6), "sm_90a");
         let expected = "`cuda:0` (NVIDIA A10) has compute capability 8.6, and this build is for sm_90a";
         assert_eq!(failed.message, expected);

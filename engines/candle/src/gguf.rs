@@ -14,10 +14,10 @@ use serde_json::Value;
 use crate::architectures::Architecture;
 use crate::config::{Feature, LongestContext, config_path, expect_full_width_heads, intermediate_size};
 use crate::device;
-use crate::failure::{building, first_line, model, unsupported};
+use crate::failure::{build_decoder, first_line, model_failure, unsupported};
 use crate::model::{Built, Decoder};
 
-/// The way to load a model whose metadata was checked.
+/// The instructions to load a model whose metadata was checked.
 pub struct Recipe {
     pub longest_context: LongestContext,
     /// A tensor that candle ignores. The model is loaded anyway, and a progress message states it.
@@ -51,39 +51,40 @@ pub fn load(
     phases: &mut Phases,
     facts: &mut Facts,
 ) -> Result<Box<dyn Decoder>, Failed> {
-    let Some(recipe) = architecture.gguf else {
+    let Some(recipe_of) = architecture.gguf else {
         let message = format!("architecture `{}` in a GGUF: candle has no model for it", architecture.name);
         return Err(unsupported(message).hint("load the model from safetensors"));
     };
-    let recipe = recipe(&Metadata { folder })?;
+    let recipe = recipe_of(&Metadata { folder })?;
     let weights_dtype = weights_dtype(folder);
     if let Some(dtype) = load.dtype.as_deref().filter(|&dtype| dtype != weights_dtype) {
         let message =
-            format!("dtype `{}`: a GGUF keeps its own, here `{weights_dtype}`", dtype.escape_debug());
+            format!("dtype `{}`: a GGUF keeps its own dtype, `{weights_dtype}`", dtype.escape_debug());
         return Err(unsupported(message));
     }
     let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
     let parts = folder.parts().or_fail(FailureKind::Model)?;
     let names: HashSet<&str> = parts.iter().map(|part| part.name_in(Format::Gguf)).collect();
-    let loaded = |tensor: &&Tensor| names.contains(tensor.name.as_str());
-    for tensor in folder.tensors.iter().filter(|tensor| !loaded(tensor)) {
+    let is_loaded = |tensor: &&Tensor| names.contains(tensor.name.as_str());
+    for tensor in folder.tensors.iter().filter(|tensor| !is_loaded(tensor)) {
         if recipe.ignored_tensor != Some(&tensor.name) {
-            return Err(ignored(folder, tensor));
+            return Err(ignored_tensor(folder, tensor));
         }
-        let note = format!("candle ignores `{}`: its outputs differ from other engines'", tensor.name);
+        let note =
+            format!("candle ignores `{}`, so its outputs differ from those of other engines", tensor.name);
         phases.progress(0.0, Some(note));
     }
 
     phases.begin("weights");
     let path = config_path(folder);
-    let to_failed = |error: candle_core::Error| model(&path, first_line(&error));
+    let to_failed = |error: candle_core::Error| model_failure(&path, first_line(&error));
     // Buffered, because the header is read in pieces of a few bytes.
-    let mut reader = BufReader::new(File::open(&path).map_err(|error| model(&path, error))?);
+    let mut reader = BufReader::new(File::open(&path).map_err(|error| model_failure(&path, error))?);
     let content = Content::read(&mut reader).map_err(to_failed)?;
-    let weights_bytes = resident_bytes(folder, folder.tensors.iter().filter(loaded));
+    let weights_bytes = resident_bytes(folder, folder.tensors.iter().filter(is_loaded));
     device::expect_free_memory(device, weights_bytes)?;
     let decoder =
-        building(&path, device, || (recipe.build)(Source { content, reader, device, context_tokens }))?;
+        build_decoder(&path, device, || (recipe.build)(Source { content, reader, device, context_tokens }))?;
 
     let parameters: u64 = parts.iter().map(Part::elements).sum();
     facts.context_tokens = Some(context_tokens);
@@ -95,7 +96,7 @@ pub fn load(
     Ok(decoder)
 }
 
-/// The metadata of a GGUF file. Its field names are given without the architecture's prefix.
+/// The metadata of a GGUF file. Methods take field names without the prefix of the architecture.
 pub struct Metadata<'a> {
     pub folder: &'a ModelFolder,
 }
@@ -108,12 +109,12 @@ impl Metadata<'_> {
         if let Some(rotated) = self.get("rope.dimension_count").and_then(Value::as_u64)
             && rotated != u64::from(self.folder.config.head_dim)
         {
-            return Err(self.ignored("rope.dimension_count", rotated));
+            return Err(self.ignored_field("rope.dimension_count", rotated));
         }
         if let Some(scaling) = self.get("rope.scaling.type").and_then(Value::as_str)
             && scaling != "none"
         {
-            return Err(self.ignored("rope.scaling.type", scaling.escape_debug()));
+            return Err(self.ignored_field("rope.scaling.type", scaling.escape_debug()));
         }
         for name in ["rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor"] {
             self.expect(name, 1.0)?;
@@ -122,7 +123,7 @@ impl Metadata<'_> {
         // `model_files` allows biases in every architecture that can have them; candle does not.
         let bias = self.folder.tensors.iter().find(|tensor| tensor.name.ends_with(".bias"));
         if let Some(bias) = bias.filter(|_| is_missing(Feature::AttentionBias)) {
-            return Err(ignored(self.folder, bias));
+            return Err(ignored_tensor(self.folder, bias));
         }
         if is_missing(Feature::SeparateHeadDim) {
             expect_full_width_heads(self.folder)?;
@@ -133,7 +134,7 @@ impl Metadata<'_> {
     /// Refuses the model if the field exists and differs from `computed`, the number that candle uses.
     pub fn expect(&self, name: &str, computed: f64) -> Result<(), Failed> {
         match self.get(name).and_then(Value::as_f64) {
-            Some(found) if found != computed => Err(self.ignored(name, found)),
+            Some(found) if found != computed => Err(self.ignored_field(name, found)),
             _ => Ok(()),
         }
     }
@@ -142,20 +143,20 @@ impl Metadata<'_> {
     pub fn longest_context(&self) -> Result<LongestContext, Failed> {
         let window = self.get("attention.sliding_window").and_then(Value::as_u64);
         let window = window.filter(|&tokens| tokens > 0).and_then(|tokens| u32::try_from(tokens).ok());
-        Ok(LongestContext::of(self.folder)?.within_window(window))
+        Ok(LongestContext::of(self.folder)?.limit_to_window(window))
     }
 
     fn get(&self, name: &str) -> Option<&Value> {
         self.folder.config.raw.get(format!("{}.{name}", self.folder.config.architecture))
     }
 
-    fn ignored(&self, name: &str, found: impl std::fmt::Display) -> Failed {
+    fn ignored_field(&self, name: &str, found: impl std::fmt::Display) -> Failed {
         let (folder, architecture) = (&self.folder.name, &self.folder.config.architecture);
         unsupported(format!("`{folder}` has `{architecture}.{name}` `{found}`, which candle would ignore"))
     }
 }
 
-fn ignored(folder: &ModelFolder, tensor: &Tensor) -> Failed {
+fn ignored_tensor(folder: &ModelFolder, tensor: &Tensor) -> Failed {
     let (folder, tensor) = (&folder.name, tensor.name.escape_debug());
     unsupported(format!("`{folder}` has a tensor `{tensor}`, which candle would ignore"))
 }
@@ -172,16 +173,18 @@ fn weights_dtype(folder: &ModelFolder) -> String {
 
 /// The bytes in memory after a load. candle widens the embedding, norms, biases and float matrices to f32. If the embedding
 /// is also the output matrix, candle keeps a second copy in the file's dtype.
-fn resident_bytes<'a>(folder: &ModelFolder, loaded: impl Iterator<Item = &'a Tensor>) -> u64 {
-    let matrix = |tensor: &Tensor| match tensor.dtype {
+fn resident_bytes<'a>(folder: &ModelFolder, tensors: impl Iterator<Item = &'a Tensor>) -> u64 {
+    let matrix_bytes = |tensor: &Tensor| match tensor.dtype {
         "F32" | "F16" | "BF16" => tensor.elements() * 4,
         _ => tensor.bytes,
     };
-    let bytes = loaded.map(|tensor| match tensor.name.as_str() {
-        "token_embd.weight" if folder.config.tie_word_embeddings => tensor.elements() * 4 + matrix(tensor),
+    let bytes = tensors.map(|tensor| match tensor.name.as_str() {
+        "token_embd.weight" if folder.config.tie_word_embeddings => {
+            tensor.elements() * 4 + matrix_bytes(tensor)
+        }
         "token_embd.weight" => tensor.elements() * 4,
         _ if tensor.shape.len() == 1 => tensor.elements() * 4,
-        _ => matrix(tensor),
+        _ => matrix_bytes(tensor),
     });
     bytes.sum()
 }

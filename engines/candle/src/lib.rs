@@ -1,10 +1,10 @@
 //! candle as an engine: unmodified candle-core and candle-transformers, run like their own examples.
 //!
-//! `engine` loads, `model` generates and scores. `architectures` has an entry for each of candle's models. `device` knows
-//! the device of a load, with one file for CUDA. `config` and `model_files` check the features and the files of a model,
+//! `engine` loads, `model` generates and scores. `architectures` has an entry for each of candle's models. `device` opens
+//! the device of a load; only its file `cuda.rs` calls CUDA. `config` and `model_files` check the features and the files of a model,
 //! because candle does not.
 //!
-//! Two programs use it: `candle-engine`, and with the feature `cuda` `candle-cuda`.
+//! Two programs use this library: `candle-engine`, and `candle-cuda` with the feature `cuda`.
 
 mod architectures;
 mod config;
@@ -17,7 +17,7 @@ mod safetensors;
 #[cfg(test)]
 mod tests;
 
-/// The whole of `main`.
+/// The `main` of both programs.
 pub fn run() -> std::process::ExitCode {
     engine_kit::serve(engine::CandleEngine)
 }

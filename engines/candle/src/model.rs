@@ -1,12 +1,12 @@
 //! A loaded model: generation and scoring, as in candle's examples. A prompt is fed in one call, then one id at a time.
 
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
-use candle_transformers::generation::{LogitsProcessor, Sampling as Choice};
+use candle_transformers::generation::{LogitsProcessor, Sampling as SamplingMethod};
 use engine_kit::{Flow, Job, Model, Tokens, sampling};
 use protocol::{Facts, Failed, Sampling};
 
 use crate::device;
-use crate::failure::{computing, unsupported};
+use crate::failure::{compute_failure, unsupported};
 
 /// The network, and the facts of its load.
 pub struct LoadedModel {
@@ -31,11 +31,12 @@ impl Model for LoadedModel {
             let mut sequence = self.network.start(job.use_cache);
             let mut input = prompt.clone();
             loop {
-                let logits =
-                    sequence.feed(&input).map_err(|error| computing("forward pass", &error, &device))?;
+                let logits = sequence
+                    .feed(&input)
+                    .map_err(|error| compute_failure("forward pass", &error, &device))?;
                 let id = sampler
                     .sample(&logits)
-                    .map_err(|error| computing("sampling a token", &error, &device))?;
+                    .map_err(|error| compute_failure("sampling a token", &error, &device))?;
                 if tokens.push(index, id) == Flow::Done {
                     break;
                 }
@@ -56,7 +57,7 @@ impl Model for LoadedModel {
         ids.windows(2)
             .map(step)
             .collect::<CandleResult<_>>()
-            .map_err(|error| computing("scoring", &error, &device))
+            .map_err(|error| compute_failure("scoring", &error, &device))
     }
 }
 
@@ -66,14 +67,14 @@ fn sampler(requested: Option<Sampling>) -> LogitsProcessor {
     // candle divides in f32, where a tiny temperature makes weights of NaN.
     let greedy = sampling::is_greedy(&requested);
     let Sampling { temperature, top_k, top_p, seed } = requested;
-    let choice = match (top_k as usize, top_p) {
-        _ if greedy => Choice::ArgMax,
-        (0, None) => Choice::All { temperature },
-        (0, Some(p)) => Choice::TopP { p, temperature },
-        (k, None) => Choice::TopK { k, temperature },
-        (k, Some(p)) => Choice::TopKThenTopP { k, p, temperature },
+    let method = match (top_k as usize, top_p) {
+        _ if greedy => SamplingMethod::ArgMax,
+        (0, None) => SamplingMethod::All { temperature },
+        (0, Some(p)) => SamplingMethod::TopP { p, temperature },
+        (k, None) => SamplingMethod::TopK { k, temperature },
+        (k, Some(p)) => SamplingMethod::TopKThenTopP { k, p, temperature },
     };
-    LogitsProcessor::from_sampling(seed, choice)
+    LogitsProcessor::from_sampling(seed, method)
 }
 
 /// One of candle's models with its weights, and the KV cache of one sequence.
@@ -84,8 +85,8 @@ pub trait Decoder: Send {
     /// Resets the model to the state before the first id.
     fn reset(&mut self);
 
-    /// Whether candle keeps a mask for every length that the model has processed. Without a cache such a model would keep the
-    /// sum of all squares up to the sequence's length.
+    /// Whether candle keeps a mask for every length that the model has processed. Without a cache such a model would keep a
+    /// square mask for every length of the sequence.
     fn keeps_masks(&self) -> bool {
         false
     }
@@ -106,26 +107,26 @@ impl Network {
     /// Begins a new sequence, independent of earlier ones.
     pub fn start(&mut self, use_cache: bool) -> Sequence<'_> {
         self.decoder.reset();
-        Sequence { network: self, position: 0, job_without_cache: (!use_cache).then(Vec::new) }
+        Sequence { network: self, position: 0, ids_without_cache: (!use_cache).then(Vec::new) }
     }
 }
 
-/// One sequence: its length, or all its ids if there is no cache.
+/// One sequence: its length, and all its ids if there is no cache.
 pub struct Sequence<'a> {
     network: &'a mut Network,
     position: usize,
-    job_without_cache: Option<Vec<u32>>,
+    ids_without_cache: Option<Vec<u32>>,
 }
 
 impl Sequence<'_> {
     /// Adds `ids` to the sequence and returns the logits after the last one, [vocabulary] in f32.
     pub fn feed(&mut self, ids: &[u32]) -> CandleResult<Tensor> {
         let Network { device, decoder, own_pool } = &mut *self.network;
-        let (input, position) = match &mut self.job_without_cache {
-            Some(all) => {
-                all.extend_from_slice(ids);
+        let (input, position) = match &mut self.ids_without_cache {
+            Some(all_ids) => {
+                all_ids.extend_from_slice(ids);
                 decoder.reset();
-                (Tensor::new(all.as_slice(), device)?, 0)
+                (Tensor::new(all_ids.as_slice(), device)?, 0)
             }
             None => (Tensor::new(ids, device)?, self.position),
         };

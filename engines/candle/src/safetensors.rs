@@ -9,13 +9,13 @@ use protocol::{Facts, Failed, FailureKind, Load};
 use crate::architectures::Architecture;
 use crate::config::{Fields, LongestContext};
 use crate::device;
-use crate::failure::{building, first_line, model, unsupported};
+use crate::failure::{build_decoder, first_line, model_failure, unsupported};
 use crate::model::{Built, Decoder};
 
 /// The dtypes for loaded weights.
 const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)];
 
-/// Their names for hello; the first is the default on the first device.
+/// The names of the dtypes for hello. The first is the default on the first device.
 pub fn dtypes() -> Vec<String> {
     let default = default_dtype(device::NAMES[0] == "cuda", false);
     let others = DTYPES.map(|(name, _)| name).into_iter().filter(|name| *name != default);
@@ -27,7 +27,7 @@ fn default_dtype(on_gpu: bool, rounds_positions: bool) -> &'static str {
     if on_gpu && !rounds_positions { "bf16" } else { "f32" }
 }
 
-/// The way to load a model whose config was checked.
+/// The instructions to load a model whose config was checked.
 pub struct Recipe {
     pub longest_context: LongestContext,
     /// candle counts positions in the dtype of the weights, but bf16 cannot hold 257 and f16 cannot hold 2049.
@@ -51,12 +51,12 @@ pub fn load(
     expect_floats(folder)?;
 
     phases.begin("weights");
-    let to_failed = |error: candle_core::Error| model(&folder.path, first_line(&error));
-    let tensors = map(folder, dtype, device).map_err(to_failed)?;
+    let to_failed = |error: candle_core::Error| model_failure(&folder.path, first_line(&error));
+    let tensors = map_weights(folder, dtype, device).map_err(to_failed)?;
     let parameters: u64 = parts.iter().map(Part::elements).sum();
     let weights_bytes = parameters * dtype.size_in_bytes() as u64;
     device::expect_free_memory(device, weights_bytes)?;
-    let decoder = building(&folder.path, device, || (recipe.build)(tensors, context_tokens as usize))?;
+    let decoder = build_decoder(&folder.path, device, || (recipe.build)(tensors, context_tokens as usize))?;
 
     facts.context_tokens = Some(context_tokens);
     facts.parameters = Some(parameters);
@@ -83,19 +83,20 @@ fn dtype(
         )));
     };
     if recipe.rounds_positions && dtype != DType::F32 {
-        let message = format!("dtype `{name}`: candle rounds the positions of {} in it", architecture.name);
+        let message =
+            format!("dtype `{name}`: candle rounds the positions of {} in this dtype", architecture.name);
         return Err(unsupported(message).hint("load it as `f32`"));
     }
     Ok((name, dtype))
 }
 
-/// Eight-bit floats have scales in separate tensors, which candle would ignore.
+/// Refuses dtypes other than plain floats. Eight-bit floats have scales in separate tensors, which candle would ignore.
 fn expect_floats(folder: &ModelFolder) -> Result<(), Failed> {
-    let plain = |dtype: &str| ["F64", "F32", "F16", "BF16"].contains(&dtype);
-    match folder.tensors.iter().find(|tensor| !plain(tensor.dtype)) {
+    let is_plain = |dtype: &str| ["F64", "F32", "F16", "BF16"].contains(&dtype);
+    match folder.tensors.iter().find(|tensor| !is_plain(tensor.dtype)) {
         Some(tensor) => {
-            let found = format!("tensor `{}` of `{}` is {}", tensor.name, folder.name, tensor.dtype);
-            Err(unsupported(format!("{found}, which candle would read as plain numbers")))
+            let problem = format!("tensor `{}` of `{}` is {}", tensor.name, folder.name, tensor.dtype);
+            Err(unsupported(format!("{problem}, which candle would read as plain numbers")))
         }
         None => Ok(()),
     }
@@ -103,9 +104,13 @@ fn expect_floats(folder: &ModelFolder) -> Result<(), Failed> {
 
 #[expect(
     unsafe_code,
-    reason = "candle's examples map their weights, and reading them first would be another load"
+    reason = "candle's examples map their weights, and reading them first would change the measured load"
 )]
-fn map(folder: &ModelFolder, dtype: DType, device: &Device) -> candle_core::Result<VarBuilder<'static>> {
+fn map_weights(
+    folder: &ModelFolder,
+    dtype: DType,
+    device: &Device,
+) -> candle_core::Result<VarBuilder<'static>> {
     // SAFETY: a mapped file must not change. The map lives until the layers are built, and each tensor is copied out of it.
     // A model whose files change meanwhile is broken for every engine.
     unsafe { VarBuilder::from_mmaped_safetensors(&folder.weights, dtype, device) }

@@ -1,6 +1,6 @@
 //! Tests `candle-cuda` on a machine without a GPU: the program runs with stand-ins for CUDA's libraries that count calls
-//! and compute nothing. They test the facts of a load, the refusals, and the launches per token, never a GPU's answers. Run
-//! them by scripts/check-cuda; Cargo.toml gives the reason.
+//! and compute nothing. The tests cover the facts of a load, the refusals, and the launches per token, never a GPU's answers.
+//! scripts/check-cuda runs them; Cargo.toml gives the reason.
 
 #![expect(clippy::unwrap_used, reason = "a failing test panics")]
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_candle-cuda");
 /// CUDA's number for `not supported`.
-const REFUSES: i32 = 801;
+const NOT_SUPPORTED: i32 = 801;
 
 /// The driver, cuBLAS and cuRAND in one library, under the names that the program loads.
 struct StandIn {
@@ -22,25 +22,25 @@ struct StandIn {
 impl StandIn {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let path_of = |name: &str| folder.path().join(name);
         let undefined = run("nm", &["-D", "--undefined-only", PROGRAM]);
         let names = undefined.lines().filter_map(|line| line.split_whitespace().last()?.split('@').next());
         let cuda_names = names.filter(|name| {
-            ["cu", "cublas", "curand"].iter().any(|its| {
-                name.strip_prefix(its)
-                    .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()))
+            ["cu", "cublas", "curand"].iter().any(|prefix| {
+                name.strip_prefix(prefix)
+                    .is_some_and(|suffix| suffix.starts_with(|first: char| first.is_ascii_uppercase()))
             })
         });
         let refusals: String = cuda_names
-            .map(|name| format!("__attribute__((weak)) int {name}() {{ return {REFUSES}; }}\n"))
+            .map(|name| format!("__attribute__((weak)) int {name}() {{ return {NOT_SUPPORTED}; }}\n"))
             .collect();
-        std::fs::write(at("refusals.c"), refusals).unwrap();
+        std::fs::write(path_of("refusals.c"), refusals).unwrap();
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stand-in.c");
-        let (refusals, library) = (at("refusals.c"), at("libcuda.so.1"));
+        let (refusals, library) = (path_of("refusals.c"), path_of("libcuda.so.1"));
         let [refusals, library] = [&refusals, &library].map(|path| path.to_str().unwrap());
         run("cc", &["-w", "-std=gnu17", "-shared", "-fPIC", "-O1", "-o", library, source, refusals]);
         for other in ["libcublas.so.13", "libcurand.so.10"] {
-            std::os::unix::fs::symlink("libcuda.so.1", at(other)).unwrap();
+            std::os::unix::fs::symlink("libcuda.so.1", path_of(other)).unwrap();
         }
         Self { folder }
     }
@@ -100,7 +100,7 @@ impl Counts {
         }
     }
 
-    fn less(self, other: Self) -> Self {
+    fn minus(self, other: Self) -> Self {
         Self {
             kernels: self.kernels - other.kernels,
             products: self.products - other.products,
@@ -181,7 +181,7 @@ fn a_token_of_a_llama_takes_the_launches_that_the_readme_states() {
         let request = json!({"prompt_ids": [0, 5], "max_new_tokens": tokens, "ignore_eos": true});
         stand_in.answers(&[], &[load(json!({})), request]).1
     };
-    let token = launches(11).less(launches(10));
+    let token = launches(11).minus(launches(10));
     // The embedded model: 4 layers, 2 query heads for each key-value head.
     let (layers, repeated) = (4, 2 * 2);
     assert_eq!(token.products, layers * 9 + 1, "{token:?}");
@@ -218,18 +218,18 @@ fn an_unknown_gpu_number_and_a_machine_without_gpu_are_refused() {
 fn weights_that_do_not_fit_are_out_of_memory_before_and_while_they_are_copied() {
     let stand_in = StandIn::new();
     let answer = stand_in.answer(&[("STAND_IN_FREE", "1000000")], load(json!({})));
-    let before = texts(&answer);
-    assert_eq!(before["kind"], "out_of_memory");
-    assert!(before["message"].ends_with("`cuda:0` has 0.00 GB free of 85.00 GB"), "{before:?}");
-    // candle's llama panics here.
+    let refused = texts(&answer);
+    assert_eq!(refused["kind"], "out_of_memory");
+    assert!(refused["message"].ends_with("`cuda:0` has 0.00 GB free of 85.00 GB"), "{refused:?}");
+    // candle's llama panics in this case.
     let answer = stand_in.answer(&[("STAND_IN_AVAILABLE", "2000000")], load(json!({})));
-    let during = texts(&answer);
-    assert_eq!(during["kind"], "out_of_memory", "{during:?}");
-    assert!(during["message"].contains("CUDA_ERROR_OUT_OF_MEMORY"), "{during:?}");
+    let failed = texts(&answer);
+    assert_eq!(failed["kind"], "out_of_memory", "{failed:?}");
+    assert!(failed["message"].contains("CUDA_ERROR_OUT_OF_MEMORY"), "{failed:?}");
 }
 
 #[test]
-fn the_cpu_is_a_device_too_in_f32() {
+fn the_program_also_loads_on_the_cpu_in_f32() {
     let answer = StandIn::new().answer(&[("STAND_IN_GPUS", "0")], load(json!({"device": "cpu"})));
     assert_eq!((&answer["device"], &answer["weights_dtype"]), (&json!("cpu"), &json!("f32")), "{answer}");
     assert_eq!(answer["device_memory"], Value::Null);

@@ -1,5 +1,5 @@
-/* The functions of CUDA's driver, cuBLAS and cuRAND that candle calls for a llama, without a GPU. Memory is the host's and
- * copies are made. Kernels and products are counted and not computed, so every logit is zero. tests/cuda.rs adds a refusing
+/* The functions of CUDA's driver, cuBLAS and cuRAND that candle calls for a llama, without a GPU. Memory is host memory,
+ * and copies are executed. Kernels and products are counted and not computed, so every logit is zero. tests/cuda.rs adds a refusing
  * function for every other name that the program links. Environment variables: STAND_IN_GPUS, STAND_IN_CAPABILITY (90),
  * STAND_IN_FREE (stated free bytes), STAND_IN_AVAILABLE (bytes that can be allocated), STAND_IN_COUNTS (a file, written at
  * the end). */
@@ -20,7 +20,7 @@ static uint64_t number(const char *name, uint64_t fallback) {
     const char *text = getenv(name);
     return text ? strtoull(text, NULL, 10) : fallback;
 }
-__attribute__((destructor)) static void end(void) {
+__attribute__((destructor)) static void write_counts(void) {
     FILE *counts = getenv("STAND_IN_COUNTS") ? fopen(getenv("STAND_IN_COUNTS"), "w") : NULL;
     if (!counts) return;
     fprintf(counts, "%lu %lu %lu %lu %lu %lu", kernels, products, to_device, to_host, events, pending);
@@ -45,7 +45,7 @@ int cuCtxGetCurrent(void **context) { return *context = current, 0; }
 int cuCtxSetCurrent(void *context) { return current = context, 0; }
 int cuCtxSynchronize(void) { return pending = 0; }
 int cuStreamSynchronize(void *stream) { return pending = 0; }
-int cuGetErrorString(int code, const char **text) { return *text = code == OUT_OF_MEMORY ? "out of memory" : "in words", 0; }
+int cuGetErrorString(int code, const char **text) { return *text = code == OUT_OF_MEMORY ? "out of memory" : "another error", 0; }
 
 int cuMemGetInfo_v2(size_t *free_, size_t *total) {
     uint64_t all = number("STAND_IN_FREE", 80000000000);

@@ -15,14 +15,14 @@ or stdout.
 
     engine_kit.serve(MyEngine())
 
-The semantics are those of the Rust kit. The kit uses the standard library only. Tensor libraries, model formats and
-tokenizers belong to the engine.
+This kit behaves like the Rust kit. It uses the standard library only. Tensor libraries, model formats and tokenizers
+belong to the engine.
 """
 
 import os
 import sys
 
-# Libraries may print. From here on their output goes to stderr, and only the kit writes to the real stdout.
+# Libraries may print. After these lines their output goes to stderr, and only the kit writes to the real stdout.
 PROTOCOL_OUT = os.dup(1)
 os.dup2(2, 1)
 
@@ -35,7 +35,7 @@ import threading
 import time
 
 from engine_kit_checks import check_offered, read_choice, read_flag
-from engine_kit_conversation import END, MAX_WAITING, Conversation, OutputClosed
+from engine_kit_conversation import END, MAX_WAITING_LINES, Conversation, OutputClosed
 from engine_kit_tokens import Job, Phases, Sampler, Tokens
 from engine_kit_wire import Failed, Framer
 
@@ -57,7 +57,7 @@ __all__ = [
 class Engine:
     """An engine: its facts, and the loading of a model."""
 
-    # The load options of the engine; the kit refuses a load with any other.
+    # The load options of the engine. The kit refuses a load with any other option.
     options = ()
 
     def hello(self):
@@ -68,18 +68,18 @@ class Engine:
 
     def default_dtype(self, request):
         """The dtype of a load without a dtype, if it depends on the rest of the request (`request.device` is known).
-        None means the first dtype in hello."""
+        None means the first dtype of hello."""
         return None
 
     def load(self, request, phases):
         """Loads `request.model` and returns a `Model`. `request` has `model`, `device`, `dtype`, `threads`,
-        `context_tokens` and `options`. The device defaults to the first in hello, the dtype to `default_dtype`. Heavy
+        `context_tokens` and `options`. The device defaults to the first device of hello, the dtype to `default_dtype`. Heavy
         imports happen here, inside `phases.time("import")`. The kit drops the previous model first."""
         raise NotImplementedError
 
     def close(self):
-        """Ends the processes that the engine started. The kit calls it last, and it has a few seconds to run. If the
-        reader of the answers ends, another thread calls it, even during a request."""
+        """Ends the processes that the engine started. The kit calls this method last; the method has a few seconds. If
+        the reader of the answers ends, another thread calls the method, even during a request."""
 
 
 class Model:
@@ -91,14 +91,14 @@ class Model:
     """
 
     def facts(self):
-        """The configuration in effect and the facts known now, without a long wait: `eos_ids`, `context_tokens`,
+        """The configuration in effect and the facts known at this time, without a long wait: `eos_ids`, `context_tokens`,
         `vocabulary_size`, `bos_id`, `device`, `weights_dtype`, `threads`, ..."""
         raise NotImplementedError
 
     def encode(self, text):
-        """Token ids with the tokenizer's default special tokens. The first call opens the tokenizer, not the load,
-        because prompts of ids need none. The kit makes that call with an empty text, before any clock runs. With a
-        broken tokenizer only requests with text fail."""
+        """Token ids with the tokenizer's default special tokens. The first call opens the tokenizer; the load does not,
+        because prompts of ids need no tokenizer. The kit makes the first call with an empty text, before any clock
+        runs. If the tokenizer is broken, only requests with text fail."""
         raise Failed("model", "the model has no tokenizer", "send `prompt_ids`")
 
     def decode(self, ids):
@@ -121,7 +121,7 @@ def serve(engine):
     end_with_parent()
     if os.isatty(0):
         sys.stderr.write('reads one JSON request per line on stdin, for example: {"prompt":"Hello"}\n')
-    inbox = queue.Queue(MAX_WAITING)
+    inbox = queue.Queue(MAX_WAITING_LINES)
     threading.Thread(target=_read_lines, args=(_redirect_stdin(), inbox.put), daemon=True).start()
     conversation = Conversation(engine, inbox, _write)
     threading.Thread(target=_end_with_reader, args=(engine, conversation.working), daemon=True).start()
@@ -145,10 +145,10 @@ def _end(engine, code, error=None):
 
 
 def _end_with_reader(engine, working):
-    """Ends this process once stdout has no reader, even during a request, because nothing reads its answer. Between
-    requests the process stays: a reader that has all its answers may leave."""
+    """Ends this process if the reader of stdout ends during a request, because no reader would get the answer. Between
+    requests the process stays: a reader that has all its answers may close the pipe."""
     stdout = select.poll()
-    # `poll` always reports errors and hang-ups, so no event is requested. A file has neither.
+    # `poll` always reports errors and hang-ups, so no event is requested. On a file it never returns.
     stdout.register(PROTOCOL_OUT, 0)
     stdout.poll()
     working.wait()
@@ -161,7 +161,7 @@ def end_with_parent():
         return
     parent, pr_set_pdeathsig = os.getppid(), 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-    # A parent that ended before the call above sends no signal, so check once more.
+    # A parent that ended before the call above sends no signal, so the parent is compared again.
     if os.getppid() != parent:
         os._exit(1)
 
@@ -178,9 +178,9 @@ def _redirect_stdin():
 def _read_lines(stdin, put):
     """Timestamps every line when its last bytes have arrived, before parsing."""
     framer = Framer()
-    while piece := os.read(stdin, 1 << 20):
+    while chunk := os.read(stdin, 1 << 20):
         read_ns = time.perf_counter_ns()
-        for frame in framer.push(piece):
+        for frame in framer.push(chunk):
             put((read_ns, frame))
     for frame in framer.finish():
         put((time.perf_counter_ns(), frame))

@@ -1,4 +1,4 @@
-"""The checks before any work, and the conversion of exceptions to failures. Messages match the Rust kit's."""
+"""The checks of a request, and the conversion of exceptions to failures. The messages match those of the Rust kit."""
 
 import json
 import math
@@ -28,9 +28,9 @@ CAPABILITIES = {
 }
 
 
-# An option of every engine, hidden from engines: the delay before each token of a sequence but the first. It tests the
-# detection of slowdowns on any real engine.
-PLANTED_DELAY = "planted_delay_us"
+# The load option that delays each token of a sequence but the first, to test the detection of slowdowns on any engine.
+# The kit handles this option; engines do not see it.
+PLANTED_DELAY_OPTION = "planted_delay_us"
 
 
 def check_load(request, capabilities, engine):
@@ -50,26 +50,26 @@ def check_load(request, capabilities, engine):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
     request.device = request.device or next(iter(capabilities["devices"]), "cpu")
     if request.device == "cpu:0":
-        # There is only one CPU; for an engine every device except `cpu` is a GPU.
+        # An engine gets the CPU only as `cpu`; every other device is a GPU.
         request.device = "cpu"
     request.dtype = request.dtype or engine.default_dtype(request) or next(iter(capabilities["dtypes"]), None)
 
 
 def _split_planted_delay(options):
     """The options without the planted delay, and its nanoseconds."""
-    if (us := options.get(PLANTED_DELAY)) is None:
+    if (us := options.get(PLANTED_DELAY_OPTION)) is None:
         return options, 0
     # A command line gives the value as a text.
-    number = us if type(us) is int else int(us) if isinstance(us, str) and us.isascii() and us.isdecimal() else -1
-    if not 0 <= number < 2**64:
-        message = f"option `{PLANTED_DELAY}`: expected a whole number, found `{json.dumps(us)[:80]}`"
+    planted_us = us if type(us) is int else int(us) if isinstance(us, str) and us.isascii() and us.isdecimal() else -1
+    if not 0 <= planted_us < 2**64:
+        message = f"option `{PLANTED_DELAY_OPTION}`: expected a whole number, found `{json.dumps(us)[:80]}`"
         raise Failed("bad_request", message)
-    return {name: value for name, value in options.items() if name != PLANTED_DELAY}, number * 1000
+    return {name: value for name, value in options.items() if name != PLANTED_DELAY_OPTION}, planted_us * 1000
 
 
 def check_offered(field, requested, offered):
     """Refuses a value that the engine does not list. An engine without a list decides for itself. `cuda` covers
-    `cuda:1`; there is only one CPU."""
+    `cuda:1`, but `cpu` covers only `cpu:0`."""
     if requested is None or not offered or requested in offered:
         return
     family, _, index = requested.partition(":")
@@ -79,7 +79,7 @@ def check_offered(field, requested, offered):
 
 
 def read_choice(options, name, offered, default=...):
-    """The value of an option with a list of values; the first is the default, unless another one is given."""
+    """The value of an option with a list of values; the default is `default`, or else the first value."""
     value = options.get(name)
     if value is None:
         return offered[0] if default is ... else default
@@ -144,10 +144,10 @@ def check_vocabulary(ids, facts, field):
 
 
 def check_logprobs(values, ids, sequence):
-    """Checks the number of values and writes minus infinity as null. Refuses every other value that is not a number."""
+    """Checks the number of values, and converts minus infinity to null. Refuses NaN and plus infinity."""
     if len(values) + 1 != len(ids):
-        found = f"{len(values)} log-probabilities for {len(ids)} ids"
-        raise Failed("internal", f"sequence {sequence}: the engine returned {found}")
+        counts = f"{len(values)} log-probabilities for {len(ids)} ids"
+        raise Failed("internal", f"sequence {sequence}: the engine returned {counts}")
     for value in values:
         if math.isnan(value) or value == math.inf:
             raise Failed("internal", f"sequence {sequence}: the engine returned a log-probability of {value}")

@@ -1,8 +1,8 @@
-"""Answers requests: their meaning, their order, and their failures.
+"""Answers requests in their order, and converts errors to failures.
 
 One thread does everything. Lines and their timestamps come through a queue. While an engine works, the thread checks the
-queue after every token, so that a `cancel` takes effect. This module uses no file descriptor and no process: tests give it a
-queue and a list.
+queue after every token, so that a `cancel` takes effect. This module uses no file descriptor and no process, so tests can
+run it in memory.
 """
 
 import os
@@ -22,7 +22,7 @@ from engine_kit_wire import MAX_LINE_BYTES, PROTOCOL, Failed, TooLong, encode, p
 END = object()
 
 # The most lines that a queue holds. More lines wait in the pipe, not in this process's memory.
-MAX_WAITING = 1024
+MAX_WAITING_LINES = 1024
 
 
 class Conversation:
@@ -35,11 +35,11 @@ class Conversation:
         self._slots = {}  # of overlapping requests: slot -> Run
         self._hello_facts = None  # read once: the facts of an engine do not change
         self._model, self.facts, self.planted_delay_ns = None, {}, 0
-        # Whether this model has its tokenizer open: the first text opens it.
+        # Whether the model has opened its tokenizer. The first request with text opens the tokenizer.
         self._tokenizer_open = False
-        # Why a `load` left no model. The environment's model must then not replace the requested one.
+        # The reason why a `load` left no model. The environment's model must not replace the requested model.
         self._load_failure = None
-        # Whether an answer is in progress, for the thread that watches the reader.
+        # Set while an answer is in progress, for the thread that waits for the end of the reader.
         self.working = threading.Event()
 
     def run(self):
@@ -129,7 +129,7 @@ class Conversation:
         if self._model is None:
             self._load_failure = reason
         checks.check_load(request, self.capabilities(), self._engine)
-        # From here on there is no old model, even if the new one fails.
+        # The old model is dropped, even if the load of the new model fails.
         self._model, self.facts, self._load_failure, self._tokenizer_open = None, {}, reason, False
         self.planted_delay_ns = request.planted_delay_ns
         phases = Phases(progress)
@@ -166,13 +166,13 @@ class Conversation:
         return not self._tokenizer_open and prompt_texts(request) is not None
 
     def _open_tokenizer(self):
-        """Makes the model open its tokenizer, before any clock runs. The text is empty: the request's own text would be
-        tokenised faster the second time, which is the measured one."""
+        """Makes the model open its tokenizer, before any clock runs. The text is empty, because a text of the request would
+        be tokenised faster the second time, when it is measured."""
         self._model.encode("")
         self._tokenizer_open = True
 
     def encode(self, text):
-        """Ids of a text; an empty text is BOS alone."""
+        """The ids of a text; an empty text gives BOS alone."""
         ids = self._model.encode(text)
         if ids:
             return ids
@@ -186,16 +186,16 @@ class Conversation:
         # Without a model nothing has run, so there is nothing to decode.
         answer = run.answer(self._model.decode if self._model else None, memory)
         self.write_for(run.request, answer)
-        if not run.request.typed:
+        if not run.request.has_type:
             self._stderr.write(lines(answer["summary"], answer["iterations"]))
             self._stderr.flush()
 
-    # Overlapping requests: admitted when a slot is free, advanced together, each answered when it is done.
+    # Overlapping requests: they are admitted when a slot is free, advanced together, and answered when they are done.
 
     def _may_start(self, request):
-        """Whether a request may start now. A request that may overlap joins the running ones. One that may not overlap
-        waits, and so do all requests after it. A request that opens the tokenizer may not overlap, because that time
-        would count for the others."""
+        """Whether a request may start. While others run, only a request that may overlap starts. A request that may not
+        overlap waits, and all requests behind it wait too. A request that opens the tokenizer may not overlap, because
+        the time to open it would count in the times of the running requests."""
         if not self._slots or isinstance(request, Failed):
             return True
         may_join = request is not END and request.type == "generate" and request.id is not None
@@ -255,13 +255,13 @@ class Conversation:
         try:
             self._model.leave(slot)
         except Exception as error:
-            # The request has its answer or gets it soon. A broken slot shows as an error of a later request.
+            # Prints the error. The request gets its answer anyway, and a broken slot fails a later request.
             checks.failure(error)
 
     # Lines, ids, failures.
 
     def _collect(self, wait=False):
-        while wait or (len(self._waiting) < MAX_WAITING and not self._inbox.empty()):
+        while wait or (len(self._waiting) < MAX_WAITING_LINES and not self._inbox.empty()):
             wait = False
             item = self._inbox.get()
             if item is END:
@@ -278,12 +278,12 @@ class Conversation:
 
     def _accept(self, request):
         if request.type == "cancel":
-            # A cancel has no answer, so one that is late or names an unknown id does nothing.
+            # A late cancel, or a cancel of an unknown id, does nothing: a cancel has no answer.
             self._cancelled.update({request.id} & self._ids)
             return
         if request.type in ("generate", "score") and request.id is not None:
             if request.id in self._ids:
-                # This failure has no id: the answer with that id belongs to the first request.
+                # This failure has no id, because the answer with that id belongs to the first request.
                 raise Failed("bad_request", f"`id`: {request.id!r} belongs to a request that is not answered yet")
             self._ids.add(request.id)
         self._waiting.append(request)
@@ -325,8 +325,8 @@ class Conversation:
             message = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
             raise Failed("bad_request", message, "request fewer iterations or sequences")
         if message["type"] not in ("progress", "token") and not self._slots:
-            # Cleared before the answer is sent. A reader that has its answer may close the pipe, and the process must not
-            # end early because of that.
+            # Cleared before the answer is sent: a reader that has its answer may close the pipe, and that must not end the
+            # process.
             self.working.clear()
         try:
             self._write_line(line)

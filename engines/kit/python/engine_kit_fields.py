@@ -1,7 +1,6 @@
-"""Converts a line's text to fields and values, and reports errors with their position.
+"""Converts the text of a line to fields and values, and reports errors with their position.
 
-The outermost object is parsed by hand, because Python's own decoder does not give positions of fields. This
-module uses only the standard library; it knows JSON, but no requests.
+This module parses the outermost object itself, because Python's own decoder does not give the positions of fields.
 """
 
 import json
@@ -15,12 +14,12 @@ REQUIRED = object()
 
 
 class Invalid(Exception):
-    """An error in a value, with its path and its position in the line as far as they are known."""
+    """An error in a value, with the path of the value and its position in the line if they are known."""
 
     def __init__(self, message, at=None):
         super().__init__(message)
         self.message, self.at = message, at
-        # `steps`: names and indices, the outermost first. `start`: the position of the outermost value.
+        # `steps` is the path to the value: names and indices. `start` is the position of the outermost value.
         self.steps, self.start = [], None
 
     def describe(self, text):
@@ -32,7 +31,8 @@ class Invalid(Exception):
         return message if at is None else f"column {len(text[:at].encode('utf-8'))}: {message}"
 
 
-def read(name, fields, reader, default):
+def read_field(name, fields, reader, default):
+    """The value of a field as `reader` returns it, or the default of an absent field."""
     if name not in fields:
         if default is REQUIRED:
             raise Invalid(f"missing field `{name}`")
@@ -86,7 +86,7 @@ def number(value):
         raise Invalid("number out of range") from None
 
 
-def any_id(value):
+def optional_id(value):
     if value is None or isinstance(value, str):
         return value
     if type(value) is not int:
@@ -94,10 +94,10 @@ def any_id(value):
     return u64(value)
 
 
-def named_id(value):
+def required_id(value):
     if value is None:
         raise _mismatch(value, "a number or a string")
-    return any_id(value)
+    return optional_id(value)
 
 
 def any_map(value):
@@ -137,7 +137,7 @@ def one_of(*words):
 def sampling(value):
     rules = {"temperature": (number, 0.0), "top_k": (u32, 0), "top_p": (optional(number), None), "seed": (u64, 0)}
     fields = {name: (item, None) for name, item in any_map(value).items()}
-    return SimpleNamespace(**{name: read(name, fields, *rule) for name, rule in rules.items()})
+    return SimpleNamespace(**{name: read_field(name, fields, *rule) for name, rule in rules.items()})
 
 
 def _mismatch(value, expected):
@@ -164,21 +164,21 @@ def shorten(text):
     return text if len(text) <= 120 else f"{text[:120]}..."
 
 
-_SPACE = re.compile(r"[ \t\n\r]*")
+_WHITESPACE = re.compile(r"[ \t\n\r]*")
 
 
 def split_fields(text):
-    """Maps each field to (value, its position)."""
+    """The fields of an object: name -> (value, position of the value)."""
     fields = {}
-    at = _skip(text, _skip(text, 0) + 1)
+    at = _skip_whitespace(text, _skip_whitespace(text, 0) + 1)
     if text[at : at + 1] == "}":
         return _expect_end(text, at + 1, fields)
     while True:
         _expect(text, at, '"', "a field's name in double quotes")
         name, at = _decode(text, lambda at=at: json.decoder.scanstring(text, at + 1, True))
-        at = _skip(text, at)
+        at = _skip_whitespace(text, at)
         _expect(text, at, ":", "`:`")
-        at = start = _skip(text, at + 1)
+        at = start = _skip_whitespace(text, at + 1)
         try:
             value, at = _decode(text, lambda at=at: _DECODER.raw_decode(text, at))
         except Invalid as error:
@@ -187,31 +187,31 @@ def split_fields(text):
         if name in fields:
             raise Invalid(f"duplicate field `{shorten(name)}`", at)
         fields[name] = (value, start)
-        at = _skip(text, at)
+        at = _skip_whitespace(text, at)
         if text[at : at + 1] == "}":
             return _expect_end(text, at + 1, fields)
         _expect(text, at, ",", "`,` or `}`")
-        at = _skip(text, at + 1)
+        at = _skip_whitespace(text, at + 1)
 
 
 def _nested_position(text, at, steps):
     """The position of a value inside the outer value at `at`: its end, or its start if it is a list or an object."""
     for step in steps:
-        at, index, found = _skip(text, at + 1), 0, None
+        at, index, step_at = _skip_whitespace(text, at + 1), 0, None
         while text[at] not in "]}":
             key = index
             if isinstance(step, str):
                 key, at = json.decoder.scanstring(text, at + 1, True)
-                at = _skip(text, _skip(text, at) + 1)
+                at = _skip_whitespace(text, _skip_whitespace(text, at) + 1)
             if key == step:
                 # If a name occurs twice, the decoder keeps the last value.
-                found = at
+                step_at = at
             _, at = _DECODER.raw_decode(text, at)
-            at = _skip(text, at)
+            at = _skip_whitespace(text, at)
             if text[at] == ",":
-                at = _skip(text, at + 1)
+                at = _skip_whitespace(text, at + 1)
             index += 1
-        at = found
+        at = step_at
     return at if text[at] in "[{" else _DECODER.raw_decode(text, at)[1]
 
 
@@ -256,8 +256,8 @@ def _constant(name):
 _DECODER = json.JSONDecoder(parse_float=_float, parse_constant=_constant)
 
 
-def _skip(text, at):
-    return _SPACE.match(text, at).end()
+def _skip_whitespace(text, at):
+    return _WHITESPACE.match(text, at).end()
 
 
 def _expect(text, at, character, expected):
@@ -268,7 +268,7 @@ def _expect(text, at, character, expected):
 
 
 def _expect_end(text, at, fields):
-    at = _skip(text, at)
+    at = _skip_whitespace(text, at)
     if at < len(text):
         raise Invalid("more after the object", at + 1)
     return fields

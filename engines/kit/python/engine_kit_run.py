@@ -24,7 +24,7 @@ class Run:
         else:
             prompts = self._ids()
         checks.check_prompts(prompts, request, conversation.capabilities(), conversation.facts)
-        # Greedy has several spellings on the wire; engines see one.
+        # Requests can express greedy decoding in several ways; an engine always gets None.
         sampling = None if is_greedy(request.sampling) else request.sampling
         job = Job(prompts, request.max_new_tokens, sampling, request.ignore_eos, request.use_cache, request.padding)
         self.tokens = Tokens(
@@ -49,8 +49,8 @@ class Run:
         return len(self._iterations) == self.request.iterations or self._conversation.is_cancelled(self.request)
 
     def answer(self, decode, device_memory):
-        """The answer, with text only for prompts in text: ids need no tokenizer. A cancelled request has at least one
-        iteration with that finish, which may be empty."""
+        """The answer. It has text only for prompts in text, because ids need no tokenizer. A cancelled request has at least
+        one iteration that finished as cancelled; it may have no tokens."""
         if prompt_texts(self.request) is not None:
             self._write_texts(decode)
         if len(self._iterations) < self.request.iterations and not _has_cancelled(self._iterations[-1:]):
@@ -61,8 +61,8 @@ class Run:
         return {**answer, "summary": summarise(self._iterations)}
 
     def _write_texts(self, decode):
-        """Adds texts after every clock has stopped, and only if the request ran: it must not open an unused
-        tokenizer."""
+        """Adds the text of each sequence, after every clock has stopped. A request that never ran has no iteration here, so
+        it does not open the tokenizer."""
         for iteration in self._iterations:
             for sequence in iteration["sequences"]:
                 if (text := decode(sequence["output_ids"])) is not None:

@@ -1,6 +1,6 @@
 """The `summary` at the end of an answer: the values that a person at a shell needs first.
 
-The formulas are the orchestrator's, but the orchestrator ignores this summary: no result computed by an engine reaches a table.
+The formulas are those of the orchestrator. It ignores this summary, so no result computed by an engine reaches a table.
 """
 
 import json
@@ -12,13 +12,13 @@ def summarise(iterations):
     sequences = [(iteration["start_ns"], sequence) for iteration in iterations for sequence in iteration["sequences"]]
     first_ms, prefill, decode = [], [], []
     for start_ns, sequence in sequences:
-        stamps = sequence["token_ns"]
-        if stamps and stamps[0] > start_ns:
-            first_ms.append((stamps[0] - start_ns) / 1e6)
-            prefill.append(sequence["prompt_tokens"] * 1e9 / (stamps[0] - start_ns))
-        if stamps and stamps[-1] > stamps[0]:
+        token_ns = sequence["token_ns"]
+        if token_ns and token_ns[0] > start_ns:
+            first_ms.append((token_ns[0] - start_ns) / 1e6)
+            prefill.append(sequence["prompt_tokens"] * 1e9 / (token_ns[0] - start_ns))
+        if token_ns and token_ns[-1] > token_ns[0]:
             # The number of tokens after the first, divided by the time from the first to the last.
-            decode.append((len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]))
+            decode.append((len(token_ns) - 1) * 1e9 / (token_ns[-1] - token_ns[0]))
     summary = {
         "text": None,
         "iterations": len(iterations),
@@ -40,12 +40,12 @@ def lines(summary, iterations):
     return f"{summary['text']}\n{line}"
 
 
-def quantile(values, share):
+def quantile(values, q):
     """Quantile with interpolation between neighbours (Hyndman and Fan's type 7)."""
     if not values:
         return None
     ordered = sorted(values)
-    position = share * (len(ordered) - 1)
+    position = q * (len(ordered) - 1)
     low, high = ordered[math.floor(position)], ordered[math.ceil(position)]
     return low + (high - low) * (position % 1)
 

@@ -1,6 +1,6 @@
 """The objects that the kit gives an engine: the job, the receiver of tokens, the timer of a load, and a plain sampler.
 
-This code is in the measured path, so it does little. It knows no JSON.
+This code runs inside the measured time, so it does as little as possible.
 """
 
 import math
@@ -16,7 +16,7 @@ class Job:
     """One run through the prompts.
 
     `prompts`: lists of token ids; no list is empty. `sampling`: None is greedy, else `temperature`, `top_k` (0 keeps all),
-    `top_p` (None keeps all) and `seed`. `ignore_eos`: the kit enforces it; an engine that masks EOS must know it.
+    `top_p` (None keeps all) and `seed`. `ignore_eos`: the kit enforces it; an engine that masks EOS reads this field.
     `max_new_tokens`, `use_cache` and `padding` are those of the request.
     """
 
@@ -81,7 +81,7 @@ class Tokens:
         return self._sequences[sequence].ids
 
     def set_cached_prompt_tokens(self, sequence, tokens):
-        """States how many prompt tokens came from an earlier request's cache."""
+        """Sets the number of prompt tokens that came from the cache of an earlier request."""
         self._sequences[sequence].cached_prompt_tokens = tokens
 
     def iteration(self):
@@ -98,7 +98,7 @@ class Tokens:
 
 
 def _wait(ns):
-    """Waits exactly: a sleep ends about 0.1 ms late, so the last 0.2 ms are a busy wait."""
+    """Waits exactly `ns`. A sleep ends about 0.1 ms late, so the last 0.2 ms are a busy wait."""
     until_ns = time.perf_counter_ns() + ns
     time.sleep(max(0, ns - 200_000) / 1e9)
     while time.perf_counter_ns() < until_ns:
@@ -136,7 +136,8 @@ class Phases:
             self._progress({name: value for name, value in facts.items() if value is not None})
 
 
-# The lowest temperature that samples. Below it, a divided logit overflows an f32, and only the largest has any weight.
+# The lowest temperature that samples. Below it, a logit divided by the temperature overflows an f32, and only the largest
+# logit has any weight.
 GREEDY_BELOW = 1e-30
 
 
@@ -146,8 +147,8 @@ def is_greedy(sampling):
 
 
 class Sampler:
-    """Picks a token from logits (any sequence of numbers), like the Rust kit: both pick the same tokens from the same
-    logits and seed. Greedy takes the lowest id among equals.
+    """Picks a token from logits (any sequence of numbers). The Rust kit picks the same token from the same logits and seed.
+    Greedy takes the lowest id among equals.
 
     Every sequence of a batch has its own random stream, so that its tokens do not depend on the others in the batch. Make
     one sampler for each run, so that every iteration begins with the seed again.
@@ -193,7 +194,7 @@ def _draw(logits, sampling, uniform):
         for count, (_, weight) in enumerate(weights, 1):
             total += weight
             if total >= target:
-                # The token that crosses the bound stays.
+                # The token with which the sum reaches the target stays.
                 del weights[count:]
                 break
     remainder = uniform * _sum(weights)

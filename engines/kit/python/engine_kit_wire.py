@@ -1,7 +1,7 @@
 """Converts lines to requests: framing, parsing, and the refusals of invalid lines.
 
-The Python counterpart of the crate `protocol`, with its messages. It knows no clock, engine or stream: bytes come in,
-requests go out, and an invalid line is a `Failed` with the error and its position. Standard library only.
+This is the Python counterpart of the crate `protocol`, with the same messages. An invalid line raises a `Failed` with the
+error and its position.
 """
 
 import json
@@ -10,14 +10,14 @@ from types import SimpleNamespace
 from engine_kit_fields import (
     REQUIRED,
     Invalid,
-    any_id,
+    optional_id,
     any_map,
     boolean,
     list_of,
-    named_id,
+    required_id,
     one_of,
     optional,
-    read,
+    read_field,
     sampling,
     shorten,
     split_fields,
@@ -28,7 +28,7 @@ from engine_kit_fields import (
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 16 * 1024 * 1024
-# An answer holds every iteration, so their number has a bound.
+# An answer holds every iteration, so their number is limited.
 MAX_ITERATIONS = 1_000_000
 KINDS = ("bad_request", "unsupported", "unavailable", "model", "context", "out_of_memory", "device", "internal")
 
@@ -44,8 +44,8 @@ class Failed(Exception):
 
 
 def parse_request(line):
-    """Parses a line to a request: a namespace with `type`, `typed` (whether the line named its type) and its fields."""
-    text = _text(line)
+    """Parses a line to a request: a namespace with `type`, `has_type` (whether the line names it) and its fields."""
+    text = _decode_line(line)
     try:
         fields = split_fields(text)
     except Invalid as error:
@@ -53,57 +53,57 @@ def parse_request(line):
     # The id is read first, so that a refusal for another field has it.
     id = None
     try:
-        id = read("id", fields, any_id, None)
-        type = read("type", fields, optional(string), None)
-        request = _request(type or "generate", fields)
+        id = read_field("id", fields, optional_id, None)
+        type = read_field("type", fields, optional(string), None)
+        request = _parse_fields(type or "generate", fields)
     except Invalid as error:
         raise Failed("bad_request", error.describe(text), id=id) from None
-    request.id, request.typed = id, type is not None
+    request.id, request.has_type = id, type is not None
     return request
 
 
 def encode(message):
-    """One message as a line. `allow_nan` is off, so that a broken fact fails here and not in a reader's parser."""
+    """One message as a line. Refuses NaN, which a reader could not parse."""
     return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
 
 class TooLong:
-    """A line longer than the bound; its bytes are dropped."""
+    """A line of more bytes than `MAX_LINE_BYTES`; its bytes are dropped."""
 
     def __init__(self, size):
         self.size = size
 
 
 class Framer:
-    """Cuts bytes into lines, and never holds more than the bound."""
+    """Splits bytes into lines, and never holds more than `max_line_bytes`."""
 
-    def __init__(self, bound=MAX_LINE_BYTES):
-        self._bound, self._line, self._skipped = bound, bytearray(), 0
+    def __init__(self, max_line_bytes=MAX_LINE_BYTES):
+        self._max_line_bytes, self._line, self._skipped_bytes = max_line_bytes, bytearray(), 0
 
-    def push(self, piece):
-        """The lines (bytes without their newline, or `TooLong`) that this piece ends."""
-        *ended, remainder = piece.split(b"\n")
+    def push(self, chunk):
+        """Returns the lines that end in this chunk: bytes without their newline, or `TooLong`."""
+        *line_ends, remainder = chunk.split(b"\n")
         frames = []
-        for part in ended:
-            self._extend(part)
+        for line_end in line_ends:
+            self._extend(line_end)
             frames.append(self._take())
         self._extend(remainder)
         return frames
 
     def finish(self):
-        """Bytes without a newline at the end of the stream are the last line."""
-        return [self._take()] if self._line or self._skipped else []
+        """Returns the last line if the stream ended without a newline."""
+        return [self._take()] if self._line or self._skipped_bytes else []
 
     def _extend(self, part):
-        if self._skipped or len(self._line) + len(part) > self._bound:
-            self._skipped += len(self._line) + len(part)
+        if self._skipped_bytes or len(self._line) + len(part) > self._max_line_bytes:
+            self._skipped_bytes += len(self._line) + len(part)
             self._line.clear()
         else:
             self._line += part
 
     def _take(self):
-        if self._skipped:
-            size, self._skipped = self._skipped, 0
+        if self._skipped_bytes:
+            size, self._skipped_bytes = self._skipped_bytes, 0
             return TooLong(size)
         line = bytes(self._line)
         self._line.clear()
@@ -112,11 +112,11 @@ class Framer:
 
 # The fields of each request: field -> (reader, default). A field without a default is required.
 
-def _request(type, fields):
-    table = _REQUESTS.get(type)
+def _parse_fields(type, fields):
+    table = _FIELDS_BY_TYPE.get(type)
     if table is None:
         raise Invalid(f"unknown request type `{shorten(type)}`")
-    request = SimpleNamespace(type=type, **{name: read(name, fields, *rule) for name, rule in table().items()})
+    request = SimpleNamespace(type=type, **{name: read_field(name, fields, *rule) for name, rule in table().items()})
     if type == "generate":
         _check_generate(request)
     if type == "load" and not request.model:
@@ -128,7 +128,7 @@ def _request(type, fields):
     return request
 
 
-def _generate():
+def _generate_fields():
     return {
         "prompt": (optional(string), None),
         "prompt_ids": (optional(list_of(u32)), None),
@@ -145,7 +145,7 @@ def _generate():
     }
 
 
-def _load():
+def _load_fields():
     return {
         "model": (string, REQUIRED),
         "device": (optional(string), None),
@@ -156,13 +156,13 @@ def _load():
     }
 
 
-_REQUESTS = {
+_FIELDS_BY_TYPE = {
     "hello": lambda: {"protocol": (u32, REQUIRED)},
-    "load": _load,
-    "generate": _generate,
+    "load": _load_fields,
+    "generate": _generate_fields,
     "score": lambda: {"sequences": (list_of(list_of(u32)), REQUIRED)},
     "facts": dict,
-    "cancel": lambda: {"id": (named_id, REQUIRED)},
+    "cancel": lambda: {"id": (required_id, REQUIRED)},
     "shutdown": dict,
 }
 
@@ -190,7 +190,7 @@ def _check_generate(request):
         raise Invalid(f"`sampling.top_p`: expected more than 0 and at most 1, found {request.sampling.top_p}")
 
 
-def _text(line):
+def _decode_line(line):
     if not line.strip(b" \t\n\r\x0c"):
         raise Failed("bad_request", "empty line: expected one JSON object")
     try:

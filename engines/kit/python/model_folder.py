@@ -1,8 +1,8 @@
-"""Reads a model folder for Python engines: its complete weight files, its BOS and EOS ids, and its tokenizer. The
-kit itself knows no model; this module serves engines that read safetensors.
+"""Reads a model folder for Python engines that read safetensors: its weight files, its BOS and EOS ids, and its
+tokenizer.
 
-It imports no tensor library, so that a broken folder is reported before any heavy import. `tokenizers` is
-imported at the first text, because ids expected_bytes no library.
+This module imports no tensor library, so that a broken folder is reported before any heavy import. It imports
+`tokenizers` at the first text, because ids need no library.
 """
 
 import json
@@ -21,7 +21,8 @@ SINGLE_FILE = "model.safetensors"
 # The format's own limit on the size of a header.
 MAX_HEADER_BYTES = 100_000_000
 
-# Bytes of a number, by the dtype's name in files. Tensors of other dtypes are valid, but not counted.
+# The bytes of a number, by the name of the dtype in files. Tensors of other dtypes are valid, but their sizes are not
+# checked.
 NUMBER_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),
@@ -38,8 +39,8 @@ def open_folder(path):
     weights, is_indexed = _weights(path)
     config = read_json(path / "config.json")
     generation = path / "generation_config.json"
-    generated = read_json(generation) if generation.is_file() else {}
-    ids = {**config, **{name: value for name, value in generated.items() if value is not None}}
+    generation_config = read_json(generation) if generation.is_file() else {}
+    ids = {**config, **{name: value for name, value in generation_config.items() if value is not None}}
     tokenizer = path / "tokenizer.json"
     architecture = config.get("model_type")
     return SimpleNamespace(
@@ -73,8 +74,8 @@ def read_tokenizer(folder, rows=None):
     if rows is not None:
         largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         if largest >= rows:
-            found = f"its ids reach {largest}, and the embedding of model `{folder.name}` has {rows} rows"
-            raise Failed("model", f"`{folder.tokenizer}` is another model's tokenizer: {found}")
+            problem = f"its ids reach {largest}, and the embedding of model `{folder.name}` has {rows} rows"
+            raise Failed("model", f"`{folder.tokenizer}` is another model's tokenizer: {problem}")
     # A prompt must keep its length, even if the file requests truncation or padding.
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -94,8 +95,8 @@ def _header(path):
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
-            first = file.read(8)
-            length = struct.unpack("<Q", first)[0] if len(first) == 8 else None
+            length_bytes = file.read(8)
+            length = struct.unpack("<Q", length_bytes)[0] if len(length_bytes) == 8 else None
             if length is None or not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
                 problem = f"its header would have {length} bytes in a file of {size}" if length else f"{size} bytes"
                 raise _incomplete(path, problem)
@@ -103,26 +104,26 @@ def _header(path):
     except OSError as error:
         raise Failed("model", f"`{path}`: {error.strerror or error}") from None
     try:
-        tensors = json.loads(header)
-        tensors.pop("__metadata__", None)
-        found = {name: _tensor(entry) for name, entry in tensors.items()}
-        spans = sorted((*entry["data_offsets"], name) for name, entry in tensors.items())
+        entries = json.loads(header)
+        entries.pop("__metadata__", None)
+        tensors = {name: _tensor(entry) for name, entry in entries.items()}
+        spans = sorted((*entry["data_offsets"], name) for name, entry in entries.items())
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise _incomplete(path, f"its header is not a list of tensors ({type(error).__name__})") from None
     end = 8 + length + max((end for _, end, _ in spans), default=0)
     if end != size:
         problem = "truncated" if size < end else "too long"
         raise _incomplete(path, f"{problem}: {size} bytes, and its header states {end}")
-    for (_, end, before), (begin, _, name) in zip(spans, spans[1:]):
+    for (_, end, previous_name), (begin, _, name) in zip(spans, spans[1:]):
         if begin < end:
-            raise _incomplete(path, f"tensor `{name[:120]}` begins at byte {begin}, and `{before[:120]}` before it ends at {end}")
-    for name, tensor in found.items():
+            raise _incomplete(path, f"tensor `{name[:120]}` begins at byte {begin}, and `{previous_name[:120]}` before it ends at {end}")
+    for name, tensor in tensors.items():
         expected_bytes = math.prod(tensor.shape) * NUMBER_BYTES.get(tensor.dtype, 0)
         if tensor.dtype in NUMBER_BYTES and expected_bytes != tensor.bytes:
             shape = str(list(tensor.shape))[:80]
             sizes = f"{tensor.dtype} of shape {shape} is {expected_bytes} bytes, but it has {tensor.bytes}"
             raise _incomplete(path, f"tensor `{name[:120]}`: {sizes}")
-    return found
+    return tensors
 
 
 def _tensor(entry):
@@ -137,21 +138,21 @@ def _incomplete(path, problem):
 
 
 def _weights(path):
-    """The files, and whether an index names them."""
+    """The weight files, and whether an index names them."""
     if path.is_file():
         check_offered("format", path.suffix.removeprefix(".").lower() or "file", FORMATS)
         raise Failed("model", f"`{path}`: expected a model folder", f"give `{path.parent}`")
-    found = sorted(path.glob("*.safetensors"))
+    files = sorted(path.glob("*.safetensors"))
     if (path / INDEX).is_file():
         names = read_json(path / INDEX).get("weight_map")
         if not isinstance(names, dict) or not names:
             raise Failed("model", f"`{path / INDEX}`: `weight_map` is missing")
         return [_shard(path, name) for name in sorted({str(name) for name in names.values()})], True
-    if not found:
+    if not files:
         if any(path.glob("*.gguf")):
             check_offered("format", "gguf", FORMATS)
         raise Failed("model", f"no `*.safetensors` file in `{path}`")
-    return found, False
+    return files, False
 
 
 def _shard(path, name):

@@ -1,4 +1,4 @@
-"""Tests the kit in memory: the answer to every request, and that an invalid request affects no other."""
+"""Tests the kit in memory: the answer to every request, and that an invalid request does not affect the others."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ from engine_kit_wire import Framer
 from toy_engine import (
     EXITS,
     FAILS,
-    GOES_ON,
+    NEVER_STOPS,
     RAISES,
     RUNS_OUT_OF_MEMORY,
     STOPS_EARLY,
@@ -97,9 +97,9 @@ class Loading(unittest.TestCase):
             self.assertEqual(engine.loads, [])
 
     def test_a_planted_delay_precedes_every_token_but_the_first(self):
-        engine, quick = ToyEngine(), {"prompt_ids": [5], "max_new_tokens": 3, "ignore_eos": True}
+        engine, request = ToyEngine(), {"prompt_ids": [5], "max_new_tokens": 3, "ignore_eos": True}
         planted = {**LOAD, "options": {"planted_delay_us": "3000", "speed": "some"}}
-        answers = converse({**LOAD, "options": {"planted_delay_us": 0}}, planted, quick, engine=engine)
+        answers = converse({**LOAD, "options": {"planted_delay_us": 0}}, planted, request, engine=engine)
         self.assertEqual([load.options for load in engine.loads], [{}, {"speed": "some"}])
         (sequence,) = answers[-1]["iterations"][0]["sequences"]
         first, second, third = sequence["token_ns"]
@@ -115,7 +115,7 @@ class Loading(unittest.TestCase):
         converse(LOAD, {**LOAD, "device": "cuda"}, {**LOAD, "device": "cuda", "dtype": "f32"}, engine=engine)
         self.assertEqual([load.dtype for load in engine.loads], ["f32", "bf16", "f32"])
 
-    def test_a_numbered_device_is_accepted_by_its_kind(self):
+    def test_a_numbered_device_is_accepted_if_its_kind_is_listed(self):
         engine = ToyEngine()
         converse({**LOAD, "device": "cuda:1"}, engine=engine)
         self.assertEqual(engine.loads[0].device, "cuda:1")
@@ -189,7 +189,7 @@ class Generating(unittest.TestCase):
         self.assertEqual(conversation.terminal.getvalue(), "")
 
     def test_eos_ends_a_sequence_unless_it_is_ignored(self):
-        # 299 is followed by 0, 1 and then EOS.
+        # After 299 the toy returns 0, 1 and then EOS.
         with_eos, without_eos = converse(
             {"prompt_ids": [299], "max_new_tokens": 5}, {"prompt_ids": [299], "max_new_tokens": 5, "ignore_eos": True}
         )
@@ -221,7 +221,7 @@ class Generating(unittest.TestCase):
             self.assertEqual([token["index"] for token in streamed], [0, 1, 2])
         self.assertEqual((len(tokens), {token["id"] for token in tokens}), (6, {4}))
 
-    def test_the_same_seed_gives_the_same_tokens_and_another_does_not(self):
+    def test_the_same_seed_gives_the_same_tokens_and_another_seed_gives_others(self):
         request = {"prompt_ids": [9], "max_new_tokens": 40, "iterations": 2, "sampling": {"temperature": 1, "seed": 5}}
         answer, other = converse(request, {**request, "sampling": {"temperature": 1, "seed": 6}})
         first, second = ids(answer)
@@ -249,15 +249,15 @@ class Generating(unittest.TestCase):
         self.assertEqual(answer["type"], "generated")
 
     def test_a_request_beyond_the_context_or_vocabulary_is_refused_before_any_work(self):
-        long, outside, fits = converse(
+        too_long, invalid_id, answer = converse(
             {"prompt_ids": [3] * 60, "max_new_tokens": 5},
             {"prompt_ids": [1, 300]},
             {"prompt_ids": [3] * 60, "max_new_tokens": 4},
         )
-        self.assertEqual(long["kind"], "context")
-        self.assertEqual(long["message"], "prompt of 60 tokens and 5 new ones exceed the context of 64")
-        self.assertEqual(outside["message"], "`prompt_ids[1]`: id 300 is outside the vocabulary of 300")
-        self.assertEqual(fits["type"], "generated")
+        self.assertEqual(too_long["kind"], "context")
+        self.assertEqual(too_long["message"], "prompt of 60 tokens and 5 new ones exceed the context of 64")
+        self.assertEqual(invalid_id["message"], "`prompt_ids[1]`: id 300 is outside the vocabulary of 300")
+        self.assertEqual(answer["type"], "generated")
 
     def test_scores_are_in_order_and_minus_infinity_is_null(self):
         (scored,) = converse({"type": "score", "id": "s", "sequences": [[1, 7, 2], [1, 5]]})
@@ -272,7 +272,7 @@ class Failing(unittest.TestCase):
             (FAILS, "device", "the device was removed"),
             (RUNS_OUT_OF_MEMORY, "out_of_memory", "9 GB were requested"),
             (STOPS_EARLY, "internal", "the engine returned 1 of 32 tokens of sequence 0 and stopped"),
-            (GOES_ON, "internal", "the engine returned a token for sequence 0 after it was done"),
+            (NEVER_STOPS, "internal", "the engine returned a token for sequence 0 after it was done"),
             (EXITS, "internal", "the engine raised SystemExit: 3"),
         ]:
             conversation = TestConversation()
@@ -396,8 +396,8 @@ class Overlapping(unittest.TestCase):
         )
         self.assertEqual([first["type"], loaded["type"], second["type"]], ["generated", "loaded", "generated"])
 
-    def test_a_failed_step_answers_every_request_once_and_a_failed_admission_one(self):
-        # The last prompt id reaches the one that raises after two tokens.
+    def test_a_failed_step_fails_every_request_and_a_failed_admission_only_its_own(self):
+        # After two tokens the second request reaches the id with which the toy raises.
         *failures, after = converse(
             {"id": 1, "prompt_ids": [50]},
             {"id": 2, "prompt_ids": [RAISES - 2]},
@@ -420,7 +420,7 @@ class Overlapping(unittest.TestCase):
 
 
 class Clock(unittest.TestCase):
-    def test_the_wait_for_another_request_counts_in_a_requests_time(self):
+    def test_the_time_of_a_request_includes_its_wait_for_another_request(self):
         ticks = iter(range(0, 10**9, 10))
         inbox, messages = queue.SimpleQueue(), []
         conversation = Conversation(ToyEngine(), inbox, messages.append, MODEL, io.StringIO(), lambda: next(ticks))

@@ -1,4 +1,4 @@
-"""Tests the golden files: the kit understands every request in them, and its messages have the same fields."""
+"""Tests the golden files: the kit parses every request in them, and its messages have the same fields."""
 
 import json
 import unittest
@@ -23,9 +23,9 @@ LINES = [
 
 def golden(kind):
     """Name -> value of every golden file of requests or messages."""
-    found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(GOLDEN.glob(f"{kind}-*.json"))}
-    assert found, f"no golden files in {GOLDEN}"
-    return found
+    values = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(GOLDEN.glob(f"{kind}-*.json"))}
+    assert values, f"no golden files in {GOLDEN}"
+    return values
 
 
 class Golden(unittest.TestCase):
@@ -51,19 +51,19 @@ class Golden(unittest.TestCase):
         kinds = {value.get("type", "generate") for value in golden("request").values()}
         self.assertEqual(kinds, {"hello", "load", "generate", "score", "facts", "cancel", "shutdown"})
 
-    def test_the_kits_messages_have_the_fields_of_the_golden_ones(self):
+    def test_the_kits_messages_have_every_field_of_the_golden_messages(self):
         sent = {}
         for message in TestConversation().run(*LINES) + TestConversation().run({"prompt": "Once", "warmup": 1}):
             sent.setdefault(message["type"], {}).update(message)
-        full = {name.removeprefix("message-"): value for name, value in golden("message").items()}
+        expected = {name.removeprefix("message-"): value for name, value in golden("message").items()}
         compared = 0
         for kind in sent:
-            self.assertIn(kind, full)
-            self.assertEqual(missing(full[kind], sent[kind]), [])
+            self.assertIn(kind, expected)
+            self.assertEqual(missing(expected[kind], sent[kind]), [])
             compared += 1
         self.assertEqual(compared, 9)
 
-    def test_the_kits_messages_have_no_other_field_than_the_golden_ones(self):
+    def test_the_kits_messages_have_only_the_fields_of_the_golden_messages(self):
         known = {}
         for value in golden("message").values():
             known.setdefault(value["type"], set()).update(paths(value))
@@ -78,7 +78,7 @@ class Golden(unittest.TestCase):
 
 
 def paths(value, prefix=""):
-    """Every field's path; the items of a list count as one."""
+    """The path of every field. Paths have no indices, so the items of a list share one path."""
     if isinstance(value, dict):
         for name, item in value.items():
             path = f"{prefix}.{name}" if prefix else name
@@ -90,6 +90,7 @@ def paths(value, prefix=""):
 
 
 def missing(expected, message):
+    """The paths of `expected` that the message lacks."""
     present = set(paths(message))
     unchecked = ("summary.", "libraries.")
     return sorted(path for path in set(paths(expected)) - present if not path.startswith(unchecked))

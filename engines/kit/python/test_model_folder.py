@@ -1,4 +1,4 @@
-"""Tests reading model folders, and the messages for those that cannot be read."""
+"""Tests the reading of model folders, and the messages for broken folders."""
 
 import json
 import struct
@@ -17,7 +17,7 @@ CONFIG = {"model_type": "llama", "bos_token_id": 1, "eos_token_id": 2}
 
 class Folders(unittest.TestCase):
     def folder(self, config=CONFIG, files=(SINGLE_FILE,), **json_files):
-        """Makes a model folder. `json_files` are more JSON files, by their names without `.json`."""
+        """Makes a model folder. `json_files` are additional JSON files, by their names without `.json`."""
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         path = Path(temporary.name)
@@ -152,8 +152,8 @@ class Folders(unittest.TestCase):
             self.assertIn("`n_ctx`: expected a whole number of at least 1, found", caught.exception.message)
 
 
-class Library:
-    """A fake `tokenizers`: reads a vocabulary, and truncates and pads until that is switched off."""
+class FakeTokenizer:
+    """A fake of the class `tokenizers.Tokenizer`. Truncation and padding are enabled at first."""
 
     def __init__(self, vocabulary):
         self.vocabulary, self.enabled = vocabulary, {"truncation", "padding"}
@@ -182,7 +182,7 @@ class Tokenizers(unittest.TestCase):
         self.file = Path(temporary.name) / "tokenizer.json"
         self.folder = SimpleNamespace(name="small", tokenizer=self.file)
 
-    def read(self, vocabulary, rows=None, library=SimpleNamespace(Tokenizer=Library)):
+    def read(self, vocabulary, rows=None, library=SimpleNamespace(Tokenizer=FakeTokenizer)):
         self.file.write_text(json.dumps(vocabulary))
         with mock.patch.dict(sys.modules, {"tokenizers": library}):
             return read_tokenizer(self.folder, rows)

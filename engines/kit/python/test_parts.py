@@ -1,4 +1,4 @@
-"""Tests the parts that engines use and that only compute: the sampler and the summary."""
+"""Tests the functions that compute a result without a conversation: options, the sampler, timestamps and the summary."""
 
 import math
 import unittest
@@ -29,13 +29,13 @@ class Options(unittest.TestCase):
         self.assertIs(read_flag({}, "pin", True), True)
 
     def test_an_invalid_option_is_refused_with_its_name(self):
-        for read, message in (
+        for read_option, message in (
             (lambda: read_choice({"mode": "slow"}, "mode", ["plain", "fast"]), "option `mode` `slow`: expected one of `plain`, `fast`"),
             (lambda: read_choice({"mode": 3}, "mode", ["plain", "fast"]), "option `mode`: expected a string, found `3`"),
             (lambda: read_flag({"pin": 1}, "pin", False), "option `pin`: expected true or false, found `1`"),
         ):
             with self.assertRaises(Failed) as caught:
-                read()
+                read_option()
             self.assertEqual(caught.exception.message, message)
 
 
@@ -48,7 +48,7 @@ class Sampling(unittest.TestCase):
             for top_p in (None, 0.9):
                 drawn = shares([-3e8, 1.0, 3e8, 0.5], count=50, temperature=temperature, top_p=top_p)
                 self.assertEqual(drawn, {2: 1.0}, temperature)
-        # Greedy takes the lowest id of equals; a draw would sometimes take the other.
+        # Greedy takes the lowest id among equals; a draw would sometimes take id 2.
         self.assertEqual(shares([0.0, 1.0, 1.0], temperature=1e-300), {1: 1.0})
 
     def test_the_random_numbers_are_those_of_the_published_splitmix64(self):
@@ -65,15 +65,15 @@ class Sampling(unittest.TestCase):
         logits = [math.log(p) for p in (0.1, 0.5, 0.3, 0.1)]
         self.assertEqual(set(shares(logits, top_k=2)), {1, 2})
         self.assertEqual(set(shares(logits, top_p=0.5)), {1})
-        # The token that crosses the bound stays.
+        # The token with which the sum reaches the share stays.
         self.assertEqual(set(shares(logits, top_p=0.51)), {1, 2})
 
     def test_a_sequence_does_not_depend_on_the_other_sequences(self):
         logits = [0.0] * 50
         batch, alone = Sampler(sampling()), Sampler(sampling())
-        both = [(batch.pick(logits, 0), batch.pick(logits, 1)) for _ in range(20)]
-        self.assertEqual([second for _, second in both], [alone.pick(logits, 1) for _ in range(20)])
-        self.assertNotEqual([first for first, _ in both], [second for _, second in both])
+        pairs = [(batch.pick(logits, 0), batch.pick(logits, 1)) for _ in range(20)]
+        self.assertEqual([second for _, second in pairs], [alone.pick(logits, 1) for _ in range(20)])
+        self.assertNotEqual([first for first, _ in pairs], [second for _, second in pairs])
 
 
 class Timestamps(unittest.TestCase):
@@ -92,7 +92,7 @@ class Timestamps(unittest.TestCase):
 
 
 class Summary(unittest.TestCase):
-    def test_the_formulas_are_the_documented_ones(self):
+    def test_rates_are_computed_from_timestamps_by_the_documented_formulas(self):
         sequence = {"prompt_tokens": 4, "output_ids": [5, 6, 7], "token_ns": [3_000_000, 4_000_000, 5_000_000]}
         summary = summarise([{"start_ns": 1_000_000, "end_ns": 6_000_000, "sequences": [sequence]}])
         self.assertEqual((summary["first_token_ms"], summary["prefill_tokens_per_s"]), (2.0, 2000.0))

@@ -48,7 +48,7 @@ class Serving(unittest.TestCase):
         self.assertEqual(messages[0]["message"], "column 1: expected `{`, found `<`")
         self.assertEqual(code, 0)
 
-    def test_no_input_is_a_shutdown_without_an_answer(self):
+    def test_an_engine_without_input_ends_without_an_answer(self):
         messages, _, code = converse(b"")
         self.assertEqual((messages, code), ([], 0))
 
@@ -109,7 +109,7 @@ class Serving(unittest.TestCase):
 
 
 def wait_for_end(pid):
-    """Returns when the process has ended, and fails after a minute if it has not."""
+    """Returns when the process has ended, and fails after a minute."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:

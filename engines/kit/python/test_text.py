@@ -1,4 +1,4 @@
-"""Tests text in and out: which requests open the tokenizer, when, and that no iteration's time includes it."""
+"""Tests prompts and answers in text: which requests open the tokenizer, and that no iteration includes that time."""
 
 import unittest
 
@@ -6,7 +6,7 @@ from engine_kit import Failed
 from test_conversation import LOAD, TestConversation, ids
 from toy_engine import SlotsEngine, SlotsModel
 
-# The time to open the tokenizer, by a clock that only this and a reading of the clock advance.
+# The time to open the tokenizer. Only this and each reading of the clock advance the clock.
 OPENING_NS = 1_000_000_000
 
 
@@ -20,7 +20,7 @@ class Clock:
 
 
 class LazyEngine(SlotsEngine):
-    """Opens its tokenizer with the first text, or fails each time if it is broken."""
+    """Opens its tokenizer with the first text. A broken tokenizer fails each time."""
 
     def __init__(self, clock, broken=False):
         super().__init__()
@@ -94,7 +94,7 @@ class Opening(unittest.TestCase):
                 self.assertEqual((failed["kind"], failed["message"]), ("model", "`tokenizer.json`: broken"))
             self.assertEqual((engine.opened, len(ids(answers[2])[0])), (2, 32))
 
-    def test_the_first_text_of_each_model_opens_its_tokenizer_and_no_other_does(self):
+    def test_only_the_first_text_of_a_model_opens_its_tokenizer(self):
         _, engine = converse({"prompt": "a"}, {"id": 1, "prompt": "b"}, {"prompts": ["c", "d"]})
         self.assertEqual(engine.opened, 1)
         _, engine = converse(LOAD, {"prompt": "a"}, LOAD, {"prompt_ids": [9]}, LOAD, {"id": 1, "prompt": "a"})
@@ -119,22 +119,22 @@ class Opening(unittest.TestCase):
         self.assertEqual(engine.encoded, ["", "words", "words"])
 
     def test_opening_the_tokenizer_does_not_count_in_overlapping_requests(self):
-        (ran, first, second), engine = converse(
+        (with_ids, first, second), engine = converse(
             {"id": "ids", "prompt_ids": [9], "max_new_tokens": 20},
             {"id": "text", "prompt": "a", "max_new_tokens": 20},
             {"id": "more", "prompt": "b", "max_new_tokens": 20},
         )
-        self.assertEqual([ran["id"], first["id"], second["id"]], ["ids", "text", "more"])
-        self.assertLess(max(times(ran) + times(first) + times(second)), OPENING_NS)
-        # The first text waits until nothing runs; after it texts overlap like ids.
+        self.assertEqual([with_ids["id"], first["id"], second["id"]], ["ids", "text", "more"])
+        self.assertLess(max(times(with_ids) + times(first) + times(second)), OPENING_NS)
+        # The first text waits until no request runs. Later texts overlap like ids.
         self.assertEqual((engine.opened, engine.admitted), (1, [1, 1, 2]))
 
     def test_a_failed_text_does_not_affect_running_requests(self):
-        (ran, failed, after), _ = converse(
+        (first, failed, last), _ = converse(
             {"id": 1, "prompt_ids": [9]}, {"id": 2, "prompt": "a"}, {"id": 3, "prompt_ids": [50]}, broken=True
         )
-        self.assertEqual([ran["type"], failed["type"], after["type"]], ["generated", "failed", "generated"])
-        self.assertLess(max(times(ran) + times(after)), OPENING_NS)
+        self.assertEqual([first["type"], failed["type"], last["type"]], ["generated", "failed", "generated"])
+        self.assertLess(max(times(first) + times(last)), OPENING_NS)
 
 
 class Answering(unittest.TestCase):
@@ -145,7 +145,7 @@ class Answering(unittest.TestCase):
             answers, _ = converse(*requests)
             self.assertEqual([texts(answer) for answer in answers], [["b"], [None], ["c", "d"], [None, None]])
 
-    def test_a_typed_request_with_ids_gets_no_text(self):
+    def test_the_summary_has_text_only_if_the_prompt_was_text(self):
         for request, has_text in (({"prompt": "a"}, True), ({"prompt_ids": [100]}, False)):
             conversation = TestConversation()
             conversation.run(request)

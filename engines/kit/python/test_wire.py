@@ -1,32 +1,32 @@
-"""Tests the properties of the framing, and the refusals of invalid lines."""
+"""Tests the splitting of bytes into lines, and the refusals of invalid lines."""
 
 import unittest
 
 from engine_kit_wire import Failed, Framer, TooLong, encode, parse_request
 
 
-def frames(framer, *pieces):
-    found = [frame for piece in pieces for frame in framer.push(piece)] + framer.finish()
-    return [("too long", frame.size) if isinstance(frame, TooLong) else frame for frame in found]
+def split(framer, *chunks):
+    frames = [frame for chunk in chunks for frame in framer.push(chunk)] + framer.finish()
+    return [("too long", frame.size) if isinstance(frame, TooLong) else frame for frame in frames]
 
 
 class Framing(unittest.TestCase):
     def test_lines_do_not_depend_on_how_the_bytes_are_split(self):
         text = '{"a":1}\n\n{"b":"ü"}\r\nlast'.encode()
-        lines = frames(Framer(), text)
+        lines = split(Framer(), text)
         self.assertEqual(lines, [b'{"a":1}', b"", '{"b":"ü"}'.encode(), b"last"])
         for cut in range(len(text) + 1):
-            self.assertEqual(frames(Framer(), text[:cut], text[cut:]), lines, f"cut at {cut}")
-        self.assertEqual(frames(Framer(), *(bytes([byte]) for byte in text)), lines)
+            self.assertEqual(split(Framer(), text[:cut], text[cut:]), lines, f"cut at {cut}")
+        self.assertEqual(split(Framer(), *(bytes([byte]) for byte in text)), lines)
 
     def test_a_line_of_maximum_length_is_accepted_and_a_longer_one_is_skipped(self):
-        self.assertEqual(frames(Framer(4), b"abcd\nabcde\nxy\n"), [b"abcd", ("too long", 5), b"xy"])
+        self.assertEqual(split(Framer(4), b"abcd\nabcde\nxy\n"), [b"abcd", ("too long", 5), b"xy"])
 
     def test_a_very_long_line_is_reported_once(self):
         framer = Framer(1024)
         for _ in range(1000):
             self.assertEqual(framer.push(b"a" * 1000), [])
-        self.assertEqual(frames(framer, b"\n{}\n"), [("too long", 1_000_000), b"{}"])
+        self.assertEqual(split(framer, b"\n{}\n"), [("too long", 1_000_000), b"{}"])
 
     def test_an_encoded_message_is_one_line_for_any_text(self):
         line = encode({"text": "a\nb\r\u2028\ud800"})
@@ -44,7 +44,7 @@ class Parsing(unittest.TestCase):
 
     def test_a_line_without_a_type_is_a_generate_with_the_documented_defaults(self):
         request = parse_request(b'{"prompt":"Hello","iterations":50}')
-        self.assertEqual((request.type, request.typed, request.id), ("generate", False, None))
+        self.assertEqual((request.type, request.has_type, request.id), ("generate", False, None))
         self.assertEqual((request.iterations, request.max_new_tokens, request.warmup), (50, 32, 0))
         self.assertEqual((request.use_cache, request.ignore_eos, request.stream), (True, False, False))
         self.assertEqual((request.sampling, request.padding), (None, "left"))

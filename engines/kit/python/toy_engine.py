@@ -7,8 +7,8 @@ import engine_kit
 
 BOS, EOS, VOCABULARY = 1, 2, 300
 
-# First prompt ids that make the toy fail.
-RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, GOES_ON, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
+# First prompt ids with which the toy fails, prints or hangs.
+RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, NEVER_STOPS, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
 
 
 class ToyEngine(engine_kit.Engine):
@@ -91,7 +91,7 @@ class ToyModel(engine_kit.Model):
                 done = tokens.push(sequence, id)
                 if prompt[0] == STOPS_EARLY:
                     return
-            if prompt[0] == GOES_ON:
+            if prompt[0] == NEVER_STOPS:
                 tokens.push(sequence, id)
 
     def score(self, ids):
@@ -99,7 +99,7 @@ class ToyModel(engine_kit.Model):
 
 
 class SlotsEngine(ToyEngine):
-    """The same engine with several requests at once."""
+    """Like `ToyEngine`, but advances several requests at once."""
 
     def __init__(self):
         super().__init__(concurrency=2)
@@ -122,12 +122,12 @@ class SlotsModel(ToyModel):
         self._admitted.append(len(self._slots))
 
     def step(self, tokens):
-        for slot, last in self._slots.items():
-            fail_on_request(last[0])
-            for sequence in range(len(last)):
+        for slot, last_ids in self._slots.items():
+            fail_on_request(last_ids[0])
+            for sequence in range(len(last_ids)):
                 if not tokens[slot].is_done(sequence):
-                    last[sequence] += 1
-                    tokens[slot].push(sequence, last[sequence])
+                    last_ids[sequence] += 1
+                    tokens[slot].push(sequence, last_ids[sequence])
 
     def leave(self, slot):
         del self._slots[slot]

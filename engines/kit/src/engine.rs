@@ -23,10 +23,11 @@ pub trait Engine {
     -> Result<Self::Model, Failed>;
 }
 
-/// A loaded model. The kit makes one call at a time, on one thread, unless the engine has `slots`.
+/// A loaded model. The kit makes one call at a time, on one thread. It runs one request at a time, unless the engine has
+/// `slots`.
 pub trait Model {
-    /// The configuration in effect and the facts known now. Cheap: it does not synchronise with the device unless `facts`
-    /// was requested.
+    /// The configuration in effect and the facts known at this time. It must be fast: it does not synchronise with the
+    /// device unless `facts` was requested.
     fn facts(&self) -> Facts;
 
     /// Runs the prompts once. The engine calls `tokens.push(sequence, id)` for every new token, as soon as the host can use
@@ -34,7 +35,7 @@ pub trait Model {
     /// capabilities.
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed>;
 
-    /// Natural-log probabilities of `ids[1..]`, each given all ids before it. Only called when hello states `score`.
+    /// Natural-log probabilities of `ids[1..]`, each given all ids before it. The kit calls it only if hello states `score`.
     fn score(&mut self, _ids: &[u32]) -> Result<Vec<f64>, Failed> {
         Err(Failed::new(FailureKind::Unsupported, "`score` is not supported by this engine"))
     }
@@ -62,12 +63,12 @@ pub trait Slots {
 /// One run through the prompts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// One sequence each. Neither the list nor any sequence is empty.
+    /// The token ids of each sequence. Neither the list nor a prompt is empty.
     pub prompts: Vec<Vec<u32>>,
     pub max_new_tokens: u32,
     /// `None` is greedy: the largest logit, the lowest id among equals.
     pub sampling: Option<Sampling>,
-    /// EOS ends no sequence. The kit enforces this in `Tokens::push`; an engine that masks EOS must know it.
+    /// EOS ends no sequence. The kit enforces this in `Tokens::push`; an engine that masks EOS reads this field.
     pub ignore_eos: bool,
     pub use_cache: bool,
     pub padding: Padding,
@@ -93,11 +94,11 @@ fn with_hint(kind: FailureKind, message: &str) -> Failed {
     }
 }
 
-/// The unsuccessful end of a call into the engine.
+/// The error of a call into the engine.
 pub(crate) enum CallError {
     /// The engine returned an error; its state is intact.
     Failed(Failed),
-    /// The engine panicked; its model is in no known state.
+    /// The engine panicked; its model is in an unknown state.
     Panicked(String),
 }
 

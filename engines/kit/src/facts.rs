@@ -3,7 +3,8 @@
 use protocol::{Build, Capabilities, Facts, HelloFacts, IgnoreEos, version};
 
 /// Default facts of an engine on this kit: ids, true timestamps per token, greedy and deterministic, one request and one
-/// sequence at a time, on the CPU in f32 from safetensors. Set the other fields with `..hello(...)`.
+/// sequence at a time, on the CPU in f32 from safetensors. The engine sets its own fields and takes the others with
+/// `..hello(...)`.
 pub fn hello(engine: &str, version_of_engine: &str) -> HelloFacts {
     HelloFacts {
         protocol: version::CURRENT,
@@ -52,14 +53,14 @@ pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, context
     facts.parameters.get_or_insert_with(|| folder.parameters());
     facts.eos_ids.get_or_insert_with(|| config.eos_ids.clone());
     facts.bos_id = facts.bos_id.or(config.bos_id);
-    // The kit limits the context to the smaller of the requested and the model's, so that number is in effect.
+    // The kit refuses a requested context above the model's, so the requested context is in effect.
     facts.context_tokens = facts.context_tokens.or(context_tokens).or(config.context_tokens);
-    let bytes_each = match facts.weights_dtype.as_deref() {
+    let bytes_per_weight = match facts.weights_dtype.as_deref() {
         Some("f32") => Some(4),
         Some("f16" | "bf16") => Some(2),
         _ => None,
     };
-    facts.weights_bytes = facts.weights_bytes.or_else(|| Some(facts.parameters? * bytes_each?));
+    facts.weights_bytes = facts.weights_bytes.or_else(|| Some(facts.parameters? * bytes_per_weight?));
 }
 
 macro_rules! sets {
@@ -87,5 +88,5 @@ fn instruction_sets() -> Vec<&'static str> {
     const SETS: &[(&str, bool)] = sets!("neon", "dotprod", "fp16", "bf16", "i8mm", "sve", "sve2");
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     const SETS: &[(&str, bool)] = &[];
-    SETS.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect()
+    SETS.iter().filter(|(_, enabled)| *enabled).map(|(name, _)| *name).collect()
 }

@@ -18,8 +18,8 @@ use serde::de::IgnoredAny;
 pub(crate) struct Clock(Instant);
 
 impl Clock {
-    pub fn zero_at(read: Instant) -> Self {
-        Self(read)
+    pub fn zero_at(read_at: Instant) -> Self {
+        Self(read_at)
     }
 
     pub fn ns(self) -> u64 {
@@ -27,7 +27,7 @@ impl Clock {
     }
 }
 
-/// A u64 holds five hundred years of nanoseconds.
+/// The nanoseconds since `began`. A u64 holds five hundred years of nanoseconds.
 pub(crate) fn ns_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
@@ -56,15 +56,15 @@ pub(crate) struct QueuedLine {
 pub(crate) enum Line {
     Request {
         request: Request,
-        /// The line names its type. A line without a type most likely comes from a person.
+        /// Whether the line names its type. A line without a type most likely comes from a person.
         has_type: bool,
         cancelled: Arc<AtomicBool>,
     },
     Invalid(Failed),
 }
 
-/// The most lines in the queue. The reader then stops, and more lines wait in the pipe, not in this process's memory.
-const MAX_WAITING: usize = 1024;
+/// The most lines in the queue. When it is full, the reader stops, and more lines wait in the pipe, not in this process.
+const MAX_WAITING_LINES: usize = 1024;
 
 impl Inbox {
     /// Reads until the end of the stream, then closes.
@@ -74,8 +74,8 @@ impl Inbox {
             match input.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(length) => {
-                    let read = Instant::now();
-                    framer.push(&buffer[..length], |frame| self.accept(frame, read));
+                    let read_at = Instant::now();
+                    framer.push(&buffer[..length], |frame| self.accept(frame, read_at));
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // An unreadable stream counts as ended.
@@ -89,7 +89,7 @@ impl Inbox {
     }
 
     /// Adds one line. Waits while the queue is full.
-    pub fn accept(&self, frame: Frame, read: Instant) {
+    pub fn accept(&self, frame: Frame, read_at: Instant) {
         let line = match &frame {
             Frame::TooLong { bytes } => Line::Invalid(Failed::new(
                 FailureKind::BadRequest,
@@ -104,11 +104,11 @@ impl Inbox {
             },
         };
         let mut state = self.lock();
-        while state.queue.len() >= MAX_WAITING {
+        while state.queue.len() >= MAX_WAITING_LINES {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let line = state.register(line);
-        state.queue.push_back(QueuedLine { clock: Clock::zero_at(read), line });
+        state.queue.push_back(QueuedLine { clock: Clock::zero_at(read_at), line });
         self.changed.notify_all();
     }
 
@@ -128,7 +128,7 @@ impl Inbox {
         state.queue.pop_front()
     }
 
-    /// The next line, if one is there now and `accepts` accepts it.
+    /// The next line, if the queue has one and `accepts` accepts it.
     pub(crate) fn next_if(&self, accepts: impl FnOnce(&Line) -> bool) -> Option<QueuedLine> {
         let mut state = self.lock();
         let next = state.queue.pop_front_if(|queued_line| accepts(&queued_line.line));
@@ -143,7 +143,7 @@ impl Inbox {
         }
     }
 
-    /// Sets the cancel flag of a request. A cancel has no answer, so one that is late or names an unknown id does nothing.
+    /// Sets the cancel flag of a request. A late cancel, or a cancel of an unknown id, does nothing: a cancel has no answer.
     fn cancel(&self, id: &Id) {
         if let Some(cancelled) = self.lock().cancel_flags.get(id) {
             cancelled.store(true, Ordering::Relaxed);
@@ -156,8 +156,8 @@ impl Inbox {
 }
 
 impl State {
-    /// Makes a request with an id cancellable, and refuses an id in use. The failure has no id: the answer with that id
-    /// belongs to the first request.
+    /// Makes a request with an id cancellable, and refuses an id in use. The failure has no id, because the answer with
+    /// that id belongs to the first request.
     fn register(&mut self, line: Line) -> Line {
         let Line::Request { request, cancelled, .. } = &line else { return line };
         let Some(id) = id_of(request) else { return line };
@@ -181,9 +181,9 @@ pub(crate) fn id_of(request: &Request) -> Option<&Id> {
 
 fn has_type(request: &Request, line: &[u8]) -> bool {
     #[derive(Deserialize)]
-    struct Typed {
+    struct TypeField {
         r#type: Option<IgnoredAny>,
     }
     !matches!(request, Request::Generate(_))
-        || serde_json::from_slice::<Typed>(line).is_ok_and(|typed| typed.r#type.is_some())
+        || serde_json::from_slice::<TypeField>(line).is_ok_and(|field| field.r#type.is_some())
 }

@@ -42,7 +42,7 @@
 //! at once adds [`Slots`].
 //! [`Server`] is `serve` in memory, without stdin and stdout, for tests.
 //!
-//! # Inside
+//! # Structure
 //!
 //! ```text
 //! stdin -> Inbox (reads, stamps the line, parses; acts on cancel) -> Server (answers each request once, in order)

@@ -1,4 +1,4 @@
-//! Loading, for the author of an engine: the engine's own options, and the phases, which the kit times and reports to the
+//! The options and the phases of a load. The engine reads its options; the kit times the phases and reports them to the
 //! orchestrator.
 
 use std::borrow::Cow;
@@ -27,15 +27,17 @@ impl<'a> Options<'a> {
         self.read(name, "a text", Value::as_str)
     }
 
-    /// Also reads the value from a text, as a command line gives it: `"true"`, `"8"`.
+    /// A bool, or a text that holds a bool. A command line gives every value as a text.
     pub fn bool(&self, name: &str) -> Result<Option<bool>, Failed> {
         self.read(name, "true or false", |value| value.as_bool().or_else(|| value.as_str()?.parse().ok()))
     }
 
+    /// A whole number, or a text that holds a whole number.
     pub fn u64(&self, name: &str) -> Result<Option<u64>, Failed> {
         self.read(name, "a whole number", |value| value.as_u64().or_else(|| value.as_str()?.parse().ok()))
     }
 
+    /// A finite number, or a text that holds a finite number.
     pub fn f64(&self, name: &str) -> Result<Option<f64>, Failed> {
         let finite = |number: &f64| number.is_finite();
         self.read(name, "a number", |value| {
@@ -43,11 +45,13 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// One of a few words.
+    /// A text that is one of `words`.
     pub fn choice(&self, name: &str, words: &[&'static str]) -> Result<Option<&'static str>, Failed> {
         let Some(word) = self.text(name)? else { return Ok(None) };
-        let found = words.iter().find(|known| **known == word).copied();
-        found.map(Some).ok_or_else(|| self.invalid(name, &format!("one of {}", quote(words.iter().copied()))))
+        let choice = words.iter().find(|known| **known == word).copied();
+        choice
+            .map(Some)
+            .ok_or_else(|| self.invalid(name, &format!("one of {}", quote(words.iter().copied()))))
     }
 
     /// Refuses every option that the calls above did not read.
@@ -74,9 +78,9 @@ impl<'a> Options<'a> {
     }
 
     fn invalid(&self, name: &str, expected: &str) -> Failed {
-        let found = self.values.get(name).map_or_else(String::new, Value::to_string);
-        let found: String = found.chars().take(80).collect();
-        Failed::new(FailureKind::BadRequest, format!("option `{name}`: expected {expected}, found `{found}`"))
+        let value = self.values.get(name).map_or_else(String::new, Value::to_string);
+        let value: String = value.chars().take(80).collect();
+        Failed::new(FailureKind::BadRequest, format!("option `{name}`: expected {expected}, found `{value}`"))
     }
 }
 
@@ -84,7 +88,7 @@ pub(crate) fn quote<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Times the parts of a load. The start of each extends the orchestrator's deadline.
+/// Times the phases of a load. The start of each phase extends the orchestrator's deadline.
 pub struct Phases {
     output: Option<Output>,
     running: Option<(String, Instant)>,
@@ -92,7 +96,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Without an output it only times: a load that a `generate` caused has one answer and no progress messages.
+    /// Phases without an output are only timed: a load that a `generate` caused has one answer and no progress messages.
     pub fn new(output: Option<Output>) -> Self {
         Self { output, running: None, done: Vec::new() }
     }
@@ -105,7 +109,7 @@ impl Phases {
         result
     }
 
-    /// Begins a phase, and ends the one before it.
+    /// Begins a phase, and ends the previous phase.
     pub fn begin(&mut self, name: &str) {
         self.end();
         self.report(Progress { phase: name.into(), fraction: None, note: None });
@@ -138,11 +142,11 @@ impl Phases {
 }
 
 const DELAY_OPTION: &str = "planted_delay_us";
-/// The part of a delay spent in a spin loop: a sleep ends late by about this much, more than a small planted delay.
+/// The last part of a delay, spent in a spin loop because a sleep can end this much too late.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// A deliberate delay before each token of a sequence but the first, to test the detection of slowdowns on any real engine.
-/// The kit removes its option, so engines do not see it.
+/// The kit removes the option of the delay, so engines do not see it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PlantedDelay(Duration);
 
@@ -222,8 +226,8 @@ mod tests {
         phases.begin("read");
         phases.progress(0.5, Some("half".into()));
         assert_eq!(phases.phase("copy", || 7), 7);
-        let done = phases.finish();
-        assert_eq!(done.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), ["read", "copy"]);
+        let phases = phases.finish();
+        assert_eq!(phases.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>(), ["read", "copy"]);
         let mut lines = String::new();
         std::io::Read::read_to_string(&mut reader, &mut lines).unwrap();
         let expected = [

@@ -45,7 +45,7 @@ impl Environment {
 
     /// The load that the environment describes, by default of the embedded model.
     pub(crate) fn load(&self) -> Result<Load, Failed> {
-        let number = |text: &String| {
+        let parse_threads = |text: &String| {
             let number = text.parse::<u32>().ok().filter(|&threads| threads > 0);
             let message = format!("`{}`: expected a number of threads, found `{text}`", environment::THREADS);
             number.ok_or_else(|| Failed::new(FailureKind::BadRequest, message))
@@ -54,7 +54,7 @@ impl Environment {
             model: self.model.clone().unwrap_or_else(|| model_files::embedded::NAME.into()),
             device: self.device.clone(),
             dtype: self.dtype.clone(),
-            threads: self.threads.as_ref().map(number).transpose()?,
+            threads: self.threads.as_ref().map(parse_threads).transpose()?,
             ..Load::default()
         })
     }

@@ -19,7 +19,7 @@ impl Output {
         Self(Arc::new(Mutex::new(State { writer: Box::new(writer), error: None })))
     }
 
-    /// Writes a message. `check` reports a closed pipe later: the code that makes messages cannot handle it.
+    /// Writes a message. `check` reports a write error later, because the code that makes messages cannot handle errors.
     pub fn send(&self, message: &Message) {
         let mut line = protocol::encode(message);
         if line.len() > MAX_LINE_BYTES + 1 {

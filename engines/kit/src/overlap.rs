@@ -1,4 +1,5 @@
-//! Overlapping requests: admitted when a slot is free, advanced together, each answered when it is done.
+//! Overlapping requests. The server admits a request when a slot is free, advances all admitted requests together, and
+//! answers each when it is done.
 
 use protocol::{Capabilities, Generate, Id, Message, Request};
 
@@ -9,7 +10,8 @@ use crate::run::Run;
 use crate::server::{Server, no_model};
 use crate::{Engine, Model, Slots, Tokens};
 
-/// The requests in the model's slots. `tokens` and `runs` have the same length, and both or neither hold a request.
+/// The requests in the model's slots. `tokens` and `runs` have the same length. For each slot, both hold a request or both are
+/// `None`.
 #[derive(Default)]
 pub(crate) struct Overlap {
     tokens: Vec<Option<Tokens>>,
@@ -32,7 +34,7 @@ impl Overlap {
 }
 
 impl<E: Engine> Server<E> {
-    /// Whether a request may overlap: it has an id, and the engine runs more than one at once.
+    /// Whether a request may overlap: it has an id, and the engine runs several requests at once.
     pub(crate) fn may_overlap(&mut self, capabilities: &Capabilities, id: Option<&Id>) -> bool {
         let Some(loaded_model) =
             self.loaded_model.as_mut().filter(|_| id.is_some() && capabilities.concurrency > 1)
@@ -42,8 +44,9 @@ impl<E: Engine> Server<E> {
         matches!(catch_panic(|| Ok(loaded_model.model.slots().is_some())), Ok(true))
     }
 
-    /// Admits waiting requests that may overlap, while others run. The first request that may not overlap waits, and so do
-    /// all behind it. So does the first request with text: opening the tokenizer would count in the times of others.
+    /// Admits waiting requests that may overlap, while others run. The first request that may not overlap waits, and all
+    /// requests behind it wait too. The first request with text may not overlap, because the time to open the tokenizer
+    /// would count in the times of the running requests.
     pub(crate) fn admit_waiting(&mut self) {
         let tokenizer_open = self.loaded_model.as_ref().is_some_and(LoadedModel::has_open_tokenizer);
         while self.overlap.is_active() && self.overlap.free_slot().is_some() {
@@ -65,6 +68,7 @@ impl<E: Engine> Server<E> {
         }
     }
 
+    /// Prepares a request, and admits it among the running requests.
     fn join(&mut self, mut run: Run) {
         match self.prepare(&mut run) {
             Ok(_) => self.admit(run),
@@ -75,9 +79,9 @@ impl<E: Engine> Server<E> {
     /// Puts a request into a free slot.
     pub(crate) fn admit(&mut self, run: Run) {
         if self.overlap.runs.is_empty() {
-            let most = self.hello().map_or(1, |hello| hello.capabilities.concurrency.max(1)) as usize;
-            self.overlap.runs.resize_with(most, || None);
-            self.overlap.tokens.resize_with(most, || None);
+            let slot_count = self.hello().map_or(1, |hello| hello.capabilities.concurrency.max(1)) as usize;
+            self.overlap.runs.resize_with(slot_count, || None);
+            self.overlap.tokens.resize_with(slot_count, || None);
         }
         match self.overlap.free_slot() {
             Some(slot) => self.begin(slot, run),
@@ -85,7 +89,7 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// Begins the next iteration of a request in a slot, or answers the request after its last.
+    /// Begins the next iteration of a request in a slot. After the last iteration, it answers the request.
     fn begin(&mut self, slot: usize, run: Run) {
         if run.is_over() {
             let id = run.id().cloned();
@@ -108,7 +112,7 @@ impl<E: Engine> Server<E> {
         Ok(tokens)
     }
 
-    /// Advances every admitted request, and answers those that are done.
+    /// Advances every admitted request, and answers the requests that are done.
     pub(crate) fn step(&mut self) {
         self.end_finished();
         if !self.overlap.is_active() {
@@ -161,7 +165,7 @@ impl<E: Engine> Server<E> {
         let id = run.id().cloned();
         self.respond(id.as_ref(), |_| Err(error));
         if panicked {
-            // The other requests in the slots lost their model too.
+            // The panic also dropped the model of the other requests in the slots.
             for other in self.overlap.clear() {
                 let failed = protocol::Failed::new(
                     protocol::FailureKind::Internal,
@@ -179,7 +183,7 @@ impl<E: Engine> Server<E> {
             (0..self.overlap.runs.len()).filter(|&slot| self.overlap.runs[slot].is_some()).collect();
         let failed = self.failure_of(error, None);
         for slot in active {
-            // An error here changes nothing: the request has failed already.
+            // An error is ignored, because the request has failed already.
             let _ = self.leave(slot);
         }
         for run in self.overlap.clear() {
@@ -194,6 +198,6 @@ fn has_ids(generate: &Generate) -> bool {
 }
 
 fn slots<M: Model>(model: &mut M) -> Result<&mut dyn Slots, protocol::Failed> {
-    let missing = || protocol::Failed::new(protocol::FailureKind::Internal, "the engine has no slots now");
-    model.slots().ok_or_else(missing)
+    let no_slots = || protocol::Failed::new(protocol::FailureKind::Internal, "the engine has no slots now");
+    model.slots().ok_or_else(no_slots)
 }

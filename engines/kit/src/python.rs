@@ -1,5 +1,5 @@
-//! Runs an engine that is written in Python. Its worker reads and writes the protocol on the stdin and
-//! stdout, so no relay adds time.
+//! Runs an engine that is written in Python. The worker inherits stdin and stdout and speaks the protocol on them, so no
+//! relay adds time.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct PythonEngine {
     pub python: &'static str,
     /// The manifest's `[environment] install_hint`: another way to get the environment, shown if it is missing.
     pub install_hint: Option<&'static str>,
-    /// A requirement that the machine lacks even with an environment: reported with a missing environment.
+    /// Returns a requirement besides the environment that the machine lacks. The message of a missing environment names it.
     pub missing_requirement: Option<fn() -> Option<&'static str>>,
     /// Name and content of each file. The first is the script to run. The Python kit is written beside them.
     pub files: &'static [(&'static str, &'static str)],
@@ -45,7 +45,7 @@ const KIT: [(&str, &str); 9] = [
     ("model_folder.py", include_str!("../python/model_folder.py")),
 ];
 
-/// Names the program that started a worker, for work that this program does better than Python.
+/// The variable that names the program that started a worker. The worker calls it for functions that only Rust has.
 pub const PROGRAM_VARIABLE: &str = "ORCHESTRATE_ENGINE_PROGRAM";
 
 /// The complete `main` of a Python engine.
@@ -72,14 +72,15 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         Some(install_hint) => install_hint.to_string(),
         None => setup_command(engine.name, paths::checkout().is_some()),
     };
-    let found = paths::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;
-    let interpreter = match &found {
-        Python::Own(own) if is_not_python(&own.interpreter) => {
-            let message = format!("`{}` names no Python: `{}`", own.variable, own.interpreter.display());
-            let no_program = NoProgram { variable: own.variable.clone(), value: String::new() };
+    let python = paths::python(engine.name, engine.environment, engine.requirements).map_err(no_python)?;
+    let interpreter = match &python {
+        Python::Own(user_python) if is_not_python(&user_python.interpreter) => {
+            let (variable, interpreter) = (&user_python.variable, user_python.interpreter.display());
+            let message = format!("`{variable}` names no Python: `{interpreter}`");
+            let no_program = NoProgram { variable: variable.clone(), value: String::new() };
             return Err(unavailable(message).hint(no_program.hint()));
         }
-        Python::Own(own) => &own.interpreter,
+        Python::Own(user_python) => &user_python.interpreter,
         Python::Pinned(interpreter) => interpreter,
         Python::NotSetUp => {
             let mut message =
@@ -91,7 +92,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         }
     };
     let worker = write_files(engine).map_err(|error| unavailable(format!("{error:#}")))?;
-    let mut python = match &found {
+    let mut command = match &python {
         // A user's own Python keeps its search path: PYTHONPATH and the packages in the user's home.
         Python::Own(_) => duct::cmd!(interpreter, "-u", &worker),
         // The worker's modules come only from its folder and its environment, so the caller's search path is removed.
@@ -99,30 +100,30 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
             duct::cmd!(interpreter, "-u", "-s", &worker).env_remove("PYTHONPATH").env_remove("PYTHONHOME")
         }
     };
-    python = python
+    command = command
         .env_remove("PYTHONSTARTUP")
         .env_remove("PYTHONDONTWRITEBYTECODE")
         // PYTHONSAFEPATH would hide the modules beside the worker.
         .env_remove("PYTHONSAFEPATH")
         .unchecked();
     if let Ok(program) = std::env::current_exe() {
-        python = python.env(PROGRAM_VARIABLE, program);
+        command = command.env(PROGRAM_VARIABLE, program);
     }
     // The worker cannot unpack the embedded model, so the kit passes its path. The worker itself reports a path that does
     // not exist.
-    let named = std::env::var(protocol::environment::MODEL).ok();
-    if let Ok(model) = model_files::resolve(named.as_deref()) {
-        python = python.env(protocol::environment::MODEL, model);
+    let requested = std::env::var(protocol::environment::MODEL).ok();
+    if let Ok(model) = model_files::resolve(requested.as_deref()) {
+        command = command.env(protocol::environment::MODEL, model);
     }
-    let ended = python.run().map_err(|error| {
+    let output = command.run().map_err(|error| {
         let message =
             format!("cannot start the Python of `{}` (`{}`): {error}", engine.name, interpreter.display());
-        unavailable(message).hint(match &found {
-            Python::Own(own) => format!("unset {}", own.variable),
+        unavailable(message).hint(match &python {
+            Python::Own(user_python) => format!("unset {}", user_python.variable),
             _ => setup(),
         })
     })?;
-    Ok(ended.status)
+    Ok(output.status)
 }
 
 /// The failure when the Python to use cannot be determined.
@@ -134,14 +135,15 @@ fn no_python(error: anyhow::Error) -> Failed {
     }
 }
 
-/// Whether the program is not Python. Such a program would give no answers, or its own output as answers. `start`
-/// reports a program that cannot start.
+/// Whether the program starts but is not Python. The output of such a program is not the protocol. `start` reports a program that cannot
+/// start.
 fn is_not_python(interpreter: &Path) -> bool {
+    // The argument does not contain `python`, so a program that repeats its arguments fails the test.
     let command = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
-    let Ok(answer) = command.stdin_null().stderr_null().unchecked().reader() else { return false };
+    let Ok(reader) = command.stdin_null().stderr_null().unchecked().reader() else { return false };
     let mut output = Vec::new();
     // The program may never end; dropping the reader ends it.
-    let read = answer.take(64).read_to_end(&mut output);
+    let read = reader.take(64).read_to_end(&mut output);
     read.is_err() || output.trim_ascii() != b"python"
 }
 
@@ -153,17 +155,17 @@ fn setup_command(name: &str, in_checkout: bool) -> String {
     }
 }
 
-/// The exit code after the worker. A worker that crashed could not report it.
+/// The exit code for the status of the worker. Reports a crash, because the worker could not.
 fn exit_code_of(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;
     }
-    let (how, code) = match (status.code(), signal(status)) {
+    let (ending, code) = match (status.code(), signal(status)) {
         (Some(code), _) => (format!("ended with exit code {code}"), code),
         (None, Some(signal)) => (format!("was killed by signal {signal}"), 128 + signal),
         (None, None) => ("ended without an exit code".into(), 1),
     };
-    let failed = Failed::new(FailureKind::Internal, format!("the Python worker {how}"));
+    let failed = Failed::new(FailureKind::Internal, format!("the Python worker {ending}"));
     // The worker may have died in the middle of a line, so this line begins with a newline.
     let mut line = b"\n".to_vec();
     line.extend(protocol::encode(&Message::Failed(failed)));
@@ -182,7 +184,7 @@ fn signal(_: ExitStatus) -> Option<i32> {
     None
 }
 
-/// Answers every request with the same reason, so that a missing environment is a row and not a dead engine.
+/// Answers every request with the same failure, so that the row of this engine gives the reason.
 fn fail_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
     while let Some(queued_line) = inbox.next() {
         let failed = match queued_line.line {
@@ -206,8 +208,8 @@ fn fail_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
 /// that a worker starting at the same time never reads half a file.
 fn write_files(engine: &PythonEngine) -> Result<PathBuf> {
     let files = || engine.files.iter().chain(&KIT);
-    let all: String = files().flat_map(|(name, content)| [*name, "\0", *content, "\0"]).collect();
-    let folder = format!("{}-{}", engine.name, paths::digest(all.as_bytes()));
+    let content: String = files().flat_map(|(name, content)| [*name, "\0", *content, "\0"]).collect();
+    let folder = format!("{}-{}", engine.name, paths::digest(content.as_bytes()));
     let folder = paths::data_dir()?.join("workers").join(folder);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
     for (name, content) in files() {

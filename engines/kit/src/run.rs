@@ -1,5 +1,5 @@
-//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock around each. It does not know how the
-//! engine makes tokens; a single request and overlapping requests take the same steps.
+//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock around each. A single
+//! request and overlapping requests take the same steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -176,11 +176,11 @@ impl Run {
             |iteration: &Iteration| iteration.sequences.iter().any(|s| s.finish == Finish::Cancelled);
         let is_complete = self.iterations.len() >= self.request.iterations as usize;
         if !is_complete && !self.iterations.last().is_some_and(is_cancelled) {
-            let now = self.clock.ns();
+            let now_ns = self.clock.ns();
             self.iterations.push(Iteration {
-                start_ns: now,
-                end_ns: now,
-                sequences: self.prompts.cancelled(),
+                start_ns: now_ns,
+                end_ns: now_ns,
+                sequences: self.prompts.cancelled_sequences(),
             });
         }
         // Requests in ids get their answer in ids.
@@ -229,9 +229,9 @@ impl Run {
         }
         let has_different_lengths = prompts.iter().any(|ids| ids.len() != prompts[0].len());
         if has_different_lengths && !capabilities.padding_sides.contains(&self.request.padding) {
-            let name_of = |padding| serde_json::to_value(padding).ok()?.as_str().map(str::to_string);
-            let sides: Vec<String> = capabilities.padding_sides.iter().filter_map(name_of).collect();
-            let requested = name_of(&self.request.padding).unwrap_or_default();
+            let wire_name = |padding| serde_json::to_value(padding).ok()?.as_str().map(str::to_string);
+            let sides: Vec<String> = capabilities.padding_sides.iter().filter_map(wire_name).collect();
+            let requested = wire_name(&self.request.padding).unwrap_or_default();
             return Err(Failed::new(
                 FailureKind::Unsupported,
                 match sides.is_empty() {
@@ -258,7 +258,7 @@ impl Prompts {
     }
 
     /// The sequences of a request that never ran. Texts were not tokenised, so their length is unknown.
-    fn cancelled(&self) -> Vec<Sequence> {
+    fn cancelled_sequences(&self) -> Vec<Sequence> {
         let sequence = |prompt_tokens: usize| Sequence {
             prompt_tokens: u32::try_from(prompt_tokens).unwrap_or(u32::MAX),
             output_ids: Some(Vec::new()),

@@ -1,4 +1,4 @@
-//! From logits to a token, in the same way for every engine with logits on the host.
+//! Chooses a token from logits, in the same way for every engine with logits on the host.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -31,7 +31,8 @@ impl Rng {
     }
 }
 
-/// The lowest temperature that samples. Below it, a divided logit overflows an f32, and only the largest has any weight.
+/// The lowest temperature that samples. Below it, a logit divided by the temperature overflows an f32, and only the largest
+/// logit has any weight.
 pub const GREEDY_BELOW: f64 = 1e-30;
 
 /// Whether the temperature is 0, or small enough to mean 0.
@@ -47,9 +48,9 @@ pub fn sample(logits: &[f32], sampling: &Option<Sampling>, rng: &mut Rng) -> u32
     }
 }
 
-/// The largest logit, the lowest id among equals. NaN is never chosen; with nothing but NaN, the result is 0.
+/// The largest logit, the lowest id among equals. NaN is never chosen; if all logits are NaN, the result is 0.
 pub fn greedy(logits: &[f32]) -> u32 {
-    // Two passes without a branch on the index are faster than one with it: both vectorise.
+    // Two passes vectorise and are faster than one pass that also tracks the index.
     let largest = largest(logits);
     logits.iter().position(|&logit| logit == largest).unwrap_or(0) as u32
 }
@@ -65,7 +66,7 @@ pub fn log_softmax_at(logits: &[f32], id: u32) -> f64 {
 fn largest(logits: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; 16];
     let chunks = logits.chunks_exact(lanes.len());
-    let rest = chunks.remainder();
+    let remainder = chunks.remainder();
     for chunk in chunks {
         for (lane, &logit) in lanes.iter_mut().zip(chunk) {
             *lane = if logit > *lane { logit } else { *lane };
@@ -73,7 +74,7 @@ fn largest(logits: &[f32]) -> f32 {
     }
     lanes
         .iter()
-        .chain(rest)
+        .chain(remainder)
         .fold(f32::NEG_INFINITY, |largest, &logit| if logit > largest { logit } else { largest })
 }
 
@@ -111,12 +112,12 @@ fn softmax_weights(logits: &[f32], temperature: f64) -> impl Iterator<Item = Wei
     })
 }
 
-/// The order by probability, then by lowest id: no two weights are equal in it.
+/// Orders by descending probability, then by ascending id, so that no two weights are equal.
 fn by_probability(left: &Weight, right: &Weight) -> Ordering {
     right.1.total_cmp(&left.1).then(left.0.cmp(&right.0))
 }
 
-/// Keeps the `k` most probable, in order.
+/// Keeps the `k` most probable weights, sorted by probability.
 fn keep_top_k(weights: &mut Vec<Weight>, k: usize) {
     if k < weights.len() {
         weights.select_nth_unstable_by(k, by_probability);
@@ -125,7 +126,7 @@ fn keep_top_k(weights: &mut Vec<Weight>, k: usize) {
     weights.sort_unstable_by(by_probability);
 }
 
-/// Keeps the first of sorted weights until they reach this share of the sum, including the one that crosses it.
+/// Keeps the first weights, in sorted order, until their sum reaches `share` of the total.
 fn keep_top_p(weights: &mut Vec<Weight>, share: f64) {
     let target = share * sum(weights);
     let mut reached = 0.0;
@@ -137,36 +138,36 @@ fn keep_top_p(weights: &mut Vec<Weight>, share: f64) {
     weights.truncate(last.map_or(weights.len(), |last| last + 1));
 }
 
-/// The number of weights to sort first; top-p mostly keeps fewer.
-const FIRST_SORTED: usize = 256;
+/// The number of weights in the first batch to sort. Top-p mostly keeps fewer.
+const FIRST_BATCH_WEIGHTS: usize = 256;
 
-/// The same as `keep_top_p` for unsorted weights: sorts only as many as the share needs.
+/// Does the same as `keep_top_p` for unsorted weights, and sorts only as many weights as the share needs.
 fn keep_top_p_unsorted(weights: &mut Vec<Weight>, share: f64) {
-    // A sum in another order may differ by this much. If the share is crossed within that, the full order decides.
-    let all = sum(weights);
-    let (target, tolerance) = (share * all, 4.0 * f64::EPSILON * weights.len() as f64 * all);
-    let (mut sorted, mut reached, mut next) = (0, 0.0, FIRST_SORTED);
+    // A sum in another order may differ by the tolerance. If it decides the result, all weights are sorted.
+    let total = sum(weights);
+    let (target, tolerance) = (share * total, 4.0 * f64::EPSILON * weights.len() as f64 * total);
+    let (mut sorted, mut reached, mut batch) = (0, 0.0, FIRST_BATCH_WEIGHTS);
     while sorted < weights.len() {
         let unsorted = &mut weights[sorted..];
-        let now = next.min(unsorted.len());
-        if now < unsorted.len() {
-            unsorted.select_nth_unstable_by(now, by_probability);
+        let count = batch.min(unsorted.len());
+        if count < unsorted.len() {
+            unsorted.select_nth_unstable_by(count, by_probability);
         }
-        unsorted[..now].sort_unstable_by(by_probability);
-        for (_, weight) in &unsorted[..now] {
-            let before = reached;
+        unsorted[..count].sort_unstable_by(by_probability);
+        for (_, weight) in &unsorted[..count] {
+            let previous = reached;
             reached += weight;
             sorted += 1;
             if reached < target - tolerance {
                 continue;
             }
-            if before < target - tolerance && reached > target + tolerance {
+            if previous < target - tolerance && reached > target + tolerance {
                 return weights.truncate(sorted);
             }
             weights.sort_unstable_by(by_probability);
             return keep_top_p(weights, share);
         }
-        next *= 4;
+        batch *= 4;
     }
 }
 
@@ -235,7 +236,7 @@ mod tests {
                 assert_eq!(draws(&logits, sampling(temperature, 0, top_p)), [0, 0, 4000, 0], "{temperature}");
             }
         }
-        // Greedy takes the lowest id of equals; a draw would sometimes take the other.
+        // Greedy takes the lowest id among equals; a draw would sometimes take id 2.
         assert_eq!(draws(&[0.0, 1.0, 1.0], sampling(1e-300, 0, None)), [0, 4000, 0]);
     }
 
@@ -245,7 +246,7 @@ mod tests {
         for (count, expected) in
             draws(&logits, sampling(1.0, 0, None)).into_iter().zip([400, 800, 1200, 1600])
         {
-            // Five standard deviations of a binomial of 4000. The seed is fixed, so the result never varies.
+            // Five standard deviations of a binomial distribution of 4000 draws. The seed is fixed, so the result never varies.
             assert!(count.abs_diff(expected) < 160, "{count} of {expected}");
         }
     }
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn top_p_reached_exactly_keeps_no_further_token() {
-        // Four times the weight 1: a quarter of all is the first, half the first two, and a little more also the third.
+        // All four weights are 1: a share of 0.25 keeps one token, 0.5 keeps two, and 0.51 keeps three.
         for top_k in [0, 4] {
             let drawn = |top_p| {
                 let counts = draws(&[0.0; 4], sampling(1.0, top_k, Some(top_p)));
@@ -293,15 +294,14 @@ mod tests {
         let mut numbers = Rng::new(3);
         let mut number = || numbers.next_f64();
         for length in [1, 2, 50, 255, 256, 257, 1000, 5000] {
-            // Many different values, few (so that most are equal), one value, and one with NaN among them.
-            let steps = [1e9, 20.0, 1.0, 30.0];
-            for (kind, steps) in steps.into_iter().enumerate() {
-                let mut logits: Vec<f32> =
-                    (0..length).map(|_| ((number() * steps).floor() / steps * 12.0) as f32).collect();
-                if kind == 3 {
-                    let rare = [f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX];
-                    (0..length / 3)
-                        .for_each(|at| logits[at * 3] = rare[at % if at % 2 == 0 { 3 } else { 4 }]);
+            // The number of distinct logits: many, few, one, and a few that are mixed with NaN and infinity.
+            for (distinct_logits, has_nan) in [(1e9, false), (20.0, false), (1.0, false), (30.0, true)] {
+                let mut logits: Vec<f32> = (0..length)
+                    .map(|_| ((number() * distinct_logits).floor() / distinct_logits * 12.0) as f32)
+                    .collect();
+                if has_nan {
+                    let special = [f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX];
+                    (0..length / 3).for_each(|i| logits[i * 3] = special[i % if i % 2 == 0 { 3 } else { 4 }]);
                 }
                 for temperature in [1e-3, 0.7, 1.0, 50.0] {
                     for top_k in [0, 1, 2, 40, 256, 4999, 5000] {
@@ -326,22 +326,22 @@ mod tests {
 
     #[test]
     fn top_p_near_a_token_boundary_keeps_the_same_tokens_as_a_full_sort() {
-        // Ten equal weights: the last bit of a sum decides whether a share of 0.3 ends after the third or the fourth.
+        // The rounding of the sum decides how many of ten equal weights a share of 0.3 keeps: three or four.
         for (length, share) in [(10, 0.3), (10, 0.7), (1000, 0.1), (3, 1.0 / 3.0), (7000, 0.9)] {
             for logit in [0.0, -0.1, 3.3] {
                 let logits: Vec<f32> = (0..length).map(|id| if id == 0 { 4.0 } else { logit }).collect();
-                let mut all: Vec<Weight> = softmax_weights(&logits, 1.0).collect();
-                let mut expected = all.clone();
+                let mut weights: Vec<Weight> = softmax_weights(&logits, 1.0).collect();
+                let mut expected = weights.clone();
                 expected.sort_by(by_probability);
                 keep_top_p(&mut expected, share);
-                keep_top_p_unsorted(&mut all, share);
-                assert_eq!(all, expected);
+                keep_top_p_unsorted(&mut weights, share);
+                assert_eq!(weights, expected);
             }
         }
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_tokens_and_another_does_not() {
+    fn the_same_seed_gives_the_same_tokens_and_another_seed_gives_others() {
         let draw = |seed| {
             let sampling = Some(Sampling { temperature: 1.0, seed, ..Sampling::default() });
             let mut rng = Rng::for_sequence(&sampling, 0);
@@ -349,7 +349,7 @@ mod tests {
         };
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
-        // The first numbers of SplitMix64 from 1234567, as its author publishes them.
+        // The first numbers of SplitMix64 with the seed 1234567, as its author published them.
         let published = [6_457_827_717_110_365_317_u64, 3_203_168_211_198_807_973];
         let mut rng = Rng::new(1_234_567);
         assert_eq!(
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn each_sequence_of_a_request_has_its_own_random_numbers() {
-        // SplitMix64 from the seed 7, mixed with the index of a sequence: the first two numbers of each.
+        // The first two numbers of each sequence: SplitMix64 with the seed 7, mixed with the index of the sequence.
         let expected = [
             [0.389_829_748_391_271_5, 0.016_788_294_528_156_11],
             [0.376_842_444_777_112_4, 0.816_884_664_344_916_2],

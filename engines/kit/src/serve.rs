@@ -38,15 +38,16 @@ fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
     reason = "the main thread computes, and nothing that it started outlives it"
 )]
 fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
-    let watch = move || {
-        // If stdout cannot be watched, the next write shows the error.
+    let end_process = move || {
+        // If `poll` fails, the next write reports the error.
         if wait_until_closed(&stdout).is_ok() {
             work.wait();
+            // `exit_code` prints the error.
             let _ = exit_code(Err(io::ErrorKind::BrokenPipe.into()));
             std::process::exit(1);
         }
     };
-    thread::Builder::new().name("stdout".into()).spawn(watch).map(drop)
+    thread::Builder::new().name("stdout".into()).spawn(end_process).map(drop)
 }
 
 /// Prints the expected input for a person who started the engine in a terminal.
@@ -67,7 +68,7 @@ pub(crate) fn exit_code(served: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Returns the real stdout and makes file descriptor 1 stderr. Called once, before any library loads.
+/// Returns the real stdout, and redirects file descriptor 1 to stderr. Called once, before any library loads.
 fn redirect_stdout() -> io::Result<File> {
     // The clone is close-on-exec: a child must not hold the protocol's pipe open after its parent.
     let stdout = io::stdout().as_fd().try_clone_to_owned()?;
@@ -78,9 +79,9 @@ fn redirect_stdout() -> io::Result<File> {
 /// Returns when the other end of a pipe, a socket or a terminal is closed; never for a file.
 fn wait_until_closed(stdout: &File) -> io::Result<()> {
     loop {
-        // No event is requested: errors and hang-ups are always reported.
-        let mut watched = [PollFd::new(stdout, PollFlags::empty())];
-        match poll(&mut watched, None) {
+        // `poll` always reports errors and hang-ups, so no event is requested.
+        let mut descriptors = [PollFd::new(stdout, PollFlags::empty())];
+        match poll(&mut descriptors, None) {
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => return Ok(()),
@@ -88,7 +89,8 @@ fn wait_until_closed(stdout: &File) -> io::Result<()> {
     }
 }
 
-/// Whether an answer is in progress: the server's signal to the thread that watches the reader. Clones share the state.
+/// Whether an answer is in progress. The server sets it for the thread that waits for the end of the reader; clones share
+/// it.
 #[derive(Clone, Default)]
 pub(crate) struct Work(Arc<Shared>);
 
@@ -99,7 +101,7 @@ struct Shared {
 }
 
 impl Work {
-    /// Called for every token, so it notifies only on a change.
+    /// Marks an answer as in progress. Notifies only on a change, because it is called for every step.
     pub fn begin(&self) {
         let mut in_progress = self.lock();
         if !*in_progress {
@@ -108,7 +110,8 @@ impl Work {
         }
     }
 
-    /// Called before the answer is sent: a reader that has its answer may close the pipe, and that must not end the process.
+    /// Marks the answer as finished. Called before the answer is sent: a reader that has its answer may close the pipe, and
+    /// that must not end the process.
     pub fn end(&self) {
         *self.lock() = false;
     }

@@ -29,7 +29,7 @@ pub struct Server<E: Engine> {
     environment: Environment,
     hello: Option<HelloFacts>,
     pub(crate) loaded_model: Option<LoadedModel<E::Model>>,
-    /// Why no model is loaded after a `load`: the environment's model must not replace the requested one.
+    /// The reason why a `load` left no model. The environment's model must not replace the requested model.
     load_failure: Option<String>,
     pub(crate) overlap: Overlap,
     pub(crate) work: Work,
@@ -64,7 +64,7 @@ impl<E: Engine> Server<E> {
         self
     }
 
-    /// Answers until `shutdown` or the end of the input. An error means that the answers have no reader any more.
+    /// Answers until `shutdown` or the end of the input. An error means that the answers have no reader.
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.output.check()?;
@@ -102,7 +102,7 @@ impl<E: Engine> Server<E> {
                 self.respond(id.as_ref(), |server| server.score(score).map(Message::Scored));
             }
             Request::Facts {} => self.respond(None, |server| server.facts().map(Message::Facts)),
-            // The inbox handles these and passes none on.
+            // The inbox handles every `cancel` and passes none on.
             Request::Cancel(_) => {}
             Request::Shutdown {} => {
                 self.send_answer(&Message::Bye {});
@@ -130,7 +130,7 @@ impl<E: Engine> Server<E> {
         self.output.send(message);
     }
 
-    /// The message for a fault. After a panic the model is in no known state, so it is dropped.
+    /// The failure for an error. After a panic the model is in an unknown state, so it is dropped.
     pub(crate) fn failure_of(&mut self, error: CallError, id: Option<&Id>) -> Failed {
         let mut failed = match error {
             CallError::Failed(failed) => failed,
@@ -146,7 +146,7 @@ impl<E: Engine> Server<E> {
         failed
     }
 
-    /// Called once: the facts of an engine do not change.
+    /// The facts of the engine. The kit reads them once, because they do not change.
     pub(crate) fn hello(&mut self) -> Result<HelloFacts, Failed> {
         if self.hello.is_none() {
             let hello = catch_panic(|| self.engine.hello());
@@ -263,7 +263,7 @@ impl<E: Engine> Server<E> {
         self.finish(run)
     }
 
-    /// The answer of a finished request, and a summary if a person seems to have typed it.
+    /// The answer of a finished request, and a summary on stderr if a person seems to have typed the request.
     pub(crate) fn finish(&mut self, run: Run) -> Result<Message, CallError> {
         let Some(loaded_model) = &self.loaded_model else { return Err(no_model().into()) };
         let device_memory = loaded_model.facts_now()?.device_memory;
@@ -277,7 +277,7 @@ impl<E: Engine> Server<E> {
     }
 }
 
-/// Drops a model. A drop that panics has freed all that it could.
+/// Drops a model. A panic of the drop is ignored.
 fn discard<M>(model: Option<LoadedModel<M>>) {
     let _ = catch_panic(move || {
         drop(model);
@@ -289,7 +289,7 @@ pub(crate) fn no_model() -> Failed {
     Failed::new(FailureKind::Model, "no model is loaded")
 }
 
-/// Checks the number of values and writes minus infinity as null. Refuses every other value that is not a number.
+/// Checks the number of values, and converts minus infinity to null. Refuses NaN and plus infinity.
 fn check_logprobs(logprobs: Vec<f64>, ids: usize, sequence: usize) -> Result<Vec<Option<f64>>, Failed> {
     let internal = |message| {
         Err(Failed::new(FailureKind::Internal, format!("sequence {sequence}: the engine returned {message}")))

@@ -1,10 +1,10 @@
-//! A few lines for a person at a shell. The formulas are the orchestrator's, but the orchestrator ignores these results and
-//! computes its own from the facts.
+//! A few lines for a person at a shell. The formulas are those of the orchestrator, which ignores these results and
+//! computes its own from the timestamps.
 
 use protocol::{Iteration, Sequence};
 use serde_json::{Value, json};
 
-/// The summary of a `generated`, as the object that ends its line. Medians go over sequences and iterations.
+/// The summary of a `generated`, which is the last field of its line. Medians are over all sequences of all iterations.
 pub fn summarise(iterations: &[Iteration]) -> Value {
     let sequences = || iterations.iter().flat_map(|i| i.sequences.iter().map(move |s| (i.start_ns, s)));
     let first_ms = sorted(sequences().filter_map(|(start, s)| Some(first_ns(start, s)? as f64 / 1e6)));
@@ -32,9 +32,9 @@ pub fn summarise(iterations: &[Iteration]) -> Value {
 
 /// The summary as readable lines, with the model's text.
 pub fn lines(summary: &Value, iterations: &[Iteration]) -> String {
-    let wrote = iterations.first().and_then(|i| i.sequences.first()).and_then(|s| s.text.as_deref());
-    let wrote = wrote.map(|text| format!("  wrote: {:?}\n", text.chars().take(200).collect::<String>()));
-    format!("{}\n{}", summary["text"].as_str().unwrap_or_default(), wrote.unwrap_or_default())
+    let text = iterations.first().and_then(|i| i.sequences.first()).and_then(|s| s.text.as_deref());
+    let text_line = text.map(|text| format!("  wrote: {:?}\n", text.chars().take(200).collect::<String>()));
+    format!("{}\n{}", summary["text"].as_str().unwrap_or_default(), text_line.unwrap_or_default())
 }
 
 fn text(
@@ -59,7 +59,7 @@ fn first_ns(start_ns: u64, sequence: &Sequence) -> Option<u64> {
     sequence.token_ns.as_ref()?.first()?.checked_sub(start_ns).filter(|&ns| ns > 0)
 }
 
-/// Tokens after the first, over the time between the first and the last.
+/// Tokens per second: the number of tokens after the first, divided by the time from the first to the last token.
 fn decode_rate(sequence: &Sequence) -> Option<f64> {
     let ns = sequence.token_ns.as_ref()?;
     let (first, last) = (ns.first()?, ns.last()?);
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn rates_come_from_stamps_by_the_formulas_that_the_docs_name() {
+    fn rates_are_computed_from_timestamps_by_the_documented_formulas() {
         // 10 prompt tokens in 2 ms, then 3 tokens in 6 ms.
-        let one = iteration(1_000_000, 10, &[3_000_000, 5_000_000, 7_000_000, 9_000_000]);
-        // Half as fast.
-        let two = iteration(1_000_000, 10, &[5_000_000, 9_000_000, 13_000_000, 17_000_000]);
-        let summary = summarise(&[one, two]);
+        let first = iteration(1_000_000, 10, &[3_000_000, 5_000_000, 7_000_000, 9_000_000]);
+        // The same tokens in twice the time.
+        let second = iteration(1_000_000, 10, &[5_000_000, 9_000_000, 13_000_000, 17_000_000]);
+        let summary = summarise(&[first, second]);
         assert_eq!(summary["first_token_ms"], 3.0);
         assert_eq!(summary["first_token_p95_ms"], 3.9);
         assert_eq!(summary["prefill_tokens_per_s"], 3750.0);

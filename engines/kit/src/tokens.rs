@@ -81,7 +81,7 @@ impl Tokens {
         Self { delay, ..self }
     }
 
-    /// Only collects, for an engine's own tests that call `Model::generate` by hand.
+    /// Collects tokens without an output, for tests of an engine that call `Model::generate` directly.
     pub fn collecting(prompts: &[Vec<u32>], max_new_tokens: u32, eos_ids: &[u32]) -> Self {
         let stop = StopConditions { max_new_tokens, eos_ids: eos_ids.into(), cancelled: Arc::default() };
         Self::new(Clock::zero_at(Instant::now()), 0, stop, None, prompts)
@@ -117,8 +117,8 @@ impl Tokens {
         } else {
             None
         };
-        let (done, index) = (state.finish.is_some(), state.ids.len() - 1);
-        // Written after the timestamp: the time of streaming counts in the next token.
+        let (is_done, index) = (state.finish.is_some(), state.ids.len() - 1);
+        // The token is written after its timestamp, so the time of streaming counts in the next token.
         if let Some(stream) = &self.stream {
             stream.send(sequence, index, id, ns);
             if stream.output.is_broken() {
@@ -126,10 +126,10 @@ impl Tokens {
                 self.stop.cancelled.store(true, Ordering::Relaxed);
             }
         }
-        if done { Flow::Done } else { Flow::More }
+        if is_done { Flow::Done } else { Flow::More }
     }
 
-    /// The sequence takes no more tokens.
+    /// Whether the sequence takes no more tokens.
     pub fn is_done(&self, sequence: usize) -> bool {
         self.sequences.get(sequence).is_none_or(|state| state.finish.is_some())
     }
@@ -148,7 +148,7 @@ impl Tokens {
         self.sequences.get(sequence).map_or(&[], |state| &state.ids)
     }
 
-    /// States how many prompt tokens came from an earlier request's cache.
+    /// Sets the number of prompt tokens that came from the cache of an earlier request.
     pub fn set_cached_prompt_tokens(&mut self, sequence: usize, tokens: u32) {
         if let Some(state) = self.sequences.get_mut(sequence) {
             state.cached_prompt_tokens = Some(tokens);

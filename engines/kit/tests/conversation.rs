@@ -80,7 +80,7 @@ fn a_second_load_replaces_the_first_unless_it_is_invalid() {
 }
 
 #[test]
-fn a_numbered_device_is_accepted_by_its_kind() {
+fn a_numbered_device_is_accepted_if_its_kind_is_listed() {
     let session =
         converse(Toy::new(), Environment::default(), load(&model("numbered"), r#","device":"cpu:0""#));
     assert!(matches!(session.messages.last(), Some(Message::Loaded(_))), "{:?}", session.messages);

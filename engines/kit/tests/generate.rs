@@ -5,8 +5,8 @@ mod toy;
 
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message, Padding};
 use toy::{
-    CANCELS_SEVEN, ENDS_WITH_EOS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy, WRONG_SEQUENCE,
-    answers_to, converse, environment, environment_of, failure_of,
+    CANCELS_REQUEST_7, ENDS_WITH_EOS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy,
+    WRONG_SEQUENCE, answers_to, converse, environment, environment_of, failure_of,
 };
 
 fn generated(answer: &Message) -> &Generated {
@@ -107,8 +107,8 @@ fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answe
             && summary["decode_tokens_per_s"].as_f64().unwrap() > 0.0
     );
 
-    let typed = br#"{"type":"generate","prompt":"w5"}"#;
-    assert_eq!(converse(Toy::new(), environment("summary"), typed).stderr, "");
+    let with_type = br#"{"type":"generate","prompt":"w5"}"#;
+    assert_eq!(converse(Toy::new(), environment("summary"), with_type).stderr, "");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn eos_ends_a_sequence_unless_it_is_ignored() {
 }
 
 #[test]
-fn each_sequence_of_a_batch_ends_at_its_own_end() {
+fn the_sequences_of_a_batch_end_independently() {
     let answer = generate(
         "batch",
         &format!(r#"{{"prompts_ids":[[5,6],[{ENDS_WITH_EOS},6],[7,8]],"max_new_tokens":4}}"#),
@@ -150,9 +150,9 @@ fn streamed_ids_are_the_final_ids_and_warm_up_is_not_streamed() {
         r#"{{"id":"x","prompts_ids":[[5],[{ENDS_WITH_EOS}]],"max_new_tokens":4,"iterations":2,"warmup":1,"stream":true}}"#
     );
     let answers = answers_to("stream", Toy::new(), &[&line]);
-    let (last, streamed) = answers.split_last().unwrap();
+    let (answer, streamed) = answers.split_last().unwrap();
     assert_eq!(streamed.len(), 2 * (4 + 3));
-    let last = generated(last);
+    let answer = generated(answer);
     let mut streamed_by_iteration = vec![vec![Vec::new(); 2]; 2];
     for message in streamed {
         let Message::Token(token) = message else { panic!("{message:?}") };
@@ -162,7 +162,7 @@ fn streamed_ids_are_the_final_ids_and_warm_up_is_not_streamed() {
         assert_eq!(token.index as usize, streamed_tokens.len());
         streamed_tokens.extend(token.ids.iter().map(|&id| (id, token.ns)));
     }
-    for (iteration, streamed) in last.iterations.iter().zip(streamed_by_iteration) {
+    for (iteration, streamed) in answer.iterations.iter().zip(streamed_by_iteration) {
         for (sequence, tokens) in iteration.sequences.iter().zip(streamed) {
             let (ids, ns): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
             assert_eq!((Some(ids), Some(ns)), (sequence.output_ids.clone(), sequence.token_ns.clone()));
@@ -305,7 +305,8 @@ fn a_panic_drops_the_model_and_not_the_engine() {
 
 #[test]
 fn a_cancel_ends_a_running_request_after_its_current_token() {
-    let line = format!(r#"{{"id":7,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":200,"iterations":9}}"#);
+    let line =
+        format!(r#"{{"id":7,"prompt_ids":[{CANCELS_REQUEST_7}],"max_new_tokens":200,"iterations":9}}"#);
     let answer = generate("cancel", &line);
     assert_eq!(answer.iterations.len(), 1);
     assert_eq!((ids(&answer, 0).len(), answer.iterations[0].sequences[0].finish), (4, Finish::Cancelled));

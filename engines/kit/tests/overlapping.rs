@@ -5,7 +5,8 @@ mod toy;
 
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message};
 use toy::{
-    CANCELS_SEVEN, ENDS_WITH_EOS, FAILS_ONE_REQUEST, PANICS, RUNS_OUT_OF_MEMORY, Toy, converse, environment,
+    CANCELS_REQUEST_7, ENDS_WITH_EOS, FAILS_ONE_REQUEST, PANICS, RUNS_OUT_OF_MEMORY, Toy, converse,
+    environment,
 };
 
 fn answers(messages: &[Message]) -> Vec<(Option<Id>, Result<&Generated, FailureKind>)> {
@@ -88,14 +89,14 @@ fn the_first_text_waits_because_it_opens_the_tokenizer_and_later_texts_overlap()
 fn a_request_has_the_same_ids_alone_and_with_other_requests() {
     let line = |id: u64, first: u32| format!(r#"{{"id":{id},"prompt_ids":[{first}],"max_new_tokens":9}}"#);
     let alone = converse(Toy::new(), environment("alone"), line(1, 5));
-    let with_others = [line(1, 5), line(2, ENDS_WITH_EOS), line(3, 9)].join("\n");
-    let with_others = converse(Toy::overlapping(), environment("among"), with_others);
+    let together = [line(1, 5), line(2, ENDS_WITH_EOS), line(3, 9)].join("\n");
+    let together = converse(Toy::overlapping(), environment("among"), together);
     let ids = |messages: &[Message]| {
-        let found = answers(messages).into_iter().find(|(id, _)| *id == number(1)).unwrap();
-        found.1.unwrap().iterations[0].sequences[0].output_ids.clone()
+        let (_, answer) = answers(messages).into_iter().find(|(id, _)| *id == number(1)).unwrap();
+        answer.unwrap().iterations[0].sequences[0].output_ids.clone()
     };
     assert!(ids(&alone.messages).is_some_and(|ids| ids.len() == 9));
-    assert_eq!(ids(&alone.messages), ids(&with_others.messages));
+    assert_eq!(ids(&alone.messages), ids(&together.messages));
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn requests_without_an_id_wait_for_the_others_and_keep_their_order() {
 fn a_cancel_ends_only_its_request() {
     let lines = [
         r#"{"id":7,"prompt_ids":[5],"max_new_tokens":200}"#.to_string(),
-        format!(r#"{{"id":8,"prompt_ids":[{CANCELS_SEVEN}],"max_new_tokens":12}}"#),
+        format!(r#"{{"id":8,"prompt_ids":[{CANCELS_REQUEST_7}],"max_new_tokens":12}}"#),
     ];
     let session = converse(Toy::overlapping(), environment("one"), lines.join("\n"));
     let answers = answers(&session.messages);

@@ -44,8 +44,10 @@ fn main() -> ExitCode {
     if let Ok(role) = std::env::var(ROLE) {
         return run_role(&role);
     }
-    let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let accepts = |name: &str| named.is_empty() || named.iter().any(|part| name.contains(part.as_str()));
+    let filters: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let accepts =
+        |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
     let mut failed = 0;
     for (name, test) in TESTS.iter().filter(|(name, _)| accepts(name)) {
         let passed = std::panic::catch_unwind(*test).is_ok();
@@ -112,7 +114,7 @@ fn start(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Output {
     start_with(role, home, model, input, None)
 }
 
-/// The same, with the user's own Python for this engine.
+/// Like `start`, with the user's own Python for this engine.
 fn start_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python: Option<&Path>) -> Output {
     let mut engine = duct::cmd!(std::env::current_exe().unwrap())
         .env(ROLE, role)
@@ -154,7 +156,7 @@ fn write_program(path: &Path, text: &str) {
 }
 
 fn output_printed_by_an_engine_goes_to_stderr() {
-    let (home, model) = (tiny::folder("home-chatty"), tiny::model("chatty"));
+    let (home, model) = (tiny::folder("home-prints"), tiny::model("prints"));
     let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"prompt\":\"w5\",\"max_new_tokens\":2}\n";
     let output = start("toy", &home, Some(&model), input);
     assert_eq!((output.raw.lines().count(), output.code), (2, Some(0)), "{}", output.raw);
@@ -255,7 +257,7 @@ fn an_engine_with_an_install_hint_shows_this_hint() {
 
 fn a_program_other_than_python_is_reported() {
     let home = home_with_environment("home-no-python");
-    // These programs end at once, repeat their input, and never end.
+    // `true` prints nothing, `echo` prints its arguments, and `yes` never ends.
     for program in ["/bin/true", "/bin/echo", "/usr/bin/yes"] {
         let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"type\":\"shutdown\"}\n";
         let output = start_with("echo", &home, None, input, Some(Path::new(program)));
@@ -302,7 +304,7 @@ fn a_changed_worker_file_is_written_again() {
     assert!(run().contains("beside x"));
     let mut names: Vec<_> =
         std::fs::read_dir(&folders[0]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    // The files of the Python kit.
+    // The files of the Python kit are also in the folder.
     names.retain(|name| !name.to_string_lossy().starts_with("engine_kit") && name != "model_folder.py");
     names.sort();
     assert_eq!(names, ["beside.txt", "worker.py"]);

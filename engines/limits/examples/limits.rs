@@ -1,10 +1,10 @@
-//! The limits of this machine, as a table.
+//! Prints the limits of this machine as a table.
 //!
 //! `cargo run --release -p machine-limits --example limits -- [--mib SIZE] [--ms TIME] [THREADS...]`: by default 1 thread and
 //! all cores, 1024 MiB and 4000 ms. `--mib 0` skips memory.
 //!
 //! `... --example limits -- --sustained 3000 [STREAMS]`: the speed of memory with all cores during 3000 ms, for each number of
-//! streams or for one. The table has the best of short passes, which a shared machine may not sustain.
+//! streams or only for STREAMS. The table has the best of short passes, which a shared machine may not sustain.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
 use std::time::Duration;
@@ -25,10 +25,10 @@ fn main() -> Result<(), String> {
             "--ms" => ms = number(arguments.next())?,
             "--sustained" => {
                 let time = Duration::from_millis(number(arguments.next())?);
-                let only = arguments.next().map(|streams| number(Some(streams))).transpose()?;
-                let only = only.and_then(|streams| u32::try_from(streams).ok());
-                for streams in STREAMS.into_iter().filter(|streams| only.is_none_or(|only| only == *streams))
-                {
+                let selected = arguments.next().map(|streams| number(Some(streams))).transpose()?;
+                let is_selected =
+                    |streams: &u32| selected.is_none_or(|selected| selected == u64::from(*streams));
+                for streams in STREAMS.into_iter().filter(is_selected) {
                     let rate = sustained(mib.saturating_mul(1 << 20), streams, time).unwrap_or(0.0);
                     println!("{streams} streams  {:6.1} GB/s", rate / 1e9);
                 }

@@ -1,4 +1,4 @@
-//! The limits of this machine, measured now: the speed of memory, and the operations per second of each unit. The orchestrator
+//! The measured limits of this machine: the speed of memory, and the operations per second of each unit. The orchestrator
 //! and the engines' benchmarks compare engines with these limits.
 //!
 //! Every result is the best of many short passes, interleaved over the settings: other processes can only make a pass slower,
@@ -40,7 +40,7 @@ pub struct Limits {
     pub units: Vec<Operations>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuLimits>,
-    /// Reasons for missing GPU results, in words; only `probe_gpus` sets them.
+    /// The reasons for missing GPU results. Only `probe_gpus` sets them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
 }
@@ -98,7 +98,7 @@ pub struct Operations {
 pub struct ProbeSettings {
     /// Thread counts, probed separately. Counts above the available cores are reduced to them.
     pub threads: Vec<u32>,
-    /// Bytes of memory to read: see `buffer_bytes`. Zero skips memory.
+    /// The size of the buffer to read, from `buffer_bytes`. Zero skips the probe of memory.
     pub buffer_bytes: u64,
     /// The approximate total time. Every setting has two passes at least, however long they take.
     pub budget: Duration,
@@ -108,7 +108,7 @@ pub struct ProbeSettings {
 const MEMORY_THIRDS: u32 = 2;
 
 /// Measures the limits. It takes about its budget. Meanwhile it keeps one core busy for each thread, and holds `buffer_bytes`
-/// of memory. The result leaves out probes that are impossible here.
+/// of memory. The result lacks probes that are impossible on this machine.
 pub fn probe(settings: &ProbeSettings) -> Limits {
     let allowed = team::allowed_cores();
     let max = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
@@ -145,16 +145,16 @@ impl Limits {
             for reads in &probe.reads {
                 let is_same = |old: &&mut Reads| (old.threads, old.streams) == (reads.threads, reads.streams);
                 match best.reads.iter_mut().find(is_same) {
-                    Some(known) if known.bytes_per_second() >= reads.bytes_per_second() => {}
-                    Some(known) => *known = *reads,
+                    Some(old) if old.bytes_per_second() >= reads.bytes_per_second() => {}
+                    Some(old) => *old = *reads,
                     None => best.reads.push(*reads),
                 }
             }
             for unit in &probe.units {
                 let key = |unit: &Operations| (unit.unit.clone(), unit.loads, unit.threads);
-                match best.units.iter_mut().find(|known| key(known) == key(unit)) {
-                    Some(known) if known.per_second() >= unit.per_second() => {}
-                    Some(known) => *known = unit.clone(),
+                match best.units.iter_mut().find(|old| key(old) == key(unit)) {
+                    Some(old) if old.per_second() >= unit.per_second() => {}
+                    Some(old) => *old = unit.clone(),
                     None => best.units.push(unit.clone()),
                 }
             }

@@ -10,23 +10,24 @@ use crate::Reads;
 use crate::read::{Reader, STEP};
 use crate::team::{self, Core};
 
-/// Numbers of streams that each thread reads at once.
+/// The numbers of streams that a thread reads at once, each measured separately.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
 /// Bytes of a pass. Passes read one window of the buffer after the other, so that no byte is read twice before the whole buffer
 /// was read. A pass takes a few milliseconds: other processes disturb short passes less often.
 const PASS_BYTES: usize = 64 << 20;
-/// The fewest windows, for a small buffer.
+/// The fewest windows of a buffer.
 const MIN_WINDOWS: usize = 5;
 /// The minimum ratio of buffer to cache: a larger cache could serve some of the repeated reads.
 const CACHE_FACTOR: u64 = 4;
-const MIN_BUFFER: u64 = 256 << 20;
+const MIN_BUFFER_BYTES: u64 = 256 << 20;
+/// The buffer takes at most the available memory divided by this number.
 const AVAILABLE_DIVISOR: u64 = 4;
 
-/// The bytes to read so that they come from memory: four times the last-level cache, at least 256 MiB, and at most a quarter of
-/// the available memory. `None` if that is too little to exceed the caches.
+/// The size of a buffer that the caches cannot hold: four times the last-level cache, and at least 256 MiB. `None` if that is
+/// more than a quarter of the available memory.
 pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Option<u64> {
-    let bytes = last_level_cache.map_or(0, |bytes| bytes.saturating_mul(CACHE_FACTOR)).max(MIN_BUFFER);
-    let max = available.map_or(MIN_BUFFER, |bytes| bytes / AVAILABLE_DIVISOR);
+    let bytes = last_level_cache.map_or(0, |bytes| bytes.saturating_mul(CACHE_FACTOR)).max(MIN_BUFFER_BYTES);
+    let max = available.map_or(MIN_BUFFER_BYTES, |bytes| bytes / AVAILABLE_DIVISOR);
     (bytes <= max).then_some(bytes)
 }
 
@@ -35,7 +36,7 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
     let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, cores.len()));
     let strides = STREAMS.map(|streams| parts.stride(streams));
-    if parts.list.len() < cores.len() || strides.iter().any(Option::is_none) {
+    if parts.unread.len() < cores.len() || strides.iter().any(Option::is_none) {
         return Vec::new();
     }
     let read = |position: &mut Position, setting: usize| {
@@ -52,20 +53,20 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
     reads.collect()
 }
 
-/// Bytes per second of memory with these cores and streams during `time`: the sustained speed of a shared machine, in contrast
-/// to the best milliseconds of `probe`. `None` if there is no memory for the buffer.
+/// The mean speed of memory reads in bytes per second, with these cores and streams during `time`. `probe` measures the best
+/// milliseconds instead. `None` if there is no memory for the buffer.
 pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
     let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, cores.len()));
     let stride = parts.stride(streams)?;
     let rates = Mutex::new(Vec::new());
     let read = |position: &mut Position, _| {
-        let (began, mut read) = (Instant::now(), 0);
+        let (began, mut bytes_read) = (Instant::now(), 0);
         while began.elapsed() < time / team::MIN_PASSES as u32 {
             reader.read(position.next(stride), stride.stream_bytes, streams);
-            read += stride.stream_bytes * streams as usize;
+            bytes_read += stride.stream_bytes * streams as usize;
         }
-        let rate = read as f64 / began.elapsed().as_secs_f64();
+        let rate = bytes_read as f64 / began.elapsed().as_secs_f64();
         rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
     };
     team::fastest_passes(cores, 1, Duration::ZERO, |index| parts.take(index), read)?;
@@ -75,32 +76,32 @@ pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Op
 
 /// The parts of a buffer, one for each thread to touch and read.
 struct Parts<'a> {
-    list: Vec<Mutex<Option<&'a mut [MaybeUninit<Page>]>>>,
-    bytes_each: usize,
+    unread: Vec<Mutex<Option<&'a mut [MaybeUninit<Page>]>>>,
+    part_bytes: usize,
     windows: usize,
 }
 
 impl<'a> Parts<'a> {
     fn of(buffer: &'a mut Buffer, threads: usize) -> Self {
         let parts: Vec<_> = buffer.parts(threads).collect();
-        let bytes_each = parts.first().map_or(0, |part| size_of_val(*part));
-        let windows = windows(bytes_each * threads);
-        Self { list: parts.into_iter().map(|part| Mutex::new(Some(part))).collect(), bytes_each, windows }
+        let part_bytes = parts.first().map_or(0, |part| size_of_val(*part));
+        let windows = windows(part_bytes * threads);
+        Self { unread: parts.into_iter().map(|part| Mutex::new(Some(part))).collect(), part_bytes, windows }
     }
 
     fn stride(&self, streams: u32) -> Option<Stride> {
-        Stride::of(self.bytes_each, self.windows, streams as usize)
+        Stride::of(self.part_bytes, self.windows, streams as usize)
     }
 
     /// Touches a part on the thread that reads it.
     fn take(&self, index: usize) -> Position<'a> {
-        let part = self.list[index].lock().ok().and_then(|mut part| part.take());
+        let part = self.unread[index].lock().ok().and_then(|mut part| part.take());
         Position { part: part.map_or(&[], |part| touch(part)), windows: self.windows, window: 0 }
     }
 }
 
-/// The number of windows, always odd. The numbers of streams alternate. With an even number of windows, each of them would read
-/// only some of the windows, and those could be in a cache.
+/// The number of windows, which is always odd. Passes alternate between the numbers of streams, so with an even number of
+/// windows each number of streams would read only some of the windows.
 fn windows(bytes: usize) -> usize {
     (bytes / PASS_BYTES).max(MIN_WINDOWS) | 1
 }
@@ -159,8 +160,8 @@ impl Buffer {
     /// Equal parts, one for each thread.
     fn parts(&mut self, threads: usize) -> impl Iterator<Item = &mut [MaybeUninit<Page>]> {
         let pages = self.0.spare_capacity_mut();
-        let pages_each = pages.len() / threads.max(1);
-        pages.chunks_exact_mut(pages_each.max(1)).take(threads)
+        let pages_per_thread = pages.len() / threads.max(1);
+        pages.chunks_exact_mut(pages_per_thread.max(1)).take(threads)
     }
 }
 
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_far_beyond_the_caches_or_there_is_none() {
+    fn a_buffer_is_four_times_the_cache_or_there_is_none() {
         let (mib, gib) = (1 << 20, 1 << 30);
         assert_eq!(buffer_bytes(Some(32 * mib), Some(16 * gib)), Some(256 * mib));
         assert_eq!(buffer_bytes(Some(105 * mib), Some(16 * gib)), Some(420 * mib));

@@ -1,4 +1,4 @@
-//! Reading of memory: all loaded values are added up, so that no compiler removes a load.
+//! Reads memory with vector loads, and adds up the loaded values, so that the compiler cannot remove a load.
 #![expect(unsafe_code, reason = "vector loads take pointers")]
 
 /// Bytes of a stream that are read before the next stream's turn: four cache lines.
@@ -32,10 +32,13 @@ impl Reader {
         let vectors = [(std::arch::is_aarch64_feature_detected!("neon"), Self::Neon)];
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let vectors = [];
-        vectors.into_iter().filter_map(|(has, reader)| has.then_some(reader)).chain([Self::Portable])
+        vectors
+            .into_iter()
+            .filter_map(|(is_supported, reader)| is_supported.then_some(reader))
+            .chain([Self::Portable])
     }
 
-    /// Reads `streams` consecutive ranges of `stream_bytes` bytes: one step of each, in turn.
+    /// Reads `streams` consecutive ranges of `stream_bytes` bytes, in turn one step of each range.
     pub fn read(self, bytes: &[u8], stream_bytes: usize, streams: u32) {
         let ranges = Ranges { start: bytes.as_ptr(), stream_bytes };
         assert!(
@@ -110,7 +113,7 @@ unsafe fn portable<const STREAMS: usize>(ranges: Ranges) -> u64 {
             }
         }
     }
-    sums.iter().fold(0, |all, sum| all.wrapping_add(*sum))
+    sums.iter().fold(0, |total, sum| total.wrapping_add(*sum))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -134,8 +137,8 @@ mod x86 {
                 }
             }
         }
-        let all = sums.into_iter().fold(_mm512_setzero_si512(), |all, sum| _mm512_add_epi64(all, sum));
-        _mm512_reduce_add_epi64(all).cast_unsigned()
+        let total = sums.into_iter().fold(_mm512_setzero_si512(), |total, sum| _mm512_add_epi64(total, sum));
+        _mm512_reduce_add_epi64(total).cast_unsigned()
     }
 
     /// # Safety
@@ -153,8 +156,8 @@ mod x86 {
                 }
             }
         }
-        let all = sums.into_iter().fold(_mm256_setzero_si256(), |all, sum| _mm256_add_epi64(all, sum));
-        let half = _mm_add_epi64(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
+        let total = sums.into_iter().fold(_mm256_setzero_si256(), |total, sum| _mm256_add_epi64(total, sum));
+        let half = _mm_add_epi64(_mm256_castsi256_si128(total), _mm256_extracti128_si256::<1>(total));
         _mm_cvtsi128_si64(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half))).cast_unsigned()
     }
 }
@@ -180,8 +183,8 @@ mod arm {
                 }
             }
         }
-        let all = sums.into_iter().fold(vdupq_n_u64(0), |all, sum| vaddq_u64(all, sum));
-        vgetq_lane_u64::<0>(all).wrapping_add(vgetq_lane_u64::<1>(all))
+        let total = sums.into_iter().fold(vdupq_n_u64(0), |total, sum| vaddq_u64(total, sum));
+        vgetq_lane_u64::<0>(total).wrapping_add(vgetq_lane_u64::<1>(total))
     }
 }
 
@@ -191,10 +194,10 @@ mod tests {
 
     #[test]
     fn every_reader_reads_exactly_the_bytes_of_every_stream() {
-        // Each step has its own number; bytes after the last stream would show in the sum.
+        // Each step has another value, so a read of a wrong step changes the sum.
         let steps = 24;
         let bytes: Vec<u8> =
-            (0..steps * STEP).map(|at| if at / STEP < 16 { (at / STEP) as u8 + 1 } else { 255 }).collect();
+            (0..steps * STEP).map(|i| if i / STEP < 16 { (i / STEP) as u8 + 1 } else { 255 }).collect();
         let sum_of = |end: usize| -> u64 {
             let numbers = bytes[..end].chunks_exact(8);
             numbers.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).fold(0, u64::wrapping_add)

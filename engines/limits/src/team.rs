@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The minimum number of passes of each setting, however long they take: in the first one the caches are cold.
+/// The fewest passes of each setting, however long they take. In the first pass, the caches do not hold the data.
 pub const MIN_PASSES: usize = 2;
-/// Spins of a waiting thread before it yields. Threads on cores of their own never reach this limit.
+/// The spins of a waiting thread before it yields. A thread with its own core never reaches this limit.
 const MAX_SPINS: u32 = 1 << 16;
 /// The value of `setting` that ends the measurement.
 const END_OF_PASSES: usize = usize::MAX;
 
 /// The nanoseconds of the fastest pass of each setting, from the first thread's start to the last thread's end. Settings take
-/// turns until the time is over. Every thread prepares its own data. `None` if the threads cannot be started.
+/// turns until the budget is over. Every thread prepares its own data. `None` if the threads cannot be started.
 pub fn fastest_passes<S>(
     cores: &[Core],
     settings: usize,
@@ -62,12 +62,12 @@ pub fn fastest_passes<S>(
         for index in 0..cores.len() {
             match thread::Builder::new().spawn_scoped(scope, bind_index(&work, index)) {
                 Ok(handle) => team.push(handle),
-                // The started threads would otherwise wait for it without end.
+                // The started threads would otherwise wait forever for this thread.
                 Err(_) => shared.is_cancelled.store(true, Ordering::Relaxed),
             }
         }
-        let mut ends = team.into_iter().map(|handle| handle.join().ok().flatten());
-        ends.next().flatten()
+        let mut results = team.into_iter().map(|handle| handle.join().ok().flatten());
+        results.next().flatten()
     });
     best.filter(|best| !best.contains(&u64::MAX))
 }
@@ -92,7 +92,7 @@ struct Shared {
     times: Vec<Times>,
 }
 
-/// The start and end of a thread's last pass, on a cache line of its own, so that writes disturb no other thread.
+/// The start and end of a thread's last pass, on a separate cache line, so that writes do not slow down other threads.
 #[derive(Default)]
 #[repr(align(128))]
 struct Times {
@@ -119,7 +119,8 @@ impl Shared {
         }
     }
 
-    /// The barrier. Threads spin, because waking takes longer than some passes. Returns `false` if a thread will never arrive.
+    /// Waits for all threads. Threads spin, because waking a thread takes longer than some passes. Returns `false` if a
+    /// thread will never arrive.
     fn wait(&self) -> bool {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
@@ -152,15 +153,15 @@ impl Shared {
 /// A logical core, by the kernel's number.
 pub type Core = usize;
 
-/// The cores that this process may use. The first logical core of each physical core precedes any second one, because two
-/// threads on one physical core share its units.
+/// The cores that this process may use. The first logical cores of all physical cores come first, because two threads on one
+/// physical core share its units.
 pub fn allowed_cores() -> Vec<Core> {
     let mut cores = system::allowed();
     cores.sort_by_key(|&core| (index_among_siblings(core), core));
     cores
 }
 
-/// This number of cores, spread as widely as possible, so that few share caches and memory channels. A scheduler places threads
+/// Selects `count` cores, spread as widely as possible, so that few share caches and memory channels. A scheduler places threads
 /// in this way on an idle machine.
 pub fn spread(cores: &[Core], count: usize) -> Vec<Core> {
     let count = count.min(cores.len());
@@ -201,7 +202,7 @@ mod system {
         if core < CpuSet::MAX_CPU {
             let mut set = CpuSet::new();
             set.set(core);
-            // Best effort: a container may forbid it.
+            // A failure is ignored: a container may forbid pinning.
             let _ = sched_setaffinity(None, &set);
         }
     }
@@ -249,7 +250,7 @@ mod tests {
                 calls.iter().filter(|(index, _)| *index == thread).map(|(_, setting)| *setting).collect();
             assert_eq!(settings, [0, 1, 0, 1]);
         }
-        // No thread begins a pass before all have ended the one before.
+        // No thread begins a pass before all threads have ended the previous pass.
         let passes: Vec<usize> = calls.iter().map(|(_, setting)| *setting).collect();
         assert!(passes.chunks(3).all(|pass| pass.iter().all(|setting| *setting == pass[0])), "{passes:?}");
     }

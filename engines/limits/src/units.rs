@@ -19,18 +19,18 @@ struct Unit {
     loads: bool,
     /// Operations of one round of the loop.
     operations_per_round: u64,
-    /// Runs this number of rounds. The machine must support the unit; `all` guarantees that.
+    /// Runs this number of rounds. The machine must support the unit; `all_units` guarantees this.
     run: unsafe fn(u64),
 }
 
-/// The least operations of a pass. Shorter passes would measure the barrier; other programs disturb longer ones more often.
-const PASS_OPERATIONS: u64 = 1 << 26;
-/// The least rounds of a pass: it applies to units with many operations per round, such as tiles.
-const PASS_ROUNDS: u64 = 1 << 14;
+/// The fewest operations of a pass. Shorter passes would measure the barrier; other programs disturb longer passes more often.
+const MIN_PASS_OPERATIONS: u64 = 1 << 26;
+/// The fewest rounds of a pass. It limits units with many operations per round, such as tiles.
+const MIN_PASS_ROUNDS: u64 = 1 << 14;
 
 /// The best pass of each unit of this machine.
 pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
-    let units = all();
+    let units = all_units();
     let best = team::fastest_passes(cores, units.len(), budget, |_| (), |(), setting| units[setting].pass());
     let times = best.unwrap_or_default();
     let operations = units.iter().zip(times).filter_map(|(unit, ns)| {
@@ -52,18 +52,18 @@ impl Unit {
     }
 
     fn rounds(&self) -> u64 {
-        PASS_OPERATIONS.div_ceil(self.operations_per_round).max(PASS_ROUNDS)
+        MIN_PASS_OPERATIONS.div_ceil(self.operations_per_round).max(MIN_PASS_ROUNDS)
     }
 
     #[expect(unsafe_code, reason = "kernels need instructions that not every machine has")]
     fn pass(&self) {
-        // SAFETY: `all` lists only units of this machine.
+        // SAFETY: `all_units` lists only units of this machine.
         unsafe { (self.run)(self.rounds()) };
     }
 }
 
-/// The units of this machine. There is always one for f32.
-fn all() -> Vec<Unit> {
+/// The units of this machine, of which one is always for f32.
+fn all_units() -> Vec<Unit> {
     #[cfg(target_arch = "x86_64")]
     let mut units: Vec<Unit> = x86::supported().chain(amx::supported()).collect();
     #[cfg(target_arch = "aarch64")]
@@ -127,12 +127,12 @@ mod tests {
 
     #[test]
     fn every_unit_runs_on_this_machine_and_is_listed_once() {
-        let units = all();
+        let units = all_units();
         for (index, unit) in units.iter().enumerate() {
             unit.pass();
             let is_same = |other: &Unit| (other.name, other.loads) == (unit.name, unit.loads);
             assert!(units[..index].iter().all(|other| !is_same(other)), "{} twice", unit.name);
-            assert!(unit.rounds() * unit.operations_per_round >= PASS_OPERATIONS);
+            assert!(unit.rounds() * unit.operations_per_round >= MIN_PASS_OPERATIONS);
         }
         assert_eq!(units.iter().filter(|unit| unit.name == names::F32_FMA).count(), 1);
         #[expect(unsafe_code, reason = "as in `pass`")]

@@ -33,13 +33,13 @@ template <class A, class B> constexpr bool is_compatible() {
             && std::is_signed_v<A> == std::is_signed_v<B>;
     }
 }
-template <class Ours, class Theirs> struct same : std::false_type {};
+template <class Declared, class Header> struct same : std::false_type {};
 template <class R, class... A, class S, class... B> struct same<R (*)(A...), S (*)(B...)> {
-    static constexpr bool found() {
+    static constexpr bool compare() {
         if constexpr (sizeof...(A) == sizeof...(B)) return is_compatible<R, S>() && (is_compatible<A, B>() && ...);
         else return false;
     }
-    static constexpr bool value = found();
+    static constexpr bool value = compare();
 };
 ";
 
@@ -48,7 +48,7 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
     let checks =
         [functions(DRIVER), functions(CUBLAS), constants(DRIVER), constants(CUBLAS), statuses(CUBLAS)];
     let counts = checks.each_ref().map(|checks| checks.lines().count());
-    // The list is complete: two lines for each function. One function occurs twice, because older drivers have another name.
+    // Each function has two assertions. One function occurs twice in the source, because older drivers have another name.
     let driver_count = 2 * (DRIVER.matches("function(library, ").count() - 1);
     let cublas_count = CUBLAS.matches("\"CUBLAS_STATUS_").count();
     assert_eq!(counts, [driver_count, 8, 2, 8, cublas_count], "{checks:?}");
@@ -61,7 +61,7 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
         return;
     };
     assert_eq!(errors, "", "with the headers in {}", include.display());
-    // A wrong declaration fails.
+    // The comparison fails for a wrong declaration.
     for declaration in [
         "int (*)(int *), decltype(&cuDeviceGet)",
         "int (*)(unsigned long long *, unsigned), decltype(&cuMemAlloc)",
@@ -77,8 +77,8 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
 /// Assertions on each function's type and name. A macro in the header may rename a function to its newest form.
 fn functions(source: &str) -> String {
     let mut text = String::new();
-    for (start, found) in source.match_indices("function(library, \"") {
-        let (symbol, _) = source[start + found.len()..].split_once('"').unwrap();
+    for (start, call) in source.match_indices("function(library, \"") {
+        let (symbol, _) = source[start + call.len()..].split_once('"').unwrap();
         let before = source[..start].trim_end();
         // The fallback for older drivers has the same type.
         if before.ends_with("|_|") {
@@ -88,13 +88,17 @@ fn functions(source: &str) -> String {
         let (field, after) =
             (field.into_iter().next().unwrap(), |start: &str| source.split(start).nth(1).unwrap());
         let declared = after(&format!(" {field}: "));
-        let named = declared.starts_with("Option<GetUuid>");
-        let declared = if named { after("type GetUuid = ") } else { declared };
+        let is_alias = declared.starts_with("Option<GetUuid>");
+        let declared = if is_alias { after("type GetUuid = ") } else { declared };
         let (arguments, _) = declared.split_once("fn(").unwrap().1.split_once(") ->").unwrap();
         let arguments = arguments.split(',').map(str::trim).filter(|name| !name.is_empty()).map(c_type);
-        let ours = format!("int (*)({})", arguments.collect::<Vec<_>>().join(", "));
-        writeln!(text, "static_assert(same<{ours}, decltype({})>::value, \"{symbol}\");", header_fn(symbol))
-            .unwrap();
+        let declared_type = format!("int (*)({})", arguments.collect::<Vec<_>>().join(", "));
+        writeln!(
+            text,
+            "static_assert(same<{declared_type}, decltype({})>::value, \"{symbol}\");",
+            header_fn(symbol)
+        )
+        .unwrap();
         let base_name = symbol.strip_suffix("_v2").unwrap_or(symbol);
         writeln!(text, "static_assert(!__builtin_strcmp(NAME({base_name}), \"{symbol}\"), \"{symbol}\");")
             .unwrap();
@@ -115,14 +119,14 @@ fn header_fn(symbol: &str) -> String {
     )
 }
 
-fn c_type(kind: &str) -> String {
-    if let Some(to) = kind.strip_prefix("*mut ") {
-        return format!("{} *", c_type(to));
+fn c_type(rust_type: &str) -> String {
+    if let Some(target) = rust_type.strip_prefix("*mut ") {
+        return format!("{} *", c_type(target));
     }
-    if let Some(to) = kind.strip_prefix("*const ") {
-        return format!("const {} *", c_type(to));
+    if let Some(target) = rust_type.strip_prefix("*const ") {
+        return format!("const {} *", c_type(target));
     }
-    let known = match kind {
+    let c_name = match rust_type {
         "c_int" | "Code" | "Status" | "Ordinal" => "int",
         "c_uint" => "unsigned",
         "usize" => "size_t",
@@ -135,7 +139,7 @@ fn c_type(kind: &str) -> String {
         "c_void" | "Uuid" => "void",
         other => panic!("unknown C type of `{other}`"),
     };
-    known.into()
+    c_name.into()
 }
 
 /// Assertions on the constants whose comment begins with their name in the header.

@@ -12,9 +12,9 @@ use lmrs::formats::{FORMATS, Format};
 use lmrs::kernels::Level;
 use lmrs::kernels::outputs::Outputs;
 use lmrs::kernels::panels::{Input, multiply, prepare};
-use lmrs::kernels::rows::{self, TOKENS, TileInput};
+use lmrs::kernels::rows::{self, GROUP_TOKENS, TileInput};
 use lmrs::matrix::Rows;
-use lmrs::matrix::{Matrix, PANEL};
+use lmrs::matrix::{Matrix, PANEL_OUTPUTS};
 use lmrs::region::{NewRegion, Region};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -23,7 +23,7 @@ const ROUNDS: usize = 9;
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, default: usize| {
-        arguments.get(at).map_or(Ok(default), |text| text.parse()).context("a number")
+        arguments.get(at).map_or(Ok(default), |text| text.parse()).context("expected a number")
     };
     let (tokens, threads) = (number(0, 512)?, number(1, 2)?);
     let level = arguments.get(2).map_or(Ok(Level::best()), |name| name.parse())?;
@@ -37,7 +37,8 @@ fn region(bytes: usize) -> Result<Region> {
     Ok(region.finish())
 }
 
-/// Prints billions of operations per second for each format: integers and, if the level has bf16 products, widened, in turns.
+/// Prints billions of operations per second for each format. Both kernels are measured in turns; bf16 only if the level has
+/// products of bf16.
 fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
         let (input, packed) = (input(level, tokens, inputs), packed(level, tokens, inputs));
@@ -51,9 +52,9 @@ fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
         let mut rates = [const { Vec::new() }; 2].map(|_: Vec<f64>| vec![Vec::new(); matrices.len()]);
         for _ in 0..ROUNDS {
             for (at, matrix) in matrices.iter().enumerate() {
-                rates[0][at].push(operations / share(threads, level, matrix, &input, &mut out));
+                rates[0][at].push(operations / integers_ns(threads, level, matrix, &input, &mut out));
                 if let Some(packed) = &packed {
-                    rates[1][at].push(operations / share_widened(threads, level, matrix, packed, &mut out));
+                    rates[1][at].push(operations / widened_ns(threads, level, matrix, packed, &mut out));
                 }
             }
         }
@@ -90,7 +91,7 @@ fn input(level: Level, tokens: usize, inputs: usize) -> Input {
     input
 }
 
-/// `None` if the level does not widen.
+/// The activations for the kernel of widened panels; `None` if the level has no such kernel.
 fn packed(level: Level, tokens: usize, inputs: usize) -> Option<TileInput> {
     if !rows::has_pairs(level) {
         return None;
@@ -99,43 +100,43 @@ fn packed(level: Level, tokens: usize, inputs: usize) -> Option<TileInput> {
     packed.reshape(tokens, inputs);
     let x = activations(tokens, inputs);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-        rows::pack(level, &x, group * TOKENS, lines.into_inner().ok()?);
+        rows::pack(level, &x, group * GROUP_TOKENS, lines.into_inner().ok()?);
     }
     Some(packed)
 }
 
-/// Gives each thread its part of the panels. Returns the nanoseconds of the slowest.
-fn share(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut Rows) -> f64 {
-    share_by(threads, matrix, out, |panels, out| multiply(level, matrix, panels, input, out))
+/// Gives each thread its part of the panels. Returns the CPU time of the slowest thread in nanoseconds.
+fn integers_ns(threads: usize, level: Level, matrix: &Matrix, input: &Input, out: &mut Rows) -> f64 {
+    slowest_ns(threads, matrix, out, |panels, out| multiply(level, matrix, panels, input, out))
 }
 
-fn share_widened(threads: usize, level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Rows) -> f64 {
-    share_by(threads, matrix, out, |_, out| rows::tile(level, matrix, packed, out))
+fn widened_ns(threads: usize, level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Rows) -> f64 {
+    slowest_ns(threads, matrix, out, |_, out| rows::tile(level, matrix, packed, out))
 }
 
-fn share_by(
+fn slowest_ns(
     threads: usize,
     matrix: &Matrix,
     out: &mut Rows,
     work: impl Fn(Range<usize>, &mut Outputs<'_>) + Sync,
 ) -> f64 {
-    let panels = matrix.outputs.div_ceil(PANEL);
+    let panels = matrix.outputs.div_ceil(PANEL_OUTPUTS);
     let slowest = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let mut remaining = Outputs::new(out);
         for thread in 0..threads {
             let share = panels * thread / threads..panels * (thread + 1) / threads;
-            let (mut part, after) = remaining.split_at(matrix.outputs.min(share.end * PANEL));
+            let (mut part, after) = remaining.split_at(matrix.outputs.min(share.end * PANEL_OUTPUTS));
             remaining = after;
             let (slowest, work) = (&slowest, &work);
-            scope.spawn(move || timed(slowest, || work(share, &mut part)));
+            scope.spawn(move || record_cpu_time(slowest, || work(share, &mut part)));
         }
     });
     slowest.into_inner() as f64
 }
 
-/// Runs the work on a fresh thread, whose total CPU time is the result.
-fn timed(slowest: &AtomicU64, work: impl FnOnce()) {
+/// Runs the work on a new thread, so that the thread's total CPU time is that of the work.
+fn record_cpu_time(slowest: &AtomicU64, work: impl FnOnce()) {
     work();
     let time = clock_gettime(ClockId::ThreadCPUTime);
     slowest.fetch_max((time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64, Ordering::Relaxed);

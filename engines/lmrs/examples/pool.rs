@@ -9,12 +9,12 @@ use lmrs::pool::Pool;
 
 fn main() {
     for threads in [1, 2, 4, 8] {
-        // One after the other, because a thread inherits the pinning of its parent.
+        // The pools exist one after the other, because a thread inherits the pinning of its parent.
         for name in ["pinned", "unpinned"] {
-            let pool = if name == "pinned" { Pool::pinned(threads) } else { Pool::new(threads) };
+            let pool = if name == "pinned" { Pool::new_pinned(threads) } else { Pool::new(threads) };
             let run = median_ns(|| pool.run(&|_| ()));
             let share = median_ns(|| pool.share(64, &|_, _| ()));
-            // Each thread waits for all others, so no thread does another's share.
+            // Each thread waits for all others, so no thread takes the share of another.
             let all_at_once = median_ns(|| {
                 let started = AtomicUsize::new(0);
                 pool.run(&|_| {

@@ -8,8 +8,8 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::cache::{Cache, STRIP, value_dims};
-use crate::kernels::attention::{CacheRows, LeftRows, Product, Softmax, Sums, TILE, accumulate};
+use crate::cache::{Cache, STRIP_DIMS, value_dims};
+use crate::kernels::attention::{CacheRows, LeftRows, Product, Softmax, Sums, TILE_POSITIONS, accumulate};
 use crate::matrix::Rows;
 use crate::ops::Ops;
 
@@ -17,7 +17,7 @@ use crate::ops::Ops;
 #[derive(Debug)]
 pub struct Segment<'a> {
     pub cache: &'a Cache,
-    /// Their rows among those that are computed together.
+    /// The rows of these tokens in the pass.
     pub rows: Range<usize>,
     /// The position of the first token.
     pub start: usize,
@@ -41,12 +41,12 @@ impl Heads {
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
 
-/// Rows of queries that are computed together: more would not fit into the cache beside a tile.
-const JOB_ROWS: usize = 64;
+/// The most rows of queries in a job: more would not fit into the processor's cache together with a tile.
+const MAX_JOB_ROWS: usize = 64;
 /// Jobs for each thread, so that a delayed thread leaves work to the others.
 const JOBS_PER_THREAD: usize = 4;
 /// Blocks of a stretch: 512 positions.
-const STRETCH: usize = 8;
+const STRETCH_BLOCKS: usize = 8;
 
 /// Attention in one layer: the common part of all jobs.
 #[derive(Debug, Clone, Copy)]
@@ -72,9 +72,9 @@ pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment]
     out.reshape(queries.tokens(), queries.width);
     scratch.0.resize_with(ops.pool.threads(), Mutex::default);
     let jobs = jobs(attention, segments, out);
-    let by_job = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
+    let share_whole_jobs = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
         || jobs.iter().all(|job| job.stretches().len() == 1);
-    if by_job || ops.pool.threads() == 1 {
+    if share_whole_jobs || ops.pool.threads() == 1 {
         return ops.pool.share_pieces(jobs.into_iter(), |thread, job| {
             let [total, stretch] = &mut *lock(&scratch.0[thread]);
             total.clear(job.rows(heads), heads.head_dim);
@@ -120,24 +120,25 @@ impl Job<'_> {
     /// The stretches of its blocks, in order, with the same borders as in every other job.
     fn stretches(&self) -> impl ExactSizeIterator<Item = Range<usize>> + use<> {
         let Range { start, end } = self.blocks;
-        let stretch = move |at: usize| start.max(at * STRETCH)..end.min((at + 1) * STRETCH);
-        (start / STRETCH..end.div_ceil(STRETCH)).map(stretch)
+        let stretch = move |at: usize| start.max(at * STRETCH_BLOCKS)..end.min((at + 1) * STRETCH_BLOCKS);
+        (start / STRETCH_BLOCKS..end.div_ceil(STRETCH_BLOCKS)).map(stretch)
     }
 }
 
-/// The last tokens of a prompt see the most positions. Their jobs come first, so that no thread works on them alone at the end.
+/// Divides the attention into jobs. The last tokens of a prompt see the most positions, so their jobs come first: otherwise one
+/// thread would work on them alone at the end.
 fn jobs<'a>(attention: &Attention, segments: &'a [Segment], out: &'a mut Rows) -> Vec<Job<'a>> {
     let Heads { kv_heads, head_dim, .. } = attention.heads;
-    let at_once = (JOB_ROWS / attention.heads.group()).max(1);
+    let job_tokens = (MAX_JOB_ROWS / attention.heads.group()).max(1);
     let outputs = out.all_mut().chunks_exact_mut(attention.heads.group() * head_dim);
     let mut outputs: Vec<Option<&mut [f32]>> = outputs.map(Some).collect(); // [tokens][kv_heads]
     let mut jobs = Vec::new();
     for segment in segments.iter().rev() {
         let count = segment.rows.len();
-        for first in (0..count).step_by(at_once).rev() {
-            let tokens = first..count.min(first + at_once);
-            let blocks = attention.first_visible(segment.start + first) / TILE
-                ..(segment.start + tokens.end).div_ceil(TILE);
+        for first in (0..count).step_by(job_tokens).rev() {
+            let tokens = first..count.min(first + job_tokens);
+            let blocks = attention.first_visible(segment.start + first) / TILE_POSITIONS
+                ..(segment.start + tokens.end).div_ceil(TILE_POSITIONS);
             for kv_head in 0..kv_heads {
                 let indices = tokens.clone().map(|token| (segment.rows.start + token) * kv_heads + kv_head);
                 let outputs = indices.filter_map(|index| outputs[index].take()).collect();
@@ -153,13 +154,13 @@ fn jobs<'a>(attention: &Attention, segments: &'a [Segment], out: &'a mut Rows) -
 #[derive(Debug, Default)]
 struct Partial {
     queries: Vec<f32>,     // [rows, head_dim]
-    scores: Vec<f32>,      // [rows, TILE]
+    scores: Vec<f32>,      // [rows, TILE_POSITIONS]
     outputs: Vec<f32>,     // [rows, value_dims]
     softmax: Vec<Softmax>, // [rows]
 }
 
 impl Partial {
-    /// Resets the state: no positions yet.
+    /// Resets the sums to those of no positions.
     fn clear(&mut self, rows: usize, head_dim: usize) {
         zero(&mut self.outputs, rows * value_dims(head_dim));
         self.softmax.clear();
@@ -193,18 +194,18 @@ impl Partial {
     fn score(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
         let (head_dim, cache) = (attention.heads.head_dim, job.segment.cache);
         let rows = job.rows(attention.heads);
-        zero(&mut self.scores, rows * TILE);
+        zero(&mut self.scores, rows * TILE_POSITIONS);
         let left = LeftRows { numbers: &self.queries, stride: head_dim, rows };
         let bytes = cache.tile(attention.layer, job.kv_head, block).keys;
-        let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width: TILE, ahead };
-        let sums = Sums { numbers: &mut self.scores, stride: TILE };
+        let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width: TILE_POSITIONS, ahead };
+        let sums = Sums { numbers: &mut self.scores, stride: TILE_POSITIONS };
         accumulate(attention.ops.level, Product { left, right, depth: head_dim, sums });
     }
 
     /// Turns scores into weights, and rescales the outputs if a larger score was found.
     fn weigh(&mut self, attention: &Attention, job: &Job, block: usize) {
-        let base = block * TILE;
-        let scores = self.scores.as_chunks_mut::<TILE>().0.iter_mut();
+        let base = block * TILE_POSITIONS;
+        let scores = self.scores.as_chunks_mut::<TILE_POSITIONS>().0.iter_mut();
         let outputs = self.outputs.chunks_exact_mut(value_dims(attention.heads.head_dim));
         for (row, ((scores, softmax), output)) in scores.zip(&mut self.softmax).zip(outputs).enumerate() {
             let position = job.segment.start + job.tokens.start + row / attention.heads.group();
@@ -220,12 +221,13 @@ impl Partial {
     /// `outputs[row] += weights[row][position] * values[position]`
     fn add_values(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
         let (dims, cache) = (value_dims(attention.heads.head_dim), job.segment.cache);
-        let left = LeftRows { numbers: &self.scores, stride: TILE, rows: job.rows(attention.heads) };
-        let count = TILE.min(job.segment.start + job.tokens.end - block * TILE);
+        let left =
+            LeftRows { numbers: &self.scores, stride: TILE_POSITIONS, rows: job.rows(attention.heads) };
+        let count = TILE_POSITIONS.min(job.segment.start + job.tokens.end - block * TILE_POSITIONS);
         let mut strips = cache.tile(attention.layer, job.kv_head, block).values;
-        for dim in (0..dims).step_by(STRIP) {
-            let width = STRIP.min(dims - dim);
-            let (bytes, rest) = strips.split_at(TILE * width * cache.kv_dtype().bytes());
+        for dim in (0..dims).step_by(STRIP_DIMS) {
+            let width = STRIP_DIMS.min(dims - dim);
+            let (bytes, rest) = strips.split_at(TILE_POSITIONS * width * cache.kv_dtype().bytes());
             let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width, ahead };
             let sums = Sums { numbers: &mut self.outputs[dim..], stride: dims };
             accumulate(attention.ops.level, Product { left, right, depth: count, sums });
@@ -238,10 +240,10 @@ impl Partial {
         let dims = self.outputs.len() / self.softmax.len();
         let rows = self.outputs.chunks_exact_mut(dims).zip(next.outputs.chunks_exact(dims));
         let states = self.softmax.iter_mut().zip(&next.softmax);
-        for ((own, next), (state, next_state)) in rows.zip(states) {
-            let (own_scale, next_scale) = state.join(*next_state);
-            for (own, next) in own.iter_mut().zip(next) {
-                *own = *own * own_scale + next * next_scale;
+        for ((sums, next), (state, next_state)) in rows.zip(states) {
+            let (scale, next_scale) = state.join(*next_state);
+            for (sum, next) in sums.iter_mut().zip(next) {
+                *sum = *sum * scale + next * next_scale;
             }
         }
     }

@@ -4,7 +4,7 @@
 //! are a few long stretches. Within a block, layer by layer and head by head:
 //!
 //! ```text
-//! keys    [head_dim][64 positions]                   a vector holds one dimension of many positions: scores need no sums across
+//! keys    [head_dim][64 positions]                   a vector holds one dimension of many positions: no sums across lanes
 //! values  [head_dim / 64][64 positions][64]          strips of 64 dimensions, the last one narrower
 //! ```
 
@@ -13,13 +13,13 @@ use std::ops::Range;
 use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
 
-use crate::kernels::attention::{KvDtype, TILE};
-use crate::region::{LARGE_PAGE, request_large_pages};
+use crate::kernels::attention::{KvDtype, TILE_POSITIONS};
+use crate::region::{LARGE_PAGE_BYTES, request_large_pages};
 use crate::shape::Shape;
 
 /// Dimensions side by side in a strip of values.
-pub const STRIP: usize = 64;
-/// Head dimensions are padded to this number, which is a multiple of every level's vector.
+pub const STRIP_DIMS: usize = 64;
+/// Head dimensions are padded to a multiple of this number, which fills whole vectors at every level.
 const DIM_PADDING: usize = 16;
 
 /// Numbers of a head's values at one position, padded to whole vectors.
@@ -50,7 +50,7 @@ pub struct Tile<'a> {
     pub values: &'a [u8],
 }
 
-/// The same, writable.
+/// A writable `Tile`.
 #[derive(Debug)]
 pub struct TileMut<'a> {
     bytes: &'a mut [u8],
@@ -59,11 +59,11 @@ pub struct TileMut<'a> {
 
 impl Sizes {
     fn key_bytes(self) -> usize {
-        TILE * self.head_dim * self.kv_dtype.bytes()
+        TILE_POSITIONS * self.head_dim * self.kv_dtype.bytes()
     }
 
     fn tile_bytes(self) -> usize {
-        self.key_bytes() + TILE * value_dims(self.head_dim) * self.kv_dtype.bytes()
+        self.key_bytes() + TILE_POSITIONS * value_dims(self.head_dim) * self.kv_dtype.bytes()
     }
 
     fn layer_bytes(self) -> usize {
@@ -81,14 +81,14 @@ impl Cache {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
         let context = context.min(shape.context);
         let sizes = Sizes { context, layers, kv_heads, head_dim, kv_dtype };
-        let bytes = context.div_ceil(TILE).checked_mul(sizes.block_bytes());
+        let bytes = context.div_ceil(TILE_POSITIONS).checked_mul(sizes.block_bytes());
         let reserve = |bytes: usize| MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon().ok();
         let memory = bytes.and_then(reserve);
         let memory = memory.with_context(|| {
             format!("cannot allocate the keys and values of {context} tokens\nhint: lower `max_new_tokens`")
         })?;
         // With blocks smaller than a large page, a large page would bring in many blocks that stay unused for long.
-        if sizes.block_bytes() >= LARGE_PAGE {
+        if sizes.block_bytes() >= LARGE_PAGE_BYTES {
             request_large_pages(&memory);
         }
         Ok(Self { sizes, memory, tokens: 0 })
@@ -97,7 +97,7 @@ impl Cache {
     pub fn bytes_for(shape: &Shape, tokens: usize, kv_dtype: KvDtype) -> usize {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
         let sizes = Sizes { context: tokens, layers, kv_heads, head_dim, kv_dtype };
-        tokens.div_ceil(TILE).saturating_mul(sizes.block_bytes())
+        tokens.div_ceil(TILE_POSITIONS).saturating_mul(sizes.block_bytes())
     }
 
     pub fn context(&self) -> usize {
@@ -121,7 +121,7 @@ impl Cache {
         self.tokens = self.tokens.min(tokens);
     }
 
-    /// Marks tokens as stored, after they were written in every layer.
+    /// Counts this many more tokens as stored. The caller has written them in every layer.
     pub fn grow(&mut self, tokens: usize) {
         assert!(self.tokens + tokens <= self.sizes.context, "a write beyond the end of the cache");
         self.tokens += tokens;
@@ -134,7 +134,7 @@ impl Cache {
         Tile { keys, values }
     }
 
-    /// Every head's tile of these blocks, as block, head, tile.
+    /// The tiles of every head in these blocks, each as `(block, head, tile)`.
     pub fn tiles_mut(
         &mut self,
         layer: usize,
@@ -159,22 +159,25 @@ impl TileMut<'_> {
     /// Writes one position of the block: `key` and `value` of one head.
     pub fn write(&mut self, position: usize, key: &[f32], value: &[f32]) {
         let size = self.sizes.kv_dtype.bytes();
-        let mut narrowed = [0; 4 * STRIP];
+        let mut narrowed = [0; 4 * STRIP_DIMS];
         let (keys, values) = self.bytes.split_at_mut(self.sizes.key_bytes());
-        for (dims, columns) in key.chunks(STRIP).zip(keys.chunks_mut(STRIP * TILE * size)) {
+        for (dims, columns) in key.chunks(STRIP_DIMS).zip(keys.chunks_mut(STRIP_DIMS * TILE_POSITIONS * size))
+        {
             let narrowed = self.sizes.kv_dtype.narrow(dims, &mut narrowed);
-            for (number, column) in narrowed.chunks_exact(size).zip(columns.chunks_exact_mut(TILE * size)) {
+            for (number, column) in
+                narrowed.chunks_exact(size).zip(columns.chunks_exact_mut(TILE_POSITIONS * size))
+            {
                 column[position * size..][..size].copy_from_slice(number);
             }
         }
-        let mut left = value_dims(self.sizes.head_dim);
+        let mut dims_left = value_dims(self.sizes.head_dim);
         let mut strips = values;
-        for dims in value.chunks(STRIP) {
-            let width = left.min(STRIP);
-            let (strip, rest) = strips.split_at_mut(TILE * width * size);
+        for dims in value.chunks(STRIP_DIMS) {
+            let width = dims_left.min(STRIP_DIMS);
+            let (strip, rest) = strips.split_at_mut(TILE_POSITIONS * width * size);
             let narrowed = self.sizes.kv_dtype.narrow(dims, &mut narrowed);
             strip[position * width * size..][..narrowed.len()].copy_from_slice(narrowed);
-            (strips, left) = (rest, left - width);
+            (strips, dims_left) = (rest, dims_left - width);
         }
     }
 }
@@ -185,7 +188,7 @@ mod tests {
     use crate::shape::tests::tiny;
 
     #[test]
-    fn a_write_changes_the_cell_of_its_position_and_no_other() {
+    fn a_write_changes_only_the_cell_of_its_position() {
         let shape = Shape { layers: 2, kv_heads: 3, head_dim: 72, ..tiny() };
         let mut cache = Cache::new(&shape, 200, KvDtype::F32).unwrap();
         let key: Vec<f32> = (0..72).map(|dim| dim as f32 + 1.0).collect();
@@ -199,9 +202,9 @@ mod tests {
         let number = |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().unwrap());
         let tile = cache.tile(1, 2, 1);
         for dim in 0..72 {
-            assert_eq!(number(tile.keys, dim * TILE + 5), key[dim]);
+            assert_eq!(number(tile.keys, dim * TILE_POSITIONS + 5), key[dim]);
             // 80 padded dimensions: a strip of 64 and one of 16.
-            let at = if dim < 64 { 5 * 64 + dim } else { 64 * TILE + 5 * 16 + dim - 64 };
+            let at = if dim < 64 { 5 * 64 + dim } else { 64 * TILE_POSITIONS + 5 * 16 + dim - 64 };
             assert_eq!(number(tile.values, at), value[dim]);
         }
         let other_cells = [(0, 2, 1), (1, 1, 1), (1, 2, 0), (1, 2, 2)];

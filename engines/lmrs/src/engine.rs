@@ -1,5 +1,5 @@
-//! The engine for the kit: its capabilities, its options, and a load, which turns a model folder and a request into a
-//! working model with the facts about it.
+//! The implementation of the kit's `Engine`: capabilities, options and the load. A load turns a model folder and a request into
+//! a working model with its facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +11,9 @@ use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Paddi
 use crate::formats::Format;
 use crate::kernels::attention::KvDtype;
 use crate::kernels::{Level, rows};
-use crate::memory::{self, context};
+use crate::memory::{self, choose_context};
 use crate::model::LoadedModel;
-use crate::model::decoder::FEW;
+use crate::model::decoder::MAX_DECODE_ROWS;
 use crate::network::{Network, NetworkDecoder};
 use crate::ops::Ops;
 use crate::pool::Pool;
@@ -24,9 +24,9 @@ use crate::sidecar::Sidecar;
 use crate::weights::{Plan, RequestedFormat, Weights};
 
 /// The most overlapping requests.
-const CONCURRENCY: u32 = 8;
+const MAX_CONCURRENCY: u32 = 8;
 /// The most sequences of one request, each with its own cache.
-const BATCH: u32 = 64;
+const MAX_BATCH: u32 = 64;
 
 /// The engine. All its state belongs to the loaded model.
 pub struct Lmrs;
@@ -35,14 +35,14 @@ impl Engine for Lmrs {
     type Model = LoadedModel<NetworkDecoder>;
 
     fn hello(&self) -> Result<HelloFacts, Failed> {
-        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+        let strings = |strings: &[&str]| strings.iter().map(ToString::to_string).collect();
         let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
         let capabilities = Capabilities {
             dtypes: Format::names().map(str::to_string).collect(),
-            formats: words(&["safetensors", "gguf"]),
+            formats: strings(&["safetensors", "gguf"]),
             architectures: ARCHITECTURES.iter().map(|architecture| architecture.name.to_string()).collect(),
-            batch: BATCH,
-            concurrency: CONCURRENCY,
+            batch: MAX_BATCH,
+            concurrency: MAX_CONCURRENCY,
             use_cache_toggle: true,
             padding_sides: vec![Padding::Left, Padding::Right, Padding::Packed],
             sampling: true,
@@ -64,27 +64,27 @@ impl Engine for Lmrs {
         let shape = Shape::of(folder)?;
         let file_dtype = model_files::own_dtype(folder).or_fail(FailureKind::Model)?;
         let file_dtype = file_dtype.as_str().to_ascii_lowercase();
-        let requested = RequestedFormat::named(load.dtype.as_deref(), &file_dtype)?;
+        let requested = RequestedFormat::from_name(load.dtype.as_deref(), &file_dtype)?;
         requested.refuse_if_no_row_fits(&shape)?;
         // A request for f32 means exact: nothing is rounded, neither in computation nor in the cache.
         let exact = load.dtype.as_deref().unwrap_or(&file_dtype) == "f32";
         let kv_dtype = if exact { KvDtype::F32 } else { KvDtype::F16 };
         let mut plan = Plan::of(folder, &shape, requested)?;
         let available = memory::available_bytes();
-        let (context, note) = context(&shape, kv_dtype, &plan, load.context_tokens, available)?;
+        let (context, note) = choose_context(&shape, kv_dtype, &plan, load.context_tokens, available)?;
         if note.is_some() {
             phases.progress(1.0, note);
         }
         phases.begin("threads");
         let threads = load.threads.unwrap_or_else(engine_kit::facts::default_threads) as usize;
-        let pool = if settings.pin { Pool::pinned(threads) } else { Pool::new(threads) };
+        let pool = if settings.pin { Pool::new_pinned(threads) } else { Pool::new(threads) };
         let sidecar = if settings.sidecar { Sidecar::of(folder, &plan.layout()).ok() } else { None };
         let mut unfit = sidecar.as_ref().map(Sidecar::unfit).unwrap_or_default();
         let packed = loop {
             phases.begin("weights");
             if !unfit.is_empty() {
                 report_unfit(&unfit, phases);
-                plan = Plan::without(folder, &shape, requested, &unfit)?;
+                plan = Plan::with_unfit(folder, &shape, requested, &unfit)?;
             }
             let packed = read_or_pack(&plan, sidecar.as_ref(), &unfit, &pool, phases)?;
             let newly_unfit = plan.unfit();
@@ -185,7 +185,7 @@ fn to_u32(number: usize) -> u32 {
 
 /// The most drafted tokens. A pass checks the drafts together with the id before them, and more rows may round differently than
 /// a single row: drafting would then change the ids.
-const MOST_DRAFTED: u64 = FEW as u64 - 1;
+const MAX_DRAFTED: u64 = MAX_DECODE_ROWS as u64 - 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -207,10 +207,10 @@ impl Settings {
             pin: options.bool("pin")?.unwrap_or(true),
             sidecar: options.bool("sidecar")?.unwrap_or(false),
             lookup: match options.u64("lookup")?.unwrap_or(0) {
-                most @ 0..=MOST_DRAFTED => usize::try_from(most).unwrap_or_default(),
-                more => {
-                    let message = format!("option `lookup`: expected 0 to {MOST_DRAFTED}, found `{more}`");
-                    let hint = "one pass can check no more without changing ids: `--set lookup=7`";
+                count @ 0..=MAX_DRAFTED => usize::try_from(count).unwrap_or_default(),
+                count => {
+                    let message = format!("option `lookup`: expected 0 to {MAX_DRAFTED}, found `{count}`");
+                    let hint = "more drafts could change the ids: `--set lookup=7`";
                     return Err(Failed::new(FailureKind::BadRequest, message).hint(hint));
                 }
             },
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_architecture_that_model_files_knows_is_offered_and_no_other() {
+    fn the_offered_architectures_are_those_of_model_files() {
         let known = model_files::ARCHITECTURES.iter().map(|architecture| architecture.name);
         let mut known: Vec<&str> = known.collect();
         let mut offered: Vec<&str> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();

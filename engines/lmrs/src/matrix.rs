@@ -6,9 +6,9 @@ use crate::formats::{Format, Storage};
 use crate::region::Region;
 
 /// Outputs side by side in a panel.
-pub const PANEL: usize = 16;
+pub const PANEL_OUTPUTS: usize = 16;
 /// Inputs of a group.
-pub const GROUP: usize = 64;
+pub const GROUP_INPUTS: usize = 64;
 
 /// `outputs` rows of `inputs` numbers.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ impl Matrix {
 
     /// The panel with the outputs from `16 * panel` on.
     pub fn panel(&self, panel: usize) -> &[u8] {
-        let bytes = self.format.bytes(PANEL, self.inputs);
+        let bytes = self.format.bytes(PANEL_OUTPUTS, self.inputs);
         &self.panels()[panel * bytes..][..bytes]
     }
 
@@ -71,7 +71,7 @@ impl Matrix {
     }
 }
 
-/// Packed rows that belong together.
+/// A block of packed rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a> {
     pub bytes: &'a [u8],

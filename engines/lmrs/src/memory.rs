@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use protocol::Failed;
 
 use crate::cache::Cache;
-use crate::kernels::attention::{KvDtype, TILE};
+use crate::kernels::attention::{KvDtype, TILE_POSITIONS};
 use crate::shape::Shape;
 use crate::weights::Plan;
 
-/// The tokens, and a note if they are fewer than the model's context.
-pub fn context(
+/// Chooses the context of a load. Returns its tokens, and a note if they are fewer than the model's context.
+pub fn choose_context(
     shape: &Shape,
     kv_dtype: KvDtype,
     plan: &Plan,
@@ -22,12 +22,12 @@ pub fn context(
     // A cache is touched as it fills, so without an explicit request its full memory is not required.
     let Some(requested) = requested else {
         plan.refuse_if_too_large(0, available_bytes)?;
-        let left = available_bytes.map_or(u64::MAX, |available| available.saturating_sub(plan.bytes()));
-        let tokens = longest(model_context, |tokens| bytes(tokens) <= left);
+        let left_bytes = available_bytes.map_or(u64::MAX, |available| available.saturating_sub(plan.bytes()));
+        let tokens = longest_context(model_context, |tokens| bytes(tokens) <= left_bytes);
         let note = || {
             format!(
-                "a context of {tokens} tokens, of the model's {model_context}: their keys and values would take {} \
-                 bytes, and {left} are available; `context_tokens` sets another",
+                "context limited to {tokens} of {model_context} tokens: the keys and values of all need {} bytes, \
+                 {left_bytes} are available; set `context_tokens` to change it",
                 bytes(model_context)
             )
         };
@@ -38,13 +38,14 @@ pub fn context(
     Ok((tokens, None))
 }
 
-/// All tokens, or the largest power of two that fits: free memory changes from load to load, and the context should not.
-fn longest(context: usize, fits: impl Fn(usize) -> bool) -> usize {
+/// The whole context, or the largest power of two that fits. Powers of two keep the result the same when the free memory
+/// differs a little from load to load.
+fn longest_context(context: usize, fits: impl Fn(usize) -> bool) -> usize {
     if fits(context) {
         return context;
     }
     let mut tokens = context.next_power_of_two();
-    while tokens > TILE && (tokens >= context || !fits(tokens)) {
+    while tokens > TILE_POSITIONS && (tokens >= context || !fits(tokens)) {
         tokens /= 2;
     }
     tokens.min(context)
@@ -59,13 +60,13 @@ pub fn available_bytes() -> Option<u64> {
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 fn available(read: Read) -> Option<u64> {
-    let machine = read(Path::new("/proc/meminfo")).and_then(|meminfo| {
+    let machine_bytes = read(Path::new("/proc/meminfo")).and_then(|meminfo| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     });
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
-    let left = groups.lines().filter_map(Cgroup::of).filter_map(|group| group.left(read));
-    machine.into_iter().chain(left).min()
+    let left_bytes = groups.lines().filter_map(Cgroup::of).filter_map(|group| group.left_bytes(read));
+    machine_bytes.into_iter().chain(left_bytes).min()
 }
 
 /// A process group with a memory limit, described by the files of Linux cgroups, version 1 or 2.
@@ -102,11 +103,11 @@ impl<'a> Cgroup<'a> {
     }
 
     /// The least memory that the limits of the group and its ancestors leave, as far as they are readable. A container may not
-    /// see its own path.
-    fn left(&self, read: Read) -> Option<u64> {
-        let own: PathBuf = Path::new(self.root).join(self.path.trim_start_matches('/'));
-        let within = own.ancestors().take_while(|folder| folder.starts_with(self.root));
-        let left = within.filter_map(|folder| {
+    /// see its own cgroup path.
+    fn left_bytes(&self, read: Read) -> Option<u64> {
+        let folder: PathBuf = Path::new(self.root).join(self.path.trim_start_matches('/'));
+        let folders = folder.ancestors().take_while(|folder| folder.starts_with(self.root));
+        let left_bytes = folders.filter_map(|folder| {
             let number = |name: &str| read(&folder.join(name))?.trim().parse::<u64>().ok();
             let (limit, used) = (number(self.limit)?, number(self.used)?);
             let statistics = read(&folder.join("memory.stat")).unwrap_or_default();
@@ -115,7 +116,7 @@ impl<'a> Cgroup<'a> {
             let file_bytes: u64 = file_bytes.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
             Some(limit.saturating_sub(used.saturating_sub(file_bytes)))
         });
-        left.min()
+        left_bytes.min()
     }
 }
 
@@ -128,12 +129,15 @@ mod tests {
 
     #[test]
     fn the_context_is_the_models_or_else_the_largest_power_of_two_that_fits() {
-        let longest = |context, room| longest(context, |tokens| tokens <= room);
-        assert_eq!((longest(131_072, 131_072), longest(7_900_000, usize::MAX)), (131_072, 7_900_000));
-        assert_eq!((longest(131_072, 131_071), longest(131_072, 40_000)), (65_536, 32_768));
-        assert_eq!((longest(7_900_000, 7_899_999), longest(5000, 4500)), (4_194_304, 4096));
-        // The kit reports texts that do not fit; a load with room for no token would be useless.
-        assert_eq!((longest(5000, 0), longest(40, 0)), (TILE, 40));
+        let longest_context = |context, fitting| longest_context(context, |tokens| tokens <= fitting);
+        assert_eq!(
+            (longest_context(131_072, 131_072), longest_context(7_900_000, usize::MAX)),
+            (131_072, 7_900_000)
+        );
+        assert_eq!((longest_context(131_072, 131_071), longest_context(131_072, 40_000)), (65_536, 32_768));
+        assert_eq!((longest_context(7_900_000, 7_899_999), longest_context(5000, 4500)), (4_194_304, 4096));
+        // At least one block always fits, because the kit refuses texts that are too long.
+        assert_eq!((longest_context(5000, 0), longest_context(40, 0)), (TILE_POSITIONS, 40));
     }
 
     #[test]
@@ -148,18 +152,23 @@ mod tests {
         let shape = Shape { context: 1 << 20, ..Shape::of(&folder).unwrap() };
         let plan = Plan::of(&folder, &shape, RequestedFormat::File).unwrap();
         let fitting = |requested, available| {
-            context(&shape, KvDtype::F16, &plan, requested, Some(available)).map(|(tokens, _)| tokens).ok()
+            choose_context(&shape, KvDtype::F16, &plan, requested, Some(available))
+                .map(|(tokens, _)| tokens)
+                .ok()
         };
-        let all = plan.bytes() + Cache::bytes_for(&shape, 4096, KvDtype::F16) as u64;
-        assert_eq!((fitting(None, all), fitting(None, all - 1)), (Some(4096), Some(2048)));
-        assert_eq!((fitting(Some(4096), all), fitting(Some(4096), all - 1)), (Some(4096), None));
-        assert_eq!((fitting(None, plan.bytes()), fitting(None, plan.bytes() - 1)), (Some(TILE), None));
+        let needed = plan.bytes() + Cache::bytes_for(&shape, 4096, KvDtype::F16) as u64;
+        assert_eq!((fitting(None, needed), fitting(None, needed - 1)), (Some(4096), Some(2048)));
+        assert_eq!((fitting(Some(4096), needed), fitting(Some(4096), needed - 1)), (Some(4096), None));
+        assert_eq!(
+            (fitting(None, plan.bytes()), fitting(None, plan.bytes() - 1)),
+            (Some(TILE_POSITIONS), None)
+        );
     }
 
     fn available_with(files: &[(&str, &str)]) -> Option<u64> {
         available(&|path| {
-            let found = files.iter().find(|(name, _)| Path::new(name) == path);
-            found.map(|(_, text)| (*text).to_string())
+            let file = files.iter().find(|(name, _)| Path::new(name) == path);
+            file.map(|(_, text)| (*text).to_string())
         })
     }
 
@@ -176,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_limit_of_a_group_and_its_ancestors_counts_and_pages_of_files_do_not() {
+    fn the_smallest_limit_of_a_group_and_its_ancestors_counts_without_pages_of_files() {
         let mut files = vec![
             MACHINE,
             ("/proc/self/cgroup", "0::/pod/box\n"),

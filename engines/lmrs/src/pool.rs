@@ -45,8 +45,8 @@ type Work<'a> = dyn Fn(usize) + Sync + 'a;
 /// thread and read by others uses as few lines as possible: two for each run of two threads.
 #[derive(Debug)]
 struct Shared {
-    call: CacheLine<Call>,
-    shares: Box<[CacheLine<Share>]>,
+    call: CachePadded<Call>,
+    shares: Box<[CachePadded<Share>]>,
     ending: AtomicBool,
     /// Workers that are parked, or about to be.
     parked: AtomicUsize,
@@ -65,25 +65,27 @@ struct Call {
 /// The fields that the thread with the share writes.
 #[derive(Debug, Default)]
 struct Share {
-    /// The last generation in which it was taken, and in which it was done.
+    /// The last generation in which the share was taken.
     taken: AtomicU64,
+    /// The last generation in which the share was done.
     done: AtomicU64,
 }
 
-/// A value on two cache lines of 64 bytes, because processors fetch lines in pairs.
+/// A value alone on two cache lines of 64 bytes, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct CacheLine<T>(T);
+struct CachePadded<T>(T);
 
 // SAFETY: only `work` is not `Sync`. The holder of `run_lock` writes it before it raises the generation (release), while no
 // share of an earlier generation is running. Threads read it only after they took a share of that generation (see
 // `Shared::take`). So reads and writes never overlap. The work itself is `Sync`.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; no field belongs to the thread that created it.
+// SAFETY: as for `Sync`; no field belongs to the thread that created it.
 unsafe impl Send for Shared {}
 
-/// From this number of rows, the small steps between products are worth waking the threads.
-pub const SHARED: usize = 16;
+/// The fewest rows for which the small steps between products are shared by the threads. For fewer rows, starting the threads
+/// takes longer.
+pub const MIN_SHARED_ROWS: usize = 16;
 
 /// The time that an idle thread spins before it parks.
 const SPIN_TIME: Duration = Duration::from_millis(1);
@@ -95,12 +97,12 @@ const SPINS_BEFORE_YIELD: u32 = 4096;
 impl Pool {
     /// Threads without pinning.
     pub fn new(threads: usize) -> Self {
-        Self::start(threads.min(processors::allowed().len()), None)
+        Self::start(threads.min(processors::allowed_processors().len()), None)
     }
 
     /// Threads pinned to one processor each, with the calling thread pinned until the pool is dropped. The first threads of all
     /// cores come before the second threads.
-    pub fn pinned(threads: usize) -> Self {
+    pub fn new_pinned(threads: usize) -> Self {
         let mut order = processors::cores_first();
         order.truncate(threads.max(1));
         Self::start(order.len(), Some(&order))
@@ -147,16 +149,16 @@ impl Pool {
         self.share_ranges(count, count, &|range, thread| range.for_each(|index| work(index, thread)));
     }
 
-    /// Calls `work(range, thread)` for ranges of at most `most` neighbours, which together cover all numbers below `count`. The
-    /// ranges become smaller towards the end, so that all threads end at about the same time.
-    pub fn share_ranges(&self, count: usize, most: usize, work: &(dyn Fn(Range<usize>, usize) + Sync)) {
-        let most = most.max(1);
+    /// Calls `work(range, thread)` for ranges of at most `max_len` neighbours, which together cover all numbers below `count`.
+    /// The ranges become smaller towards the end, so that all threads end at about the same time.
+    pub fn share_ranges(&self, count: usize, max_len: usize, work: &(dyn Fn(Range<usize>, usize) + Sync)) {
+        let max_len = max_len.max(1);
         if count <= 1 || self.threads() == 1 {
-            return (0..count).step_by(most).for_each(|first| work(first..count.min(first + most), 0));
+            return (0..count).step_by(max_len).for_each(|first| work(first..count.min(first + max_len), 0));
         }
         let shares = Shares::new(count, self.threads());
         self.run(&|thread| {
-            while let Some(range) = shares.take(thread, most) {
+            while let Some(range) = shares.take(thread, max_len) {
                 work(range, thread);
             }
         });
@@ -178,7 +180,7 @@ impl Pool {
         });
     }
 
-    /// Like `share_pieces`, but the caller works alone unless `parallel` is true.
+    /// Like `share_pieces` if `parallel` is true. Otherwise the caller does all the work.
     pub fn share_if<T: Send>(
         &self,
         parallel: bool,
@@ -207,8 +209,8 @@ impl Drop for Pool {
 impl Shared {
     fn new(threads: usize) -> Self {
         Self {
-            call: CacheLine::default(),
-            shares: (0..threads).map(|_| CacheLine::default()).collect(),
+            call: CachePadded::default(),
+            shares: (0..threads).map(|_| CachePadded::default()).collect(),
             ending: AtomicBool::new(false),
             parked: AtomicUsize::new(0),
             park_lock: Mutex::default(),
@@ -217,7 +219,7 @@ impl Shared {
         }
     }
 
-    /// Runs the caller's part. Requires `run_lock`.
+    /// Runs the work on all threads, and returns when every share is done. The caller holds `run_lock`.
     fn run(&self, work: &Work<'_>) {
         let work: *const Work<'_> = work;
         // SAFETY: only the lifetime is erased. This function returns when all shares are done. Threads use the pointer only for
@@ -310,7 +312,7 @@ impl Shared {
 
     /// Takes the share if it is free. Every generation takes every share before it ends. So a share that was last taken in the
     /// previous generation proves that this generation is running, and taking the share keeps it running. A late thread with an
-    /// old generation finds the share taken in that or a later one.
+    /// old generation finds that the share was taken in that generation or a later one.
     fn take(&self, share: usize, generation: u64) -> bool {
         let taken = &self.shares[share].0.taken;
         taken.load(Ordering::Relaxed) == generation - 1
@@ -324,7 +326,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Distribution of the numbers below a limit, each one once. Every thread has a share of neighbours, so that it reads memory
+/// Distributes the numbers below a limit, each number once. Every thread has a share of neighbours, so that it reads memory
 /// sequentially as long as possible. Then it takes the remaining numbers of other shares.
 struct Shares(Vec<Remaining>);
 
@@ -335,7 +337,7 @@ struct Remaining {
     end: usize,
 }
 
-/// The divisor of the remaining share for each take: large ranges first, and small ones at the end, while others wait.
+/// Each take gets the remaining share divided by this number: large ranges first, and small ones at the end.
 const DIVISOR: usize = 2;
 
 impl Shares {
@@ -345,15 +347,15 @@ impl Shares {
         Self((0..threads).map(share).collect())
     }
 
-    /// Takes some neighbours, at most `most`; `None` when all are taken.
-    fn take(&self, thread: usize, most: usize) -> Option<Range<usize>> {
-        self.0[thread..].iter().chain(&self.0[..thread]).find_map(|share| share.take(most))
+    /// Takes a range of at most `max_len` numbers; `None` when all are taken.
+    fn take(&self, thread: usize, max_len: usize) -> Option<Range<usize>> {
+        self.0[thread..].iter().chain(&self.0[..thread]).find_map(|share| share.take(max_len))
     }
 }
 
 impl Remaining {
-    fn take(&self, most: usize) -> Option<Range<usize>> {
-        let count = |next: usize| ((self.end - next) / DIVISOR).clamp(1, most.max(1));
+    fn take(&self, max_len: usize) -> Option<Range<usize>> {
+        let count = |next: usize| ((self.end - next) / DIVISOR).clamp(1, max_len.max(1));
         let next_end = |next| (next < self.end).then(|| next + count(next));
         // The pool's barrier orders all other memory; here only the counter matters.
         let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next_end);

@@ -28,7 +28,7 @@ impl NewRegion {
     pub fn new(bytes: usize) -> Result<Self> {
         let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
         let pages = pages.with_context(|| format!("cannot allocate {bytes} bytes"))?;
-        if bytes >= LARGE_PAGE {
+        if bytes >= LARGE_PAGE_BYTES {
             request_large_pages(&pages);
         }
         Ok(Self(pages))
@@ -66,7 +66,7 @@ impl Region {
 }
 
 /// The size and the alignment of a large page.
-pub const LARGE_PAGE: usize = 2 << 20;
+pub const LARGE_PAGE_BYTES: usize = 2 << 20;
 
 #[cfg(target_os = "linux")]
 pub fn request_large_pages(pages: &MmapMut) {

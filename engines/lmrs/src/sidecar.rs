@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! file    8 bytes `lmrspack`, 8 bytes: the length of the JSON, 16 bytes: its digest, then the JSON (`Header`), which is untrusted
-//!         until checked; from byte `BEGIN` on, the packed memory
+//!         until checked; from byte `PACKED_OFFSET` on, the packed memory
 //! ```
 
 #![expect(unsafe_code, reason = "a file is mapped")]
@@ -34,11 +34,11 @@ use crate::pool::Pool;
 use crate::region::Region;
 
 /// The version of the packed layout. Raise it after every change.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 2;
 /// The offset of the packed weights in their file, a multiple of the page size.
-const BEGIN: usize = 1 << 16;
+const PACKED_OFFSET: usize = 1 << 16;
 
-/// The file with a model's packed weights in one format conversion, present or future.
+/// The file with a model's packed weights in one format conversion. The file may not exist yet.
 #[derive(Debug)]
 pub struct Sidecar {
     path: PathBuf,
@@ -49,10 +49,10 @@ pub struct Sidecar {
 impl Sidecar {
     /// `first_plan` is a text of the packed layout if every matrix fits. Different layouts must have different texts.
     pub fn of(folder: &ModelFolder, first_plan: &str) -> Result<Self> {
-        Self::within(&paths::data_dir()?.join("packed"), &folder.weights, first_plan)
+        Self::in_directory(&paths::data_dir()?.join("packed"), &folder.weights, first_plan)
     }
 
-    fn within(directory: &Path, weights: &[PathBuf], first_plan: &str) -> Result<Self> {
+    fn in_directory(directory: &Path, weights: &[PathBuf], first_plan: &str) -> Result<Self> {
         let source = Source::of(weights, first_plan)?;
         let path = directory.join(format!("{}.packed", source.name()?));
         Ok(Self { path, source })
@@ -65,7 +65,7 @@ impl Sidecar {
 
     fn try_unfit(&self) -> Result<BTreeSet<String>> {
         let mut head = Vec::new();
-        File::open(&self.path)?.take(BEGIN as u64).read_to_end(&mut head)?;
+        File::open(&self.path)?.take(PACKED_OFFSET as u64).read_to_end(&mut head)?;
         let Header { source, unfit, .. } = Header::read(&head)?;
         ensure!(source.has_same_files(&self.source), "packed from other files");
         Ok(unfit)
@@ -88,8 +88,8 @@ impl Sidecar {
         let mapped = Region::from_file(unsafe { Mmap::map(&file) }?);
         let header = Header::read(mapped.bytes())?;
         ensure!(header.source == self.source.with_plan(plan), "packed from other files, or by another plan");
-        let end = BEGIN.checked_add(header.bytes).filter(|end| *end <= mapped.bytes().len());
-        let packed = mapped.part(BEGIN..end.context("truncated")?);
+        let end = PACKED_OFFSET.checked_add(header.bytes).filter(|end| *end <= mapped.bytes().len());
+        let packed = mapped.part(PACKED_OFFSET..end.context("truncated")?);
         ensure!(checksum(pool, packed.bytes()) == header.sum, "the checksum differs");
         Ok(packed)
     }
@@ -101,7 +101,7 @@ impl Sidecar {
             let directory = self.path.parent().context("no folder")?;
             std::fs::create_dir_all(directory)?;
             let (bytes, sum) = (packed.bytes().len(), checksum(pool, packed.bytes()));
-            make_room(directory, (BEGIN + bytes) as u64, &self.path, free_bytes)?;
+            make_room(directory, (PACKED_OFFSET + bytes) as u64, &self.path, free_bytes)?;
             let part = temporary_path(&self.path);
             let header = Header { source: self.source.with_plan(plan), unfit: unfit.clone(), bytes, sum };
             let written =
@@ -119,7 +119,7 @@ impl Sidecar {
 fn write_to(path: &Path, header: &Header, packed: &Region) -> Result<()> {
     let mut file = File::create(path)?;
     let mut head = header.to_bytes()?;
-    head.resize(BEGIN, 0);
+    head.resize(PACKED_OFFSET, 0);
     file.write_all(&head)?;
     file.write_all(packed.bytes())?;
     Ok(())
@@ -156,7 +156,7 @@ impl Source {
             Ok((path, metadata.len(), u64::try_from(changed.as_nanos())?))
         };
         let files = weights.iter().map(file).collect::<Result<_>>()?;
-        Ok(Self { layout: LAYOUT, plan: paths::digest(plan.as_bytes()), files })
+        Ok(Self { layout: LAYOUT_VERSION, plan: paths::digest(plan.as_bytes()), files })
     }
 
     /// The same files with another plan.
@@ -179,7 +179,7 @@ impl Source {
 impl Header {
     fn to_bytes(&self) -> Result<Vec<u8>> {
         let json = serde_json::to_vec(self)?;
-        ensure!(json.len() <= BEGIN - 32, "too many files or matrices for a header");
+        ensure!(json.len() <= PACKED_OFFSET - 32, "too many files or matrices for a header");
         let (length, digest) = ((json.len() as u64).to_le_bytes(), paths::digest(&json));
         Ok([MAGIC, length.as_slice(), digest.as_bytes(), &json].concat())
     }
@@ -196,7 +196,7 @@ impl Header {
 }
 
 /// The most bytes of all files together.
-const LIMIT_BYTES: u64 = 20_000_000_000;
+const MAX_CACHE_BYTES: u64 = 20_000_000_000;
 const MIN_FREE_BYTES: u64 = 1_000_000_000;
 /// The age from which an incomplete file counts as abandoned.
 const ABANDONED_AGE: Duration = Duration::from_secs(3600);
@@ -216,14 +216,14 @@ fn make_room(
     replaced: &Path,
     free_bytes: impl Fn(&Path) -> Result<u64>,
 ) -> Result<()> {
-    ensure!(bytes <= LIMIT_BYTES, "{bytes} bytes are more than the limit of {LIMIT_BYTES}");
-    let remaining = shrink(directory, LIMIT_BYTES - bytes, replaced);
-    let missing = || Ok::<_, Error>((bytes + MIN_FREE_BYTES).saturating_sub(free_bytes(directory)?));
-    let first = missing()?;
-    if 0 < first && first <= remaining {
-        shrink(directory, remaining - first, replaced);
+    ensure!(bytes <= MAX_CACHE_BYTES, "{bytes} bytes are more than the limit of {MAX_CACHE_BYTES}");
+    let remaining = shrink(directory, MAX_CACHE_BYTES - bytes, replaced);
+    let missing_bytes = || Ok::<_, Error>((bytes + MIN_FREE_BYTES).saturating_sub(free_bytes(directory)?));
+    let missing = missing_bytes()?;
+    if 0 < missing && missing <= remaining {
+        shrink(directory, remaining - missing, replaced);
     }
-    ensure!(missing()? == 0, "the disk has less than {bytes} bytes free");
+    ensure!(missing_bytes()? == 0, "the disk has less than {bytes} bytes free");
     Ok(())
 }
 
@@ -245,7 +245,7 @@ fn shrink(directory: &Path, limit: u64, replaced: &Path) -> u64 {
             _ => {}
         }
     }
-    remaining.sort_unstable_by(|one, other| other.cmp(one));
+    remaining.sort_unstable_by(|a, b| b.cmp(a));
     let mut total = 0_u64;
     for (_, bytes, path) in remaining {
         total = total.saturating_add(bytes);
@@ -275,17 +275,15 @@ const LANES: usize = 8;
 
 /// A checksum that finds damage at the speed of memory. Not cryptographic.
 fn checksum(pool: &Pool, bytes: &[u8]) -> u64 {
-    let stretches: Vec<&[u8]> = bytes.chunks(SUMMED_BYTES).collect();
-    let sums: Vec<_> = stretches.iter().map(|_| AtomicU64::new(0)).collect();
-    pool.share(stretches.len(), &|index, _| {
-        sums[index].store(stretch_sum(stretches[index]), Ordering::Relaxed)
-    });
+    let chunks: Vec<&[u8]> = bytes.chunks(SUMMED_BYTES).collect();
+    let sums: Vec<_> = chunks.iter().map(|_| AtomicU64::new(0)).collect();
+    pool.share(chunks.len(), &|index, _| sums[index].store(chunk_sum(chunks[index]), Ordering::Relaxed));
     mix(sums.into_iter().map(AtomicU64::into_inner).chain([bytes.len() as u64]))
 }
 
-/// In each of eight lanes, the sum of its words, and the running sum of these sums, which depends on their order (after
-/// Fletcher). Eight lanes fill a vector register.
-fn stretch_sum(bytes: &[u8]) -> u64 {
+/// Sums the words of each of eight lanes, and sums each lane's intermediate sums again, so that the order of the words matters
+/// (after Fletcher). Eight lanes fill a vector register.
+fn chunk_sum(bytes: &[u8]) -> u64 {
     let (mut sums, mut sums_of_sums) = ([0_u64; LANES], [0_u64; LANES]);
     let mut add = |line: &[u8; 8 * LANES]| {
         for (lane, word) in line.as_chunks::<8>().0.iter().enumerate() {

@@ -22,21 +22,21 @@ use model_files::{Dtype, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 use serde_json::{Value, json};
 
-/// The largest single allocation.
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the largest single allocation.
+static LARGEST_ALLOCATION: AtomicUsize = AtomicUsize::new(0);
 
-struct Watched;
+struct RecordingAllocator;
 
 // SAFETY: the system allocator does all the work; only sizes are recorded.
-unsafe impl GlobalAlloc for Watched {
+unsafe impl GlobalAlloc for RecordingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        LARGEST_ALLOCATION.fetch_max(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller guarantees this; the same below.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        LARGEST_ALLOCATION.fetch_max(layout.size(), Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -48,10 +48,10 @@ unsafe impl GlobalAlloc for Watched {
 }
 
 #[global_allocator]
-static ALLOCATOR: Watched = Watched;
+static ALLOCATOR: RecordingAllocator = RecordingAllocator;
 
 /// The largest allowed allocation: the models here have a few hundred thousand bytes.
-const MOST: usize = 32 << 20;
+const MAX_ALLOCATION_BYTES: usize = 32 << 20;
 /// Lets one test at a time record allocations.
 static ALLOCATION_LOCK: Mutex<()> = Mutex::new(());
 
@@ -71,10 +71,10 @@ fn load(path: &Path) -> Result<(), Failed> {
 
 /// Checks the rule for every file: it loads and computes, or fails with a message.
 fn load_checked(path: &Path, case: &str) -> Option<Failed> {
-    LARGEST.store(0, Ordering::Relaxed);
+    LARGEST_ALLOCATION.store(0, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(|| load(path)));
-    let largest = LARGEST.load(Ordering::Relaxed);
-    assert!(largest < MOST, "{case}: {largest} bytes at once");
+    let largest = LARGEST_ALLOCATION.load(Ordering::Relaxed);
+    assert!(largest < MAX_ALLOCATION_BYTES, "{case}: {largest} bytes at once");
     let failed = outcome.unwrap_or_else(|_| panic!("{case}: a panic")).err()?;
     let kinds = [FailureKind::Model, FailureKind::Unsupported, FailureKind::OutOfMemory];
     assert!(kinds.contains(&failed.kind) && !failed.message.is_empty(), "{case}: {failed:?}");
@@ -110,8 +110,8 @@ fn gguf(name: &str, dtype: Dtype) -> Model {
     Model { _folder: model._folder, weights: path.clone(), path, bytes }
 }
 
-/// The approximate start of the weights' numbers; the bytes before it describe them.
-fn head(model: &Model) -> usize {
+/// The approximate end of the header, after which the numbers of the weights begin.
+fn header_end(model: &Model) -> usize {
     match model.path.extension() {
         Some(_) => {
             let name = b"token_embd.weight";
@@ -124,9 +124,9 @@ fn head(model: &Model) -> usize {
 
 /// Applies one random kind of damage.
 fn damage(model: &Model, rng: &mut Rng) -> (String, Vec<u8>) {
-    let mut below = |most: usize| ((rng.next_f64() * most as f64) as usize).min(most.saturating_sub(1));
+    let mut below = |limit: usize| ((rng.next_f64() * limit as f64) as usize).min(limit.saturating_sub(1));
     let mut bytes = model.bytes.clone();
-    let head = head(model);
+    let head = header_end(model);
     let at = below(head);
     let description = match below(5) {
         0 => {
@@ -185,7 +185,7 @@ fn a_damaged_gguf_file_is_loaded_or_refused() {
 }
 
 /// The fields that contain sizes. Other fields may have any value.
-const SIZES: [&str; 8] = [
+const SIZE_FIELDS: [&str; 8] = [
     "hidden_size",
     "intermediate_size",
     "num_hidden_layers",
@@ -224,7 +224,7 @@ fn any_config_is_loaded_or_refused_by_the_name_of_the_wrong_field() {
                 std::fs::write(&path, changed.to_string()).unwrap();
                 let case = format!("{name} with `{field}` {wrong}");
                 let failed = load_checked(&model.path, &case);
-                let is_size = SIZES.contains(&field.as_str());
+                let is_size = SIZE_FIELDS.contains(&field.as_str());
                 assert!(failed.is_some() || !is_size || *wrong != json!(0), "{case} was loaded");
             }
         }
@@ -278,14 +278,14 @@ fn a_wrong_number_of_heads_is_reported_by_the_name_of_its_field() {
 fn a_wrong_size_is_reported_by_the_name_of_its_tensor() {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let model = synthesised("llama");
-    let header = String::from_utf8(model.bytes[8..head(&model)].to_vec()).unwrap();
+    let header = String::from_utf8(model.bytes[8..header_end(&model)].to_vec()).unwrap();
     let mut tensors: Value = serde_json::from_str(header.trim()).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
     tensors[name]["shape"][0] = json!(1_u64 << 60);
     let header = tensors.to_string();
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
-    bytes.extend(&model.bytes[head(&model)..]);
+    bytes.extend(&model.bytes[header_end(&model)..]);
     std::fs::write(&model.weights, bytes).unwrap();
     let failed = load_checked(&model.path, "a shape of 2^60 rows").unwrap();
     assert!(failed.message.contains(name), "{failed:?}");
@@ -297,7 +297,7 @@ fn a_wrong_size_is_reported_by_the_name_of_its_tensor() {
     assert!(failed.message.contains("model.safetensors") && failed.message.contains("header"), "{failed:?}");
 }
 
-/// The file has 2^40 bytes, almost none of them stored on the disk.
+/// The file has 2^40 bytes, but almost no bytes are stored on the disk.
 #[test]
 fn rotation_factors_are_counted_before_they_are_read() {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -319,7 +319,7 @@ fn rotation_factors_are_counted_before_they_are_read() {
     let expected = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, for 8 pairs");
     assert!(failed.message.ends_with(&expected), "{failed:?}");
     // A conversion fails in the same way, and also reads nothing.
-    LARGEST.store(0, Ordering::Relaxed);
+    LARGEST_ALLOCATION.store(0, Ordering::Relaxed);
     let goal = model_files::Goal {
         format: Format::Safetensors,
         dtype: Dtype::BF16,
@@ -329,5 +329,5 @@ fn rotation_factors_are_counted_before_they_are_read() {
     let failed = model_files::convert(&folder, &goal, &|_, _| Ok(())).map(|_| ()).unwrap_err();
     let expected = format!("tensor `rope_freqs.weight`: expected 8 numbers, found {count}");
     assert!(format!("{failed:#}").contains(&expected), "{failed:#}");
-    assert!(LARGEST.load(Ordering::Relaxed) < MOST);
+    assert!(LARGEST_ALLOCATION.load(Ordering::Relaxed) < MAX_ALLOCATION_BYTES);
 }

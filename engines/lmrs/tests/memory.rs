@@ -25,14 +25,14 @@ fn answers_to(limits: &str, folder: &Path, load: Value, lines: &[&str]) -> Vec<M
     messages.filter(is_answer).collect()
 }
 
-fn loaded(message: &Message) -> &Loaded {
+fn expect_loaded(message: &Message) -> &Loaded {
     match message {
         Message::Loaded(loaded) => loaded,
         other => panic!("not loaded: {other:?}"),
     }
 }
 
-fn failed(message: &Message) -> &Failed {
+fn expect_failed(message: &Message) -> &Failed {
     match message {
         Message::Failed(failed) => failed,
         other => panic!("not failed: {other:?}"),
@@ -87,7 +87,7 @@ fn write_model(folder: &Path, config: &Value, tensors: &[(String, Vec<u64>)]) ->
     at
 }
 
-const SHORT: &str = r#"{"prompt_ids":[1,2,3],"max_new_tokens":4,"ignore_eos":true}"#;
+const SHORT_REQUEST: &str = r#"{"prompt_ids":[1,2,3],"max_new_tokens":4,"ignore_eos":true}"#;
 
 /// The weights have four layers of 825 GB.
 #[test]
@@ -101,7 +101,7 @@ fn a_model_larger_than_this_machine_is_refused_before_it_is_read() {
         }),
     );
     let answers = answers_to("", folder.path(), json!({}), &[]);
-    let failure = failed(&answers[0]);
+    let failure = expect_failed(&answers[0]);
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     let norms = 2 * hidden * (1 + 2 * layers);
     assert!(failure.message.contains(&format!("({} weights", weights - norms)), "{failure:?}");
@@ -131,9 +131,9 @@ fn learned_positions_larger_than_memory_are_refused_before_they_are_read() {
         tensors.extend(["weight", "bias"].map(|end| (format!("{norm}.{end}"), vec![hidden])));
     }
     write_model(folder.path(), &config, &tensors);
-    // If the program read them after all, this limit would end it before it fills the machine's memory.
+    // If the program read the positions, this limit would end the program before it fills the machine's memory.
     let answers = answers_to("ulimit -d 4000000;", folder.path(), json!({}), &[]);
-    let failure = failed(&answers[0]);
+    let failure = expect_failed(&answers[0]);
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     let weights = 2 * matrices + 4 * context * hidden;
     assert!(failure.message.contains(&format!("({weights} weights, 0 keys and values)")), "{failure:?}");
@@ -149,19 +149,19 @@ fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     });
     write_llama(folder.path(), &numbers);
     let long = json!({"prompt_ids": [1], "max_new_tokens": limit - 1, "ignore_eos": true}).to_string();
-    let answers = answers_to("", folder.path(), json!({}), &[SHORT, &long]);
+    let answers = answers_to("", folder.path(), json!({}), &[SHORT_REQUEST, &long]);
     let [Message::Progress(progress), answer, short, long] = answers.as_slice() else {
         panic!("{answers:?}");
     };
-    let context = loaded(answer).facts.context_tokens.unwrap();
+    let context = expect_loaded(answer).facts.context_tokens.unwrap();
     assert!(context.is_power_of_two() && u64::from(context) < limit, "{context}");
     let note = progress.note.as_deref().unwrap();
-    assert!(note.starts_with(&format!("a context of {context} tokens, of the model's {limit}: ")), "{note}");
+    assert!(note.starts_with(&format!("context limited to {context} of {limit} tokens: ")), "{note}");
     assert!(matches!(short, Message::Generated(_)), "{short:?}");
-    assert_eq!(failed(long).kind, FailureKind::Context);
-    assert!(failed(long).message.ends_with(&format!("exceed the context of {context}")), "{long:?}");
+    assert_eq!(expect_failed(long).kind, FailureKind::Context);
+    assert!(expect_failed(long).message.ends_with(&format!("exceed the context of {context}")), "{long:?}");
     let answers = answers_to("", folder.path(), json!({"context_tokens": limit}), &[]);
-    let failure = failed(&answers[0]);
+    let failure = expect_failed(&answers[0]);
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     assert!(
         failure.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * limit)),
@@ -178,7 +178,7 @@ fn a_request_takes_memory_for_its_own_tokens_and_not_for_the_full_context() {
         "num_key_value_heads": 1, "max_position_embeddings": 7_900_000
     });
     write_llama(folder.path(), &numbers);
-    let answers = answers_to("ulimit -v 3000000;", folder.path(), json!({}), &[SHORT, SHORT]);
+    let answers = answers_to("ulimit -v 3000000;", folder.path(), json!({}), &[SHORT_REQUEST, SHORT_REQUEST]);
     let generated = answers.iter().filter(|answer| matches!(answer, Message::Generated(_))).count();
     assert_eq!(generated, 2, "{answers:?}");
 }

@@ -1,4 +1,5 @@
-//! The network against PyTorch, and against itself: with and without the cache, at once and in pieces, alone and in batches.
+//! The network against PyTorch, and against itself: with and without the cache, at once and in pieces, as single sequences and
+//! in batches.
 //!
 //! The expected numbers are in `tests/golden/*.json`, which `tests/golden/make.py` writes.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
@@ -78,9 +79,9 @@ fn ops(threads: usize) -> Ops {
 }
 
 fn forward(network: &mut Network, ops: &mut Ops, spans: &mut [Span]) -> Predictions {
-    let mut found = Predictions::default();
-    network.forward(ops, spans, &mut found).unwrap();
-    found
+    let mut predictions = Predictions::default();
+    network.forward(ops, spans, &mut predictions).unwrap();
+    predictions
 }
 
 /// The logits after the last of the ids.
@@ -95,9 +96,9 @@ fn every_logits(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[
     all
 }
 
-fn read(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) {
-    let found = forward(network, ops, &mut [Span { cache, ids, wanted: Wanted::Nothing }]);
-    assert!(found.ids.is_empty() && found.logits.tokens() == 0, "no result was requested");
+fn read_ids(network: &mut Network, ops: &mut Ops, cache: &mut Cache, ids: &[u32]) {
+    let actual = forward(network, ops, &mut [Span { cache, ids, wanted: Wanted::Nothing }]);
+    assert!(actual.ids.is_empty() && actual.logits.tokens() == 0, "no result was requested");
 }
 
 fn logprob(logits: &[f32], id: u32) -> f64 {
@@ -106,7 +107,7 @@ fn logprob(logits: &[f32], id: u32) -> f64 {
     f64::from(logits[id as usize] - largest) - sum.ln()
 }
 
-fn worst(logits: &Rows, golden: &Golden) -> f64 {
+fn largest_difference(logits: &Rows, golden: &Golden) -> f64 {
     differences(logits, golden).into_iter().map(f64::abs).fold(0.0, f64::max)
 }
 
@@ -139,8 +140,12 @@ fn f32_agrees_with_pytorch_for_every_architecture_in_both_formats() {
                 let mut network = load(&path, RequestedFormat::Format(&F32), &ops);
                 let mut cache = Cache::new(&network.shape, 256, KvDtype::F32).unwrap();
                 let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
-                let (worst, at) = (worst(&logits, &golden), path.display());
-                assert!(worst < 2e-5, "{}: {worst} at {level:?}, {at}", golden.name);
+                let (largest_difference, at) = (largest_difference(&logits, &golden), path.display());
+                assert!(
+                    largest_difference < 2e-5,
+                    "{}: {largest_difference} at {level:?}, {at}",
+                    golden.name
+                );
                 let generated =
                     greedy(&mut network, &mut ops, KvDtype::F32, &golden.ids, golden.greedy.len());
                 assert_eq!(generated, golden.greedy, "{} at {level:?}, {at}", golden.name);
@@ -165,39 +170,39 @@ fn a_gpt2_in_gguf_uses_its_own_output_matrix_if_it_has_one() {
     let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: path.clone() };
     let shape = model_files::Shape::of_config(&config).unwrap();
     model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
-    let with = gguf_of(&path, Dtype::BF16);
+    let untied_gguf = gguf_of(&path, Dtype::BF16);
     let compute = |path: &Path| {
         let mut ops = ops(2);
         let mut network = load(path, RequestedFormat::File, &ops);
         let mut cache = Cache::new(&network.shape, 64, KvDtype::F32).unwrap();
         every_logits(&mut network, &mut ops, &mut cache, &[3, 1, 4, 1, 5])
     };
-    let untied = compute(&with);
+    let untied = compute(&untied_gguf);
     assert_eq!(compute(&path), untied);
 
     set_tied(&path.join("config.json"), true);
-    let without = folder.path().join("without.gguf");
-    std::fs::rename(&with, folder.path().join("with.gguf")).unwrap();
-    std::fs::rename(gguf_of(&path, Dtype::BF16), &without).unwrap();
-    let with = folder.path().join("with.gguf");
+    let tied_gguf = folder.path().join("tied.gguf");
+    std::fs::rename(&untied_gguf, folder.path().join("untied.gguf")).unwrap();
+    std::fs::rename(gguf_of(&path, Dtype::BF16), &tied_gguf).unwrap();
+    let untied_gguf = folder.path().join("untied.gguf");
     let byte_range = |path: &Path, name: &str| {
         let folder = ModelFolder::open(path).unwrap();
-        let found = folder.tensors.iter().find(|tensor| tensor.name == name);
-        found.map(|tensor| tensor.offset as usize..(tensor.offset + tensor.bytes) as usize)
+        let tensor = folder.tensors.iter().find(|tensor| tensor.name == name);
+        tensor.map(|tensor| tensor.offset as usize..(tensor.offset + tensor.bytes) as usize)
     };
-    assert_eq!(byte_range(&without, "output.weight"), None);
-    let tied = compute(&without);
+    assert_eq!(byte_range(&tied_gguf, "output.weight"), None);
+    let tied = compute(&tied_gguf);
     assert_ne!(tied, untied);
 
-    let mut bytes = std::fs::read(&with).unwrap();
-    let output = byte_range(&with, "output.weight").unwrap();
-    bytes.copy_within(byte_range(&with, "token_embd.weight").unwrap(), output.start);
-    std::fs::write(&with, bytes).unwrap();
-    assert_eq!(compute(&with), tied);
+    let mut bytes = std::fs::read(&untied_gguf).unwrap();
+    let output = byte_range(&untied_gguf, "output.weight").unwrap();
+    bytes.copy_within(byte_range(&untied_gguf, "token_embd.weight").unwrap(), output.start);
+    std::fs::write(&untied_gguf, bytes).unwrap();
+    assert_eq!(compute(&untied_gguf), tied);
 }
 
 #[test]
-fn narrower_floats_stay_close_to_f32_mapped_or_read() {
+fn narrower_floats_stay_close_to_f32_whether_mapped_or_read() {
     for golden in goldens() {
         let (_folder, path) = synthesised(&golden.name, Dtype::BF16);
         for requested in [RequestedFormat::File, RequestedFormat::Format(&F16)] {
@@ -205,8 +210,8 @@ fn narrower_floats_stay_close_to_f32_mapped_or_read() {
             let mut network = load(&path, requested, &ops);
             let mut cache = Cache::new(&network.shape, 256, KvDtype::F16).unwrap();
             let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
-            let worst = worst(&logits, &golden);
-            assert!(worst < 0.1, "{}: {worst} as {requested:?}", golden.name);
+            let largest_difference = largest_difference(&logits, &golden);
+            assert!(largest_difference < 0.1, "{}: {largest_difference} as {requested:?}", golden.name);
         }
     }
 }
@@ -234,11 +239,11 @@ fn embedding_rows_are_rounded_to_the_requested_format() {
             weights.embedding.row(17, &mut row);
             row
         };
-        let own = row(RequestedFormat::File);
-        let (mut bytes, mut rounded) = (vec![0; 2 * own.len()], vec![0.0; own.len()]);
-        blocks::narrow(dtype, &own, &mut bytes).unwrap();
+        let unrounded = row(RequestedFormat::File);
+        let (mut bytes, mut rounded) = (vec![0; 2 * unrounded.len()], vec![0.0; unrounded.len()]);
+        blocks::narrow(dtype, &unrounded, &mut bytes).unwrap();
         blocks::widen(dtype, &bytes, &mut rounded).unwrap();
-        assert_ne!(own, rounded, "{stored:?} as {dtype:?}");
+        assert_ne!(unrounded, rounded, "{stored:?} as {dtype:?}");
         assert_eq!(
             row(RequestedFormat::Format(formats::Format::of(dtype).unwrap())),
             rounded,
@@ -246,7 +251,7 @@ fn embedding_rows_are_rounded_to_the_requested_format() {
         );
         assert_eq!(
             row(RequestedFormat::Format(formats::Format::of(stored).unwrap())),
-            own,
+            unrounded,
             "{stored:?} as itself"
         );
     }
@@ -283,9 +288,9 @@ fn floats_of_a_file_are_used_in_place() {
 }
 
 /// Checks that bits are equal: without extra rounding, a token's bits do not depend on the other tokens.
-fn assert_same(one: &[f32], other: &[f32], case: &str) {
+fn assert_same(a: &[f32], b: &[f32], case: &str) {
     let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-    assert!(bits(one) == bits(other), "{case}: {:?} and {:?}", &one[..4], &other[..4]);
+    assert!(bits(a) == bits(b), "{case}: {:?} and {:?}", &a[..4], &b[..4]);
 }
 
 #[test]
@@ -302,25 +307,25 @@ fn one_token_at_a_time_gives_the_same_bits_as_all_at_once() {
             let expected = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
             cache.truncate(0);
             for (at, id) in golden.ids.iter().enumerate() {
-                let one = logits(&mut network, &mut ops, &mut cache, &[*id]);
+                let single = logits(&mut network, &mut ops, &mut cache, &[*id]);
                 let case = format!("{} in {dtype:?} at {at}, {level}", golden.name);
-                assert_same(one.row(0), expected.row(at), &case);
+                assert_same(single.row(0), expected.row(at), &case);
             }
         }
     }
 }
 
-/// Longer than a chunk of tokens, and than a stretch of positions.
-const LONG: usize = PASS_TOKENS + 300;
+/// Ids of a long prompt: more than a pass, and more than a stretch of positions.
+const LONG_PROMPT_IDS: usize = PASS_TOKENS + 300;
 
 fn long_ids() -> Vec<u32> {
-    (0..LONG as u32).map(|at| (at * at * 31 + at) % 320).collect()
+    (0..LONG_PROMPT_IDS as u32).map(|at| (at * at * 31 + at) % 320).collect()
 }
 
-/// A network with a context of `LONG` or more.
+/// A network with a context of `LONG_PROMPT_IDS` or more.
 fn long_network(path: &Path, ops: &Ops) -> Network {
     let mut network = load(path, RequestedFormat::File, ops);
-    network.shape.context = LONG + 100;
+    network.shape.context = LONG_PROMPT_IDS + 100;
     network
 }
 
@@ -331,27 +336,27 @@ fn a_prompt_in_pieces_or_after_a_truncation_gives_the_same_bits() {
     for level in Level::available() {
         let mut ops = Ops::new(Pool::new(3), level);
         let mut network = long_network(&path, &ops);
-        let mut at_once = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
+        let mut at_once = Cache::new(&network.shape, LONG_PROMPT_IDS, KvDtype::F32).unwrap();
         let expected = logits(&mut network, &mut ops, &mut at_once, &ids);
-        let mut pieces = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
-        read(&mut network, &mut ops, &mut pieces, &ids[..130]);
-        read(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8]);
+        let mut pieces = Cache::new(&network.shape, LONG_PROMPT_IDS, KvDtype::F32).unwrap();
+        read_ids(&mut network, &mut ops, &mut pieces, &ids[..130]);
+        read_ids(&mut network, &mut ops, &mut pieces, &[5, 6, 7, 8]);
         pieces.truncate(130);
-        read(&mut network, &mut ops, &mut pieces, &ids[130..LONG - 2]);
-        read(&mut network, &mut ops, &mut pieces, &ids[LONG - 2..LONG - 1]);
-        let found = logits(&mut network, &mut ops, &mut pieces, &ids[LONG - 1..]);
+        read_ids(&mut network, &mut ops, &mut pieces, &ids[130..LONG_PROMPT_IDS - 2]);
+        read_ids(&mut network, &mut ops, &mut pieces, &ids[LONG_PROMPT_IDS - 2..LONG_PROMPT_IDS - 1]);
+        let actual = logits(&mut network, &mut ops, &mut pieces, &ids[LONG_PROMPT_IDS - 1..]);
         assert_eq!(pieces.tokens(), ids.len());
-        assert_same(found.row(0), expected.row(0), &format!("pieces, {level}"));
-        // The same token by token, without all logits in memory.
-        let mut scored = Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
+        assert_same(actual.row(0), expected.row(0), &format!("pieces, {level}"));
+        // `forward_each` gives the same bits.
+        let mut scored = Cache::new(&network.shape, LONG_PROMPT_IDS, KvDtype::F32).unwrap();
         let mut rows_seen = 0;
-        let mut each = |_: &Pool, rows: &Rows| {
+        let mut on_logits = |_: &Pool, rows: &Rows| {
             rows_seen += rows.tokens();
             if rows_seen == ids.len() {
                 assert_same(rows.row(rows.tokens() - 1), expected.row(0), &format!("scored, {level}"));
             }
         };
-        network.forward_each(&mut ops, &mut scored, &ids, &mut each).unwrap();
+        network.forward_each(&mut ops, &mut scored, &ids, &mut on_logits).unwrap();
         assert_eq!(rows_seen, ids.len());
     }
 }
@@ -362,7 +367,7 @@ fn sequences_of_a_batch_give_the_same_bits_as_alone() {
     assert_batch_equals_single(&path, KvDtype::F32, &[3, 150, 1, 190, 64]);
 }
 
-/// Eight rows: with more, AMX tiles sum in another order.
+/// At most eight rows are decoded together: with more rows, AMX tiles sum in another order.
 #[test]
 fn sequences_decoded_together_in_bf16_give_the_same_bits_as_alone() {
     let (_folder, path) = synthesised("llama", Dtype::BF16);
@@ -376,7 +381,7 @@ fn assert_batch_equals_single(path: &Path, stored: KvDtype, counts: &[u32]) {
     for level in Level::available() {
         let mut ops = Ops::new(Pool::new(2), level);
         let mut network = load(path, RequestedFormat::File, &ops);
-        let alone: Vec<Rows> = texts
+        let single: Vec<Rows> = texts
             .iter()
             .map(|ids| {
                 let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
@@ -388,8 +393,8 @@ fn assert_batch_equals_single(path: &Path, stored: KvDtype, counts: &[u32]) {
         let wanted = Wanted::Logits;
         let spans = caches.iter_mut().zip(&texts).map(|(cache, ids)| Span { cache, ids, wanted });
         let rows = forward(&mut network, &mut ops, &mut spans.collect::<Vec<_>>()).logits;
-        for (number, alone) in alone.iter().enumerate() {
-            assert_same(rows.row(number), alone.row(0), &format!("sequence {number}, {level}"));
+        for (number, single) in single.iter().enumerate() {
+            assert_same(rows.row(number), single.row(0), &format!("sequence {number}, {level}"));
         }
     }
 }
@@ -409,28 +414,28 @@ fn each_span_gets_the_requested_results_and_no_more() {
         (5, Nothing),
         (1, Logits),
     ];
-    let start = |network: &Network| Cache::new(&network.shape, LONG, KvDtype::F32).unwrap();
+    let start = |network: &Network| Cache::new(&network.shape, LONG_PROMPT_IDS, KvDtype::F32).unwrap();
     let mut caches = requested.map(|_| start(&network));
     let spans = caches.iter_mut().zip(requested);
     let mut spans: Vec<_> =
         spans.map(|(cache, (count, wanted))| Span { cache, ids: &ids[..count], wanted }).collect();
-    let found = forward(&mut network, &mut ops, &mut spans);
-    let (mut largest, mut rows) = (found.ids.into_iter(), 0);
+    let actual = forward(&mut network, &mut ops, &mut spans);
+    let (mut largest, mut rows) = (actual.ids.into_iter(), 0);
     for (count, wanted) in requested {
-        let mut alone = start(&network);
-        let every = every_logits(&mut network, &mut ops, &mut alone, &ids[..count]);
+        let mut single = start(&network);
+        let every = every_logits(&mut network, &mut ops, &mut single, &ids[..count]);
         let likeliest = |row: usize| Some(engine_kit::sampling::greedy(every.row(row)));
         match wanted {
             Nothing => {}
             Largest => assert_eq!(largest.next(), likeliest(count - 1)),
             EveryLargest => (0..count).for_each(|row| assert_eq!(largest.next(), likeliest(row))),
             Logits => {
-                assert_same(found.logits.row(rows), every.row(count - 1), "logits of a span");
+                assert_same(actual.logits.row(rows), every.row(count - 1), "logits of a span");
                 rows += 1;
             }
         }
     }
-    assert_eq!((largest.next(), found.logits.tokens()), (None, rows));
+    assert_eq!((largest.next(), actual.logits.tokens()), (None, rows));
 }
 
 #[test]
@@ -442,11 +447,11 @@ fn any_number_of_threads_gives_the_same_bits() {
         for threads in [1, 2, 4, 8] {
             let mut ops = Ops::new(Pool::new(threads), level);
             let mut network = long_network(&path, &ops);
-            let mut cache = Cache::new(&network.shape, LONG + 1, KvDtype::F32).unwrap();
-            read(&mut network, &mut ops, &mut cache, &ids);
-            let found = logits(&mut network, &mut ops, &mut cache, &[4]);
-            let expected = expected.get_or_insert_with(|| found.clone());
-            assert_same(found.row(0), expected.row(0), &format!("{threads} threads, {level}"));
+            let mut cache = Cache::new(&network.shape, LONG_PROMPT_IDS + 1, KvDtype::F32).unwrap();
+            read_ids(&mut network, &mut ops, &mut cache, &ids);
+            let actual = logits(&mut network, &mut ops, &mut cache, &[4]);
+            let expected = expected.get_or_insert_with(|| actual.clone());
+            assert_same(actual.row(0), expected.row(0), &format!("{threads} threads, {level}"));
         }
     }
 }
@@ -466,7 +471,7 @@ fn ids_beyond_the_context_or_the_vocabulary_are_refused_without_a_change() {
     assert_eq!(cache.tokens(), 0);
 }
 
-/// In every kind of request for ids or logits, with one token and several.
+/// Tests every kind of request for ids or logits, with one token and with several.
 #[test]
 fn weights_with_a_nan_are_an_error_and_give_no_id() {
     for (dtype, nan) in [

@@ -104,12 +104,12 @@ fn perplexity(
         let ids = &text[text.len() / windows.count * window..][..windows.ids];
         cache.truncate(0);
         let mut next_ids = ids[1..].iter();
-        let each = &mut |_: &Pool, rows: &Rows| {
+        let on_logits = &mut |_: &Pool, rows: &Rows| {
             let rows = (0..rows.tokens()).map(|row| rows.row(row));
             sum += rows.zip(&mut next_ids).map(|(logits, next)| negative_logprob(logits, *next)).sum::<f64>();
         };
         for ids in ids.chunks(windows.pass_ids) {
-            network.forward_each(&mut ops, &mut cache, ids, each).unwrap();
+            network.forward_each(&mut ops, &mut cache, ids, on_logits).unwrap();
         }
     }
     (sum / (windows.count * (windows.ids - 1)) as f64).exp()

@@ -32,14 +32,14 @@ fn load(fields: &str) -> String {
     format!(r#"{{"type":"load","model":"embedded","threads":2{fields}}}"#)
 }
 
-fn loaded(message: &Message) -> &Loaded {
+fn expect_loaded(message: &Message) -> &Loaded {
     match message {
         Message::Loaded(loaded) => loaded,
         other => panic!("not loaded: {other:?}"),
     }
 }
 
-fn generated(message: &Message) -> &Generated {
+fn expect_generated(message: &Message) -> &Generated {
     match message {
         Message::Generated(generated) => generated,
         other => panic!("not generated: {other:?}"),
@@ -47,11 +47,11 @@ fn generated(message: &Message) -> &Generated {
 }
 
 fn ids(message: &Message) -> Vec<Vec<u32>> {
-    let sequences = &generated(message).iterations[0].sequences;
+    let sequences = &expect_generated(message).iterations[0].sequences;
     sequences.iter().map(|sequence| sequence.output_ids.clone().unwrap()).collect()
 }
 
-fn scored(message: &Message) -> &Scored {
+fn expect_scored(message: &Message) -> &Scored {
     match message {
         Message::Scored(scored) => scored,
         other => panic!("not scored: {other:?}"),
@@ -82,7 +82,7 @@ fn a_load_reports_its_effective_settings() {
     ];
     for (dtype, expected_bits, compute, kv) in cases {
         let answers = answers_to(&[&load(&format!(r#","dtype":"{dtype}","context_tokens":100"#))]);
-        let facts = &loaded(&answers[0]).facts;
+        let facts = &expect_loaded(&answers[0]).facts;
         assert_eq!(facts.weights_dtype.as_deref(), Some(dtype));
         assert_eq!((facts.compute_dtype.as_deref(), facts.kv_dtype.as_deref()), (Some(compute), Some(kv)));
         assert_eq!((facts.context_tokens, facts.vocabulary_size), (Some(100), Some(2048)));
@@ -134,7 +134,7 @@ fn weights_in_f32_have_keys_and_values_in_f32_by_request_or_by_file() {
         (&narrow, Some("f32"), "f32"),
     ] {
         let answers = answers_to(&[&load_of(model, dtype)]);
-        let facts = &loaded(&answers[0]).facts;
+        let facts = &expect_loaded(&answers[0]).facts;
         assert_eq!(facts.kv_dtype.as_deref(), Some(kv), "{} as {dtype:?}", model.display());
     }
 }
@@ -142,10 +142,10 @@ fn weights_in_f32_have_keys_and_values_in_f32_by_request_or_by_file() {
 #[test]
 fn a_load_reports_the_format_of_most_of_its_weights() {
     let folder = tempfile::tempdir().unwrap();
-    // Of rows with 48 and with 64 numbers, only the latter divide into blocks, and they are the minority.
+    // Rows have 48 or 64 numbers. Only rows of 64 divide into blocks, and they are the minority.
     let model = tiny_llama(folder.path(), 48, 64);
     let answers = answers_to(&[&load_of(&model, Some("q8_0"))]);
-    let facts = &loaded(&answers[0]).facts;
+    let facts = &expect_loaded(&answers[0]).facts;
     assert_eq!(facts.weights_dtype.as_deref(), Some("bf16"));
     assert_eq!(facts.compute_dtype.as_deref(), Some("q8_0"), "some matrices are in q8_0");
 }
@@ -161,7 +161,7 @@ fn block_formats_that_fit_no_matrix_are_refused() {
         assert!(failed.hint.unwrap().contains("`dtype`"));
     }
     assert_eq!(
-        loaded(&answers_to(&[&load_of(&model, None)])[0]).facts.weights_dtype.as_deref(),
+        expect_loaded(&answers_to(&[&load_of(&model, None)])[0]).facts.weights_dtype.as_deref(),
         Some("bf16")
     );
 }
@@ -171,8 +171,8 @@ fn packed_weights_give_the_same_ids_and_scores_as_bf16_in_less_memory() {
     let score = r#"{"type":"score","sequences":[[0,88,13,396,1670,800,347,5,6,7,8,9,10]]}"#;
     let results = ["bf16", "bf16z"].map(|dtype| {
         let answers = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT, score]);
-        let bytes = loaded(&answers[0]).facts.weights_bytes.unwrap();
-        (bytes as f64, ids(&answers[1]), ids(&answers[2]), scored(&answers[3]).logprobs.clone())
+        let bytes = expect_loaded(&answers[0]).facts.weights_bytes.unwrap();
+        (bytes as f64, ids(&answers[1]), ids(&answers[2]), expect_scored(&answers[3]).logprobs.clone())
     });
     let [(plain, ..), (packed, ..)] = results;
     // Rows of 256 numbers have one line of heads for six lines of numbers; longer rows approach 0.76.
@@ -211,9 +211,9 @@ fn a_matrix_that_cannot_be_packed_stays_in_bf16_and_is_named() {
     let text = String::from_utf8(output).unwrap();
     assert!(text.contains("blk.0.ffn_up.weight stays in bf16"), "{text}");
     let answers: Vec<Message> = text.lines().map(|line| parse_message(line.as_bytes()).unwrap()).collect();
-    let found: Vec<_> =
+    let generated_ids: Vec<_> =
         answers.iter().filter(|answer| matches!(answer, Message::Generated(_))).map(ids).collect();
-    assert_eq!(found[0], found[1]);
+    assert_eq!(generated_ids[0], generated_ids[1]);
 }
 
 /// Packing reports progress up to 1.0; mapping a sidecar reports none.
@@ -240,11 +240,12 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
             .count();
         let note = |note: &String| note.contains("blk.0.ffn_up.weight stays in bf16");
         let named = progress().any(|progress| progress.note.as_ref().is_some_and(note));
-        let written = messages.iter().filter(|message| matches!(message, Message::Loaded(_))).map(loaded);
+        let written =
+            messages.iter().filter(|message| matches!(message, Message::Loaded(_))).map(expect_loaded);
         let written =
             written.flat_map(|loaded| &loaded.phases).filter(|phase| phase.name == "sidecar").count();
-        let found = messages.iter().find(|message| matches!(message, Message::Generated(_))).map(ids);
-        ((packings, named, written), found.unwrap())
+        let generated_ids = messages.iter().find(|message| matches!(message, Message::Generated(_))).map(ids);
+        ((packings, named, written), generated_ids.unwrap())
     };
     let (first, second) = (summary(&run()), summary(&run()));
     assert_eq!(first.0, (2, true, 1), "the first load finds unfit matrices by packing, once");
@@ -283,7 +284,7 @@ fn widened_blocks_are_reported_in_their_new_format() {
     let model = gguf_of_q5_0(folder.path());
     assert_eq!(model_files::own_dtype(&ModelFolder::open(&model).unwrap()).unwrap(), Dtype::Q5_0);
     let answers = answers_to(&[&load_of(&model, None)]);
-    assert_eq!(loaded(&answers[0]).facts.weights_dtype.as_deref(), Some("f16"));
+    assert_eq!(expect_loaded(&answers[0]).facts.weights_dtype.as_deref(), Some("f16"));
 }
 
 #[test]
@@ -293,7 +294,7 @@ fn every_level_of_this_machine_generates_the_same_ids_in_f32() {
     for level in Level::available() {
         let options = format!(r#","dtype":"f32","options":{{"kernels":"{level}"}}"#);
         let answers = answers_to(&[&load(&options), PROMPT]);
-        assert_eq!(loaded(&answers[0]).facts.libraries["kernels"], level.to_string());
+        assert_eq!(expect_loaded(&answers[0]).facts.libraries["kernels"], level.to_string());
         assert_eq!(ids(&answers[1]), expected, "{level}");
     }
 }
@@ -305,7 +306,7 @@ fn prompt_lookup_generates_the_same_ids_and_is_reported() {
         for lookup in [1, 4, 7] {
             let options = format!(r#","dtype":"{dtype}","options":{{"lookup":{lookup}}}"#);
             let answers = answers_to(&[&load(&options), RECIPE, PROMPT]);
-            let reported = &loaded(&answers[0]).facts.libraries["prompt-lookup"];
+            let reported = &expect_loaded(&answers[0]).facts.libraries["prompt-lookup"];
             assert_eq!(*reported, format!("up to {lookup} drafted tokens"));
             assert_eq!(
                 (ids(&answers[1]), ids(&answers[2])),
@@ -319,7 +320,8 @@ fn prompt_lookup_generates_the_same_ids_and_is_reported() {
 #[test]
 fn a_batch_generates_the_ids_of_each_prompt_alone_with_any_padding() {
     let prompts = ["[0,88,13,396]", "[0,5,9,17,200,265,34,1000,7]", "[0]"];
-    let alone = |prompt: &&str| format!(r#"{{"prompt_ids":{prompt},"max_new_tokens":16,"ignore_eos":true}}"#);
+    let single =
+        |prompt: &&str| format!(r#"{{"prompt_ids":{prompt},"max_new_tokens":16,"ignore_eos":true}}"#);
     let batch = |padding: &str| {
         let prompts = prompts.join(",");
         format!(
@@ -327,7 +329,7 @@ fn a_batch_generates_the_ids_of_each_prompt_alone_with_any_padding() {
         )
     };
     let mut lines = vec![load(r#","dtype":"f32""#)];
-    lines.extend(prompts.iter().map(alone).chain(["left", "right", "packed"].map(batch)));
+    lines.extend(prompts.iter().map(single).chain(["left", "right", "packed"].map(batch)));
     let answers = answers_to(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let expected: Vec<_> = answers[1..4].iter().flat_map(ids).collect();
     assert!(answers[4..].iter().all(|answer| ids(answer) == expected));
@@ -345,7 +347,7 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
         lengths.iter().enumerate().map(|(seed, length)| random_ids(*length, seed)).collect();
     for dtype in ["bf16", "bf16z", "q8_0", "q4_0", "f32"] {
         let request_fields = json!({"max_new_tokens": 24, "ignore_eos": true});
-        let one = |index: usize, id: bool| {
+        let request_line = |index: usize, id: bool| {
             let mut request = request_fields.clone();
             request["prompt_ids"] = json!(prompts[index]);
             if id {
@@ -356,21 +358,21 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
             }
             request.to_string()
         };
-        let mut all = request_fields.clone();
-        all["prompts_ids"] = json!(prompts);
+        let mut batch_request = request_fields.clone();
+        batch_request["prompts_ids"] = json!(prompts);
         let mut lines = vec![load(&format!(r#","dtype":"{dtype}""#))];
-        lines.extend((0..prompts.len()).map(|index| one(index, false)));
-        lines.push(all.to_string());
-        lines.extend((0..prompts.len()).map(|index| one(index, true)));
+        lines.extend((0..prompts.len()).map(|index| request_line(index, false)));
+        lines.push(batch_request.to_string());
+        lines.extend((0..prompts.len()).map(|index| request_line(index, true)));
         let answers = answers_to(&lines.iter().map(String::as_str).collect::<Vec<_>>());
-        let alone: Vec<_> = answers[1..=prompts.len()].iter().flat_map(ids).collect();
-        let together = ids(&answers[1 + prompts.len()]);
+        let single: Vec<_> = answers[1..=prompts.len()].iter().flat_map(ids).collect();
+        let batch = ids(&answers[1 + prompts.len()]);
         for answer in &answers[2 + prompts.len()..] {
-            let Some(Id::Number(index)) = generated(answer).id else { panic!("{answer:?}") };
-            assert_eq!(ids(answer), [alone[index as usize].clone()], "{dtype}: {index} overlapping");
+            let Some(Id::Number(index)) = expect_generated(answer).id else { panic!("{answer:?}") };
+            assert_eq!(ids(answer), [single[index as usize].clone()], "{dtype}: {index} overlapping");
         }
         for index in (0..prompts.len()).filter(|index| index % 4 != 3) {
-            assert_eq!(together[index], alone[index], "{dtype}: {index} in a batch");
+            assert_eq!(batch[index], single[index], "{dtype}: {index} in a batch");
         }
     }
 }
@@ -389,7 +391,7 @@ fn model_with_nan_embedding(id: usize, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_request_with_nan_logits_fails_alone() {
+fn a_request_with_nan_logits_does_not_fail_other_requests() {
     let folder = tempfile::tempdir().unwrap();
     let nan_id = 319;
     let model = load_of(&model_with_nan_embedding(nan_id, folder.path()), None);
@@ -400,8 +402,8 @@ fn a_request_with_nan_logits_fails_alone() {
     };
     let good = [(2, 8, ""), (30, 9, sampling), (300, 10, ""), (0, 11, "")];
     let bad = [(3, nan_id, ""), (20, nan_id, sampling)];
-    let alone = |id: usize| ids(&answers_to(&[&model, &request(id, good[id])])[1]);
-    let alone: Vec<_> = (0..good.len()).map(alone).collect();
+    let single = |id: usize| ids(&answers_to(&[&model, &request(id, good[id])])[1]);
+    let single: Vec<_> = (0..good.len()).map(single).collect();
     let requests = |first: usize| (0..good.len()).map(move |id| request(first + id, good[id]));
     let mut lines: Vec<String> = [model.clone()].into_iter().chain(requests(0)).collect();
     lines.insert(2, request(91, bad[0]));
@@ -417,8 +419,8 @@ fn a_request_with_nan_logits_fails_alone() {
                 failed.push(answer.id.clone().unwrap());
             }
             answer => {
-                let Some(Id::Number(id)) = generated(answer).id else { panic!("{answer:?}") };
-                assert_eq!(ids(answer), alone[id as usize % 10], "{id} with failing requests");
+                let Some(Id::Number(id)) = expect_generated(answer).id else { panic!("{answer:?}") };
+                assert_eq!(ids(answer), single[id as usize % 10], "{id} with failing requests");
             }
         }
     }
@@ -433,7 +435,7 @@ fn scores_agree_with_generation() {
     let answers = answers_to(&[&load(r#","dtype":"f32""#), PROMPT]);
     let text = [prompt.as_slice(), &ids(&answers[1])[0]].concat();
     let answers = answers_to(&[&load(r#","dtype":"f32""#), &score(&text)]);
-    let logprobs = &scored(&answers[1]).logprobs[0];
+    let logprobs = &expect_scored(&answers[1]).logprobs[0];
     assert_eq!(logprobs.len(), text.len() - 1);
     // Each of the 24 ids was the likeliest of 2,048.
     assert!(logprobs[prompt.len() - 1..].iter().all(|logprob| logprob.unwrap() > -(2048_f64).ln()));
@@ -445,7 +447,7 @@ fn packed_weights_are_cached_reused_and_replaced_when_damaged() {
     let lines = [load(r#","dtype":"q8_0","options":{"sidecar":true}"#), PROMPT.to_string()];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let writes_sidecar = |message: &Message| {
-        loaded(message).phases.iter().filter(|phase| phase.name == "sidecar").count() == 1
+        expect_loaded(message).phases.iter().filter(|phase| phase.name == "sidecar").count() == 1
     };
     let first = answers_with_home(Some(home.path()), &lines);
     let second = answers_with_home(Some(home.path()), &lines);

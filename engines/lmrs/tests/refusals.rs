@@ -1,4 +1,4 @@
-//! The messages for models that cannot be loaded, or not correctly.
+//! The messages for models that lmrs cannot load, or cannot compute correctly.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -149,7 +149,7 @@ fn tensors_of_another_network_in_the_folder_are_ignored() {
     let weights = path.join("model.safetensors");
     let whole = std::fs::read(&weights).unwrap();
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
-    let with = |name: &str| {
+    let load_with_tensor = |name: &str| {
         let mut tensors: Value = serde_json::from_slice(&whole[8..header]).unwrap();
         let at = whole.len() - header;
         tensors[name] = json!({"dtype": "F32", "shape": [1], "data_offsets": [at, at + 4]});
@@ -161,11 +161,11 @@ fn tensors_of_another_network_in_the_folder_are_ignored() {
     };
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
     for name in ["vision.layers.0.weight", "model.layers.7.mlp.weight", frequencies] {
-        assert_eq!(with(name), Ok(()), "{name}");
+        assert_eq!(load_with_tensor(name), Ok(()), "{name}");
     }
     let unknown = ["model.layers.0.something.weight", "model.layers.0.attn.bias", "lm_head.bias"];
     for name in ["model.layers.0.self_attn.q_norm.weight", "model.norm.bias"].into_iter().chain(unknown) {
-        let failed = with(name).unwrap_err();
+        let failed = load_with_tensor(name).unwrap_err();
         assert!(failed.message.contains(name), "{failed:?}");
     }
 }
@@ -248,7 +248,7 @@ fn unknown_blocks_are_reported_with_their_tensor_and_a_hint() {
     let mut bytes = std::fs::read(&out).unwrap();
     // After a matrix's name: the number of dimensions, the dimensions, the type. IQ4_NL has as many bytes as Q4_0.
     let name = b"blk.0.attn_q.weight";
-    let at = bytes.windows(name.len()).position(|found| found == name).unwrap() + name.len() + 4 + 16;
+    let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len() + 4 + 16;
     assert_eq!(bytes[at], 2);
     bytes[at] = 20;
     std::fs::write(&out, bytes).unwrap();
@@ -290,7 +290,7 @@ fn a_truncated_file_or_a_missing_tensor_is_an_error() {
     std::fs::write(&weights, &whole[..whole.len() - 100]).unwrap();
     let failed = load(&path, RequestedFormat::File).unwrap_err();
     assert!(failed.message.contains("model.safetensors"), "{failed:?}");
-    // One layer more than the file has.
+    // The config has one layer more than the file.
     std::fs::write(&weights, &whole).unwrap();
     let config = path.join("config.json");
     let mut fields: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
@@ -312,11 +312,11 @@ fn a_file_that_shrinks_after_its_header_was_read_is_an_error() {
 }
 
 /// The smallest sufficient number.
-fn least_room(is_enough: impl Fn(u64) -> bool) -> u64 {
+fn least_sufficient(is_enough: impl Fn(u64) -> bool) -> u64 {
     let (mut less, mut enough) = (0, 1 << 40);
     while enough - less > 1 {
-        let middle = (less + enough) / 2;
-        if is_enough(middle) { enough = middle } else { less = middle }
+        let tried = (less + enough) / 2;
+        if is_enough(tried) { enough = tried } else { less = tried }
     }
     enough
 }
@@ -331,8 +331,9 @@ fn a_model_larger_than_memory_is_refused_before_it_is_read_or_mapped() {
             .into_iter()
             .map(|requested| {
                 let plan = Plan::of(&folder, &shape, requested).unwrap();
-                let least =
-                    |cache: u64| least_room(|room| plan.refuse_if_too_large(cache, Some(room)).is_ok());
+                let least = |cache: u64| {
+                    least_sufficient(|available| plan.refuse_if_too_large(cache, Some(available)).is_ok())
+                };
                 assert_eq!(plan.refuse_if_too_large(0, None), Ok(()));
                 assert_eq!(least(1000), least(0) + 1000, "keys and values count");
                 let failed = plan.refuse_if_too_large(5, Some(4)).unwrap_err();
@@ -348,10 +349,10 @@ fn a_model_larger_than_memory_is_refused_before_it_is_read_or_mapped() {
 
 #[test]
 fn dtypes_are_found_by_name_and_blocks_are_not_rounded_twice() {
-    assert_eq!(RequestedFormat::named(None, "bf16").unwrap(), RequestedFormat::File);
-    assert_eq!(RequestedFormat::named(Some("bf16"), "bf16").unwrap(), RequestedFormat::File);
-    assert_eq!(RequestedFormat::named(Some("q4_0"), "bf16").unwrap(), RequestedFormat::Format(&Q4_0));
-    assert_eq!(RequestedFormat::named(Some("int3"), "bf16").unwrap_err().kind, FailureKind::Unsupported);
+    assert_eq!(RequestedFormat::from_name(None, "bf16").unwrap(), RequestedFormat::File);
+    assert_eq!(RequestedFormat::from_name(Some("bf16"), "bf16").unwrap(), RequestedFormat::File);
+    assert_eq!(RequestedFormat::from_name(Some("q4_0"), "bf16").unwrap(), RequestedFormat::Format(&Q4_0));
+    assert_eq!(RequestedFormat::from_name(Some("int3"), "bf16").unwrap_err().kind, FailureKind::Unsupported);
     let (_folder, path) = synthesised("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: out.clone() };

@@ -1,20 +1,22 @@
 //! Paths that the orchestrator and the engines share: the data directory, the checkout, the Python environments, and the Python
-//! of an engine's worker. Both sides need the same answer without communication, so the rules are in this crate.
+//! of an engine's worker. The orchestrator and the engines must find the same paths without communication, so this crate has
+//! the rules.
 //!
-//! Nothing here creates or changes a file.
+//! This crate creates and changes no file.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Overrides the data directory.
+/// The variable that names the data directory.
 pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";
 
-/// The variable with the interpreter of every Python engine; with `_` and an engine's name in capitals, of that engine.
+/// The variable that names the Python interpreter of all engines. With `_` and the name of an engine in capitals after it, the
+/// variable applies to that engine.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
-/// The file that an environment's set-up writes last: an environment without it is incomplete.
+/// The file that the setup of an environment writes last. An environment without this file is incomplete.
 pub const READY_FILE: &str = "orchestrate-ready";
 
 /// `$ORCHESTRATE_HOME`, else `$XDG_DATA_HOME/orchestrate`, else `~/.local/share/orchestrate`.
@@ -47,13 +49,13 @@ pub fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
     Ok(data_dir()?.join("environments").join(format!("{name}-{}", digest(requirements.as_bytes()))))
 }
 
-/// The interpreter of an environment, if its set-up has finished.
+/// The interpreter of an environment, if its setup has finished.
 pub fn interpreter(environment: &Path) -> Option<PathBuf> {
     let python = environment.join("bin/python");
     (environment.join(READY_FILE).is_file() && python.exists()).then_some(python)
 }
 
-/// A digest of sixteen hexadecimal digits (FNV-1a, 64 bits). Not cryptographic.
+/// A digest of sixteen hexadecimal digits (FNV-1a, 64 bits), which is not cryptographic.
 pub fn digest(bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -74,12 +76,12 @@ pub enum Python {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnPython {
-    /// The variable with the interpreter.
+    /// The variable that names the interpreter.
     pub variable: String,
     pub interpreter: PathBuf,
 }
 
-/// An error: the value of a variable is not a program.
+/// The error of a variable whose value is not a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoProgram {
     pub variable: String,
@@ -103,9 +105,10 @@ impl NoProgram {
     }
 }
 
+/// The Python that runs the worker of an engine.
 pub fn python(engine: &str, environment: &str, requirements: &str) -> Result<Python> {
-    if let Some(own) = own_python(engine)? {
-        return Ok(Python::Own(own));
+    if let Some(own_python) = own_python(engine)? {
+        return Ok(Python::Own(own_python));
     }
     let environment = self::environment(environment, requirements)?;
     Ok(interpreter(&environment).map_or(Python::NotSetUp, Python::Pinned))
@@ -120,7 +123,7 @@ fn lookup(engine: &str, get: impl Fn(&str) -> Option<OsString>) -> Result<Option
     let engine_variable = format!("{PYTHON_VARIABLE}_{}", engine.to_ascii_uppercase().replace('-', "_"));
     for name in [engine_variable, PYTHON_VARIABLE.to_string()] {
         let Some(value) = get(&name).filter(|value| !value.is_empty()) else { continue };
-        return match program(&value, get("PATH").as_deref()) {
+        return match find_program(&value, get("PATH").as_deref()) {
             Some(interpreter) => Ok(Some(OwnPython { variable: name, interpreter })),
             None => Err(NoProgram { variable: name, value: value.to_string_lossy().into_owned() }),
         };
@@ -130,7 +133,7 @@ fn lookup(engine: &str, get: impl Fn(&str) -> Option<OsString>) -> Result<Option
 
 /// Resolves a path, or a name in PATH. Links are not resolved, because Python finds a virtual environment by the location of the
 /// interpreter's link, not by its target.
-fn program(value: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+fn find_program(value: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let candidates: Vec<PathBuf> = match value.as_encoded_bytes().contains(&b'/') {
         false => std::env::split_paths(path?).map(|folder| folder.join(value)).collect(),
         true => vec![value.into()],
@@ -162,24 +165,24 @@ mod tests {
         })
     }
 
-    fn own(variable: &str, interpreter: &str) -> Result<Option<OwnPython>, NoProgram> {
+    fn expected(variable: &str, interpreter: &str) -> Result<Option<OwnPython>, NoProgram> {
         Ok(Some(OwnPython { variable: variable.into(), interpreter: interpreter.into() }))
     }
 
     #[test]
     fn the_variable_of_the_engine_precedes_the_variable_of_all_engines() {
-        let (all, engine) = (("ORCHESTRATE_PYTHON", "/bin/sh"), "ORCHESTRATE_PYTHON_SNAKE_CHARMER");
+        let (all_engines, engine) = (("ORCHESTRATE_PYTHON", "/bin/sh"), "ORCHESTRATE_PYTHON_SNAKE_CHARMER");
         assert_eq!(with_env(&[]), Ok(None));
-        assert_eq!(with_env(&[all]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
-        assert_eq!(with_env(&[all, (engine, "/bin/cat")]), own(engine, "/bin/cat"));
-        assert_eq!(with_env(&[all, (engine, "")]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(with_env(&[all_engines]), expected("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(with_env(&[all_engines, (engine, "/bin/cat")]), expected(engine, "/bin/cat"));
+        assert_eq!(with_env(&[all_engines, (engine, "")]), expected("ORCHESTRATE_PYTHON", "/bin/sh"));
         assert_eq!(with_env(&[("ORCHESTRATE_PYTHON_SNAKE", "/bin/sh")]), Ok(None));
     }
 
     #[test]
     fn a_name_without_a_folder_is_found_on_path() {
         let name = ("ORCHESTRATE_PYTHON", "sh");
-        assert_eq!(with_env(&[name, ("PATH", "/no/such:/bin")]), own("ORCHESTRATE_PYTHON", "/bin/sh"));
+        assert_eq!(with_env(&[name, ("PATH", "/no/such:/bin")]), expected("ORCHESTRATE_PYTHON", "/bin/sh"));
         assert!(with_env(&[name, ("PATH", "/no/such")]).is_err());
         assert!(with_env(&[name]).is_err());
     }

@@ -4,7 +4,7 @@
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric;
 use crate::plan::Prompt;
-use crate::plan::prompts::PAIR;
+use crate::plan::prompts::IDENTICAL_WARM_UPS;
 use crate::record::{RequestKind, Sample};
 use crate::text::three_digits;
 use stats::median;
@@ -97,7 +97,7 @@ impl Pair {
                 let long = again.iteration.sequences.iter().all(|it| it.prompt_tokens >= MIN_TOKENS);
                 // A discarded request is shorter, and comes after a pause.
                 let others = here().filter(|it| match it.kind {
-                    RequestKind::Warmup => it.index >= PAIR,
+                    RequestKind::Warmup => it.index >= IDENTICAL_WARM_UPS,
                     RequestKind::Measured => true,
                     RequestKind::Discarded => false,
                 });

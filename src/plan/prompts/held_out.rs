@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use super::Prompts;
 
 const WINDOWS: usize = 4;
-const WINDOW: usize = 128;
-/// Errors in the scaling of positions show only from about 1,000 tokens on.
-const LONG_WINDOW: usize = 1152;
-const PROMPT: usize = 48;
-const NEW_TOKENS: usize = 48;
+const WINDOW_TOKENS: usize = 128;
+/// The length of one long window. Errors in the scaling of positions show only from about 1,000 tokens on.
+const LONG_WINDOW_TOKENS: usize = 1152;
+const PROMPT_TOKENS: usize = 48;
+const MAX_NEW_TOKENS: usize = 48;
 
 /// The requests of the output check on one model, sent before any measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldOut {
-    /// The model's path, written as in configurations.
+    /// The model's path, as in configurations.
     pub model: String,
     /// Windows of text that the embedded model was not trained on, as ids.
     pub sequences: Vec<Vec<u32>>,
@@ -28,11 +28,11 @@ impl Prompts {
     /// Makes the requests. Windows are in order of length, begin with the tokenizer's BOS ids, and fit the model's context.
     pub fn held_out(&self, model: &str) -> HeldOut {
         let context = self.context_tokens.map_or(usize::MAX, |tokens| tokens as usize);
-        let window = WINDOW.min(context);
-        let long = LONG_WINDOW.min(context.saturating_sub(1));
+        let window = WINDOW_TOKENS.min(context);
+        let long = LONG_WINDOW_TOKENS.min(context.saturating_sub(1));
         let mut lengths = vec![window; WINDOWS];
         lengths.extend((long > window).then_some(long));
-        let prompt = PROMPT.min(context / 2);
+        let prompt = PROMPT_TOKENS.min(context / 2);
         // The windows are spread over the text, so that their subjects differ.
         let parts = lengths.len() + 1;
         let cut = |part: usize, tokens: usize| self.window(self.text_ids.len() * part / parts, tokens);
@@ -40,7 +40,7 @@ impl Prompts {
             model: model.into(),
             sequences: lengths.iter().enumerate().map(|(part, &tokens)| cut(part, tokens)).collect(),
             prompt: cut(parts - 1, prompt),
-            max_new_tokens: NEW_TOKENS.min(context.saturating_sub(prompt)) as u32,
+            max_new_tokens: MAX_NEW_TOKENS.min(context.saturating_sub(prompt)) as u32,
         }
     }
 
@@ -71,10 +71,10 @@ mod tests {
         let held_out = prompts.held_out("m");
         let all = || held_out.sequences.iter().chain([&held_out.prompt]);
         assert!(all().all(|ids| ids.starts_with(&prompts.bos)));
-        // No two of them begin with the same text.
-        let begins: std::collections::BTreeSet<&[u32]> =
+        // No two windows begin with the same text.
+        let starts: std::collections::BTreeSet<&[u32]> =
             all().map(|ids| &ids[prompts.bos.len()..][..8]).collect();
-        assert_eq!(begins.len(), 6);
+        assert_eq!(starts.len(), 6);
         assert_eq!(held_out, prompts.held_out("m"));
     }
 

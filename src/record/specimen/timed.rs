@@ -9,7 +9,7 @@ use stats::Random;
 
 pub const MS: f64 = 1e6;
 
-/// Engines of these names in these scenarios, with as many blocks as they need; the first is the reference.
+/// A selection of engines and scenarios by name. The number of blocks is open, and the first engine is the reference.
 pub fn selection(engines: &[&str], scenarios: &[&str]) -> Selection {
     Selection {
         scenarios: scenarios.iter().flat_map(|name| crate::plan::scenario::named(name).unwrap()).collect(),
@@ -92,12 +92,12 @@ pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, toke
     })));
 }
 
-/// Times of tokens on a noisy machine. It slows everything in a block alike by up to a half, and each request by a deviation of
-/// its own.
+/// Token times on a noisy machine. One factor of up to 1.5 slows all requests of a block, and each request has a random factor
+/// of its own.
 pub fn noisy(token_ms: impl Fn(usize) -> f64, deviation: f64, seed: u64) -> impl FnMut(At) -> Option<f64> {
-    let mut own = Random::seeded(seed);
+    let mut random = Random::seeded(seed);
     move |at| {
         let shared = 1.0 + Random::seeded(u64::from(at.block)).unit() / 2.0;
-        Some(token_ms(at.configuration) * shared * (deviation * own.normal()).exp())
+        Some(token_ms(at.configuration) * shared * (deviation * random.normal()).exp())
     }
 }

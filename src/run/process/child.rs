@@ -1,6 +1,7 @@
-//! One process of an engine: started in its own process group, its lines stamped when their bytes arrive, ended for certain.
+//! One process of an engine. It has its own process group, its lines get time stamps when their bytes arrive, and it is always
+//! ended.
 //!
-//! Knows nothing of the lines' content. The only place that spawns engines.
+//! Only this module spawns engines. It does not parse their lines.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,17 +21,17 @@ use super::handles::{Leader, ProcessHandle};
 use super::keeper::end_marked;
 use crate::machine::{ProcessFamily, processes_marked};
 
-/// The number of stderr lines that are kept, and the length of each.
-const STDERR_LINES: usize = 40;
-const STDERR_LINE_BYTES: usize = 400;
-/// Time limits for the remaining output of a process that has ended. It comes at once, unless a busy machine delays the threads
-/// that read the pipes. Unread bytes in a pipe then extend the wait, up to `LONGEST_WAIT`.
-const USUAL_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// The maximum number of stored lines of stderr, and the maximum characters of each line.
+const MAX_STDERR_LINES: usize = 40;
+const MAX_STDERR_LINE_CHARS: usize = 400;
+/// Time limits for the remaining output of a process that has ended. The output comes at once, unless a busy machine delays the
+/// threads that read the pipes. Unread bytes in a pipe then extend the wait, up to `MAX_OUTPUT_WAIT`.
+const MIN_OUTPUT_WAIT: Duration = Duration::from_millis(200);
+const MAX_OUTPUT_WAIT: Duration = Duration::from_secs(10);
 /// The maximum number of searches for processes to pause, because an engine may start processes without end.
-const PAUSE_SEARCHES: usize = 10;
+const MAX_PAUSE_SEARCHES: usize = 10;
 /// The maximum number of unread lines. After that the engine's next write blocks, so this program's memory does not grow.
-const LINES_WAITING: usize = 64;
+const MAX_UNREAD_LINES: usize = 64;
 
 /// The command to start, and its environment.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +42,7 @@ pub struct Launching {
     /// The ids of the run and of this launch. Leftover processes are found by them.
     pub run: String,
     pub launch: String,
-    /// Show the engine's stderr, and every line in both directions.
+    /// Shows the engine's stderr, and every line in both directions.
     pub debug: bool,
 }
 
@@ -60,7 +61,7 @@ pub struct Process {
     stdin: Option<ChildStdin>,
     lines: mpsc::Receiver<Line>,
     stderr: Arc<Mutex<VecDeque<String>>>,
-    /// Carries no values: it closes when stderr ends.
+    /// Receives no values. It closes when stderr ends.
     stderr_open: mpsc::Receiver<()>,
     /// Stdout and stderr, only to see whether they hold unread bytes. Other handles read them.
     pipes: [PipeReader; 2],
@@ -92,9 +93,9 @@ impl Process {
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
         let leader = Leader::new(child);
-        // The command holds the other ends of the pipes. While those are open, the engine's streams never end.
+        // The command holds the other ends of the pipes. While these ends are open, the engine's streams never end.
         drop(command);
-        let (sender, lines) = mpsc::channel(LINES_WAITING);
+        let (sender, lines) = mpsc::channel(MAX_UNREAD_LINES);
         let ring = Arc::new(Mutex::new(VecDeque::new()));
         let (last_lines, label, debug) = (Arc::clone(&ring), launching.label.clone(), launching.debug);
         std::thread::spawn(move || read_lines(stdout, &sender));
@@ -124,7 +125,7 @@ impl Process {
         })
     }
 
-    /// Writes a whole line. An engine that does not read makes this wait, so give it a deadline.
+    /// Writes a whole line. This waits while the engine does not read, so the caller sets a deadline.
     pub async fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
         if self.debug {
             show(&self.label, "<", line);
@@ -140,7 +141,7 @@ impl Process {
             biased;
             line = self.lines.recv() => line,
             // A child of the engine may hold its stdout open. The engine's own output is in the pipe by now.
-            _ = self.leader.ended() => last_of(&mut self.lines, &self.pipes[0]).await,
+            _ = self.leader.ended() => receive_last(&mut self.lines, &self.pipes[0]).await,
         };
         if let (true, Some(Line { frame: Frame::Line(bytes), .. })) = (self.debug, &line) {
             show(&self.label, ">", bytes);
@@ -157,23 +158,23 @@ impl Process {
         self.stdin = None;
     }
 
-    /// Pauses every process of this launch, so that none of its threads spins while another engine is measured. The kernel stops
-    /// them before the sender of the signal runs on.
+    /// Pauses every process of this launch, so that none of their threads runs while another engine is measured. The kernel
+    /// stops the processes before the call that sends the signal returns.
     pub async fn pause(&mut self) {
         if !self.leader.keeps_its_number() {
             return;
         }
         self.leader.signal_group(Signal::STOP);
-        // Processes that left the group are descendants or carry the mark. A running one may start another during the search, so
-        // the loop ends when a search finds no new process.
-        for _ in 0..PAUSE_SEARCHES {
+        // Processes that left the group are descendants or carry the mark. A running process may start another one during the
+        // search, so the loop ends when a search finds no new process.
+        for _ in 0..MAX_PAUSE_SEARCHES {
             let Some(family) = self.family().await else { break };
-            // A number that is found again, after its handle was opened, belongs to the held process.
-            self.paused.retain(|held| family.contains(&held.pid));
+            // If the search finds a number again after its handle was opened, the number belongs to the process of the handle.
+            self.paused.retain(|handle| family.contains(&handle.pid));
             signal_each(&self.paused, Signal::STOP);
             let known = self.paused.len();
             for pid in family {
-                if !self.paused.iter().any(|held| held.pid == pid) {
+                if !self.paused.iter().any(|handle| handle.pid == pid) {
                     self.paused.extend(ProcessHandle::open(pid));
                 }
             }
@@ -210,7 +211,7 @@ impl Process {
     pub async fn wait(&mut self, grace: Duration) -> Option<ExitStatus> {
         let status = tokio::time::timeout(grace, self.leader.ended()).await.ok()?;
         // A child of the engine may hold its stderr open, so this wait has its own limit.
-        last_of(&mut self.stderr_open, &self.pipes[1]).await;
+        receive_last(&mut self.stderr_open, &self.pipes[1]).await;
         status
     }
 
@@ -218,7 +219,7 @@ impl Process {
         self.stderr.lock().map(|lines| lines.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Adds a line of the orchestrator to the kept lines of stderr.
+    /// Adds a line of the orchestrator to the stored lines of stderr.
     pub fn note(&self, line: &str) {
         push(&self.stderr, line);
     }
@@ -235,7 +236,7 @@ impl Process {
                 self.has_ended(Duration::from_secs(5)).await;
             }
         }
-        // Processes left in its group, marked or not.
+        // This ends the processes left in the group, with or without the mark.
         self.leader.end_group();
         let launch = self.launch.clone();
         let left = tokio::task::spawn_blocking(move || end_marked(environment::LAUNCH, &launch)).await;
@@ -249,12 +250,12 @@ impl Process {
 }
 
 /// The next item from a pipe whose writer has ended, or `None` if nothing more comes.
-async fn last_of<T>(coming: &mut mpsc::Receiver<T>, pipe: &PipeReader) -> Option<T> {
+async fn receive_last<T>(receiver: &mut mpsc::Receiver<T>, pipe: &PipeReader) -> Option<T> {
     let began = Instant::now();
     loop {
-        match tokio::time::timeout(USUAL_WAIT, coming.recv()).await {
-            Ok(come) => return come,
-            Err(_) if began.elapsed() < LONGEST_WAIT && holds_unread(pipe) => {}
+        match tokio::time::timeout(MIN_OUTPUT_WAIT, receiver.recv()).await {
+            Ok(item) => return item,
+            Err(_) if began.elapsed() < MAX_OUTPUT_WAIT && holds_unread(pipe) => {}
             Err(_) => return None,
         }
     }
@@ -265,7 +266,7 @@ fn holds_unread(pipe: &PipeReader) -> bool {
 }
 
 fn signal_each(processes: &[ProcessHandle], signal: Signal) {
-    processes.iter().for_each(|held| held.signal(signal));
+    processes.iter().for_each(|handle| handle.signal(signal));
 }
 
 /// The engine and its children end with the launch, even after a failure, Ctrl-C or a panic.
@@ -299,10 +300,10 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
 }
 
 fn store_last_lines(mut stderr: impl Read, lines: &Mutex<VecDeque<String>>, label: Option<&str>) {
-    // Longer lines are skipped: the bound is far above the kept length of a line.
+    // Lines above this limit are skipped. The limit is far above the stored length of a line.
     let mut framer = Framer::with_bound(64 * 1024);
     let mut bytes = vec![0; 16 * 1024];
-    let keep = |frame| {
+    let store = |frame| {
         let Frame::Line(line) = frame else { return };
         if let Some(label) = label {
             show(label, "!", &line);
@@ -310,9 +311,9 @@ fn store_last_lines(mut stderr: impl Read, lines: &Mutex<VecDeque<String>>, labe
         push(lines, &String::from_utf8_lossy(&line));
     };
     while let Some(read) = read_some(&mut stderr, &mut bytes) {
-        framer.push(&bytes[..read], keep);
+        framer.push(&bytes[..read], store);
     }
-    framer.finish().into_iter().for_each(keep);
+    framer.finish().into_iter().for_each(store);
 }
 
 /// Reads the available bytes, and waits if there are none. `None` is the end of the stream or a permanent error. A read that a
@@ -328,10 +329,10 @@ fn read_some(stream: &mut impl Read, buffer: &mut [u8]) -> Option<usize> {
 
 fn push(lines: &Mutex<VecDeque<String>>, line: &str) {
     let Ok(mut lines) = lines.lock() else { return };
-    if lines.len() == STDERR_LINES {
+    if lines.len() == MAX_STDERR_LINES {
         lines.pop_front();
     }
-    lines.push_back(line.chars().take(STDERR_LINE_BYTES).collect());
+    lines.push_back(line.chars().take(MAX_STDERR_LINE_CHARS).collect());
 }
 
 #[expect(clippy::print_stderr, reason = "`--debug` shows both directions as they happen")]

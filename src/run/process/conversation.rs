@@ -16,7 +16,7 @@ use crate::record::Stage;
 /// The maximum number of stdout lines that are no JSON object. Libraries print a few; more is an error.
 pub const MAX_STRAY_LINES: usize = 1000;
 
-/// How long each answer may take.
+/// The time limits of an engine's answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
     pub hello: Duration,
@@ -61,7 +61,7 @@ pub enum Hello {
 #[derive(Debug)]
 pub struct Answer {
     pub generated: Generated,
-    /// Streamed tokens and when their bytes arrived.
+    /// Streamed tokens, each with the time at which its bytes arrived.
     pub tokens: Vec<(Token, u64)>,
     pub sent_ns: u64,
     pub answered_ns: u64,
@@ -128,13 +128,13 @@ impl Conversation {
     pub async fn load(
         &mut self,
         load: Load,
-        mut progress: impl FnMut(Progress),
+        mut on_progress: impl FnMut(Progress),
     ) -> Result<(Loaded, u64), Cause> {
         let deadline = self.deadlines.load;
         self.send_within(&Request::Load(load), deadline).await?;
         loop {
             match self.message_within(deadline).await? {
-                (Message::Progress(report), _) => progress(report),
+                (Message::Progress(report), _) => on_progress(report),
                 (Message::Loaded(loaded), at) => {
                     self.loaded = true;
                     return Ok((loaded, self.since_start(at)));
@@ -154,7 +154,7 @@ impl Conversation {
         loop {
             match self.message_by(answer_by, deadline).await? {
                 (Message::Token(token), at) => {
-                    same_id(&token.id, &id, "token")?;
+                    verify_id(&token.id, &id, "token")?;
                     tokens.push((token, self.since_start(at)));
                 }
                 // Progress of a load within the request. A loaded engine has none to report.
@@ -164,7 +164,7 @@ impl Conversation {
                 (Message::Progress(_), _) => {}
                 (Message::Generated(generated), at) => {
                     self.loaded = true;
-                    same_id(&generated.id, &id, "generated")?;
+                    verify_id(&generated.id, &id, "generated")?;
                     let (sent_ns, answered_ns) = (self.since_start(sent), self.since_start(at));
                     return Ok(Answer { generated, tokens, sent_ns, answered_ns });
                 }
@@ -184,7 +184,7 @@ impl Conversation {
                 // A loaded engine has no progress to report.
                 (Message::Progress(_), _) => {}
                 (Message::Scored(scored), at) => {
-                    same_id(&scored.id, &id, "scored")?;
+                    verify_id(&scored.id, &id, "scored")?;
                     self.refuse_unrequested()?;
                     return Ok((scored, at.saturating_duration_since(sent)));
                 }
@@ -228,7 +228,7 @@ impl Conversation {
         self.refuse_unrequested()?;
         if self.process.write(&protocol::encode(request)).await.is_err() {
             // A closed pipe means that the engine is ending. Its exit status says more than the pipe.
-            return Err(self.ended().await);
+            return Err(self.cause_of_end().await);
         }
         Ok(())
     }
@@ -251,10 +251,10 @@ impl Conversation {
         message.unwrap_or(Err(Cause::Timeout(deadline)))
     }
 
-    /// The next message. Lines that are not messages go to the kept lines of stderr.
+    /// The next message. Lines that are not messages are stored with the last lines of stderr.
     async fn message(&mut self) -> Result<(Message, Instant), Cause> {
         loop {
-            let Some(line) = self.process.line().await else { return Err(self.ended().await) };
+            let Some(line) = self.process.line().await else { return Err(self.cause_of_end().await) };
             if let Some(parsed) = self.parse_line(line)? {
                 return Ok(parsed);
             }
@@ -265,8 +265,8 @@ impl Conversation {
         let bytes = match line.frame {
             Frame::Line(bytes) => bytes,
             Frame::TooLong { bytes } => {
-                let bound = protocol::MAX_LINE_BYTES;
-                return Err(Cause::Protocol(format!("a line of {bytes} bytes, the limit is {bound}")));
+                let limit = protocol::MAX_LINE_BYTES;
+                return Err(Cause::Protocol(format!("a line of {bytes} bytes, the limit is {limit}")));
             }
         };
         if bytes.trim_ascii_start().first() != Some(&b'{') {
@@ -285,17 +285,17 @@ impl Conversation {
                 self.process.note(&format!("(stdout, cut off) {}", String::from_utf8_lossy(&bytes)));
                 Ok(None)
             }
-            Err(refused) => {
+            Err(error) => {
                 let start: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
-                Err(Cause::Protocol(format!("{} in the line `{start}`", refused.message)))
+                Err(Cause::Protocol(format!("{} in the line `{start}`", error.message)))
             }
         }
     }
 
-    /// The cause after stdout has ended: the exit of the process.
-    async fn ended(&mut self) -> Cause {
+    /// The cause when stdout has ended: the exit of the process.
+    async fn cause_of_end(&mut self) -> Cause {
         match self.process.wait(Duration::from_secs(2)).await {
-            Some(status) => library::not_loaded(status, &self.process.stderr())
+            Some(status) => library::loader_failure(status, &self.process.stderr())
                 .unwrap_or_else(|| Cause::Exited(describe(status))),
             None => Cause::Protocol("closed its stdout and kept running".into()),
         }
@@ -311,8 +311,8 @@ fn describe(status: std::process::ExitStatus) -> String {
     }
 }
 
-fn same_id(found: &Option<Id>, requested: &Option<Id>, message: &str) -> Result<(), Cause> {
-    if found == requested {
+fn verify_id(received: &Option<Id>, requested: &Option<Id>, message: &str) -> Result<(), Cause> {
+    if received == requested {
         return Ok(());
     }
     let show = |id: &Option<Id>| match id {
@@ -320,7 +320,7 @@ fn same_id(found: &Option<Id>, requested: &Option<Id>, message: &str) -> Result<
         Some(Id::Text(text)) => format!("`{}`", text.chars().take(40).collect::<String>()),
         None => "none".into(),
     };
-    Err(Cause::Protocol(format!("`{message}` has id {}, expected {}", show(found), show(requested))))
+    Err(Cause::Protocol(format!("`{message}` has id {}, expected {}", show(received), show(requested))))
 }
 
 fn unexpected(message: &Message, wanted: &str) -> Cause {

@@ -1,4 +1,4 @@
-//! The kinds of engine failures. To add one, add a variant to `Cause`, a line to `record::FailureKind`, its switch in the fake
+//! The kinds of engine failures. To add one, add a variant to `Cause`, a line to `record::FailureKind`, an option of the fake
 //! engine and a test.
 
 use std::fmt;
@@ -23,12 +23,13 @@ pub enum Stop {
 pub struct Fault {
     pub when: Stage,
     pub cause: Cause,
-    /// The last lines that the engine wrote on stderr.
+    /// The last lines that the engine wrote to stderr.
     pub stderr: Vec<String>,
     /// The number of the failed launch, if the record contains that launch.
     pub launch: Option<u32>,
 }
 
+/// The cause of a fault.
 #[derive(Debug)]
 pub enum Cause {
     /// The program could not be started, or ended in the system's loader before its first line.
@@ -37,17 +38,17 @@ pub enum Cause {
     Exited(String),
     /// No answer within the deadline.
     Timeout(Duration),
-    /// It answers, but later than a case allows for one request.
+    /// The engine did not answer within the time that a case allows for one request.
     TooSlow(Duration),
-    /// It speaks another version of the protocol.
+    /// The engine speaks another version of the protocol.
     Version(u32),
-    /// Its output breaks the protocol.
+    /// The engine's output violates the protocol.
     Protocol(String),
-    /// Its output is not the requested one.
+    /// The engine's output is not the requested output.
     WrongOutput(String),
-    /// It does not support something that the scenario needs.
+    /// The engine does not support something that the scenario needs.
     Unsupported(String),
-    /// It answered `failed`.
+    /// The engine answered `failed`.
     Reported(Failed),
 }
 

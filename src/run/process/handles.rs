@@ -12,36 +12,36 @@ use rustix::process::{
 };
 use tokio::sync::watch;
 
-/// The process that a launch starts, which leads its own process group. An ended process keeps its number until its parent reaps
-/// it, so the leader stays unreaped until its group has ended. After that no signal is sent to the group.
+/// The process that a launch starts, which leads its own process group. An ended process keeps its number until its parent
+/// reaps it, so the leader stays unreaped until its group has ended. After that no signal is sent to the group.
 #[derive(Debug)]
 pub struct Leader {
     pub pid: u32,
     state: watch::Receiver<State>,
     /// The waiting thread reaps the leader once this is dropped.
-    unreaped: Option<mpsc::Sender<()>>,
+    reap_on_drop: Option<mpsc::Sender<()>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Runs,
-    /// It has ended, and its number is still reserved.
+    /// The leader has ended, and its number is still reserved.
     Ended(ExitStatus),
     /// The exit status is not available: this process may have inherited that SIGCHLD is ignored.
     Lost,
 }
 
 impl Leader {
-    /// `child` leads a group of its own.
+    /// Watches a child that leads its own process group.
     pub fn new(child: Child) -> Self {
         let pid = child.id();
         let (sender, state) = watch::channel(State::Runs);
-        let (unreaped, released) = mpsc::channel();
-        std::thread::spawn(move || wait_for(child, &sender, &released));
-        Self { pid, state, unreaped: Some(unreaped) }
+        let (reap_on_drop, allowed_to_reap) = mpsc::channel();
+        std::thread::spawn(move || wait_and_reap(child, &sender, &allowed_to_reap));
+        Self { pid, state, reap_on_drop: Some(reap_on_drop) }
     }
 
-    /// The exit status, once it has ended. It is not reaped.
+    /// Waits for the end of the leader and gives its exit status. The leader is not reaped.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         match *self.state.wait_for(|state| *state != State::Runs).await.ok()? {
             State::Ended(status) => Some(status),
@@ -49,7 +49,7 @@ impl Leader {
         }
     }
 
-    /// Signals its group, unless the number may belong to another process.
+    /// Signals the leader's group, unless the number may belong to another process.
     pub fn signal_group(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid as i32).filter(|_| self.keeps_its_number()) {
             // The group may be empty already.
@@ -58,13 +58,13 @@ impl Leader {
     }
 
     pub fn keeps_its_number(&self) -> bool {
-        self.pid > 1 && self.unreaped.is_some() && *self.state.borrow() != State::Lost
+        self.pid > 1 && self.reap_on_drop.is_some() && *self.state.borrow() != State::Lost
     }
 
     /// Ends the group. After this the group gets no signal, so the leader can be reaped.
     pub fn end_group(&mut self) {
         self.signal_group(Signal::KILL);
-        self.unreaped = None;
+        self.reap_on_drop = None;
     }
 }
 
@@ -75,12 +75,12 @@ impl Drop for Leader {
     }
 }
 
-fn wait_for(mut child: Child, sender: &watch::Sender<State>, released: &mpsc::Receiver<()>) {
+fn wait_and_reap(mut child: Child, sender: &watch::Sender<State>, allowed_to_reap: &mpsc::Receiver<()>) {
     let state = exit_status_of(&child).map_or(State::Lost, State::Ended);
     // The receiver may be gone.
     let _ = sender.send(state);
-    // Nothing is sent: this waits until the other end is dropped.
-    let _ = released.recv();
+    // Nothing is sent, so this waits until the sender is dropped.
+    let _ = allowed_to_reap.recv();
     let _ = child.wait();
 }
 
@@ -104,8 +104,8 @@ fn exit_status(status: &WaitIdStatus) -> Option<ExitStatus> {
     Some(ExitStatus::from_raw(raw))
 }
 
-/// A process that a search of the machine found. It is no child of this one, so its number may be reused as soon as it has ended.
-/// A signal through its handle reaches this process or none.
+/// A process that a search of the machine found. It is no child of this program, so its number may be reused as soon as it has
+/// ended. A signal through its handle reaches this process or none.
 #[derive(Debug)]
 pub struct ProcessHandle {
     pub pid: u32,
@@ -115,7 +115,8 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// Opens the process that has the number now. The caller must search again to know that it is the process found before.
+    /// Opens the process that has the number now. The caller must search again to know that this is the process that was
+    /// found before.
     /// `None` if no process has the number.
     pub fn open(pid: u32) -> Option<Self> {
         #[cfg(target_os = "linux")]
@@ -131,7 +132,7 @@ impl ProcessHandle {
         Some(Self { pid })
     }
 
-    /// The process may have ended meanwhile, which is no error.
+    /// Sends a signal. It is no error if the process has ended.
     pub fn signal(&self, signal: Signal) {
         #[cfg(target_os = "linux")]
         if let Some(handle) = &self.handle {
@@ -155,11 +156,11 @@ mod tests {
     #[test]
     fn a_signal_reaches_only_the_process_that_was_opened() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let held = ProcessHandle::open(child.id()).unwrap();
-        held.signal(Signal::KILL);
+        let handle = ProcessHandle::open(child.id()).unwrap();
+        handle.signal(Signal::KILL);
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         // The process is reaped: its number is free, and the handle refers to none.
-        held.signal(Signal::KILL);
+        handle.signal(Signal::KILL);
         assert!(ProcessHandle::open(child.id()).is_none());
         assert!(ProcessHandle::open(0).is_none());
     }

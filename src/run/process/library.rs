@@ -6,16 +6,16 @@ use std::process::ExitStatus;
 use super::error::Cause;
 
 /// The exit status by which Linux loaders (glibc, musl) end a program. A shell uses it for a missing program.
-const NOT_LOADED: i32 = 127;
+const NOT_LOADED_STATUS: i32 = 127;
 /// Libraries of NVIDIA's driver, which no toolkit or package contains.
-const OF_NVIDIAS_DRIVER: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so"];
+const NVIDIA_DRIVER_LIBRARIES: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so"];
 
-/// The cause from a program's exit status and stderr. `None` for other failures.
-pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
+/// The cause of a loader's failure, from a program's exit status and stderr. `None` for other failures.
+pub fn loader_failure(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
     use std::os::unix::process::ExitStatusExt;
     let aborted = status.signal() == Some(rustix::process::Signal::ABORT.as_raw());
     let error = stderr.iter().enumerate().rev().find_map(|(at, line)| match status.code() {
-        Some(NOT_LOADED) => linux_error(line),
+        Some(NOT_LOADED_STATUS) => linux_error(line),
         None if aborted => macos_error(line, &stderr[at..]),
         _ => None,
     });
@@ -25,7 +25,7 @@ pub fn not_loaded(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
         None => format!("cannot start: `{name}` is missing"),
         Some(problem) => format!("cannot start: `{library}`: {problem}"),
     };
-    let hint = match (problem, OF_NVIDIAS_DRIVER.iter().any(|start| name.starts_with(start))) {
+    let hint = match (problem, NVIDIA_DRIVER_LIBRARIES.iter().any(|start| name.starts_with(start))) {
         (Some(_), _) => None,
         (None, true) => {
             Some(format!("find / -name {name} # part of NVIDIA's driver; add its folder to {variable}"))
@@ -43,22 +43,25 @@ struct LoaderError<'a> {
     variable: &'static str,
 }
 
-/// glibc: `PROGRAM: error while loading shared libraries: libx.so.1: cannot open shared object file: No such file or directory`.
-/// musl: `Error loading shared library libx.so.1: No such file or directory (needed by PROGRAM)`.
+/// Parses an error of a Linux loader.
+///
+/// - glibc: `PROGRAM: error while loading shared libraries: LIBRARY: PROBLEM`
+/// - musl: `Error loading shared library LIBRARY: PROBLEM (needed by PROGRAM)`
 fn linux_error(line: &str) -> Option<LoaderError<'_>> {
-    let signs = ["error while loading shared libraries: ", "Error loading shared library "];
-    let error = signs.iter().find_map(|sign| line.split_once(sign))?.1;
+    let markers = ["error while loading shared libraries: ", "Error loading shared library "];
+    let error = markers.iter().find_map(|marker| line.split_once(marker))?.1;
     let (library, problem) = error.split_once(": ").unwrap_or((error, ""));
     let missing = problem.is_empty() || problem.contains("No such file");
     let library = Some(library.trim()).filter(|library| !library.is_empty())?;
     Some(LoaderError { library, problem: (!missing).then_some(problem.trim()), variable: "LD_LIBRARY_PATH" })
 }
 
-/// `dyld[1]: Library not loaded: @rpath/libx.dylib`, and below it `Reason: tried: '/a/libx.dylib' (no such file)`.
-fn macos_error<'a>(line: &'a str, from_here: &'a [String]) -> Option<LoaderError<'a>> {
+/// Parses an error of the macOS loader: `dyld[1]: Library not loaded: @rpath/libx.dylib`, then a line `Reason: tried:
+/// '/a/libx.dylib' (no such file)`.
+fn macos_error<'a>(line: &'a str, following_lines: &'a [String]) -> Option<LoaderError<'a>> {
     let (start, library) = line.split_once("Library not loaded: ")?;
     let library = Some(library.trim()).filter(|name| start.starts_with("dyld") && !name.is_empty())?;
-    let reason = from_here.iter().find_map(|line| line.trim().strip_prefix("Reason: "));
+    let reason = following_lines.iter().find_map(|line| line.trim().strip_prefix("Reason: "));
     let missing = reason.is_none_or(|reason| reason.contains("no such file") || reason.contains("not found"));
     let problem = (!missing).then_some(reason).flatten();
     Some(LoaderError { library, problem, variable: "DYLD_LIBRARY_PATH" })
@@ -73,7 +76,7 @@ mod tests {
     /// A message, and the hint to it.
     fn error(raw_status: i32, stderr: &[&str]) -> Option<(String, Option<String>)> {
         let stderr: Vec<String> = stderr.iter().map(|line| line.to_string()).collect();
-        let cause = not_loaded(ExitStatus::from_raw(raw_status), &stderr)?;
+        let cause = loader_failure(ExitStatus::from_raw(raw_status), &stderr)?;
         assert_eq!(cause.kind(), crate::record::FailureKind::Start);
         Some((cause.to_string(), cause.hint()))
     }

@@ -5,7 +5,7 @@ use std::fmt;
 /// A compute capability in nvcc's spelling: `sm_86`, `sm_90a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arch {
-    /// 90 is 9.0.
+    /// The capability without its point: 90 is 9.0.
     number: u32,
     suffix: Option<Suffix>,
 }
@@ -34,23 +34,23 @@ impl Arch {
             Some(_) => return None,
             None => digits.to_string(),
         };
-        let plain = (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let number: u32 = digits.parse().ok().filter(|_| plain)?;
-        let usual = match number {
+        let is_valid = (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number: u32 = digits.parse().ok().filter(|_| is_valid)?;
+        let default_suffix = match number {
             121.. => Some(Suffix::Family),
             90.. => Some(Suffix::Alone),
             _ => None,
         };
-        Some(Self { number, suffix: suffix.or(usual) })
+        Some(Self { number, suffix: suffix.or(default_suffix) })
     }
 
-    /// Whether a GPU of this capability runs all kernels. Machine code runs on later minor releases of the same major one,
-    /// unless a suffix restricts it; some of candle's kernels are only machine code.
+    /// Whether a GPU of this capability runs all kernels. Machine code runs on later minor versions of the same major
+    /// version, unless a suffix restricts it. Some of candle's kernels exist only as machine code.
     pub fn runs_on(self, (major, minor): (u32, u32)) -> bool {
-        let own = (self.number / 10, self.number % 10);
+        let target = (self.number / 10, self.number % 10);
         match self.suffix {
-            Some(Suffix::Alone) => (major, minor) == own,
-            Some(Suffix::Family) | None => major == own.0 && minor >= own.1,
+            Some(Suffix::Alone) => (major, minor) == target,
+            Some(Suffix::Family) | None => major == target.0 && minor >= target.1,
         }
     }
 }
@@ -70,18 +70,18 @@ impl fmt::Display for Arch {
 mod tests {
     use super::*;
 
-    fn named(text: &str) -> String {
+    fn name_of(text: &str) -> String {
         Arch::parse(text).map_or_else(|| "none".into(), |arch| arch.to_string())
     }
 
     #[test]
-    fn a_capability_has_the_name_of_the_build() {
-        let each = ["75", "8.6", "89", "90", "sm_90a", " 9.0\n", "100", "120", "121", "90f"];
+    fn a_capability_is_written_as_candles_build_writes_it() {
+        let texts = ["75", "8.6", "89", "90", "sm_90a", " 9.0\n", "100", "120", "121", "90f"];
         let expected = [
             "sm_75", "sm_86", "sm_89", "sm_90a", "sm_90a", "sm_90a", "sm_100a", "sm_120a", "sm_121f",
             "sm_90f",
         ];
-        assert_eq!(each.map(named), expected);
+        assert_eq!(texts.map(name_of), expected);
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
         for text in
             ["", "a", "9", "9.", "9.00", ".9", "-90", "+90", "native", "1000", "90b", "9.0.1", "[N/A]"]
         {
-            assert_eq!(named(text), "none", "{text}");
+            assert_eq!(name_of(text), "none", "{text}");
         }
     }
 

@@ -33,27 +33,28 @@ pub fn build_features() -> Vec<String> {
 /// Opens the GPU with this CUDA number, if the kernels of this program can run on it.
 pub fn open(number: usize) -> Result<Device, Failed> {
     let name = format!("cuda:{number}");
-    let cannot = |text: String| {
-        failure::classified(&text, FailureKind::Unavailable, format!("cannot open `{name}`: {text}"))
+    let open_failure = |text: String| {
+        failure::classified_failure(&text, FailureKind::Unavailable, format!("cannot open `{name}`: {text}"))
     };
-    let count = CudaContext::device_count().map_err(|error| cannot(error.to_string()))?;
+    let count = CudaContext::device_count().map_err(|error| open_failure(error.to_string()))?;
     if number >= usize::try_from(count).unwrap_or(0) {
         let message = format!("no `{name}`: CUDA sees {count} GPUs here, the first is `cuda:0`");
         return Err(
             Failed::new(FailureKind::Unavailable, message).hint("nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")
         );
     }
-    let device = Device::new_cuda(number).map_err(|error| cannot(first_line(&error)))?;
-    let cuda = device.as_cuda_device().map_err(|error| cannot(first_line(&error)))?;
+    let device = Device::new_cuda(number).map_err(|error| open_failure(first_line(&error)))?;
+    let cuda = device.as_cuda_device().map_err(|error| open_failure(first_line(&error)))?;
     let stream = cuda.cuda_stream();
     let gpu = stream.context();
-    let (major, minor) = gpu.compute_capability().map_err(|error| cannot(error.to_string()))?;
+    let (major, minor) = gpu.compute_capability().map_err(|error| open_failure(error.to_string()))?;
     let capability = (u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0));
     if !Arch::parse(ARCH).is_some_and(|arch| arch.runs_on(capability)) {
         let gpu = gpu.name().unwrap_or_else(|_| "GPU".into());
         return Err(failure::wrong_capability(&name, &gpu, capability, ARCH));
     }
-    // The peak must be that of this load. If the pool cannot reset it, the reported peak may be too high, but nothing fails.
+    // The peak must count only this load. If the pool cannot reset it, the reported peak may be too high, but the load does
+    // not fail.
     let _ = pool(cuda).and_then(|pool| reset_peaks(pool).ok());
     Ok(device)
 }
@@ -80,14 +81,14 @@ pub fn libraries(device: &Device) -> BTreeMap<String, String> {
     let Ok(cuda) = device.as_cuda_device() else { return BTreeMap::new() };
     // The encodings differ: 13000 is 13.0 for the driver and the runtime, 130100 is 13.1.0 for cuBLAS.
     let dotted = |version: c_int| format!("{}.{}", version / 1000, version % 1000 / 10);
-    let of_cublas =
+    let dotted_cublas =
         |version: c_int| format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
-    let named = [
+    let versions = [
         ("cuda-driver", driver_version().map(dotted)),
         ("cuda-runtime", runtime_version().map(dotted)),
-        ("cublas", cublas_version(cuda).map(of_cublas)),
+        ("cublas", cublas_version(cuda).map(dotted_cublas)),
     ];
-    named.into_iter().filter_map(|(name, version)| Some((name.to_string(), version?))).collect()
+    versions.into_iter().filter_map(|(name, version)| Some((name.to_string(), version?))).collect()
 }
 
 /// Adds the free memory to an out-of-memory error, because CUDA does not give the requested size.
@@ -100,8 +101,8 @@ pub fn with_free_memory(device: &Device, error: String) -> String {
 }
 
 fn device_memory(device: &CudaDevice) -> Option<Memory> {
-    let (free, total) = device.cuda_stream().context().mem_get_info().ok()?;
-    Some(Memory { free: free as u64, total: total as u64 })
+    let (free_bytes, total_bytes) = device.cuda_stream().context().mem_get_info().ok()?;
+    Some(Memory { free_bytes: free_bytes as u64, total_bytes: total_bytes as u64 })
 }
 
 /// The device's default pool, if tensors come from it.
@@ -109,10 +110,10 @@ fn device_memory(device: &CudaDevice) -> Option<Memory> {
 fn pool(device: &CudaDevice) -> Option<CUmemoryPool> {
     let stream = device.cuda_stream();
     let context = stream.context();
-    // Without pools candle allocates by `cuMemAlloc`, and CUDA keeps no per-process count of it.
-    let pooled = context.has_async_alloc() && context.bind_to_thread().is_ok();
+    // Without pools candle allocates by `cuMemAlloc`, which CUDA does not count for each process.
+    let has_pool = context.has_async_alloc() && context.bind_to_thread().is_ok();
     // SAFETY: the handle is that of the open context, which the device keeps.
-    pooled.then(|| unsafe { devices::get_default_mem_pool(context.cu_device()) }.ok()).flatten()
+    has_pool.then(|| unsafe { devices::get_default_mem_pool(context.cu_device()) }.ok()).flatten()
 }
 
 #[expect(unsafe_code, reason = "attributes of a pool are read through a pointer")]

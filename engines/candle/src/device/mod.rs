@@ -35,11 +35,11 @@ pub fn name(device: &Device) -> String {
     }
 }
 
-/// A parsed name.
+/// The parsed name of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
     Cpu,
-    /// By CUDA's own numbers; `CUDA_VISIBLE_DEVICES` may hide some.
+    /// The number that CUDA gives the GPU; `CUDA_VISIBLE_DEVICES` may hide some GPUs.
     Cuda(usize),
 }
 
@@ -47,8 +47,8 @@ impl Name {
     fn parse(name: &str) -> Option<Self> {
         let (family, number) = name.split_once(':').unwrap_or((name, "0"));
         // `+1` would parse as a number, but is not a valid name.
-        let plain = number.bytes().all(|byte| byte.is_ascii_digit());
-        let number = number.parse::<usize>().ok().filter(|_| plain)?;
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        let number = number.parse::<usize>().ok().filter(|_| is_number)?;
         match family {
             "cpu" => (number == 0).then_some(Self::Cpu),
             "cuda" => Some(Self::Cuda(number)),
@@ -61,26 +61,26 @@ impl Name {
 #[cfg(any(feature = "cuda", test))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Memory {
-    free: u64,
-    total: u64,
+    free_bytes: u64,
+    total_bytes: u64,
 }
 
 #[cfg(any(feature = "cuda", test))]
 impl Memory {
     /// Refuses weights that cannot fit, before any of them is copied.
     fn expect_free(self, device: &str, weights_bytes: u64) -> Result<(), Failed> {
-        if weights_bytes <= self.free {
+        if weights_bytes <= self.free_bytes {
             return Ok(());
         }
         let message = format!("weights of {}: `{device}` has {self}", gigabytes(weights_bytes));
-        Err(Failed::new(protocol::FailureKind::OutOfMemory, message).hint(crate::failure::FREE_MEMORY))
+        Err(Failed::new(protocol::FailureKind::OutOfMemory, message).hint(crate::failure::FREE_MEMORY_HINT))
     }
 }
 
 #[cfg(any(feature = "cuda", test))]
 impl std::fmt::Display for Memory {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} free of {}", gigabytes(self.free), gigabytes(self.total))
+        write!(formatter, "{} free of {}", gigabytes(self.free_bytes), gigabytes(self.total_bytes))
     }
 }
 
@@ -108,7 +108,7 @@ mod cuda {
 
     pub fn open(number: usize) -> Result<Device, Failed> {
         Err(unsupported(format!("device `cuda:{number}` is not in this build"))
-            .hint("orchestrate setup candle --device cuda    # builds `candle-cuda`, a program of its own"))
+            .hint("orchestrate setup candle --device cuda    # builds the separate program `candle-cuda`"))
     }
 
     /// Never refuses: the operating system can provide more than the physical memory.
@@ -124,7 +124,7 @@ mod cuda {
         BTreeMap::new()
     }
 
-    /// Returns the error unchanged: the CPU has no memory of its own.
+    /// Returns the error unchanged, because the CPU has no device memory.
     pub fn with_free_memory(_: &Device, error: String) -> String {
         error
     }
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    const MEMORY: Memory = Memory { free: 9_300_000_000, total: 85_000_000_000 };
+    const MEMORY: Memory = Memory { free_bytes: 9_300_000_000, total_bytes: 85_000_000_000 };
 
     #[test]
     fn weights_that_fit_are_accepted() {

@@ -15,14 +15,14 @@ use crate::engine;
 fn hello_states_the_versions_of_the_lock_file() {
     let lock = include_str!("../../../../Cargo.lock");
     let release = |package: &str| {
-        let (_, rest) = lock.split_once(&format!("name = \"{package}\"\nversion = \"")).unwrap();
-        rest.split('"').next().unwrap()
+        let (_, after_name) = lock.split_once(&format!("name = \"{package}\"\nversion = \"")).unwrap();
+        after_name.split('"').next().unwrap()
     };
     for package in ["candle-core", "candle-nn", "candle-transformers"] {
-        assert_eq!(release(package), engine::CANDLE, "{package}");
+        assert_eq!(release(package), engine::CANDLE_VERSION, "{package}");
     }
-    assert_eq!(release("gemm"), engine::GEMM);
-    assert_eq!(engine::hello().version, engine::CANDLE);
+    assert_eq!(release("gemm"), engine::GEMM_VERSION);
+    assert_eq!(engine::hello().version, engine::CANDLE_VERSION);
 }
 
 #[test]
@@ -50,9 +50,13 @@ fn facts_state_the_bytes_that_a_load_leaves_in_memory() {
     for tiny in IN_GGUF {
         let folder = tempfile::tempdir().unwrap();
         let facts = load(&tiny.write_gguf(folder.path(), GgmlDType::Q8_0)).facts;
-        let (widened, kept): (Vec<_>, Vec<_>) =
-            tiny.tensors().into_iter().partition(|(name, one)| one.rank() == 1 || name.contains("embed"));
-        let count = |part: &[(String, Tensor)]| part.iter().map(|(_, one)| one.elem_count()).sum::<usize>();
+        let (widened, kept): (Vec<_>, Vec<_>) = tiny
+            .tensors()
+            .into_iter()
+            .partition(|(name, tensor)| tensor.rank() == 1 || name.contains("embed"));
+        let count = |tensors: &[(String, Tensor)]| {
+            tensors.iter().map(|(_, tensor)| tensor.elem_count()).sum::<usize>()
+        };
         let head = if tiny.tied { tiny.vocabulary * tiny.hidden } else { 0 };
         let bytes = count(&widened) * 4 + (count(&kept) + head) / 32 * 34;
         assert_eq!(facts.weights_bytes, Some(bytes as u64), "{}", tiny.architecture);
@@ -63,7 +67,7 @@ fn facts_state_the_bytes_that_a_load_leaves_in_memory() {
 
 #[test]
 fn half_precision_stays_near_f32() {
-    // Long enough for positions that bf16 cannot hold.
+    // The prompt is long enough for positions that bf16 cannot hold.
     let prompt: Vec<u32> = (0..300_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for tiny in [LLAMA, QWEN3, MISTRAL].map(|tiny| Tiny { context: 512, ..tiny }) {
         for (name, dtype, bound) in [("bf16", DType::BF16, 0.1), ("f16", DType::F16, 0.02)] {
@@ -93,8 +97,9 @@ fn half_precision_is_refused_for_architectures_whose_positions_candle_rounds() {
             let request = Load { dtype: Some(name.into()), ..Load::default() };
             let failure = message(load_with(folder.path(), &request));
             let architecture = tiny.architecture;
-            let expected =
-                format!("unsupported: dtype `{name}`: candle rounds the positions of {architecture} in it");
+            let expected = format!(
+                "unsupported: dtype `{name}`: candle rounds the positions of {architecture} in this dtype"
+            );
             assert_eq!(failure, expected);
         }
     }
@@ -107,15 +112,15 @@ fn a_gguf_keeps_its_own_dtype() {
     let request = |dtype: &str| Load { dtype: Some(dtype.into()), ..Load::default() };
     assert!(load_with(&path, &request("q8_0")).is_ok());
     let failure = message(load_with(&path, &request("f32")));
-    assert_eq!(failure, "unsupported: dtype `f32`: a GGUF keeps its own, here `q8_0`");
+    assert_eq!(failure, "unsupported: dtype `f32`: a GGUF keeps its own dtype, `q8_0`");
 }
 
 #[test]
-fn the_requested_context_is_in_effect_and_a_longer_one_than_the_models_is_refused() {
+fn the_requested_context_is_in_effect_and_must_not_exceed_the_models() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
     let request = |tokens| Load { context_tokens: Some(tokens), ..Load::default() };
-    // One token is fewer than the key-value heads, which candle compares with the context.
+    // candle compares the context with the number of key-value heads, which is above 1.
     let mut short = load_with(folder.path(), &request(1)).unwrap();
     assert_eq!(short.facts.context_tokens, Some(1));
     assert_eq!(logits(&mut short, &[5]), logits(&mut load(folder.path()), &[5]));
@@ -124,17 +129,17 @@ fn the_requested_context_is_in_effect_and_a_longer_one_than_the_models_is_refuse
 }
 
 #[test]
-fn candles_quantised_llama_ends_at_4096_whatever_the_file_says() {
+fn candles_quantised_llama_has_at_most_4096_positions() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { context: 100_000, ..LLAMA }.write_gguf(folder.path(), GgmlDType::F32);
     assert_eq!(load(&path).facts.context_tokens, Some(4096));
     let failure = message(load_with(&path, &Load { context_tokens: Some(4097), ..Load::default() }));
-    assert!(failure.ends_with("has 4096 here, by candle's position tables"), "{failure}");
+    assert!(failure.ends_with("has at most 4096, because of candle's position tables"), "{failure}");
 }
 
 #[test]
 fn a_sliding_window_is_the_longest_context() {
-    let why = "has 32 here, by its sliding window, which candle does not compute";
+    let limit = "has at most 32, because of its sliding window, which candle does not compute";
     let request = Load { context_tokens: Some(33), ..Load::default() };
     let folder = tempfile::tempdir().unwrap();
     for tiny in [MISTRAL, PHI3] {
@@ -145,12 +150,12 @@ fn a_sliding_window_is_the_longest_context() {
         assert_eq!(load(folder.path()).facts.context_tokens, Some(32));
         let failure = message(load_with(folder.path(), &request));
         assert!(failure.starts_with("context: a context of 33 tokens: "), "{failure}");
-        assert!(failure.ends_with(why), "{failure}");
+        assert!(failure.ends_with(limit), "{failure}");
         config["sliding_window"] = json!(-1);
         write_config(folder.path(), &config);
         let failure = message(load_with(folder.path(), &request));
         assert!(failure.ends_with("`sliding_window`: expected a number of tokens, found `-1`"), "{failure}");
-        // A window as long as the context hides nothing.
+        // A window longer than the context hides no token.
         config["sliding_window"] = json!(4096);
         write_config(folder.path(), &config);
         assert_eq!(load(folder.path()).facts.context_tokens, Some(48));
@@ -172,7 +177,7 @@ fn a_sliding_window_is_the_longest_context() {
 }
 
 #[test]
-fn a_gguf_is_loaded_for_the_requested_context_whatever_it_states() {
+fn a_requested_context_replaces_the_context_of_a_gguf() {
     for tiny in IN_GGUF {
         let folder = tempfile::tempdir().unwrap();
         // Tables for the whole context would not fit into any memory.
@@ -211,12 +216,12 @@ fn rotation_settings_change_the_logits() {
         (GEMMA, "rope_parameters", json!({"rope_theta": 100.0, "rope_type": "default"})),
     ] {
         tiny.write_folder(folder.path());
-        let plain = logits(&mut load(folder.path()), &[3, 4, 5]);
+        let original = logits(&mut load(folder.path()), &[3, 4, 5]);
         let mut config = tiny.config();
         config.as_object_mut().unwrap().remove("rope_theta").unwrap();
         config[field] = value;
         write_config(folder.path(), &config);
-        let difference = relative_difference(&logits(&mut load(folder.path()), &[3, 4, 5]), &plain);
+        let difference = relative_difference(&logits(&mut load(folder.path()), &[3, 4, 5]), &original);
         assert!(difference > 1e-3, "{}: `{field}` changes {difference}", tiny.architecture);
     }
 }
@@ -261,12 +266,12 @@ fn unknown_options_unknown_devices_and_another_number_of_threads_are_refused() {
 fn llama_3_frequencies_change_the_logits() {
     let folder = tempfile::tempdir().unwrap();
     LLAMA.write_folder(folder.path());
-    let plain = logits(&mut load(folder.path()), &[3, 4, 5]);
+    let original = logits(&mut load(folder.path()), &[3, 4, 5]);
     let mut config = LLAMA.config();
     config["rope_scaling"] = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 16,
     });
     write_config(folder.path(), &config);
-    assert!(relative_difference(&logits(&mut load(folder.path()), &[3, 4, 5]), &plain) > 1e-4);
+    assert!(relative_difference(&logits(&mut load(folder.path()), &[3, 4, 5]), &original) > 1e-4);
 }

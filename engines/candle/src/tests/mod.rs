@@ -1,4 +1,4 @@
-//! Tests the engine on small models with random weights, in a folder of safetensors or a GGUF file, and on the embedded one.
+//! Tests the engine on small models with random weights, in a folder of safetensors or a GGUF file, and on the embedded model.
 
 mod loading;
 mod refusals;
@@ -66,11 +66,11 @@ fn logits(model: &mut LoadedModel, prompt: &[u32]) -> Vec<f32> {
 }
 
 /// The largest difference, relative to the spread of the expected logits.
-fn relative_difference(found: &[f32], expected: &[f32]) -> f32 {
-    assert_eq!(found.len(), expected.len());
-    let spread = expected.iter().fold(0_f32, |limit, logit| limit.max(logit.abs()));
-    let pairs = found.iter().zip(expected);
-    pairs.fold(0_f32, |limit, (found, expected)| limit.max((found - expected).abs())) / spread
+fn relative_difference(logits: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(logits.len(), expected.len());
+    let spread = expected.iter().fold(0_f32, |largest, logit| largest.max(logit.abs()));
+    let pairs = logits.iter().zip(expected);
+    pairs.fold(0_f32, |largest, (logit, expected)| largest.max((logit - expected).abs())) / spread
 }
 
 fn message<T>(result: Result<T, Failed>) -> String {
@@ -112,13 +112,13 @@ const MISTRAL: Tiny = Tiny { architecture: "mistral", head_dim: 32, ..LLAMA };
 const PHI3: Tiny = Tiny { architecture: "phi3", ..LLAMA };
 const GEMMA: Tiny = Tiny { architecture: "gemma", tied: true, kv_heads: 1, head_dim: 32, ..LLAMA };
 
-/// One of each architecture; a test checks that the engine has no other.
+/// A model of each architecture. A test checks that the engine has no other architecture.
 const ALL: [Tiny; 6] = [LLAMA, QWEN2, QWEN3, MISTRAL, PHI3, GEMMA];
 
 /// The models that candle computes from GGUF.
 const IN_GGUF: [Tiny; 4] = [LLAMA, QWEN2, QWEN3, PHI3];
 
-/// Wide enough for candle's repacked kernels: rows of 256, outputs in multiples of 16.
+/// A model that is wide enough for candle's repacked kernels: rows of 256, outputs in multiples of 16.
 const WIDE: Tiny =
     Tiny { hidden: 256, intermediate: 256, layers: 1, vocabulary: 112, tied: true, head_dim: 64, ..LLAMA };
 

@@ -34,7 +34,7 @@ fn failure_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
     failure_of(&path)
 }
 
-/// The refusal without paths and names that change from run to run.
+/// The refusal of this model, with FOLDER and NAME for the parts that change from run to run.
 fn failure_of(path: &Path) -> String {
     let failure = message(load_with(path, &Load::default()));
     let name = path.file_stem().unwrap().to_string_lossy();
@@ -42,17 +42,17 @@ fn failure_of(path: &Path) -> String {
     failure.replace(&folder.display().to_string(), "FOLDER").replace(&*name, "NAME")
 }
 
-fn ignored(field: &str, found: &str) -> String {
+fn ignored_field(field: &str, found: &str) -> String {
     format!("unsupported: `NAME` has `{field}` `{found}`, which candle would ignore")
 }
 
-/// The message of `model_files`.
-fn missing(tensor: &str) -> String {
+/// The message of `model_files` for a missing tensor.
+fn missing_tensor(tensor: &str) -> String {
     format!("model: model `NAME`: tensor `{tensor}` is missing, which `FOLDER/config.json` requires")
 }
 
 #[test]
-fn a_field_unknown_to_candle_is_refused_by_name() {
+fn an_invalid_field_is_refused_by_name() {
     let config_failure = |message: &str| format!("model: `FOLDER/config.json`: {message}");
     let cases = [
         ("rms_norm_eps", Value::Null, config_failure("`rms_norm_eps` is missing")),
@@ -93,16 +93,16 @@ fn a_field_unknown_to_candle_is_refused_by_name() {
             config_failure("`rope_scaling.low_freq_factor` is missing"),
         ),
         ("rope_scaling", json!("dynamic"), config_failure("`rope_scaling`: expected an object, found `\"dynamic\"`")),
-        ("rope_scaling", json!({"rope_type": null, "type": "ntk"}), ignored("rope_scaling", "ntk")),
-        ("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}), ignored("rope_scaling", "yarn")),
+        ("rope_scaling", json!({"rope_type": null, "type": "ntk"}), ignored_field("rope_scaling", "ntk")),
+        ("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0}), ignored_field("rope_scaling", "yarn")),
     ];
     for (field, value, expected) in cases {
         assert_eq!(failure_with(LLAMA, field, value), expected);
     }
     let failure = failure_with(QWEN3, "head_dim", json!(15));
     assert_eq!(failure, config_failure("rotation requires an even head size, found 15"));
-    let head = failure_with(QWEN2, "tie_word_embeddings", json!(false));
-    assert_eq!(head, missing("lm_head.weight"));
+    let failure = failure_with(QWEN2, "tie_word_embeddings", json!(false));
+    assert_eq!(failure, missing_tensor("lm_head.weight"));
 }
 
 #[test]
@@ -116,10 +116,15 @@ fn unsupported_features_are_refused_for_every_architecture() {
             ("layer_types", json!(["full_attention", "sliding_attention"]), "sliding_attention"),
             ("layer_types", json!("chunked_attention"), "chunked_attention"),
         ] {
-            assert_eq!(failure_with(tiny, field, value), ignored(field, found), "{}", tiny.architecture);
+            assert_eq!(
+                failure_with(tiny, field, value),
+                ignored_field(field, found),
+                "{}",
+                tiny.architecture
+            );
         }
         let scaling = failure_with(tiny, "rope_scaling", json!({"type": "linear", "factor": 2.0}));
-        assert_eq!(scaling, ignored("rope_scaling", "linear"), "{}", tiny.architecture);
+        assert_eq!(scaling, ignored_field("rope_scaling", "linear"), "{}", tiny.architecture);
         let quantised = failure_with(tiny, "quantization_config", json!({"quant_method": "fp8"}));
         assert!(quantised.contains("has a `quantization_config`"), "{quantised}");
     }
@@ -133,32 +138,35 @@ fn features_of_one_architecture_are_refused_for_the_others() {
     });
     for tiny in [QWEN2, QWEN3, MISTRAL, PHI3, GEMMA] {
         let failure = failure_with(tiny, "rope_scaling", llama3.clone());
-        assert_eq!(failure, ignored("rope_scaling", "llama3"), "{}", tiny.architecture);
+        assert_eq!(failure, ignored_field("rope_scaling", "llama3"), "{}", tiny.architecture);
     }
     for tiny in [LLAMA, QWEN2, QWEN3, MISTRAL, GEMMA] {
-        let expected = ignored("partial_rotary_factor", "0.5");
+        let expected = ignored_field("partial_rotary_factor", "0.5");
         assert_eq!(failure_with(tiny, "partial_rotary_factor", json!(0.5)), expected);
-        // Newer configs keep it together with the base.
+        // Newer configs keep this field in `rope_parameters`, together with the base frequency.
         let rope = json!({"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5});
         assert_eq!(failure_with(tiny, "rope_parameters", rope), expected);
     }
     for tiny in [LLAMA, MISTRAL, PHI3] {
-        assert_eq!(failure_with(tiny, "attention_bias", json!(true)), ignored("attention_bias", "true"));
+        assert_eq!(
+            failure_with(tiny, "attention_bias", json!(true)),
+            ignored_field("attention_bias", "true")
+        );
     }
     for tiny in [QWEN3, GEMMA] {
         let failure = failure_with(tiny, "attention_bias", json!("on"));
         assert!(failure.ends_with("`attention_bias`: expected true or false, found `\"on\"`"), "{failure}");
         let failure = failure_with(tiny, "attention_bias", json!(true));
-        assert_eq!(failure, missing("model.layers.0.self_attn.q_proj.bias"));
+        assert_eq!(failure, missing_tensor("model.layers.0.self_attn.q_proj.bias"));
     }
 }
 
 #[test]
 fn unsupported_tied_or_separate_output_matrices_are_refused() {
     let failure = failure_with(MISTRAL, "tie_word_embeddings", json!(true));
-    assert_eq!(failure, ignored("tie_word_embeddings", "true"));
+    assert_eq!(failure, ignored_field("tie_word_embeddings", "true"));
     let failure = failure_with(GEMMA, "tie_word_embeddings", json!(false));
-    assert_eq!(failure, ignored("tie_word_embeddings", "false"));
+    assert_eq!(failure, ignored_field("tie_word_embeddings", "false"));
 }
 
 #[test]
@@ -184,19 +192,19 @@ fn an_unsupported_rotation_is_refused_for_phi3() {
 #[test]
 fn an_activation_other_than_gemmas_is_refused() {
     let failure = failure_with(GEMMA, "hidden_activation", json!("gelu"));
-    assert_eq!(failure, ignored("hidden_activation", "gelu"));
+    assert_eq!(failure, ignored_field("hidden_activation", "gelu"));
     let failure = failure_with(GEMMA, "hidden_act", json!("silu"));
-    assert_eq!(failure, ignored("hidden_act", "silu"));
+    assert_eq!(failure, ignored_field("hidden_act", "silu"));
 }
 
 #[test]
 fn the_fields_of_a_multimodal_models_text_config_are_checked() {
     let folder = tempfile::tempdir().unwrap();
-    let mut inner = LLAMA.config();
-    inner["mlp_bias"] = json!(true);
+    let mut text_config = LLAMA.config();
+    text_config["mlp_bias"] = json!(true);
     LLAMA.write_folder(folder.path());
-    write_config(folder.path(), &json!({"text_config": inner}));
-    assert_eq!(failure_of(folder.path()), ignored("mlp_bias", "true"));
+    write_config(folder.path(), &json!({"text_config": text_config}));
+    assert_eq!(failure_of(folder.path()), ignored_field("mlp_bias", "true"));
 }
 
 #[test]
@@ -214,7 +222,7 @@ fn a_missing_tensor_is_named() {
         let (mut tensors, removed) = (tiny.tensors(), format!("model.layers.1.{removed}"));
         tensors.remove(&removed).unwrap();
         write_tensors(folder.path(), &tensors);
-        assert_eq!(failure_of(folder.path()), missing(&removed));
+        assert_eq!(failure_of(folder.path()), missing_tensor(&removed));
     }
 }
 
@@ -266,8 +274,8 @@ fn a_gguf_with_an_unused_tensor_is_refused() {
         (LLAMA, "blk.2.attn_q.weight"),
     ] {
         let mut tensors = tiny.quantized(GgmlDType::F32);
-        let another = QTensor::quantize(&tiny.tensors()["model.norm.weight"], GgmlDType::F32).unwrap();
-        tensors.push((name.into(), another));
+        let unused = QTensor::quantize(&tiny.tensors()["model.norm.weight"], GgmlDType::F32).unwrap();
+        tensors.push((name.into(), unused));
         let expected = format!("unsupported: `NAME` has a tensor `{name}`, which candle would ignore");
         assert_eq!(failure_of_tensors(tiny, &tensors), expected);
     }
@@ -299,12 +307,12 @@ fn unsupported_metadata_is_refused() {
             ("rope.scaling.factor", Metadata::F32(4.0), "4"),
             ("expert_count", Metadata::U32(8), "8"),
         ] {
-            let expected = ignored(&format!("{}.{field}", tiny.architecture), found);
+            let expected = ignored_field(&format!("{}.{field}", tiny.architecture), found);
             assert_eq!(failure_of_gguf(tiny, field, value), expected);
         }
     }
     let failure = failure_of_gguf(PHI3, "rope.freq_base", Metadata::F32(5e5));
-    assert_eq!(failure, ignored("phi3.rope.freq_base", "500000"));
+    assert_eq!(failure, ignored_field("phi3.rope.freq_base", "500000"));
     for tiny in [LLAMA, QWEN2, PHI3] {
         let expected = "4 heads of 32 in a hidden size of 64: candle assumes that they fill it";
         let folder = tempfile::tempdir().unwrap();

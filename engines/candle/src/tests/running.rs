@@ -18,11 +18,12 @@ fn load_gguf(tiny: Tiny, dtype: GgmlDType) -> LoadedModel {
 
 /// Every tiny model, with a name for messages.
 fn all_models(context: usize) -> impl Iterator<Item = (String, LoadedModel)> {
-    let tiny = move |tiny| Tiny { context, ..tiny };
-    let named = |tiny: Tiny, format| format!("{} from {format}", tiny.architecture);
-    let folders = ALL.into_iter().map(move |one| (named(one, "safetensors"), load_safetensors(tiny(one))));
-    folders
-        .chain(IN_GGUF.into_iter().map(move |one| (named(one, "GGUF"), load_gguf(tiny(one), GgmlDType::F32))))
+    let with_context = move |tiny| Tiny { context, ..tiny };
+    let name = |tiny: Tiny, format| format!("{} from {format}", tiny.architecture);
+    let folders = ALL.map(with_context).into_iter();
+    let folders = folders.map(move |tiny| (name(tiny, "safetensors"), load_safetensors(tiny)));
+    let files = IN_GGUF.map(with_context).into_iter();
+    folders.chain(files.map(move |tiny| (name(tiny, "GGUF"), load_gguf(tiny, GgmlDType::F32))))
 }
 
 fn job_without_cache(prompt: &[u32], max_new_tokens: u32) -> Job {
@@ -60,15 +61,15 @@ fn a_score_is_the_log_probability_of_an_id_after_the_ids_before_it() {
 }
 
 #[test]
-fn a_long_prompt_gives_the_same_logits_in_one_call_and_one_by_one() {
+fn a_long_prompt_gives_the_same_logits_in_one_call_and_id_by_id() {
     let ids: Vec<u32> = (0..400_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for (name, mut model) in all_models(512) {
         let in_one_call = logits(&mut model, &ids);
         let mut sequence = model.network.start(true);
         let feed = |id: &u32| sequence.feed(&[*id]).unwrap();
         let all_logits: Vec<_> = ids.iter().map(feed).collect();
-        let one_by_one = all_logits.last().unwrap().to_vec1().unwrap();
-        let difference = relative_difference(&one_by_one, &in_one_call);
+        let id_by_id = all_logits.last().unwrap().to_vec1().unwrap();
+        let difference = relative_difference(&id_by_id, &in_one_call);
         assert!(difference < 1e-4, "{name} is off by {difference}");
     }
 }
@@ -104,11 +105,11 @@ fn a_converted_model_gives_the_logits_of_its_source() {
         tiny.write_folder(&original);
         let candle_file = tiny.write_gguf(folder.path(), GgmlDType::F32);
         let expected = logits(&mut load(&original), &PROMPT);
-        for (from, format, name) in
-            [(&original, Format::Gguf, "ours.gguf"), (&candle_file, Format::Safetensors, "again")]
+        for (source, format, name) in
+            [(&original, Format::Gguf, "converted.gguf"), (&candle_file, Format::Safetensors, "converted")]
         {
             let goal = Goal { format, dtype: Dtype::F32, out: folder.path().join(name) };
-            let model = ModelFolder::open(from).unwrap();
+            let model = ModelFolder::open(source).unwrap();
             model_files::convert(&model, &goal, &|_, _| Ok(())).unwrap();
             let difference = relative_difference(&logits(&mut load(&goal.out), &PROMPT), &expected);
             assert!(difference < 1e-5, "{} to {format:?} is off by {difference}", tiny.architecture);

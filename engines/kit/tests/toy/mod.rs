@@ -21,7 +21,7 @@ pub mod tiny;
 /// The first id of a prompt selects one of these behaviours. After any other id, the toy counts up from that id.
 pub const ENDS_WITH_EOS: u32 = 50;
 pub const PANICS: u32 = 51;
-pub const CANCELS_SEVEN: u32 = 52;
+pub const CANCELS_REQUEST_7: u32 = 52;
 pub const STOPS_EARLY: u32 = 53;
 pub const NEVER_STOPS: u32 = 54;
 pub const RUNS_OUT_OF_MEMORY: u32 = 55;
@@ -166,7 +166,7 @@ impl ToyModel {
             (RUNS_OUT_OF_MEMORY, 1) => {
                 return Err(Failed::new(FailureKind::OutOfMemory, "12 bytes are too many"));
             }
-            (CANCELS_SEVEN, 3) => {
+            (CANCELS_REQUEST_7, 3) => {
                 self.toy.inbox.accept(Frame::Line(br#"{"type":"cancel","id":7}"#.to_vec()), Instant::now());
                 9
             }
@@ -186,7 +186,7 @@ impl ToyModel {
 
 impl Slots for ToyModel {
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed> {
-        assert!(self.admitted.iter().all(|(used, ..)| *used != slot), "slot {slot} is taken");
+        assert!(self.admitted.iter().all(|(taken, ..)| *taken != slot), "slot {slot} is taken");
         self.toy.record(format!("admit {slot} {:?}", job.prompts));
         self.admitted.push((slot, job.clone(), 0));
         Ok(())
@@ -209,9 +209,9 @@ impl Slots for ToyModel {
     }
 
     fn leave(&mut self, slot: usize) {
-        assert!(self.admitted.iter().any(|(used, ..)| *used == slot), "slot {slot} is free");
+        assert!(self.admitted.iter().any(|(taken, ..)| *taken == slot), "slot {slot} is free");
         self.toy.record(format!("leave {slot}"));
-        self.admitted.retain(|(used, ..)| *used != slot);
+        self.admitted.retain(|(taken, ..)| *taken != slot);
     }
 }
 

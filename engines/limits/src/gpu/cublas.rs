@@ -1,4 +1,4 @@
-//! The few cuBLAS functions that a probe needs: for a handle, the version, and one matrix product.
+//! The few cuBLAS functions that a probe needs: a handle, the version, and one matrix product.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
 
 use std::ffi::{c_int, c_void};
@@ -11,8 +11,8 @@ use libloading::Library;
 use super::Number;
 use super::driver::{Context, Memory, function, open};
 
-/// Library names by CUDA's major version, the newest first.
-const NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
+/// The names of the library by CUDA's major version, the newest first.
+const LIBRARY_NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
 /// The dependency of cuBLAS, opened first: a loader does not search the folder of a file that is opened by path.
 const CUBLAS_LT: [&str; 3] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"];
 /// The oldest supported version. Earlier versions had no `cublasComputeType_t`.
@@ -92,14 +92,15 @@ pub struct Cublas<'a> {
 
 impl<'a> Cublas<'a> {
     /// Loads the first cuBLAS that this driver supports, from the loader's paths, then from these folders. If none works, the
-    /// error is that of the first one that was opened.
+    /// error is that of the first cuBLAS that was opened.
     pub fn load(context: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
         let mut first_error = None;
-        let local = folders.iter().flat_map(|folder| NAMES.map(|name| (Some(folder), folder.join(name))));
-        let all = NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(local);
-        for (folder, name) in all {
+        let local =
+            folders.iter().flat_map(|folder| LIBRARY_NAMES.map(|name| (Some(folder), folder.join(name))));
+        let candidates = LIBRARY_NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(local);
+        for (folder, name) in candidates {
             if let Some(folder) = folder.filter(|_| name.is_file()) {
-                // A failure is ignored: the cuBLAS below may still find its own.
+                // A failure is ignored, because the cuBLAS below may still find this dependency by itself.
                 open(CUBLAS_LT.iter().map(|name| folder.join(name)));
             }
             let Some(library) = open([&name]) else { continue };
@@ -116,7 +117,7 @@ impl<'a> Cublas<'a> {
         let mut handle = null_mut();
         // SAFETY: the call writes one pointer. A context is current, because the caller passed one.
         check("cublasCreate", unsafe { (functions.create)(&mut handle) })?;
-        // From here on, drop destroys the handle in all cases.
+        // This value destroys the handle when it is dropped, also after an error below.
         let cublas = Self { handle, functions, context: PhantomData };
         let mut version = 0;
         // SAFETY: the call writes one int.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use libloading::Library;
 
-const LIBRARY: &str = "libcuda.so.1";
+const DRIVER_LIBRARY: &str = "libcuda.so.1";
 
 /// `CUresult`: zero is success.
 type Code = c_int;
@@ -26,14 +26,14 @@ const L2_CACHE_SIZE: c_int = 38;
 /// `CU_EVENT_DEFAULT`: events with timing.
 const WITH_TIME: c_uint = 0;
 /// The default stream, which synchronizes with all others of a context, including those of cuBLAS.
-const STREAM: Opaque = null_mut();
+const DEFAULT_STREAM: Opaque = null_mut();
 
-/// The most passes. More would not make the time of a short pass more accurate.
+/// The most passes. More passes would not make the time of a short pass more accurate.
 const MAX_PASSES: u32 = 200;
 /// The fewest passes, however long they take.
 const MIN_PASSES: u32 = 2;
 
-/// The type of a function that older drivers lack.
+/// The type of `cuDeviceGetUuid_v2`, which older drivers lack.
 type GetUuid = unsafe extern "C" fn(*mut Uuid, Ordinal) -> Code;
 
 /// The functions as `cuda.h` declares them; `tests/headers.rs` checks this against the header if there is one.
@@ -63,8 +63,8 @@ pub struct Driver {
 
 impl Driver {
     pub fn load() -> Result<Self, String> {
-        let library = open_driver(LIBRARY)
-            .ok_or_else(|| format!("no `{LIBRARY}`: the NVIDIA driver is not installed"))?;
+        let library = open_driver(DRIVER_LIBRARY)
+            .ok_or_else(|| format!("no `{DRIVER_LIBRARY}`: the NVIDIA driver is not installed"))?;
         // SAFETY: every type matches the declaration of that name in cuda.h, whose macros add `_v2` to some names. Every
         // driver since CUDA 11 has the functions without a fallback.
         let driver = unsafe {
@@ -75,7 +75,7 @@ impl Driver {
                 device_get: function(library, "cuDeviceGet")?,
                 device_get_name: function(library, "cuDeviceGetName")?,
                 device_get_attribute: function(library, "cuDeviceGetAttribute")?,
-                // Drivers before CUDA 11.4 lack it.
+                // Drivers before CUDA 11.4 lack this function.
                 device_get_uuid: function(library, "cuDeviceGetUuid_v2").ok(),
                 context_retain: function(library, "cuDevicePrimaryCtxRetain")?,
                 context_release: function(library, "cuDevicePrimaryCtxRelease_v2")?,
@@ -137,14 +137,14 @@ pub struct Device<'a> {
 impl<'a> Device<'a> {
     pub fn name(&self) -> String {
         let mut name = [0_u8; 256];
-        // One less than the buffer, so that the last byte stays nul.
+        // The length is one less than the buffer's, so that the last byte stays nul.
         // SAFETY: writes at most 255 bytes.
         let code = unsafe { (self.driver.device_get_name)(name.as_mut_ptr().cast(), 255, self.ordinal) };
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
         if code == 0 { name.into_owned() } else { String::new() }
     }
 
-    /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`. A part of a GPU (MIG) has its own.
+    /// The UUID, such as `8932f937-d72c-4106-c12f-20bd9faed9f6`. A part of a GPU (MIG) has its own UUID.
     pub fn uuid(&self) -> Option<String> {
         let mut uuid: Uuid = [0; 16];
         let get = self.driver.device_get_uuid?;
@@ -166,7 +166,7 @@ impl<'a> Device<'a> {
         // SAFETY: writes one pointer.
         let code = unsafe { (self.driver.context_retain)(&mut handle, self.ordinal) };
         self.driver.check("cuDevicePrimaryCtxRetain", code)?;
-        // From here on, drop releases the context in all cases.
+        // This value releases the context when it is dropped, also after an error below.
         let context = Context { driver: self.driver, ordinal: self.ordinal, handle };
         // SAFETY: the context was just retained.
         self.driver.check("cuCtxSetCurrent", unsafe { (self.driver.context_set_current)(handle) })?;
@@ -184,7 +184,7 @@ pub struct Context<'a> {
 impl Drop for Context<'_> {
     fn drop(&mut self) {
         debug_assert!(!self.handle.is_null());
-        // SAFETY: it was retained once, and everything created in it was dropped. An error here cannot be handled.
+        // SAFETY: the context was retained once, and everything created in it was dropped. An error here cannot be handled.
         unsafe {
             (self.driver.context_set_current)(null_mut());
             (self.driver.context_release)(self.ordinal);
@@ -210,7 +210,7 @@ impl Context<'_> {
     }
 
     /// The time of the fastest of many passes in nanoseconds, by the device's clock, after one warm-up pass.
-    pub fn fastest(
+    pub fn fastest_pass_ns(
         &self,
         budget: Duration,
         mut pass: impl FnMut() -> Result<(), String>,
@@ -248,7 +248,7 @@ fn uuid_text(uuid: &Uuid) -> String {
         .join("-")
 }
 
-/// Converts milliseconds; `None` if they are not a valid time.
+/// Converts milliseconds to nanoseconds; `None` if the time is not positive and finite.
 fn nanoseconds(ms: f32) -> Option<u64> {
     let ns = (f64::from(ms) * 1e6).round();
     (ns.is_finite() && ns >= 1.0).then_some(ns as u64)
@@ -263,7 +263,7 @@ pub struct Memory<'a> {
 
 impl Drop for Memory<'_> {
     fn drop(&mut self) {
-        // SAFETY: it came from this driver, and is freed once. The call waits for pending uses on the device.
+        // SAFETY: the memory came from this driver, and is freed once. The call waits for pending uses on the device.
         unsafe { (self.driver.memory_free)(self.address) };
     }
 }
@@ -288,7 +288,7 @@ impl Memory<'_> {
         let mut offset = 0;
         while offset < self.bytes && !pattern.is_empty() {
             let bytes = pattern.len().min(self.bytes - offset);
-            // SAFETY: reads only within `pattern`, and writes only within the allocation. The call returns after it has read `pattern`.
+            // SAFETY: reads only within `pattern`, before the call returns, and writes only within the allocation.
             let code = unsafe {
                 (self.driver.copy_from_host)(self.address + offset as u64, pattern.as_ptr().cast(), bytes)
             };
@@ -302,7 +302,7 @@ impl Memory<'_> {
     pub fn copy_from(&self, source: &Self) -> Result<(), String> {
         let bytes = self.bytes.min(source.bytes);
         // SAFETY: within both allocations, which are different. Dropping either waits for the copy.
-        let code = unsafe { (self.driver.copy_within)(self.address, source.address, bytes, STREAM) };
+        let code = unsafe { (self.driver.copy_within)(self.address, source.address, bytes, DEFAULT_STREAM) };
         self.driver.check("cuMemcpyDtoDAsync", code)
     }
 }
@@ -314,7 +314,7 @@ struct Event<'a> {
 
 impl Drop for Event<'_> {
     fn drop(&mut self) {
-        // SAFETY: it came from this driver, and is destroyed once.
+        // SAFETY: the event came from this driver, and is destroyed once.
         unsafe { (self.driver.event_destroy)(self.handle) };
     }
 }
@@ -322,7 +322,7 @@ impl Drop for Event<'_> {
 impl Event<'_> {
     fn record(&self) -> Result<(), String> {
         // SAFETY: an event of the current context, in its default stream.
-        self.driver.check("cuEventRecord", unsafe { (self.driver.event_record)(self.handle, STREAM) })
+        self.driver.check("cuEventRecord", unsafe { (self.driver.event_record)(self.handle, DEFAULT_STREAM) })
     }
 
     fn wait(&self) -> Result<(), String> {
@@ -339,8 +339,8 @@ impl Event<'_> {
     }
 }
 
-/// The first of these libraries that loads. It is never unloaded: NVIDIA's libraries register exit handlers, and function
-/// pointers must stay valid.
+/// Loads the first of these libraries that can be loaded. The library is never unloaded: NVIDIA's libraries register exit
+/// handlers, and function pointers must stay valid.
 pub fn open<N: AsRef<OsStr>>(names: impl IntoIterator<Item = N>) -> Option<&'static Library> {
     names.into_iter().find_map(|name| {
         // SAFETY: loading runs the library's initialisers. The names are those of NVIDIA's libraries, which any program may
@@ -350,7 +350,7 @@ pub fn open<N: AsRef<OsStr>>(names: impl IntoIterator<Item = N>) -> Option<&'sta
     })
 }
 
-/// Folders at which a driver is mounted into a container. The container's loader may not search them.
+/// Folders in which a container has the driver of its host. The container's loader may not search them.
 const MOUNT_FOLDERS: [&str; 2] = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"];
 
 /// Opens the driver's library: from the loader's paths, then from the mount folders.

@@ -1,7 +1,7 @@
 //! The limits of NVIDIA GPUs: the speed of copies within memory, and the operations per second of cuBLAS.
 //!
 //! A process of its own should run this: a context holds some hundred MiB of a GPU until its process ends, and a driver may
-//! hang or crash. Impossible probes are absent from the result, with reasons in words.
+//! hang or crash. Impossible probes are absent from the result, with the reasons.
 
 mod cublas;
 mod driver;
@@ -18,7 +18,7 @@ use driver::{Context, Device, Driver};
 pub struct GpuProbeSettings {
     /// CUDA indices; empty means all.
     pub devices: Vec<u32>,
-    /// Further folders for cuBLAS, besides the loader's paths: Python's wheels have folders of their own.
+    /// Folders in which cuBLAS is searched after the loader's paths, such as those of Python's wheels.
     pub folders: Vec<PathBuf>,
     /// The approximate time of each setting: an idle GPU needs some of it to raise its clocks.
     pub budget: Duration,
@@ -94,34 +94,35 @@ fn probe_in_context(
 }
 
 const MIB: u64 = 1 << 20;
-/// Bytes of each of the two buffers. Two of the smallest are four times the largest cache of any GPU (126 MiB). A copy of the
-/// largest takes most of a millisecond on the fastest GPU.
-const SMALLEST_COPY: u64 = 256 * MIB;
-const LARGEST_COPY: u64 = 1024 * MIB;
-/// The divisor of the free memory for each buffer.
-const COPY_SHARE: u64 = 4;
+/// The smallest size of each of the two buffers: both together are four times the largest cache of any GPU (126 MiB).
+const MIN_COPY_BYTES: u64 = 256 * MIB;
+/// The largest size of each buffer. Such a copy takes most of a millisecond on the fastest GPU.
+const MAX_COPY_BYTES: u64 = 1024 * MIB;
+/// Each buffer takes the free memory divided by this number.
+const COPY_MEMORY_DIVISOR: u64 = 4;
 
 /// Read and written bytes, with the time of the best pass.
 fn probe_copies(context: &Context, budget: Duration) -> Result<Copies, String> {
-    let free = context.free_bytes()?;
-    let bytes = copy_bytes(free).ok_or_else(|| format!("only {} MiB of its memory are free", free / MIB))?;
+    let free_bytes = context.free_bytes()?;
+    let bytes = copy_bytes(free_bytes)
+        .ok_or_else(|| format!("only {} MiB of its memory are free", free_bytes / MIB))?;
     let (source, destination) = (context.allocate(bytes)?, context.allocate(bytes)?);
     source.set(0x5a)?;
-    let ns = context.fastest(budget, || destination.copy_from(&source))?;
+    let ns = context.fastest_pass_ns(budget, || destination.copy_from(&source))?;
     Ok(Copies { bytes: 2 * bytes as u64, ns })
 }
 
-fn copy_bytes(free: u64) -> Option<usize> {
-    let bytes = (free / COPY_SHARE / MIB * MIB).min(LARGEST_COPY);
-    usize::try_from(bytes).ok().filter(|_| bytes >= SMALLEST_COPY)
+fn copy_bytes(free_bytes: u64) -> Option<usize> {
+    let bytes = (free_bytes / COPY_MEMORY_DIVISOR / MIB * MIB).min(MAX_COPY_BYTES);
+    usize::try_from(bytes).ok().filter(|_| bytes >= MIN_COPY_BYTES)
 }
 
-/// The largest number of rows and columns of all three matrices, if memory allows it.
-const LARGEST_SIDE: u64 = 8192;
-/// The smallest number: smaller matrices do not keep a large GPU busy.
-const SMALLEST_SIDE: u64 = 2048;
-/// The divisor of the free memory for all three matrices.
-const MATRIX_SHARE: u64 = 2;
+/// The largest number of rows and columns of the three matrices.
+const MAX_SIDE: u64 = 8192;
+/// The smallest number of rows and columns. Smaller matrices do not keep a large GPU busy.
+const MIN_SIDE: u64 = 2048;
+/// The three matrices together take at most the free memory divided by this number.
+const MATRIX_MEMORY_DIVISOR: u64 = 2;
 /// Bytes of random numbers, which are generated once and repeated.
 const PATTERN_BYTES: usize = 8 << 20;
 
@@ -175,34 +176,40 @@ fn probe_products(
     number: &Number,
     budget: Duration,
 ) -> Result<Operations, String> {
-    let free = context.free_bytes()?;
-    let side = side(free, number.bytes as u64)
-        .ok_or_else(|| format!("only {} MiB of its memory are free", free / MIB))?;
+    let free_bytes = context.free_bytes()?;
+    let side = matrix_side(free_bytes, number.bytes as u64)
+        .ok_or_else(|| format!("only {} MiB of its memory are free", free_bytes / MIB))?;
     let bytes = (side * side) as usize * number.bytes;
-    let pattern = numbers(number, PATTERN_BYTES / number.bytes);
+    let pattern = random_numbers(number, PATTERN_BYTES / number.bytes);
     let matrix = || context.allocate(bytes);
     let (a, b, c) = (matrix()?, matrix()?, matrix()?);
     a.fill(&pattern)?;
     b.fill(&pattern)?;
-    let ns = context.fastest(budget, || cublas.product(side, number, [&a, &b, &c]))?;
-    Ok(Operations { unit: number.unit.into(), loads: true, threads: 0, operations: operations(side), ns })
+    let ns = context.fastest_pass_ns(budget, || cublas.product(side, number, [&a, &b, &c]))?;
+    Ok(Operations {
+        unit: number.unit.into(),
+        loads: true,
+        threads: 0,
+        operations: product_operations(side),
+        ns,
+    })
 }
 
 /// A multiplication and an addition for each combination of three indices.
-fn operations(side: u64) -> u64 {
+fn product_operations(side: u64) -> u64 {
     2 * side * side * side
 }
 
-fn side(free: u64, bytes: u64) -> Option<u64> {
-    let sides = std::iter::successors(Some(LARGEST_SIDE), |side| Some(side / 2));
+fn matrix_side(free_bytes: u64, bytes: u64) -> Option<u64> {
+    let sides = std::iter::successors(Some(MAX_SIDE), |side| Some(side / 2));
     sides
-        .take_while(|&side| side >= SMALLEST_SIDE)
-        .find(|side| 3 * side * side * bytes <= free / MATRIX_SHARE)
+        .take_while(|&side| side >= MIN_SIDE)
+        .find(|side| 3 * side * side * bytes <= free_bytes / MATRIX_MEMORY_DIVISOR)
 }
 
 /// Pseudo-random numbers between -1 and 1. On uniform numbers a GPU draws less power, and so runs faster.
-fn numbers(number: &Number, count: usize) -> Vec<u8> {
-    let sign_at = 8 * number.bytes as u32 - 1;
+fn random_numbers(number: &Number, count: usize) -> Vec<u8> {
+    let sign_bit = 8 * number.bytes as u32 - 1;
     let mut state = 0x9e37_79b9_u32;
     let mut pattern = Vec::with_capacity(count * number.bytes);
     for _ in 0..count {
@@ -212,7 +219,7 @@ fn numbers(number: &Number, count: usize) -> Vec<u8> {
         state ^= state << 5;
         let mantissa = state & ((1 << number.mantissa_bits) - 1);
         let exponent = number.exponent_bias - 1 - (state >> 24 & 7);
-        let bits = (state >> 31) << sign_at | exponent << number.mantissa_bits | mantissa;
+        let bits = (state >> 31) << sign_bit | exponent << number.mantissa_bits | mantissa;
         pattern.extend_from_slice(&bits.to_le_bytes()[..number.bytes]);
     }
     pattern
@@ -232,37 +239,37 @@ mod tests {
 
     #[test]
     fn a_product_of_matrices_of_8192_is_a_thousand_billion_operations() {
-        assert_eq!(operations(8192), 1_099_511_627_776);
+        assert_eq!(product_operations(8192), 1_099_511_627_776);
     }
 
     #[test]
     fn matrices_halve_their_sides_until_three_fit_in_half_of_the_free_memory() {
-        assert_eq!(side(80 << 30, 2), Some(8192));
-        assert_eq!(side(768 << 20, 2), Some(8192));
-        assert_eq!(side((768 << 20) - 1, 2), Some(4096));
-        assert_eq!(side(96 << 20, 4), Some(2048));
-        assert_eq!(side((96 << 20) - 1, 4), None);
+        assert_eq!(matrix_side(80 << 30, 2), Some(8192));
+        assert_eq!(matrix_side(768 << 20, 2), Some(8192));
+        assert_eq!(matrix_side((768 << 20) - 1, 2), Some(4096));
+        assert_eq!(matrix_side(96 << 20, 4), Some(2048));
+        assert_eq!(matrix_side((96 << 20) - 1, 4), None);
     }
 
     #[test]
     fn numbers_of_every_kind_are_distinct_and_between_minus_one_and_one() {
-        let pattern = numbers(&F32, 10_000);
+        let pattern = random_numbers(&F32, 10_000);
         let f32s: Vec<f32> = pattern.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
         // bf16 is the upper half of an f32.
         let bf16 = |b: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(b.try_into().unwrap())) << 16);
-        let bf16s: Vec<f32> = numbers(&NUMBERS[0], 10_000).chunks(2).map(bf16).collect();
+        let bf16s: Vec<f32> = random_numbers(&NUMBERS[0], 10_000).chunks(2).map(bf16).collect();
         // Decodes f16 by its definition; the exponents here belong to normal numbers.
         let f16 = |bytes: &[u8]| {
             let bits = u16::from_le_bytes(bytes.try_into().unwrap());
             let value = f32::from(bits & 1023 | 1024) * 2_f32.powi(i32::from(bits >> 10 & 31) - 25);
             if bits >> 15 == 1 { -value } else { value }
         };
-        let f16s: Vec<f32> = numbers(&NUMBERS[1], 10_000).chunks(2).map(f16).collect();
-        for kind in [f32s, bf16s, f16s] {
-            assert!(kind.iter().all(|number| number.abs() < 1.0 && number.abs() >= 1.0 / 256.0));
-            let mean = kind.iter().sum::<f32>() / kind.len() as f32;
+        let f16s: Vec<f32> = random_numbers(&NUMBERS[1], 10_000).chunks(2).map(f16).collect();
+        for numbers in [f32s, bf16s, f16s] {
+            assert!(numbers.iter().all(|number| number.abs() < 1.0 && number.abs() >= 1.0 / 256.0));
+            let mean = numbers.iter().sum::<f32>() / numbers.len() as f32;
             assert!(mean.abs() < 0.02, "{mean}");
-            let distinct: std::collections::BTreeSet<u32> = kind.iter().map(|x| x.to_bits()).collect();
+            let distinct: std::collections::BTreeSet<u32> = numbers.iter().map(|x| x.to_bits()).collect();
             assert!(distinct.len() > 1000, "{}", distinct.len());
         }
     }

@@ -1,9 +1,9 @@
 //! Tiles of Intel's matrix unit. The intrinsics are not stable in Rust, and no tile survives between two `asm!` blocks, so the
 //! whole loop is one block.
 //!
-//! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product: sixteen cycles
-//! each, with a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. `with loads` reads the four
-//! operands from the nearest cache before each four products, the minimum of any such product.
+//! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product. Each takes
+//! sixteen cycles, with a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. The kernels with
+//! loads read the four operands from the nearest cache in every round, the fewest loads of any such matrix product.
 #![expect(unsafe_code, reason = "assembly, and a system call that no safe crate has")]
 
 use std::arch::asm;
@@ -14,12 +14,11 @@ use crate::names;
 
 /// Rows of a tile, and columns of a result.
 const ROWS: u64 = 16;
-/// Products in a round of the loop.
-const PRODUCTS: u64 = 4;
-const ROW: usize = 64;
+const PRODUCTS_PER_ROUND: u64 = 4;
+const ROW_BYTES: usize = 64;
 /// The inner dimension of one product, in numbers.
-const DEPTH_BF16: u64 = ROW as u64 / 2;
-const DEPTH_INT8: u64 = ROW as u64;
+const DEPTH_BF16: u64 = ROW_BYTES as u64 / 2;
+const DEPTH_INT8: u64 = ROW_BYTES as u64;
 
 /// The units that this machine has and that its kernel permits to this process.
 pub fn supported() -> impl Iterator<Item = Unit> {
@@ -39,9 +38,8 @@ pub fn supported() -> impl Iterator<Item = Unit> {
     units.into_iter().filter_map(|(is_supported, unit)| is_supported.then_some(unit))
 }
 
-/// Operations of a round.
 const fn operations_per_round(depth: u64) -> u64 {
-    2 * PRODUCTS * ROWS * ROWS * depth
+    2 * PRODUCTS_PER_ROUND * ROWS * ROWS * depth
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,14 +74,14 @@ mod system {
     /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process needs permission before any of its
     /// threads uses them. A kernel without support for tiles returns an error.
     pub fn request_tiles() -> bool {
-        // SAFETY: the call takes two numbers and touches none of our memory.
+        // SAFETY: the call takes two numbers and accesses no memory of this process.
         unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    /// Only Linux has a known request.
+    /// Returns false, because only Linux has a known request.
     pub fn request_tiles() -> bool {
         false
     }
@@ -104,7 +102,7 @@ static FULL_TILES: Shape = {
     let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
     let mut tile = 0;
     while tile < 8 {
-        (row_bytes[tile], rows[tile]) = (ROW as u16, ROWS as u8);
+        (row_bytes[tile], rows[tile]) = (ROW_BYTES as u16, ROWS as u8);
         tile += 1;
     }
     Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
@@ -112,9 +110,9 @@ static FULL_TILES: Shape = {
 
 /// Two tiles of A and two of B, 4 KiB together. As bf16 every number is about 0.75: zeros would draw less power.
 #[repr(C, align(64))]
-struct Tiles([u8; 4 * ROW * ROWS as usize]);
+struct Tiles([u8; 4 * ROW_BYTES * ROWS as usize]);
 
-static TILES: Tiles = Tiles([0x3f; 4 * ROW * ROWS as usize]);
+static TILES: Tiles = Tiles([0x3f; 4 * ROW_BYTES * ROWS as usize]);
 
 /// A loop around four products. tmm0 to tmm3 are results, tmm4 and tmm5 are A, tmm6 and tmm7 are B.
 macro_rules! kernel {
@@ -150,7 +148,7 @@ macro_rules! kernel {
                     "tilerelease",
                     shape = in(reg) &raw const FULL_TILES,
                     tiles = in(reg) TILES.0.as_ptr(),
-                    row = in(reg) ROW,
+                    row = in(reg) ROW_BYTES,
                     rounds = inout(reg) rounds => _,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
@@ -189,27 +187,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_products_of_full_tiles_are_so_many_operations() {
-        // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times; a product with its addition counts as
-        // two.
+    fn operations_per_round_counts_four_products_of_full_tiles() {
+        // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times. A product with its addition counts as
+        // two operations.
         assert_eq!(operations_per_round(DEPTH_BF16), 65_536);
         assert_eq!(operations_per_round(DEPTH_INT8), 131_072);
     }
 
     #[test]
-    fn the_shape_of_tiles_is_as_the_instruction_reads_it() {
+    fn the_shape_has_the_layout_that_the_instruction_reads() {
         assert_eq!((size_of::<Shape>(), align_of::<Shape>()), (64, 64));
         assert_eq!(std::mem::offset_of!(Shape, row_bytes), 16);
         assert_eq!(std::mem::offset_of!(Shape, rows), 48);
-        let whole = &FULL_TILES;
-        assert_eq!((whole.palette, whole.start_row, whole.reserved), (1, 0, [0; 14]));
-        assert_eq!(whole.row_bytes.map(u32::from).iter().sum::<u32>(), 8 * 64);
-        assert_eq!(whole.rows[..8], [16; 8]);
-        assert_eq!(whole.rows[8..], [0; 8]);
+        let shape = &FULL_TILES;
+        assert_eq!((shape.palette, shape.start_row, shape.reserved), (1, 0, [0; 14]));
+        assert_eq!(shape.row_bytes.map(u32::from).iter().sum::<u32>(), 8 * 64);
+        assert_eq!(shape.rows[..8], [16; 8]);
+        assert_eq!(shape.rows[8..], [0; 8]);
     }
 
     #[test]
-    fn products_count_only_beside_tiles() {
+    fn products_are_supported_only_together_with_tiles() {
         let (bf16, tile, int8) = (1 << 22, 1 << 24, 1 << 25);
         assert_eq!(Support::from_cpuid(bf16 | int8), Support::default());
         assert_eq!(Support::from_cpuid(tile | bf16), Support { bf16: true, int8: false });
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_tiles_lists_none_of_it() {
+    fn a_machine_without_tiles_lists_no_unit_of_tiles() {
         let support = Support::from_cpuid(__cpuid_count(7, 0).edx);
         assert!(supported().count() <= 2 * (usize::from(support.bf16) + usize::from(support.int8)));
     }

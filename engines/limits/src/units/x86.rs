@@ -14,21 +14,23 @@ const SUMS_256: usize = 12;
 
 /// The units of this machine.
 pub fn supported() -> impl Iterator<Item = Unit> {
-    let wide = is_x86_feature_detected!("avx512f");
-    let f32_unit = match wide {
+    let has_avx512 = is_x86_feature_detected!("avx512f");
+    let f32_unit = match has_avx512 {
         true => Some(Unit::in_registers(names::F32_FMA, SUMS_512 * 16, f32_512)),
         false => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"))
             .then_some(Unit::in_registers(names::F32_FMA, SUMS_256 * 8, f32_256)),
     };
-    let bf16 = wide && is_x86_feature_detected!("avx512bf16");
-    let vnni = wide && is_x86_feature_detected!("avx512vnni");
-    let vnni_256_supported = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
+    let bf16 = has_avx512 && is_x86_feature_detected!("avx512bf16");
+    let vnni = has_avx512 && is_x86_feature_detected!("avx512vnni");
+    let vnni_without_avx512 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
     let units = [
         (bf16, Unit::in_registers(names::AVX512_BF16, SUMS_512 * 32, bf16_512)),
         (vnni, Unit::in_registers(names::AVX512_VNNI, SUMS_512 * 64, vnni_512)),
-        (vnni_256_supported, Unit::in_registers(names::AVX_VNNI, SUMS_256 * 32, vnni_256)),
+        (vnni_without_avx512, Unit::in_registers(names::AVX_VNNI, SUMS_256 * 32, vnni_256)),
     ];
-    f32_unit.into_iter().chain(units.into_iter().filter_map(|(has, unit)| has.then_some(unit)))
+    f32_unit
+        .into_iter()
+        .chain(units.into_iter().filter_map(|(is_supported, unit)| is_supported.then_some(unit)))
 }
 
 /// The sums stay near two: subnormal numbers can be slower.
@@ -113,9 +115,9 @@ mod tests {
     }
 
     #[test]
-    fn narrower_units_run_on_machines_with_wider_ones() {
+    fn units_of_256_bits_run_on_machines_with_avx512() {
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            #[expect(unsafe_code, reason = "it needs instructions that not every machine has")]
+            #[expect(unsafe_code, reason = "the function needs instructions that not every machine has")]
             // SAFETY: the features were just detected.
             unsafe {
                 f32_256(1000);

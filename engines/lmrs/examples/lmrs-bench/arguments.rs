@@ -25,7 +25,8 @@ Default: every kernel at the shapes of llama-3.2-1b, in some minutes.
 
 The column `us` is the time of one product, or of one layer's attention. `of reads` is the share of the fastest plain read of
 memory with the same threads, and `of unit` the share of the multiplying unit's peak. Both limits are probed between the turns
-of the same run. Reads limit one token, the unit limits 512. Weights, keys and values come from memory, not from a cache.
+of the same run. Reads limit a product with 1 token; the unit limits a product with 512. Weights, keys and values come from
+memory, not from a cache.
 ";
 
 pub fn help() -> String {
@@ -38,6 +39,7 @@ fn format_names(between: &str) -> String {
 
 /// `(outputs, inputs)` of llama-3.2-1b.
 const SHAPES: [(usize, usize); 4] = [(2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048)];
+
 pub struct Arguments {
     quick: bool,
     pub products: bool,
@@ -67,10 +69,10 @@ impl Arguments {
             shapes: SHAPES.to_vec(),
         };
         while let Some(argument) = arguments.next() {
-            let mut list = || arguments.next().with_context(|| format!("`{argument}` has no value"));
+            let mut value = || arguments.next().with_context(|| format!("`{argument}` has no value"));
             match argument.as_str() {
                 "--help" | "-h" => return Ok(None),
-                "--only" => match list()?.as_str() {
+                "--only" => match value()?.as_str() {
                     "products" => parsed.attention = false,
                     "attention" => parsed.products = false,
                     other => bail!(
@@ -81,14 +83,14 @@ hint: --only attention"
                 "--quick" => parsed.quick = true,
                 "--file" => parsed.file = true,
                 "--best" => parsed.best = true,
-                "--threads" => parsed.threads = number(&list()?)?,
+                "--threads" => parsed.threads = number(&value()?)?,
                 "--levels" => {
-                    parsed.levels = list()?.split(',').map(Level::from_str).collect::<Result<_>>()?
+                    parsed.levels = value()?.split(',').map(Level::from_str).collect::<Result<_>>()?
                 }
-                "--tokens" => parsed.tokens = list()?.split(',').map(number).collect::<Result<_>>()?,
-                "--formats" => parsed.formats = list()?.split(',').map(format).collect::<Result<_>>()?,
+                "--tokens" => parsed.tokens = value()?.split(',').map(number).collect::<Result<_>>()?,
+                "--formats" => parsed.formats = value()?.split(',').map(format).collect::<Result<_>>()?,
                 "--shape" => {
-                    let text = list()?;
+                    let text = value()?;
                     let (outputs, inputs) = text.split_once('x').context("a shape is like `2048x8192`")?;
                     parsed.shapes = vec![(number(outputs)?, number(inputs)?)];
                 }
@@ -120,7 +122,7 @@ fn number(text: &str) -> Result<usize> {
 }
 
 fn format(word: &str) -> Result<&'static Format> {
-    Format::named(word).with_context(|| {
+    Format::from_name(word).with_context(|| {
         let names = format_names("`, `");
         format!(
             "unknown format `{word}`

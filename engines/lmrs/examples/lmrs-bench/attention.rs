@@ -7,7 +7,7 @@ use anyhow::Result;
 use lmrs::attention::{Attention, Heads, Scratch, Segment, attend};
 use lmrs::cache::Cache;
 use lmrs::kernels::Level;
-use lmrs::kernels::attention::{KvDtype, TILE};
+use lmrs::kernels::attention::{KvDtype, TILE_POSITIONS};
 use lmrs::matrix::Rows;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
@@ -20,18 +20,18 @@ use crate::arguments::Arguments;
 const POSITIONS: [(usize, usize); 4] = [(1, 128), (1, 1024), (1, 8192), (512, 512)];
 /// `(heads, heads of keys, dimensions)` of llama-3.2-1b and qwen2.5-0.5b.
 const HEADS: [(usize, usize, usize); 2] = [(32, 8, 64), (14, 2, 64)];
-/// Bytes of the keys and values of all layers: beyond every cache that was tried.
+/// Bytes of the keys and values of all layers: more than the processor caches of every machine that was tried.
 const CACHE_BYTES: usize = 128 << 20;
 /// The fewest bytes of keys and values in a turn of one token.
-const TURN_BYTES: usize = 16 << 20;
+const MIN_TURN_BYTES: usize = 16 << 20;
 
 pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (heads, kv_heads, head_dim) in HEADS {
         for (tokens, depth) in POSITIONS {
             let heads = Heads { heads, kv_heads, head_dim };
-            let layers = CACHE_BYTES / bytes(heads, depth);
-            let cache = Rc::new(filled(&shape(heads, layers, depth), depth)?);
+            let layers = CACHE_BYTES / layer_bytes(heads, depth);
+            let cache = Rc::new(filled_cache(&shape(heads, layers, depth), depth)?);
             for &level in &arguments.levels {
                 cases.push(case(
                     heads,
@@ -47,7 +47,7 @@ pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
 }
 
 /// Bytes of keys and values in a layer.
-fn bytes(heads: Heads, depth: usize) -> usize {
+fn layer_bytes(heads: Heads, depth: usize) -> usize {
     2 * depth * heads.kv_heads * heads.head_dim * KvDtype::F16.bytes()
 }
 
@@ -59,7 +59,7 @@ fn case(
     threads: usize,
 ) -> Case {
     let Heads { heads: query_heads, kv_heads, head_dim } = heads;
-    let bytes = bytes(heads, depth);
+    let bytes = layer_bytes(heads, depth);
     let mut queries = Rows::new(tokens, query_heads * head_dim);
     for (at, number) in queries.all_mut().iter_mut().enumerate() {
         *number = (at % 11) as f32 / 11.0;
@@ -81,18 +81,18 @@ fn case(
         units: &["f32_fma"],
         bytes: bytes as f64,
         operations: 4.0 * (pairs * query_heads * head_dim) as f64,
-        pieces: if tokens > 1 { 1 } else { TURN_BYTES.div_ceil(bytes) },
+        pieces: if tokens > 1 { 1 } else { MIN_TURN_BYTES.div_ceil(bytes) },
         work: Box::new(work),
-        turns: Vec::new(),
+        piece_seconds: Vec::new(),
     }
 }
 
-fn filled(shape: &Shape, depth: usize) -> Result<Cache> {
+fn filled_cache(shape: &Shape, depth: usize) -> Result<Cache> {
     let mut cache = Cache::new(shape, depth, KvDtype::F16)?;
     let numbers: Vec<f32> = (0..shape.head_dim).map(|dim| (dim * 7 % 5) as f32 - 2.0).collect();
     for layer in 0..shape.layers {
-        for (_, _, mut tile) in cache.tiles_mut(layer, 0..depth.div_ceil(TILE)) {
-            (0..TILE).for_each(|position| tile.write(position, &numbers, &numbers));
+        for (_, _, mut tile) in cache.tiles_mut(layer, 0..depth.div_ceil(TILE_POSITIONS)) {
+            (0..TILE_POSITIONS).for_each(|position| tile.write(position, &numbers, &numbers));
         }
     }
     cache.grow(depth);

@@ -1,7 +1,7 @@
 //! Each kernel against the limits of this machine, measured in the same run: bytes of weights, or of keys and values, per
 //! second, and operations per second. `lmrs-bench --help` lists the options.
 //!
-//! The cases are measured in turns, and so are the limits of the machine.
+//! Every round measures each case once, and every fifth round also probes the limits.
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
 mod arguments;
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     }
     let mut limits = Vec::new();
     for round in 0..arguments.rounds() {
-        // On a busy machine, limits are reached only between turns, if at all.
+        // The best of several probes counts, because a busy machine often delivers less than its limits.
         if round % 5 == 0 {
             limits.push(probe(&ProbeSettings {
                 threads: vec![u32::try_from(arguments.threads)?],
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
                 budget: Duration::from_millis(500),
             }));
         }
-        cases.iter_mut().for_each(Case::turn);
+        cases.iter_mut().for_each(Case::run_turn);
     }
     print(&cases, &Limits::best(&limits).context("no limit was probed")?, &arguments);
     Ok(())
@@ -49,7 +49,7 @@ struct Case {
     labels: [String; 2],
     tokens: usize,
     level: Level,
-    /// The units for comparison: the first one with a probe result counts.
+    /// The arithmetic units to compare with: the first one with a probe result counts.
     units: &'static [&'static str],
     /// Bytes of one piece of work.
     bytes: f64,
@@ -57,23 +57,22 @@ struct Case {
     /// Pieces in a turn, enough for some milliseconds.
     pieces: usize,
     work: Box<dyn FnMut()>,
-    /// Seconds for each piece.
-    turns: Vec<f64>,
+    piece_seconds: Vec<f64>,
 }
 
 impl Case {
-    fn turn(&mut self) {
+    fn run_turn(&mut self) {
         for _ in 0..self.pieces {
             let began = Instant::now();
             (self.work)();
-            self.turns.push(began.elapsed().as_secs_f64());
+            self.piece_seconds.push(began.elapsed().as_secs_f64());
         }
     }
 
     fn seconds(&self, best: bool) -> f64 {
-        let mut turns = self.turns.clone();
-        turns.sort_by(f64::total_cmp);
-        turns[if best { 0 } else { turns.len() / 2 }]
+        let mut sorted = self.piece_seconds.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted[if best { 0 } else { sorted.len() / 2 }]
     }
 }
 
@@ -89,7 +88,7 @@ fn print(cases: &[Case], limits: &Limits, arguments: &Arguments) {
         let loads = if unit.loads { " with loads" } else { "" };
         println!("{}{loads} {:.0} Gop/s", unit.unit, unit.per_second().unwrap_or(f64::NAN) / 1e9);
     }
-    println!("\n| what | shape | tokens | level | us | GB/s | of reads | Gop/s | of unit |");
+    println!("\n| kernel | shape | tokens | level | us | GB/s | of reads | Gop/s | of unit |");
     println!("|---|---|--:|---|--:|--:|--:|--:|--:|");
     for case in cases {
         // If a unit was probed with loads and without, the lower rate counts.

@@ -16,10 +16,10 @@ use lmrs::region::{NewRegion, Region};
 use crate::Case;
 use crate::arguments::Arguments;
 
-/// Bytes of all copies of a matrix: beyond every cache that was tried.
+/// Bytes of all copies of a matrix: more than the processor caches of every machine that was tried.
 const WEIGHTS_BYTES: usize = 256 << 20;
 /// The fewest bytes of weights in a decode turn.
-const TURN_BYTES: usize = 64 << 20;
+const MIN_TURN_BYTES: usize = 64 << 20;
 
 pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
     let weights = Weights::new(arguments)?;
@@ -57,13 +57,13 @@ fn case(labels: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level,
         units: units(level, format),
         bytes: bytes as f64,
         operations: 2.0 * (tokens * outputs * inputs) as f64,
-        pieces: if tokens > 8 { 1 } else { TURN_BYTES.div_ceil(bytes) },
+        pieces: if tokens > 8 { 1 } else { MIN_TURN_BYTES.div_ceil(bytes) },
         work: Box::new(work),
-        turns: Vec::new(),
+        piece_seconds: Vec::new(),
     }
 }
 
-/// The units for comparison; tiles count with loads.
+/// The arithmetic units to compare with: the first one with a probe result counts.
 fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     match (level.name(), format) {
         ("amx", format) if format.tile.is_some() => &["amx_bf16"],
@@ -106,7 +106,7 @@ impl Weights {
         let bytes = format.bytes(outputs, inputs);
         let copies = (self.0.bytes().len().min(WEIGHTS_BYTES) / bytes).max(1);
         let region = match format.packed_rows() {
-            Some(_) => packed(format, outputs, inputs, copies)?,
+            Some(_) => pack_copies(format, outputs, inputs, copies)?,
             None => self.0.clone(),
         };
         let matrix =
@@ -115,9 +115,9 @@ impl Weights {
     }
 }
 
-/// Copies of packed rows without exceptions, because real models have few, and random bytes would have the maximum. They have
-/// memory of their own, even with `--file`, as in a load.
-fn packed(format: &'static Format, outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
+/// Copies of packed rows without exceptions, because real models have few, and random bytes would have the maximum. The copies
+/// are in anonymous memory, even with `--file`, as in a load.
+fn pack_copies(format: &'static Format, outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
     let name = format.name;
     ensure!(format.can_hold(inputs), "{name} cannot pack rows of {inputs} inputs");
     let block_rows = format.block_rows();

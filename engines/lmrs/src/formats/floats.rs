@@ -11,7 +11,7 @@ use crate::kernels::rows::{RowKernels, TileKernel};
 pub static F32: Format = Format {
     name: "f32",
     dtype: Dtype::F32,
-    by_name: true,
+    is_requestable: true,
     storage: Storage::Rows(RowKernels::of::<InF32>()),
     tile: None,
     packed: None,
@@ -20,7 +20,7 @@ pub static F32: Format = Format {
 pub static F16: Format = Format {
     name: "f16",
     dtype: Dtype::F16,
-    by_name: true,
+    is_requestable: true,
     storage: Storage::Rows(RowKernels::of::<InF16>()),
     tile: None,
     packed: None,
@@ -29,7 +29,7 @@ pub static F16: Format = Format {
 pub static BF16: Format = Format {
     name: "bf16",
     dtype: Dtype::BF16,
-    by_name: true,
+    is_requestable: true,
     storage: Storage::Rows(RowKernels::of::<InBf16>().with_pairs()),
     tile: Some(TileKernel::FROM_ROWS),
     packed: None,

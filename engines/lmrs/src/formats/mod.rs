@@ -21,7 +21,7 @@ use model_files::Dtype;
 
 use crate::kernels::panels::{PanelFormat, PanelKernels};
 use crate::kernels::rows::{PackedBf16, RowKernels, TileKernel};
-use crate::matrix::PANEL;
+use crate::matrix::PANEL_OUTPUTS;
 pub use bf16z::BF16Z;
 pub use floats::{BF16, F16, F32};
 
@@ -32,7 +32,7 @@ pub mod q4_k;
 pub mod q6_k;
 pub mod q8_0;
 
-/// All formats. Loads offer the names in this order: the first is the one that most models are published in.
+/// All formats. Loads offer the names in this order: the first is the format of most published models.
 pub static FORMATS: &[&Format] =
     &[&BF16, &BF16Z, &F32, &F16, &q8_0::Q8_0, &q4_0::Q4_0, &q4_k::Q4_K, &q6_k::Q6_K];
 
@@ -42,12 +42,12 @@ pub struct Format {
     pub name: &'static str,
     /// The encoding of rows in files, before they are packed.
     pub dtype: Dtype,
-    /// Whether a load can request it by name. Otherwise only files select it.
-    pub by_name: bool,
+    /// Whether a load can request the format by name. Otherwise only files select the format.
+    pub is_requestable: bool,
     pub storage: Storage,
     /// The tile function for products of many tokens, for formats whose numbers bf16 holds nearly exactly.
     pub tile: Option<TileKernel>,
-    /// The sidecar `LAYOUT` that introduced this packing, and a digest of the packed bytes in the sidecar's test.
+    /// The sidecar `LAYOUT_VERSION` that introduced this packing, and a digest of the packed bytes in the sidecar's test.
     pub packed: Option<(u32, &'static str)>,
 }
 
@@ -60,7 +60,7 @@ pub enum Storage {
     Panels(PanelKernels),
 }
 
-/// The packing of rows, singly or several together.
+/// The packing of rows, one at a time or several together.
 pub struct PackedRows {
     /// Rows that are packed together.
     pub block_rows: usize,
@@ -68,7 +68,7 @@ pub struct PackedRows {
     pub can_pack: fn(usize) -> bool,
     /// Bytes of a packed row for this number of inputs.
     pub row_bytes: fn(usize) -> usize,
-    /// Packs rows that belong together from the layout of files. The arguments: inputs of a row, rows, destination.
+    /// Packs the rows of a block, which are in the layout of files. The arguments: inputs of a row, rows, destination.
     pub pack: Pack,
 }
 
@@ -81,7 +81,7 @@ pub struct Unfit;
 impl Storage {
     pub(crate) const fn packed_rows<P: PackedBf16>() -> Self {
         let rows = PackedRows {
-            block_rows: P::BLOCK,
+            block_rows: P::BLOCK_ROWS,
             can_pack: P::can_pack,
             row_bytes: P::row_bytes,
             pack: P::pack,
@@ -95,11 +95,18 @@ impl Format {
     pub(crate) const fn of_panels<N: PanelFormat>(
         name: &'static str,
         dtype: Dtype,
-        by_name: bool,
+        is_requestable: bool,
         packed: (u32, &'static str),
     ) -> Self {
         let storage = Storage::Panels(PanelKernels::of::<N>());
-        Self { name, dtype, by_name, storage, tile: Some(TileKernel::of_panels::<N>()), packed: Some(packed) }
+        Self {
+            name,
+            dtype,
+            is_requestable,
+            storage,
+            tile: Some(TileKernel::of_panels::<N>()),
+            packed: Some(packed),
+        }
     }
 
     /// The format that holds this dtype unchanged. `None` for blocks without kernels, which are widened during the load.
@@ -108,13 +115,13 @@ impl Format {
         FORMATS.iter().find(is_unpacked).copied()
     }
 
-    pub fn named(name: &str) -> Option<&'static Self> {
+    pub fn from_name(name: &str) -> Option<&'static Self> {
         FORMATS.iter().find(|format| format.name == name).copied()
     }
 
     /// The names that a load can request.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        FORMATS.iter().filter(|format| format.by_name).map(|format| format.name)
+        FORMATS.iter().filter(|format| format.is_requestable).map(|format| format.name)
     }
 
     pub fn is_panels(&self) -> bool {
@@ -149,7 +156,7 @@ impl Format {
         match &self.storage {
             Storage::Rows(_) => 1,
             Storage::PackedRows(rows, _) => rows.block_rows,
-            Storage::Panels(_) => PANEL,
+            Storage::Panels(_) => PANEL_OUTPUTS,
         }
     }
 
@@ -158,22 +165,22 @@ impl Format {
         match &self.storage {
             Storage::Rows(rows) => outputs * inputs * rows.number_bytes,
             Storage::PackedRows(rows, _) => outputs * (rows.row_bytes)(inputs),
-            Storage::Panels(panels) => outputs.div_ceil(PANEL) * panels.bytes(inputs),
+            Storage::Panels(panels) => outputs.div_ceil(PANEL_OUTPUTS) * panels.bytes(inputs),
         }
     }
 
     /// Packs whole rows, in the file layout of the dtype. Panics if a size is wrong: the caller has checked the file's sizes.
-    pub fn pack(&self, inputs: usize, rows: &[u8], into: &mut [u8]) -> Result<(), Unfit> {
+    pub fn pack(&self, inputs: usize, rows: &[u8], destination: &mut [u8]) -> Result<(), Unfit> {
         let row_bytes = self.dtype.bytes(inputs as u64) as usize;
         let (block, packed) = (self.block_rows() * row_bytes, self.bytes(self.block_rows(), inputs));
         match &self.storage {
-            Storage::Rows(_) => into.copy_from_slice(rows),
+            Storage::Rows(_) => destination.copy_from_slice(rows),
             Storage::PackedRows(packing, _) => {
-                let mut blocks = rows.chunks(block).zip(into.chunks_mut(packed));
-                blocks.try_for_each(|(rows, into)| (packing.pack)(inputs, rows, into))?;
+                let mut blocks = rows.chunks(block).zip(destination.chunks_mut(packed));
+                blocks.try_for_each(|(rows, destination)| (packing.pack)(inputs, rows, destination))?;
             }
             Storage::Panels(panels) => {
-                for (rows, panel) in rows.chunks(block).zip(into.chunks_exact_mut(packed)) {
+                for (rows, panel) in rows.chunks(block).zip(destination.chunks_exact_mut(packed)) {
                     panels.pack(inputs, &rows.chunks_exact(row_bytes).collect::<Vec<_>>(), panel);
                 }
             }

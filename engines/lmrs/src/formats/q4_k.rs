@@ -11,10 +11,10 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    Bytes, Scales, by_run, f16_at, f16_lanes, file_blocks, half_bytes, lanes, nibbles, product,
+    Bytes, Scales, f16_at, f16_lanes, file_blocks, half_bytes, lanes, nibbles, product, repeat_for_runs,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
-use crate::matrix::GROUP;
+use crate::matrix::GROUP_INPUTS;
 
 pub static Q4_K: Format = Format::of_panels::<InQ4K>("q4_k", Dtype::Q4K, false, (2, "63e5f25fe0982ebe"));
 
@@ -49,13 +49,13 @@ impl PanelFormat for InQ4K {
     }
 
     fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
-        let (group, block, quad) = (input / GROUP, input % GROUP / 32, input % 32 / 4);
+        let (group, block, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
         let line = 1 + group * 9 + 1 + quad;
         i32::from(stretch[line * 64 + output * 4 + input % 4] >> (4 * block) & 15)
     }
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        let (group, block) = (input / GROUP, input % GROUP / 32);
+        let (group, block) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32);
         let line = &stretch[(1 + group * 9) * 64..];
         let scale = f16_at(stretch, output) * f32::from(line[block * 16 + output]);
         (scale, Some(f16_at(stretch, 16 + output) * f32::from(line[32 + block * 16 + output])))
@@ -63,14 +63,14 @@ impl PanelFormat for InQ4K {
 
     #[inline(always)]
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
-        // SAFETY: one of 8 lines.
+        // SAFETY: a group has 8 lines of numbers.
         unsafe { half_bytes::<L, RUN>(group.add((1 + line) * 64)) }
     }
 
     #[inline(always)]
     unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
-        // SAFETY: a quarter of the scale line, and a half of the head.
-        unsafe { L::times(L::load_u8(group.add(RUN * 16)), L::load_f16(head)) }
+        // SAFETY: it reads one quarter of the scale line and one half of the head.
+        unsafe { L::multiply_floats(L::load_u8(group.add(RUN * 16)), L::load_f16(head)) }
     }
 
     #[inline(always)]
@@ -79,7 +79,7 @@ impl PanelFormat for InQ4K {
         head: *const u8,
     ) -> Option<L::Floats> {
         // SAFETY: as in `scale`.
-        unsafe { Some(L::times(L::load_u8(group.add(32 + RUN * 16)), L::load_f16(head.add(32)))) }
+        unsafe { Some(L::multiply_floats(L::load_u8(group.add(32 + RUN * 16)), L::load_f16(head.add(32)))) }
     }
 
     #[inline(always)]
@@ -92,14 +92,14 @@ impl PanelFormat for InQ4K {
         let (head, groups) = stretch.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
         let (d, minimum) = (f16_lanes(head), f16_lanes(&head[32..]));
-        let times = [0, 16].map(|at| product(d, lanes(&scales[at..], f32::from)));
-        let plus = [32, 48].map(|at| product(minimum, lanes(&scales[at..], |byte| -f32::from(byte))));
-        (nibbles(numbers), Scales { times: by_run(times), plus: by_run(plus) })
+        let factors = [0, 16].map(|at| product(d, lanes(&scales[at..], f32::from)));
+        let offsets = [32, 48].map(|at| product(minimum, lanes(&scales[at..], |byte| -f32::from(byte))));
+        (nibbles(numbers), Scales { factors: repeat_for_runs(factors), offsets: repeat_for_runs(offsets) })
     }
 }
 
-/// Scale and minimum of a run, from the twelve bytes with eight of each. The upper two bits of the first eight bytes belong to
-/// the scales and minima of the last four runs.
+/// The scale and the minimum of a run. Twelve bytes hold eight scales and eight minima of six bits. The upper two bits of the
+/// first eight bytes belong to the scales and minima of the last four runs.
 fn file_scale(packed: &[u8], run: usize) -> (u8, u8) {
     match run.checked_sub(4) {
         None => (packed[run] & 63, packed[run + 4] & 63),

@@ -15,7 +15,7 @@ use crate::kernels::panels::numbers::{
     Bytes, Scales, f16_at, f16_lanes, file_blocks, lanes, line, nibbles, product,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
-use crate::matrix::GROUP;
+use crate::matrix::GROUP_INPUTS;
 
 pub static Q6_K: Format = Format::of_panels::<InQ6K>("q6_k", Dtype::Q6K, false, (2, "6defc0a7ca887236"));
 
@@ -34,15 +34,16 @@ impl PanelFormat for InQ6K {
             let (head, groups) = stretch.split_at_mut(64);
             head[output * 2..][..2].copy_from_slice(&block[208..]);
             for run in 0..8 {
-                // The position of 32 numbers: halves of bytes in the file, and halves of lines in the panel.
-                let (half, file, part) = (run % 2, run / 4, run % 4);
+                // The position of the run's 32 numbers: the half of a byte in the panel, and the half and the quarter of the
+                // block in the file.
+                let (half, file_half, quarter) = (run % 2, run / 4, run % 4);
                 let group = &mut groups[run / 2 * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
-                for sixteen in 0..2 {
-                    group[(half * 2 + sixteen) * 16 + output] = block[192 + run * 2 + sixteen];
+                for block16 in 0..2 {
+                    group[(half * 2 + block16) * 16 + output] = block[192 + run * 2 + block16];
                 }
                 for i in 0..32 {
-                    let lower = block[file * 64 + part % 2 * 32 + i] >> (part / 2 * 4) & 15;
-                    let upper = block[128 + file * 32 + i] >> (part * 2) & 3;
+                    let lower = block[file_half * 64 + quarter % 2 * 32 + i] >> (quarter / 2 * 4) & 15;
+                    let upper = block[128 + file_half * 32 + i] >> (quarter * 2) & 3;
                     group[(1 + i / 4) * 64 + output * 4 + i % 4] |= lower << (4 * half);
                     group[(9 + i / 4 % 4) * 64 + output * 4 + i % 4] |= upper << (4 * half + i / 16 * 2);
                 }
@@ -51,7 +52,7 @@ impl PanelFormat for InQ6K {
     }
 
     fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
-        let (group, block, quad) = (input / GROUP, input % GROUP / 32, input % 32 / 4);
+        let (group, block, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
         let byte = |line: usize| i32::from(stretch[line * 64 + output * 4 + input % 4]);
         let first = 1 + group * 13 + 1;
         let lower = byte(first + quad) >> (4 * block) & 15;
@@ -60,23 +61,24 @@ impl PanelFormat for InQ6K {
     }
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        let scale = stretch[(1 + input / GROUP * 13) * 64 + input % GROUP / 16 * 16 + output].cast_signed();
+        let scale = stretch[(1 + input / GROUP_INPUTS * 13) * 64 + input % GROUP_INPUTS / 16 * 16 + output]
+            .cast_signed();
         (f16_at(stretch, output) * f32::from(scale), None)
     }
 
     #[inline(always)]
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
-        // SAFETY: one of 8 lines, and one of the 4 after them.
+        // SAFETY: a group has 8 lines with low bits, and then 4 lines with high bits.
         unsafe {
             let pairs = L::load_bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
-            let lower = L::and(if RUN < 2 { pairs } else { L::right::<4>(pairs) }, 15);
-            // Two bits of each of the four runs; they move to bits 4 and 5.
-            let fours = L::load_bytes(group.add((9 + line) * 64));
+            let lower = L::and(if RUN < 2 { pairs } else { L::shift_right::<4>(pairs) }, 15);
+            // Each byte has two bits of each of the four runs. They move to bits 4 and 5.
+            let upper_pairs = L::load_bytes(group.add((9 + line) * 64));
             let upper = match RUN {
-                0 => L::left::<4>(fours),
-                1 => L::left::<2>(fours),
-                2 => fours,
-                _ => L::right::<2>(fours),
+                0 => L::shift_left::<4>(upper_pairs),
+                1 => L::shift_left::<2>(upper_pairs),
+                2 => upper_pairs,
+                _ => L::shift_right::<2>(upper_pairs),
             };
             L::or(lower, L::and(upper, 0x30))
         }
@@ -84,8 +86,8 @@ impl PanelFormat for InQ6K {
 
     #[inline(always)]
     unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, head: *const u8) -> L::Floats {
-        // SAFETY: a quarter of the scale line, and a half of the head.
-        unsafe { L::times(L::load_i8(group.add(RUN * 16)), L::load_f16(head)) }
+        // SAFETY: it reads one quarter of the scale line and one half of the head.
+        unsafe { L::multiply_floats(L::load_i8(group.add(RUN * 16)), L::load_f16(head)) }
     }
 
     #[inline(always)]
@@ -101,13 +103,13 @@ impl PanelFormat for InQ6K {
         let d = f16_lanes(head);
         let mut bytes = nibbles(numbers);
         for at in 0..4 {
-            // Two bits of each of the four runs, which move to bits 4 and 5 of each byte.
-            let fours = line(numbers, 8 + at).0;
-            for (output, fours) in fours.into_iter().enumerate() {
-                bytes[at].0[output] |= fours << 4 & 0x3030_3030;
-                bytes[at + 4].0[output] |= fours << 2 & 0x3030_3030;
-                bytes[at + 8].0[output] |= fours & 0x3030_3030;
-                bytes[at + 12].0[output] |= fours >> 2 & 0x3030_3030;
+            // Each byte has two bits of each of the four runs. They move to bits 4 and 5.
+            let upper_pairs = line(numbers, 8 + at).0;
+            for (output, upper_pairs) in upper_pairs.into_iter().enumerate() {
+                bytes[at].0[output] |= upper_pairs << 4 & 0x3030_3030;
+                bytes[at + 4].0[output] |= upper_pairs << 2 & 0x3030_3030;
+                bytes[at + 8].0[output] |= upper_pairs & 0x3030_3030;
+                bytes[at + 12].0[output] |= upper_pairs >> 2 & 0x3030_3030;
             }
         }
         (bytes, Scales::with_offset(32.0, std::array::from_fn(|run| product(d, scale(run)))))

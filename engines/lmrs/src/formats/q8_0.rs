@@ -9,9 +9,9 @@
 use model_files::Dtype;
 
 use super::Format;
-use crate::kernels::panels::numbers::{Bytes, Scales, by_run, f16_at, f16_lanes, file_blocks, line};
+use crate::kernels::panels::numbers::{Bytes, Scales, f16_at, f16_lanes, file_blocks, line, repeat_for_runs};
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
-use crate::matrix::GROUP;
+use crate::matrix::GROUP_INPUTS;
 
 pub static Q8_0: Format = Format::of_panels::<InQ8_0>("q8_0", Dtype::Q8_0, true, (2, "783b6dad9ac53090"));
 
@@ -38,23 +38,23 @@ impl PanelFormat for InQ8_0 {
     }
 
     fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
-        let line = 1 + input % GROUP / 4;
+        let line = 1 + input % GROUP_INPUTS / 4;
         i32::from(stretch[line * 64 + output * 4 + input % 4]) - 128
     }
 
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        (f16_at(stretch, input % GROUP / 32 * 16 + output), None)
+        (f16_at(stretch, input % GROUP_INPUTS / 32 * 16 + output), None)
     }
 
     #[inline(always)]
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
-        // SAFETY: one of 16 lines.
+        // SAFETY: a group has 16 lines of numbers.
         unsafe { L::load_bytes(group.add((1 + RUN * 8 + line) * 64)) }
     }
 
     #[inline(always)]
     unsafe fn scale<L: PanelLanes, const RUN: usize>(group: *const u8, _: *const u8) -> L::Floats {
-        // SAFETY: a half of the scale line.
+        // SAFETY: it reads one half of the scale line.
         unsafe { L::load_f16(group.add(RUN * 32)) }
     }
 
@@ -66,7 +66,7 @@ impl PanelFormat for InQ8_0 {
     #[inline(always)]
     fn widen(stretch: &[u8], _: usize) -> (Bytes, Scales) {
         let (head, numbers) = stretch.split_at(64);
-        let times = [0, 32].map(|at| f16_lanes(&head[at..]));
-        (std::array::from_fn(|at| line(numbers, at)), Scales::with_offset(128.0, by_run(times)))
+        let factors = [0, 32].map(|at| f16_lanes(&head[at..]));
+        (std::array::from_fn(|at| line(numbers, at)), Scales::with_offset(128.0, repeat_for_runs(factors)))
     }
 }

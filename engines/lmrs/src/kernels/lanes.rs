@@ -1,8 +1,8 @@
 //! Sums and functions of many numbers at once, in plain Rust that the compiler vectorizes.
 //!
-//! They belong to no level: the compiler uses the features of the build. It neither reorders nor fuses this code, so the bits
-//! are the same in every build and at every level; a test checks this. The same is true for norms, rotations, activations and
-//! the portable level of every kernel.
+//! They are not compiled for a level: the compiler uses the features of the build. It neither reorders nor fuses this code, so
+//! the bits are the same in every build and at every level; a test checks this. The same is true for norms, rotations,
+//! activations and the portable level of every kernel.
 
 const LANES: usize = 16;
 
@@ -19,17 +19,17 @@ pub fn all_finite(x: &[f32]) -> bool {
     fold(x, |x| x * 0.0) == 0.0
 }
 
-/// Sums in sixteen lanes: the width of a vector, and less rounding than a single sum.
+/// Sums in sixteen lanes, the width of a vector. This rounds less than a single sum.
 #[inline(always)]
-fn fold(x: &[f32], each: impl Fn(f32) -> f32) -> f32 {
+fn fold(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
     let mut sums = [0.0; LANES];
     for chunk in chunks {
         for (sum, x) in sums.iter_mut().zip(chunk) {
-            *sum += each(*x);
+            *sum += map(*x);
         }
     }
-    sums.iter().sum::<f32>() + rest.iter().map(|x| each(*x)).sum::<f32>()
+    sums.iter().sum::<f32>() + rest.iter().map(|x| map(*x)).sum::<f32>()
 }
 
 /// `e^x` to within two units of the last place, without a branch. It is clamped to the range of f32; NaN stays NaN.
@@ -39,7 +39,7 @@ pub fn exp(x: f32) -> f32 {
     let is_nan = x.is_nan();
     let x = if x > 88.37 { 88.37 } else { x };
     let x = if x < -87.33 { -87.33 } else { x };
-    // The addition of such a large number leaves the integer part of `x / ln 2` in the last bits.
+    // Adding 1.5 * 2^23 leaves the nearest integer to `x / ln 2` in the lowest bits.
     let integer_bits = x * std::f32::consts::LOG2_E + 12_582_912.0;
     let integer = integer_bits - 12_582_912.0;
     let fraction = x - integer * 0.693_359_375 - integer * -2.121_944_4e-4;
@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Enough of the numbers differ from their neighbours in the last bit.
+    /// The digest depends on every bit of every result.
     #[test]
     fn bits_are_the_same_in_every_build() {
         let x: Vec<f32> = (0..10_000).map(|step| (step as f32).sqrt() - 50.0).collect();

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(Instructions);
 
-/// The instruction sets of the levels, the lowest first. Each computes the same as those before it, faster.
+/// The instruction sets of the levels, the lowest first. Each computes the same products as the one before it, but faster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instructions {
     Portable,
@@ -20,7 +20,7 @@ pub enum Instructions {
     /// AVX-512 with BW, VL, DQ and VNNI; code that uses BF16 checks for it separately.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// Tiles with products of bf16 and of eight bits, which the kernel permits to this process.
+    /// AMX tiles with products of bf16 and of eight bits. The operating system permits this process to use them.
     #[cfg(target_arch = "x86_64")]
     Amx,
 }
@@ -28,8 +28,8 @@ pub enum Instructions {
 /// The instructions of a level, its name, and a check whether this machine has it.
 type Entry = (Instructions, &'static str, fn() -> bool);
 
-/// All names, those of other processors included.
-const NAMES: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
+/// The names of all levels, including those of other processors.
+const LEVEL_NAMES: [&str; 5] = ["portable", "neon", "avx2", "avx512", "amx"];
 
 impl Level {
     /// The level that every machine has.
@@ -42,7 +42,11 @@ impl Level {
 
     /// The levels of this machine, the lowest first.
     pub fn available() -> Vec<Self> {
-        machine::LEVELS.iter().filter(|(_, _, has)| has()).map(|(level, ..)| Self(*level)).collect()
+        machine::LEVELS
+            .iter()
+            .filter(|(_, _, is_available)| is_available())
+            .map(|(level, ..)| Self(*level))
+            .collect()
     }
 
     pub fn instructions(self) -> Instructions {
@@ -50,7 +54,10 @@ impl Level {
     }
 
     pub fn name(self) -> &'static str {
-        machine::LEVELS.iter().find(|(level, ..)| *level == self.0).map_or(NAMES[0], |(_, name, _)| *name)
+        machine::LEVELS
+            .iter()
+            .find(|(level, ..)| *level == self.0)
+            .map_or(LEVEL_NAMES[0], |(_, name, _)| *name)
     }
 }
 
@@ -71,7 +78,7 @@ impl FromStr for Level {
         }
         let names: Vec<String> = available.iter().map(|level| format!("`{level}`")).collect();
         let names = names.join(", ");
-        match NAMES.contains(&name) {
+        match LEVEL_NAMES.contains(&name) {
             true => bail!("this machine has no level `{name}`\nhint: it has {names}"),
             false => bail!("unknown level `{name}`\nhint: this machine has {names}"),
         }
@@ -113,22 +120,25 @@ mod machine {
     /// Checked once, because the permission is per process.
     fn amx() -> bool {
         static AMX: LazyLock<bool> = LazyLock::new(|| {
-            let level = avx512() && is_x86_feature_detected!("avx512bf16");
+            let has_avx512 = avx512() && is_x86_feature_detected!("avx512bf16");
             // Leaf 7 exists if the highest leaf is at least 7.
-            let has = level && __cpuid(0).eax >= 7 && tile_bits(__cpuid_count(7, 0).edx) && may_use_tiles();
+            let is_usable = has_avx512
+                && __cpuid(0).eax >= 7
+                && has_tile_bits(__cpuid_count(7, 0).edx)
+                && may_use_tiles();
             // SAFETY: the processor has tiles and the process may use them. A test product confirms that they work.
-            has && unsafe { tiles_work() }
+            is_usable && unsafe { tiles_work() }
         });
         *AMX
     }
 
-    /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of eight bits.
-    fn tile_bits(edx: u32) -> bool {
+    /// Whether EDX of CPUID leaf 7 reports tiles (bit 24), products of bf16 (bit 22) and of eight bits (bit 25).
+    fn has_tile_bits(edx: u32) -> bool {
         [22, 24, 25].iter().all(|bit| edx >> bit & 1 == 1)
     }
 
-    /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process must ask before any of its
-    /// threads uses them. A kernel without support for tiles refuses.
+    /// Requests permission for tiles. Tiles enlarge a thread's saved state by 8 KiB, so a process must request them before any
+    /// of its threads uses them. A system without support for tiles refuses.
     #[cfg(target_os = "linux")]
     fn may_use_tiles() -> bool {
         const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
@@ -138,7 +148,7 @@ mod machine {
         unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
     }
 
-    /// Only Linux has a known request for them.
+    /// The request is known only for Linux.
     #[cfg(not(target_os = "linux"))]
     fn may_use_tiles() -> bool {
         false
@@ -150,8 +160,10 @@ mod machine {
 
         #[test]
         fn tiles_need_all_three_bits_of_cpuid() {
-            assert!(tile_bits(1 << 22 | 1 << 24 | 1 << 25));
-            assert!(!tile_bits(1 << 24 | 1 << 25) && !tile_bits(1 << 22 | 1 << 24) && !tile_bits(0));
+            assert!(has_tile_bits(1 << 22 | 1 << 24 | 1 << 25));
+            assert!(
+                !has_tile_bits(1 << 24 | 1 << 25) && !has_tile_bits(1 << 22 | 1 << 24) && !has_tile_bits(0)
+            );
         }
     }
 }
@@ -195,7 +207,7 @@ mod tests {
         let unknown = "sse9".parse::<Level>().unwrap_err().to_string();
         assert!(unknown.contains("`sse9`") && unknown.contains("`portable`"), "{unknown}");
         let missing =
-            NAMES.iter().find(|name| !Level::available().iter().any(|level| level.name() == **name));
+            LEVEL_NAMES.iter().find(|name| !Level::available().iter().any(|level| level.name() == **name));
         let error = missing.unwrap().parse::<Level>().unwrap_err().to_string();
         assert!(error.contains("hint: it has `portable`"), "{error}");
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::matrix::Rows;
 
-/// The outputs of a kernel: a column range of every token's row. No two of them overlap.
+/// The outputs of a kernel: a column range of every token's row. No two `Outputs` overlap.
 #[derive(Debug)]
 pub struct Outputs<'a> {
     /// The first column of the range in the first token's row.
@@ -18,7 +18,7 @@ pub struct Outputs<'a> {
     rows: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: it has exclusive access to its columns, like a `&mut [f32]`.
+// SAFETY: an `Outputs` has exclusive access to its columns, like a `&mut [f32]`.
 unsafe impl Send for Outputs<'_> {}
 
 impl<'a> Outputs<'a> {
@@ -52,10 +52,10 @@ impl<'a> Outputs<'a> {
 
     /// Some of the columns, borrowed.
     pub fn part(&mut self, outputs: Range<usize>) -> Outputs<'_> {
-        let own = &self.outputs;
-        assert!(own.start <= outputs.start && outputs.start <= outputs.end && outputs.end <= own.end);
+        let columns = &self.outputs;
+        assert!(columns.start <= outputs.start && outputs.start <= outputs.end && outputs.end <= columns.end);
         // SAFETY: within the first row, or just after it if the range is empty.
-        let first = unsafe { self.first.add(outputs.start - own.start) };
+        let first = unsafe { self.first.add(outputs.start - columns.start) };
         Outputs { first, outputs, rows: PhantomData, ..*self }
     }
 
@@ -87,7 +87,7 @@ pub struct Split<'a> {
     rows: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: it only hands out columns, and callers of `take` guarantee that they do not overlap.
+// SAFETY: a `Split` only hands out columns, and callers of `take` guarantee that they do not overlap.
 unsafe impl Send for Split<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Split<'_> {}

@@ -12,11 +12,11 @@ pub trait Decoder {
     /// The keys and values of one sequence.
     type Cache;
 
-    /// An empty cache with room for at least this number of ids.
+    /// An empty cache for at least this number of ids.
     fn new_cache(&mut self, ids: usize) -> Result<Self::Cache, Failed>;
 
     /// The most ids that the cache can hold.
-    fn room(&self, cache: &Self::Cache) -> usize;
+    fn capacity(&self, cache: &Self::Cache) -> usize;
 
     /// Appends the ids of every span to its cache, all in one pass, and puts the requested results into `predictions`.
     fn forward(
@@ -25,24 +25,24 @@ pub trait Decoder {
         predictions: &mut Predictions,
     ) -> Result<(), Failed>;
 
-    /// Appends the ids to the cache, and calls `each` with the logits after them, `[some rows, vocabulary]`, in order. A
-    /// long text's logits are never in memory all at once.
+    /// Appends the ids to the cache, and calls `on_logits` with the logits of a few rows at a time, `[rows, vocabulary]`, in
+    /// order. So the logits of a long text are never in memory all at once.
     fn forward_each(
         &mut self,
         cache: &mut Self::Cache,
         ids: &[u32],
-        each: &mut dyn FnMut(&Pool, &Rows),
+        on_logits: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<(), Failed>;
 
     /// Removes all but the first `ids` ids.
     fn truncate(&mut self, cache: &mut Self::Cache, ids: usize);
 }
 
-/// The most rows of a pass for which each row gets the same bits as alone. With more rows, kernels may round more and sum in
-/// another order, so other requests must not influence which rows go together.
-pub const FEW: usize = 8;
+/// The most rows of a pass in which each row gets the same bits as in a pass of its own. With more rows, kernels may round more
+/// and sum in another order, so other requests must not influence which rows share a pass.
+pub const MAX_DECODE_ROWS: usize = 8;
 
-/// Ids that go through the network together and continue their sequence. Never empty.
+/// Ids that go through the network together and continue their sequence. A span is never empty.
 pub struct Span<'a, C> {
     pub cache: &'a mut C,
     pub ids: &'a [u32],
@@ -50,7 +50,7 @@ pub struct Span<'a, C> {
 }
 
 impl<C> Span<'_, C> {
-    /// The ids whose logits are computed. Other spans have no influence.
+    /// The indices of the ids whose logits are computed.
     pub fn wanted_rows(&self) -> Range<usize> {
         let all = self.ids.len();
         match self.wanted {
@@ -77,7 +77,7 @@ pub enum Wanted {
 /// The results for all spans, in their order. The memory is reused.
 #[derive(Debug, Default)]
 pub struct Predictions {
-    /// One id for each `Largest`, one for each row of an `EveryLargest`.
+    /// One id for each `Largest`, and one id for each row of an `EveryLargest`.
     pub ids: Vec<u32>,
     /// [rows, vocabulary]: one row for each `Logits`.
     pub logits: Rows,

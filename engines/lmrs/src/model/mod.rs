@@ -33,7 +33,7 @@ pub struct LoadedModel<D: Decoder> {
     facts: Facts,
     /// The most tokens that prompt lookup drafts; 0 disables it.
     lookup: usize,
-    /// Caches of the last requests, emptied, for reuse of their memory. The next request drops those that it does not need,
+    /// Empty caches of the last requests, whose memory is reused. The next request drops those that it does not need,
     /// so that one large batch does not keep its memory for ever.
     spare: Vec<D::Cache>,
     /// Sequences of overlapping requests, each with its slot and its index in the request.
@@ -57,16 +57,16 @@ impl<D: Decoder> LoadedModel<D> {
         self.spare.truncate(job.prompts.len());
         // One size for all sequences of a job, so that their memory is interchangeable.
         let longest = job.prompts.iter().map(Vec::len).max().unwrap_or_default();
-        let room = longest + job.max_new_tokens as usize;
+        let capacity = longest + job.max_new_tokens as usize;
         let sequence = |(index, prompt): (usize, &Vec<u32>)| {
-            Ok(Sequence::new(self.cache(room)?, prompt, index, job, self.lookup))
+            Ok(Sequence::new(self.cache(capacity)?, prompt, index, job, self.lookup))
         };
         job.prompts.iter().enumerate().map(sequence).collect()
     }
 
-    /// An empty cache with room for this number of ids. A spare one that is too small is dropped, to free its memory.
+    /// An empty cache for this number of ids. If every spare cache is too small, one of them is dropped, to free its memory.
     fn cache(&mut self, ids: usize) -> Result<D::Cache, Failed> {
-        if let Some(fitting) = self.spare.iter().rposition(|spare| self.decoder.room(spare) >= ids) {
+        if let Some(fitting) = self.spare.iter().rposition(|spare| self.decoder.capacity(spare) >= ids) {
             return Ok(self.spare.swap_remove(fitting));
         }
         self.spare.pop();

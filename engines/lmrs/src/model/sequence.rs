@@ -12,11 +12,12 @@ use super::step::{self, Chunk, Schedule};
 pub struct Sequence<S> {
     cache: S,
     ids: Vec<u32>,
+    /// Ids of the prompt.
     prompt: usize,
     /// Ids that the sequence's cache holds: all but the last when a token is generated, and 0 without the cache.
     cached: usize,
-    /// The most ids that there can be.
-    most: usize,
+    /// The most ids of the sequence: its prompt and all new tokens.
+    max_ids: usize,
     /// `None` means greedy.
     sampling: Option<Sampling>,
     rng: Rng,
@@ -29,18 +30,18 @@ impl<S> Sequence<S> {
     /// The state before the first step. `index` is the sequence's index in its job. Only greedy sequences with a cache draft
     /// ids, because a draft is compared with the likeliest id.
     pub fn new(cache: S, prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
-        let most = prompt.len() + job.max_new_tokens as usize;
-        let may_draft = job.sampling.is_none() && job.use_cache;
+        let max_ids = prompt.len() + job.max_new_tokens as usize;
+        let can_draft = job.sampling.is_none() && job.use_cache;
         Self {
             cache,
             ids: prompt.to_vec(),
             prompt: prompt.len(),
             cached: 0,
-            most,
+            max_ids,
             sampling: job.sampling,
             rng: Rng::for_sequence(&job.sampling, index),
             use_cache: job.use_cache,
-            lookup: if may_draft { lookup } else { 0 },
+            lookup: if can_draft { lookup } else { 0 },
             done: false,
         }
     }
@@ -58,7 +59,7 @@ impl<S> Sequence<S> {
         self.ids.len() - self.prompt
     }
 
-    /// Ids that the sequence does not hold yet.
+    /// Ids that the cache does not hold yet.
     pub fn uncached(&self) -> usize {
         self.ids.len() - self.cached
     }
@@ -67,9 +68,9 @@ impl<S> Sequence<S> {
         if self.sampling.is_some() { Wanted::Logits } else { Wanted::Largest }
     }
 
-    /// The most ids that may be drafted now. The last possible token needs no draft: it never enters the network.
-    pub fn may_draft(&self) -> usize {
-        self.lookup.min(self.most.saturating_sub(self.ids.len() + 1))
+    /// The most ids that the next step may draft. The last possible token needs no draft: it never enters the network.
+    pub fn max_drafts(&self) -> usize {
+        self.lookup.min(self.max_ids.saturating_sub(self.ids.len() + 1))
     }
 
     pub fn ids_mut(&mut self) -> &mut Vec<u32> {
@@ -89,15 +90,15 @@ pub fn advance<D: Decoder>(
     emit: &mut Emit,
 ) {
     let chunks = step::plan(sequences, schedule);
-    let mut left = chunks.as_slice();
-    while !left.is_empty() {
-        let (chunks, later) = left.split_at(step::chunks_of_pass(left));
+    let mut remaining = chunks.as_slice();
+    while !remaining.is_empty() {
+        let (chunks, later) = remaining.split_at(step::chunks_of_pass(remaining));
         attempt(decoder, sequences, chunks, predictions, emit);
-        left = later;
+        remaining = later;
     }
 }
 
-/// Runs one pass. If it fails, each chunk runs alone, and only chunks that fail alone have failed.
+/// Runs one pass. If it fails, each chunk runs in a pass of its own, and a sequence fails only if its own pass fails.
 fn attempt<D: Decoder>(
     decoder: &mut D,
     sequences: &mut [&mut Sequence<D::Cache>],
@@ -168,7 +169,7 @@ impl<S> Sequence<S> {
         self.done = !emit(index, Ok(id));
     }
 
-    /// Accepts the likeliest ids as long as they equal the drafts, and one more.
+    /// Accepts the likeliest ids as long as they equal the drafts, and then one more likeliest id.
     fn verify(&mut self, likeliest: &[u32], chunk: &Chunk, emit: &mut Emit) {
         let drafts = self.ids.split_off(self.ids.len() - chunk.drafted);
         for (index, &id) in likeliest.iter().enumerate() {

@@ -1,11 +1,11 @@
 //! The rows of a step, and their grouping into passes through the network.
 //!
-//! A request's ids must not depend on other requests. So rows that make the next token go in passes of at most `FEW` rows,
-//! where each row gets the same bits as alone. They never go together with a long prompt. Passes for long prompts contain only
-//! chunks of long prompts.
+//! A request's ids must not depend on other requests. So rows that make the next token go in passes of at most
+//! `MAX_DECODE_ROWS` rows, where each row gets the same bits as in a pass of its own. These rows never share a pass with a long
+//! prompt. Passes for long prompts contain only chunks of long prompts.
 
 use super::PASS_ROWS;
-use super::decoder::{FEW, Wanted};
+use super::decoder::{MAX_DECODE_ROWS, Wanted};
 use super::sequence::Sequence;
 
 /// Rows of prompts in a step while other sequences wait for their next token.
@@ -44,7 +44,7 @@ enum Kind {
     Long,
 }
 
-/// Plans a step, sorted by kind. Drafts are appended to the ids, where the network reads them.
+/// Plans the chunks of a step, sorted by kind. Drafts are appended to the ids of their sequence.
 pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Chunk> {
     let decoding = sequences.iter().any(|sequence| sequence.generated() > 0);
     let unread = sequences.iter().any(|sequence| sequence.generated() == 0);
@@ -52,27 +52,30 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
     order.sort_by_key(|index| sequences[*index].generated());
-    let mut reading = sequences.iter().filter(|sequence| sequence.uncached() > FEW).count();
-    let mut left = if schedule == Schedule::Shared && decoding { SHARED_ROWS } else { PASS_ROWS };
+    let mut long_prompts = sequences.iter().filter(|sequence| sequence.uncached() > MAX_DECODE_ROWS).count();
+    let mut rows_left = if schedule == Schedule::Shared && decoding { SHARED_ROWS } else { PASS_ROWS };
     let mut chunks = Vec::with_capacity(sequences.len());
     for index in order {
         let sequence = &mut *sequences[index];
         if prompts_first && sequence.generated() > 0 {
             continue;
         }
-        if sequence.uncached() <= FEW {
+        if sequence.uncached() <= MAX_DECODE_ROWS {
             chunks.push(short_chunk(sequence, index));
             continue;
         }
-        let fair_share =
-            if schedule == Schedule::Shared { (left / reading.max(1)).max(LEAST_CHUNK) } else { left };
-        reading = reading.saturating_sub(1);
-        let room = fair_share.min(left);
-        if room < LEAST_CHUNK && sequence.uncached() > room {
+        let fair_share = if schedule == Schedule::Shared {
+            (rows_left / long_prompts.max(1)).max(MIN_CHUNK_ROWS)
+        } else {
+            rows_left
+        };
+        long_prompts = long_prompts.saturating_sub(1);
+        let max_rows = fair_share.min(rows_left);
+        if max_rows < MIN_CHUNK_ROWS && sequence.uncached() > max_rows {
             continue;
         }
-        let rows = chunk_rows(sequence.uncached(), room);
-        left -= rows;
+        let rows = chunk_rows(sequence.uncached(), max_rows);
+        rows_left -= rows;
         let wanted = if rows == sequence.uncached() { sequence.wanted() } else { Wanted::Nothing };
         chunks.push(Chunk { index, rows, drafted: 0, wanted, kind: Kind::Long });
     }
@@ -85,13 +88,14 @@ fn short_chunk<S>(sequence: &mut Sequence<S>, index: usize) -> Chunk {
     if rows > 1 {
         return Chunk { index, rows, drafted: 0, wanted: sequence.wanted(), kind: Kind::Short };
     }
-    let most = sequence.may_draft();
-    let drafted = draft(sequence.ids_mut(), most);
+    let max_drafts = sequence.max_drafts();
+    let drafted = draft(sequence.ids_mut(), max_drafts);
     let wanted = if drafted > 0 { Wanted::EveryLargest } else { sequence.wanted() };
     Chunk { index, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
 }
 
-/// The number of chunks, from the first, in the next pass: of one kind, with at most `FEW` rows whose logits are computed.
+/// The number of chunks, from the first, in the next pass: chunks of one kind, with at most `MAX_DECODE_ROWS` rows that need
+/// logits.
 pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     let mut rows = 0;
     let fits = |chunk: &&Chunk| {
@@ -99,54 +103,55 @@ pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
             Kind::Tokens | Kind::Short => chunk.rows,
             Kind::Long => usize::from(chunk.wanted != Wanted::Nothing),
         };
-        chunk.kind == chunks[0].kind && rows <= FEW
+        chunk.kind == chunks[0].kind && rows <= MAX_DECODE_ROWS
     };
-    // A single draft may exceed this limit.
+    // A single chunk is a pass even if it exceeds this limit.
     chunks.iter().take_while(fits).count().max(1)
 }
 
 /// The fewest rows of a long prompt in one pass.
-const LEAST_CHUNK: usize = 4 * FEW;
+const MIN_CHUNK_ROWS: usize = 4 * MAX_DECODE_ROWS;
 
-/// Rows of the waiting prompt that go now, if `most` rows have room; never fewer than `LEAST_CHUNK`. The remaining part is
-/// empty or longer than `FEW`, so all rows of a long prompt are computed in the same way, wherever it is cut.
-pub fn chunk_rows(uncached: usize, most: usize) -> usize {
-    match uncached.saturating_sub(most) {
+/// The rows of a prompt that the next pass reads, at most `max_rows`. The part after them is empty or longer than
+/// `MAX_DECODE_ROWS`. So all rows of a long prompt are computed in the same way, wherever the prompt is cut.
+pub fn chunk_rows(uncached: usize, max_rows: usize) -> usize {
+    match uncached.saturating_sub(max_rows) {
         0 => uncached,
-        1..=FEW => most - 2 * FEW,
-        _ => most,
+        1..=MAX_DECODE_ROWS => max_rows - 2 * MAX_DECODE_ROWS,
+        _ => max_rows,
     }
 }
 
-/// The most last ids that are compared.
-const LONGEST: usize = 4;
-/// The fewest last ids that must match: a single id repeats too easily.
-const SHORTEST: usize = 2;
+/// The longest match, in ids.
+const MAX_MATCH_IDS: usize = 4;
+/// The shortest match, in ids: a single id repeats too easily.
+const MIN_MATCH_IDS: usize = 2;
 
-/// Speculation by prompt lookup: the last few ids are searched in the earlier text, and the ids that followed there are the
-/// draft. A draft costs almost nothing, and one pass of the network checks all its ids. The function appends at most `most`
-/// likely next ids to `ids`, and returns their number. The longest match wins, and then the last.
-fn draft(ids: &mut Vec<u32>, most: usize) -> usize {
+/// Speculation by prompt lookup: the last few ids are searched in the earlier text, and the ids after the match are the draft.
+/// A draft costs almost nothing, and one pass of the network checks all its ids. The function appends at most `limit` likely
+/// next ids to `ids`, and returns their number. The longest match wins; among equals, the latest.
+fn draft(ids: &mut Vec<u32>, limit: usize) -> usize {
     let end = ids.len();
-    if most == 0 || end <= SHORTEST {
+    if limit == 0 || end <= MIN_MATCH_IDS {
         return 0;
     }
-    let (mut best, mut from) = (SHORTEST - 1, 0);
-    for after in (SHORTEST..end).rev() {
-        // `after` is the index of the first id after the match.
-        let matching =
-            (1..=LONGEST.min(after)).take_while(|back| ids[after - back] == ids[end - back]).count();
-        if matching > best {
-            (best, from) = (matching, after);
+    let (mut longest, mut draft_start) = (MIN_MATCH_IDS - 1, 0);
+    for match_end in (MIN_MATCH_IDS..end).rev() {
+        // `match_end` is the index of the first id after the match.
+        let matching = (1..=MAX_MATCH_IDS.min(match_end))
+            .take_while(|back| ids[match_end - back] == ids[end - back])
+            .count();
+        if matching > longest {
+            (longest, draft_start) = (matching, match_end);
         }
-        if best == LONGEST {
+        if longest == MAX_MATCH_IDS {
             break;
         }
     }
-    if from == 0 {
+    if draft_start == 0 {
         return 0;
     }
-    ids.extend_from_within(from..end.min(from + most));
+    ids.extend_from_within(draft_start..end.min(draft_start + limit));
     ids.len() - end
 }
 
@@ -155,48 +160,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_prompt_has_no_short_chunk_and_no_chunk_longer_than_the_room() {
-        for most in [LEAST_CHUNK, 100, 128, 256] {
+    fn a_long_prompt_has_no_short_chunk_and_no_chunk_above_the_limit() {
+        for limit in [MIN_CHUNK_ROWS, 100, 128, 256] {
             for rows in 1..2000 {
                 let (mut uncached, mut pieces) = (rows, Vec::new());
                 while uncached > 0 {
-                    pieces.push(chunk_rows(uncached, most));
+                    pieces.push(chunk_rows(uncached, limit));
                     uncached -= pieces[pieces.len() - 1];
                 }
-                assert!(pieces.iter().all(|piece| *piece <= most), "{rows} of {most}: {pieces:?}");
+                assert!(pieces.iter().all(|piece| *piece <= limit), "{rows} of {limit}: {pieces:?}");
                 assert!(
-                    rows <= FEW || pieces.iter().all(|piece| *piece > FEW),
-                    "{rows} of {most}: {pieces:?}"
+                    rows <= MAX_DECODE_ROWS || pieces.iter().all(|piece| *piece > MAX_DECODE_ROWS),
+                    "{rows} of {limit}: {pieces:?}"
                 );
             }
         }
     }
 
-    fn drafted(ids: &[u32], most: usize) -> Vec<u32> {
+    fn draft_after(ids: &[u32], limit: usize) -> Vec<u32> {
         let mut longer = ids.to_vec();
-        let count = draft(&mut longer, most);
+        let count = draft(&mut longer, limit);
         assert_eq!(longer.len(), ids.len() + count);
         longer.split_off(ids.len())
     }
 
     #[test]
     fn the_ids_after_an_earlier_match_are_drafted() {
-        assert_eq!(drafted(&[1, 2, 3, 4, 5, 9, 2, 3], 2), [4, 5]);
-        assert_eq!(drafted(&[1, 2, 3, 4, 5, 9, 2, 3], 100), [4, 5, 9, 2, 3]);
-        assert_eq!(drafted(&[7, 7, 7], 3), [7]);
+        assert_eq!(draft_after(&[1, 2, 3, 4, 5, 9, 2, 3], 2), [4, 5]);
+        assert_eq!(draft_after(&[1, 2, 3, 4, 5, 9, 2, 3], 100), [4, 5, 9, 2, 3]);
+        assert_eq!(draft_after(&[7, 7, 7], 3), [7]);
     }
 
     #[test]
     fn the_longest_match_wins_and_then_the_latest() {
-        assert_eq!(drafted(&[1, 2, 3, 10, 2, 3, 11, 1, 2, 3], 1), [10]);
-        assert_eq!(drafted(&[2, 3, 10, 2, 3, 11, 5, 2, 3], 1), [11]);
+        assert_eq!(draft_after(&[1, 2, 3, 10, 2, 3, 11, 1, 2, 3], 1), [10]);
+        assert_eq!(draft_after(&[2, 3, 10, 2, 3, 11, 5, 2, 3], 1), [11]);
     }
 
     #[test]
     fn nothing_is_drafted_without_a_match_or_with_a_limit_of_zero() {
-        assert!(drafted(&[1, 2, 3, 4], 4).is_empty());
-        assert!(drafted(&[3, 9, 3], 4).is_empty());
-        assert!(drafted(&[1, 2, 1, 2], 0).is_empty());
-        assert!(drafted(&[], 4).is_empty() && drafted(&[1], 4).is_empty() && drafted(&[1, 1], 4).is_empty());
+        assert!(draft_after(&[1, 2, 3, 4], 4).is_empty());
+        assert!(draft_after(&[3, 9, 3], 4).is_empty());
+        assert!(draft_after(&[1, 2, 1, 2], 0).is_empty());
+        assert!(
+            draft_after(&[], 4).is_empty()
+                && draft_after(&[1], 4).is_empty()
+                && draft_after(&[1, 1], 4).is_empty()
+        );
     }
 }

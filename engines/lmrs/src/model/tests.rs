@@ -4,14 +4,14 @@ use engine_kit::sampling::{Rng, log_softmax_at, sample};
 use engine_kit::{Job, Model, Slots, Tokens};
 use protocol::{Facts, Failed, FailureKind, Padding, Sampling};
 
-use super::decoder::{Decoder, FEW, Predictions, Span, Wanted};
+use super::decoder::{Decoder, MAX_DECODE_ROWS, Predictions, Span, Wanted};
 use super::{LoadedModel, PASS_ROWS};
 use crate::matrix::Rows;
 use crate::pool::Pool;
 
-const ALL: usize = usize::MAX;
+const ALL_IDS: usize = usize::MAX;
 
-fn model(toy: Toy, lookup: usize) -> LoadedModel<Toy> {
+fn model(toy: ToyNetwork, lookup: usize) -> LoadedModel<ToyNetwork> {
     LoadedModel::new(toy, Facts::default(), lookup)
 }
 
@@ -32,7 +32,7 @@ fn job(prompts: &[Vec<u32>], max_new_tokens: u32) -> Job {
     }
 }
 
-fn run(model: &mut LoadedModel<Toy>, job: &Job, eos: &[u32]) -> Vec<Vec<u32>> {
+fn run(model: &mut LoadedModel<ToyNetwork>, job: &Job, eos: &[u32]) -> Vec<Vec<u32>> {
     let mut tokens = Tokens::collecting(&job.prompts, job.max_new_tokens, eos);
     model.generate(job, &mut tokens).unwrap();
     assert!(tokens.all_done());
@@ -46,7 +46,7 @@ fn sampling_of(seed: u64) -> Option<Sampling> {
 #[test]
 fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
     for length in [1, 2, 3, PASS_ROWS - 1, PASS_ROWS, PASS_ROWS + 1, 3 * PASS_ROWS] {
-        let (mut model, prompt) = (model(Toy::new(ALL), 0), prompt(length, 1));
+        let (mut model, prompt) = (model(ToyNetwork::new(ALL_IDS), 0), prompt(length, 1));
         let expected = model.decoder.expected(&prompt, 9);
         assert_eq!(
             run(&mut model, &job(std::slice::from_ref(&prompt), 9), &[]),
@@ -54,15 +54,15 @@ fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
         );
         let prefills = length.div_ceil(PASS_ROWS);
         assert_eq!(model.decoder.passes.len(), prefills + 8, "a pass for each token after the first");
-        let without = Job { use_cache: false, ..job(&[prompt], 9) };
-        assert_eq!(run(&mut model, &without, &[]), [expected]);
+        let without_cache = Job { use_cache: false, ..job(&[prompt], 9) };
+        assert_eq!(run(&mut model, &without_cache, &[]), [expected]);
     }
 }
 
 #[test]
-fn a_batch_gives_the_ids_of_each_prompt_alone_and_finished_sequences_leave_it() {
+fn a_batch_gives_the_ids_of_single_prompts_and_drops_finished_sequences() {
     let prompts: Vec<_> = [5, 700, 1, 40, 513].iter().map(|&length| prompt(length, length as u64)).collect();
-    let mut model = model(Toy::new(ALL), 0);
+    let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 20)).collect();
     for padding in [Padding::Left, Padding::Right, Padding::Packed] {
         assert_eq!(run(&mut model, &Job { padding, ..job(&prompts, 20) }, &[]), expected);
@@ -82,7 +82,7 @@ fn a_batch_gives_the_ids_of_each_prompt_alone_and_finished_sequences_leave_it() 
 #[test]
 fn sampling_draws_from_the_logits_with_a_generator_for_each_sequence() {
     let prompts = [prompt(4, 1), prompt(9, 2)];
-    let mut model = model(Toy::new(ALL), 4);
+    let mut model = model(ToyNetwork::new(ALL_IDS), 4);
     let sampling = sampling_of(11);
     let expected = |index: usize| {
         let (mut ids, mut rng) = (prompts[index].clone(), Rng::for_sequence(&sampling, index));
@@ -98,15 +98,20 @@ fn sampling_draws_from_the_logits_with_a_generator_for_each_sequence() {
 
 #[test]
 fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() {
-    for (memory, repeats) in [(1, true), (2, true), (ALL, false)] {
+    for (memory, repeats) in [(1, true), (2, true), (ALL_IDS, false)] {
         for lookup in [1, 2, 7] {
             let prompts = [prompt(30, 3), prompt(7, 4)];
-            let (mut plain, mut drafting) = (model(Toy::new(memory), 0), model(Toy::new(memory), lookup));
+            let (mut plain, mut drafting) =
+                (model(ToyNetwork::new(memory), 0), model(ToyNetwork::new(memory), lookup));
             let job = job(&prompts, 300);
             drafting.decoder.context = 330 - 1;
             assert_eq!(run(&mut drafting, &job, &[]), run(&mut plain, &job, &[]));
-            let (more, fewer) = (plain.decoder.passes.len(), drafting.decoder.passes.len());
-            assert_eq!(fewer < more - 50, repeats, "{fewer} passes instead of {more}");
+            let (plain_passes, drafting_passes) = (plain.decoder.passes.len(), drafting.decoder.passes.len());
+            assert_eq!(
+                drafting_passes < plain_passes - 50,
+                repeats,
+                "{drafting_passes} passes with drafts, {plain_passes} without"
+            );
             let eos = [drafting.decoder.expected(&prompts[0], 90)[88]];
             assert_eq!(run(&mut drafting, &job, &eos), run(&mut plain, &job, &eos));
         }
@@ -116,7 +121,7 @@ fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() 
 #[test]
 fn scores_are_the_log_probabilities_of_the_network_and_no_pass_is_long() {
     let ids = prompt(600, 5);
-    let mut model = model(Toy::new(ALL), 0);
+    let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     let scores = model.score(&ids).unwrap();
     let expected = |at: usize| log_softmax_at(&model.decoder.logits(&ids[..at]), ids[at]);
     assert_eq!(scores, (1..ids.len()).map(expected).collect::<Vec<_>>());
@@ -125,14 +130,14 @@ fn scores_are_the_log_probabilities_of_the_network_and_no_pass_is_long() {
 }
 
 #[test]
-fn overlapping_requests_give_the_ids_that_each_gives_alone() {
+fn overlapping_requests_give_the_ids_of_single_requests() {
     let prompts: Vec<_> = [300, 2, 900, 17, 64].iter().map(|&length| prompt(length, length as u64)).collect();
     for lookup in [0, 3] {
-        let mut model = model(Toy::new(2), lookup);
+        let mut model = model(ToyNetwork::new(2), lookup);
         let sampled = |slot: usize| if slot == 3 { sampling_of(5) } else { None };
         let request =
             |slot: usize| Job { sampling: sampled(slot), ..job(&prompts[slot..=slot], 10 + slot as u32) };
-        let alone: Vec<_> =
+        let expected: Vec<_> =
             (0..prompts.len()).map(|slot| run(&mut model, &request(slot), &[]).remove(0)).collect();
         let mut tokens: Vec<Option<Tokens>> = prompts.iter().map(|_| None).collect();
         let mut done = vec![Vec::new(); prompts.len()];
@@ -154,14 +159,14 @@ fn overlapping_requests_give_the_ids_that_each_gives_alone() {
                 break;
             }
         }
-        assert_eq!(done, alone);
+        assert_eq!(done, expected);
         assert!(model.admitted.is_empty());
     }
 }
 
 #[test]
 fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
-    let mut model = model(Toy::new(ALL), 0);
+    let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     for seed in 0..5 {
         let prompt = prompt(6, seed);
         let expected = model.decoder.expected(&prompt, 4);
@@ -172,7 +177,7 @@ fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
 
 #[test]
 fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
-    let mut model = model(Toy::new(ALL), 0);
+    let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     for (length, new_tokens, caches) in [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)] {
         let prompt = prompt(length, 1);
         let expected = model.decoder.expected(&prompt, new_tokens as usize);
@@ -192,7 +197,7 @@ fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
 fn a_large_batch_generates_eight_tokens_at_a_time() {
     for use_cache in [true, false] {
         let prompts: Vec<_> = (0..20).map(|index| prompt(1 + 37 * index % 90, index as u64)).collect();
-        let mut model = model(Toy::new(ALL), 0);
+        let mut model = model(ToyNetwork::new(ALL_IDS), 0);
         let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 5)).collect();
         assert_eq!(run(&mut model, &Job { use_cache, ..job(&prompts, 5) }, &[]), expected);
         let decoding =
@@ -205,15 +210,18 @@ fn a_large_batch_generates_eight_tokens_at_a_time() {
 fn one_pass_computes_the_first_tokens_of_at_most_eight_prompts() {
     for lengths in [[20; 8].as_slice(), &[20; 9], &[20, 20, 20, 20, 20, 20, 20, 20, 300], &[9; 28]] {
         let prompts: Vec<_> = (0..).zip(lengths).map(|(seed, &length)| prompt(length, seed)).collect();
-        let mut model = model(Toy::new(ALL), 0);
+        let mut model = model(ToyNetwork::new(ALL_IDS), 0);
         let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 2)).collect();
         assert_eq!(run(&mut model, &job(&prompts, 2), &[]), expected);
     }
 }
 
 /// Overlapping requests with prompts of these lengths, and their token sinks.
-fn admitted(lengths: &[usize], max_new_tokens: u32) -> (LoadedModel<Toy>, Vec<Option<Tokens>>) {
-    let mut model = model(Toy::new(ALL), 0);
+fn model_with_requests(
+    lengths: &[usize],
+    max_new_tokens: u32,
+) -> (LoadedModel<ToyNetwork>, Vec<Option<Tokens>>) {
+    let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     let admit = |(slot, length): (usize, &usize)| {
         let job = job(&[prompt(*length, slot as u64)], max_new_tokens);
         model.admit(slot, &job).unwrap();
@@ -223,17 +231,17 @@ fn admitted(lengths: &[usize], max_new_tokens: u32) -> (LoadedModel<Toy>, Vec<Op
     (model, tokens)
 }
 
-fn generated(tokens: &[Option<Tokens>], slot: usize) -> usize {
+fn generated_tokens(tokens: &[Option<Tokens>], slot: usize) -> usize {
     tokens[slot].as_ref().unwrap().ids(0).len()
 }
 
 #[test]
 fn a_token_does_not_wait_for_the_long_prompt_of_another_request() {
-    let (mut model, mut tokens) = admitted(&[5, 4000], 100);
+    let (mut model, mut tokens) = model_with_requests(&[5, 4000], 100);
     for step in 1..=20 {
         model.decoder.passes.clear();
         model.step(&mut tokens).unwrap();
-        assert_eq!((generated(&tokens, 0), generated(&tokens, 1)), (step, 0));
+        assert_eq!((generated_tokens(&tokens, 0), generated_tokens(&tokens, 1)), (step, 0));
         let rows: usize = model.decoder.passes.iter().flatten().sum();
         assert!(step == 1 || rows <= 128 + 1, "{rows} rows between two tokens");
     }
@@ -241,15 +249,15 @@ fn a_token_does_not_wait_for_the_long_prompt_of_another_request() {
 
 #[test]
 fn a_short_prompt_does_not_wait_for_a_long_one() {
-    let (mut model, mut tokens) = admitted(&[9000, 60, 3], 4);
+    let (mut model, mut tokens) = model_with_requests(&[9000, 60, 3], 4);
     model.step(&mut tokens).unwrap();
-    assert_eq!([0, 1, 2].map(|slot| generated(&tokens, slot)), [0, 1, 1]);
+    assert_eq!([0, 1, 2].map(|slot| generated_tokens(&tokens, slot)), [0, 1, 1]);
 }
 
 #[test]
 fn a_smaller_request_frees_the_memory_of_a_large_batch() {
     let prompts: Vec<_> = (0..9).map(|index| prompt(6, index)).collect();
-    let mut model = model(Toy::new(ALL), 0);
+    let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     run(&mut model, &job(&prompts, 2), &[]);
     run(&mut model, &job(&prompts, 2), &[]);
     assert_eq!((model.decoder.caches, model.spare.len()), (9, 9));
@@ -262,7 +270,7 @@ fn a_smaller_request_frees_the_memory_of_a_large_batch() {
 const VOCABULARY: usize = 29;
 
 /// A network without weights: the next id is a hash of the last few ids, however they were computed.
-struct Toy {
+struct ToyNetwork {
     pool: Pool,
     /// The number of last ids that enter the hash: with few, a text soon repeats itself.
     memory: usize,
@@ -272,7 +280,7 @@ struct Toy {
     caches: usize,
 }
 
-impl Toy {
+impl ToyNetwork {
     fn new(memory: usize) -> Self {
         Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), caches: 0 }
     }
@@ -290,7 +298,7 @@ impl Toy {
         (0..VOCABULARY).map(|_| next()).collect()
     }
 
-    /// The greedy continuation of a prompt, computed one by one.
+    /// The greedy continuation of a prompt, computed id by id.
     fn expected(&self, prompt: &[u32], count: usize) -> Vec<u32> {
         let mut ids = prompt.to_vec();
         (0..count).for_each(|_| ids.push(engine_kit::sampling::greedy(&self.logits(&ids))));
@@ -298,7 +306,7 @@ impl Toy {
     }
 }
 
-impl Decoder for Toy {
+impl Decoder for ToyNetwork {
     type Cache = Vec<u32>;
 
     fn new_cache(&mut self, ids: usize) -> Result<Vec<u32>, Failed> {
@@ -306,7 +314,7 @@ impl Decoder for Toy {
         Ok(Vec::with_capacity(ids))
     }
 
-    fn room(&self, cache: &Vec<u32>) -> usize {
+    fn capacity(&self, cache: &Vec<u32>) -> usize {
         cache.capacity()
     }
 
@@ -344,12 +352,12 @@ impl Decoder for Toy {
         Ok(())
     }
 
-    /// Calls `each` with a few rows at a time; the last call may have fewer.
+    /// Calls `on_logits` with a few rows at a time; the last call may have fewer.
     fn forward_each(
         &mut self,
         cache: &mut Vec<u32>,
         ids: &[u32],
-        each: &mut dyn FnMut(&Pool, &Rows),
+        on_logits: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<(), Failed> {
         self.passes.push(vec![ids.len()]);
         for ids in ids.chunks(7) {
@@ -358,7 +366,7 @@ impl Decoder for Toy {
                 cache.push(id);
                 logits.row_mut(row).copy_from_slice(&self.logits(cache));
             }
-            each(&self.pool, &logits);
+            on_logits(&self.pool, &logits);
         }
         Ok(())
     }
@@ -373,10 +381,10 @@ impl Decoder for Toy {
 /// holds for rows whose logits are computed.
 fn assert_grouping(spans: &[Span<'_, Vec<u32>>]) {
     let rows = |span: &Span<'_, _>| span.ids.len();
-    if spans.iter().any(|span| rows(span) > FEW) {
-        assert!(spans.iter().all(|span| rows(span) > FEW && span.wanted != Wanted::EveryLargest));
+    if spans.iter().any(|span| rows(span) > MAX_DECODE_ROWS) {
+        assert!(spans.iter().all(|span| rows(span) > MAX_DECODE_ROWS && span.wanted != Wanted::EveryLargest));
     } else {
-        assert!(spans.iter().map(rows).sum::<usize>() <= FEW);
+        assert!(spans.iter().map(rows).sum::<usize>() <= MAX_DECODE_ROWS);
     }
-    assert!(spans.iter().map(|span| span.wanted_rows().len()).sum::<usize>() <= FEW);
+    assert!(spans.iter().map(|span| span.wanted_rows().len()).sum::<usize>() <= MAX_DECODE_ROWS);
 }

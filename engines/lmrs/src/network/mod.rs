@@ -13,13 +13,13 @@ use crate::attention::{self, Attention, Heads};
 use crate::cache::Cache;
 use crate::kernels::attention::KvDtype;
 use crate::kernels::lanes::all_finite;
-use crate::kernels::rows::DECODE_TOKENS;
+use crate::kernels::rows::MAX_DECODE_TOKENS;
 use crate::matrix::Rows;
 use crate::model::PASS_ROWS;
-use crate::model::decoder::{self, Decoder, FEW};
+use crate::model::decoder::{self, Decoder, MAX_DECODE_ROWS};
 pub use crate::model::decoder::{Predictions, Wanted};
 use crate::ops::{self, Ops};
-use crate::pool::{Pool, SHARED};
+use crate::pool::{MIN_SHARED_ROWS, Pool};
 use crate::shape::Shape;
 use crate::weights::{Layer, Linear, Weights};
 use pass::Pass;
@@ -73,7 +73,7 @@ impl Network {
     }
 
     /// Appends the ids of each span to its cache, and computes the requested results. Ids beyond the vocabulary, or beyond a
-    /// cache's room, are refused before any computation.
+    /// cache's capacity, are refused before any computation.
     pub fn forward(
         &mut self,
         ops: &mut Ops,
@@ -107,13 +107,14 @@ impl Network {
         Ok(())
     }
 
-    /// Computes the logits after every token of a long text in bounded memory: `each` gets those of the next few tokens.
+    /// Computes the logits after every token of a long text in bounded memory. `on_logits` gets the logits of a few tokens at a
+    /// time.
     pub fn forward_each(
         &mut self,
         ops: &mut Ops,
         cache: &mut Cache,
         ids: &[u32],
-        each: &mut dyn FnMut(&Pool, &Rows),
+        on_logits: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<()> {
         let spans = &mut [Span { cache, ids, wanted: Wanted::Nothing }];
         self.check(spans)?;
@@ -123,7 +124,7 @@ impl Network {
             for first in (0..pass.tokens()).step_by(LOGIT_ROWS) {
                 self.head(ops, first..pass.tokens().min(first + LOGIT_ROWS), &mut logits);
                 ensure!(all_finite(logits.all()), NotFinite);
-                each(&ops.pool, &logits);
+                on_logits(&ops.pool, &logits);
             }
         }
         Ok(())
@@ -208,10 +209,10 @@ impl Network {
 
     fn check(&self, spans: &[Span]) -> Result<()> {
         for span in spans {
-            let (held, room) = (span.cache.tokens(), span.cache.context());
+            let (cached, capacity) = (span.cache.tokens(), span.cache.context());
             ensure!(
-                span.ids.len() <= room - held,
-                "{} tokens after {held} exceed the context of {room}",
+                span.ids.len() <= capacity - cached,
+                "{} tokens after {cached} exceed the context of {capacity}",
                 span.ids.len()
             );
             let invalid = span.ids.iter().find(|id| **id as usize >= self.shape.vocabulary);
@@ -244,7 +245,7 @@ fn prepare_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, proje
     let rows =
         queries.all_mut().chunks_exact_mut(query_width).zip(keys.all_mut().chunks_exact_mut(key_width));
     let rows = rows.zip(values.all_mut().chunks_exact_mut(key_width)).enumerate();
-    ops.pool.share_if(count >= SHARED, rows, |_, (token, ((query, key), value))| {
+    ops.pool.share_if(count >= MIN_SHARED_ROWS, rows, |_, (token, ((query, key), value))| {
         layer.values.add_bias(value);
         let parts = [(query, &layer.queries, &layer.query_norm), (key, &layer.keys, &layer.key_norm)];
         for (heads, linear, norm) in parts {
@@ -263,20 +264,24 @@ fn prepare_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, proje
 fn add(ops: &Ops, hidden: &mut Rows, added: &Rows, linear: &Linear) {
     let (count, width) = (hidden.tokens(), hidden.width);
     let rows = hidden.all_mut().chunks_exact_mut(width).zip(added.all().chunks_exact(width));
-    ops.pool.share_if(count >= SHARED, rows, |_, (hidden, added)| {
+    ops.pool.share_if(count >= MIN_SHARED_ROWS, rows, |_, (hidden, added)| {
         hidden.iter_mut().zip(added).for_each(|(hidden, added)| *hidden += added);
         linear.add_bias(hidden);
     });
 }
 
-const _: () = assert!(FEW == DECODE_TOKENS, "`FEW` is the number of rows that kernels decode at once");
+const _: () = assert!(
+    MAX_DECODE_ROWS == MAX_DECODE_TOKENS,
+    "`MAX_DECODE_ROWS` is the number of rows that kernels decode at once"
+);
 const _: () = assert!(
     PASS_ROWS <= PASS_TOKENS,
-    "a chunk of a prompt is one pass: another cut could leave a few rows over"
+    "a chunk of a prompt must be one pass: other cuts could leave a pass of a few rows"
 );
 
-/// The least room of a cache. Untouched memory costs almost nothing, so most requests can reuse the same memory.
-const LEAST_ROOM: usize = 4096;
+/// The smallest capacity of a cache, in tokens. Untouched memory costs almost nothing, and with this capacity most requests can
+/// reuse the same memory.
+const MIN_CACHE_TOKENS: usize = 4096;
 
 /// A network with its weights and its threads.
 pub struct NetworkDecoder {
@@ -292,25 +297,25 @@ impl Decoder for NetworkDecoder {
     type Cache = Cache;
 
     fn new_cache(&mut self, ids: usize) -> Result<Cache, Failed> {
-        let room = ids.next_power_of_two().max(LEAST_ROOM).min(self.context);
-        Cache::new(&self.network.shape, room, self.kv_dtype).or_fail(FailureKind::OutOfMemory)
+        let capacity = ids.next_power_of_two().max(MIN_CACHE_TOKENS).min(self.context);
+        Cache::new(&self.network.shape, capacity, self.kv_dtype).or_fail(FailureKind::OutOfMemory)
     }
 
-    fn room(&self, cache: &Cache) -> usize {
+    fn capacity(&self, cache: &Cache) -> usize {
         cache.context()
     }
 
     fn forward(&mut self, spans: &mut [Span<'_>], predictions: &mut Predictions) -> Result<(), Failed> {
-        self.network.forward(&mut self.ops, spans, predictions).map_err(failed)
+        self.network.forward(&mut self.ops, spans, predictions).map_err(to_failed)
     }
 
     fn forward_each(
         &mut self,
         cache: &mut Cache,
         ids: &[u32],
-        each: &mut dyn FnMut(&Pool, &Rows),
+        on_logits: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<(), Failed> {
-        self.network.forward_each(&mut self.ops, cache, ids, each).map_err(failed)
+        self.network.forward_each(&mut self.ops, cache, ids, on_logits).map_err(to_failed)
     }
 
     fn truncate(&mut self, cache: &mut Cache, ids: usize) {
@@ -318,8 +323,8 @@ impl Decoder for NetworkDecoder {
     }
 }
 
-/// Weights that produce NaN are the model's fault; everything else was checked before.
-fn failed(error: anyhow::Error) -> Failed {
+/// NaN comes from the weights of the model. Other errors are internal, because the kit checks requests.
+fn to_failed(error: anyhow::Error) -> Failed {
     let kind = if error.is::<NotFinite>() { FailureKind::Model } else { FailureKind::Internal };
     Failed::new(kind, format!("{error:#}"))
 }

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::{Span, Wanted};
 use crate::attention::Segment;
-use crate::kernels::attention::TILE;
+use crate::kernels::attention::TILE_POSITIONS;
 use crate::matrix::Rows;
 use crate::ops::Ops;
-use crate::pool::SHARED;
+use crate::pool::MIN_SHARED_ROWS;
 use crate::weights::Weights;
 
 #[derive(Debug, Default)]
@@ -91,10 +91,11 @@ impl Pass {
         for piece in &self.pieces {
             let cache = &mut spans[piece.span].cache;
             let positions = piece.start..piece.start + piece.ids.len();
-            let tiles = cache.tiles_mut(layer, positions.start / TILE..positions.end.div_ceil(TILE));
-            ops.pool.share_if(positions.len() >= SHARED, tiles, |_, (block, head, mut tile)| {
-                let (base, width) = (block * TILE, tile.head_dim());
-                for position in positions.start.max(base)..positions.end.min(base + TILE) {
+            let tiles = cache
+                .tiles_mut(layer, positions.start / TILE_POSITIONS..positions.end.div_ceil(TILE_POSITIONS));
+            ops.pool.share_if(positions.len() >= MIN_SHARED_ROWS, tiles, |_, (block, head, mut tile)| {
+                let (base, width) = (block * TILE_POSITIONS, tile.head_dim());
+                for position in positions.start.max(base)..positions.end.min(base + TILE_POSITIONS) {
                     let row = piece.rows.start + position - positions.start;
                     let dims = head * width..(head + 1) * width;
                     let (key, value) = (&keys.row(row)[dims.clone()], &values.row(row)[dims]);
@@ -147,7 +148,7 @@ mod tests {
             wanted_rows(&[(2, Nothing), (3, EveryLargest), (1, Nothing), (1, Largest)], 100),
             [[2, 3, 4, 6]]
         );
-        let in_pieces = wanted_rows(&[(3, Largest), (5, EveryLargest), (6, Nothing), (3, Logits)], 4);
-        assert_eq!(in_pieces, [vec![2, 3], vec![0, 1, 2, 3], vec![], vec![], vec![0]]);
+        let rows_of_passes = wanted_rows(&[(3, Largest), (5, EveryLargest), (6, Nothing), (3, Logits)], 4);
+        assert_eq!(rows_of_passes, [vec![2, 3], vec![0, 1, 2, 3], vec![], vec![], vec![0]]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::kernels::lanes::{logistic, sum, sum_of_squares};
 use crate::matrix::Rows;
 use crate::ops::Ops;
-use crate::pool::SHARED;
+use crate::pool::MIN_SHARED_ROWS;
 use crate::shape::Activation;
 use crate::weights::Linear;
 
@@ -20,7 +20,7 @@ impl Norm {
         let (tokens, width) = (x.tokens(), x.width);
         out.reshape(tokens, width);
         let rows = x.all().chunks_exact(width).zip(out.all_mut().chunks_exact_mut(width));
-        ops.pool.share_if(tokens >= SHARED, rows, |_, (x, out)| self.apply(x, out));
+        ops.pool.share_if(tokens >= MIN_SHARED_ROWS, rows, |_, (x, out)| self.apply(x, out));
     }
 
     /// `out[i] = weight[i] * x[i] / rms(x)`, or LayerNorm if there is a bias.
@@ -46,7 +46,7 @@ impl Norm {
 }
 
 /// Rotary positions: the rotation of each pair of a head's dimensions from one position to the next, in radians. A pair is one
-/// dimension of the first half and the corresponding one of the second, as in Hugging Face.
+/// dimension of the first half and the corresponding dimension of the second half, as in Hugging Face.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rotation {
     pub frequencies: Vec<f32>, // [rotated / 2]
@@ -70,7 +70,7 @@ impl Rotation {
         Self { frequencies: (0..rotated / 2).map(frequency).collect() }
     }
 
-    /// Divides all frequencies: positions become denser by this factor.
+    /// Divides all frequencies by the factor, so that angles between positions become smaller.
     pub fn divide_all(&mut self, factor: f64) {
         self.frequencies.iter_mut().for_each(|frequency| *frequency /= factor as f32);
     }
@@ -79,7 +79,8 @@ impl Rotation {
         self.frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
     }
 
-    /// Llama 3.1 and later: low frequencies are divided by `factor`, high ones stay, those between are mixed.
+    /// Scales as Llama 3.1 and later do: divides low frequencies by `factor`, keeps high frequencies, and interpolates between
+    /// them.
     pub fn scale_as_llama3(&mut self, factor: f64, low: f64, high: f64, original_context: f64) {
         for frequency in &mut self.frequencies {
             let exact = f64::from(*frequency);
@@ -108,8 +109,8 @@ impl Angles {
         let (cosines, sines) = (self.cosines.row(token), self.sines.row(token));
         for head in heads.chunks_exact_mut(head_dim) {
             let (first, rest) = head.split_at_mut(cosines.len());
-            for (((one, other), cosine), sine) in first.iter_mut().zip(rest).zip(cosines).zip(sines) {
-                (*one, *other) = (*one * cosine - *other * sine, *other * cosine + *one * sine);
+            for (((a, b), cosine), sine) in first.iter_mut().zip(rest).zip(cosines).zip(sines) {
+                (*a, *b) = (*a * cosine - *b * sine, *b * cosine + *a * sine);
             }
         }
     }
@@ -127,22 +128,22 @@ pub fn activate(
     match up {
         Some((up, up_linear)) => {
             let rows = rows.zip(up.all_mut().chunks_exact_mut(width));
-            ops.pool.share_if(tokens >= ACTIVATION_SHARED, rows, |_, (gate, up)| {
+            ops.pool.share_if(tokens >= MIN_SHARED_ACTIVATION_ROWS, rows, |_, (gate, up)| {
                 gate_linear.add_bias(gate);
                 up_linear.add_bias(up);
                 activation.gate(gate, up);
             });
         }
-        None => ops.pool.share_if(tokens >= ACTIVATION_SHARED, rows, |_, gate| {
+        None => ops.pool.share_if(tokens >= MIN_SHARED_ACTIVATION_ROWS, rows, |_, gate| {
             gate_linear.add_bias(gate);
             activation.apply(gate);
         }),
     }
 }
 
-/// From this number of rows, threads share the work: sooner than in other steps, because these rows are the widest and each
-/// number needs an exponential.
-const ACTIVATION_SHARED: usize = 4;
+/// The fewest rows for which threads share the activations. Other steps need more rows, because these rows are the widest and
+/// each number needs an exponential.
+const MIN_SHARED_ACTIVATION_ROWS: usize = 4;
 
 impl Activation {
     /// `x[i] = f(x[i])`

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Numbers that are compared at once.
-const SCANNED_AT_ONCE: usize = 64;
+const SCANNED_NUMBERS: usize = 64;
 
 /// The largest number so far, and the lowest output with this number.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ impl Largest {
         // A larger number is rare, so this check runs first, on many numbers at a time.
         let is_larger = |number: &f32| *number > self.number || number.is_nan();
         if !numbers
-            .chunks(SCANNED_AT_ONCE)
+            .chunks(SCANNED_NUMBERS)
             .any(|numbers| numbers.iter().fold(false, |any, number| any | is_larger(number)))
         {
             return;

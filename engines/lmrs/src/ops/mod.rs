@@ -8,17 +8,20 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use crate::kernels::outputs::Split;
-use crate::kernels::rows::{self, Activations, AlignedBf16, DECODE_TOKENS, PaddedRows, TOKENS, TileInput};
+use crate::kernels::rows::{
+    self, Activations, AlignedBf16, GROUP_TOKENS, MAX_DECODE_TOKENS, PaddedRows, TileInput,
+};
 use crate::kernels::{Level, Outputs, panels};
-use crate::matrix::{Matrix, PANEL, Rows};
+use crate::matrix::{Matrix, PANEL_OUTPUTS, Rows};
 use crate::pool::Pool;
 use largest::Largest;
 pub use largest::largest;
 
-/// The minimum of weight bytes times tokens: below it, waking the threads costs more than it saves.
-const WORTH_SHARING: usize = 64 << 10;
+/// The fewest weight bytes times tokens for which threads share the work. For less work, waking the threads costs more than it
+/// saves.
+const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Pieces for each thread when tokens are quantised.
-const PIECES: usize = 4;
+const PIECES_PER_THREAD: usize = 4;
 
 /// Tokens that a thread takes at a time when they are narrowed to bf16.
 const PIECE_TOKENS: usize = 8;
@@ -58,12 +61,12 @@ impl Ops {
             return;
         }
         let bytes: usize = products.iter().map(|(matrix, _)| matrix.bytes()).sum();
-        let team = Team { pool, level, alone: bytes * tokens < WORTH_SHARING };
+        let workers = Workers { pool, level, is_serial: bytes * tokens < MIN_SHARED_BYTES };
         let tasks = plan(level, tokens, products);
-        scratch.prepare(&team, x, &tasks);
+        scratch.prepare(&workers, x, &tasks);
         let units = tasks.last().map_or(0, Task::end);
-        let most = tasks.iter().map(|task| task.most).max().unwrap_or(1);
-        team.share(units, most, &|units| {
+        let max_units = tasks.iter().map(|task| task.max_units).max().unwrap_or(1);
+        workers.share(units, max_units, &|units| {
             for task in &tasks {
                 for positions in task.positions(&units) {
                     // SAFETY: each unit is given to one thread, once.
@@ -89,8 +92,8 @@ impl Ops {
         }
         let ((unit, taken), all) = (kernel.units(matrix, 1), kernel.positions(matrix));
         let best = Mutex::new(Largest::default());
-        let team = Team { pool, level, alone: matrix.bytes() < WORTH_SHARING };
-        team.share(all.div_ceil(unit), taken.div_ceil(unit), &|units| {
+        let workers = Workers { pool, level, is_serial: matrix.bytes() < MIN_SHARED_BYTES };
+        workers.share(all.div_ceil(unit), taken.div_ceil(unit), &|units| {
             let positions = units.start * unit..(units.end * unit).min(all);
             let mut largest = Largest::default();
             match kernel {
@@ -123,37 +126,37 @@ impl Ops {
 
 impl Scratch {
     /// Converts the activations to each format that one of these products needs.
-    fn prepare(&mut self, team: &Team, x: &Rows, tasks: &[Task]) {
+    fn prepare(&mut self, workers: &Workers, x: &Rows, tasks: &[Task]) {
         if tasks.iter().any(|task| task.kernel == Kernel::Panels) {
             self.panels.reshape(x.tokens(), x.width);
-            let parts = self.panels.parts(PIECES * team.pool.threads());
-            team.pool.share_if(!team.alone && x.tokens() > 1, parts, |_, part| {
-                panels::prepare_part(team.level, x, part);
+            let parts = self.panels.parts(PIECES_PER_THREAD * workers.pool.threads());
+            workers.pool.share_if(!workers.is_serial && x.tokens() > 1, parts, |_, part| {
+                panels::prepare_part(workers.level, x, part);
             });
         }
         let narrow = |task: &Task| {
-            matches!(task.kernel, Kernel::Dots(_)) && rows::uses_bf16(team.level, task.matrix.format)
+            matches!(task.kernel, Kernel::Dots(_)) && rows::uses_bf16(workers.level, task.matrix.format)
         };
         if tasks.iter().any(narrow) {
-            rows::narrow(team.level, x.all(), &mut self.aligned);
+            rows::narrow(workers.level, x.all(), &mut self.aligned);
         }
         if tasks.iter().any(|task| task.kernel == Kernel::Blocked) {
             self.padded.reshape(x.tokens(), x.width);
             let tokens = self.padded.tokens_mut();
-            team.share(tokens.len(), PIECE_TOKENS, &|range| {
+            workers.share(tokens.len(), PIECE_TOKENS, &|range| {
                 for token in range {
                     let mut lines = tokens[token].lock().unwrap_or_else(PoisonError::into_inner);
-                    rows::narrow_lines(team.level, x.row(token), &mut lines);
+                    rows::narrow_lines(workers.level, x.row(token), &mut lines);
                 }
             });
         }
         if tasks.iter().any(|task| task.kernel == Kernel::Tiles) {
             self.tiled.reshape(x.tokens(), x.width);
             let groups = self.tiled.groups_mut();
-            team.share(groups.len(), 1, &|range| {
+            workers.share(groups.len(), 1, &|range| {
                 for group in range {
                     let mut lines = groups[group].lock().unwrap_or_else(PoisonError::into_inner);
-                    rows::pack(team.level, x, group * TOKENS, &mut lines);
+                    rows::pack(workers.level, x, group * GROUP_TOKENS, &mut lines);
                 }
             });
         }
@@ -199,25 +202,26 @@ impl Scratch {
 }
 
 /// The workers of a product.
-struct Team<'a> {
+struct Workers<'a> {
     pool: &'a Pool,
     level: Level,
-    /// Whether the caller works alone.
-    alone: bool,
+    /// Whether the caller does all the work.
+    is_serial: bool,
 }
 
-impl Team<'_> {
-    /// Runs the work for each number below `count` once, on any thread, at most `most` at a time.
-    fn share(&self, count: usize, most: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
-        if self.alone {
+impl Workers<'_> {
+    /// Runs the work for each number below `count` once, on any thread, at most `max_units` at a time.
+    fn share(&self, count: usize, max_units: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+        if self.is_serial {
             work(0..count);
         } else {
-            self.pool.share_ranges(count, most, &|range, _| work(range));
+            self.pool.share_ranges(count, max_units, &|range, _| work(range));
         }
     }
 }
 
-/// Bytes of weights in a unit when memory limits the speed: a few microseconds, the longest wait at the end.
+/// Bytes of weights in a unit when memory limits the speed: a few microseconds of work. This is the longest wait for the last
+/// thread.
 const UNIT_BYTES: usize = 64 << 10;
 /// Bytes that a thread takes at a time while many are left.
 const TAKEN_BYTES: usize = 512 << 10;
@@ -230,16 +234,16 @@ const TILE_OUTPUTS: usize = 32;
 /// Outputs that a thread takes at a time.
 const TAKEN_OUTPUTS: usize = 96;
 
-/// One product of a call, as planned.
+/// One product of a call, with its kernel and its units.
 struct Task<'a> {
     matrix: &'a Matrix,
     kernel: Kernel,
-    /// The number of its first unit among those of all products.
+    /// The index of the task's first unit among the units of all products.
     first: usize,
     /// Positions of a unit.
     unit: usize,
     /// The most units that a thread takes at a time.
-    most: usize,
+    max_units: usize,
     out: Split<'a>,
 }
 
@@ -247,7 +251,7 @@ struct Task<'a> {
 enum Kernel {
     /// Panel kernels; a position is a panel.
     Panels,
-    /// Dot products of this number of stretches, read side by side; a position is one output of each.
+    /// Dot products of this number of stretches, read side by side; a position is one output of each stretch.
     Dots(usize),
     /// Rows in the second-level cache; a position is an output.
     Blocked,
@@ -267,7 +271,7 @@ impl Kernel {
 
     fn positions(self, matrix: &Matrix) -> usize {
         match self {
-            Self::Panels => matrix.outputs.div_ceil(PANEL),
+            Self::Panels => matrix.outputs.div_ceil(PANEL_OUTPUTS),
             Self::Dots(stretches) => matrix.outputs.div_ceil(stretches),
             Self::Blocked | Self::Tiles => matrix.outputs,
         }
@@ -285,8 +289,8 @@ impl Kernel {
                     positions_in(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(group(rows::BLOCKED_ROWS));
                 (unit, positions_in(TAKEN_BYTES).max(unit))
             }
-            Self::Panels if tokens > DECODE_TOKENS => (1, TAKEN_PANELS),
-            Self::Dots(_) if tokens > DECODE_TOKENS => {
+            Self::Panels if tokens > MAX_DECODE_TOKENS => (1, TAKEN_PANELS),
+            Self::Dots(_) if tokens > MAX_DECODE_TOKENS => {
                 (positions_in(UNIT_BYTES).next_multiple_of(group(1)), positions_in(GROUP_BYTES))
             }
             Self::Panels | Self::Dots(_) => {
@@ -296,13 +300,14 @@ impl Kernel {
     }
 }
 
-/// The plan of all products of one piece of work, one after the other.
+/// Plans the products of one call. Their units are numbered one after the other.
 fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)]) -> Vec<Task<'a>> {
     let mut first = 0;
     let task = |(matrix, out): &'a mut (&Matrix, &mut Rows)| {
         let kernel = Kernel::of(level, matrix, tokens);
         let (unit, taken) = kernel.units(matrix, tokens);
-        let task = Task { matrix, kernel, first, unit, most: taken.div_ceil(unit), out: Outputs::split(out) };
+        let task =
+            Task { matrix, kernel, first, unit, max_units: taken.div_ceil(unit), out: Outputs::split(out) };
         first = task.end();
         task
     };
@@ -310,18 +315,19 @@ fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)
 }
 
 impl Task<'_> {
-    /// The end of its units among those of all products.
+    /// The end of the task's units among the units of all products.
     fn end(&self) -> usize {
         self.first + self.kernel.positions(self.matrix).div_ceil(self.unit)
     }
 
-    /// The positions of its own units within `units`, in pieces of at most `most` units.
+    /// The positions of the task's units within `units`, in pieces of at most `max_units` units.
     fn positions(&self, units: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let own = units.start.clamp(self.first, self.end())..units.end.clamp(self.first, self.end());
+        let task_units = units.start.clamp(self.first, self.end())..units.end.clamp(self.first, self.end());
         let (first, unit, all) = (self.first, self.unit, self.kernel.positions(self.matrix));
-        let (end, most) = (own.end, self.most);
-        own.step_by(most)
-            .map(move |start| (start - first) * unit..((end.min(start + most) - first) * unit).min(all))
+        let (end, max_units) = (task_units.end, self.max_units);
+        task_units
+            .step_by(max_units)
+            .map(move |start| (start - first) * unit..((end.min(start + max_units) - first) * unit).min(all))
     }
 }
 
@@ -332,5 +338,5 @@ fn stretch(matrix: &Matrix, stretches: usize, at: usize, positions: &Range<usize
 }
 
 fn panel_outputs(matrix: &Matrix, panels: &Range<usize>) -> Range<usize> {
-    panels.start * PANEL..(panels.end * PANEL).min(matrix.outputs)
+    panels.start * PANEL_OUTPUTS..(panels.end * PANEL_OUTPUTS).min(matrix.outputs)
 }

@@ -6,32 +6,32 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub struct Pinned {
     thread: std::thread::ThreadId,
-    before: Vec<usize>,
+    original: Vec<usize>,
 }
 
 impl Pinned {
     /// Pins the calling thread, best effort: if the system refuses, the thread stays unpinned.
     pub fn to(processor: usize) -> Self {
-        allowed();
-        let before = system::allowed_now();
+        allowed_processors();
+        let original = system::read_affinity();
         system::allow(&[processor]);
-        Self { thread: std::thread::current().id(), before }
+        Self { thread: std::thread::current().id(), original }
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.thread == std::thread::current().id() && !self.before.is_empty() {
-            system::allow(&self.before);
+        if self.thread == std::thread::current().id() && !self.original.is_empty() {
+            system::allow(&self.original);
         }
     }
 }
 
-/// The processors that this process was started with. A pinned thread would only see its own.
-pub fn allowed() -> &'static [usize] {
+/// The processors that this process was started with. A pinned thread would see only one processor.
+pub fn allowed_processors() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| {
-        let allowed = system::allowed_now();
+        let allowed = system::read_affinity();
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         if allowed.is_empty() { (0..count).collect() } else { allowed }
     })
@@ -40,13 +40,13 @@ pub fn allowed() -> &'static [usize] {
 /// All processors, the first thread of each core before the second threads.
 pub fn cores_first() -> Vec<usize> {
     let mut order: Vec<_> =
-        allowed().iter().map(|&processor| (system::index_in_core(processor), processor)).collect();
+        allowed_processors().iter().map(|&processor| (system::index_in_core(processor), processor)).collect();
     order.sort_unstable();
     order.into_iter().map(|(_, processor)| processor).collect()
 }
 
 #[cfg(test)]
-pub use system::allowed_now;
+pub use system::read_affinity;
 
 /// Linux: affinity masks, and the topology under `/sys`.
 #[cfg(target_os = "linux")]
@@ -54,7 +54,7 @@ mod system {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     /// The affinity mask; empty if the call fails.
-    pub fn allowed_now() -> Vec<usize> {
+    pub fn read_affinity() -> Vec<usize> {
         let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
         (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect()
     }
@@ -99,7 +99,7 @@ mod system {
 /// Systems without thread pinning.
 #[cfg(not(target_os = "linux"))]
 mod system {
-    pub fn allowed_now() -> Vec<usize> {
+    pub fn read_affinity() -> Vec<usize> {
         Vec::new()
     }
 

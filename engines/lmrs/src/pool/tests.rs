@@ -15,7 +15,7 @@ fn every_share_runs_once_in_every_run_and_the_caller_sees_its_writes() {
         for round in 1..=2000 {
             let cells: Vec<_> = counts.iter().map(|&count| AtomicU32::new(count)).collect();
             pool.run(&|thread| {
-                // Deliberately not atomic: no other thread may touch it.
+                // The increment is deliberately not atomic: no other thread may touch this cell.
                 let count = cells[thread].load(Ordering::Relaxed);
                 cells[thread].store(count + 1, Ordering::Relaxed);
             });
@@ -103,7 +103,7 @@ fn parked_threads_wake_up_for_the_next_run() {
                 std::thread::yield_now();
             }
             let done = AtomicUsize::new(0);
-            // Each waits for all others, so no thread can take another's share.
+            // Each thread waits for all others, so no thread can take the share of another.
             let all = pool.workers.len() + 1;
             pool.run(&|_| {
                 done.fetch_add(1, Ordering::SeqCst);
@@ -125,34 +125,36 @@ fn many_pools_start_and_end() {
 
 #[test]
 fn a_pool_has_at_least_one_thread_and_at_most_one_for_each_processor() {
-    let most = processors::allowed().len();
+    let max_threads = processors::allowed_processors().len();
     for requested in [0, 1, 2, 64, 4096] {
-        assert_eq!(Pool::new(requested).threads(), requested.clamp(1, most));
-        assert_eq!(Pool::pinned(requested).threads(), requested.clamp(1, most));
+        assert_eq!(Pool::new(requested).threads(), requested.clamp(1, max_threads));
+        assert_eq!(Pool::new_pinned(requested).threads(), requested.clamp(1, max_threads));
     }
 }
 
 #[test]
 fn a_dropped_pool_restores_the_pinning_of_its_caller() {
-    let caller = processors::allowed_now;
-    let before = caller();
-    let pool = Pool::pinned(2);
+    let caller = processors::read_affinity;
+    let original = caller();
+    let pool = Pool::new_pinned(2);
     let pinned: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
-    pool.run(&|thread| *lock(&pinned[thread]) = processors::allowed_now());
+    pool.run(&|thread| *lock(&pinned[thread]) = processors::read_affinity());
     // Systems without this call report no processors.
-    let expected = before.len().min(1);
+    let expected = original.len().min(1);
     assert!(pinned.iter().all(|pinned| lock(pinned).len() == expected), "{pinned:?}");
     drop(pool);
-    assert_eq!(caller(), before);
+    assert_eq!(caller(), original);
 }
 
 #[test]
 fn every_number_is_taken_once_with_any_number_of_threads() {
-    for (limit, threads, most) in [(0, 3, 1), (1, 2, 9), (7, 3, 2), (100, 8, 3), (5, 8, 1), (1000, 2, 1000)] {
+    for (limit, threads, max_len) in
+        [(0, 3, 1), (1, 2, 9), (7, 3, 2), (100, 8, 3), (5, 8, 1), (1000, 2, 1000)]
+    {
         let shares = Shares::new(limit, threads);
-        let taken = (0..).map_while(|thread| shares.take(thread * 5 % 3 % threads, most));
+        let taken = (0..).map_while(|thread| shares.take(thread * 5 % 3 % threads, max_len));
         let mut numbers: Vec<usize> =
-            taken.inspect(|range| assert!((1..=most).contains(&range.len()))).flatten().collect();
+            taken.inspect(|range| assert!((1..=max_len).contains(&range.len()))).flatten().collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (0..limit).collect::<Vec<_>>());
     }
@@ -162,6 +164,6 @@ fn every_number_is_taken_once_with_any_number_of_threads() {
 fn ranges_become_smaller_towards_the_end() {
     let shares = Shares::new(100, 1);
     let sizes: Vec<usize> = std::iter::from_fn(|| shares.take(0, 20)).map(|range| range.len()).collect();
-    assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
+    assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
     assert_eq!((sizes[0], sizes.last()), (20, Some(&1)));
 }

@@ -1,4 +1,4 @@
-//! The architectures: the properties that follow from a name and that no config field states.
+//! The architectures: the properties that depend on the name alone and that no config field has.
 //!
 //! A new architecture is one entry in `ARCHITECTURES`. `model-files` knows its tensors, and the defaults of sizes and norms.
 
@@ -16,9 +16,9 @@ pub static ARCHITECTURES: &[Architecture] = &[
         ..LLAMA
     },
     QWEN2,
-    // Its norms of heads are known from the tensors.
+    // lmrs recognizes the norms of heads by their tensors.
     Architecture { name: "qwen3", ..QWEN2 },
-    // Its fused matrices are known from the tensors.
+    // lmrs recognizes the fused matrices by their tensors.
     Architecture { name: "phi3", windows: Windows::All { default: None }, ..LLAMA },
     Architecture {
         name: "gpt2",
@@ -31,7 +31,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
         name: "gemma",
         scales_embedding: true,
         activation: Activation::GeluTanh,
-        // Its first configs wrote `gelu` for the approximation; transformers reads them in the same way.
+        // The first gemma configs have `gelu` for the approximation; transformers reads them in the same way.
         gelu: Some(Activation::GeluTanh),
         ..LLAMA
     },
@@ -48,7 +48,7 @@ const LLAMA: Architecture = Architecture {
     windows: Windows::None,
 };
 
-/// Its biases are known from the tensors.
+/// lmrs recognizes the biases of qwen2 by their tensors.
 const QWEN2: Architecture = Architecture {
     name: "qwen2",
     windows: Windows::SomeLayers { default: Some(4096), first_default: 28 },
@@ -77,7 +77,8 @@ pub enum Windows {
     All {
         default: Option<usize>,
     },
-    /// The layers from `max_window_layers` on, if `use_sliding_window` is on; `first_default` is the default of the former.
+    /// The layers from `max_window_layers` on, if `use_sliding_window` is on; `first_default` is the default of
+    /// `max_window_layers`.
     SomeLayers {
         default: Option<usize>,
         first_default: usize,
@@ -87,12 +88,13 @@ pub enum Windows {
 impl Architecture {
     pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
         // GGUF uses one name for several architectures, and its metadata distinguishes them.
-        let named = folder.config.architecture.as_str();
-        let name = folder.architecture().map_or(named, |known| known.name);
+        let config_name = folder.config.architecture.as_str();
+        let name = folder.architecture().map_or(config_name, |known| known.name);
         ARCHITECTURES.iter().find(|architecture| architecture.name == name).ok_or_else(|| {
             let known: Vec<_> = ARCHITECTURES.iter().map(|architecture| architecture.name).collect();
-            let (model, named) = (&folder.name, named.escape_debug());
-            let message = format!("`{model}`: architecture `{named}` is not one of `{}`", known.join("`, `"));
+            let (model, config_name) = (&folder.name, config_name.escape_debug());
+            let message =
+                format!("`{model}`: architecture `{config_name}` is not one of `{}`", known.join("`, `"));
             Failed::new(FailureKind::Unsupported, message)
         })
     }

@@ -14,7 +14,7 @@ pub struct Fields<'a> {
 }
 
 /// Fields of config.json for features that lmrs lacks, with the values that turn these features off.
-const OFF: [(&str, Value); 8] = [
+const OFF_IN_CONFIG: [(&str, Value); 8] = [
     ("use_bidirectional_attention", Value::Bool(false)),
     ("scale_attn_weights", Value::Bool(true)),
     ("scale_attn_by_inverse_layer_idx", Value::Bool(false)),
@@ -25,7 +25,7 @@ const OFF: [(&str, Value); 8] = [
     ("quantization_config", Value::Null),
 ];
 
-/// The same for GGUF.
+/// Fields of GGUF metadata for features that lmrs lacks, with the values that turn these features off.
 const OFF_IN_GGUF: [(&str, f64); 6] = [
     ("expert_count", 0.0),
     ("attn_logit_softcapping", 0.0),
@@ -39,21 +39,21 @@ impl Fields<'_> {
     pub fn refuse_unsupported(&self) -> Result<(), Failed> {
         match self.folder.format {
             Format::Safetensors => {
-                let other = OFF.iter().find_map(|(name, off)| {
-                    self.get(name).filter(|found| *found != off).map(|found| (*name, found))
+                let other = OFF_IN_CONFIG.iter().find_map(|(name, off)| {
+                    self.get(name).filter(|value| *value != off).map(|value| (*name, value))
                 });
-                other.map_or(Ok(()), |(name, found)| Err(self.unsupported(name, found)))
+                other.map_or(Ok(()), |(name, value)| Err(self.unsupported(name, value)))
             }
             Format::Gguf => {
                 for (name, off) in OFF_IN_GGUF {
-                    if let Some(found) = self.metadata(name).filter(|found| found.as_f64() != Some(off)) {
-                        return Err(self.unsupported(name, found));
+                    if let Some(value) = self.metadata(name).filter(|value| value.as_f64() != Some(off)) {
+                        return Err(self.unsupported(name, value));
                     }
                 }
                 let head = u64::from(self.folder.config.head_dim);
                 match self.metadata("attention.value_length") {
-                    Some(found) if found.as_u64() != Some(head) => {
-                        Err(self.unsupported("attention.value_length", found))
+                    Some(value) if value.as_u64() != Some(head) => {
+                        Err(self.unsupported("attention.value_length", value))
                     }
                     _ => Ok(()),
                 }
@@ -67,30 +67,30 @@ impl Fields<'_> {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
             false => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
         };
-        let found = match self.folder.format {
+        let value = match self.folder.format {
             Format::Safetensors => self.number(name)?.unwrap_or(default),
             Format::Gguf => {
-                let found = self.metadata(gguf).ok_or_else(|| self.missing(name, gguf))?;
-                found.as_f64().ok_or_else(|| self.expected("a number", gguf, found))?
+                let value = self.metadata(gguf).ok_or_else(|| self.missing(name, gguf))?;
+                value.as_f64().ok_or_else(|| self.expected("a number", gguf, value))?
             }
         };
-        let epsilon = found as f32;
+        let epsilon = value as f32;
         if epsilon.is_finite() && epsilon >= 0.0 {
             return Ok(epsilon);
         }
         let name = self.name(name, gguf);
-        Err(self.invalid(format!("`{name}`: expected a number not below 0 within f32, found `{found:?}`")))
+        Err(self.invalid(format!("`{name}`: expected a number not below 0 within f32, found `{value:?}`")))
     }
 
     pub fn activation(&self, architecture: &Architecture) -> Result<Activation, Failed> {
         // In this order, because `hidden_activation` is newer and unambiguous.
         for name in ["hidden_activation", "hidden_act", "activation_function"] {
-            let Some(found) = self.get(name) else { continue };
-            return match found.as_str() {
+            let Some(value) = self.get(name) else { continue };
+            return match value.as_str() {
                 Some("silu" | "swish") => Ok(Activation::Silu),
                 Some("gelu_new" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
-                Some("gelu") => architecture.gelu.ok_or_else(|| self.unsupported(name, found)),
-                _ => Err(self.unsupported(name, found)),
+                Some("gelu") => architecture.gelu.ok_or_else(|| self.unsupported(name, value)),
+                _ => Err(self.unsupported(name, value)),
             };
         }
         Ok(architecture.activation)
@@ -98,21 +98,21 @@ impl Fields<'_> {
 
     /// The window in tokens; `default` is the value if a config lacks the field.
     pub fn window(&self, default: Option<usize>) -> Result<Option<usize>, Failed> {
-        let found = match self.folder.format {
+        let value = match self.folder.format {
             Format::Safetensors => self.field_or_null("sliding_window"),
             Format::Gguf => self.metadata("attention.sliding_window"),
         };
-        match found {
+        match value {
             None if self.folder.format == Format::Gguf => Ok(None),
             None => Ok(default),
             Some(Value::Null) => Ok(None),
-            Some(found) => match found.as_u64() {
+            Some(value) => match value.as_u64() {
                 // llama.cpp's converters write 0 for no window.
                 Some(0) if self.folder.format == Format::Gguf => Ok(None),
                 Some(tokens @ 1..) => Ok(Some(usize::try_from(tokens).unwrap_or(usize::MAX))),
                 _ => {
                     let name = self.name("sliding_window", "attention.sliding_window");
-                    Err(self.expected("a number of tokens", name, found))
+                    Err(self.expected("a number of tokens", name, value))
                 }
             },
         }
@@ -123,33 +123,33 @@ impl Fields<'_> {
         let kinds = match self.get("layer_types") {
             None => return Ok(None),
             Some(Value::Array(kinds)) => kinds,
-            Some(found) => {
-                return Err(self.expected("a list", "layer_types", found));
+            Some(value) => {
+                return Err(self.expected("a list", "layer_types", value));
             }
         };
-        let slides = |kind: &Value| match kind.as_str() {
+        let uses_window = |kind: &Value| match kind.as_str() {
             Some("full_attention") => Ok(false),
             Some("sliding_attention") => Ok(true),
             _ => Err(self.unsupported("layer_types", kind)),
         };
-        kinds.iter().map(slides).collect::<Result<_, _>>().map(Some)
+        kinds.iter().map(uses_window).collect::<Result<_, _>>().map(Some)
     }
 
     pub fn flag(&self, name: &str) -> Result<bool, Failed> {
-        let failure = |found| self.expected("true or false", name, found);
-        self.get(name).map_or(Ok(false), |found| found.as_bool().ok_or_else(|| failure(found)))
+        let failure = |value| self.expected("true or false", name, value);
+        self.get(name).map_or(Ok(false), |value| value.as_bool().ok_or_else(|| failure(value)))
     }
 
-    /// The index of a layer; an index beyond the last layer means none.
+    /// The index of a layer; an index beyond the last layer means no layer.
     pub fn layer(&self, name: &str) -> Result<Option<usize>, Failed> {
-        let Some(found) = self.get(name) else { return Ok(None) };
-        let layer = found.as_u64().ok_or_else(|| self.expected("a number of layers", name, found))?;
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let layer = value.as_u64().ok_or_else(|| self.expected("a number of layers", name, value))?;
         Ok(Some(usize::try_from(layer).unwrap_or(usize::MAX)))
     }
 
     pub fn number(&self, name: &str) -> Result<Option<f64>, Failed> {
-        let failure = |found| self.expected("a number", name, found);
-        self.get(name).map(|found| found.as_f64().ok_or_else(|| failure(found))).transpose()
+        let failure = |value| self.expected("a number", name, value);
+        self.get(name).map(|value| value.as_f64().ok_or_else(|| failure(value))).transpose()
     }
 
     /// A field of config.json that is present and not null.
@@ -163,19 +163,19 @@ impl Fields<'_> {
     }
 
     /// The refusal of a value that lmrs cannot compute.
-    pub fn unsupported(&self, name: &str, found: &Value) -> Failed {
-        let found = match found {
+    pub fn unsupported(&self, name: &str, value: &Value) -> Failed {
+        let value = match value {
             Value::String(text) => text.escape_debug().to_string(),
             Value::Object(_) => "an object".into(),
             Value::Array(_) => "a list".into(),
-            off => off.to_string(),
+            other => other.to_string(),
         };
-        let message = format!("`{}` has `{name}` `{found}`, which lmrs does not compute", self.folder.name);
+        let message = format!("`{}` has `{name}` `{value}`, which lmrs does not compute", self.folder.name);
         Failed::new(FailureKind::Unsupported, message)
     }
 
-    pub fn expected(&self, kind: &str, name: &str, found: &Value) -> Failed {
-        self.invalid(format!("`{name}`: expected {kind}, found {}", json_text(found)))
+    pub fn expected(&self, kind: &str, name: &str, value: &Value) -> Failed {
+        self.invalid(format!("`{name}`: expected {kind}, found {}", json_text(value)))
     }
 
     pub fn invalid(&self, problem: impl std::fmt::Display) -> Failed {
@@ -192,12 +192,12 @@ impl Fields<'_> {
     }
 
     /// The failure for a size of 0.
-    pub fn zero(&self, name: &str, gguf: &str) -> Failed {
+    pub fn zero_size(&self, name: &str, gguf: &str) -> Failed {
         self.invalid(format!("`{}` is 0", self.name(name, gguf)))
     }
 
     /// The first of these synonyms that the config uses, or the first of all.
-    pub fn first_of<'a>(&self, names: &[&'a str]) -> &'a str {
+    pub fn first_present<'a>(&self, names: &[&'a str]) -> &'a str {
         names.iter().copied().find(|name| self.get(name).is_some()).unwrap_or(names[0])
     }
 

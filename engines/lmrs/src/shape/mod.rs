@@ -1,7 +1,7 @@
 //! The sizes and options of a model: the network's view of a config. One description serves every architecture, so the forward
 //! pass does not depend on their names.
 //!
-//! A config field that requires an unknown computation is refused by name: an omission here never computes a model wrongly.
+//! A config field that requires an unknown computation is refused by name. So an omission here cannot lead to wrong results.
 
 pub mod architectures;
 mod fields;
@@ -62,8 +62,8 @@ impl Shape {
         let inner = known.inner_size(&folder.config);
         let inner = inner.ok_or_else(|| fields.missing("intermediate_size", "feed_forward_length"))?;
         if inner == 0 {
-            let name = fields.first_of(&["intermediate_size", "n_inner"]);
-            return Err(fields.zero(name, "feed_forward_length"));
+            let name = fields.first_present(&["intermediate_size", "n_inner"]);
+            return Err(fields.zero_size(name, "feed_forward_length"));
         }
         // From here on memory depends on layers and dimensions, so the file must have matching tensors.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
@@ -104,10 +104,10 @@ fn unreadable(folder: &ModelFolder, message: String) -> Failed {
 
 fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> {
     let usual_name = if architecture.learned_positions { "n_positions" } else { "max_position_embeddings" };
-    let (name, gguf) = (fields.first_of(&[usual_name, "n_positions", "n_ctx"]), "context_length");
+    let (name, gguf) = (fields.first_present(&[usual_name, "n_positions", "n_ctx"]), "context_length");
     match fields.folder.config.context_tokens {
         None => Err(fields.missing(name, gguf)),
-        Some(0) => Err(fields.zero(name, gguf)),
+        Some(0) => Err(fields.zero_size(name, gguf)),
         Some(tokens @ ..=MAX_CONTEXT) => Ok(tokens),
         Some(tokens) => {
             let name = fields.name(name, gguf);
@@ -128,17 +128,17 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
             (window, first)
         }
     };
-    let by_rule = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
-    let Some(listed) = fields.layer_types()? else { return Ok(by_rule) };
+    let default_windows = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
+    let Some(listed) = fields.layer_types()? else { return Ok(default_windows) };
     if listed.len() != layers {
         return Err(fields.invalid(format!("`layer_types` has {} entries for {layers} layers", listed.len())));
     }
     let is_list_used = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
     // In other architectures the list has no effect, so it must agree with the actual computation.
-    match listed.iter().find(|slides| !is_list_used && **slides != window.is_some()) {
+    match listed.iter().find(|uses_window| !is_list_used && **uses_window != window.is_some()) {
         Some(true) => Err(fields.unsupported("layer_types", &"sliding_attention".into())),
         Some(false) => Err(fields.unsupported("layer_types", &"full_attention".into())),
-        None => Ok(listed.into_iter().map(|slides| window.filter(|_| slides)).collect()),
+        None => Ok(listed.into_iter().map(|uses_window| window.filter(|_| uses_window)).collect()),
     }
 }
 

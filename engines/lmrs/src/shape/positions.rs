@@ -9,12 +9,12 @@ use super::fields::Fields;
 use crate::network::Rotation;
 
 /// The GGUF tensor with a divisor for each frequency.
-const FACTORS: &str = "rope_freqs.weight";
+const FACTORS_TENSOR: &str = "rope_freqs.weight";
 
 pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
     let config = &fields.folder.config;
     let theta = config.rope_theta.unwrap_or(10_000.0);
-    let rotated = rotated(fields)?;
+    let rotated = rotated_dims(fields)?;
     let mut rotation = Rotation::new(theta, rotated);
     refuse_infinite_angles(fields, &rotation, fields.name("rope_theta", "rope.freq_base"))?;
     match fields.folder.format {
@@ -35,11 +35,12 @@ fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> R
 }
 
 /// The number of rotated dimensions of each head.
-fn rotated(fields: &Fields) -> Result<usize, Failed> {
+fn rotated_dims(fields: &Fields) -> Result<usize, Failed> {
     let head = fields.folder.config.head_dim as usize;
     let rotated = match fields.folder.format {
         Format::Safetensors => {
-            let part = rope(fields, "partial_rotary_factor").or_else(|| fields.get("partial_rotary_factor"));
+            let part =
+                rope_field(fields, "partial_rotary_factor").or_else(|| fields.get("partial_rotary_factor"));
             let part = part.map_or(Some(1.0), Value::as_f64);
             part.map(|part| (part * head as f64) as usize)
         }
@@ -57,23 +58,25 @@ fn rotated(fields: &Fields) -> Result<usize, Failed> {
 
 fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {
     for name in ["rope_scaling", "rope_parameters"] {
-        match fields.get(name).map(|found| (found, found.as_object())) {
+        match fields.get(name).map(|value| (value, value.as_object())) {
             None => {}
-            Some((found, None)) => {
-                return Err(fields.expected("an object", name, found));
+            Some((value, None)) => {
+                return Err(fields.expected("an object", name, value));
             }
-            // Separate rules for kinds of layers.
-            Some((found, Some(rule))) if rule.values().any(Value::is_object) => {
-                return Err(fields.unsupported(name, found));
+            // The object has separate rules for kinds of layers.
+            Some((value, Some(rule))) if rule.values().any(Value::is_object) => {
+                return Err(fields.unsupported(name, value));
             }
             Some(_) => {}
         }
     }
-    let Some(kind) = rope(fields, "rope_type").or_else(|| rope(fields, "type")) else { return Ok(()) };
+    let Some(kind) = rope_field(fields, "rope_type").or_else(|| rope_field(fields, "type")) else {
+        return Ok(());
+    };
     let number = |name: &str| {
-        let value = rope(fields, name);
+        let value = rope_field(fields, name);
         let value = value.ok_or_else(|| fields.invalid(format!("`rope_scaling.{name}` is missing")))?;
-        above_zero(fields, &format!("rope_scaling.{name}"), value)
+        number_above_zero(fields, &format!("rope_scaling.{name}"), value)
     };
     match kind.as_str() {
         Some("default") => {}
@@ -90,13 +93,13 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
 }
 
 /// A number above 0, also after rounding to f32, because angles are computed in f32.
-fn above_zero(fields: &Fields, name: &str, found: &Value) -> Result<f64, Failed> {
-    let number = found.as_f64().filter(|number| (*number as f32).is_finite() && *number as f32 > 0.0);
-    number.ok_or_else(|| fields.expected("a number above 0 within f32", name, found))
+fn number_above_zero(fields: &Fields, name: &str, value: &Value) -> Result<f64, Failed> {
+    let number = value.as_f64().filter(|number| (*number as f32).is_finite() && *number as f32 > 0.0);
+    number.ok_or_else(|| fields.expected("a number above 0 within f32", name, value))
 }
 
 /// Newer configs keep all rotation fields in `rope_parameters`. An empty object has no meaning.
-fn rope<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
+fn rope_field<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
     let field_or_null =
         |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
     field_or_null("rope_scaling")
@@ -110,10 +113,10 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
     {
         return Err(fields.unsupported("longrope", &Value::String(tensor.name.clone())));
     }
-    if let Some(found) =
-        fields.metadata("rope.scaling.attn_factor").filter(|found| found.as_f64() != Some(1.0))
+    if let Some(value) =
+        fields.metadata("rope.scaling.attn_factor").filter(|value| value.as_f64() != Some(1.0))
     {
-        return Err(fields.unsupported("rope.scaling.attn_factor", found));
+        return Err(fields.unsupported("rope.scaling.attn_factor", value));
     }
     let factor = ["rope.scaling.factor", "rope.scale_linear"];
     let factor = factor.iter().find_map(|name| Some((*name, fields.metadata(name)?)));
@@ -121,8 +124,8 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
     match (kind.map(|kind| (kind, kind.as_str())), factor) {
         (None, None) | (Some((_, Some("none"))), _) => {}
         // Older files have no type: llama.cpp assumes linear.
-        (None | Some((_, Some("linear"))), Some((name, found))) => {
-            rotation.divide_all(above_zero(fields, name, found)?);
+        (None | Some((_, Some("linear"))), Some((name, value))) => {
+            rotation.divide_all(number_above_zero(fields, name, value)?);
         }
         (Some((_, Some("linear"))), None) => {
             return Err(fields.missing("rope_scaling.factor", "rope.scaling.factor"));
@@ -131,14 +134,15 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
     }
     let pairs = rotation.frequencies.len() as u64;
     let factor_count =
-        fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS).map(Tensor::elements);
-    if let Some(found) = factor_count.filter(|found| *found != pairs) {
-        return Err(fields.invalid(format!("tensor `{FACTORS}`: {found} factors, for {pairs} pairs")));
+        fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS_TENSOR).map(Tensor::elements);
+    if let Some(value) = factor_count.filter(|value| *value != pairs) {
+        return Err(fields.invalid(format!("tensor `{FACTORS_TENSOR}`: {value} factors, for {pairs} pairs")));
     }
-    let factors = FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS, pairs));
+    let factors =
+        FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS_TENSOR, pairs));
     let Some(factors) = factors.or_fail(FailureKind::Model)? else { return Ok(()) };
     if let Some(factor) = factors.iter().find(|factor| !factor.is_finite() || **factor <= 0.0) {
-        let message = format!("tensor `{FACTORS}`: expected numbers above 0, found `{factor:?}`");
+        let message = format!("tensor `{FACTORS_TENSOR}`: expected numbers above 0, found `{factor:?}`");
         return Err(fields.invalid(message));
     }
     rotation.divide(&factors);

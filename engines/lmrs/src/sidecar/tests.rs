@@ -7,7 +7,7 @@ use crate::formats::{FORMATS, Format};
 use crate::region::NewRegion;
 use engine_kit::sampling::Rng;
 
-const NONE: BTreeSet<String> = BTreeSet::new();
+const NO_MATRICES: BTreeSet<String> = BTreeSet::new();
 
 fn packed(seed: u64) -> Region {
     let mut rng = Rng::new(seed);
@@ -32,14 +32,14 @@ fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
 #[test]
 fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
-    let sidecar = |plan| Sidecar::within(&directory, std::slice::from_ref(&weights), plan).unwrap();
+    let sidecar = |plan| Sidecar::in_directory(&directory, std::slice::from_ref(&weights), plan).unwrap();
     assert!(sidecar("q8_0").read("q8_0", &pool).is_none());
     let first = packed(1);
-    sidecar("q8_0").write("q8_0", &NONE, &first, &pool).unwrap();
+    sidecar("q8_0").write("q8_0", &NO_MATRICES, &first, &pool).unwrap();
     assert_same(sidecar("q8_0").read("q8_0", &pool), &first);
     assert!(sidecar("q4_0").read("q4_0", &pool).is_none());
     let second = packed(2);
-    sidecar("q8_0").write("q8_0", &NONE, &second, &pool).unwrap();
+    sidecar("q8_0").write("q8_0", &NO_MATRICES, &second, &pool).unwrap();
     assert_same(sidecar("q8_0").read("q8_0", &pool), &second);
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "no temporary file remains");
 }
@@ -47,12 +47,12 @@ fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
 #[test]
 fn changed_weights_have_no_cached_packing() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
-    let sidecar = || Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
-    sidecar().write("q8_0", &NONE, &packed(1), &pool).unwrap();
+    let sidecar = || Sidecar::in_directory(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
+    sidecar().write("q8_0", &NO_MATRICES, &packed(1), &pool).unwrap();
     let file = File::options().write(true).open(&weights).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(9)).unwrap();
     assert!(sidecar().read("q8_0", &pool).is_none());
-    sidecar().write("q8_0", &NONE, &packed(1), &pool).unwrap();
+    sidecar().write("q8_0", &NO_MATRICES, &packed(1), &pool).unwrap();
     assert!(sidecar().read("q8_0", &pool).is_some());
     std::fs::write(&weights, "longer weights").unwrap();
     assert!(sidecar().read("q8_0", &pool).is_none());
@@ -61,11 +61,11 @@ fn changed_weights_have_no_cached_packing() {
 #[test]
 fn a_truncated_or_damaged_file_is_not_read() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
-    let sidecar = Sidecar::within(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
-    let made = packed(1);
-    sidecar.write("q8_0", &NONE, &made, &pool).unwrap();
+    let sidecar = Sidecar::in_directory(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
+    let region = packed(1);
+    sidecar.write("q8_0", &NO_MATRICES, &region, &pool).unwrap();
     let whole = std::fs::read(&sidecar.path).unwrap();
-    for length in [0, 7, 8, 15, 16, 31, 32, 33, 400, BEGIN, whole.len() / 2, whole.len() - 1] {
+    for length in [0, 7, 8, 15, 16, 31, 32, 33, 400, PACKED_OFFSET, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&sidecar.path, &whole[..length]).unwrap();
         assert!(sidecar.read("q8_0", &pool).is_none(), "{length}");
     }
@@ -73,32 +73,32 @@ fn a_truncated_or_damaged_file_is_not_read() {
     let mut rng = Rng::new(3);
     for round in 0..300 {
         let mut damaged = whole.clone();
-        let (at, to) = if round % 2 == 0 { (0, 32 + header) } else { (BEGIN, whole.len()) };
+        let (at, to) = if round % 2 == 0 { (0, 32 + header) } else { (PACKED_OFFSET, whole.len()) };
         let at = at + (rng.next_f64() * (to - at) as f64) as usize;
         damaged[at] ^= 1 << (round % 8);
         std::fs::write(&sidecar.path, &damaged).unwrap();
         assert!(sidecar.read("q8_0", &pool).is_none(), "byte {at}");
     }
-    sidecar.write("q8_0", &NONE, &made, &pool).unwrap();
-    assert_same(sidecar.read("q8_0", &pool), &made);
+    sidecar.write("q8_0", &NO_MATRICES, &region, &pool).unwrap();
+    assert_same(sidecar.read("q8_0", &pool), &region);
 }
 
 #[test]
-fn the_list_of_unfit_matrices_is_found_by_the_plan_that_all_fit() {
+fn the_list_of_unfit_matrices_is_stored_under_the_plan_in_which_all_fit() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
-    let sidecar = || Sidecar::within(&directory, std::slice::from_ref(&weights), "all fit").unwrap();
-    assert_eq!(sidecar().unfit(), NONE);
-    let (made, unfit) = (packed(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
-    sidecar().write("one does not", &unfit, &made, &pool).unwrap();
+    let sidecar = || Sidecar::in_directory(&directory, std::slice::from_ref(&weights), "all fit").unwrap();
+    assert_eq!(sidecar().unfit(), NO_MATRICES);
+    let (region, unfit) = (packed(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
+    sidecar().write("one does not", &unfit, &region, &pool).unwrap();
     assert_eq!(sidecar().unfit(), unfit);
-    assert_same(sidecar().read("one does not", &pool), &made);
+    assert_same(sidecar().read("one does not", &pool), &region);
     assert!(sidecar().read("all fit", &pool).is_none());
     std::fs::write(&weights, "longer weights").unwrap();
-    assert_eq!(sidecar().unfit(), NONE, "other weights may fit");
+    assert_eq!(sidecar().unfit(), NO_MATRICES, "other weights may fit");
 }
 
-/// A file of a hundred bytes with this age in seconds.
-fn aged(folder: &Path, name: &str, age: u64) -> PathBuf {
+/// Creates a file of a hundred bytes with this age in seconds.
+fn file_with_age(folder: &Path, name: &str, age: u64) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, [0; 100]).unwrap();
     let used = SystemTime::now() - Duration::from_secs(age);
@@ -109,25 +109,27 @@ fn aged(folder: &Path, name: &str, age: u64) -> PathBuf {
 #[test]
 fn the_least_recently_used_file_is_removed_first_and_a_replaced_file_does_not_count() {
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, age: u64| aged(folder.path(), name, age);
+    let file = |name: &str, age: u64| file_with_age(folder.path(), name, age);
     let old = file("old.packed", 300);
-    let [middle, new, mine] = [file("middle.packed", 200), file("new.packed", 100), file("mine.packed", 900)];
+    let [older, new, replaced] =
+        [file("middle.packed", 200), file("new.packed", 100), file("mine.packed", 900)];
     let [stale, busy, other] = [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
-    shrink(folder.path(), 200, &mine);
+    shrink(folder.path(), 200, &replaced);
     let exist = |paths: &[&PathBuf]| paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
     assert_eq!(
-        exist(&[&old, &middle, &new, &mine, &stale, &busy, &other]),
+        exist(&[&old, &older, &new, &replaced, &stale, &busy, &other]),
         [false, true, true, true, false, true, true]
     );
-    shrink(folder.path(), 0, &mine);
-    assert_eq!(exist(&[&middle, &new, &mine]), [false, false, true]);
+    shrink(folder.path(), 0, &replaced);
+    assert_eq!(exist(&[&older, &new, &replaced]), [false, false, true]);
 }
 
-/// Makes room for a file of 1000 bytes that replaces `mine`, on a disk with this free space. Returns the remaining files too.
+/// Makes room for a file of 1000 bytes that replaces `mine.packed`, on a disk with this free space. Also returns the names of the
+/// remaining files.
 fn make_room_on_disk(free_without_cache: u64) -> (Result<(), String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     for (name, age) in [("old.packed", 300), ("new.packed", 100), ("mine.packed", 900), ("a.part-1", 9000)] {
-        aged(folder.path(), name, age);
+        file_with_age(folder.path(), name, age);
     }
     let names = || {
         let entries = std::fs::read_dir(folder.path()).unwrap();
@@ -137,13 +139,13 @@ fn make_room_on_disk(free_without_cache: u64) -> (Result<(), String>, Vec<String
         names
     };
     let free = |_: &Path| Ok(free_without_cache + 300 - 100 * names().len() as u64);
-    let made = make_room(folder.path(), 1000, &folder.path().join("mine.packed"), free);
-    (made.map_err(|error| error.to_string()), names())
+    let result = make_room(folder.path(), 1000, &folder.path().join("mine.packed"), free);
+    (result.map_err(|error| error.to_string()), names())
 }
 
 #[test]
 fn cached_files_make_room_on_a_full_disk_before_a_write_is_refused() {
-    // One GB stays free.
+    // Every write leaves one GB free.
     let needed = 1_000_001_000;
     let all = ["mine.packed", "new.packed", "old.packed"];
     let refused = "the disk has less than 1000 bytes free";
@@ -155,8 +157,8 @@ fn cached_files_make_room_on_a_full_disk_before_a_write_is_refused() {
         // Nothing is removed if that would not help.
         (needed - 201, &all[..], Err(refused.to_string())),
     ] {
-        let (made, remaining) = make_room_on_disk(free);
-        assert_eq!(made, outcome, "{free} free");
+        let (result, remaining) = make_room_on_disk(free);
+        assert_eq!(result, outcome, "{free} free");
         assert_eq!(remaining, expected_files, "{free} free");
     }
 }
@@ -164,7 +166,7 @@ fn cached_files_make_room_on_a_full_disk_before_a_write_is_refused() {
 #[test]
 fn a_disk_that_stays_full_without_the_cache_refuses_the_write() {
     let folder = tempfile::tempdir().unwrap();
-    let cached = aged(folder.path(), "old.packed", 300);
+    let cached = file_with_age(folder.path(), "old.packed", 300);
     let refused = make_room(folder.path(), 1000, folder.path(), |_| Ok(1_000_000_990));
     assert_eq!(refused.unwrap_err().to_string(), "the disk has less than 1000 bytes free");
     assert!(!cached.exists());
@@ -182,8 +184,8 @@ fn a_failed_write_is_reported_and_leaves_no_file() {
     let ((folder, weights, _), pool) = (files(), Pool::new(1));
     let directory = folder.path().join("file");
     std::fs::write(&directory, "no folder").unwrap();
-    let sidecar = Sidecar::within(&directory, &[weights], "q8_0").unwrap();
-    let error = sidecar.write("q8_0", &NONE, &packed(1), &pool).unwrap_err();
+    let sidecar = Sidecar::in_directory(&directory, &[weights], "q8_0").unwrap();
+    let error = sidecar.write("q8_0", &NO_MATRICES, &packed(1), &pool).unwrap_err();
     assert!(format!("{error:#}").contains("cannot write packed weights"), "{error:#}");
     assert!(sidecar.read("q8_0", &pool).is_none());
 }
@@ -205,34 +207,34 @@ fn every_packed_layout_has_the_digest_of_its_version() {
     let mut newest = 0;
     for format in FORMATS.iter().filter(is_packed) {
         let (layout, digest) = format.packed.expect("a digest of the packed bytes");
-        assert_eq!(packed(format), digest, "{format:?}: raise `LAYOUT`");
+        assert_eq!(packed(format), digest, "{format:?}: raise `LAYOUT_VERSION`");
         newest = newest.max(layout);
     }
-    assert_eq!(newest, LAYOUT, "`LAYOUT` is the newest layout of all formats");
+    assert_eq!(newest, LAYOUT_VERSION, "`LAYOUT_VERSION` is the newest layout of all formats");
 }
 
 #[test]
 fn the_checksum_finds_a_flipped_bit_and_swapped_words_on_any_number_of_threads() {
-    let (one, two) = (Pool::new(1), Pool::new(2));
+    let (single, double) = (Pool::new(1), Pool::new(2));
     let mut rng = Rng::new(1);
     let mut below = |most: usize| (rng.next_f64() * most as f64) as usize;
     for length in
         [1, 7, 64, 65, 4096, SUMMED_BYTES - 1, SUMMED_BYTES, SUMMED_BYTES + 1, 3 * SUMMED_BYTES + 100]
     {
         let mut bytes: Vec<u8> = (0..length).map(|_| below(256) as u8).collect();
-        let expected = checksum(&one, &bytes);
-        assert_eq!(checksum(&two, &bytes), expected);
+        let expected = checksum(&single, &bytes);
+        assert_eq!(checksum(&double, &bytes), expected);
         for _ in 0..3 {
             let (at, bit) = (below(length), below(8));
             bytes[at] ^= 1 << bit;
-            assert_ne!(checksum(&two, &bytes), expected);
+            assert_ne!(checksum(&double, &bytes), expected);
             bytes[at] ^= 1 << bit;
         }
         if length > 1000 {
             bytes.swap(3, 900);
-            assert!(bytes[3] == bytes[900] || checksum(&two, &bytes) != expected);
+            assert!(bytes[3] == bytes[900] || checksum(&double, &bytes) != expected);
             bytes.swap(3, 900);
         }
-        assert_ne!(checksum(&two, &bytes[..length - 1]), expected);
+        assert_ne!(checksum(&double, &bytes[..length - 1]), expected);
     }
 }

@@ -1,5 +1,5 @@
-//! A model's files as memory: the parts that are used in place, and the reading of the others, a few rows at a time, on all
-//! threads, with the formats' own rounding.
+//! The files of a model. Some parts are used in place. The others are read a few rows at a time, on all threads, with the
+//! formats' own rounding.
 #![expect(unsafe_code, reason = "maps files")]
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use protocol::{Failed, FailureKind};
 
 use super::plan::{OwnedMatrix, Plan};
 use crate::formats::Storage;
-use crate::matrix::PANEL;
+use crate::matrix::PANEL_OUTPUTS;
 use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 
@@ -36,7 +36,7 @@ impl Files {
             Ok(Region::from_file(map))
         };
         let maps: Vec<Region> = folder.weights.iter().map(map).collect::<Result<_, Failed>>()?;
-        // Headers were read before. If a file was replaced since, this is an error and no invalid read.
+        // If a file was replaced after its headers were read, this check reports an error and prevents an invalid read.
         for tensor in &folder.tensors {
             let end = tensor.offset + tensor.bytes;
             let file_bytes = maps[tensor.file].bytes().len() as u64;
@@ -56,7 +56,7 @@ impl Files {
     }
 
     /// The bytes of these rows, if the file stores them in the network's order.
-    pub fn mapped(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
+    pub fn map_rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
         if part.order != Order::Same && self.layout != network_layout(part) {
             return Ok(None);
         }
@@ -99,7 +99,7 @@ pub fn invalid(message: String) -> Failed {
 
 /// Numbers that are read at a time. Enough for long reads, but few enough to stay in a core's cache during packing and to
 /// spread the last matrix over the threads.
-const STEP: usize = 1 << 16;
+const PIECE_NUMBERS: usize = 1 << 16;
 
 struct Piece<'a> {
     owned: &'a OwnedMatrix,
@@ -109,8 +109,8 @@ struct Piece<'a> {
 }
 
 impl Plan {
-    /// Fills owned memory. `report` receives the number of finished bytes, from any thread.
-    pub fn read(&self, pool: &Pool, report: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
+    /// Fills owned memory. `on_progress` receives the number of finished bytes, from any thread.
+    pub fn read(&self, pool: &Pool, on_progress: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
         let mut region = NewRegion::new(self.owned_bytes()).or_fail(FailureKind::OutOfMemory)?;
         let pieces = self.pieces(region.bytes_mut());
         let (failed, done) = (Mutex::new(None), AtomicU64::new(0));
@@ -121,7 +121,7 @@ impl Plan {
                 return;
             }
             match self.fill(piece) {
-                Ok(()) => report(done.fetch_add(bytes, Ordering::Relaxed) + bytes),
+                Ok(()) => on_progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes),
                 Err(error) => *failed_lock() = Some(error),
             }
         });
@@ -139,8 +139,10 @@ impl Plan {
             (rest, offset) = (after, owned.at + owned.bytes);
             let rows = (owned.rows.end - owned.rows.start) as usize;
             let step = match is_transposed(&self.parts[owned.part]) {
-                true => rows.next_multiple_of(PANEL),
-                false => (STEP / owned.inputs.max(1)).next_multiple_of(PANEL).max(PANEL),
+                true => rows.next_multiple_of(PANEL_OUTPUTS),
+                false => {
+                    (PIECE_NUMBERS / owned.inputs.max(1)).next_multiple_of(PANEL_OUTPUTS).max(PANEL_OUTPUTS)
+                }
             };
             let step_bytes = owned.format.bytes(step, owned.inputs);
             for (number, bytes) in matrix.chunks_mut(step_bytes).enumerate() {

@@ -4,7 +4,8 @@
 //! Plan::of                     headers only: the weights that are used in place, and those that are read into owned memory,
 //!                              with their formats
 //! Plan::refuse_if_too_large    refuses a model that does not fit into memory, before anything is read
-//! Plan::read                   fills that memory, on all threads: one region, which the sidecar may store and supply next time
+//! Plan::read                   fills the owned memory, on all threads: one region, which the sidecar may store and supply
+//!                              next time
 //! Plan::weights                the matrices over both kinds of memory
 //! ```
 

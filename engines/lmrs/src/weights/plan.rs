@@ -17,13 +17,13 @@ use crate::region::Region;
 use crate::shape::Shape;
 
 /// The alignment of a matrix in owned memory: a cache line.
-const LINE: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// GGUF's name of learned positions.
-const POSITIONS: &str = "position_embd.weight";
+const POSITIONS_TENSOR: &str = "position_embd.weight";
 
 /// Positions that are read at a time.
-const ROWS: usize = 256;
+const POSITION_ROWS: usize = 256;
 
 pub struct Plan {
     pub(super) files: Files,
@@ -55,23 +55,24 @@ enum Memory {
 /// A matrix that is read into owned memory.
 pub(super) struct OwnedMatrix {
     pub part: usize,
-    /// In the network's order.
+    /// The rows, in the network's order.
     pub rows: std::ops::Range<u64>,
     pub inputs: usize,
     /// The encoding of the rows, and the format that they are then converted to.
     pub dtype: Dtype,
     pub format: &'static Format,
+    /// The offset in owned memory.
     pub at: usize,
     pub bytes: usize,
 }
 
 impl Plan {
     pub fn of(folder: &ModelFolder, shape: &Shape, requested: RequestedFormat) -> Result<Self, Failed> {
-        Self::without(folder, shape, requested, &BTreeSet::new())
+        Self::with_unfit(folder, shape, requested, &BTreeSet::new())
     }
 
     /// The plan of a request, without packing the `unfit` matrices of an earlier plan.
-    pub fn without(
+    pub fn with_unfit(
         folder: &ModelFolder,
         shape: &Shape,
         requested: RequestedFormat,
@@ -101,7 +102,7 @@ impl Plan {
             }
         }
         plan.add(&parts, &roles.output()?, unfit)?;
-        let positions = roles.find(POSITIONS, shape.context, shape.hidden)?;
+        let positions = roles.find(POSITIONS_TENSOR, shape.context, shape.hidden)?;
         plan.position_bytes = positions.map_or(0, |part| part.elements() * size_of::<f32>() as u64);
         plan.parts = parts;
         Ok(plan)
@@ -127,7 +128,7 @@ impl Plan {
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 
-    /// A text of the owned memory's contents. Different layouts have different texts.
+    /// A text that describes the owned memory. Different layouts have different texts.
     pub fn layout(&self) -> String {
         let line = |owned: &OwnedMatrix| {
             let OwnedMatrix { rows, inputs, format, at, .. } = owned;
@@ -159,14 +160,14 @@ impl Plan {
         let roles = Roles::new(shape, &self.parts);
         let Shape { vocabulary, hidden, head_dim, context, .. } = *shape;
         let norm = |name: &str, width: usize| {
-            let weight = self.files.numbers(roles.need(&format!("{name}.weight"), 1, width)?)?;
+            let weight = self.files.numbers(roles.require(&format!("{name}.weight"), 1, width)?)?;
             let bias = roles.find(&format!("{name}.bias"), 1, width)?.filter(|_| shape.layer_norm);
             let bias = bias.map(|bias| self.files.numbers(bias)).transpose()?;
             Ok::<_, Failed>(Norm { weight, bias, epsilon: shape.norm_epsilon })
         };
         let layer = |layer: usize| {
             let linear = |role| self.linear(roles.rows_of(layer, role)?, owned);
-            let need =
+            let require =
                 |role| linear(role)?.ok_or_else(|| invalid(format!("layer {layer} has no matrix {role:?}")));
             let head_norm = |name: &str| {
                 let name = format!("blk.{layer}.{name}");
@@ -175,23 +176,23 @@ impl Plan {
             };
             Ok(Layer {
                 attention_norm: norm(&format!("blk.{layer}.attn_norm"), hidden)?,
-                queries: need(Role::Queries)?,
-                keys: need(Role::Keys)?,
-                values: need(Role::Values)?,
+                queries: require(Role::Queries)?,
+                keys: require(Role::Keys)?,
+                values: require(Role::Values)?,
                 query_norm: head_norm("attn_q_norm")?,
                 key_norm: head_norm("attn_k_norm")?,
-                attention_output: need(Role::AttentionOutput)?,
+                attention_output: require(Role::AttentionOutput)?,
                 feed_forward_norm: norm(&format!("blk.{layer}.ffn_norm"), hidden)?,
                 gate: linear(Role::Gate)?,
-                up: need(Role::Up)?,
-                down: need(Role::Down)?,
+                up: require(Role::Up)?,
+                down: require(Role::Down)?,
             })
         };
-        let positions = roles.find(POSITIONS, context, hidden)?.map(|part| {
+        let positions = roles.find(POSITIONS_TENSOR, context, hidden)?.map(|part| {
             let mut rows = Rows::new(context, hidden);
-            // A few at a time, because memory was checked for only one copy.
-            for (number, chunk) in rows.all_mut().chunks_mut(ROWS * hidden).enumerate() {
-                let first = (number * ROWS) as u64;
+            // A few rows are read at a time, because the memory check counts only one copy.
+            for (number, chunk) in rows.all_mut().chunks_mut(POSITION_ROWS * hidden).enumerate() {
+                let first = (number * POSITION_ROWS) as u64;
                 let read = self.files.rows(part, first..first + (chunk.len() / hidden) as u64)?;
                 chunk.copy_from_slice(&read);
             }
@@ -200,7 +201,7 @@ impl Plan {
         let output = self.matrix(&roles.output()?, owned)?;
         let embedding = match shape.tied && output.format.is_panels() {
             true => Table::Panels(output.clone()),
-            false => self.embedding(roles.need("token_embd.weight", vocabulary, hidden)?)?,
+            false => self.embedding(roles.require("token_embd.weight", vocabulary, hidden)?)?,
         };
         Ok(Weights {
             embedding,
@@ -222,7 +223,7 @@ impl Plan {
         };
         let (outputs, inputs) = (outputs as usize, inputs as usize);
         let mapped = match Format::of(stored) == Some(format) && !format.is_panels() {
-            true => self.files.mapped(part, source.rows.clone())?,
+            true => self.files.map_rows(part, source.rows.clone())?,
             false => None,
         };
         let memory = match mapped {
@@ -232,7 +233,7 @@ impl Plan {
             }
             None => {
                 let (at, bytes) = (self.owned_bytes, format.bytes(outputs, inputs));
-                self.owned_bytes = (at + bytes).next_multiple_of(LINE);
+                self.owned_bytes = (at + bytes).next_multiple_of(LINE_BYTES);
                 let number = parts.iter().position(|other| std::ptr::eq(other, part)).unwrap_or_default();
                 self.owned.push(OwnedMatrix {
                     part: number,
@@ -283,7 +284,7 @@ impl Plan {
 
     /// The embedding is always used in place: every architecture stores it in the same order in both formats.
     fn embedding(&self, part: &Part) -> Result<Table, Failed> {
-        let region = self.files.mapped(part, 0..part.shape[0])?;
+        let region = self.files.map_rows(part, 0..part.shape[0])?;
         let region = region.ok_or_else(|| invalid(format!("`{}` cannot be looked up by row", part.name)))?;
         let rounded = self.requested.embedding_dtype();
         Ok(Table::FileTable(FileTable::new(region, self.files.dtype(part)?, rounded, part.shape[1] as usize)))
@@ -295,7 +296,7 @@ impl Plan {
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let only_network = folder.format == model_files::Format::Gguf;
     let architecture = folder.architecture().or_fail(FailureKind::Model)?;
-    // A tied output has no tensor of its own but counts as a part: a bias there would matter.
+    // A tied output has no tensor of its own but counts as a part: a bias there would change the results.
     let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unused(parts).into_iter().map(|tensor| tensor.name.as_str());
     match names.find(|name| only_network || modules.contains(module(architecture.shorter_name(name)))) {
@@ -308,7 +309,7 @@ fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Fa
     }
 }
 
-/// The layer in a tensor's name, `model.layers.3`; outside of layers its module, `lm_head`.
+/// The layer in a tensor's name, such as `model.layers.3`, or the module outside of layers, such as `lm_head`.
 fn module(name: &str) -> &str {
     let dots = || name.match_indices('.').map(|(at, _)| at);
     let is_number = |from: usize, to: usize| name[from..to].bytes().all(|byte| byte.is_ascii_digit());

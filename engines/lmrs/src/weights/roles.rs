@@ -50,22 +50,22 @@ impl<'a> Roles<'a> {
     /// A part with this number of rows and columns; a vector has one row. A part of another size is an error.
     pub fn find(&self, name: &str, rows: usize, columns: usize) -> Result<Option<&'a Part>, Failed> {
         let Some(part) = self.parts.get(name) else { return Ok(None) };
-        let (found, size) = (part.rows_in(model_files::Format::Gguf), (rows as u64, columns as u64));
-        if found == size {
+        let (actual, size) = (part.rows_in(model_files::Format::Gguf), (rows as u64, columns as u64));
+        if actual == size {
             return Ok(Some(part));
         }
         let message = format!(
             "tensor `{name}` has {} rows of {}, but its config requires {rows} of {columns}",
-            found.0, found.1
+            actual.0, actual.1
         );
         Err(invalid(message))
     }
 
-    pub fn need(&self, name: &str, rows: usize, columns: usize) -> Result<&'a Part, Failed> {
+    pub fn require(&self, name: &str, rows: usize, columns: usize) -> Result<&'a Part, Failed> {
         self.find(name, rows, columns)?.ok_or_else(|| invalid(format!("tensor `{name}` is missing")))
     }
 
-    /// The matrix of a role; `None` if the network does without.
+    /// The matrix of a role; `None` if the network has no such matrix.
     pub fn rows_of(&self, layer: usize, role: Role) -> Result<Option<MatrixRows<'a>>, Failed> {
         let Shape { hidden, inner, heads, kv_heads, head_dim, .. } = *self.shape;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
@@ -76,7 +76,7 @@ impl<'a> Roles<'a> {
         let gated = part("ffn_gate").is_some();
         let fused =
             part("ffn_up").is_some_and(|up| up.rows_in(model_files::Format::Gguf).0 == 2 * inner as u64);
-        let found = match role {
+        let matrix_rows = match role {
             Role::Queries if part("attn_q").is_some() => matrix("attn_q", queries, hidden),
             Role::Queries => fused_attention(0..queries),
             Role::Keys if part("attn_k").is_some() => matrix("attn_k", keys, hidden),
@@ -91,14 +91,14 @@ impl<'a> Roles<'a> {
             Role::Up => matrix("ffn_up", inner, hidden),
             Role::Down => matrix("ffn_down", hidden, inner),
         };
-        found.map(Some)
+        matrix_rows.map(Some)
     }
 
     pub fn output(&self) -> Result<MatrixRows<'a>, Failed> {
         let Shape { vocabulary, hidden, .. } = *self.shape;
         let matrix = match self.find("output.weight", vocabulary, hidden)? {
             Some(output) => output,
-            None => self.need("token_embd.weight", vocabulary, hidden)?,
+            None => self.require("token_embd.weight", vocabulary, hidden)?,
         };
         Ok(MatrixRows { matrix, rows: 0..vocabulary as u64, bias: None })
     }
@@ -110,7 +110,7 @@ impl<'a> Roles<'a> {
         outputs: usize,
         inputs: usize,
     ) -> Result<MatrixRows<'a>, Failed> {
-        let matrix = self.need(&format!("blk.{layer}.{name}.weight"), outputs, inputs)?;
+        let matrix = self.require(&format!("blk.{layer}.{name}.weight"), outputs, inputs)?;
         let bias = self.find(&format!("blk.{layer}.{name}.bias"), 1, outputs)?;
         Ok(MatrixRows { matrix, rows: 0..outputs as u64, bias })
     }
@@ -139,11 +139,11 @@ pub enum RequestedFormat {
 
 impl RequestedFormat {
     /// Resolves a name of the protocol; `file_dtype` is the format with most of the file's bytes.
-    pub fn named(name: Option<&str>, file_dtype: &str) -> Result<Self, Failed> {
+    pub fn from_name(name: Option<&str>, file_dtype: &str) -> Result<Self, Failed> {
         let Some(name) = name.filter(|name| !name.eq_ignore_ascii_case(file_dtype)) else {
             return Ok(Self::File);
         };
-        match Format::named(name).filter(|format| format.by_name) {
+        match Format::from_name(name).filter(|format| format.is_requestable) {
             Some(format) => Ok(Self::Format(format)),
             None => {
                 let known: Vec<_> = Format::names().collect();

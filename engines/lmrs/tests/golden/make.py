@@ -3,7 +3,7 @@
     scripts/python-of transformers engines/lmrs/tests/golden/make.py PROGRAM
 
 PROGRAM is a built `orchestrate`: its `model synth` makes the same bytes on every machine. Weights are bf16, and all computation
-is f32. For each config, the script writes a file beside itself. The file has the ids of a text, the log-probability of each id
+is f32. For each config, the script writes a file into its own folder. The file has the ids of a text, the log-probability of each id
 but the first, the ids that follow greedily, and the error (root mean square) of PyTorch's own log-probabilities in bf16.
 """
 
@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 FOLDER = pathlib.Path(__file__).parent
-TOKENS, MORE = 90, 12
+TEXT_IDS, NEW_IDS = 90, 12
 
 
 def main() -> None:
@@ -36,21 +36,21 @@ def main() -> None:
 def golden_values(folder: pathlib.Path) -> dict:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     vocabulary = model.config.vocab_size
-    ids = [(7919 * index * index + 104729 * index + 13) % vocabulary for index in range(TOKENS)]
+    ids = [(7919 * index * index + 104729 * index + 13) % vocabulary for index in range(TEXT_IDS)]
     with torch.no_grad():
         logprobs_f32 = logprobs(model, ids)
         text = list(ids)
-        for _ in range(MORE):
+        for _ in range(NEW_IDS):
             text.append(int(model(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
-        in_bf16 = logprobs(model.to(torch.bfloat16), ids)
-    rms = statistics.fmean((left - right) ** 2 for left, right in zip(logprobs_f32, in_bf16)) ** 0.5
+        logprobs_bf16 = logprobs(model.to(torch.bfloat16), ids)
+    rms = statistics.fmean((left - right) ** 2 for left, right in zip(logprobs_f32, logprobs_bf16)) ** 0.5
     logprobs_f32 = [round(value, 6) for value in logprobs_f32]
-    return {"ids": ids, "logprobs": logprobs_f32, "bf16_rms": round(rms, 6), "greedy": text[TOKENS:]}
+    return {"ids": ids, "logprobs": logprobs_f32, "bf16_rms": round(rms, 6), "greedy": text[TEXT_IDS:]}
 
 
 def logprobs(model, ids: list) -> list:
-    logprobs_f32 = torch.log_softmax(model(torch.tensor([ids]), use_cache=False).logits[0].double(), -1)
-    return [logprobs_f32[index, ids[index + 1]].item() for index in range(TOKENS - 1)]
+    all_logprobs = torch.log_softmax(model(torch.tensor([ids]), use_cache=False).logits[0].double(), -1)
+    return [all_logprobs[index, ids[index + 1]].item() for index in range(TEXT_IDS - 1)]
 
 
 main()

@@ -22,7 +22,7 @@ impl Read for Parts {
 #[test]
 fn reading_continues_after_an_interrupted_read() {
     let stream = || Parts(VecDeque::from([None, Some(&b"one\ntw"[..]), None, Some(b"o\n"), None]));
-    let (sender, mut lines) = mpsc::channel(LINES_WAITING);
+    let (sender, mut lines) = mpsc::channel(MAX_UNREAD_LINES);
     read_lines(stream(), &sender);
     drop(sender);
     let read: Vec<Vec<u8>> = std::iter::from_fn(|| match lines.try_recv().ok()?.frame {
@@ -31,9 +31,9 @@ fn reading_continues_after_an_interrupted_read() {
     })
     .collect();
     assert_eq!(read, [b"one".to_vec(), b"two".to_vec()]);
-    let kept = Mutex::new(VecDeque::new());
-    store_last_lines(stream(), &kept, None);
-    assert_eq!(kept.into_inner().unwrap(), ["one", "two"]);
+    let stored = Mutex::new(VecDeque::new());
+    store_last_lines(stream(), &stored, None);
+    assert_eq!(stored.into_inner().unwrap(), ["one", "two"]);
 }
 
 /// The kernel's letter for the state of a process: `Z` if it has ended and is not reaped.
@@ -49,7 +49,7 @@ async fn an_ended_leader_keeps_its_number_until_its_group_has_ended() {
     let mut process = Process::start(&launching("exit 3")).unwrap();
     let status = process.wait(Duration::from_secs(60)).await;
     assert_eq!(status.and_then(|status| status.code()), Some(3));
-    assert_eq!(state(process.pid), Some('Z'), "its number may be another group's");
+    assert_eq!(state(process.pid), Some('Z'), "another process could get its number");
     process.end(Duration::ZERO).await;
     assert!(!process.leader.keeps_its_number());
     drop(process);
@@ -64,7 +64,7 @@ async fn a_killed_process_reports_its_signal() {
     assert_eq!(status.and_then(|status| status.signal()), Some(9));
 }
 
-/// After an expensive search, turns between requests read the processes of the launch alone.
+/// After an expensive search, later pauses read only the processes of the launch.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn pauses_search_the_whole_machine_once_while_a_search_is_expensive() {

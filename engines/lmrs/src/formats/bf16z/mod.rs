@@ -1,7 +1,7 @@
-//! Lossless bf16 in little more than twelve bits: rows with exponents of four bits.
+//! Lossless bf16 in little more than twelve bits: each number has a four-bit index in place of its exponent.
 //!
 //! The weights of a row have similar magnitudes, so sixteen exponents cover nearly all of them. A row lists these exponents,
-//! and each number has the index of one. The few numbers with other exponents are stored whole, as exceptions.
+//! and each number stores an index into this list. The few numbers with other exponents are stored whole, as exceptions.
 //!
 //! ```text
 //! a block   sixteen rows (the last of a matrix may have fewer). Rows of more than 2,048 inputs are cut into equal parts, and
@@ -21,8 +21,8 @@
 //!
 //! A row of 2,048 inputs takes 12.25 bits a number. A matrix with too many exceptions for a head stays unpacked.
 //!
-//! `pack` writes the format. Readers are a plain loop here, and code for each x86 level in `x86`, which also multiplies one or
-//! two tokens from registers; more tokens use rows that were unpacked into a cache.
+//! `pack` writes the format. The portable reader is here, and the readers of the x86 levels are in `x86`. For one or two
+//! tokens, `x86` also multiplies numbers that it unpacks in registers. More tokens use rows that were unpacked into a cache.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions of a level"))]
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ use crate::matrix::Matrix;
 pub static BF16Z: Format = Format {
     name: "bf16z",
     dtype: Dtype::BF16,
-    by_name: true,
+    is_requestable: true,
     storage: Storage::packed_rows::<InBf16z>(),
     tile: Some(TileKernel::of_packed::<InBf16z>()),
     packed: Some((2, "1d168c4316bc8bce")),
@@ -55,10 +55,9 @@ pub static BF16Z: Format = Format {
 pub struct InBf16z;
 
 impl PackedBf16 for InBf16z {
-    const BLOCK: usize = BLOCK;
-    const FEW_TOKENS: usize = FUSED;
+    const BLOCK_ROWS: usize = BLOCK_ROWS;
+    const MAX_DOT_TOKENS: usize = MAX_FUSED_TOKENS;
 
-    /// Rows of whole stretches.
     fn can_pack(inputs: usize) -> bool {
         can_pack(inputs)
     }
@@ -67,17 +66,17 @@ impl PackedBf16 for InBf16z {
         row_bytes(inputs)
     }
 
-    /// A whole block if rows have several parts.
+    /// A whole block if rows have several parts, otherwise a group.
     fn unpacked_rows(inputs: usize) -> usize {
-        if parts(inputs).count() > 1 { BLOCK } else { GROUP_ROWS }
+        if parts(inputs).count() > 1 { BLOCK_ROWS } else { GROUP_ROWS }
     }
 
     fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit> {
         pack(inputs, rows, block)
     }
 
-    fn unpack(level: Level, block: matrix::Block, rows: Range<usize>, into: &mut [u16]) {
-        Block::of(block).unpack(level, rows, into);
+    fn unpack(level: Level, block: matrix::Block, rows: Range<usize>, destination: &mut [u16]) {
+        Block::of(block).unpack(level, rows, destination);
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -88,37 +87,37 @@ impl PackedBf16 for InBf16z {
     }
 }
 
-/// The most tokens that are multiplied from registers.
-const FUSED: usize = 2;
+/// The most tokens for products that unpack in registers.
+const MAX_FUSED_TOKENS: usize = 2;
 
 /// Rows that are packed together, as a group.
 const GROUP_ROWS: usize = 4;
 /// Rows of a block: groups whose parts are interleaved.
-const BLOCK: usize = 16;
+const BLOCK_ROWS: usize = 16;
 
 /// Bytes of a line.
-const LINE: usize = 64;
-/// The most inputs of a part: such activations and four rows of them are half of a first-level cache.
-const PART: usize = 2048;
+const LINE_BYTES: usize = 64;
+/// The most inputs of a part: these activations and four rows of such parts fill half of a first-level cache.
+const MAX_PART_INPUTS: usize = 2048;
 /// Inputs of a stretch, and its bytes.
-const STRETCH: usize = 128;
-const STRETCH_BYTES: usize = 3 * LINE;
+const STRETCH_INPUTS: usize = 128;
+const STRETCH_BYTES: usize = 3 * LINE_BYTES;
 /// Exponents in the list of a row.
 const EXPONENTS: usize = 16;
 /// Offsets in the head: the number of exceptions, and the first exception.
-const COUNT_AT: usize = EXPONENTS;
-const EXCEPTIONS_AT: usize = 20;
+const COUNT_OFFSET: usize = EXPONENTS;
+const EXCEPTIONS_OFFSET: usize = 20;
 
 /// Whether rows with this number of inputs can be packed: they must be whole stretches.
 fn can_pack(inputs: usize) -> bool {
-    inputs.is_multiple_of(STRETCH)
+    inputs.is_multiple_of(STRETCH_INPUTS)
 }
 
-/// The parts of a row: as few as possible, all as long as the first, except for the last.
+/// The parts of a row: as few as possible, and of equal length except for the last.
 fn parts(inputs: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = inputs.div_ceil(PART).max(1);
-    let each = inputs.div_ceil(count).next_multiple_of(STRETCH).max(1);
-    (0..inputs).step_by(each).map(move |start| start..inputs.min(start + each))
+    let count = inputs.div_ceil(MAX_PART_INPUTS).max(1);
+    let length = inputs.div_ceil(count).next_multiple_of(STRETCH_INPUTS).max(1);
+    (0..inputs).step_by(length).map(move |start| start..inputs.min(start + length))
 }
 
 fn row_bytes(inputs: usize) -> usize {
@@ -126,7 +125,7 @@ fn row_bytes(inputs: usize) -> usize {
 }
 
 fn part_bytes(inputs: usize) -> usize {
-    LINE + inputs / STRETCH * STRETCH_BYTES
+    LINE_BYTES + inputs / STRETCH_INPUTS * STRETCH_BYTES
 }
 
 /// A number that is stored whole: an exception.
@@ -145,11 +144,11 @@ impl Exception {
 
 /// The exceptions of a head, in the order of their positions.
 fn exceptions(head: &[u8]) -> impl Iterator<Item = Exception> {
-    let count = usize::from(u16::from_le_bytes([head[COUNT_AT], head[COUNT_AT + 1]]));
-    head[EXCEPTIONS_AT..].as_chunks::<4>().0.iter().take(count).map(|bytes| Exception(*bytes))
+    let count = usize::from(u16::from_le_bytes([head[COUNT_OFFSET], head[COUNT_OFFSET + 1]]));
+    head[EXCEPTIONS_OFFSET..].as_chunks::<4>().0.iter().take(count).map(|bytes| Exception(*bytes))
 }
 
-/// Packed rows of one block: `BLOCK` of them or, at the end of a matrix, fewer.
+/// Packed rows of one block: `BLOCK_ROWS` of them or, at the end of a matrix, fewer.
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a> {
     bytes: &'a [u8],
@@ -177,36 +176,36 @@ impl<'a> Block<'a> {
         let first = row / GROUP_ROWS * GROUP_ROWS;
         let rows = GROUP_ROWS.min(self.rows - first);
         // Earlier parts come first, with all rows and the length of the first part; then the earlier groups of this part.
-        let before: usize = parts(self.inputs)
+        let earlier_bytes: usize = parts(self.inputs)
             .take_while(|other| other.start < part.start)
             .map(|other| part_bytes(other.len()))
             .sum();
         let bytes = part_bytes(part.len());
         Group {
-            bytes: &self.bytes[self.rows * before + first * bytes..][..rows * bytes],
+            bytes: &self.bytes[self.rows * earlier_bytes + first * bytes..][..rows * bytes],
             rows,
             inputs: part.len(),
         }
     }
 
-    pub fn unpack(&self, level: Level, rows: Range<usize>, into: &mut [u16]) {
+    pub fn unpack(&self, level: Level, rows: Range<usize>, destination: &mut [u16]) {
         assert!(
-            rows.end <= self.rows && into.len() == rows.len() * self.inputs,
+            rows.end <= self.rows && destination.len() == rows.len() * self.inputs,
             "the numbers of packed rows"
         );
         for part in parts(self.inputs) {
             let mut row = rows.start;
             while row < rows.end {
                 let (group, first) = (self.group(&part, row), row % GROUP_ROWS);
-                let into = Destination {
-                    numbers: &mut into[(row - rows.start) * self.inputs + part.start..],
+                let destination = Destination {
+                    numbers: &mut destination[(row - rows.start) * self.inputs + part.start..],
                     stride: self.inputs,
                 };
                 if first == 0 && group.rows() == GROUP_ROWS && rows.end - row >= GROUP_ROWS {
-                    group.unpack::<GROUP_ROWS>(level, first, into);
+                    group.unpack::<GROUP_ROWS>(level, first, destination);
                     row += GROUP_ROWS;
                 } else {
-                    group.unpack::<1>(level, first, into);
+                    group.unpack::<1>(level, first, destination);
                     row += 1;
                 }
             }
@@ -239,31 +238,31 @@ impl<'a> Group<'a> {
 
     pub fn head(&self, row: usize) -> &'a [u8] {
         assert!(row < self.rows, "a row of the group");
-        &self.bytes[row * LINE..][..LINE]
+        &self.bytes[row * LINE_BYTES..][..LINE_BYTES]
     }
 
     pub fn exceptions(&self, row: usize) -> impl Iterator<Item = Exception> + use<'a> {
         exceptions(self.head(row))
     }
 
-    /// Bytes from one stretch of a row to its next.
-    pub fn step(&self) -> usize {
+    /// Bytes from one stretch of a row to the next stretch of the same row.
+    pub fn stretch_distance(&self) -> usize {
         self.rows * STRETCH_BYTES
     }
 
     /// The memory from the row's first stretch to the end of the group; other rows' stretches lie between.
     pub fn stretches(&self, row: usize) -> &'a [u8] {
-        &self.bytes[self.rows * LINE + row * STRETCH_BYTES..]
+        &self.bytes[self.rows * LINE_BYTES + row * STRETCH_BYTES..]
     }
 
-    fn unpack<const ROWS: usize>(&self, level: Level, first: usize, mut into: Destination) {
+    fn unpack<const ROWS: usize>(&self, level: Level, first: usize, mut destination: Destination) {
         let heads: [_; ROWS] = std::array::from_fn(|row| self.head(first + row));
-        unpack(level, heads, self, first, &mut into);
+        unpack(level, heads, self, first, &mut destination);
         for row in 0..ROWS {
-            let into = &mut into.numbers[row * into.stride..][..self.inputs];
+            let destination = &mut destination.numbers[row * destination.stride..][..self.inputs];
             for exception in self.exceptions(first + row) {
                 // A position beyond the row comes only from damaged data.
-                if let Some(number) = into.get_mut(exception.position()) {
+                if let Some(number) = destination.get_mut(exception.position()) {
                     *number = exception.bits();
                 }
             }
@@ -272,54 +271,58 @@ impl<'a> Group<'a> {
 
     /// Visits the stretches in memory order: the first of each of `ROWS` rows, then the second of each, and so on.
     #[inline(always)]
-    pub(super) fn each_stretch<const ROWS: usize>(
+    pub(super) fn for_each_stretch<const ROWS: usize>(
         &self,
         first: usize,
-        into: &mut Destination,
-        unpack: impl Fn(usize, &[u8; STRETCH_BYTES], &mut [u16; STRETCH]),
+        destination: &mut Destination,
+        unpack: impl Fn(usize, &[u8; STRETCH_BYTES], &mut [u16; STRETCH_INPUTS]),
     ) {
-        let stretches = self.stretches(first).chunks(self.step()).take(self.inputs / STRETCH);
+        let stretches =
+            self.stretches(first).chunks(self.stretch_distance()).take(self.inputs / STRETCH_INPUTS);
         for (number, stretches) in stretches.enumerate() {
             let (stretches, _) = stretches.as_chunks::<STRETCH_BYTES>();
             for (row, stretch) in stretches.iter().take(ROWS).enumerate() {
-                let into = into.numbers[row * into.stride + number * STRETCH..].first_chunk_mut();
-                unpack(row, stretch, into.expect("numbers of each stretch"));
+                let destination = destination.numbers[row * destination.stride + number * STRETCH_INPUTS..]
+                    .first_chunk_mut();
+                unpack(row, stretch, destination.expect("numbers of each stretch"));
             }
         }
     }
 }
 
-/// The level's unpacking of whole stretches, without the exceptions.
+/// Unpacks whole stretches with the instructions of the level, without the exceptions.
 fn unpack<const ROWS: usize>(
     level: Level,
     heads: [&[u8]; ROWS],
     group: &Group,
     first: usize,
-    into: &mut Destination,
+    destination: &mut Destination,
 ) {
     match level.instructions() {
         // SAFETY: a `Level` value exists only on a machine that has the level.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => unsafe { x86::unpack_avx2(heads, group, first, into) },
+        Instructions::Avx2 => unsafe { x86::unpack_avx2(heads, group, first, destination) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx512 | Instructions::Amx => unsafe { x86::unpack_avx512(heads, group, first, into) },
-        _ => unpack_plainly(heads, group, first, into),
+        Instructions::Avx512 | Instructions::Amx => unsafe {
+            x86::unpack_avx512(heads, group, first, destination)
+        },
+        _ => unpack_portable(heads, group, first, destination),
     }
 }
 
-/// The portable unpacking, number by number.
-fn unpack_plainly<const ROWS: usize>(
+/// Unpacks at the portable level, number by number.
+fn unpack_portable<const ROWS: usize>(
     heads: [&[u8]; ROWS],
     group: &Group,
     first: usize,
-    into: &mut Destination,
+    destination: &mut Destination,
 ) {
-    group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
-        for (at, number) in into.iter_mut().enumerate() {
+    group.for_each_stretch::<ROWS>(first, destination, |row, stretch, destination| {
+        for (at, number) in destination.iter_mut().enumerate() {
             let (set, word) = (at / 32, at % 32);
-            let byte = u16::from(stretch[set / 2 * LINE + 2 * word + set % 2]);
-            let exponent = stretch[2 * LINE + 2 * word + set / 2] >> (set % 2 * 4) & 15;
+            let byte = u16::from(stretch[set / 2 * LINE_BYTES + 2 * word + set % 2]);
+            let exponent = stretch[2 * LINE_BYTES + 2 * word + set / 2] >> (set % 2 * 4) & 15;
             *number = (byte & 0x80) << 8 | u16::from(heads[row][usize::from(exponent)]) << 7 | byte & 0x7f;
         }
     });
@@ -336,8 +339,8 @@ pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), U
         block = rest;
         for (number, group) in part_block.chunks_mut(GROUP_ROWS * part_bytes(part.len())).enumerate() {
             let group_rows = group.len() / part_bytes(part.len());
-            let (heads, stretches) = group.split_at_mut(group_rows * LINE);
-            for (row, head) in heads.chunks_exact_mut(LINE).enumerate() {
+            let (heads, stretches) = group.split_at_mut(group_rows * LINE_BYTES);
+            for (row, head) in heads.chunks_exact_mut(LINE_BYTES).enumerate() {
                 let first = (number * GROUP_ROWS + row) * inputs + part.start;
                 let numbers = numbers[first * 2..][..part.len() * 2].as_chunks::<2>().0;
                 let stretches = stretches.chunks_exact_mut(STRETCH_BYTES).skip(row).step_by(group_rows);
@@ -360,27 +363,27 @@ fn pack_row<'a>(
     for (index, exponent) in (0..EXPONENTS as u8).zip(exponents).rev() {
         indices[usize::from(exponent)] = Some(index);
     }
-    let (start, exception) = head.split_at_mut(EXCEPTIONS_AT);
+    let (start, exception) = head.split_at_mut(EXCEPTIONS_OFFSET);
     let (mut exception, mut count) = (exception.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
-    for (number, (numbers, stretch)) in numbers.chunks_exact(STRETCH).zip(stretches).enumerate() {
-        stretch[2 * LINE..].fill(0);
+    for (number, (numbers, stretch)) in numbers.chunks_exact(STRETCH_INPUTS).zip(stretches).enumerate() {
+        stretch[2 * LINE_BYTES..].fill(0);
         for (at, bytes) in numbers.iter().enumerate() {
             let (set, word) = (at / 32, at % 32);
             let bits = u16::from_le_bytes(*bytes);
-            stretch[set / 2 * LINE + 2 * word + set % 2] = (bits >> 8 & 0x80 | bits & 0x7f) as u8;
+            stretch[set / 2 * LINE_BYTES + 2 * word + set % 2] = (bits >> 8 & 0x80 | bits & 0x7f) as u8;
             let index: u8 = match indices[exponent(bits)] {
                 Some(index) => index,
                 None => {
-                    let position = ((number * STRETCH + at) as u16).to_le_bytes();
+                    let position = ((number * STRETCH_INPUTS + at) as u16).to_le_bytes();
                     *exception.next().ok_or(Unfit)? = [position[0], position[1], bytes[0], bytes[1]];
                     count += 1;
                     0
                 }
             };
-            stretch[2 * LINE + 2 * word + set / 2] |= index << (set % 2 * 4);
+            stretch[2 * LINE_BYTES + 2 * word + set / 2] |= index << (set % 2 * 4);
         }
     }
-    start[COUNT_AT..COUNT_AT + 2].copy_from_slice(&count.to_le_bytes());
+    start[COUNT_OFFSET..COUNT_OFFSET + 2].copy_from_slice(&count.to_le_bytes());
     Ok(())
 }
 
@@ -390,7 +393,7 @@ fn exponent(bits: u16) -> usize {
 
 /// The most frequent exponents; zeros if there are fewer.
 fn most_frequent(numbers: &[[u8; 2]]) -> [u8; EXPONENTS] {
-    // Neighbours mostly have the same exponent: with two tables, one count does not wait for the other.
+    // Neighbours mostly have the same exponent: with two tables, two counts in a row do not wait for each other.
     let mut counts = [[0_u32; 256]; 2];
     for (at, bytes) in numbers.iter().enumerate() {
         counts[at % 2][exponent(u16::from_le_bytes(*bytes))] += 1;

@@ -11,7 +11,7 @@ fn numbers(rng: &mut TestRng, inputs: usize) -> Vec<u16> {
     (0..inputs).map(|_| (number(rng).to_bits() >> 16) as u16).collect()
 }
 
-fn packed(numbers: &[u16]) -> Result<Vec<u8>, Unfit> {
+fn pack_one_row(numbers: &[u16]) -> Result<Vec<u8>, Unfit> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let mut row = vec![7; row_bytes(numbers.len())];
     pack(numbers.len(), &bytes, &mut row).map(|()| row)
@@ -25,14 +25,14 @@ fn assert_round_trip(numbers: &[u16]) {
 fn assert_rows_round_trip(rows: &[&[u16]]) {
     let inputs = rows[0].len();
     let bytes: Vec<u8> = rows.concat().iter().flat_map(|number| number.to_le_bytes()).collect();
-    let mut packed = vec![7; rows.len() * row_bytes(inputs)];
-    pack(inputs, &bytes, &mut packed).unwrap();
-    let block = Block::new(&packed, rows.len(), inputs);
+    let mut pack_one_row = vec![7; rows.len() * row_bytes(inputs)];
+    pack(inputs, &bytes, &mut pack_one_row).unwrap();
+    let block = Block::new(&pack_one_row, rows.len(), inputs);
     for level in Level::available() {
         for (at, row) in rows.iter().enumerate() {
-            let mut found = vec![7; inputs];
-            block.unpack(level, at..at + 1, &mut found);
-            assert_eq!(found, *row, "{level}, row {at} of {}", rows.len());
+            let mut unpacked_row = vec![7; inputs];
+            block.unpack(level, at..at + 1, &mut unpacked_row);
+            assert_eq!(unpacked_row, *row, "{level}, row {at} of {}", rows.len());
         }
         let mut all = vec![7; rows.len() * inputs];
         block.unpack(level, 0..rows.len(), &mut all);
@@ -68,7 +68,7 @@ fn sixteen_exponents_of_any_sign_and_mantissa_need_no_exception() {
     let all: Vec<u16> = (0..=u16::MAX).filter(|bits| (100..116).contains(&(bits >> 7 & 0xff))).collect();
     assert_eq!(all.len(), 2 * 16 * 128);
     assert_round_trip(&all);
-    assert_eq!(packed(&all).unwrap()[COUNT_AT], 0);
+    assert_eq!(pack_one_row(&all).unwrap()[COUNT_OFFSET], 0);
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn zeros_nans_and_rare_exponents_are_restored() {
     row[..1200].fill(0);
     // Exceptions at both ends, in all four sets, and side by side.
     let positions = [0, 31, 32, 63, 64, 127, 128, 1200, 2046, 2047];
-    let odd = [0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8000, 0x7f7f, 0x4049, 0x8001, 0x6000, 0xe123];
-    for (position, bits) in positions.into_iter().zip(odd) {
+    let rare = [0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8000, 0x7f7f, 0x4049, 0x8001, 0x6000, 0xe123];
+    for (position, bits) in positions.into_iter().zip(rare) {
         row[position] = bits;
     }
     assert_round_trip(&row);
@@ -97,19 +97,19 @@ fn a_row_is_refused_only_for_too_many_exceptions() {
         row
     };
     assert_round_trip(&row(11));
-    assert_eq!(packed(&row(12)), Err(Unfit));
+    assert_eq!(pack_one_row(&row(12)), Err(Unfit));
 }
 
-/// A cached file may be damaged.
+/// The bytes of a cached file may be damaged.
 #[test]
 fn any_bytes_unpack_to_the_same_numbers_at_every_level() {
     let mut rng = TestRng::new(79);
     for _ in 0..50 {
         let rows: Vec<u8> = (0..2 * row_bytes(256)).map(|_| rng.bits() as u8).collect();
         let unpacked = |level| {
-            let mut found = vec![0; 256];
-            Block::new(&rows, 2, 256).unpack(level, 1..2, &mut found);
-            found
+            let mut unpacked_row = vec![0; 256];
+            Block::new(&rows, 2, 256).unpack(level, 1..2, &mut unpacked_row);
+            unpacked_row
         };
         let expected = unpacked(Level::available()[0]);
         assert!(Level::available().into_iter().all(|level| unpacked(level) == expected));

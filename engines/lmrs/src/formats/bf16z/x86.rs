@@ -1,4 +1,4 @@
-//! The x86 levels: unpacking of 16 or 32 numbers at a time, and products from registers.
+//! The x86 levels: unpacking of 16 or 32 numbers at a time, and products with one or two tokens.
 //!
 //! A product with one or two tokens unpacks and multiplies each number in registers, so only packed bytes are read. Rows that
 //! are packed together are multiplied together, so the activations are read once for all of them. Sums have the order of
@@ -13,8 +13,8 @@ use std::arch::x86_64::*;
 use std::iter::Peekable;
 
 use super::{
-    BLOCK, Block, Destination, EXPONENTS, Exception, FUSED, GROUP_ROWS, Group, LINE, STRETCH, STRETCH_BYTES,
-    parts, row_bytes,
+    BLOCK_ROWS, Block, Destination, EXPONENTS, Exception, GROUP_ROWS, Group, LINE_BYTES, MAX_FUSED_TOKENS,
+    STRETCH_BYTES, STRETCH_INPUTS, parts, row_bytes,
 };
 use crate::kernels::Outputs;
 use crate::kernels::rows::lanes::Lanes;
@@ -26,7 +26,7 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
     heads: [&[u8]; ROWS],
     group: &Group,
     first: usize,
-    into: &mut Destination,
+    destination: &mut Destination,
 ) {
     let exponents = heads.map(|head| {
         let head = &head[..EXPONENTS];
@@ -35,7 +35,7 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
     });
     let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
     let (four_bits, out_of_range) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
-    group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
+    group.for_each_stretch::<ROWS>(first, destination, |row, stretch, destination| {
         let number = |bytes: __m256i, signs: __m256i, indices: __m256i| {
             // The upper byte of each word gets an index out of range, which the shuffle turns into 0.
             let indices = _mm256_or_si256(_mm256_and_si256(indices, four_bits), out_of_range);
@@ -45,14 +45,14 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
             _mm256_or_si256(exponent, sign_and_mantissa)
         };
         for half in 0..2 {
-            // SAFETY: a stretch has three lines, with both halves; `into` has 128 numbers.
+            // SAFETY: a stretch has three lines, with both halves; `destination` has 128 numbers.
             unsafe {
                 let line = |at: usize| {
-                    _mm256_loadu_si256(stretch.as_ptr().add(at * LINE + half * (LINE / 2)).cast())
+                    _mm256_loadu_si256(stretch.as_ptr().add(at * LINE_BYTES + half * (LINE_BYTES / 2)).cast())
                 };
                 let (low, high, indices) = (line(0), line(1), line(2));
                 let mut store = |at: usize, numbers| {
-                    _mm256_storeu_si256(into.as_mut_ptr().add(at * 32 + half * 16).cast(), numbers);
+                    _mm256_storeu_si256(destination.as_mut_ptr().add(at * 32 + half * 16).cast(), numbers);
                 };
                 store(0, number(low, _mm256_slli_epi16::<8>(low), indices));
                 store(1, number(_mm256_srli_epi16::<8>(low), low, _mm256_srli_epi16::<4>(indices)));
@@ -65,8 +65,8 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
 
 const SIGN: i16 = i16::MIN;
 const SIGN_AND_MANTISSA: i16 = 0x807f_u16.cast_signed();
-/// The ternary operation that takes the first operand where the third is 0, and the second elsewhere.
-const CHOOSE: i32 = 0b1101_1000;
+/// The ternary operation that selects bits: of the first operand where the third has 0, and of the second where it has 1.
+const SELECT_BITS: i32 = 0b1101_1000;
 /// The ternary operation `a & b | c`.
 const AND_OR: i32 = 0b1110_1010;
 
@@ -100,8 +100,8 @@ impl Row {
     ///
     /// The machine has AVX-512, and `stretch` points to `STRETCH_BYTES`.
     #[inline(always)]
-    unsafe fn numbers(self, stretch: *const u8) -> [__m512i; STRETCH / 32] {
-        let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE).cast());
+    unsafe fn numbers(self, stretch: *const u8) -> [__m512i; STRETCH_INPUTS / 32] {
+        let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE_BYTES).cast());
         let (low, high, indices) = (line(0), line(1), line(2));
         [
             self.number(low, _mm512_slli_epi16::<8>(low), indices),
@@ -118,7 +118,7 @@ impl Row {
     /// The machine has AVX-512.
     #[inline(always)]
     unsafe fn number(self, mantissas: __m512i, signs: __m512i, indices: __m512i) -> __m512i {
-        let word = _mm512_ternarylogic_epi64::<CHOOSE>(mantissas, signs, self.sign);
+        let word = _mm512_ternarylogic_epi64::<SELECT_BITS>(mantissas, signs, self.sign);
         let exponent = _mm512_permutexvar_epi16(indices, self.exponents);
         _mm512_ternarylogic_epi64::<AND_OR>(word, self.sign_and_mantissa, exponent)
     }
@@ -129,48 +129,50 @@ pub(super) fn unpack_avx512<const ROWS: usize>(
     heads: [&[u8]; ROWS],
     group: &Group,
     first: usize,
-    into: &mut Destination,
+    destination: &mut Destination,
 ) {
     // SAFETY: this function has the features.
     let rows = heads.map(|head| unsafe { Row::of(head) });
-    group.each_stretch::<ROWS>(first, into, |row, stretch, into| {
+    group.for_each_stretch::<ROWS>(first, destination, |row, stretch, destination| {
         // SAFETY: this function has the features.
         let numbers = unsafe { rows[row].numbers(stretch.as_ptr()) };
-        for (numbers, into) in numbers.into_iter().zip(into.as_chunks_mut::<32>().0) {
+        for (numbers, destination) in numbers.into_iter().zip(destination.as_chunks_mut::<32>().0) {
             // SAFETY: 32 numbers are one register.
-            unsafe { _mm512_storeu_si512(into.as_mut_ptr().cast(), numbers) };
+            unsafe { _mm512_storeu_si512(destination.as_mut_ptr().cast(), numbers) };
         }
     });
 }
 
-const STEPS: usize = STRETCH / Paired::LANES;
+/// Registers of a stretch.
+const STEPS: usize = STRETCH_INPUTS / Paired::LANES;
 type Numbers = [__m512i; STEPS];
 
 /// # Safety
 ///
-/// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has its inputs for at most `FUSED` tokens.
+/// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has the inputs of at most `MAX_FUSED_TOKENS`
+/// tokens.
 #[inline(always)]
 pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     match out.tokens() {
-        1 => blocks::<1>(matrix, x, out),
-        FUSED => blocks::<FUSED>(matrix, x, out),
-        tokens => unreachable!("{tokens} tokens are more than registers take"),
+        1 => multiply_blocks::<1>(matrix, x, out),
+        MAX_FUSED_TOKENS => multiply_blocks::<MAX_FUSED_TOKENS>(matrix, x, out),
+        tokens => unreachable!("{tokens} tokens, of at most {MAX_FUSED_TOKENS}"),
     }
 }
 
 /// # Safety
 ///
-/// As of `multiply`, with `TOKENS` tokens.
+/// The same as for `multiply`, with `TOKENS` tokens.
 #[inline(always)]
-unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
+unsafe fn multiply_blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     let outputs = out.outputs();
     assert!(x.len() == TOKENS * matrix.inputs, "inputs of each token");
     let mut output = outputs.start;
     while output < outputs.end {
-        let block = Block::of(matrix.block(BLOCK, row_bytes(matrix.inputs), output));
-        let first = output % BLOCK;
+        let block = Block::of(matrix.block(BLOCK_ROWS, row_bytes(matrix.inputs), output));
+        let first = output % BLOCK_ROWS;
         let rows_of_block = first..block.rows().min(first + outputs.end - output);
-        let mut sums = [[Paired::zero(); TOKENS]; BLOCK];
+        let mut sums = [[Paired::zero(); TOKENS]; BLOCK_ROWS];
         for part in parts(matrix.inputs) {
             let x: [_; TOKENS] = std::array::from_fn(|token| &x[token * matrix.inputs..][part.clone()]);
             let mut row = rows_of_block.start;
@@ -180,10 +182,10 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
                     && group.rows() == GROUP_ROWS
                     && rows_of_block.end - row >= GROUP_ROWS;
                 if is_full {
-                    rows::<GROUP_ROWS, TOKENS>(&group, 0, x, &mut sums[row..]);
+                    add_rows::<GROUP_ROWS, TOKENS>(&group, 0, x, &mut sums[row..]);
                     row += GROUP_ROWS;
                 } else {
-                    rows::<1, TOKENS>(&group, row % GROUP_ROWS, x, &mut sums[row..]);
+                    add_rows::<1, TOKENS>(&group, row % GROUP_ROWS, x, &mut sums[row..]);
                     row += 1;
                 }
             }
@@ -198,13 +200,13 @@ unsafe fn blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outp
     }
 }
 
-/// Adds the products of this part of `ROWS` rows, from `first_row` on, with each token.
+/// Multiplies this part of `ROWS` rows, from `first_row` on, with each token, and adds the products to `totals`.
 ///
 /// # Safety
 ///
 /// The machine has AVX-512 and its products of bf16.
 #[inline(always)]
-unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
+unsafe fn add_rows<const ROWS: usize, const TOKENS: usize>(
     group: &Group,
     first_row: usize,
     x: [&[u16]; TOKENS],
@@ -221,19 +223,19 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
     let mut next = next_position(&mut exceptions);
     let mut sums: [_; ROWS] = std::array::from_fn(|row| totals[row]);
     let x = x.map(<[u16]>::as_ptr);
-    let stretches = group.stretches(first_row).chunks(group.step()).take(inputs / STRETCH);
+    let stretches = group.stretches(first_row).chunks(group.stretch_distance()).take(inputs / STRETCH_INPUTS);
     for (number, stretches) in stretches.enumerate() {
-        let first = number * STRETCH;
+        let first = number * STRETCH_INPUTS;
         let stretches = &stretches[..ROWS * STRETCH_BYTES];
         let load = |token: usize, step: usize| Paired::load(x[token].add(first + step * Paired::LANES));
         let x: [[Paired; STEPS]; TOKENS] =
             std::array::from_fn(|token| std::array::from_fn(|step| load(token, step)));
-        let has_exception = next < first + STRETCH;
+        let has_exception = next < first + STRETCH_INPUTS;
         for row in 0..ROWS {
             let mut numbers = heads[row].numbers(stretches[row * STRETCH_BYTES..].as_ptr());
             if has_exception {
                 while let Some(exception) =
-                    exceptions[row].next_if(|exception| exception.position() < first + STRETCH)
+                    exceptions[row].next_if(|exception| exception.position() < first + STRETCH_INPUTS)
                 {
                     numbers = write_exception(numbers, exception, first);
                 }
@@ -248,7 +250,7 @@ unsafe fn rows<const ROWS: usize, const TOKENS: usize>(
             next = next_position(&mut exceptions);
         }
     }
-    // Without `black_box` the compiler orders this differently, and slower. (Measured.)
+    // Without `black_box`, the compiler orders these instructions differently, which is slower. (Measured.)
     totals[..ROWS].copy_from_slice(&std::hint::black_box(sums));
 }
 
@@ -271,8 +273,8 @@ fn next_position(exceptions: &mut [Peekable<impl Iterator<Item = Exception>>]) -
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 unsafe fn write_exception(mut numbers: Numbers, exception: Exception, first: usize) -> Numbers {
-    // SAFETY: registers hold any bits, as many numbers as a stretch.
-    let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; STRETCH]>() };
+    // SAFETY: any bits are valid in these registers, which have as many numbers as a stretch.
+    let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; STRETCH_INPUTS]>() };
     // A position before `first` comes only from damaged data.
     if let Some(number) = exception.position().checked_sub(first).and_then(|index| all.get_mut(index)) {
         *number = exception.bits();

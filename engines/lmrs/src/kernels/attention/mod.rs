@@ -20,7 +20,8 @@ use super::lanes::exp;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2, avx512};
 
-pub const TILE: usize = 64;
+/// Positions of a tile.
+pub const TILE_POSITIONS: usize = 64;
 
 /// The number type of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,7 @@ pub struct Product<'a> {
 pub fn accumulate(level: Level, product: Product) {
     let Product { left: a, right: b, depth, sums: c } = &product;
     let depth = *depth;
-    assert!(b.width.is_multiple_of(16) && b.width <= TILE, "tiles are whole vectors");
+    assert!(b.width.is_multiple_of(16) && b.width <= TILE_POSITIONS, "tiles are whole vectors");
     assert!(b.bytes.len() >= depth * b.width * b.kv_dtype.bytes(), "a tile has its rows");
     if a.rows == 0 || depth == 0 {
         return;
@@ -81,7 +82,7 @@ pub fn accumulate(level: Level, product: Product) {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 | Instructions::Amx => unsafe { avx512::accumulate(product) },
-        _ => accumulate_plainly(product),
+        _ => accumulate_portable(product),
     }
 }
 
@@ -95,8 +96,8 @@ pub struct Softmax {
 impl Softmax {
     pub const EMPTY: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Turns scores into weights; positions outside of `visible` get 0. Returns the factor for the outputs so far.
-    pub fn step(&mut self, level: Level, scores: &mut [f32; TILE], visible: Range<usize>) -> f32 {
+    /// Turns scores into weights; positions outside of `visible` get 0. Returns the factor for the outputs of earlier tiles.
+    pub fn step(&mut self, level: Level, scores: &mut [f32; TILE_POSITIONS], visible: Range<usize>) -> f32 {
         match level.instructions() {
             // SAFETY: a `Level` value exists only on a machine that has the level.
             #[cfg(target_arch = "x86_64")]
@@ -108,7 +109,8 @@ impl Softmax {
         }
     }
 
-    /// The factors for these outputs and for those of another stretch of positions, before the two are added.
+    /// Adds the state of another stretch of positions. Returns two factors: for these outputs and for the other stretch's
+    /// outputs. The caller multiplies the outputs by these factors before it adds them.
     pub fn join(&mut self, other: Self) -> (f32, f32) {
         let largest = if self.largest > other.largest { self.largest } else { other.largest };
         let scale = |score: f32| if score == f32::NEG_INFINITY { 0.0 } else { exp(score - largest) };
@@ -127,12 +129,12 @@ impl KvDtype {
     }
 
     /// Narrows at most 64 numbers. Numbers beyond f16 become the nearest f16.
-    pub fn narrow<'a>(self, numbers: &[f32], bytes: &'a mut [u8; 4 * TILE]) -> &'a [u8] {
+    pub fn narrow<'a>(self, numbers: &[f32], bytes: &'a mut [u8; 4 * TILE_POSITIONS]) -> &'a [u8] {
         let bytes = &mut bytes[..self.bytes() * numbers.len()];
         // Neither conversion can fail: the lengths agree, and every number is within bounds or NaN.
         match self {
             Self::F16 => {
-                let mut clamped = [0.0; TILE];
+                let mut clamped = [0.0; TILE_POSITIONS];
                 let clamped = &mut clamped[..numbers.len()];
                 for (clamped, number) in clamped.iter_mut().zip(numbers) {
                     *clamped = number.clamp(-65504.0, 65504.0);
@@ -146,9 +148,9 @@ impl KvDtype {
 }
 
 /// The portable level: the reference for the other levels.
-fn accumulate_plainly(product: Product) {
+fn accumulate_portable(product: Product) {
     let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
-    let mut row = [0.0; TILE];
+    let mut row = [0.0; TILE_POSITIONS];
     let row = &mut row[..b.width];
     let bytes = b.width * b.kv_dtype.bytes();
     for (k, stored) in b.bytes.chunks_exact(bytes).take(depth).enumerate() {
@@ -166,7 +168,7 @@ fn widen(kv_dtype: KvDtype, bytes: &[u8], numbers: &mut [f32]) {
         KvDtype::F16 => Dtype::F16,
         KvDtype::F32 => Dtype::F32,
     };
-    // It fails only if lengths disagree, and these agree.
+    // Widening fails only if the lengths disagree, which cannot happen here.
     blocks::widen(dtype, bytes, numbers).unwrap_or_default();
 }
 
@@ -174,8 +176,8 @@ const LANES: usize = 16;
 
 /// Updates the softmax state. It is inlined into the levels, so that each compiles it for its own vectors.
 #[inline(always)]
-fn step(state: &mut Softmax, scores: &mut [f32; TILE], visible: Range<usize>) -> f32 {
-    if visible.start == 0 && visible.end >= TILE {
+fn step(state: &mut Softmax, scores: &mut [f32; TILE_POSITIONS], visible: Range<usize>) -> f32 {
+    if visible.start == 0 && visible.end >= TILE_POSITIONS {
         return weigh::<false>(state, scores);
     }
     if visible.is_empty() {
@@ -190,7 +192,7 @@ fn step(state: &mut Softmax, scores: &mut [f32; TILE], visible: Range<usize>) ->
 }
 
 #[inline(always)]
-fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE]) -> f32 {
+fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE_POSITIONS]) -> f32 {
     let mut maxima = [f32::NEG_INFINITY; LANES];
     for chunk in scores.as_chunks::<LANES>().0 {
         for (maximum, score) in maxima.iter_mut().zip(chunk) {
@@ -209,13 +211,13 @@ fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE]) -> f
         }
     }
     state.largest = largest;
-    state.sum = state.sum * correction + reduce(sums, |one, other| one + other);
+    state.sum = state.sum * correction + reduce(sums, |a, b| a + b);
     correction
 }
 
 #[inline(always)]
-fn larger(one: f32, other: f32) -> f32 {
-    if one > other { one } else { other }
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
 }
 
 /// Reduces the lanes by adding halves, as vectors do.

@@ -12,27 +12,27 @@ fn every_level_multiplies_rows_with_a_tile_by_the_definition() {
         let (stride, c_stride) = (depth + rng.below(5), width + rng.below(7));
         let a = rng.numbers(rows * stride);
         let (mut bytes, mut widened) = (Vec::new(), Vec::new());
-        for row in rng.numbers(depth * width).chunks(TILE) {
-            let mut narrowed = [0; 4 * TILE];
+        for row in rng.numbers(depth * width).chunks(TILE_POSITIONS) {
+            let mut narrowed = [0; 4 * TILE_POSITIONS];
             let narrowed = kv_dtype.narrow(row, &mut narrowed);
             let mut wide = vec![0.0; row.len()];
             widen(kv_dtype, narrowed, &mut wide);
             bytes.extend_from_slice(narrowed);
             widened.extend(wide);
         }
-        let before = rng.numbers((rows - 1) * c_stride + width);
+        let initial = rng.numbers((rows - 1) * c_stride + width);
         for level in Level::available() {
-            let mut c = before.clone();
+            let mut c = initial.clone();
             let left = LeftRows { numbers: &a, stride, rows };
             let right = CacheRows { bytes: &bytes, kv_dtype, width, ahead: 4096 * (round % 3) };
             let sums = Sums { numbers: &mut c, stride: c_stride };
             accumulate(level, Product { left, right, depth, sums });
-            for (at, (sum, before)) in c.iter().zip(&before).enumerate() {
+            for (at, (sum, initial)) in c.iter().zip(&initial).enumerate() {
                 let (row, column) = (at / c_stride, at % c_stride);
                 let product =
                     |k: usize| f64::from(a[row * stride + k]) * f64::from(widened[k * width + column]);
                 let added: f64 = if column < width { (0..depth).map(product).sum() } else { 0.0 };
-                let expected = f64::from(*before) + added;
+                let expected = f64::from(*initial) + added;
                 assert!(
                     (f64::from(*sum) - expected).abs() < 1e-4,
                     "{level:?} {kv_dtype:?} {rows} rows, {depth} by {width}: {sum} and {expected}"
@@ -48,13 +48,15 @@ fn softmax_by_tiles_equals_softmax_of_all_scores() {
     for level in Level::available() {
         for _ in 0..100 {
             let tiles = 1 + rng.below(5);
-            let visible = rng.below(TILE * tiles / 2)..TILE * tiles / 2 + 1 + rng.below(TILE * tiles / 2);
-            let scores: Vec<f32> = rng.numbers(TILE * tiles).iter().map(|x| x * 20.0).collect();
+            let visible = rng.below(TILE_POSITIONS * tiles / 2)
+                ..TILE_POSITIONS * tiles / 2 + 1 + rng.below(TILE_POSITIONS * tiles / 2);
+            let scores: Vec<f32> = rng.numbers(TILE_POSITIONS * tiles).iter().map(|x| x * 20.0).collect();
             let mut state = Softmax::EMPTY;
             let mut weights: Vec<f64> = Vec::new();
             for tile in 0..tiles {
-                let mut tile_scores: [f32; TILE] = scores[tile * TILE..][..TILE].try_into().unwrap();
-                let base = tile * TILE;
+                let mut tile_scores: [f32; TILE_POSITIONS] =
+                    scores[tile * TILE_POSITIONS..][..TILE_POSITIONS].try_into().unwrap();
+                let base = tile * TILE_POSITIONS;
                 let correction = state.step(
                     level,
                     &mut tile_scores,
@@ -70,10 +72,10 @@ fn softmax_by_tiles_equals_softmax_of_all_scores() {
             };
             let sum: f64 = (0..scores.len()).map(exact).sum();
             for (at, weight) in weights.iter().enumerate() {
-                let (found, expected) = (weight / f64::from(state.sum), exact(at) / sum);
+                let (actual, expected) = (weight / f64::from(state.sum), exact(at) / sum);
                 assert!(
-                    (found - expected).abs() < 1e-6,
-                    "{level:?} {at} of {visible:?}: {found} and {expected}"
+                    (actual - expected).abs() < 1e-6,
+                    "{level:?} {at} of {visible:?}: {actual} and {expected}"
                 );
             }
         }
@@ -92,7 +94,7 @@ fn joining_an_empty_stretch_changes_nothing() {
 
 #[test]
 fn numbers_beyond_f16_become_the_nearest_f16() {
-    let mut bytes = [0; 4 * TILE];
+    let mut bytes = [0; 4 * TILE_POSITIONS];
     let narrowed = KvDtype::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
     let mut wide = [0.0; 3];
     widen(KvDtype::F16, narrowed, &mut wide);

@@ -4,9 +4,9 @@
 
 use super::Product;
 
-const ROWS: usize = 6;
+const MAX_ROWS: usize = 6;
 /// Bytes of a cache line.
-const LINE: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// Some rows of `a` and `c`, and some columns of `b` and `c`.
 struct Block<'a> {
@@ -20,12 +20,17 @@ struct Block<'a> {
     c_stride: usize,
 }
 
-/// Cuts a product into blocks of 1 to `ROWS` rows and 1 to `vectors` vectors of `lanes` numbers.
+/// Cuts a product into blocks of 1 to `MAX_ROWS` rows and 1 to `vectors` vectors of `lanes` numbers.
 #[inline(always)]
-fn each_block(product: Product, lanes: usize, vectors: usize, mut multiply: impl FnMut(Block, usize, usize)) {
+fn for_each_block(
+    product: Product,
+    lanes: usize,
+    vectors: usize,
+    mut multiply: impl FnMut(Block, usize, usize),
+) {
     let Product { left: a, right: b, depth, sums: c } = product;
     // Equal shares of rows: 7 are 4 and 3, not 6 and 1.
-    let share = a.rows.div_ceil(a.rows.div_ceil(ROWS));
+    let share = a.rows.div_ceil(a.rows.div_ceil(MAX_ROWS));
     for row in (0..a.rows).step_by(share) {
         let rows = share.min(a.rows - row);
         let mut column = 0;
@@ -48,17 +53,18 @@ fn each_block(product: Product, lanes: usize, vectors: usize, mut multiply: impl
     }
 }
 
-/// The kernels of a level: its features, its vector, the lanes, the most vectors of a block (and fewer), and the intrinsics.
+/// The kernels of a level: its features, its vector, the lanes, the possible numbers of vectors in a block (the largest first),
+/// and the intrinsics.
 macro_rules! level {
     (
-        $features:literal, $vector:ident, $lanes:literal, $most:literal: $($fewer:literal)*,
+        $features:literal, $vector:ident, $lanes:literal, $max:literal: $($fewer:literal)*,
         $zero:ident, $set:ident, $add:ident, $fma:ident, $load:ident, $store:ident, $widen:ident($load_half:ident)
     ) => {
         use std::arch::x86_64::*;
         use std::ops::Range;
 
-        use super::super::{Product, Softmax, KvDtype, TILE};
-        use super::{Block, LINE, ROWS, each_block};
+        use super::super::{Product, Softmax, KvDtype, TILE_POSITIONS};
+        use super::{Block, LINE_BYTES, MAX_ROWS, for_each_block};
 
         const LANES: usize = $lanes;
 
@@ -69,12 +75,12 @@ macro_rules! level {
         #[target_feature(enable = $features)]
         pub unsafe fn accumulate(product: Product) {
             let kv_dtype = product.right.kv_dtype;
-            each_block(product, LANES, $most, |block, rows, vectors| {
-                // SAFETY: there are 1 to `ROWS` rows and whole vectors, within the memory that the caller guarantees.
+            for_each_block(product, LANES, $max, |block, rows, vectors| {
+                // SAFETY: there are 1 to `MAX_ROWS` rows and whole vectors, within the memory that the caller guarantees.
                 unsafe {
                     match kv_dtype {
-                        KvDtype::F16 => by_rows::<true>(block, rows, vectors),
-                        KvDtype::F32 => by_rows::<false>(block, rows, vectors),
+                        KvDtype::F16 => dispatch_rows::<true>(block, rows, vectors),
+                        KvDtype::F32 => dispatch_rows::<false>(block, rows, vectors),
                     }
                 }
             });
@@ -82,32 +88,32 @@ macro_rules! level {
 
         /// # Safety
         ///
-        /// As of `product`, with `rows` for `M` and `vectors` for `N`.
+        /// The same as for `product`, with `rows` for `M` and `vectors` for `N`.
         #[target_feature(enable = $features)]
-        unsafe fn by_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
+        unsafe fn dispatch_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
             // SAFETY: `M` is `rows`; the caller guarantees the other conditions.
             unsafe {
                 match rows {
-                    1 => by_vectors::<HALF, 1>(block, vectors),
-                    2 => by_vectors::<HALF, 2>(block, vectors),
-                    3 => by_vectors::<HALF, 3>(block, vectors),
-                    4 => by_vectors::<HALF, 4>(block, vectors),
-                    5 => by_vectors::<HALF, 5>(block, vectors),
-                    _ => by_vectors::<HALF, ROWS>(block, vectors),
+                    1 => dispatch_vectors::<HALF, 1>(block, vectors),
+                    2 => dispatch_vectors::<HALF, 2>(block, vectors),
+                    3 => dispatch_vectors::<HALF, 3>(block, vectors),
+                    4 => dispatch_vectors::<HALF, 4>(block, vectors),
+                    5 => dispatch_vectors::<HALF, 5>(block, vectors),
+                    _ => dispatch_vectors::<HALF, MAX_ROWS>(block, vectors),
                 }
             }
         }
 
         /// # Safety
         ///
-        /// As of `product`, with `vectors` for `N`.
+        /// The same as for `product`, with `vectors` for `N`.
         #[target_feature(enable = $features)]
-        unsafe fn by_vectors<const HALF: bool, const M: usize>(block: Block, vectors: usize) {
+        unsafe fn dispatch_vectors<const HALF: bool, const M: usize>(block: Block, vectors: usize) {
             // SAFETY: `N` is `vectors`; the caller guarantees the other conditions.
             unsafe {
                 match vectors {
                     $($fewer => product::<HALF, M, $fewer>(block),)*
-                    _ => product::<HALF, M, $most>(block),
+                    _ => product::<HALF, M, $max>(block),
                 }
             }
         }
@@ -124,8 +130,8 @@ macro_rules! level {
             let mut sums = [[$zero(); N]; M];
             for k in 0..depth {
                 if ahead != 0 {
-                    for line in 0..(N * LANES * size).div_ceil(LINE) {
-                        let at = b.as_ptr().wrapping_add(ahead + k * b_stride * size + line * LINE);
+                    for line in 0..(N * LANES * size).div_ceil(LINE_BYTES) {
+                        let at = b.as_ptr().wrapping_add(ahead + k * b_stride * size + line * LINE_BYTES);
                         _mm_prefetch::<_MM_HINT_T0>(at.cast());
                     }
                 }
@@ -164,7 +170,7 @@ macro_rules! level {
         }
 
         #[target_feature(enable = $features)]
-        pub fn step(state: &mut Softmax, scores: &mut [f32; TILE], visible: Range<usize>) -> f32 {
+        pub fn step(state: &mut Softmax, scores: &mut [f32; TILE_POSITIONS], visible: Range<usize>) -> f32 {
             super::super::step(state, scores, visible)
         }
     };

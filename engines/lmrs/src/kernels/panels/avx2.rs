@@ -36,16 +36,20 @@ pub unsafe fn multiply<N: PanelFormat>(
 
 struct Avx2;
 
-/// Outputs 0 to 7, and 8 to 15.
-type Two<T> = [T; 2];
+/// Two registers: outputs 0 to 7, and outputs 8 to 15.
+type Registers<T> = [T; 2];
 
 #[inline(always)]
-fn map_two<A: Copy, B>(a: Two<A>, map_lane: impl Fn(A) -> B) -> Two<B> {
+fn map_two<A: Copy, B>(a: Registers<A>, map_lane: impl Fn(A) -> B) -> Registers<B> {
     [map_lane(a[0]), map_lane(a[1])]
 }
 
 #[inline(always)]
-fn zip_two<A: Copy, B: Copy, C>(a: Two<A>, b: Two<B>, map_lane: impl Fn(A, B) -> C) -> Two<C> {
+fn zip_two<A: Copy, B: Copy, C>(
+    a: Registers<A>,
+    b: Registers<B>,
+    map_lane: impl Fn(A, B) -> C,
+) -> Registers<C> {
     [map_lane(a[0], b[0]), map_lane(a[1], b[1])]
 }
 
@@ -57,12 +61,12 @@ unsafe fn quad(at: *const i8) -> __m256i {
 }
 
 impl PanelLanes for Avx2 {
-    type Bytes = Two<__m256i>;
-    type Ints = Two<__m256i>;
-    type Floats = Two<__m256>;
+    type Bytes = Registers<__m256i>;
+    type Ints = Registers<__m256i>;
+    type Floats = Registers<__m256>;
 
-    /// Of 16 registers, 4 hold integers and 4 floats.
-    const SUMS: usize = 2;
+    /// Of 16 registers, 4 hold sums of integers and 4 hold sums of floats.
+    const MAX_SUMS: usize = 2;
 
     #[inline(always)]
     unsafe fn load_bytes(at: *const u8) -> Self::Bytes {
@@ -80,13 +84,13 @@ impl PanelLanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
+    unsafe fn shift_right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
         // The immediate is an i32 here, and a const u32 parameter cannot become one.
         map_two(bytes, |bytes| _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
     }
 
     #[inline(always)]
-    unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
+    unsafe fn shift_left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
         map_two(bytes, |bytes| _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
     }
 
@@ -151,12 +155,12 @@ impl PanelLanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+    unsafe fn multiply_floats(a: Self::Floats, b: Self::Floats) -> Self::Floats {
         zip_two(a, b, |a, b| _mm256_mul_ps(a, b))
     }
 
     #[inline(always)]
-    unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
+    unsafe fn add_scaled(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
         zip_two(sums, a, |sums, a| _mm256_fmadd_ps(a, _mm256_set1_ps(b), sums))
     }
 

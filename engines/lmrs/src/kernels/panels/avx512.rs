@@ -9,7 +9,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::input::{ActivationBlock, BLOCK, Input, InputPart};
+use super::input::{ActivationBlock, BLOCK_INPUTS, Input, InputPart};
 use super::numbers::PanelFormat;
 use super::product::{self, PanelLanes};
 use crate::kernels::outputs::Outputs;
@@ -18,23 +18,23 @@ use crate::matrix::Rows;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
-    part.fill(x, |x| block(x));
+    part.fill(x, |x| quantise(x));
 }
 
-/// Like `ActivationBlock::of`, bit for bit.
+/// Quantises a block to the same bits as `ActivationBlock::of`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn block(x: &[f32; BLOCK]) -> ActivationBlock {
-    // SAFETY: each address has 16 numbers.
+fn quantise(x: &[f32; BLOCK_INPUTS]) -> ActivationBlock {
+    // SAFETY: each address is followed by 16 numbers.
     let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(16))] };
     let magnitudes =
         halves.map(|half| _mm512_and_si512(_mm512_castps_si512(half), _mm512_set1_epi32(i32::MAX)));
     let largest = _mm512_reduce_max_epi32(_mm512_max_epi32(magnitudes[0], magnitudes[1]));
     let (scale, inverse) = ActivationBlock::steps(f32::from_bits(largest.cast_unsigned()));
     let steps = halves.map(|half| _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(inverse))));
-    let mut numbers = [0; BLOCK];
+    let mut numbers = [0; BLOCK_INPUTS];
     let (first, last) = numbers.split_at_mut(16);
-    // SAFETY: each address has 16 bytes of room.
+    // SAFETY: each address is followed by 16 bytes.
     unsafe {
         _mm_storeu_si128(first.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[0]));
         _mm_storeu_si128(last.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[1]));
@@ -65,7 +65,7 @@ impl PanelLanes for Vnni {
     type Floats = __m512;
 
     /// 12 sums of integers and 12 of floats; a line, a scale and masks need registers too.
-    const SUMS: usize = 12;
+    const MAX_SUMS: usize = 12;
 
     #[inline(always)]
     unsafe fn load_bytes(at: *const u8) -> __m512i {
@@ -83,12 +83,12 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn right<const BITS: u32>(bytes: __m512i) -> __m512i {
+    unsafe fn shift_right<const BITS: u32>(bytes: __m512i) -> __m512i {
         _mm512_srli_epi16::<BITS>(bytes)
     }
 
     #[inline(always)]
-    unsafe fn left<const BITS: u32>(bytes: __m512i) -> __m512i {
+    unsafe fn shift_left<const BITS: u32>(bytes: __m512i) -> __m512i {
         _mm512_slli_epi16::<BITS>(bytes)
     }
 
@@ -100,7 +100,7 @@ impl PanelLanes for Vnni {
     #[inline(always)]
     unsafe fn dot(sums: __m512i, numbers: __m512i, quad: *const i8) -> __m512i {
         let quad = _mm512_set1_epi32(quad.cast::<i32>().read_unaligned());
-        in_order(_mm512_dpbusd_epi32(sums, numbers, quad))
+        keep_order(_mm512_dpbusd_epi32(sums, numbers, quad))
     }
 
     #[inline(always)]
@@ -120,7 +120,7 @@ impl PanelLanes for Vnni {
 
     #[inline(always)]
     unsafe fn load_first(floats: __m512) -> __m512 {
-        _mm512_castsi512_ps(in_order(_mm512_castps_si512(floats)))
+        _mm512_castsi512_ps(keep_order(_mm512_castps_si512(floats)))
     }
 
     #[inline(always)]
@@ -144,12 +144,12 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn times(a: __m512, b: __m512) -> __m512 {
+    unsafe fn multiply_floats(a: __m512, b: __m512) -> __m512 {
         _mm512_mul_ps(a, b)
     }
 
     #[inline(always)]
-    unsafe fn add_times(sums: __m512, a: __m512, b: f32) -> __m512 {
+    unsafe fn add_scaled(sums: __m512, a: __m512, b: f32) -> __m512 {
         _mm512_fmadd_ps(a, _mm512_set1_ps(b), sums)
     }
 
@@ -159,11 +159,11 @@ impl PanelLanes for Vnni {
     }
 }
 
-/// No instruction, but it keeps the order of the source. The compiler would otherwise finish one sum after the other. Each
-/// addition would then wait for the one before, four times as long as it takes to start another.
+/// Emits no instruction, but keeps the order of the source. The compiler would otherwise finish one sum after the other, and
+/// each addition would wait for the previous one. This wait is four times as long as the start of another addition.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn in_order(mut sums: __m512i) -> __m512i {
+fn keep_order(mut sums: __m512i) -> __m512i {
     // SAFETY: the assembly is empty.
     unsafe { asm!("/* {0} */", inout(zmm_reg) sums, options(nomem, nostack, preserves_flags)) };
     sums

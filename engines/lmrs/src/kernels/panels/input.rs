@@ -5,34 +5,41 @@ use std::ops::Range;
 use crate::matrix::Rows;
 
 /// Inputs that share a scale.
-pub const BLOCK: usize = 32;
+pub const BLOCK_INPUTS: usize = 32;
 /// Tokens whose blocks are stored together, so that a kernel reads its tokens side by side.
-pub const TILE: usize = 12;
+pub const TILE_TOKENS: usize = 12;
 /// Zeros fill the inputs up to a multiple of this number, the longest stretch of any format.
-const STRETCH: usize = 256;
+const STRETCH_INPUTS: usize = 256;
 
 /// 32 activations of one token, with sums that kernels would otherwise compute again for each panel. One cache line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(64))]
 pub struct ActivationBlock {
     /// Activation i is `numbers[i] * scale`; never -128.
-    pub numbers: [i8; BLOCK],
+    pub numbers: [i8; BLOCK_INPUTS],
     pub scale: f32,
     /// -128 times the sum of the numbers: the correction for weights that are stored plus 128.
     pub minus_128: i32,
+    /// -8 times the sum of the numbers: the correction for weights that are stored plus 8.
     pub minus_8: i32,
-    /// -32 times the sum of the first 16, and of the last 16.
+    /// -32 times the sum of the first 16 numbers, and of the last 16: the corrections for weights that are stored plus 32.
     pub minus_32: [i32; 2],
     /// Minus the sum of the rounded activations: the factor of a minimum.
     pub minus_sum: f32,
 }
 
 impl ActivationBlock {
-    const ZERO: Self =
-        Self { numbers: [0; BLOCK], scale: 0.0, minus_128: 0, minus_8: 0, minus_32: [0; 2], minus_sum: 0.0 };
+    const ZERO: Self = Self {
+        numbers: [0; BLOCK_INPUTS],
+        scale: 0.0,
+        minus_128: 0,
+        minus_8: 0,
+        minus_32: [0; 2],
+        minus_sum: 0.0,
+    };
 
     /// Rounds to the nearest of 255 steps, ties to even.
-    pub fn of(x: &[f32; BLOCK]) -> Self {
+    pub fn of(x: &[f32; BLOCK_INPUTS]) -> Self {
         let magnitudes = x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff));
         let (scale, inverse) = Self::steps(f32::from_bits(magnitudes));
         // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
@@ -45,13 +52,13 @@ impl ActivationBlock {
     #[inline(always)]
     pub fn steps(largest: f32) -> (f32, f32) {
         let inverse = 127.0 / largest;
-        // A magnitude so small that its inverse overflows: zero loses nothing.
+        // If the magnitude is so small that its inverse overflows, all numbers become zero.
         (largest / 127.0, if inverse == f32::INFINITY { 0.0 } else { inverse })
     }
 
     /// `sums` are the sums of the first 16 numbers and of the last 16.
     #[inline(always)]
-    pub fn new(numbers: [i8; BLOCK], scale: f32, sums: [i32; 2]) -> Self {
+    pub fn new(numbers: [i8; BLOCK_INPUTS], scale: f32, sums: [i32; 2]) -> Self {
         let sum = sums[0] + sums[1];
         let mut block = Self { numbers, scale, ..Self::ZERO };
         block.minus_128 = -128 * sum;
@@ -86,29 +93,31 @@ impl Input {
     }
 
     pub fn blocks_of_token(&self) -> usize {
-        self.inputs.div_ceil(STRETCH) * (STRETCH / BLOCK)
+        self.inputs.div_ceil(STRETCH_INPUTS) * (STRETCH_INPUTS / BLOCK_INPUTS)
     }
 
     /// The tokens of each tile, with the tile's blocks.
     pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, &[ActivationBlock])> {
-        let tiles = self.blocks.chunks(TILE * self.blocks_of_token().max(1));
-        tiles.enumerate().map(|(tile, blocks)| (tile * TILE..self.tokens.min(tile * TILE + TILE), blocks))
+        let tiles = self.blocks.chunks(TILE_TOKENS * self.blocks_of_token().max(1));
+        tiles.enumerate().map(|(tile, blocks)| {
+            (tile * TILE_TOKENS..self.tokens.min(tile * TILE_TOKENS + TILE_TOKENS), blocks)
+        })
     }
 
     pub fn block(&self, token: usize, block: usize) -> &ActivationBlock {
-        let start = token / TILE * TILE;
-        let width = TILE.min(self.tokens - start);
+        let start = token / TILE_TOKENS * TILE_TOKENS;
+        let width = TILE_TOKENS.min(self.tokens - start);
         &self.blocks[start * self.blocks_of_token() + block * width + token - start]
     }
 
     /// Divides the tokens into this number of parts, or fewer if there are few tokens. Each part can be filled on its own.
     pub fn parts(&mut self, parts: usize) -> impl Iterator<Item = InputPart<'_>> {
-        let tiles = self.tokens.div_ceil(TILE).div_ceil(parts.max(1)).max(1);
+        let tiles = self.tokens.div_ceil(TILE_TOKENS).div_ceil(parts.max(1)).max(1);
         let (tokens, token_blocks) = (self.tokens, self.blocks_of_token());
-        let blocks = self.blocks.chunks_mut((tiles * TILE * token_blocks).max(1)).enumerate();
+        let blocks = self.blocks.chunks_mut((tiles * TILE_TOKENS * token_blocks).max(1)).enumerate();
         blocks.map(move |(part, blocks)| {
-            let start = part * tiles * TILE;
-            InputPart { tokens: start..tokens.min(start + tiles * TILE), token_blocks, blocks }
+            let start = part * tiles * TILE_TOKENS;
+            InputPart { tokens: start..tokens.min(start + tiles * TILE_TOKENS), token_blocks, blocks }
         })
     }
 }
@@ -128,12 +137,12 @@ impl InputPart<'_> {
 
     /// Fills the blocks; `quantise` is the level's function for a block.
     #[inline(always)]
-    pub fn fill(self, x: &Rows, quantise: impl Fn(&[f32; BLOCK]) -> ActivationBlock) {
-        for (tile, blocks) in self.blocks.chunks_mut(TILE * self.token_blocks).enumerate() {
-            let start = self.tokens.start + tile * TILE;
+    pub fn fill(self, x: &Rows, quantise: impl Fn(&[f32; BLOCK_INPUTS]) -> ActivationBlock) {
+        for (tile, blocks) in self.blocks.chunks_mut(TILE_TOKENS * self.token_blocks).enumerate() {
+            let start = self.tokens.start + tile * TILE_TOKENS;
             let width = blocks.len() / self.token_blocks;
             for token in 0..width {
-                let (full, rest) = x.row(start + token).as_chunks::<BLOCK>();
+                let (full, rest) = x.row(start + token).as_chunks::<BLOCK_INPUTS>();
                 let mut blocks_of_token = blocks[token..].iter_mut().step_by(width);
                 for (x, block) in full.iter().zip(&mut blocks_of_token) {
                     *block = quantise(x);
@@ -141,7 +150,7 @@ impl InputPart<'_> {
                 if !rest.is_empty()
                     && let Some(block) = blocks_of_token.next()
                 {
-                    let mut x = [0.0; BLOCK];
+                    let mut x = [0.0; BLOCK_INPUTS];
                     x[..rest.len()].copy_from_slice(rest);
                     *block = quantise(&x);
                 }

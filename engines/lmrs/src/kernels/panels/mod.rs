@@ -38,8 +38,9 @@ pub(crate) use product::PanelLanes;
 
 use super::outputs::Outputs;
 use super::{Instructions, Level};
-use crate::matrix::{GROUP, Matrix, PANEL, Rows};
+use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
 
+/// The kernels of a format in panels.
 pub struct PanelKernels {
     /// Inputs that are stored together with their scales.
     stretch: usize,
@@ -57,7 +58,7 @@ pub struct PanelKernels {
 impl PanelKernels {
     pub(crate) const fn of<N: PanelFormat>() -> Self {
         Self {
-            stretch: N::GROUPS * GROUP,
+            stretch: N::GROUPS * GROUP_INPUTS,
             stretch_bytes: N::STRETCH_BYTES,
             file_scales: N::FILE_SCALES,
             pack: N::pack,
@@ -75,7 +76,7 @@ impl PanelKernels {
     /// Packs up to 16 rows of `inputs` numbers, in the layout of files, into one panel. Missing rows and padding inputs get the
     /// scale 0. Panics if a row or the panel has the wrong size: the caller has checked the file's sizes.
     pub fn pack(&self, inputs: usize, rows: &[&[u8]], panel: &mut [u8]) {
-        assert!(rows.len() <= PANEL, "a panel has 16 rows");
+        assert!(rows.len() <= PANEL_OUTPUTS, "a panel has 16 rows");
         assert_eq!(panel.len(), self.bytes(inputs), "the bytes of a panel");
         panel.fill(0);
         for (output, row) in rows.iter().enumerate() {
@@ -109,15 +110,15 @@ pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     }
 }
 
-/// Computes the outputs of these panels, `16 * panels.start ..` and so on, which are exactly the columns of `out`.
+/// Computes the outputs of these panels, from `16 * panels.start` on. They are exactly the columns of `out`.
 pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     product::check(matrix, &panels, input, out);
     (kernels(matrix).multiply)(level, matrix, panels, input, out);
 }
 
 /// Looks up the weights of one output, widened by its format.
-pub fn row(matrix: &Matrix, output: usize, into: &mut [f32]) {
-    (kernels(matrix).row)(matrix, output, into);
+pub fn row(matrix: &Matrix, output: usize, destination: &mut [f32]) {
+    (kernels(matrix).row)(matrix, output, destination);
 }
 
 /// Panels that are read at once for one token, with AMX: the fastest number on a Sapphire Rapids. Other processors read memory

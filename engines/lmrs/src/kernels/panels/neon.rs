@@ -31,18 +31,26 @@ pub unsafe fn multiply<N: PanelFormat>(
 
 struct Neon;
 
-/// Outputs 0 to 3, 4 to 7, 8 to 11, 12 to 15.
-type Four<T> = [T; 4];
+/// Four registers: outputs 0 to 3, 4 to 7, 8 to 11 and 12 to 15.
+type Registers<T> = [T; 4];
 
 #[inline(always)]
-fn zip_four<A: Copy, B: Copy, C>(a: Four<A>, b: Four<B>, each: impl Fn(A, B) -> C) -> Four<C> {
-    [each(a[0], b[0]), each(a[1], b[1]), each(a[2], b[2]), each(a[3], b[3])]
+fn zip_four<A: Copy, B: Copy, C>(
+    a: Registers<A>,
+    b: Registers<B>,
+    map_lane: impl Fn(A, B) -> C,
+) -> Registers<C> {
+    [map_lane(a[0], b[0]), map_lane(a[1], b[1]), map_lane(a[2], b[2]), map_lane(a[3], b[3])]
 }
 
-/// Adds to each lane the product of its four signed numbers with those at `quad`. No activation is -128, so two fit into an
-/// i16.
+/// Adds to each lane the product of its four signed numbers with those at `quad`. No activation is -128, so the sum of two
+/// products fits into an i16.
 #[inline(always)]
-unsafe fn dot_signed(sums: Four<int32x4_t>, numbers: Four<int8x16_t>, quad: *const i8) -> Four<int32x4_t> {
+unsafe fn dot_signed(
+    sums: Registers<int32x4_t>,
+    numbers: Registers<int8x16_t>,
+    quad: *const i8,
+) -> Registers<int32x4_t> {
     // SAFETY: the caller guarantees four numbers at `quad`.
     let x = unsafe { vreinterpretq_s8_s32(vdupq_n_s32(quad.cast::<i32>().read_unaligned())) };
     // SAFETY: every processor has these instructions.
@@ -53,12 +61,12 @@ unsafe fn dot_signed(sums: Four<int32x4_t>, numbers: Four<int8x16_t>, quad: *con
 }
 
 impl PanelLanes for Neon {
-    type Bytes = Four<uint8x16_t>;
-    type Ints = Four<int32x4_t>;
-    type Floats = Four<float32x4_t>;
+    type Bytes = Registers<uint8x16_t>;
+    type Ints = Registers<int32x4_t>;
+    type Floats = Registers<float32x4_t>;
 
-    /// Of 32 registers, 8 hold integers and 8 floats.
-    const SUMS: usize = 2;
+    /// Of 32 registers, 8 hold sums of integers and 8 hold sums of floats.
+    const MAX_SUMS: usize = 2;
 
     #[inline(always)]
     unsafe fn load_bytes(at: *const u8) -> Self::Bytes {
@@ -76,12 +84,12 @@ impl PanelLanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
+    unsafe fn shift_right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
         bytes.map(|bytes| vshlq_u8(bytes, vdupq_n_s8(-(BITS as i8))))
     }
 
     #[inline(always)]
-    unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
+    unsafe fn shift_left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
         bytes.map(|bytes| vshlq_u8(bytes, vdupq_n_s8(BITS as i8)))
     }
 
@@ -137,12 +145,12 @@ impl PanelLanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+    unsafe fn multiply_floats(a: Self::Floats, b: Self::Floats) -> Self::Floats {
         zip_four(a, b, |a, b| vmulq_f32(a, b))
     }
 
     #[inline(always)]
-    unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
+    unsafe fn add_scaled(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats {
         zip_four(sums, a, |sums, a| vfmaq_n_f32(sums, a, b))
     }
 

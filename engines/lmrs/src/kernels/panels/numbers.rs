@@ -6,19 +6,19 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::input::{ActivationBlock, BLOCK, Input};
+use super::input::{ActivationBlock, BLOCK_INPUTS, Input};
 use super::product::PanelLanes;
 use crate::kernels::outputs::Outputs;
 use crate::kernels::rows::PairLine;
-use crate::matrix::{GROUP, Matrix, PANEL};
+use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS};
 
 /// The layout of a format in panels. A stretch is an optional line (the head) shared by some groups, then these groups. A group
 /// (64 inputs) has a line of scales and some runs of lines.
 ///
-/// There are three ways to read it. `number` and `scale_and_minimum` give single numbers, for the portable level and for row
-/// lookups. `line`, `scale`, `minimum` and `correction` give one line at a time in the types of `PanelLanes`, for every level's
-/// products. `widen` gives a group as bytes with factors, for tiles of bf16. In the second way `group` points to the group and
-/// `head` to its stretch; both are valid memory, and the processor has the features of `L`.
+/// There are three ways to read this layout. `number` and `scale_and_minimum` give single numbers, for the portable level and
+/// for row lookups. `line`, `scale`, `minimum` and `correction` give one line at a time in the types of `PanelLanes`, for every
+/// level's products. There, `group` points to the group and `head` to its stretch; both are valid memory, and the processor has
+/// the features of `L`. `widen` gives a group as bytes with factors, for tiles of bf16.
 pub trait PanelFormat {
     /// Bytes of the line that groups share.
     const HEAD_BYTES: usize;
@@ -32,12 +32,13 @@ pub trait PanelFormat {
     /// Offsets of the f16 scales within a block of a file. Tests use them to make blocks.
     const FILE_SCALES: &'static [usize] = &[0];
 
-    /// Packs a row, in the layout of files, into a panel that is zero there. Panics if the row has the wrong size.
+    /// Packs a row, in the layout of files, into a panel that has zeros in place of this row. Panics if the row has the wrong
+    /// size.
     fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize);
 
     /// The weight before scaling.
     fn number(stretch: &[u8], output: usize, input: usize) -> i32;
-    /// The scale of a number, and the minimum that is subtracted after it.
+    /// The scale of a number, and the minimum that is subtracted from the scaled number.
     fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>);
 
     /// A line of run `RUN`: four numbers of each output.
@@ -79,21 +80,21 @@ pub unsafe fn half_bytes<L: PanelLanes, const BLOCK: usize>(at: *const u8) -> L:
     // SAFETY: the caller guarantees this.
     unsafe {
         let pairs = L::load_bytes(at);
-        L::and(if BLOCK == 0 { pairs } else { L::right::<4>(pairs) }, 15)
+        L::and(if BLOCK == 0 { pairs } else { L::shift_right::<4>(pairs) }, 15)
     }
 }
 
-/// The product, number by number.
+/// Computes the product at the portable level, number by number.
 pub fn multiply<N: PanelFormat>(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     let start = out.outputs().start;
     for panel in panels {
         let stretches = matrix.panel(panel).chunks_exact(N::STRETCH_BYTES);
-        let outputs = panel * PANEL..matrix.outputs.min(panel * PANEL + PANEL);
+        let outputs = panel * PANEL_OUTPUTS..matrix.outputs.min(panel * PANEL_OUTPUTS + PANEL_OUTPUTS);
         for token in 0..input.tokens() {
             let sums = &mut out.row_mut(token)[outputs.start - start..outputs.end - start];
             sums.fill(0.0);
             for (at, stretch) in stretches.clone().enumerate() {
-                let blocks = N::GROUPS * GROUP / BLOCK;
+                let blocks = N::GROUPS * GROUP_INPUTS / BLOCK_INPUTS;
                 for block in 0..blocks {
                     let x = input.block(token, at * blocks + block);
                     for (output, sum) in sums.iter_mut().enumerate() {
@@ -114,9 +115,9 @@ fn add_block<N: PanelFormat>(
     sum: &mut f32,
 ) {
     // Inputs that share a scale.
-    let run = GROUP / N::RUNS;
+    let run = GROUP_INPUTS / N::RUNS;
     for (at, numbers) in x.numbers.chunks(run).enumerate() {
-        let first = block * BLOCK + at * run;
+        let first = block * BLOCK_INPUTS + at * run;
         let weights = (first..).map(|input| N::number(stretch, output, input));
         let dot: i32 = weights.zip(numbers).map(|(weight, &x)| weight * i32::from(x)).sum();
         let (scale, minimum) = N::scale_and_minimum(stretch, output, first);
@@ -128,48 +129,48 @@ fn add_block<N: PanelFormat>(
 }
 
 /// Looks up the weights of one output, widened by its format; embeddings use it.
-pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, into: &mut [f32]) {
-    assert!(output < matrix.outputs && into.len() == matrix.inputs, "a row of the matrix");
-    let stretches = matrix.panel(output / PANEL).chunks_exact(N::STRETCH_BYTES);
-    let output = output % PANEL;
-    let run = GROUP / N::RUNS;
-    for (stretch, into) in stretches.zip(into.chunks_mut(N::GROUPS * GROUP)) {
-        for (at, into) in into.chunks_mut(run).enumerate() {
+pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, destination: &mut [f32]) {
+    assert!(output < matrix.outputs && destination.len() == matrix.inputs, "a row of the matrix");
+    let stretches = matrix.panel(output / PANEL_OUTPUTS).chunks_exact(N::STRETCH_BYTES);
+    let output = output % PANEL_OUTPUTS;
+    let run = GROUP_INPUTS / N::RUNS;
+    for (stretch, destination) in stretches.zip(destination.chunks_mut(N::GROUPS * GROUP_INPUTS)) {
+        for (at, destination) in destination.chunks_mut(run).enumerate() {
             let (scale, minimum) = N::scale_and_minimum(stretch, output, at * run);
-            for (input, into) in (at * run..).zip(into) {
-                *into = N::number(stretch, output, input) as f32 * scale - minimum.unwrap_or(0.0);
+            for (input, destination) in (at * run..).zip(destination) {
+                *destination = N::number(stretch, output, input) as f32 * scale - minimum.unwrap_or(0.0);
             }
         }
     }
 }
 
 /// Inputs that share a scale in every format.
-const RUN: usize = 16;
-const RUNS: usize = GROUP / RUN;
+const RUN_INPUTS: usize = 16;
+const RUNS: usize = GROUP_INPUTS / RUN_INPUTS;
 
 /// A group of a panel as bytes, for tiles of bf16: line `i` has the inputs `4i .. 4i + 4` of the group for 16 outputs, one byte
 /// each.
-pub type Bytes = [PairLine; GROUP / 4];
+pub type Bytes = [PairLine; GROUP_INPUTS / 4];
 
-/// The factors for each run of a group and each output: a weight is `number * times + plus`, with the stored number.
+/// The factors for each run of a group and each output: a weight is `number * factors + offsets`, with the stored number.
 #[derive(Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
 pub struct Scales {
-    pub times: [[f32; PANEL]; RUNS],
-    pub plus: [[f32; PANEL]; RUNS],
+    pub factors: [[f32; PANEL_OUTPUTS]; RUNS],
+    pub offsets: [[f32; PANEL_OUTPUTS]; RUNS],
 }
 
 impl Scales {
-    /// Factors for numbers that are stored plus `offset`, a power of two, so that `plus` is exact.
+    /// Factors for numbers that are stored plus `offset`, a power of two, so that `offsets` is exact.
     #[inline(always)]
-    pub fn with_offset(offset: f32, times: [[f32; PANEL]; RUNS]) -> Self {
-        Self { times, plus: times.map(|times| times.map(|times| -offset * times)) }
+    pub fn with_offset(offset: f32, factors: [[f32; PANEL_OUTPUTS]; RUNS]) -> Self {
+        Self { factors, offsets: factors.map(|factors| factors.map(|factors| -offset * factors)) }
     }
 }
 
 /// The values of two blocks of 32 inputs, repeated for each run of 16 inputs.
 #[inline(always)]
-pub fn by_run([first, second]: [[f32; PANEL]; 2]) -> [[f32; PANEL]; RUNS] {
+pub fn repeat_for_runs([first, second]: [[f32; PANEL_OUTPUTS]; 2]) -> [[f32; PANEL_OUTPUTS]; RUNS] {
     [first, first, second, second]
 }
 
@@ -186,18 +187,18 @@ pub fn line(bytes: &[u8], at: usize) -> PairLine {
 }
 
 #[inline(always)]
-pub fn f16_lanes(bytes: &[u8]) -> [f32; PANEL] {
-    let bytes = &bytes[..2 * PANEL];
+pub fn f16_lanes(bytes: &[u8]) -> [f32; PANEL_OUTPUTS] {
+    let bytes = &bytes[..2 * PANEL_OUTPUTS];
     std::array::from_fn(|output| f16_at(bytes, output))
 }
 
 #[inline(always)]
-pub fn lanes(bytes: &[u8], number: impl Fn(u8) -> f32) -> [f32; PANEL] {
-    let bytes = &bytes[..PANEL];
+pub fn lanes(bytes: &[u8], number: impl Fn(u8) -> f32) -> [f32; PANEL_OUTPUTS] {
+    let bytes = &bytes[..PANEL_OUTPUTS];
     std::array::from_fn(|output| number(bytes[output]))
 }
 
 #[inline(always)]
-pub fn product(a: [f32; PANEL], b: [f32; PANEL]) -> [f32; PANEL] {
+pub fn product(a: [f32; PANEL_OUTPUTS], b: [f32; PANEL_OUTPUTS]) -> [f32; PANEL_OUTPUTS] {
     std::array::from_fn(|output| a[output] * b[output])
 }

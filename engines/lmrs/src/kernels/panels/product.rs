@@ -11,10 +11,10 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::input::{ActivationBlock, BLOCK, Input, TILE};
+use super::input::{ActivationBlock, BLOCK_INPUTS, Input, TILE_TOKENS};
 use super::numbers::PanelFormat;
 use crate::kernels::outputs::Outputs;
-use crate::matrix::{GROUP, Matrix, PANEL};
+use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS};
 
 /// The interface of a level to panels: operations on 64 bytes, 16 integers and 16 floats, in any number of registers.
 ///
@@ -28,15 +28,15 @@ pub trait PanelLanes {
     type Ints: Copy;
     type Floats: Copy;
 
-    /// Panels times tokens whose sums stay in registers.
-    const SUMS: usize;
+    /// The most sums that stay in registers: panels times tokens.
+    const MAX_SUMS: usize;
 
     unsafe fn load_bytes(at: *const u8) -> Self::Bytes;
     unsafe fn and(bytes: Self::Bytes, mask: u8) -> Self::Bytes;
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     /// Shifts each byte right by this number of bits; the bits from the neighbouring byte are unspecified.
-    unsafe fn right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes;
-    unsafe fn left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes;
+    unsafe fn shift_right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes;
+    unsafe fn shift_left<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes;
 
     /// The same number in each lane.
     unsafe fn splat(number: i32) -> Self::Ints;
@@ -52,16 +52,16 @@ pub trait PanelLanes {
     unsafe fn load_f16(at: *const u8) -> Self::Floats;
     unsafe fn load_u8(at: *const u8) -> Self::Floats;
     unsafe fn load_i8(at: *const u8) -> Self::Floats;
-    /// No instruction: it forces these loads before the code that follows in the source.
+    /// Emits no instruction, but keeps these loads before the code that follows in the source.
     #[inline(always)]
     unsafe fn load_first(floats: Self::Floats) -> Self::Floats {
         floats
     }
     unsafe fn load_f32(at: *const f32) -> Self::Floats;
     unsafe fn store(floats: Self::Floats, at: *mut f32);
-    unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// `sums + a * b`, the same number for all lanes.
-    unsafe fn add_times(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats;
+    unsafe fn multiply_floats(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `sums + a * b`, with the same `b` for all lanes.
+    unsafe fn add_scaled(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats;
     /// `sums + ints * (scale * x)`.
     unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats;
 }
@@ -73,7 +73,7 @@ const BLOCK_BYTES: usize = 512 << 10;
 pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Outputs<'_>) {
     assert_eq!(matrix.inputs, input.inputs(), "inputs of a matrix and of its input");
     assert_eq!(input.tokens(), out.tokens(), "tokens of an input and of its outputs");
-    let outputs = panels.start * PANEL..matrix.outputs.min(panels.end * PANEL);
+    let outputs = panels.start * PANEL_OUTPUTS..matrix.outputs.min(panels.end * PANEL_OUTPUTS);
     assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
 }
 
@@ -91,14 +91,19 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
 ) {
     let product = Product::<N> {
         panels: matrix.panels(),
-        stretches: matrix.inputs.div_ceil(N::GROUPS * GROUP),
+        stretches: matrix.inputs.div_ceil(N::GROUPS * GROUP_INPUTS),
         numbers: PhantomData,
     };
     // SAFETY: the caller guarantees this.
     unsafe {
-        if input.tokens() <= TILE {
+        if input.tokens() <= TILE_TOKENS {
             for tile in input.tiles() {
-                product.multiply_range::<L>(streams.min(L::SUMS / tile.0.len()), panels.clone(), &tile, out);
+                product.multiply_range::<L>(
+                    streams.min(L::MAX_SUMS / tile.0.len()),
+                    panels.clone(),
+                    &tile,
+                    out,
+                );
             }
         } else {
             let block_panels = (BLOCK_BYTES / (product.stretches * N::STRETCH_BYTES).max(1)).max(1);
@@ -127,7 +132,7 @@ impl<N: PanelFormat> Product<'_, N> {
     /// Multiplies all panels of the range: eight at once if `streams` is 8, the remaining ones one by one.
     ///
     /// # Safety
-    /// As of `multiply_panels`.
+    /// The same as for `multiply_panels`.
     #[inline(always)]
     unsafe fn multiply_range<L: PanelLanes>(
         &self,
@@ -139,18 +144,19 @@ impl<N: PanelFormat> Product<'_, N> {
         // SAFETY: the caller guarantees this.
         unsafe {
             if streams >= 8 {
-                self.in_streams::<L, 8>(&mut panels, tile, out);
+                self.multiply_streams::<L, 8>(&mut panels, tile, out);
             }
-            self.in_streams::<L, 1>(&mut panels, tile, out);
+            self.multiply_streams::<L, 1>(&mut panels, tile, out);
         }
     }
 
-    /// Takes as many multiples of `PANELS` panels from the range as possible, and multiplies one panel of each part at a time.
+    /// Divides the range into `PANELS` parts of equal length, and multiplies one panel of each part at a time. The remaining
+    /// panels stay in the range.
     ///
     /// # Safety
-    /// As of `multiply_panels`.
+    /// The same as for `multiply_panels`.
     #[inline(always)]
-    unsafe fn in_streams<L: PanelLanes, const PANELS: usize>(
+    unsafe fn multiply_streams<L: PanelLanes, const PANELS: usize>(
         &self,
         panels: &mut Range<usize>,
         tile: &Tile<'_>,
@@ -179,12 +185,15 @@ impl<N: PanelFormat> Product<'_, N> {
         let width = tokens.len();
         let bytes = self.stretches * N::STRETCH_BYTES;
         let starts = panels.map(|panel| self.panels[panel * bytes..][..bytes].as_ptr());
-        assert!(blocks.len() >= self.stretches * N::GROUPS * (GROUP / BLOCK) * width, "the blocks of a tile");
+        assert!(
+            blocks.len() >= self.stretches * N::GROUPS * (GROUP_INPUTS / BLOCK_INPUTS) * width,
+            "the blocks of a tile"
+        );
         let mut done = 0;
-        macro_rules! at_once {
+        macro_rules! multiply_tokens {
             ($($count:literal)*) => {
                 match width - done {
-                    $(left if left >= $count && $count * PANELS <= L::SUMS => {
+                    $(remaining if remaining >= $count && $count * PANELS <= L::MAX_SUMS => {
                         let blocks = blocks[done..].as_ptr();
                         // SAFETY: the lengths of panels and blocks were just checked, and the tile has these tokens.
                         let sums = unsafe {
@@ -200,15 +209,16 @@ impl<N: PanelFormat> Product<'_, N> {
             };
         }
         loop {
-            at_once!(12 8 6 4 3 2 1);
+            multiply_tokens!(12 8 6 4 3 2 1);
         }
     }
 }
 
-/// Writes the sums of a panel. Memory reads pause between two panels, so this is short, with no call for whole panels.
+/// Writes the sums of a panel. Memory reads pause between two panels, so this function is short, and makes no call for whole
+/// panels.
 #[inline(always)]
-fn write(panel: usize, token: usize, sums: &[[f32; PANEL]], out: &mut Outputs<'_>) {
-    let first = panel * PANEL - out.outputs().start;
+fn write(panel: usize, token: usize, sums: &[[f32; PANEL_OUTPUTS]], out: &mut Outputs<'_>) {
+    let first = panel * PANEL_OUTPUTS - out.outputs().start;
     for (token, sums) in (token..).zip(sums) {
         let outputs = &mut out.row_mut(token)[first..];
         match outputs.first_chunk_mut() {
@@ -219,7 +229,7 @@ fn write(panel: usize, token: usize, sums: &[[f32; PANEL]], out: &mut Outputs<'_
 }
 
 /// The sums of a panel's outputs, for each token.
-type Sums<const TOKENS: usize> = [[f32; PANEL]; TOKENS];
+type Sums<const TOKENS: usize> = [[f32; PANEL_OUTPUTS]; TOKENS];
 
 /// The products of whole panels with tokens side by side. The lines of the panels are read in turn, so several panels mean
 /// several memory streams, which is faster only on processors with AMX.
@@ -234,9 +244,9 @@ unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, cons
     mut blocks: *const ActivationBlock,
     width: usize,
 ) -> [Sums<TOKENS>; PANELS] {
-    // SAFETY: a stretch has `N::GROUPS` groups, and a group has `GROUP` inputs; the caller guarantees the other conditions.
+    // SAFETY: a stretch has `N::GROUPS` groups of `GROUP_INPUTS` inputs; the caller guarantees the other conditions.
     unsafe {
-        let mut totals = [[L::load_f32([0.0; PANEL].as_ptr()); TOKENS]; PANELS];
+        let mut totals = [[L::load_f32([0.0; PANEL_OUTPUTS].as_ptr()); TOKENS]; PANELS];
         for stretch in 0..stretches {
             let stretch = panels.map(|panel| panel.add(stretch * N::STRETCH_BYTES));
             for group in 0..N::GROUPS {
@@ -253,12 +263,12 @@ unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, cons
                     run::<L, N, PANELS, TOKENS, 2>(&group, blocks.add(width), &mut totals);
                     run::<L, N, PANELS, TOKENS, 3>(&group, blocks.add(width), &mut totals);
                 }
-                blocks = blocks.wrapping_add(GROUP / BLOCK * width);
+                blocks = blocks.wrapping_add(GROUP_INPUTS / BLOCK_INPUTS * width);
             }
         }
         totals.map(|totals| {
             totals.map(|total| {
-                let mut sums = [0.0; PANEL];
+                let mut sums = [0.0; PANEL_OUTPUTS];
                 L::store(total, sums.as_mut_ptr());
                 sums
             })
@@ -313,7 +323,7 @@ unsafe fn run<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: 
             }
             if let Some(minimum) = N::minimum::<L, RUN>(start, head) {
                 for (token, total) in totals[panel].iter_mut().enumerate() {
-                    *total = L::add_times(*total, minimum, x(token).minus_sum);
+                    *total = L::add_scaled(*total, minimum, x(token).minus_sum);
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::kernels::Level;
 use crate::kernels::outputs::Outputs;
 use crate::kernels::test_rng::TestRng;
 use crate::matrix::Rows;
-use crate::matrix::{Matrix, PANEL};
+use crate::matrix::{Matrix, PANEL_OUTPUTS};
 use crate::region::NewRegion;
 
 pub fn formats() -> impl Iterator<Item = &'static Format> {
@@ -60,7 +60,7 @@ fn expected(dtype: Dtype, row: &[u8], input: &Input, token: usize) -> (f64, f64)
 fn product(level: Level, matrix: &Matrix, input: &Input) -> Rows {
     let mut out = Rows::new(input.tokens(), matrix.outputs);
     out.all_mut().fill(f32::NAN);
-    multiply(level, matrix, 0..matrix.outputs.div_ceil(PANEL), input, &mut Outputs::new(&mut out));
+    multiply(level, matrix, 0..matrix.outputs.div_ceil(PANEL_OUTPUTS), input, &mut Outputs::new(&mut out));
     out
 }
 
@@ -88,10 +88,10 @@ fn a_row_is_the_same_before_packing_and_after_lookup() {
             let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, &mut rng)).collect();
             let matrix = matrix(format, inputs, &rows);
             for (output, row) in rows.iter().enumerate() {
-                let (mut expected, mut found) = (vec![0.0; inputs], vec![f32::NAN; inputs]);
+                let (mut expected, mut actual) = (vec![0.0; inputs], vec![f32::NAN; inputs]);
                 blocks::widen(format.dtype, row, &mut expected).unwrap();
-                super::row(&matrix, output, &mut found);
-                assert_eq!(found, expected, "{format:?}, {outputs} x {inputs}: {output}");
+                super::row(&matrix, output, &mut actual);
+                assert_eq!(actual, expected, "{format:?}, {outputs} x {inputs}: {output}");
             }
         }
     }
@@ -108,8 +108,11 @@ fn the_portable_product_equals_the_product_of_the_widened_weights() {
         for token in 0..tokens {
             for (output, row) in rows.iter().enumerate() {
                 let (exact, magnitude) = expected(format.dtype, row, &input, token);
-                let found = f64::from(out.row(token)[output]);
-                assert!((found - exact).abs() <= 2e-6 * magnitude + 1e-9, "{format:?}: {found} for {exact}");
+                let actual = f64::from(out.row(token)[output]);
+                assert!(
+                    (actual - exact).abs() <= 2e-6 * magnitude + 1e-9,
+                    "{format:?}: {actual} for {exact}"
+                );
             }
         }
     });
@@ -123,14 +126,17 @@ fn every_level_agrees_with_the_portable_level() {
             let matrix = matrix(format, inputs, &rows);
             let mut input = Input::default();
             prepare(level, &activations(tokens, inputs, rng), &mut input);
-            let (found, expected) =
+            let (actual, expected) =
                 (product(level, &matrix, &input), product(Level::PORTABLE, &matrix, &input));
             for token in 0..tokens {
                 for (output, row) in rows.iter().enumerate() {
-                    let (found, portable) = (found.row(token)[output], expected.row(token)[output]);
+                    let (actual, portable) = (actual.row(token)[output], expected.row(token)[output]);
                     let bound = 2e-6 * super::tests::expected(format.dtype, row, &input, token).1 + 1e-9;
                     let shape = format!("{level:?} {format:?} {outputs} x {inputs}, {tokens} tokens");
-                    assert!(f64::from((found - portable).abs()) <= bound, "{shape}: {found} for {portable}");
+                    assert!(
+                        f64::from((actual - portable).abs()) <= bound,
+                        "{shape}: {actual} for {portable}"
+                    );
                 }
             }
         });
@@ -145,14 +151,14 @@ fn every_level_quantises_to_the_same_blocks() {
             let mut x = activations(tokens, inputs, &mut rng);
             x.row_mut(0)[0] = 1e30;
             x.row_mut(tokens - 1)[inputs - 1] = -1e-42;
-            let (mut found, mut expected) = (Input::default(), Input::default());
-            prepare(level, &x, &mut found);
+            let (mut actual, mut expected) = (Input::default(), Input::default());
+            prepare(level, &x, &mut actual);
             prepare(Level::PORTABLE, &x, &mut expected);
             for (token, block) in
-                (0..tokens).flat_map(|token| (0..found.blocks_of_token()).map(move |block| (token, block)))
+                (0..tokens).flat_map(|token| (0..actual.blocks_of_token()).map(move |block| (token, block)))
             {
                 assert_eq!(
-                    found.block(token, block),
+                    actual.block(token, block),
                     expected.block(token, block),
                     "{level:?} {token} {block}"
                 );
@@ -203,17 +209,17 @@ fn a_range_of_panels_gives_its_columns_of_the_full_product() {
 #[test]
 fn an_input_filled_by_parts_equals_one_filled_at_once() {
     let x = activations(50, 70, &mut TestRng::new(5));
-    let (mut expected, mut by_parts) = (Input::default(), Input::default());
+    let (mut expected, mut from_parts) = (Input::default(), Input::default());
     prepare(Level::PORTABLE, &x, &mut expected);
-    by_parts.reshape(50, 70);
+    from_parts.reshape(50, 70);
     let mut tokens = 0;
-    for part in by_parts.parts(3) {
+    for part in from_parts.parts(3) {
         tokens += part.tokens().len();
         super::prepare_part(Level::PORTABLE, &x, part);
     }
     assert_eq!(tokens, 50);
     for (token, block) in (0..50).flat_map(|token| (0..3).map(move |block| (token, block))) {
-        assert_eq!(by_parts.block(token, block), expected.block(token, block));
+        assert_eq!(from_parts.block(token, block), expected.block(token, block));
     }
 }
 

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 /// Numbers in a line.
-pub const NUMBERS: usize = 32;
+pub const LINE_NUMBERS: usize = 32;
 
 /// A line of a token's inputs.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-pub struct Bf16Line(pub [u16; NUMBERS]);
+pub struct Bf16Line(pub [u16; LINE_NUMBERS]);
 
 /// Contiguous numbers: activations token after token, or unpacked rows of weights. They are aligned to cache lines, because
 /// beyond the first-level cache, a load across two lines costs twice as much.
@@ -24,8 +24,8 @@ impl AlignedBf16 {
     /// Changes the length and keeps the memory. The contents are unspecified afterwards.
     pub fn resize(&mut self, count: usize) {
         self.count = count;
-        let lines = self.lines.len().max(count.div_ceil(NUMBERS));
-        self.lines.resize(lines, Bf16Line([0; NUMBERS]));
+        let lines = self.lines.len().max(count.div_ceil(LINE_NUMBERS));
+        self.lines.resize(lines, Bf16Line([0; LINE_NUMBERS]));
     }
 
     pub fn all(&self) -> &[u16] {
@@ -52,7 +52,7 @@ impl PaddedRows {
     /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
-        self.lines.resize(tokens * self.stride(), Bf16Line([0; NUMBERS]));
+        self.lines.resize(tokens * self.stride(), Bf16Line([0; LINE_NUMBERS]));
     }
 
     pub fn tokens(&self) -> usize {
@@ -65,7 +65,7 @@ impl PaddedRows {
 
     /// Lines between the starts of two tokens.
     fn stride(&self) -> usize {
-        self.inputs.div_ceil(NUMBERS) | 1
+        self.inputs.div_ceil(LINE_NUMBERS) | 1
     }
 
     /// The lines of a token: its inputs and padding.
@@ -73,7 +73,7 @@ impl PaddedRows {
         &self.lines[token * self.stride()..][..self.stride()]
     }
 
-    /// The tokens, for threads to fill. Each is under a lock that is taken once.
+    /// The tokens, for threads to fill. A thread takes the lock of a token once.
     pub fn tokens_mut(&mut self) -> Vec<Mutex<&mut [Bf16Line]>> {
         let stride = self.stride();
         self.lines.chunks_mut(stride).map(Mutex::new).collect()
@@ -81,24 +81,24 @@ impl PaddedRows {
 }
 
 /// Tokens of a group.
-pub const TOKENS: usize = 16;
+pub const GROUP_TOKENS: usize = 16;
 /// Inputs of a step.
-pub const PAIR: usize = 2;
+pub const PAIR_INPUTS: usize = 2;
 /// Steps are padded to a multiple of this number: the steps of an AMX tile.
-const STEPS: usize = 16;
+const STEP_PADDING: usize = 16;
 
-/// One step of a group.
+/// The pairs of one step, for a group of tokens.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-pub struct PairLine(pub [u32; TOKENS]);
+pub struct PairLine(pub [u32; GROUP_TOKENS]);
 
 pub fn steps(inputs: usize) -> usize {
-    inputs.div_ceil(PAIR).next_multiple_of(STEPS)
+    inputs.div_ceil(PAIR_INPUTS).next_multiple_of(STEP_PADDING)
 }
 
 /// `[groups][steps]` lines: pairs of 16 tokens side by side. A step is two inputs. Line k of a group has the numbers 2k and
 /// 2k + 1 of token 0, then of token 1, and so on: the order of `vdpbf16ps` and of AMX tiles. Zeros fill incomplete groups of
-/// tokens, and steps up to a multiple of `STEPS`.
+/// tokens, and steps up to a multiple of `STEP_PADDING`.
 #[derive(Debug, Default)]
 pub struct TileInput {
     lines: Vec<PairLine>,
@@ -110,7 +110,7 @@ impl TileInput {
     /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
-        self.lines.resize(self.groups() * self.steps(), PairLine([0; TOKENS]));
+        self.lines.resize(self.groups() * self.steps(), PairLine([0; GROUP_TOKENS]));
     }
 
     pub fn tokens(&self) -> usize {
@@ -122,7 +122,7 @@ impl TileInput {
     }
 
     pub fn groups(&self) -> usize {
-        self.tokens.div_ceil(TOKENS)
+        self.tokens.div_ceil(GROUP_TOKENS)
     }
 
     pub fn steps(&self) -> usize {
@@ -133,7 +133,7 @@ impl TileInput {
         &self.lines[groups.start * self.steps()..groups.end * self.steps()]
     }
 
-    /// The groups, for threads to fill. Each is under a lock that is taken once.
+    /// The groups, for threads to fill. A thread takes the lock of a group once.
     pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [PairLine]>> {
         let steps = self.steps().max(1);
         self.lines.chunks_mut(steps).map(Mutex::new).collect()

@@ -15,23 +15,24 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::BLOCKED_ROWS;
-use super::activations::{NUMBERS, PaddedRows};
+use super::activations::{LINE_NUMBERS, PaddedRows};
 use super::lanes::{Lanes, Number};
 use super::paired::{Paired, totals};
 use crate::kernels::Outputs;
 use crate::matrix::Floats;
 
 /// Tokens that are summed to totals together.
-const TOTALS: usize = 4;
-/// Inputs of a chunk: six tokens and four rows of this length fill about a first-level cache. (Measured: `MEASURED.md`.)
-const INPUTS: usize = 2048;
-const BYTES: usize = 2;
-/// Bytes of the rows that all tokens use; as many are prefetched meanwhile. Half of a second-level cache.
+const TOTAL_TOKENS: usize = 4;
+/// The most inputs of a chunk: six tokens and four rows of this length fill about a first-level cache. (Measured:
+/// `MEASURED.md`.)
+const MAX_CHUNK_INPUTS: usize = 2048;
+const NUMBER_BYTES: usize = 2;
+/// Bytes of the rows that all tokens use: half of a second-level cache. The next rows of this size are prefetched meanwhile.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of the first block of a product, which was not prefetched. Each next block is twice as large, up to `BLOCK_BYTES`.
-const FIRST_BYTES: usize = 32 << 10;
+const FIRST_BLOCK_BYTES: usize = 32 << 10;
 /// Bytes of a cache line.
-const LINE: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
@@ -53,13 +54,14 @@ thread_local! {
 pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     let outputs = out.outputs();
-    let rows_in_bytes = |bytes: usize| (bytes / (floats.inputs * BYTES).max(1)).max(ROWS) / ROWS * ROWS;
+    let rows_in_bytes =
+        |bytes: usize| (bytes / (floats.inputs * NUMBER_BYTES).max(1)).max(ROWS) / ROWS * ROWS;
     let weights = |outputs: &Range<usize>| floats.rows(outputs.start..outputs.end.min(floats.outputs.end));
     let mut block = rows_in_bytes(BLOCK_BYTES);
     if scratch.prefetched != weights(&outputs).as_ptr().addr() {
-        block = rows_in_bytes(FIRST_BYTES);
+        block = rows_in_bytes(FIRST_BLOCK_BYTES);
         let first = outputs.start..outputs.start + block;
-        weights(&first).chunks(LINE).for_each(|line| Paired::prefetch_line(line.as_ptr()));
+        weights(&first).chunks(LINE_BYTES).for_each(|line| Paired::prefetch_line(line.as_ptr()));
     }
     let mut first = outputs.start;
     while first < outputs.end {
@@ -77,7 +79,7 @@ pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
 ///
 /// # Safety
 ///
-/// As of `multiply`.
+/// The same as for `multiply`.
 #[inline(always)]
 pub unsafe fn multiply_cached(floats: &Floats, x: &PaddedRows, next: &[u8], out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
@@ -97,22 +99,22 @@ struct Pass<'a> {
 impl Pass<'_> {
     /// # Safety
     ///
-    /// As of `multiply`; `out` has the outputs.
+    /// The same as for `multiply`; `out` has the outputs.
     #[inline(always)]
     unsafe fn run(self, sums: &mut Vec<Sums>, out: &mut Outputs) {
         let Self { floats, x, outputs, next } = self;
         let inputs = floats.inputs;
         let quads = outputs.len().div_ceil(ROWS);
-        let groups = x.tokens().div_ceil(TOKENS);
-        let chunks = inputs.div_ceil(INPUTS).max(1);
+        let groups = x.tokens().div_ceil(MAX_TILE_TOKENS);
+        let chunks = inputs.div_ceil(MAX_CHUNK_INPUTS).max(1);
         // With a single chunk, one shared entry leaves more of the first-level cache to the tokens.
         let quad_stride = usize::from(chunks > 1);
         // SAFETY: the caller guarantees this.
-        sums.resize((quads * quad_stride).max(1), [[unsafe { Paired::zero() }; ROWS]; TOKENS]);
-        let chunk_inputs = inputs.div_ceil(chunks).next_multiple_of(NUMBERS);
+        sums.resize((quads * quad_stride).max(1), [[unsafe { Paired::zero() }; ROWS]; MAX_TILE_TOKENS]);
+        let chunk_inputs = inputs.div_ceil(chunks).next_multiple_of(LINE_NUMBERS);
         let mut prefetch = Prefetch::of(next, groups * chunks * quads);
         for group in 0..groups {
-            // Equal shares.
+            // The groups have equal sizes, or differ by one token.
             let tokens = group * x.tokens() / groups..(group + 1) * x.tokens() / groups;
             for begin in (0..inputs.max(1)).step_by(chunk_inputs.max(1)) {
                 let inputs = begin..inputs.min(begin + chunk_inputs);
@@ -120,7 +122,7 @@ impl Pass<'_> {
                 for quad in 0..quads {
                     let quad_outputs = outputs.start + quad * ROWS..outputs.end;
                     let sums = &mut sums[quad * quad_stride];
-                    // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `TOKENS` of them.
+                    // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `MAX_TILE_TOKENS` of them.
                     unsafe {
                         chunk.add(quad_outputs.clone(), &mut prefetch, sums);
                         if chunk.inputs.end == floats.inputs {
@@ -146,7 +148,7 @@ impl InputChunk<'_> {
     ///
     /// # Safety
     ///
-    /// As of `multiply`; there are such outputs, inputs and tokens, `TOKENS` at most.
+    /// The same as for `multiply`; there are such outputs, inputs and tokens, `MAX_TILE_TOKENS` at most.
     #[inline(always)]
     unsafe fn add(&self, outputs: Range<usize>, prefetch: &mut Prefetch, sums: &mut Sums) {
         // SAFETY: the caller guarantees this.
@@ -156,14 +158,14 @@ impl InputChunk<'_> {
                 4 => self.add_tokens::<4>(outputs, prefetch, sums),
                 5 => self.add_tokens::<5>(outputs, prefetch, sums),
                 6 => self.add_tokens::<6>(outputs, prefetch, sums),
-                other => unreachable!("{other} tokens are no share of several"),
+                count => unreachable!("a group of {count} tokens"),
             }
         }
     }
 
     /// # Safety
     ///
-    /// As of `add`, with so many tokens.
+    /// The same as for `add`, with `COUNT` tokens.
     #[inline(always)]
     unsafe fn add_tokens<const COUNT: usize>(
         &self,
@@ -174,15 +176,19 @@ impl InputChunk<'_> {
         let mut rows = [std::ptr::null(); ROWS];
         for (index, row) in rows.iter_mut().enumerate() {
             let output = (outputs.start + index).min(outputs.end - 1);
-            *row = self.floats.rows(output..output + 1)[self.inputs.start * BYTES..].as_ptr();
+            *row = self.floats.rows(output..output + 1)[self.inputs.start * NUMBER_BYTES..].as_ptr();
         }
         let mut x = [std::ptr::null(); COUNT];
         for (index, x) in x.iter_mut().enumerate() {
             let lines = self.x.token(self.tokens.start + index);
-            *x = lines[self.inputs.start / NUMBERS..].as_ptr().cast();
+            *x = lines[self.inputs.start / LINE_NUMBERS..].as_ptr().cast();
         }
-        let tile =
-            RegisterTile { rows, x, steps: self.inputs.len() / NUMBERS, continues: self.inputs.start > 0 };
+        let tile = RegisterTile {
+            rows,
+            x,
+            steps: self.inputs.len() / LINE_NUMBERS,
+            continues: self.inputs.start > 0,
+        };
         let (from, lines) = prefetch.next(tile.steps);
         // SAFETY: each row and each token has the numbers of `inputs`, from a whole line on; the caller guarantees the level.
         unsafe {
@@ -195,24 +201,24 @@ impl InputChunk<'_> {
         }
     }
 
-    /// Stores the totals, after it adds the last inputs that do not fill a register.
+    /// Adds the last inputs, which do not fill a register, and stores the totals.
     ///
     /// # Safety
     ///
-    /// As of `multiply`.
+    /// The same as for `multiply`.
     #[inline(always)]
     unsafe fn store(&self, outputs: Range<usize>, sums: &Sums, out: &mut Outputs) {
         let rows = ROWS.min(outputs.len());
         let column = outputs.start - out.outputs().start;
-        for first in (0..self.tokens.len()).step_by(TOTALS) {
-            let mut token_sums = [&sums[0]; TOTALS];
+        for first in (0..self.tokens.len()).step_by(TOTAL_TOKENS) {
+            let mut token_sums = [&sums[0]; TOTAL_TOKENS];
             for (index, token) in token_sums.iter_mut().enumerate() {
-                *token = &sums[(first + index).min(TOKENS - 1)];
+                *token = &sums[(first + index).min(MAX_TILE_TOKENS - 1)];
             }
             // SAFETY: the caller guarantees this.
             let mut tile_totals = unsafe { totals(token_sums) };
             for (token, totals) in (self.tokens.start + first..self.tokens.end).zip(&mut tile_totals) {
-                if !self.floats.inputs.is_multiple_of(NUMBERS) {
+                if !self.floats.inputs.is_multiple_of(LINE_NUMBERS) {
                     self.add_last_inputs(token, outputs.start, &mut totals[..rows]);
                 }
                 let token_outputs = &mut out.row_mut(token)[column..column + rows];
@@ -227,11 +233,11 @@ impl InputChunk<'_> {
     /// Adds the products of the last inputs, which are less than a whole line.
     fn add_last_inputs(&self, token: usize, first: usize, totals: &mut [f32]) {
         let inputs = self.floats.inputs;
-        let last_inputs = inputs / NUMBERS * NUMBERS..inputs;
-        let x = &self.x.token(token)[inputs / NUMBERS].0;
-        let rows = self.floats.rows(first..first + totals.len()).chunks(inputs * BYTES);
+        let last_inputs = inputs / LINE_NUMBERS * LINE_NUMBERS..inputs;
+        let x = &self.x.token(token)[inputs / LINE_NUMBERS].0;
+        let rows = self.floats.rows(first..first + totals.len()).chunks(inputs * NUMBER_BYTES);
         for (row, total) in rows.zip(totals) {
-            let (weights, _) = row[last_inputs.start * BYTES..].as_chunks::<BYTES>();
+            let (weights, _) = row[last_inputs.start * NUMBER_BYTES..].as_chunks::<NUMBER_BYTES>();
             for (weight, x) in weights.iter().zip(x) {
                 *total += u16::from_le_bytes(*weight).widen() * x.widen();
             }
@@ -241,10 +247,10 @@ impl InputChunk<'_> {
 
 const ROWS: usize = BLOCKED_ROWS;
 /// The most tokens of a tile: their sums fill the registers.
-const TOKENS: usize = 6;
+const MAX_TILE_TOKENS: usize = 6;
 
 /// `[token][row]`
-type Sums = [[Paired; ROWS]; TOKENS];
+type Sums = [[Paired; ROWS]; MAX_TILE_TOKENS];
 
 /// The innermost product: four rows by a few tokens, with the sums in registers.
 struct RegisterTile<const COUNT: usize> {
@@ -252,7 +258,7 @@ struct RegisterTile<const COUNT: usize> {
     x: [*const u16; COUNT],
     /// Steps of whole lines.
     steps: usize,
-    /// Whether earlier sums exist and are continued.
+    /// Whether the sums of earlier inputs are continued.
     continues: bool,
 }
 
@@ -274,14 +280,14 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
             }
             for step in 0..self.steps {
                 for line in 0..PREFETCHED {
-                    Paired::prefetch_line(from.wrapping_add((step * PREFETCHED + line) * LINE));
+                    Paired::prefetch_line(from.wrapping_add((step * PREFETCHED + line) * LINE_BYTES));
                 }
                 let mut weights = [Paired::zero(); ROWS];
                 for row in 0..ROWS {
-                    weights[row] = Paired::from_bf16(self.rows[row].add(step * LINE));
+                    weights[row] = Paired::from_bf16(self.rows[row].add(step * LINE_BYTES));
                 }
                 for token in 0..COUNT {
-                    let x = Paired::load(self.x[token].add(step * NUMBERS));
+                    let x = Paired::load(self.x[token].add(step * LINE_NUMBERS));
                     for row in 0..ROWS {
                         sums[token][row] = sums[token][row].add_product(weights[row], x);
                     }
@@ -294,7 +300,7 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
     }
 }
 
-/// Fractions of a line: the number of lines per tile is not an integer.
+/// Parts of a line, for `Prefetch`: the number of lines per tile is not an integer.
 const PARTS: usize = 1 << 16;
 
 /// Prefetch of the next rows, spread evenly over the products of the current rows: the memory, and the progress.
@@ -309,7 +315,7 @@ struct Prefetch {
 
 impl Prefetch {
     fn of(next: &[u8], tiles: usize) -> Self {
-        let lines = next.len() / LINE;
+        let lines = next.len() / LINE_BYTES;
         Self { next: next.as_ptr(), lines: 0, lines_per_tile: (lines * PARTS).div_ceil(tiles.max(1)), due: 0 }
     }
 
@@ -319,7 +325,7 @@ impl Prefetch {
         self.due += self.lines_per_tile;
         let due_lines = (self.due / PARTS).saturating_sub(self.lines);
         let lines = [4, 2, 1].into_iter().find(|lines| due_lines >= lines * steps).unwrap_or(0);
-        let from = self.next.wrapping_add(self.lines * LINE);
+        let from = self.next.wrapping_add(self.lines * LINE_BYTES);
         self.lines += lines * steps;
         (from, lines)
     }

@@ -1,42 +1,46 @@
 //! Dot products of rows of weights with the activations of a few tokens.
 //!
-//! With few tokens each weight is used only a few times, so memory limits the speed. A single token reads its rows one after
-//! the other. Several tokens share each read of a row, and several rows share each read of a token. Many tokens pass over the
+//! With few tokens each weight is used only a few times, so memory limits the speed. For a single token, rows are read one
+//! after the other. Several tokens share each read of a row, and several rows share each read of a token. Many tokens use the
 //! same rows in groups. Levels with a prefetch instruction load the next rows meanwhile.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::ops::Range;
 
 use super::lanes::{Lanes, Number, Weight};
-use super::{DECODE_TOKENS, FROM_MEMORY};
+use super::{MAX_DECODE_TOKENS, MIN_MEMORY_BYTES};
 use crate::kernels::Outputs;
 use crate::matrix::Floats;
 
-/// Tokens of a large batch that use the same rows together.
-const GROUP: usize = 6;
+/// The most tokens of a large batch that use the same rows together.
+const MAX_GROUP_TOKENS: usize = 6;
 /// Bytes of a cache line.
-const LINE: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// # Safety
 ///
 /// The machine has the level of `L`; the rows are of `W`; the asserts of `rows::dot` hold.
 #[inline(always)]
-pub unsafe fn by_groups<L: Lanes, W: Weight<L>>(floats: &Floats, x: &[L::Number], outs: &mut [Outputs]) {
+pub unsafe fn multiply_groups<L: Lanes, W: Weight<L>>(
+    floats: &Floats,
+    x: &[L::Number],
+    outs: &mut [Outputs],
+) {
     let tokens = outs[0].tokens();
-    let group_tokens = if tokens <= DECODE_TOKENS { tokens } else { GROUP };
+    let group_tokens = if tokens <= MAX_DECODE_TOKENS { tokens } else { MAX_GROUP_TOKENS };
     for first in (0..tokens).step_by(group_tokens) {
         let group = first..tokens.min(first + group_tokens);
         // SAFETY: the caller guarantees this.
         unsafe {
             match (outs.len(), share_tokens::<L>(group.len())) {
-                (1, 1) => side_by_side::<L, W, 1, 1>(floats, x, group, outs),
-                (2, 1) => side_by_side::<L, W, 2, 1>(floats, x, group, outs),
-                (2, 2) => side_by_side::<L, W, 2, 2>(floats, x, group, outs),
-                (2, _) => side_by_side::<L, W, 2, 3>(floats, x, group, outs),
-                (_, 1) => side_by_side::<L, W, 4, 1>(floats, x, group, outs),
-                (_, 2) => side_by_side::<L, W, 4, 2>(floats, x, group, outs),
-                (_, 3) => side_by_side::<L, W, 4, 3>(floats, x, group, outs),
-                _ => side_by_side::<L, W, 4, 4>(floats, x, group, outs),
+                (1, 1) => multiply_rows::<L, W, 1, 1>(floats, x, group, outs),
+                (2, 1) => multiply_rows::<L, W, 2, 1>(floats, x, group, outs),
+                (2, 2) => multiply_rows::<L, W, 2, 2>(floats, x, group, outs),
+                (2, _) => multiply_rows::<L, W, 2, 3>(floats, x, group, outs),
+                (_, 1) => multiply_rows::<L, W, 4, 1>(floats, x, group, outs),
+                (_, 2) => multiply_rows::<L, W, 4, 2>(floats, x, group, outs),
+                (_, 3) => multiply_rows::<L, W, 4, 3>(floats, x, group, outs),
+                _ => multiply_rows::<L, W, 4, 4>(floats, x, group, outs),
             }
         }
     }
@@ -49,9 +53,9 @@ fn share_tokens<L: Lanes>(tokens: usize) -> usize {
 
 /// # Safety
 ///
-/// As of `by_groups`, with `ROWS` of `outs`.
+/// The same as for `multiply_groups`, with `ROWS` of `outs`.
 #[inline(always)]
-unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
+unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     floats: &Floats,
     x: &[L::Number],
     group: Range<usize>,
@@ -73,7 +77,7 @@ unsafe fn side_by_side<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: 
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
             // A single token with one row has too little arithmetic to hide the prefetch.
-            let is_hidden = TOKENS > 1 || ROWS > 1 && weights.len() >= FROM_MEMORY;
+            let is_hidden = TOKENS > 1 || ROWS > 1 && weights.len() >= MIN_MEMORY_BYTES;
             let ahead = if is_hidden && first == group.start { row_bytes } else { 0 };
             // SAFETY: each row has `inputs` numbers of `W` within `weights`, and each token `inputs` numbers within `x`.
             let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
@@ -128,7 +132,8 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
             step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
             input += L::LANES;
         }
-        // The sums go to memory here. A loop over them would otherwise keep them in memory in each step.
+        // `black_box` writes the sums to memory here. Otherwise the loop over the sums makes the compiler keep them in memory
+        // in every step.
         let sums = if L::CHAINS * ROWS * TOKENS == 1 { sums } else { std::hint::black_box(sums) };
         let mut totals = [[0.0; ROWS]; TOKENS];
         for token in 0..TOKENS {
@@ -150,7 +155,7 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
 
 /// # Safety
 ///
-/// As of `dots`; at least one register of numbers is left from `input` on.
+/// The same as for `dots`; at least one register of numbers is left from `input` on.
 #[inline(always)]
 unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     sums: &mut [[L; ROWS]; TOKENS],
@@ -181,12 +186,12 @@ fn prefetch_rows<L: Lanes, W: Weight<L>, const ROWS: usize>(
     input: usize,
 ) {
     let (at, bytes) = (input * W::BYTES, 2 * L::LANES * W::BYTES);
-    if bytes < LINE && !at.is_multiple_of(LINE) {
+    if bytes < LINE_BYTES && !at.is_multiple_of(LINE_BYTES) {
         return;
     }
     for row in rows {
-        for line in 0..bytes.div_ceil(LINE) {
-            L::prefetch_line(row.wrapping_add(ahead + at + line * LINE));
+        for line in 0..bytes.div_ceil(LINE_BYTES) {
+            L::prefetch_line(row.wrapping_add(ahead + at + line * LINE_BYTES));
         }
     }
 }

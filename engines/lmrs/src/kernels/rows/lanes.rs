@@ -23,7 +23,8 @@ use half::f16;
 pub trait Lanes: Copy {
     /// Numbers that are multiplied at once.
     const LANES: usize;
-    /// Alternating sums for a row and a token, 1 or 2. Two help if the latency of an addition is longer than the memory access.
+    /// Alternating sums for a row and a token, 1 or 2. Two are faster if the latency of an addition is longer than the memory
+    /// access.
     const CHAINS: usize = 2;
     /// Tokens that share each read of a row, at most 4: their sums with four rows stay in registers.
     const TOKENS_PER_READ: usize = 3;
@@ -32,7 +33,7 @@ pub trait Lanes: Copy {
     unsafe fn zero() -> Self;
     unsafe fn load(numbers: *const Self::Number) -> Self;
     unsafe fn from_bf16(bits: *const u8) -> Self;
-    /// `self + a * b`, rounded once where the level can.
+    /// `self + a * b`, rounded once if the level has FMA.
     unsafe fn add_product(self, a: Self, b: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
     /// Sums the lanes, always in the same order.
@@ -47,7 +48,7 @@ pub trait Lanes: Copy {
 pub trait Wide: Lanes<Number = f32> {
     /// # Safety
     ///
-    /// As of `Lanes`.
+    /// The same as for `Lanes`.
     unsafe fn from_f16(bits: *const u8) -> Self;
 }
 
@@ -75,7 +76,7 @@ pub trait Weight<L> {
 
     /// # Safety
     ///
-    /// As of `Lanes`.
+    /// The same as for `Lanes`.
     unsafe fn load(bytes: *const u8) -> L;
 
     /// Widens the first number of `bytes`.
@@ -88,7 +89,7 @@ pub trait Float {
 
     /// # Safety
     ///
-    /// As of `Lanes`.
+    /// The same as for `Lanes`.
     unsafe fn load<L: Wide>(bytes: *const u8) -> L;
 
     fn widen(bytes: &[u8]) -> f32;
@@ -111,10 +112,10 @@ impl<L: Wide, F: Float> Weight<L> for F {
 /// Plain loops for the compiler to vectorize: the reference for all other levels. Sixteen lanes, so that sums have the same
 /// order as in AVX-512.
 #[derive(Clone, Copy)]
-pub struct Plain([f32; 16]);
+pub struct PortableLanes([f32; 16]);
 
 // Multiplication and addition round separately: without an FMA instruction, a fused call would be slow.
-impl Lanes for Plain {
+impl Lanes for PortableLanes {
     const LANES: usize = 16;
     type Number = f32;
 
@@ -160,7 +161,7 @@ impl Lanes for Plain {
     }
 }
 
-impl Wide for Plain {
+impl Wide for PortableLanes {
     #[inline(always)]
     unsafe fn from_f16(bits: *const u8) -> Self {
         let bits = bits.cast::<[u16; 16]>().read_unaligned();
@@ -180,7 +181,7 @@ macro_rules! lanes {
         #[derive(Clone, Copy)]
         pub struct $name($register);
 
-        // SAFETY (of all): the caller guarantees the level and the pointers, as `Lanes` demands.
+        // SAFETY (for every method): the caller guarantees the level and the pointers, as `Lanes` demands.
         impl Lanes for $name {
             const LANES: usize = $lanes;
             type Number = f32;
@@ -235,7 +236,7 @@ macro_rules! lanes {
 #[cfg(target_arch = "x86_64")]
 lanes!(
     /// AVX2 registers of 256 bits, with FMA and F16C.
-    Eight(__m256), 8,
+    F32x8(__m256), 8,
     zero _mm256_setzero_ps(),
     load _mm256_loadu_ps,
     add_product |sum, a, b| _mm256_fmadd_ps(a, b, sum),
@@ -256,7 +257,7 @@ lanes!(
 #[cfg(target_arch = "x86_64")]
 lanes!(
     /// AVX-512 registers of 512 bits.
-    Sixteen(__m512), 16,
+    F32x16(__m512), 16,
     zero _mm512_setzero_ps(),
     load _mm512_loadu_ps,
     add_product |sum, a, b| _mm512_fmadd_ps(a, b, sum),
@@ -273,7 +274,7 @@ lanes!(
 #[cfg(target_arch = "aarch64")]
 lanes!(
     /// NEON registers of 128 bits.
-    Four(float32x4_t), 4,
+    F32x4(float32x4_t), 4,
     zero vdupq_n_f32(0.0),
     load vld1q_f32,
     add_product |sum, a, b| vfmaq_f32(sum, a, b),

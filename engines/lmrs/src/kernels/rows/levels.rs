@@ -2,20 +2,20 @@
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 use super::activations::{Bf16Line, PaddedRows, PairLine, TileInput};
-use super::lanes::{Float, Plain};
+use super::lanes::{Float, PortableLanes};
 use super::{PackedBf16, dots};
 use crate::kernels::panels::PanelFormat;
 use crate::kernels::{Instructions, Level, Outputs};
 use crate::matrix::{Floats, Matrix, Rows};
 
 #[cfg(target_arch = "aarch64")]
-use super::lanes::Four;
+use super::lanes::F32x4;
 #[cfg(target_arch = "x86_64")]
 use {
     super::blocked,
-    super::lanes::{Eight, Sixteen},
+    super::lanes::{F32x8, F32x16},
     super::paired::{self, Paired},
-    super::tiles::{self, Widened, amx::Squares, pairs::Pairs},
+    super::tiles::{self, Widened, amx::AmxUnit, pairs::Pairs},
     crate::formats::floats::InBf16,
 };
 
@@ -36,12 +36,12 @@ pub fn has_tiles(level: Level) -> bool {
     return level.instructions() < Instructions::Portable;
 }
 
-/// Whether the processor reads memory faster from several streams: Sapphire Rapids does, the processor with AMX.
+/// Whether the processor reads memory faster from several streams. This is true for Sapphire Rapids, the processor with AMX.
 pub fn reads_streams(level: Level) -> bool {
     level.name() == "amx"
 }
 
-/// Rows at once: their sums with a few tokens stay in registers.
+/// Rows that are multiplied at once: their sums with a few tokens stay in registers.
 pub fn rows(level: Level) -> usize {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
@@ -56,7 +56,7 @@ pub fn dot<F: Float>(level: Level, floats: &Floats, x: &[f32], outs: &mut [Outpu
     // SAFETY: a `Level` value exists only on a machine that has the level.
     unsafe {
         match level.instructions() {
-            Instructions::Portable => dots::by_groups::<Plain, F>(floats, x, outs),
+            Instructions::Portable => dots::multiply_groups::<PortableLanes, F>(floats, x, outs),
             #[cfg(target_arch = "aarch64")]
             Instructions::Neon => dot_neon::<F>(floats, x, outs),
             #[cfg(target_arch = "x86_64")]
@@ -71,21 +71,21 @@ pub fn dot<F: Float>(level: Level, floats: &Floats, x: &[f32], outs: &mut [Outpu
 #[target_feature(enable = "neon")]
 unsafe fn dot_neon<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller guarantees this.
-    unsafe { dots::by_groups::<Four, F>(floats, x, outs) }
+    unsafe { dots::multiply_groups::<F32x4, F>(floats, x, outs) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn dot_avx2<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller guarantees this.
-    unsafe { dots::by_groups::<Eight, F>(floats, x, outs) }
+    unsafe { dots::multiply_groups::<F32x8, F>(floats, x, outs) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 unsafe fn dot_avx512<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs]) {
     // SAFETY: the caller guarantees this.
-    unsafe { dots::by_groups::<Sixteen, F>(floats, x, outs) }
+    unsafe { dots::multiply_groups::<F32x16, F>(floats, x, outs) }
 }
 
 /// Functions of levels with products of pairs. Callers check `has_pairs` first.
@@ -113,7 +113,7 @@ macro_rules! with_pairs {
 
 with_pairs! {
     fn dot_pairs(floats: &Floats, x: &[u16], outs: &mut [Outputs]) {
-        dots::by_groups::<Paired, InBf16>(floats, x, outs)
+        dots::multiply_groups::<Paired, InBf16>(floats, x, outs)
     }
 
     /// The product with rows of the packed format `P`.
@@ -146,7 +146,7 @@ with_pairs! {
     }
 
     fn tile_with_amx(floats: &Floats, packed: &TileInput, out: &mut Outputs) {
-        tiles::multiply::<Squares, _>(floats, packed, out)
+        tiles::multiply::<AmxUnit, _>(floats, packed, out)
     }
 
     fn tile_panels_with_pairs<N: PanelFormat>(matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
@@ -154,7 +154,7 @@ with_pairs! {
     }
 
     fn tile_panels_with_amx<N: PanelFormat>(matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
-        tiles::multiply::<Squares, _>(&Widened::<N>::new(matrix), packed, out)
+        tiles::multiply::<AmxUnit, _>(&Widened::<N>::new(matrix), packed, out)
     }
 }
 
@@ -180,5 +180,5 @@ pub fn tile_panels<N: PanelFormat>(level: Level, matrix: &Matrix, packed: &TileI
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn tiles_work() -> bool {
     // SAFETY: the caller guarantees this.
-    unsafe { tiles::amx::works::<Squares>() }
+    unsafe { tiles::amx::computes_correctly::<AmxUnit>() }
 }

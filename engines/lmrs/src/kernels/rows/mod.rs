@@ -2,14 +2,14 @@
 //! widened to such rows.
 //!
 //! ```text
-//! dots     a few rows of weights, far apart in the matrix, times the activations of a few tokens
+//! dots     products of a few rows of weights, far apart in the matrix, with the activations of a few tokens
 //! blocked  for levels that multiply pairs of bf16: several tokens use rows that stay in the second-level cache
 //! tiles    for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
 //!          panels become rows of bf16, one block at a time
 //! ```
 //!
 //! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and
-//! `blocked` take each sum in the same order, whatever the number of tokens: a token's results do not depend on the other
+//! `blocked` compute each sum in the same order for any number of tokens, so a token's results do not depend on the other
 //! tokens of a batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
 
 mod activations;
@@ -33,9 +33,9 @@ use super::panels::PanelFormat;
 use super::{Level, Outputs};
 use crate::formats::Format;
 use crate::matrix::Rows;
-use crate::matrix::{Matrix, PANEL};
+use crate::matrix::{Matrix, PANEL_OUTPUTS};
 
-pub use activations::{AlignedBf16, PaddedRows, PairLine, TOKENS, TileInput};
+pub use activations::{AlignedBf16, GROUP_TOKENS, PaddedRows, PairLine, TileInput};
 #[cfg(target_arch = "x86_64")]
 pub use levels::tiles_work;
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -43,16 +43,16 @@ pub use tiles::amx::tests::model_panel_product;
 pub(crate) use unpacked::PackedBf16;
 
 /// Batches up to this size are decode: they never use tiles, and each row of weights is read once for all tokens.
-pub const DECODE_TOKENS: usize = 8;
+pub const MAX_DECODE_TOKENS: usize = 8;
 
-/// From this number of tokens, the tokens use bf16 rows in the second-level cache. (Measured: `MEASURED.md`.)
-const SEVERAL: usize = 5;
+/// The fewest tokens that use bf16 rows in the second-level cache. (Measured: `MEASURED.md`.)
+const MIN_BLOCKED_TOKENS: usize = 5;
 
 /// Rows of a block that all tokens use.
 pub const BLOCKED_ROWS: usize = 4;
 
 /// Matrices from this size are read one row after the other for a single token. Smaller matrices may fit into a cache.
-const FROM_MEMORY: usize = 4 << 20;
+const MIN_MEMORY_BYTES: usize = 4 << 20;
 
 /// Activations of a token up to this size stay in the first-level cache until the next row. Larger ones come from the
 /// second-level cache for each row, so several rows share each read. (Measured: `MEASURED.md`.)
@@ -80,7 +80,7 @@ impl RowKernels {
     /// The kernels of a format that packs bf16 into fewer bits.
     pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
         let pairs = Pairs {
-            max_tokens: P::FEW_TOKENS,
+            max_tokens: P::MAX_DOT_TOKENS,
             dot: |level, matrix, x, outs| levels::dot_packed::<P>(level, matrix, x, &mut outs[0]),
             blocked: unpacked::multiply_blocked::<P>,
         };
@@ -99,7 +99,7 @@ impl RowKernels {
     /// The same kernels, with products of bf16 pairs added.
     pub(crate) const fn with_pairs(self) -> Self {
         let pairs = Pairs {
-            max_tokens: SEVERAL - 1,
+            max_tokens: MIN_BLOCKED_TOKENS - 1,
             dot: |level, matrix, x, outs| levels::dot_pairs(level, &matrix.floats(), x, outs),
             blocked: |level, matrix, x, out| levels::multiply_blocked(level, &matrix.floats(), x, out),
         };
@@ -107,7 +107,7 @@ impl RowKernels {
     }
 }
 
-/// The function of a format that fills tiles. Only this module calls it.
+/// The function of a format that multiplies through tiles. Only this module calls it.
 #[derive(Clone, Copy)]
 pub struct TileKernel(fn(Level, &Matrix, &TileInput, &mut Outputs));
 
@@ -135,9 +135,11 @@ pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     }
     let number_bytes = if uses_bf16(level, matrix.format) { 2 } else { 4 };
     let fits_first_cache = matrix.inputs * number_bytes <= FIRST_CACHE_BYTES;
-    let sequential =
-        tokens == 1 && fits_first_cache && matrix.bytes() >= FROM_MEMORY && !levels::reads_streams(level);
-    if sequential { 1 } else { levels::rows(level) }
+    let is_sequential = tokens == 1
+        && fits_first_cache
+        && matrix.bytes() >= MIN_MEMORY_BYTES
+        && !levels::reads_streams(level);
+    if is_sequential { 1 } else { levels::rows(level) }
 }
 
 /// Activations `[tokens][inputs]` in the number type of `dot`.
@@ -173,7 +175,7 @@ pub fn narrow(level: Level, x: &[f32], narrowed: &mut AlignedBf16) {
 }
 
 /// Multiplies a few tokens. `outs` are `stretches` ranges of outputs, none longer than the first, computed side by side. Above
-/// `DECODE_TOKENS` tokens the weights are read more than once, so they should fit into the second-level cache.
+/// `MAX_DECODE_TOKENS` tokens the weights are read more than once, so they should fit into the second-level cache.
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
     let narrowed = matches!(x, Activations::Bf16(_));
     assert_eq!(narrowed, uses_bf16(level, matrix.format), "the number type of this level");
@@ -197,19 +199,19 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
 /// Whether this number of tokens uses tiles, because they are faster for such weights. Both operands are then rounded to bf16:
 /// each product is off by at most 2^-8 of itself (2^-7 with panels). The sums are f32.
 pub fn uses_tiles(level: Level, format: &Format, tokens: usize) -> bool {
-    format.tile.is_some() && tokens > DECODE_TOKENS && levels::has_tiles(level)
+    format.tile.is_some() && tokens > MAX_DECODE_TOKENS && levels::has_tiles(level)
 }
 
 /// Whether this number of tokens uses `multiply_blocked`, which gives the same bits as `dot` in less time.
 pub fn uses_blocks(level: Level, format: &Format, tokens: usize) -> bool {
-    let several = pairs(format).is_some_and(|pairs| tokens > pairs.max_tokens);
-    several && has_pairs(level) && !uses_tiles(level, format, tokens)
+    let is_large_batch = pairs(format).is_some_and(|pairs| tokens > pairs.max_tokens);
+    is_large_batch && has_pairs(level) && !uses_tiles(level, format, tokens)
 }
 
 /// Prepares one token for `multiply_blocked`: rounds to the nearest bf16, ties to even.
 pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Bf16Line]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    assert!(x.len() <= lines.len() * activations::NUMBERS, "lines of a token");
+    assert!(x.len() <= lines.len() * activations::LINE_NUMBERS, "lines of a token");
     levels::narrow_lines(level, x, lines);
 }
 
@@ -243,7 +245,7 @@ pub fn tile(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs
     assert_eq!(packed.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(packed.tokens() == out.tokens() && out.outputs().end <= matrix.outputs);
     if matrix.format.is_panels() {
-        assert!(out.outputs().start.is_multiple_of(PANEL), "the first output of a panel");
+        assert!(out.outputs().start.is_multiple_of(PANEL_OUTPUTS), "the first output of a panel");
     }
     tile(level, matrix, packed, out);
 }

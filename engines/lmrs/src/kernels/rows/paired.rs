@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::activations::{Bf16Line, NUMBERS};
+use super::activations::{Bf16Line, LINE_NUMBERS};
 use super::lanes::{Float, Lanes, Weight, prefetch};
 use crate::formats::floats::InBf16;
 
@@ -121,13 +121,13 @@ pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
 /// The machine has AVX-512 and its products of bf16.
 #[inline(always)]
 pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
-    for (numbers, into) in x.chunks(16).zip(narrowed.chunks_mut(16)) {
-        let mask = u16::MAX >> (16 - numbers.len().min(into.len()));
+    for (numbers, destination) in x.chunks(16).zip(narrowed.chunks_mut(16)) {
+        let mask = u16::MAX >> (16 - numbers.len().min(destination.len()));
         // SAFETY: the caller guarantees the level; the masks limit reads and writes to numbers that both slices have.
         unsafe {
             let bits = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, numbers.as_ptr()));
             let bits = std::mem::transmute::<__m256bh, __m256i>(bits);
-            _mm256_mask_storeu_epi16(into.as_mut_ptr().cast(), mask, bits);
+            _mm256_mask_storeu_epi16(destination.as_mut_ptr().cast(), mask, bits);
         }
     }
 }
@@ -136,10 +136,10 @@ pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
 ///
 /// # Safety
 ///
-/// As of `narrow`.
+/// The same as for `narrow`.
 #[inline(always)]
 pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Bf16Line]) {
-    for (numbers, line) in x.chunks(NUMBERS).zip(lines) {
+    for (numbers, line) in x.chunks(LINE_NUMBERS).zip(lines) {
         // SAFETY: the caller guarantees this.
         unsafe { narrow(numbers, &mut line.0[..numbers.len()]) };
     }

@@ -54,10 +54,10 @@ pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, relative_error: f64, c
         for token in 0..x.tokens() {
             let products = || weights.iter().zip(x.row(token)).map(|(a, b)| f64::from(*a) * f64::from(*b));
             let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
-            let found = f64::from(out.row(token)[output]);
+            let actual = f64::from(out.row(token)[output]);
             assert!(
-                (found - sum).abs() <= relative_error * size,
-                "{:?} {case}: token {token}, output {output}: {found} is not {sum} ± {}",
+                (actual - sum).abs() <= relative_error * size,
+                "{:?} {case}: token {token}, output {output}: {actual} is not {sum} ± {}",
                 matrix.format,
                 relative_error * size
             );
@@ -105,7 +105,7 @@ fn every_level_multiplies_shapes_of_several_blocks_and_chunks() {
     }
 }
 
-/// Any number of tokens; for bf16 with AMX, only as many as decode takes.
+/// Tests every number of tokens up to 50; for bf16 with AMX, only those of decode.
 #[test]
 fn a_tokens_outputs_do_not_depend_on_the_other_tokens() {
     let mut rng = TestRng::new(3);
@@ -121,8 +121,8 @@ fn a_tokens_outputs_do_not_depend_on_the_other_tokens() {
             for tokens in (1..=50).filter(|tokens| !super::uses_tiles(level, format, *tokens)) {
                 let mut first = Rows::new(tokens, 187);
                 first.all_mut().copy_from_slice(&x.all()[..tokens * 187]);
-                let together = multiply(level, 2, &first, &matrix);
-                assert_eq!(together.all(), &one_by_one[..tokens * 45], "{level} {format:?} {tokens}");
+                let batch = multiply(level, 2, &first, &matrix);
+                assert_eq!(batch.all(), &one_by_one[..tokens * 45], "{level} {format:?} {tokens}");
             }
         }
     }
@@ -136,13 +136,13 @@ fn a_token_alone_has_the_same_outputs_with_a_matrix_larger_than_caches() {
     let x = rng.rows(8, inputs);
     let matrix = rng.matrix(&BF16, outputs, inputs);
     for level in Level::available() {
-        let together = multiply(level, 2, &x, &matrix);
+        let batch = multiply(level, 2, &x, &matrix);
         for token in [0, 7] {
             let mut row = Rows::new(1, inputs);
             row.row_mut(0).copy_from_slice(x.row(token));
-            let alone = multiply(level, 2, &row, &matrix);
-            assert_eq!(alone.row(0), together.row(token), "{level}");
-            assert_products(level, &row, &matrix, &alone, "one token");
+            let single = multiply(level, 2, &row, &matrix);
+            assert_eq!(single.row(0), batch.row(token), "{level}");
+            assert_products(level, &row, &matrix, &single, "one token");
         }
     }
 }
@@ -159,15 +159,15 @@ fn a_token_alone_has_the_same_outputs_with_long_rows() {
             {
                 let mut first = Rows::new(tokens, inputs);
                 first.all_mut().copy_from_slice(&x.all()[..tokens * inputs]);
-                let together = multiply(level, 2, &first, &matrix);
-                assert_products(level, &first, &matrix, &together, &format!("{tokens} tokens"));
+                let batch = multiply(level, 2, &first, &matrix);
+                assert_products(level, &first, &matrix, &batch, &format!("{tokens} tokens"));
                 for token in [0, tokens / 2, tokens - 1] {
                     let mut row = Rows::new(1, inputs);
                     row.row_mut(0).copy_from_slice(x.row(token));
-                    let alone = multiply(level, 2, &row, &matrix);
+                    let single = multiply(level, 2, &row, &matrix);
                     assert_eq!(
-                        alone.row(0),
-                        together.row(token),
+                        single.row(0),
+                        batch.row(token),
                         "{level} {outputs} x {inputs}, {tokens} tokens"
                     );
                 }
@@ -196,9 +196,9 @@ fn any_number_of_threads_gives_the_same_outputs() {
     for tokens in [1, 3, 40] {
         let (matrix, x) = (rng.matrix(&BF16, 700, 96), rng.rows(tokens, 96));
         for level in Level::available() {
-            let alone = multiply(level, 1, &x, &matrix);
+            let single = multiply(level, 1, &x, &matrix);
             for threads in [2, 5, 8] {
-                assert_eq!(multiply(level, threads, &x, &matrix), alone, "{level} {tokens} {threads}");
+                assert_eq!(multiply(level, threads, &x, &matrix), single, "{level} {tokens} {threads}");
             }
         }
     }
@@ -243,8 +243,8 @@ fn the_largest_output_is_the_lowest_among_equals() {
             let best = products.all().iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let expected = products.all().iter().position(|number| *number == best).unwrap();
             for threads in [1, 2, 5] {
-                let found = Ops::new(Pool::new(threads), level).largest(x.all(), &matrix);
-                assert_eq!(found, Some(expected as u32), "{level} {outputs} x {inputs}");
+                let actual = Ops::new(Pool::new(threads), level).largest(x.all(), &matrix);
+                assert_eq!(actual, Some(expected as u32), "{level} {outputs} x {inputs}");
             }
         }
     }

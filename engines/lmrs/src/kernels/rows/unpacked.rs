@@ -15,9 +15,9 @@ use crate::matrix::{Block, Floats, Matrix};
 /// A format that packs rows of bf16 into fewer bits: its layout and its readers.
 pub(crate) trait PackedBf16: 'static {
     /// Rows that are packed together as a block. The last block of a matrix may have fewer.
-    const BLOCK: usize;
+    const BLOCK_ROWS: usize;
     /// The most tokens for `dot`. More tokens are multiplied with unpacked rows.
-    const FEW_TOKENS: usize;
+    const MAX_DOT_TOKENS: usize;
 
     /// Whether rows with this number of inputs can be packed.
     fn can_pack(inputs: usize) -> bool;
@@ -29,9 +29,9 @@ pub(crate) trait PackedBf16: 'static {
     /// Packs rows, in the layout of files, into the memory of one block. `inputs` is the length of a row.
     fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit>;
 
-    fn unpack(level: Level, block: Block, rows: Range<usize>, into: &mut [u16]);
+    fn unpack(level: Level, block: Block, rows: Range<usize>, destination: &mut [u16]);
 
-    /// Multiplies at most `FEW_TOKENS` tokens from registers, in the order of `Paired`.
+    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights that it unpacks in registers. Sums have the order of `Paired`.
     ///
     /// # Safety
     ///
@@ -40,14 +40,14 @@ pub(crate) trait PackedBf16: 'static {
     unsafe fn dot(matrix: &Matrix, x: &[u16], out: &mut Outputs);
 }
 
-/// Bytes of unpacked rows that a single token uses once: half of a first-level cache, if one block is not more.
+/// Bytes of unpacked rows that a single token uses once: half of a first-level cache, or one block if it is larger.
 const FIRST_CACHE_BYTES: usize = 16 << 10;
 /// Bytes of unpacked rows that several tokens use repeatedly: half of a second-level cache.
 const SECOND_CACHE_BYTES: usize = 256 << 10;
-/// Bytes for few tokens, whose activations fit into the second-level cache beside the weights.
-const FEW_BYTES: usize = 32 << 10;
-const SEVERAL: usize = 48;
-const BYTES: usize = 2;
+/// Bytes for few tokens, whose activations fit into the second-level cache together with the weights.
+const FEW_TOKENS_BYTES: usize = 32 << 10;
+const MAX_FEW_TOKENS: usize = 48;
+const NUMBER_BYTES: usize = 2;
 
 thread_local! {
     static UNPACKED: RefCell<AlignedBf16> = RefCell::default();
@@ -56,21 +56,21 @@ thread_local! {
 pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     let out = &mut outs[0];
     let is_single = out.tokens() == 1;
-    let most_bytes = if is_single { FIRST_CACHE_BYTES } else { SECOND_CACHE_BYTES };
-    by_blocks::<P>(level, matrix, out, most_bytes, |floats, out| {
+    let max_bytes = if is_single { FIRST_CACHE_BYTES } else { SECOND_CACHE_BYTES };
+    for_each_unpacked_block::<P>(level, matrix, out, max_bytes, |floats, out| {
         // Several rows share each read of a token.
         let (rows, streams) = (out.outputs().len(), levels::rows(level));
         let stretch = rows.div_ceil(streams);
         match streams {
             _ if is_single && rows < streams => levels::dot::<InBf16>(level, &floats, x, &mut [out]),
             2 => {
-                let (first, second) = cut(out, stretch);
+                let (first, second) = split_after(out, stretch);
                 levels::dot::<InBf16>(level, &floats, x, &mut [first, second]);
             }
             _ => {
-                let (first, rest) = cut(out, stretch);
-                let (second, rest) = cut(rest, stretch);
-                let (third, fourth) = cut(rest, stretch);
+                let (first, rest) = split_after(out, stretch);
+                let (second, rest) = split_after(rest, stretch);
+                let (third, fourth) = split_after(rest, stretch);
                 levels::dot::<InBf16>(level, &floats, x, &mut [first, second, third, fourth]);
             }
         }
@@ -78,14 +78,14 @@ pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [
 }
 
 /// Splits after the first `first` outputs, or at the end if there are fewer.
-fn cut(out: Outputs, first: usize) -> (Outputs, Outputs) {
+fn split_after(out: Outputs, first: usize) -> (Outputs, Outputs) {
     let outputs = out.outputs();
     out.split_at(outputs.end.min(outputs.start + first))
 }
 
 pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
-    let most = if out.tokens() > SEVERAL { SECOND_CACHE_BYTES } else { FEW_BYTES };
-    by_blocks::<P>(level, matrix, out, most, |floats, mut out| {
+    let max_bytes = if out.tokens() > MAX_FEW_TOKENS { SECOND_CACHE_BYTES } else { FEW_TOKENS_BYTES };
+    for_each_unpacked_block::<P>(level, matrix, out, max_bytes, |floats, mut out| {
         let Range { start, end } = out.outputs();
         let row_bytes = P::row_bytes(matrix.inputs);
         let next = end.min(matrix.outputs)..(2 * end - start).min(matrix.outputs);
@@ -95,31 +95,32 @@ pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &Padded
 }
 
 pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
-    by_blocks::<P>(level, matrix, out, SECOND_CACHE_BYTES, |floats, mut out| {
+    for_each_unpacked_block::<P>(level, matrix, out, SECOND_CACHE_BYTES, |floats, mut out| {
         levels::tile(level, &floats, packed, &mut out);
     });
 }
 
-/// Unpacks blocks of at most `most_bytes`, but at least the rows that are unpacked together.
-fn by_blocks<P: PackedBf16>(
+/// Unpacks blocks of at most `max_bytes`, or the rows that are unpacked together if they are larger, and calls `multiply` for
+/// each block.
+fn for_each_unpacked_block<P: PackedBf16>(
     level: Level,
     matrix: &Matrix,
     out: &mut Outputs,
-    most_bytes: usize,
+    max_bytes: usize,
     mut multiply: impl FnMut(Floats, Outputs),
 ) {
     let (inputs, outputs) = (matrix.inputs, out.outputs());
     let (unit, row_bytes) = (P::unpacked_rows(inputs), P::row_bytes(inputs));
-    let most = most_bytes / (inputs * BYTES).max(1) / unit * unit;
-    let most = most.max(unit).min(outputs.len().max(1));
+    let block_rows = max_bytes / (inputs * NUMBER_BYTES).max(1) / unit * unit;
+    let block_rows = block_rows.max(unit).min(outputs.len().max(1));
     let mut unpacked = UNPACKED.take();
-    for first in outputs.clone().step_by(most) {
-        let range = first..outputs.end.min(first + most);
+    for first in outputs.clone().step_by(block_rows) {
+        let range = first..outputs.end.min(first + block_rows);
         unpacked.resize(range.len() * inputs);
         let mut rest = unpacked.all_mut();
         let mut output = range.start;
         while output < range.end {
-            let (block, row) = (matrix.block(P::BLOCK, row_bytes, output), output % P::BLOCK);
+            let (block, row) = (matrix.block(P::BLOCK_ROWS, row_bytes, output), output % P::BLOCK_ROWS);
             let rows = row..block.rows.min(row + range.end - output);
             output += rows.len();
             let numbers = rest.split_off_mut(..rows.len() * inputs).expect("numbers of each row");

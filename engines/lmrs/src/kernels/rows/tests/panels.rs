@@ -3,7 +3,7 @@
 
 use model_files::blocks;
 
-use super::super::{self as rows, DECODE_TOKENS, TOKENS, TileInput};
+use super::super::{self as rows, GROUP_TOKENS, MAX_DECODE_TOKENS, TileInput};
 use crate::formats::Format;
 use crate::formats::q4_k::Q4_K;
 use crate::kernels::panels::tests::{activations, formats, matrix, row};
@@ -50,10 +50,10 @@ impl Case {
                 let products =
                     || weights.iter().zip(self.x.row(token)).map(|(a, b)| f64::from(*a) * f64::from(*b));
                 let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
-                let found = f64::from(out.row(token)[output]);
+                let actual = f64::from(out.row(token)[output]);
                 assert!(
-                    (found - sum).abs() <= relative_error * size,
-                    "{:?} {case}, {} x {}: token {token}, output {output}: {found} is not {sum} ± {}",
+                    (actual - sum).abs() <= relative_error * size,
+                    "{:?} {case}, {} x {}: token {token}, output {output}: {actual} is not {sum} ± {}",
                     self.matrix.format,
                     self.matrix.outputs,
                     self.matrix.inputs,
@@ -65,14 +65,14 @@ impl Case {
 
     /// The product of a level on one thread, even if another kernel would be faster.
     fn product(&self, level: Level) -> Rows {
-        self.product_by(level, self.matrix.outputs)
+        self.product_in_chunks(level, self.matrix.outputs)
     }
 
-    fn product_by(&self, level: Level, chunk: usize) -> Rows {
+    fn product_in_chunks(&self, level: Level, chunk: usize) -> Rows {
         let mut packed = TileInput::default();
         packed.reshape(self.x.tokens(), self.x.width);
         for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-            rows::pack(level, &self.x, group * TOKENS, lines.into_inner().unwrap());
+            rows::pack(level, &self.x, group * GROUP_TOKENS, lines.into_inner().unwrap());
         }
         let mut out = Rows::new(self.x.tokens(), self.matrix.outputs);
         out.all_mut().fill(f32::NAN);
@@ -93,7 +93,7 @@ pub fn cases(mut check: impl FnMut(Case)) {
         let (block, _) = format.dtype.block();
         for outputs in [1, 15, 16, 33, 97, 131] {
             let inputs = block * (1 + rng.below(1024 / block));
-            let tokens = DECODE_TOKENS + 1 + rng.below(62);
+            let tokens = MAX_DECODE_TOKENS + 1 + rng.below(62);
             check(Case::new(format, (outputs, inputs), tokens, &mut rng));
         }
         for (outputs, inputs, tokens) in [(37, 2048 + block, 9), (5, 4096 + 3 * block, 50), (49, block, 70)] {
@@ -123,13 +123,13 @@ fn products_by_chunks_of_panels_equal_the_full_product() {
         for level in levels() {
             let expected = case.product(level);
             for chunk in [32, 96, 112] {
-                assert_eq!(case.product_by(level, chunk), expected, "{level} {chunk}");
+                assert_eq!(case.product_in_chunks(level, chunk), expected, "{level} {chunk}");
             }
         }
     }
 }
 
-/// Runs only on a machine with tiles, because only there tiles are faster.
+/// Tests only machines with tiles, because products use tiles only there.
 #[test]
 fn any_number_of_threads_gives_the_same_outputs_for_many_tokens() {
     let mut rng = TestRng::new(22);
@@ -137,11 +137,11 @@ fn any_number_of_threads_gives_the_same_outputs_for_many_tokens() {
         for tokens in [9, 40] {
             let case = Case::new(format, (300, 512), tokens, &mut rng);
             for level in levels().into_iter().filter(|level| rows::uses_tiles(*level, format, tokens)) {
-                let alone = case.product(level);
+                let expected = case.product(level);
                 for threads in [1, 3, 8] {
                     let mut out = Rows::default();
                     Ops::new(Pool::new(threads), level).multiply(&case.x, &mut [(&case.matrix, &mut out)]);
-                    assert_eq!(out, alone, "{level} {threads}");
+                    assert_eq!(out, expected, "{level} {threads}");
                 }
             }
         }
@@ -162,11 +162,11 @@ fn a_widened_weight_is_rounded_to_the_nearest_bf16() {
             let out = case.product(level);
             for (output, weights) in case.weights.iter().enumerate() {
                 for (token, weight) in weights.iter().enumerate() {
-                    let found = out.row(token)[output];
+                    let actual = out.row(token)[output];
                     let nearest = f32::from_bits(u32::from(half::bf16::from_f32(*weight).to_bits()) << 16);
                     // Q4_K's subtraction may be rounded once or twice.
-                    let is_near = *format == Q4_K && (found - weight).abs() <= weight.abs() / 511.0 + 1e-4;
-                    assert!(found == nearest || is_near, "{:?} {level}: {found} for {weight}", format);
+                    let is_near = *format == Q4_K && (actual - weight).abs() <= weight.abs() / 511.0 + 1e-4;
+                    assert!(actual == nearest || is_near, "{:?} {level}: {actual} for {weight}", format);
                 }
             }
         }

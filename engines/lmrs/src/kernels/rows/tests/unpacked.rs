@@ -2,7 +2,7 @@
 
 use super::multiply;
 use crate::formats::{BF16, BF16Z};
-use crate::kernels::rows::{self, TOKENS, TileInput, has_pairs};
+use crate::kernels::rows::{self, GROUP_TOKENS, TileInput, has_pairs};
 use crate::kernels::test_rng::TestRng;
 use crate::kernels::{Level, Outputs};
 use crate::matrix::Matrix;
@@ -103,7 +103,7 @@ fn tiles_equal_those_of_bf16_rows() {
                 let mut packed = TileInput::default();
                 packed.reshape(tokens, inputs);
                 for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-                    rows::pack(level, &x, group * TOKENS, lines.into_inner().unwrap());
+                    rows::pack(level, &x, group * GROUP_TOKENS, lines.into_inner().unwrap());
                 }
                 let mut out = Rows::new(tokens, outputs);
                 rows::tile(level, matrix, &packed, &mut Outputs::new(&mut out));

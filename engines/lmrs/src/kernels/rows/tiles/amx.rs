@@ -12,17 +12,18 @@ use std::arch::asm;
 
 use super::pairs::Pairs;
 use super::{PairBlock, TileProduct, TileUnit};
-use crate::kernels::rows::activations::{PairLine, TOKENS};
+use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
 
 /// Rows of a tile, and also the steps in one row.
-pub const ROWS: usize = 16;
-const ROW: usize = 64;
+pub const TILE_ROWS: usize = 16;
+/// Bytes of a row.
+const ROW_BYTES: usize = 64;
 
-/// Two by two tiles.
-pub struct Squares;
+/// AMX tiles, two by two.
+pub struct AmxUnit;
 
-impl TileUnit for Squares {
-    const OUTPUTS: usize = 2 * ROWS;
+impl TileUnit for AmxUnit {
+    const OUTPUTS: usize = 2 * TILE_ROWS;
     const GROUPS: usize = 2;
     const STEPS: usize = 256;
 
@@ -57,7 +58,7 @@ impl TileUnit for Squares {
 
     #[inline(always)]
     unsafe fn begin() {
-        // SAFETY: it reads `FULL_TILES`.
+        // SAFETY: the instruction reads `FULL_TILES`.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const FULL_TILES, options(nostack, readonly)) }
     }
 
@@ -84,16 +85,16 @@ impl Operands {
     #[inline(always)]
     pub fn of(part: &TileProduct) -> Self {
         let b = part.lines.cast::<u8>();
-        let next_group = if part.groups > 1 { part.lines_stride * ROW } else { 0 };
+        let next_group = if part.groups > 1 { part.lines_stride * ROW_BYTES } else { 0 };
         let (a_row, c_row) = (part.weights_stride * 4, part.sums_stride * 4);
         let (a, c) = (part.weights.cast::<u8>(), part.sums.cast::<u8>());
         Self {
-            a: [a, a.wrapping_add(ROWS * a_row)],
+            a: [a, a.wrapping_add(TILE_ROWS * a_row)],
             a_row,
             b: [b, b.wrapping_add(next_group)],
-            c: [c, c.wrapping_add(ROWS * c_row)],
+            c: [c, c.wrapping_add(TILE_ROWS * c_row)],
             c_row,
-            tiles: part.steps / TOKENS,
+            tiles: part.steps / GROUP_TOKENS,
         }
     }
 }
@@ -113,7 +114,7 @@ static FULL_TILES: Shape = {
     let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
     let mut tile = 0;
     while tile < 8 {
-        (row_bytes[tile], rows[tile]) = (ROW as u16, ROWS as u8);
+        (row_bytes[tile], rows[tile]) = (ROW_BYTES as u16, TILE_ROWS as u8);
         tile += 1;
     }
     Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
@@ -160,7 +161,7 @@ unsafe fn add_four(operands: &Operands) {
             a_row = in(reg) operands.a_row,
             b0 = inout(reg) operands.b[0] => _,
             b1 = inout(reg) operands.b[1] => _,
-            b_row = in(reg) ROW,
+            b_row = in(reg) ROW_BYTES,
             c0 = in(reg) operands.c[0],
             c1 = in(reg) operands.c[1],
             c_row = in(reg) operands.c_row,
@@ -176,7 +177,7 @@ unsafe fn add_four(operands: &Operands) {
 ///
 /// # Safety
 ///
-/// As of `add_four`.
+/// The same as for `add_four`.
 #[inline(always)]
 unsafe fn add_two(operands: &Operands) {
     if operands.tiles == 0 {
@@ -204,7 +205,7 @@ unsafe fn add_two(operands: &Operands) {
             a1 = inout(reg) operands.a[1] => _,
             a_row = in(reg) operands.a_row,
             b0 = inout(reg) operands.b[0] => _,
-            b_row = in(reg) ROW,
+            b_row = in(reg) ROW_BYTES,
             c0 = in(reg) operands.c[0],
             c1 = in(reg) operands.c[1],
             c_row = in(reg) operands.c_row,
@@ -216,7 +217,7 @@ unsafe fn add_two(operands: &Operands) {
 }
 
 /// The steps of the check: two consecutive tiles, so that the second adds to the sums of the first.
-const CHECKED_STEPS: usize = 2 * TOKENS;
+const CHECKED_STEPS: usize = 2 * GROUP_TOKENS;
 
 /// Checks that tiles compute correctly: the processor and the system report them, but a hypervisor or an emulator in between
 /// can be wrong. Returns whether a product of small integers, exact in bf16 and f32, is correct with one group of tokens and with
@@ -225,13 +226,13 @@ const CHECKED_STEPS: usize = 2 * TOKENS;
 /// # Safety
 ///
 /// The machine has the instructions of `T`, and this process is allowed to use them.
-pub unsafe fn works<T: TileUnit>() -> bool {
+pub unsafe fn computes_correctly<T: TileUnit>() -> bool {
     let weights: Vec<u32> = (0..T::OUTPUTS * CHECKED_STEPS).map(|at| pair(at * 7)).collect();
     let lines: Vec<PairLine> = (0..T::GROUPS * CHECKED_STEPS)
         .map(|line| PairLine(std::array::from_fn(|token| pair(line * 5 + token * 3))))
         .collect();
     (1..=T::GROUPS).all(|groups| {
-        let mut sums = vec![1.0_f32; T::OUTPUTS * T::GROUPS * TOKENS];
+        let mut sums = vec![1.0_f32; T::OUTPUTS * T::GROUPS * GROUP_TOKENS];
         let part = TileProduct {
             weights: weights.as_ptr(),
             weights_stride: CHECKED_STEPS,
@@ -240,7 +241,7 @@ pub unsafe fn works<T: TileUnit>() -> bool {
             groups,
             steps: CHECKED_STEPS,
             sums: sums.as_mut_ptr(),
-            sums_stride: T::GROUPS * TOKENS,
+            sums_stride: T::GROUPS * GROUP_TOKENS,
         };
         // SAFETY: the caller guarantees this; the weights, lines and sums have the sizes of `part`.
         unsafe {
@@ -249,7 +250,8 @@ pub unsafe fn works<T: TileUnit>() -> bool {
             T::end();
         }
         sums.iter().enumerate().all(|(at, sum)| {
-            let (output, group, token) = (at / (T::GROUPS * TOKENS), at / TOKENS % T::GROUPS, at % TOKENS);
+            let (output, group, token) =
+                (at / (T::GROUPS * GROUP_TOKENS), at / GROUP_TOKENS % T::GROUPS, at % GROUP_TOKENS);
             let step = |step: usize| {
                 let (weight, number) =
                     (weights[output * CHECKED_STEPS + step], lines[group * CHECKED_STEPS + step].0[token]);

@@ -22,20 +22,20 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::activations::{PAIR, PairLine, TOKENS, TileInput};
+use super::activations::{GROUP_TOKENS, PAIR_INPUTS, PairLine, TileInput};
 use crate::kernels::Outputs;
 use crate::kernels::panels::PanelFormat;
-use crate::matrix::{Floats, GROUP, Matrix, PANEL, Rows};
+use crate::matrix::{Floats, GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
 
 /// Bytes of widened weights that all tokens use before the next block: about half of a second-level cache.
 const WEIGHTS_BYTES: usize = 512 << 10;
 /// The most outputs of a block. More give no speed, and the sums would leave the first-level cache.
-const MOST_OUTPUTS: usize = 96;
-/// The most steps of a block: `MOST_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Fewer rows would mean that all
+const MAX_OUTPUTS: usize = 96;
+/// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Fewer rows would mean that all
 /// activations are read more often.
-const MOST_STEPS: usize = 1024;
+const MAX_STEPS: usize = 1024;
 /// Bytes of a weight.
-const BF16: usize = 2;
+const BF16_BYTES: usize = 2;
 
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
@@ -55,20 +55,20 @@ thread_local! {
 pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileInput, out: &mut Outputs) {
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
-    let block_steps = steps.clamp(1, MOST_STEPS);
+    let block_steps = steps.clamp(1, MAX_STEPS);
     // An odd number of lines, so that rows do not map to the same cache sets.
-    let row_lines = (block_steps / TOKENS) | 1;
+    let row_lines = (block_steps / GROUP_TOKENS) | 1;
     // Both are powers of two, so blocks hold whole tiles and whole panels.
     let unit = T::OUTPUTS.max(S::FILLED_ROWS);
-    let most = (WEIGHTS_BYTES / (row_lines * size_of::<PairLine>())).min(MOST_OUTPUTS) / unit;
-    let most = most.max(1) * unit;
-    weights.resize(most * row_lines, PairLine([0; TOKENS]));
-    sums.resize(most * T::GROUPS, PairLine([0; TOKENS]));
+    let block_outputs = (WEIGHTS_BYTES / (row_lines * size_of::<PairLine>())).min(MAX_OUTPUTS) / unit;
+    let block_outputs = block_outputs.max(1) * unit;
+    weights.resize(block_outputs * row_lines, PairLine([0; GROUP_TOKENS]));
+    sums.resize(block_outputs * T::GROUPS, PairLine([0; GROUP_TOKENS]));
     let range = out.outputs();
     // SAFETY: the caller guarantees the level; the same below.
     unsafe { T::begin() };
-    for first in range.clone().step_by(most) {
-        let outputs = first..range.end.min(first + most);
+    for first in range.clone().step_by(block_outputs) {
+        let outputs = first..range.end.min(first + block_outputs);
         let columns = outputs.start - range.start..outputs.end - range.start;
         for begin in (0..steps.max(1)).step_by(block_steps) {
             let steps = begin..steps.min(begin + block_steps);
@@ -77,8 +77,8 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
             unsafe { source.fill::<T>(&mut block) };
             for group in (0..packed.groups()).step_by(T::GROUPS) {
                 let groups = group..packed.groups().min(group + T::GROUPS);
-                sums.fill(PairLine([0; TOKENS]));
-                // SAFETY: as above; the weights and the sums have `most` outputs, which are whole tiles.
+                sums.fill(PairLine([0; GROUP_TOKENS]));
+                // SAFETY: as above; the weights and the sums have `block_outputs` outputs, which are whole tiles.
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
                 for (part, group) in groups.enumerate() {
                     // SAFETY: as above.
@@ -119,10 +119,10 @@ impl WeightSource for Floats<'_> {
     #[inline(always)]
     unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights) {
         let Weights { lines, row_lines, outputs, steps } = weights;
-        let inputs = steps.start * PAIR..self.inputs.min(steps.end * PAIR);
-        let rows = self.rows(outputs.clone()).chunks_exact((self.inputs * BF16).max(1));
+        let inputs = steps.start * PAIR_INPUTS..self.inputs.min(steps.end * PAIR_INPUTS);
+        let rows = self.rows(outputs.clone()).chunks_exact((self.inputs * BF16_BYTES).max(1));
         for (row, lines) in rows.zip(lines.chunks_exact_mut(*row_lines)) {
-            copy(&row[inputs.start * BF16..inputs.end * BF16], numbers_of(lines, steps.len()));
+            copy(&row[inputs.start * BF16_BYTES..inputs.end * BF16_BYTES], numbers_of(lines, steps.len()));
         }
     }
 }
@@ -143,13 +143,13 @@ impl Weights<'_> {
                 let row = self.lines[output * row_lines..].as_ptr().cast::<u32>();
                 let part = TileProduct {
                     weights: row.wrapping_add(step - steps.start),
-                    weights_stride: row_lines * TOKENS,
+                    weights_stride: row_lines * GROUP_TOKENS,
                     lines: lines[step..].as_ptr(),
                     lines_stride: packed.steps(),
                     groups: groups.len(),
                     steps: T::STEPS.min(steps.end - step),
                     sums: sums[output * T::GROUPS..].as_mut_ptr().cast(),
-                    sums_stride: T::GROUPS * TOKENS,
+                    sums_stride: T::GROUPS * GROUP_TOKENS,
                 };
                 // SAFETY: `lines` has these groups with all steps; the caller guarantees the other conditions.
                 unsafe { T::add(&part) };
@@ -171,11 +171,11 @@ unsafe fn store<T: TileUnit>(
     add: bool,
     out: &mut Outputs,
 ) {
-    let tokens = group * TOKENS..((group + 1) * TOKENS).min(out.tokens());
-    for (block, first) in columns.clone().step_by(TOKENS).enumerate() {
-        let columns = first..(first + TOKENS).min(columns.end);
-        let mut lines = [PairLine([0; TOKENS]); TOKENS];
-        let sums = sums[block * TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
+    let tokens = group * GROUP_TOKENS..((group + 1) * GROUP_TOKENS).min(out.tokens());
+    for (block, first) in columns.clone().step_by(GROUP_TOKENS).enumerate() {
+        let columns = first..(first + GROUP_TOKENS).min(columns.end);
+        let mut lines = [PairLine([0; GROUP_TOKENS]); GROUP_TOKENS];
+        let sums = sums[block * GROUP_TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
         for (line, sums) in lines.iter_mut().zip(sums) {
             *line = *sums;
         }
@@ -206,7 +206,7 @@ fn copy(row: &[u8], weights: &mut [u32]) {
 
 /// The first numbers in these lines.
 fn numbers_of(lines: &mut [PairLine], numbers: usize) -> &mut [u32] {
-    assert!(numbers <= lines.len() * TOKENS);
+    assert!(numbers <= lines.len() * GROUP_TOKENS);
     // SAFETY: a line is exactly 16 numbers, and the result borrows `lines`.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), numbers) }
 }
@@ -236,17 +236,18 @@ pub trait TileUnit {
 
     #[inline(always)]
     unsafe fn transpose(block: &mut PairBlock) {
-        transpose_plainly(block);
+        transpose_portable(block);
     }
 
-    /// `number * times + plus` as pairs. The first factors apply to the first 16 numbers, the second to the other 16.
+    /// `number * factors + offsets` as pairs. The first factor and offset apply to the first 16 numbers, the second ones to the
+    /// other 16.
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
-        let weight = |at: usize| f32::from(numbers[at]) * times[at / 16] + plus[at / 16];
+    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
+        let weight = |at: usize| f32::from(numbers[at]) * factors[at / 16] + offsets[at / 16];
         pack_line(&std::array::from_fn::<_, 32, _>(weight))
     }
 
-    /// A thread calls these before and after it adds parts.
+    /// A thread calls `begin` before it adds parts, and `end` after.
     #[inline(always)]
     unsafe fn begin() {}
     #[inline(always)]
@@ -272,7 +273,7 @@ pub struct TileProduct {
 }
 
 /// 16 steps of 16 tokens, in either orientation.
-pub type PairBlock = [PairLine; TOKENS];
+pub type PairBlock = [PairLine; GROUP_TOKENS];
 
 /// Packs the tokens from `first` on into one group.
 ///
@@ -281,17 +282,17 @@ pub type PairBlock = [PairLine; TOKENS];
 /// The machine has the level of `T`.
 #[inline(always)]
 pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) {
-    let block_inputs = TOKENS * PAIR;
-    let tokens = TOKENS.min(x.tokens() - first);
-    let (blocks, _) = lines.as_chunks_mut::<TOKENS>();
+    let block_inputs = GROUP_TOKENS * PAIR_INPUTS;
+    let tokens = GROUP_TOKENS.min(x.tokens() - first);
+    let (blocks, _) = lines.as_chunks_mut::<GROUP_TOKENS>();
     for (at, block) in blocks.iter_mut().enumerate() {
         let inputs = (at * block_inputs).min(x.width)..((at + 1) * block_inputs).min(x.width);
-        for (index, into) in block.iter_mut().enumerate() {
-            *into = match (index < tokens, inputs.len() == block_inputs) {
+        for (index, destination) in block.iter_mut().enumerate() {
+            *destination = match (index < tokens, inputs.len() == block_inputs) {
                 // SAFETY: the caller guarantees this.
                 (true, true) => unsafe { T::line(&x.row(first + index)[inputs.clone()]) },
                 (true, false) => pack_line(&x.row(first + index)[inputs.clone()]),
-                (false, _) => PairLine([0; TOKENS]),
+                (false, _) => PairLine([0; GROUP_TOKENS]),
             };
         }
         // SAFETY: the caller guarantees this.
@@ -301,8 +302,8 @@ pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) 
 
 /// The pairs of up to 16 steps of one token; missing steps are zero.
 fn pack_line(numbers: &[f32]) -> PairLine {
-    let mut line = PairLine([0; TOKENS]);
-    for (pair, numbers) in line.0.iter_mut().zip(numbers.chunks(PAIR)) {
+    let mut line = PairLine([0; GROUP_TOKENS]);
+    for (pair, numbers) in line.0.iter_mut().zip(numbers.chunks(PAIR_INPUTS)) {
         let half =
             |at: usize| numbers.get(at).map_or(0, |number| u32::from(bf16::from_f32(*number).to_bits()));
         *pair = half(0) | half(1) << 16;
@@ -310,7 +311,7 @@ fn pack_line(numbers: &[f32]) -> PairLine {
     line
 }
 
-fn transpose_plainly(block: &mut PairBlock) {
+fn transpose_portable(block: &mut PairBlock) {
     let from = *block;
     for (row, line) in block.iter_mut().enumerate() {
         for (column, number) in line.0.iter_mut().enumerate() {
@@ -329,7 +330,7 @@ const LINE_INPUTS: usize = 32;
 /// a group of a panel: 16 outputs x 64 inputs
 ///     its numbers as bytes          16 lines, each with four inputs of 16 outputs
 ///     the lines transposed          16 rows, each with 64 inputs of one output
-///     number * times + plus         as f32; 16 inputs share both, in every format
+///     number * factor + offset      as f32; 16 inputs share both, in every format
 ///     rounded to bf16               32 inputs are a line of pairs
 /// ```
 ///
@@ -347,37 +348,42 @@ impl<'a, N: PanelFormat> Widened<'a, N> {
 }
 
 impl<N: PanelFormat> WeightSource for Widened<'_, N> {
-    const FILLED_ROWS: usize = PANEL;
+    const FILLED_ROWS: usize = PANEL_OUTPUTS;
 
     /// Fills whole panels.
     #[inline(always)]
     unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights) {
         let Weights { lines: weights, row_lines, outputs, steps } = weights;
-        let (first, lines) = (outputs.start, steps.start / TOKENS..steps.end / TOKENS);
+        let (first, lines) = (outputs.start, steps.start / GROUP_TOKENS..steps.end / GROUP_TOKENS);
         assert!(
-            first.is_multiple_of(PANEL) && lines.start.is_multiple_of(GROUP / LINE_INPUTS),
+            first.is_multiple_of(PANEL_OUTPUTS) && lines.start.is_multiple_of(GROUP_INPUTS / LINE_INPUTS),
             "full groups of full panels"
         );
-        let weights = &mut weights[..outputs.len().next_multiple_of(PANEL) * *row_lines];
-        for (panel, rows) in (first / PANEL..).zip(weights.chunks_exact_mut(PANEL * *row_lines)) {
+        let weights = &mut weights[..outputs.len().next_multiple_of(PANEL_OUTPUTS) * *row_lines];
+        for (panel, rows) in
+            (first / PANEL_OUTPUTS..).zip(weights.chunks_exact_mut(PANEL_OUTPUTS * *row_lines))
+        {
             let bytes = self.matrix.panel(panel);
-            for line in lines.clone().step_by(GROUP / LINE_INPUTS) {
-                let (stretch, group) =
-                    (line / (GROUP / LINE_INPUTS) / N::GROUPS, line / (GROUP / LINE_INPUTS) % N::GROUPS);
+            for line in lines.clone().step_by(GROUP_INPUTS / LINE_INPUTS) {
+                let (stretch, group) = (
+                    line / (GROUP_INPUTS / LINE_INPUTS) / N::GROUPS,
+                    line / (GROUP_INPUTS / LINE_INPUTS) % N::GROUPS,
+                );
                 let stretch = &bytes[stretch * N::STRETCH_BYTES..][..N::STRETCH_BYTES];
                 let (mut block, scales) = N::widen(stretch, group);
                 // SAFETY: the caller guarantees this; the same below.
                 unsafe { T::transpose(&mut block) };
-                let local = line - lines.start..(line + GROUP / LINE_INPUTS).min(lines.end) - lines.start;
+                let local =
+                    line - lines.start..(line + GROUP_INPUTS / LINE_INPUTS).min(lines.end) - lines.start;
                 for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
                     let numbers = numbers.0.map(u32::to_le_bytes);
                     let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
                     for (half, (pairs, numbers)) in row[local.clone()].iter_mut().zip(halves).enumerate() {
                         let runs = [2 * half, 2 * half + 1];
-                        let times = runs.map(|run| scales.times[run][output]);
-                        let plus = runs.map(|run| scales.plus[run][output]);
+                        let factors = runs.map(|run| scales.factors[run][output]);
+                        let offsets = runs.map(|run| scales.offsets[run][output]);
                         // SAFETY: as above.
-                        *pairs = unsafe { T::widen(numbers, times, plus) };
+                        *pairs = unsafe { T::widen(numbers, factors, offsets) };
                     }
                 }
             }

@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::{PairBlock, TileProduct, TileUnit};
-use crate::kernels::rows::activations::{PairLine, TOKENS};
+use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
 
 /// A tile of eight outputs and three groups of tokens, with one register of sums for each.
 pub struct Pairs;
@@ -38,13 +38,13 @@ impl TileUnit for Pairs {
     }
 
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
+    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
         // SAFETY: as above; each half is 16 bytes.
         unsafe {
             let half = |at: usize| {
                 let bytes = _mm_loadu_si128(numbers.as_ptr().add(16 * at).cast());
                 let floats = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-                _mm512_fmadd_ps(floats, _mm512_set1_ps(times[at]), _mm512_set1_ps(plus[at]))
+                _mm512_fmadd_ps(floats, _mm512_set1_ps(factors[at]), _mm512_set1_ps(offsets[at]))
             };
             std::mem::transmute::<__m512bh, PairLine>(_mm512_cvtne2ps_pbh(half(1), half(0)))
         }
@@ -76,7 +76,7 @@ unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &TileProduct) {
             weights[output] = part.weights.add(output * part.weights_stride);
             for group in 0..GROUPS {
                 sums[output][group] =
-                    _mm512_loadu_ps(part.sums.add(output * part.sums_stride + group * TOKENS));
+                    _mm512_loadu_ps(part.sums.add(output * part.sums_stride + group * GROUP_TOKENS));
             }
         }
         for step in 0..part.steps {
@@ -95,7 +95,7 @@ unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &TileProduct) {
         for output in 0..OUTPUTS {
             for group in 0..GROUPS {
                 _mm512_storeu_ps(
-                    part.sums.add(output * part.sums_stride + group * TOKENS),
+                    part.sums.add(output * part.sums_stride + group * GROUP_TOKENS),
                     sums[output][group],
                 );
             }
@@ -154,7 +154,7 @@ pub unsafe fn transpose(block: &mut PairBlock) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{TOKENS, TileInput, has_pairs, pack};
+    use super::super::super::{GROUP_TOKENS, TileInput, has_pairs, pack};
     use crate::kernels::Level;
     use crate::kernels::test_rng::TestRng;
 
@@ -168,12 +168,12 @@ mod tests {
                 let mut packed = TileInput::default();
                 packed.reshape(tokens, inputs);
                 for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-                    pack(level, &x, group * TOKENS, lines.into_inner().unwrap());
+                    pack(level, &x, group * GROUP_TOKENS, lines.into_inner().unwrap());
                 }
                 for group in 0..packed.groups() {
                     for (step, line) in packed.lines(group..group + 1).iter().enumerate() {
                         for (column, pair) in line.0.iter().enumerate() {
-                            let token = group * TOKENS + column;
+                            let token = group * GROUP_TOKENS + column;
                             let half = |input: usize| match token < tokens && input < inputs {
                                 true => u32::from(half::bf16::from_f32(x.row(token)[input]).to_bits()),
                                 false => 0,

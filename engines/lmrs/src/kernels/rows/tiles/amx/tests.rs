@@ -1,4 +1,4 @@
-//! Tiles without the instruction: a model of it over the same operands.
+//! Tests of the tiles on any machine: a model replaces the instruction and uses the same operands.
 
 use super::super::{WeightSource, Widened, multiply, pack};
 use super::*;
@@ -15,9 +15,9 @@ use crate::matrix::Rows;
 pub struct ModelUnit;
 
 impl TileUnit for ModelUnit {
-    const OUTPUTS: usize = Squares::OUTPUTS;
-    const GROUPS: usize = Squares::GROUPS;
-    const STEPS: usize = Squares::STEPS;
+    const OUTPUTS: usize = AmxUnit::OUTPUTS;
+    const GROUPS: usize = AmxUnit::GROUPS;
+    const STEPS: usize = AmxUnit::STEPS;
 
     unsafe fn add(part: &TileProduct) {
         let operands = Operands::of(part);
@@ -34,22 +34,23 @@ impl TileUnit for ModelUnit {
 
 /// # Safety
 ///
-/// As of `ModelUnit::add`.
+/// The same as for `ModelUnit::add`.
 unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
     let number = |address: *const u8| {
         // SAFETY: the caller guarantees this.
         let bits = unsafe { address.cast::<u16>().read_unaligned() };
         f32::from_bits(u32::from(bits) << 16)
     };
-    for (row, column) in (0..ROWS).flat_map(|row| (0..ROWS).map(move |column| (row, column))) {
-        let c = operands.c[half].wrapping_add(row * operands.c_row + ROW * group + 4 * column);
+    for (row, column) in (0..TILE_ROWS).flat_map(|row| (0..TILE_ROWS).map(move |column| (row, column))) {
+        let c = operands.c[half].wrapping_add(row * operands.c_row + ROW_BYTES * group + 4 * column);
         let c = c.cast::<f32>();
         // SAFETY: as above.
         let mut sum = unsafe { c.read() };
-        for step in 0..ROWS {
+        for step in 0..TILE_ROWS {
             for part in 0..2 {
                 let a = operands.a[half].wrapping_add(64 * tile + row * operands.a_row + 4 * step + 2 * part);
-                let b = operands.b[group].wrapping_add(1024 * tile + step * ROW + 4 * column + 2 * part);
+                let b =
+                    operands.b[group].wrapping_add(1024 * tile + step * ROW_BYTES + 4 * column + 2 * part);
                 sum += number(a) * number(b);
             }
         }
@@ -86,7 +87,7 @@ fn model_product(source: &impl WeightSource, outputs: usize, x: &Rows) -> Rows {
     packed.reshape(tokens, x.width);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
         // SAFETY: the model needs no special instructions.
-        unsafe { pack::<ModelUnit>(x, group * TOKENS, lines.into_inner().unwrap()) };
+        unsafe { pack::<ModelUnit>(x, group * GROUP_TOKENS, lines.into_inner().unwrap()) };
     }
     let mut out = Rows::new(tokens, outputs);
     let split = Outputs::split(&mut out);
@@ -118,5 +119,5 @@ fn the_check_accepts_correct_tiles_and_finds_wrong_ones() {
         return;
     }
     // SAFETY: the machine has the features of `Pairs`.
-    unsafe { assert!(works::<Pairs>() && !works::<WrongUnit>()) };
+    unsafe { assert!(computes_correctly::<Pairs>() && !computes_correctly::<WrongUnit>()) };
 }

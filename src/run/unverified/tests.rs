@@ -29,49 +29,49 @@ fn model(record: &RunRecord) -> Model {
 }
 
 #[test]
-fn only_samples_that_differ_from_the_verifiers_are_unchecked() {
+fn only_samples_that_differ_from_the_verifiers_are_unverified() {
     let wrong =
         |configuration, block| if (configuration, block) == (1, 2) { vec![5, 6, 9] } else { vec![5, 6, 7] };
     let record = record(&["a", "b"], wrong);
-    let found = unchecked_samples(&record, &model(&record), Some(0));
-    assert!(!found.is_empty());
-    for unchecked in &found {
-        let sample = &record.samples[unchecked.sample];
-        assert_eq!((unchecked.configuration, unchecked.differs_at), (1, Some(2)));
+    let samples = unverified_samples(&record, &model(&record), Some(0));
+    assert!(!samples.is_empty());
+    for unverified in &samples {
+        let sample = &record.samples[unverified.sample];
+        assert_eq!((unverified.configuration, unverified.differs_at), (1, Some(2)));
         assert_eq!(record.launches[sample.launch as usize].block, 2);
     }
-    // A launch for output checks has no measured requests, whatever their kind.
+    // No request in a launch for output checks counts as measured.
     let mut checked = record.clone();
     checked.launches.iter_mut().for_each(|it| it.for_output_checks = it.block == 2);
-    assert_eq!(unchecked_samples(&checked, &model(&checked), Some(0)), []);
+    assert_eq!(unverified_samples(&checked, &model(&checked), Some(0)), []);
     // Without a verifier all outputs are unverified, and no position differs.
-    let all = unchecked_samples(&record, &model(&record), None);
-    assert!(all.iter().all(|unchecked| unchecked.differs_at.is_none()));
-    assert_eq!(all.iter().filter(|unchecked| unchecked.configuration == 0).count(), SAMPLES);
-    assert_eq!(all.iter().filter(|unchecked| unchecked.configuration == 1).count(), SAMPLES);
+    let all = unverified_samples(&record, &model(&record), None);
+    assert!(all.iter().all(|unverified| unverified.differs_at.is_none()));
+    assert_eq!(all.iter().filter(|unverified| unverified.configuration == 0).count(), MAX_SAMPLES);
+    assert_eq!(all.iter().filter(|unverified| unverified.configuration == 1).count(), MAX_SAMPLES);
 }
 
 #[test]
 fn the_last_sample_of_each_workload_is_checked_first() {
     let record = record(&["a", "b"], |_, _| vec![5, 6, 7]);
-    let found = unchecked_samples(&record, &model(&record), None);
-    let of = |configuration: usize| -> Vec<(usize, u32, u32)> {
-        let own = found.iter().filter(|unchecked| unchecked.configuration == configuration);
-        let samples = own.map(|unchecked| &record.samples[unchecked.sample]);
-        samples.map(|it| (it.case, record.launches[it.launch as usize].block, it.index)).collect()
+    let samples = unverified_samples(&record, &model(&record), None);
+    let checked_of = |configuration: usize| -> Vec<(usize, u32, u32)> {
+        let of_configuration = samples.iter().filter(|unverified| unverified.configuration == configuration);
+        let recorded = of_configuration.map(|unverified| &record.samples[unverified.sample]);
+        recorded.map(|it| (it.case, record.launches[it.launch as usize].block, it.index)).collect()
     };
-    let one = of(0);
-    let workloads: BTreeSet<usize> = one.iter().map(|(case, ..)| *case).collect();
-    assert!(workloads.len() > 1 && one.len() == SAMPLES, "{one:?}");
-    assert_eq!((one[0].1, one[0].2), (2, 1));
-    // If all gave the same ids, one answer serves them all.
+    let first = checked_of(0);
+    let workloads: BTreeSet<usize> = first.iter().map(|(case, ..)| *case).collect();
+    assert!(workloads.len() > 1 && first.len() == MAX_SAMPLES, "{first:?}");
+    assert_eq!((first[0].1, first[0].2), (2, 1));
+    // Both engines have the same order, so that one answer serves both.
     let plan = &record.header.plan;
-    let about = |of: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
+    let with_labels = |of: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
         of.into_iter()
             .map(|(case, block, index)| (plan.cases[case].workload.label.clone(), block, index))
             .collect()
     };
-    assert_eq!(about(one), about(of(1)));
+    assert_eq!(with_labels(first), with_labels(checked_of(1)));
 }
 
 #[test]
@@ -79,29 +79,29 @@ fn every_workload_is_checked_once_before_any_is_checked_twice() {
     let mut record = record(&["a", "b"], |_, _| vec![5]);
     // The first engine has no samples of one workload.
     let cases = record.header.plan.cases.clone();
-    let is_sure =
+    let has_one_token =
         |it: &Sample| cases[it.case].configuration == 0 && cases[it.case].workload.max_new_tokens == 1;
-    record.samples.retain(|it| !is_sure(it));
-    let found = unchecked_samples(&record, &model(&record), None);
+    record.samples.retain(|it| !has_one_token(it));
+    let samples = unverified_samples(&record, &model(&record), None);
     let mut checked = BTreeSet::new();
     let order: Vec<bool> =
-        found.iter().map(|unchecked| checked.insert(record.samples[unchecked.sample].case)).collect();
+        samples.iter().map(|unverified| checked.insert(record.samples[unverified.sample].case)).collect();
     let cases: BTreeSet<usize> = record.samples.iter().map(|it| it.case).collect();
     assert_eq!(order.iter().filter(|first| **first).count(), cases.len());
     assert!(order.is_sorted_by(|one, next| one >= next), "{order:?}");
-    let turns: Vec<usize> = found.iter().map(|unchecked| unchecked.configuration).collect();
+    let turns: Vec<usize> = samples.iter().map(|unverified| unverified.configuration).collect();
     assert_eq!(turns[..2], [0, 1]);
 }
 
 #[test]
 fn one_token_outputs_are_checked_and_sampled_outputs_are_not() {
     let single = record(&["a"], |_, _| vec![5]);
-    assert_eq!(unchecked_samples(&single, &model(&single), None).len(), SAMPLES);
-    for (temperature, expected) in [(0.0, SAMPLES), (0.5, 0), (1.0, 0)] {
+    assert_eq!(unverified_samples(&single, &model(&single), None).len(), MAX_SAMPLES);
+    for (temperature, expected) in [(0.0, MAX_SAMPLES), (0.5, 0), (1.0, 0)] {
         let mut sampled = record(&["a"], |_, _| vec![5, 6]);
         let sampling = protocol::Sampling { temperature, ..Default::default() };
         sampled.header.plan.cases.iter_mut().for_each(|case| case.workload.sampling = Some(sampling));
-        assert_eq!(unchecked_samples(&sampled, &model(&sampled), None).len(), expected, "{temperature}");
+        assert_eq!(unverified_samples(&sampled, &model(&sampled), None).len(), expected, "{temperature}");
     }
 }
 
@@ -113,7 +113,7 @@ fn checked_positions_include_the_end_and_the_least_likely_tokens() {
     assert_eq!(positions(0, None, &[]), Vec::<usize>::new());
     let mut likely = vec![Some(-0.1); 64];
     (likely[31], likely[33], likely[40]) = (Some(-9.0), None, Some(-5.0));
-    let found = positions(64, Some(30), &likely);
-    assert_eq!(found.len(), 8);
-    assert_eq!(found[..5], [30, 63, 33, 31, 40]);
+    let chosen = positions(64, Some(30), &likely);
+    assert_eq!(chosen.len(), 8);
+    assert_eq!(chosen[..5], [30, 63, 33, 31, 40]);
 }

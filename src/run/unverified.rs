@@ -1,0 +1,137 @@
+//! The unverified samples of a run, and which of their tokens the verifier checks. This file does no input or output.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::plan::{Model, Role};
+use crate::record::{RunRecord, Sample};
+use stats::Random;
+
+/// The maximum number of samples of each configuration, unless it has more workloads.
+const MAX_SAMPLES: usize = 4;
+/// The maximum number of positions of each sample.
+const MAX_POSITIONS: usize = 8;
+/// The number of positions that are chosen because their tokens are the least likely ones to the verifier.
+const LEAST_LIKELY_POSITIONS: usize = 3;
+
+/// A measured sample that is unverified: the verifier was not measured with the same prompt, or gave other ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnverifiedSample {
+    /// An index into the record's samples.
+    pub sample: usize,
+    pub configuration: usize,
+    /// The first position where the verifier's own output has another id.
+    pub differs_at: Option<usize>,
+}
+
+/// The samples on a model to check, in order. Configurations take turns, and each workload is checked once before any workload
+/// is checked twice. So an early end affects all configurations alike.
+pub fn unverified_samples(
+    record: &RunRecord,
+    model: &Model,
+    verifier: Option<usize>,
+) -> Vec<UnverifiedSample> {
+    let plan = &record.header.plan;
+    let mut verifier_ids: HashMap<&str, &[u32]> = HashMap::new();
+    let of_verifier = |sample: &&Sample| Some(plan.cases[sample.case].configuration) == verifier;
+    for sample in record.measured().filter(of_verifier) {
+        if let Some(ids) = greedy_ids(record, sample) {
+            verifier_ids.entry(&sample.prompt_hash).or_insert(ids);
+        }
+    }
+    let mut by_configuration: BTreeMap<usize, Vec<UnverifiedSample>> = BTreeMap::new();
+    for (index, sample) in record.measured_with_index() {
+        let case = &plan.cases[sample.case];
+        let configuration = &plan.configurations[case.configuration];
+        let needs_check = matches!(configuration.role, None | Some(Role::Baseline { .. }))
+            && configuration.model.path == model.path
+            && Some(case.configuration) != verifier;
+        let Some(ids) = greedy_ids(record, sample).filter(|ids| needs_check && !ids.is_empty()) else {
+            continue;
+        };
+        let reference = verifier_ids.get(&*sample.prompt_hash);
+        if reference.is_some_and(|reference| *reference == ids) {
+            continue;
+        }
+        let differs_at = reference
+            .map(|reference| reference.iter().zip(ids).take_while(|(id, other)| id == other).count());
+        let differs_at = differs_at.filter(|&position| position < ids.len());
+        let unverified = UnverifiedSample { sample: index, configuration: case.configuration, differs_at };
+        by_configuration.entry(case.configuration).or_default().push(unverified);
+    }
+    let chosen: Vec<Vec<Vec<UnverifiedSample>>> =
+        by_configuration.into_values().map(|unverified_samples| choose(record, unverified_samples)).collect();
+    let by_round = (0..MAX_SAMPLES)
+        .map(|round| chosen.iter().map(move |rounds| rounds.get(round).map_or(&[][..], |it| it)));
+    by_round.flat_map(|lists| interleave(&lists.collect::<Vec<_>>())).collect()
+}
+
+/// The ids of a greedy sample.
+pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
+    let workload = &record.header.plan.cases[sample.case].workload;
+    let [sequence] = &sample.iteration.sequences[..] else { return None };
+    sequence.output_ids.as_deref().filter(|_| workload.is_greedy())
+}
+
+/// Merges lists: the first sample of each list, then the second sample of each list, and so on.
+fn interleave(lists: &[&[UnverifiedSample]]) -> Vec<UnverifiedSample> {
+    let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
+    (0..longest).flat_map(|turn| lists.iter().filter_map(move |list| list.get(turn).copied())).collect()
+}
+
+/// Rounds of samples, each with one sample of every workload, long outputs first. The last sample of a workload comes
+/// first, then random samples from as many blocks as possible. So the check finds output that becomes wrong during the run.
+fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<Vec<UnverifiedSample>> {
+    let sample = |unverified: &UnverifiedSample| &record.samples[unverified.sample];
+    let mut by_case: BTreeMap<usize, Vec<UnverifiedSample>> = BTreeMap::new();
+    for unverified in unverified_samples {
+        by_case.entry(sample(&unverified).case).or_default().push(unverified);
+    }
+    let blocks: HashMap<u32, u32> = record.launches.iter().map(|it| (it.launch, it.block)).collect();
+    let plan = &record.header.plan;
+    let mut cases: Vec<(usize, Vec<UnverifiedSample>)> = by_case.into_iter().collect();
+    cases.sort_by_key(|(case, _)| std::cmp::Reverse(plan.cases[*case].workload.max_new_tokens));
+    let orders = cases.into_iter().map(|(_, mut unverified_samples)| {
+        let last = unverified_samples.pop();
+        // Every configuration has the same order, so that one answer serves all configurations with the same ids.
+        Random::seeded(plan.seed).shuffle(&mut unverified_samples);
+        let block = |unverified: &UnverifiedSample| blocks.get(&sample(unverified).launch).copied();
+        let mut blocks_taken: BTreeSet<Option<u32>> = last.iter().map(block).collect();
+        let (from_new_blocks, others): (Vec<_>, Vec<_>) =
+            unverified_samples.into_iter().partition(|unverified| blocks_taken.insert(block(unverified)));
+        last.into_iter().chain(from_new_blocks).chain(others).collect::<Vec<_>>()
+    });
+    let orders: Vec<Vec<UnverifiedSample>> = orders.collect();
+    let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
+    let mut remaining = MAX_SAMPLES.max(orders.len());
+    let mut rounds = Vec::new();
+    for turn in 0..longest {
+        let round: Vec<UnverifiedSample> =
+            orders.iter().filter_map(|of| of.get(turn).copied()).take(remaining).collect();
+        remaining -= round.len();
+        rounds.push(round);
+    }
+    rounds
+}
+
+/// The positions to check in an output, the most important first because time may run out. They are the first difference from
+/// the verifier's output, the last position, the least likely ids, and then positions spread over the output.
+pub fn positions(length: usize, differs_at: Option<usize>, logprobs: &[Option<f64>]) -> Vec<usize> {
+    let last = length.saturating_sub(1);
+    let mut by_likelihood: Vec<usize> = (0..length.min(logprobs.len())).collect();
+    let logprob = |position: &usize| logprobs[*position].unwrap_or(f64::NEG_INFINITY);
+    by_likelihood.sort_by(|a, b| logprob(a).total_cmp(&logprob(b)));
+    let spread = (0..MAX_POSITIONS).map(|part| last * part / (MAX_POSITIONS - 1));
+    // Further positions replace repeated ones.
+    let wanted =
+        differs_at.into_iter().chain([last]).chain(by_likelihood.into_iter().take(LEAST_LIKELY_POSITIONS));
+    let mut positions: Vec<usize> = Vec::new();
+    for position in wanted.chain(spread).chain(0..length).filter(|&position| position < length) {
+        if positions.len() < MAX_POSITIONS && !positions.contains(&position) {
+            positions.push(position);
+        }
+    }
+    positions
+}
+
+#[cfg(test)]
+mod tests;
