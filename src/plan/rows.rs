@@ -74,7 +74,8 @@ impl Selection {
 
     /// Whether this row is the reference engine itself.
     fn is_verifier(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
-        let identity = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
+        let identity =
+            |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.start_for(device).command.clone());
         self.verifier.as_ref().is_some_and(|verifier| identity(verifier) == identity(candidate))
             && device.is_cpu()
             && dtype.is_none_or(|dtype| dtype == VERIFIER_DTYPE)

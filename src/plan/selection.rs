@@ -33,7 +33,7 @@ pub struct Names {
 pub struct Resolved<'a> {
     registry: &'a Registry,
     verifier: Verifier<'a>,
-    pub engines: Vec<Found<'a>>,
+    pub engines: Vec<FoundEngine<'a>>,
     /// The candidates are as before set-up, and `verifier` is not set yet.
     selection: Selection,
 }
@@ -147,7 +147,7 @@ impl<'a> Verifier<'a> {
 
 /// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without
 /// a preset. A suite of an engine adds the rows that the suite names.
-fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>>> {
+fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngine<'a>>> {
     let mut names = selected.engines.clone();
     for engine in &registry.engines {
         let name = &engine.manifest.name;

@@ -127,7 +127,7 @@ pub struct Sample {
     pub peak_resident_bytes: Option<u64>,
     /// The memory of the process tree after the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<HeldMemory>,
     /// The device memory that the engine reports with its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<DeviceMemory>,

@@ -106,8 +106,8 @@ async fn measure<'a>(
 async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietCheck> {
     let engines = planned(plan);
     let probe = move || {
-        let quiet = Quiet::probe(&engines);
-        let warnings = quiet.before(&engines);
+        let quiet = QuietCheck::probe(&engines);
+        let warnings = quiet.warnings_before(&engines);
         (quiet, warnings)
     };
     let (quiet, warnings) = off_thread(probe).await?;
