@@ -1,4 +1,4 @@
-//! `orchestrate`: measures LLM inference engines, and says how sure it is.
+//! `orchestrate`: measures LLM inference engines, with confidence intervals.
 
 mod analysis;
 mod cli;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match Cli::parse().dispatch() {
         Ok(code) => code.into(),
         Err(error) => {
-            output::complain(&error);
+            output::print_error(&error);
             exit_code::of_error(&error).into()
         }
     }

@@ -1,4 +1,4 @@
-//! Text for a person at a shell: missing or mistyped things, commands that can be pasted, sizes.
+//! Text for a person at a shell: errors with hints, commands that can be pasted, sizes.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +14,13 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// The same error as the user's.
+/// Turns an error into a user's error.
 pub fn usage(error: anyhow::Error) -> anyhow::Error {
     Usage(format!("{error:#}")).into()
 }
 
-/// All missing things in one line, and the command that helps first. Further lines of `hint` are other ways.
+/// The reason why something cannot run, in one line. The first line of `hint` is the command that helps first; further lines are
+/// other ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {
     pub reason: String,
@@ -57,8 +58,8 @@ pub fn this_program() -> String {
 
 /// A command with the quotes that a shell needs.
 pub fn pasteable(command: &[String]) -> String {
-    let plain = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
-    let word = |word: &String| match word.is_empty() || !word.chars().all(plain) {
+    let needs_no_quotes = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);
+    let word = |word: &String| match word.is_empty() || !word.chars().all(needs_no_quotes) {
         true => format!("'{}'", word.replace('\'', r"'\''")),
         false => word.clone(),
     };

@@ -65,20 +65,20 @@ pub fn shorten(text: &str, limit: usize) -> String {
     if width(text) <= limit {
         return text.to_string();
     }
-    let fitting = fitting(text.chars(), limit.saturating_sub(1));
-    format!("{}…", fitting.into_iter().collect::<String>().trim_end())
+    let kept = take_fitting(text.chars(), limit.saturating_sub(1));
+    format!("{}…", kept.into_iter().collect::<String>().trim_end())
 }
 
-/// Cuts a text at its beginning to at most `limit` columns, because the end of a path says more.
+/// Cuts a text at its beginning to at most `limit` columns, because the end of a path is more informative.
 pub fn shorten_start(text: &str, limit: usize) -> String {
     if width(text) <= limit {
         return text.to_string();
     }
-    let fitting = fitting(text.chars().rev(), limit.saturating_sub(1));
-    format!("…{}", fitting.into_iter().rev().collect::<String>().trim_start())
+    let kept = take_fitting(text.chars().rev(), limit.saturating_sub(1));
+    format!("…{}", kept.into_iter().rev().collect::<String>().trim_start())
 }
 
-fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
+fn take_fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
     let mut used = 0;
     let fits = |char: &char| {
         used += width(char.encode_utf8(&mut [0; 4]));
@@ -92,10 +92,10 @@ fn fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
-    let room = limit.saturating_sub(indent.len()).max(1);
-    for word in unbroken_words(text).into_iter().flat_map(|word| pieces(word, room)) {
+    let max_width = limit.saturating_sub(indent.len()).max(1);
+    for word in unbroken_words(text).into_iter().flat_map(|word| split_long_word(word, max_width)) {
         let blank = current.trim().is_empty();
-        if current.ends_with(CONTINUED) || !blank && width(&current) + 1 + width(&word) > limit {
+        if current.ends_with(CONTINUATION) || !blank && width(&current) + 1 + width(&word) > limit {
             lines.push(std::mem::replace(&mut current, indent.to_string()));
         } else if !blank {
             current.push(' ');
@@ -106,10 +106,10 @@ pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     lines
 }
 
-/// Breaks lines after `limit` columns; a broken line goes on with two more columns of indent. Hints stay whole, so that they can
+/// Breaks lines after `limit` columns; the rest of a broken line has two more columns of indent. Hints stay whole, so that they can
 /// be pasted.
-pub fn narrow(text: &str, limit: usize) -> String {
-    let broken = |line: &str| {
+pub fn break_lines(text: &str, limit: usize) -> String {
+    let break_line = |line: &str| {
         let text = line.trim_start_matches(' ');
         let indent = line.len() - text.len();
         if width(line) <= limit || text.starts_with("hint: ") {
@@ -118,23 +118,23 @@ pub fn narrow(text: &str, limit: usize) -> String {
         let lines = wrap(text, limit.saturating_sub(indent).max(1), "  ").into_iter();
         lines.map(|part| format!("{:indent$}{part}\n", "")).collect()
     };
-    text.lines().map(broken).collect()
+    text.lines().map(break_line).collect()
 }
 
-/// The mark of a command that goes on in the next line, for a shell too.
-const CONTINUED: &str = " \\";
+/// The end of a line of a command that continues in the next line. A shell reads it in the same way.
+const CONTINUATION: &str = " \\";
 
 /// A command of this program, broken into lines that can be pasted.
-fn continued(command: &str, room: usize) -> Vec<String> {
+fn continued_lines(command: &str, max_width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in shell_words(command) {
         let Some(last) = lines.last_mut() else { continue };
         if last.is_empty() {
             *last = word;
-        } else if width(last) + 1 + width(&word) + CONTINUED.len() <= room {
+        } else if width(last) + 1 + width(&word) + CONTINUATION.len() <= max_width {
             *last = format!("{last} {word}");
         } else {
-            last.push_str(CONTINUED);
+            last.push_str(CONTINUATION);
             lines.push(word);
         }
     }
@@ -162,14 +162,14 @@ fn shell_words(command: &str) -> Vec<String> {
     words
 }
 
-fn pieces(mut word: String, room: usize) -> Vec<String> {
-    if word.starts_with("`orchestrate ") && width(&word) > room {
-        return continued(&word, room);
+fn split_long_word(mut word: String, max_width: usize) -> Vec<String> {
+    if word.starts_with("`orchestrate ") && width(&word) > max_width {
+        return continued_lines(&word, max_width);
     }
     let mut pieces = Vec::new();
-    while width(&word) > room && !word.contains(['/', '`']) {
-        let piece: String = fitting(word.chars(), room).into_iter().collect();
-        // A character that is wider than the room cannot be fitted.
+    while width(&word) > max_width && !word.contains(['/', '`']) {
+        let piece: String = take_fitting(word.chars(), max_width).into_iter().collect();
+        // A character that is wider than the limit stays.
         if piece.is_empty() {
             break;
         }
@@ -182,19 +182,19 @@ fn pieces(mut word: String, room: usize) -> Vec<String> {
 
 fn unbroken_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
-    let mut open = false;
+    let mut is_open = false;
     for word in text.split(' ') {
         match words.last_mut() {
-            Some(last) if open => {
+            Some(last) if is_open => {
                 last.push(' ');
                 last.push_str(word);
             }
             _ => words.push(word.to_string()),
         }
-        open ^= word.matches('`').count() % 2 == 1;
+        is_open ^= word.matches('`').count() % 2 == 1;
     }
-    // A lone backtick opens nothing.
-    if open { text.split(' ').map(String::from).collect() } else { words }
+    // A single backtick opens no quotation.
+    if is_open { text.split(' ').map(String::from).collect() } else { words }
 }
 
 /// A value with three significant digits: `0.0312`, `4.13`, `41.3`, `413`, `4130`.
@@ -219,7 +219,7 @@ pub fn plural(count: impl std::fmt::Display, noun: &str) -> String {
 }
 
 /// A count with commas: `1,151`.
-pub fn counted(count: impl std::fmt::Display) -> String {
+pub fn with_commas(count: impl std::fmt::Display) -> String {
     let digits = count.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn counts_have_commas() {
-        assert_eq!([7, 128, 1151, 1_406_000].map(counted), ["7", "128", "1,151", "1,406,000"]);
+        assert_eq!([7, 128, 1151, 1_406_000].map(with_commas), ["7", "128", "1,151", "1,406,000"]);
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
             lines,
             ["a calibration:", "  `orchestrate calibrate -e '/a b/c' \\", "  -e reed:fast -s decode,ttft`"]
         );
-        // A word without such spaces stays whole, such as a quotation.
+        // A word without such spaces stays whole: here a quotation.
         let quoted = wrap("`orchestrate calibrate -e '/a -b -c -d -e -f -g/engine'`", 40, "  ");
         assert_eq!(quoted, ["`orchestrate calibrate \\", "  -e '/a -b -c -d -e -f -g/engine'`"]);
         assert_eq!(wrap("`orchestrate metrics`", 40, "  "), ["`orchestrate metrics`"]);
@@ -258,10 +258,10 @@ mod tests {
     fn a_wrapped_line_is_indented_further_and_a_hint_is_not_wrapped() {
         let text = "toy: not built\n    for cuda: not built (a long time, and much to fetch)\n    hint: ./bin/orchestrate setup toy\n";
         assert_eq!(
-            narrow(text, 30),
+            break_lines(text, 30),
             "toy: not built\n    for cuda: not built (a\n      long time, and much to\n      fetch)\n    hint: ./bin/orchestrate setup toy\n"
         );
-        assert_eq!(narrow("", 30), "");
+        assert_eq!(break_lines("", 30), "");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::analysis::metric::{self, Shown};
 use crate::analysis::noise_floors::{KnownFloor, MIN_STORED_BLOCKS, floors_of, plan_of};
 use crate::cli::RunArgs;
 use crate::commands::dry_run;
-use crate::commands::experiment::{self, Measured};
+use crate::commands::experiment::{self, MeasuredRun};
 use crate::commands::noise_floors;
 use crate::commands::output;
 use crate::engines::registry::Registry;
@@ -42,7 +42,7 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     }
     let ready = resolved.make_ready()?;
     let plan = plan(&ready.selection)?;
-    let Measured { recorder, end } = ready.run(plan)?;
+    let MeasuredRun { recorder, end } = ready.run(plan)?;
     let record = &recorder.record;
     let floors = floors_of(record);
     // The results before an interrupt are valid too.
@@ -73,9 +73,9 @@ fn store(machine: &Machine, floors: &[KnownFloor]) -> Result<String> {
 fn plan_of_ready_engines(selection: &Selection) -> Result<Plan> {
     let mut ready = selection.clone();
     let devices = &selection.devices;
-    ready.candidates.retain(|it| devices.iter().any(|device| it.on(device).unavailable.is_none()));
-    let none = "no engine is ready for calibration\nhint: orchestrate engines";
-    ensure!(!ready.candidates.is_empty(), Usage(none.into()));
+    ready.candidates.retain(|it| devices.iter().any(|device| it.start_for(device).unavailable.is_none()));
+    let no_engine = "no engine is ready for calibration\nhint: orchestrate engines";
+    ensure!(!ready.candidates.is_empty(), Usage(no_engine.into()));
     Ok(plan_of(&ready))
 }
 
@@ -95,8 +95,8 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
     Ok(())
 }
 
-/// The width that the other columns leave of eighty.
-const LONGEST_ENGINE: usize = 26;
+/// The width that the other columns leave in a line of 80 characters.
+const MAX_ENGINE_WIDTH: usize = 26;
 
 /// The columns of a spreadsheet.
 const COLUMNS: [&str; 7] = ["record", "engine", "case", "metric", "paired", "between", "blocks"];
@@ -126,7 +126,7 @@ impl Content for Floors<'_> {
         Document { parts, summary: None }
     }
 
-    /// As shares: 0.02 is 2 %.
+    /// The noise floors as shares: 0.02 is 2 %.
     fn lines(&self) -> Option<Lines> {
         let share = |floor: NoiseFloor| floor.log_ratio().exp_m1();
         let line = |known: &KnownFloor| -> Vec<NamedField> {
@@ -164,7 +164,7 @@ impl Floors<'_> {
             return None;
         }
         Some(Line::of(vec![
-            shorten_start(&self.label(known), LONGEST_ENGINE),
+            shorten_start(&self.label(known), MAX_ENGINE_WIDTH),
             line(&key.workload),
             metric.title.to_string(),
             percent(known.paired),

@@ -12,10 +12,10 @@ use crate::text::{self, plural};
 use anyhow::Result;
 use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, median};
 
-/// The number of records that are read, the newest first.
-const RECORDS: usize = 30;
+/// The maximum number of records that are read.
+const MAX_RECORDS: usize = 30;
 /// The requests of a usual warm-up: one window of three. A first launch needs at least three windows.
-const WARM_UP: f64 = 3.0;
+const WARM_UP_REQUESTS: f64 = 3.0;
 
 /// Prints the steps of a run of this plan.
 pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
@@ -27,15 +27,15 @@ fn history(results: &Path) -> Vec<RunRecord> {
     let entries = std::fs::read_dir(results).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    // Their names begin with their time.
+    // File names begin with the time of the run.
     paths.sort();
-    let newest = paths.split_off(paths.len().saturating_sub(RECORDS));
+    let newest = paths.split_off(paths.len().saturating_sub(MAX_RECORDS));
     newest.iter().filter_map(|path| record::read(path).ok()).collect()
 }
 
 fn describe(plan: &Plan, history: &[RunRecord]) -> String {
-    let known = Known::of(history);
-    let mut lines = vec![format!("would measure, in {}:", order(plan))];
+    let times = EarlierTimes::of(history);
+    let mut lines = vec![format!("would measure, in {}:", describe_order(plan))];
     if plan.extent.blocks.is_none() && plan.order == Order::Interleaved {
         let target = plan.extent.target * 100.0;
         lines.push(format!("(until ratios are known to {target} %, or the time budget is spent)"));
@@ -56,28 +56,29 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     lines.push(String::new());
     let mut listed = BTreeSet::new();
     let workloads = plan.cases.iter().map(|case| &case.workload);
-    let first = workloads.filter(|workload| listed.insert(workload.label.as_str()));
-    lines.extend(first.map(|workload| format!("  {}", requests(workload))));
+    let distinct = workloads.filter(|workload| listed.insert(workload.label.as_str()));
+    lines.extend(distinct.map(|workload| format!("  {}", describe_requests(workload))));
     lines.push(String::new());
-    lines.extend(output_checks(plan, &known));
-    lines.extend(time(plan, &known));
-    text::narrow(&lines.join("\n"), WIDTH)
+    lines.extend(output_checks(plan, &times));
+    lines.extend(describe_time(plan, &times));
+    text::break_lines(&lines.join("\n"), WIDTH)
 }
 
 /// The line about the output checks. Only the time of their launches is known: the requests depend on the model.
-fn output_checks(plan: &Plan, known: &Known) -> Option<String> {
+fn output_checks(plan: &Plan, times: &EarlierTimes) -> Option<String> {
     let selection =
         |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
-    let launches = plan.configurations.iter().filter(selection).filter_map(|it| known.launches.get(&key(it)));
+    let launches = plan.configurations.iter().filter(selection).filter_map(|it| times.launches.get(&key(it)));
     let launches_ns: f64 = launches.sum();
-    let time = (launches_ns > 0.0).then(|| format!("; their launches take about {}", rough(launches_ns)));
+    let time =
+        (launches_ns > 0.0).then(|| format!("; their launches take about {}", rounded_time(launches_ns)));
     let time = time.unwrap_or_default();
     (plan.verification != Verification::Off).then(|| {
         format!("output checks before the first block: each engine scores held-out text and continues a prompt{time}")
     })
 }
 
-fn order(plan: &Plan) -> String {
+fn describe_order(plan: &Plan) -> String {
     let blocks = match (plan.extent.blocks, plan.order) {
         (Some(blocks), _) => plural(blocks, "block"),
         (None, Order::Sequential) => format!("{MIN_VERDICT_BLOCKS} blocks"),
@@ -92,7 +93,7 @@ fn order(plan: &Plan) -> String {
     }
 }
 
-fn requests(workload: &Workload) -> String {
+fn describe_requests(workload: &Workload) -> String {
     let rounds = workload.rounds;
     let warm_up = match workload.warmup {
         Some(0) => String::new(),
@@ -102,38 +103,42 @@ fn requests(workload: &Workload) -> String {
     format!("{}: {} in each block{warm_up}", workload.label, plural(rounds, "request"))
 }
 
-fn time(plan: &Plan, known: &Known) -> Vec<String> {
-    let runs = |it: &&Configuration| it.unavailable.is_none() && it.role != Some(Role::Verifier);
-    let (mut block_ns, mut least_block_ns) = (0.0, 0.0);
+fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
+    let is_measured = |it: &&Configuration| it.unavailable.is_none() && it.role != Some(Role::Verifier);
+    let (mut block_ns, mut min_block_ns) = (0.0, 0.0);
     let mut unknown: Vec<&str> = Vec::new();
-    for configuration in plan.configurations.iter().filter(runs) {
-        let with = |most_rounds: u32| known.block_ns(plan, configuration, most_rounds);
-        match with(u32::MAX).zip(with(1)) {
-            Some((ns, least_ns)) => {
+    for configuration in plan.configurations.iter().filter(is_measured) {
+        let ns_with = |max_rounds: u32| times.block_ns(plan, configuration, max_rounds);
+        match ns_with(u32::MAX).zip(ns_with(1)) {
+            Some((ns, min_ns)) => {
                 block_ns += ns;
-                least_block_ns += least_ns;
+                min_block_ns += min_ns;
             }
             None => unknown.push(&configuration.label),
         }
     }
     let mut lines = Vec::new();
-    let (least, most) = match (plan.extent.blocks, plan.order) {
+    let (min_blocks, max_blocks) = match (plan.extent.blocks, plan.order) {
         (Some(blocks), _) => (blocks as usize, blocks as usize),
         (None, Order::Sequential) => (MIN_VERDICT_BLOCKS, MIN_VERDICT_BLOCKS),
         (None, Order::Interleaved) => (MIN_VERDICT_BLOCKS, INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1]),
     };
     if block_ns > 0.0 {
-        let total = |blocks: usize| rough(block_ns * blocks as f64);
+        let total = |blocks: usize| rounded_time(block_ns * blocks as f64);
         let exception = if unknown.is_empty() { "" } else { ", without the unknown ones" };
         lines.push(format!("about {} a block{exception}, from earlier runs on this machine", total(1)));
-        let most = if most > least { format!(", {} for {most}", total(most)) } else { String::new() };
-        lines.push(format!("{} for {least} blocks{most}", total(least)));
+        let longest = if max_blocks > min_blocks {
+            format!(", {} for {max_blocks}", total(max_blocks))
+        } else {
+            String::new()
+        };
+        lines.push(format!("{} for {min_blocks} blocks{longest}", total(min_blocks)));
     }
     if !unknown.is_empty() {
         lines.push(format!("no estimate, because not measured here before: {}", unknown.join(", ")));
     }
     match plan.extent.budget_ns {
-        Some(ns) => lines.push(budget(ns as f64, least, block_ns, least_block_ns)),
+        Some(ns) => lines.push(describe_budget(ns as f64, min_blocks, block_ns, min_block_ns)),
         None if plan.extent.blocks.is_none() => lines
             .push("without --budget, blocks after the fifth start only within the first two minutes".into()),
         None => {}
@@ -141,22 +146,21 @@ fn time(plan: &Plan, known: &Known) -> Vec<String> {
     lines
 }
 
-/// The line about the budget, from the time of a block, and that of a block with one round. Unknown parts count as no
-/// time, so a plan is only called too long when that is certain.
-fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> String {
-    let (ends, count) = (format!("the time budget is {}", rough(budget_ns)), blocks as f64);
+/// The line about the budget, from the time of a block, and that of a block with one round. Unknown parts count as 0,
+/// so a plan is called too long only if this is certain.
+fn describe_budget(budget_ns: f64, blocks: usize, block_ns: f64, min_block_ns: f64) -> String {
+    let (budget, count) = (format!("the time budget is {}", rounded_time(budget_ns)), blocks as f64);
     if block_ns * count <= budget_ns {
-        return format!("{ends}; rounds or blocks that do not fit are left out");
+        return format!("{budget}; rounds or blocks that do not fit are left out");
     }
     // A block cannot be shorter than its launches and one round.
-    if least_block_ns * count <= budget_ns {
+    if min_block_ns * count <= budget_ns {
         let blocks = plural(blocks, "block");
         return format!(
-            "{ends}, less than {blocks} take: blocks get fewer rounds, and if those do not fit, there are fewer blocks; a \
-             verdict needs {MIN_VERDICT_BLOCKS}"
+            "{budget}, less than {blocks} take: each block gets fewer rounds, or there are fewer blocks; a verdict needs {MIN_VERDICT_BLOCKS}"
         );
     }
-    let fitting = (budget_ns / least_block_ns) as usize;
+    let fitting = (budget_ns / min_block_ns) as usize;
     let part = match fitting {
         0 => "no block fits, not even one round".to_string(),
         1 => "about 1 block of one round fits".to_string(),
@@ -167,56 +171,58 @@ fn budget(budget_ns: f64, blocks: usize, block_ns: f64, least_block_ns: f64) -> 
     } else {
         String::new()
     };
-    // Rounded up to a round number.
-    let enough = rough((block_ns * count / 1e10).ceil() * 1e10).replace(' ', "");
-    format!("{ends}: {part}{verdicts}\nhint: --budget {enough}")
+    // Rounded up to 10 s.
+    let sufficient = rounded_time((block_ns * count / 1e10).ceil() * 1e10).replace(' ', "");
+    format!("{budget}: {part}{verdicts}\nhint: --budget {sufficient}")
 }
 
 /// The times of earlier launches and requests.
-struct Known {
+struct EarlierTimes {
+    /// Nanoseconds of a launch, by `key`.
     launches: BTreeMap<String, f64>,
+    /// Nanoseconds of a request, by `key` and `shape`.
     requests: BTreeMap<(String, String), f64>,
 }
 
-impl Known {
+impl EarlierTimes {
     /// Later records replace earlier ones.
     fn of(history: &[RunRecord]) -> Self {
-        let mut known = Self { launches: BTreeMap::new(), requests: BTreeMap::new() };
+        let mut times = Self { launches: BTreeMap::new(), requests: BTreeMap::new() };
         for record in history {
             let (plan, values) = (&record.header.plan, Values::of(record));
             for (index, configuration) in plan.configurations.iter().enumerate() {
                 let (key, cases) = (key(configuration), plan.cases_of(index));
                 let launches = cases.iter().flat_map(|&case| values.launches(case));
                 let loads: Vec<f64> = launches.filter_map(|it| Some(it.launch.loaded_ns? as f64)).collect();
-                known.launches.extend(median(&loads).map(|ns| (key.clone(), ns)));
+                times.launches.extend(median(&loads).map(|ns| (key.clone(), ns)));
                 for case in cases {
                     let requests: Vec<f64> = values.samples(case).map(|it| it.elapsed_ns() as f64).collect();
                     let key = (key.clone(), shape(&plan.cases[case].workload));
-                    known.requests.extend(median(&requests).map(|ns| (key, ns)));
+                    times.requests.extend(median(&requests).map(|ns| (key, ns)));
                 }
             }
         }
-        known
+        times
     }
 
     /// The time of a configuration's launch, warm-up and rounds in one block; `None` where a part is not known.
-    fn block_ns(&self, plan: &Plan, configuration: &Configuration, most_rounds: u32) -> Option<f64> {
+    fn block_ns(&self, plan: &Plan, configuration: &Configuration, max_rounds: u32) -> Option<f64> {
         let key = key(configuration);
         let mut ns = *self.launches.get(&key)?;
         let index = plan.configurations.iter().position(|it| it.label == configuration.label)?;
-        // The unmeasured request before each measured one is shorter or equal.
-        let turns = if plan.measured().len() > 1 && plan.mode == Mode::Warm { 2.0 } else { 1.0 };
+        // With several engines, an unmeasured request precedes each measured one, and takes at most as long.
+        let requests_a_round = if plan.measured().len() > 1 && plan.mode == Mode::Warm { 2.0 } else { 1.0 };
         for case in plan.cases_of(index) {
             let workload = &plan.cases[case].workload;
             let request_ns = self.requests.get(&(key.clone(), shape(workload)))?;
-            let warm_up = workload.warmup.map_or(WARM_UP, f64::from);
-            ns += request_ns * (warm_up + turns * f64::from(workload.rounds.min(most_rounds)));
+            let warm_up = workload.warmup.map_or(WARM_UP_REQUESTS, f64::from);
+            ns += request_ns * (warm_up + requests_a_round * f64::from(workload.rounds.min(max_rounds)));
         }
         Some(ns)
     }
 }
 
-/// The key of configurations with equal times: everything but their kind.
+/// The key of configurations with equal times: all settings, without the label and the role.
 fn key(it: &Configuration) -> String {
     let options = serde_json::Value::Object(it.options.clone());
     let model = &it.model.path;
@@ -227,8 +233,8 @@ fn shape(workload: &Workload) -> String {
     format!("{} {:?} {}", workload.label, workload.prompt, workload.max_new_tokens)
 }
 
-/// A time in rounded words.
-fn rough(ns: f64) -> String {
+/// A rounded time as text.
+fn rounded_time(ns: f64) -> String {
     let seconds = ns / 1e9;
     if seconds < 1.0 {
         return "a second".into();
@@ -251,9 +257,9 @@ mod tests {
 
     #[test]
     fn engines_measured_before_have_an_estimate_and_others_are_listed() {
-        let both = selection(&["patient-original", "beacon"]);
-        let history = [measured(&both, &[BASELINE, BEACON])];
-        let plan = planned(&both).header.plan;
+        let engines = selection(&["patient-original", "beacon"]);
+        let history = [measured(&engines, &[BASELINE, BEACON])];
+        let plan = planned(&engines).header.plan;
         let shown = describe(&plan, &history);
         assert!(shown.contains("a block, from earlier runs on this machine"), "{shown}");
         assert!(!shown.contains("not measured here before"), "{shown}");
@@ -268,58 +274,58 @@ mod tests {
 
     #[test]
     fn a_dry_run_lists_output_checks_with_their_time_unless_they_are_off() {
-        let mut both =
+        let mut engines =
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
-        let history = [measured(&both, &[BASELINE, BEACON])];
-        let shown = unbroken(&describe(&planned(&both).header.plan, &history));
+        let history = [measured(&engines, &[BASELINE, BEACON])];
+        let shown = unbroken(&describe(&planned(&engines).header.plan, &history));
         assert!(shown.contains("continues a prompt; their launches take about "), "{shown}");
-        let shown = unbroken(&describe(&planned(&both).header.plan, &[]));
+        let shown = unbroken(&describe(&planned(&engines).header.plan, &[]));
         assert!(shown.contains("continues a prompt") && !shown.contains("launches take"), "{shown}");
-        both.verification = Verification::Off;
-        assert!(!describe(&planned(&both).header.plan, &history).contains("output checks"));
+        engines.verification = Verification::Off;
+        assert!(!describe(&planned(&engines).header.plan, &history).contains("output checks"));
     }
 
     #[test]
     fn a_dry_run_fits_eighty_columns_except_for_hints() {
-        let mut both =
+        let mut engines =
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
-        both.extent.budget_ns = Some(1_000_000_000);
-        let history = [measured(&both, &[BASELINE, BEACON])];
-        let mut record = planned(&both);
-        let lacks = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
-        unavailable(&mut record, 1, lacks, "orchestrate setup beacon");
+        engines.extent.budget_ns = Some(1_000_000_000);
+        let history = [measured(&engines, &[BASELINE, BEACON])];
+        let mut record = planned(&engines);
+        let reason = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
+        unavailable(&mut record, 1, reason, "orchestrate setup beacon");
         let shown = describe(&record.header.plan, &history);
         assert!(
             shown.lines().all(|line| line.starts_with("hint: ") || text::width(line) <= WIDTH),
             "{shown}"
         );
-        assert!(unbroken(&shown).contains(&format!("beacon on embedded ({lacks})")), "{shown}");
+        assert!(unbroken(&shown).contains(&format!("beacon on embedded ({reason})")), "{shown}");
     }
 
     #[test]
     fn the_estimate_counts_launch_warm_up_and_both_requests_of_a_round() {
-        let one = selection(&["patient-original", "beacon"]);
-        let record = measured(&one, &[BASELINE, BEACON]);
-        let known = Known::of(std::slice::from_ref(&record));
+        let engines = selection(&["patient-original", "beacon"]);
+        let record = measured(&engines, &[BASELINE, BEACON]);
+        let times = EarlierTimes::of(std::slice::from_ref(&record));
         let plan = &record.header.plan;
         let decode = plan.cases.iter().find(|case| case.workload.label == "decode").unwrap();
-        let request = known.requests[&(key(&plan.configurations[0]), shape(&decode.workload))];
-        let only = Plan { cases: vec![decode.clone()], ..plan.clone() };
-        let launch = known.launches[&key(&plan.configurations[0])];
-        let found = known.block_ns(&only, &plan.configurations[0], u32::MAX).unwrap();
-        assert!((found - (launch + request * (3.0 + 2.0 * 3.0))).abs() < 1.0, "{found}");
-        let found = known.block_ns(&only, &plan.configurations[0], 1).unwrap();
-        assert!((found - (launch + request * (3.0 + 2.0))).abs() < 1.0, "{found}");
+        let request = times.requests[&(key(&plan.configurations[0]), shape(&decode.workload))];
+        let one_case = Plan { cases: vec![decode.clone()], ..plan.clone() };
+        let launch = times.launches[&key(&plan.configurations[0])];
+        let block_ns = times.block_ns(&one_case, &plan.configurations[0], u32::MAX).unwrap();
+        assert!((block_ns - (launch + request * (3.0 + 2.0 * 3.0))).abs() < 1.0, "{block_ns}");
+        let block_ns = times.block_ns(&one_case, &plan.configurations[0], 1).unwrap();
+        assert!((block_ns - (launch + request * (3.0 + 2.0))).abs() < 1.0, "{block_ns}");
     }
 
     #[test]
     fn a_short_budget_is_reported_with_the_blocks_that_fit() {
-        let message = |seconds: f64| budget(seconds * 1e9, 5, 8.6e9, 3e9);
+        let message = |seconds: f64| describe_budget(seconds * 1e9, 5, 8.6e9, 3e9);
         assert_eq!(message(60.0), "the time budget is 1m; rounds or blocks that do not fit are left out");
         assert_eq!(
             message(20.0),
-            "the time budget is 20s, less than 5 blocks take: blocks get fewer rounds, and if those do not fit, there are \
-             fewer blocks; a verdict needs 5"
+            "the time budget is 20s, less than 5 blocks take: each block gets fewer rounds, or there are fewer blocks; \
+             a verdict needs 5"
         );
         assert_eq!(
             message(10.0),
@@ -327,12 +333,12 @@ mod tests {
              hint: --budget 50s"
         );
         assert!(message(2.0).contains("no block fits, not even one round; a verdict needs 5"));
-        // Nothing is known of them.
-        assert!(budget(1e9, 5, 0.0, 0.0).contains("that do not fit are left out"));
+        // Without known times, no budget is too short.
+        assert!(describe_budget(1e9, 5, 0.0, 0.0).contains("that do not fit are left out"));
     }
 
     #[test]
     fn times_are_rounded_for_people() {
-        assert_eq!([0.2e9, 42.4e9, 147e9].map(rough), ["a second", "42s", "2m 30s"]);
+        assert_eq!([0.2e9, 42.4e9, 147e9].map(rounded_time), ["a second", "42s", "2m 30s"]);
     }
 }

@@ -1,5 +1,5 @@
-//! An experiment from the command line to its record, for every command that measures. `resolve` gives `Resolving`, its
-//! `make_ready` gives `Ready`, of which the command makes a plan, and `run` gives `Measured`.
+//! An experiment from the command line to its record, for every command that measures. `resolve` gives a `ResolvedRun`. Its
+//! `make_ready` gives a `ReadyRun`, from which the command makes a plan. `ReadyRun::run` gives a `MeasuredRun`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,8 +13,8 @@ use crate::analysis::agreement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
 use crate::engines::Start;
-use crate::engines::registry::{Found, Registry};
-use crate::engines::setup::SettingUp;
+use crate::engines::registry::{FoundEngine, Registry};
+use crate::engines::setup::SetUpContext;
 use crate::machine::{self, Machine};
 use crate::plan::selection::{self, Names, Resolved};
 use crate::plan::{Plan, Selection};
@@ -26,15 +26,15 @@ use crate::run::process::{Deadlines, Keeper};
 use crate::run::{self, Settings};
 use crate::shell::Usage;
 
-/// An interrupted build continues next time; a half-made environment is made anew. The keeper ends every process that the
-/// set-up started.
+/// The message after an interrupt during set-up. The next run continues an interrupted build and recreates an incomplete
+/// environment. The keeper ends every process that the set-up started.
 pub const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
 
-/// The time that an interrupted format conversion has to remove its files.
-const CLEAN_UP: Duration = Duration::from_secs(3);
+/// The longest time that an interrupted format conversion has to remove its files.
+const MAX_CLEAN_UP: Duration = Duration::from_secs(3);
 
 /// A command line with its names resolved. Nothing is built or started yet.
-pub struct Resolving<'a> {
+pub struct ResolvedRun<'a> {
     registry: &'a Registry,
     arguments: &'a RunArgs,
     resolved: Resolved<'a>,
@@ -44,7 +44,7 @@ pub struct Resolving<'a> {
 }
 
 /// Engines that are built and set up, and models with the hash of their weights.
-pub struct Ready<'a> {
+pub struct ReadyRun<'a> {
     pub selection: Selection,
     /// For the record.
     pub warnings: Vec<Warning>,
@@ -58,22 +58,22 @@ pub struct Ready<'a> {
 }
 
 /// A written record, and the end of its run: `Ok(None)` after a second Ctrl-C.
-pub struct Measured {
+pub struct MeasuredRun {
     pub recorder: Recorder,
     pub end: Result<Option<End>>,
 }
 
 /// Resolves the names of the command line, and refuses a run that cannot be saved.
-pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Resolving<'a>> {
+pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<ResolvedRun<'a>> {
     let resolved = selection::resolve(registry, &arguments.names(), arguments.settings())?;
     let results = arguments.results.clone().map_or_else(results_dir, Ok)?;
     if !arguments.extent.dry_run {
         check_destinations(&results, arguments.json.as_deref())?;
     }
-    Ok(Resolving { registry, arguments, resolved, results, id: record::new_id() })
+    Ok(ResolvedRun { registry, arguments, resolved, results, id: record::new_id() })
 }
 
-impl<'a> Resolving<'a> {
+impl<'a> ResolvedRun<'a> {
     /// The selection without a build: an engine that is not ready is a candidate with a reason.
     pub fn without_set_up(&self) -> Result<Selection> {
         self.resolved.without_set_up()
@@ -81,35 +81,35 @@ impl<'a> Resolving<'a> {
 
     /// Builds engines and sets them up as far as allowed, and hashes the models' weights. An engine that cannot run is a
     /// candidate with a reason.
-    pub fn make_ready(self) -> Result<Ready<'a>> {
-        // From here on no process of this run outlives it.
+    pub fn make_ready(self) -> Result<ReadyRun<'a>> {
+        // The keeper ends every process that this run leaves.
         let keeper = Keeper::start(&self.id)?;
         let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
         let display = if self.arguments.debug { Display::Plain } else { Display::of_stderr() };
         let mut progress = Progress::new(display);
         let mut listener = |event| progress.event(Event::SetUp(event));
-        let mut setting_up = SettingUp::new(self.registry, keeper.mark(), &mut listener);
+        let mut setting_up = SetUpContext::new(self.registry, keeper.mark(), &mut listener);
         let mut candidates = Vec::new();
-        for found in &self.resolved.engines {
+        for engine_or_program in &self.resolved.engines {
             let mut failed = Vec::new();
-            if let Found::Engine(engine, _) = found
+            if let FoundEngine::Engine(engine, _) = engine_or_program
                 && !self.arguments.no_setup
             {
                 for device in self.resolved.devices() {
-                    let prepared = setting_up.prepare(engine.on(device));
+                    let prepared = setting_up.prepare(engine.program_for(device));
                     failed.extend(prepared.err().map(|unavailable| (device, unavailable)));
                 }
             }
-            let mut candidate = self.registry.candidate(found);
+            let mut candidate = self.registry.candidate(engine_or_program);
             for (device, unavailable) in failed {
-                candidate.start_on(device, Start::never(unavailable));
+                candidate.replace_start(device, Start::unavailable(unavailable));
             }
             candidates.push(candidate);
         }
         let mut notices = setting_up.warnings;
         let (selection, unnamed) = self.resolved.after_set_up(candidates, &mut listener)?;
         notices.extend(unnamed);
-        Ok(Ready {
+        Ok(ReadyRun {
             selection,
             warnings: notices.into_iter().map(warning).collect(),
             registry: self.registry,
@@ -123,8 +123,8 @@ impl<'a> Resolving<'a> {
     }
 }
 
-impl Ready<'_> {
-    pub fn run(self, plan: Plan) -> Result<Measured> {
+impl ReadyRun<'_> {
+    pub fn run(self, plan: Plan) -> Result<MeasuredRun> {
         let Self { mut warnings, mut progress, interrupts, keeper, arguments, .. } = self;
         let started = plan.configurations.iter().filter(|it| !it.command.is_empty());
         let notices = self.registry.own_python_notices(started.map(|it| it.engine.as_str()));
@@ -134,7 +134,7 @@ impl Ready<'_> {
         }
         let (header, unreadable) = header(self.id, plan);
         warnings.extend(unreadable.map(warning));
-        interrupts.only_count();
+        interrupts.switch_to_counting();
         let mut recorder = Recorder::create(&self.results, header)?;
         for warning in warnings {
             recorder.take(Entry::Warning(warning))?;
@@ -143,11 +143,11 @@ impl Ready<'_> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let interrupted = interrupts.count.clone();
         let run = run::run(&mut recorder, &mut listener, settings(arguments), interrupted);
-        let end = runtime.block_on(until_interrupted(run, &interrupts));
-        // A thread that still blocks is abandoned then: its result is not needed.
-        runtime.shutdown_timeout(CLEAN_UP);
+        let end = runtime.block_on(run_until_interrupted(run, &interrupts));
+        // After this time a thread that still blocks is abandoned; its result is not needed.
+        runtime.shutdown_timeout(MAX_CLEAN_UP);
         drop(keeper);
-        Ok(Measured { recorder, end })
+        Ok(MeasuredRun { recorder, end })
     }
 }
 
@@ -157,7 +157,7 @@ fn warning(message: String) -> Warning {
 }
 
 /// Runs until the end. The first Ctrl-C ends the run and keeps its results; a second one stops at once.
-async fn until_interrupted(
+async fn run_until_interrupted(
     run: impl Future<Output = Result<End>>,
     interrupts: &Interrupts,
 ) -> Result<Option<End>> {
@@ -173,7 +173,10 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
     record::check_writable(results)?;
     let Some(json) = json.filter(|json| *json != Path::new("-")) else { return Ok(()) };
     let folder = json.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let problem = format!("cannot write the report to `{}`: no such folder, or it is one", json.display());
+    let problem = format!(
+        "cannot write the report to `{}`: its folder does not exist, or the path is a folder",
+        json.display()
+    );
     ensure!(folder.is_dir() && !json.is_dir(), Usage(problem));
     Ok(())
 }
@@ -210,9 +213,9 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
     if end != Some(End::Finished) {
         return INTERRUPTED;
     }
-    // An engine or preset that the user did not name is a row where it cannot run: an engine of `--all`, or a preset of
-    // `--presets` or a suite that this device does not support.
-    let excused = |failure: &Failure| {
+    // An engine or preset that the user did not name may fail: an engine of `--all` that cannot run, or a preset of
+    // `--presets` or of a suite that this device does not support.
+    let is_excused = |failure: &Failure| {
         let configuration = &record.header.plan.configurations[failure.configuration];
         let engine = &configuration.engine;
         let preset = configuration.preset.as_ref().map(|preset| format!("{engine}:{preset}"));
@@ -223,8 +226,8 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
             _ => false,
         }
     };
-    let failed = record.failures.iter().any(|it| !excused(it));
-    // An engine with wrong output was not measured either.
+    let failed = record.failures.iter().any(|it| !is_excused(it));
+    // An engine with wrong output counts as failed too.
     let rows = agreement::wrong_outputs(record).into_iter().zip(&record.header.plan.configurations);
     let wrong = rows.filter(|(_, it)| it.role.is_none()).any(|(wrong, _)| wrong);
     if failed || wrong || record.samples.is_empty() { FAILED_CASES } else { DONE }

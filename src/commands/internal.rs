@@ -21,11 +21,11 @@ pub fn keeper(arguments: &KeeperArgs) -> Result<u8> {
 
 #[derive(Debug, Args)]
 pub struct ProbeGpuArgs {
-    /// By CUDA's index; all unless given
+    /// CUDA indices of the GPUs; default: all
     pub devices: Vec<u32>,
 }
 
-/// Prints the limits of GPUs as JSON. In a process of its own, so that no context of the run stays on a GPU.
+/// Prints the limits of GPUs as JSON. It runs in a process of its own, so that no context of the run stays on a GPU.
 pub fn probe_gpu(arguments: ProbeGpuArgs) -> Result<u8> {
     output::succeed(serde_json::to_string(&gpu_limits::probe(arguments.devices))? + "\n")
 }

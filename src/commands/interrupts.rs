@@ -17,31 +17,31 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Listens on a thread of its own. Until `only_count`, an interrupt ends the program with this message.
+    /// Listens on a thread of its own. Until `switch_to_counting`, an interrupt ends the program with this message.
     pub fn listen(message: &'static str) -> Result<Self> {
         let (sender, count) = watch::channel(0);
         let ends_at_once = Arc::new(AtomicBool::new(true));
-        let (listening, ready) = std::sync::mpsc::channel();
+        let (started_sender, started) = std::sync::mpsc::channel();
         let flag = Arc::clone(&ends_at_once);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
-                Ok(runtime) => runtime.block_on(listen(sender, &flag, &listening, message)),
+                Ok(runtime) => runtime.block_on(listen(sender, &flag, &started_sender, message)),
                 // Without a waiting receiver the program is already ending.
-                Err(error) => drop(listening.send(Err(error))),
+                Err(error) => drop(started_sender.send(Err(error))),
             }
         });
-        let listens = ready.recv().context("the thread that listens for Ctrl-C ended")?;
-        listens.context("cannot listen for Ctrl-C")?;
+        let result = started.recv().context("the thread that listens for Ctrl-C ended")?;
+        result.context("cannot listen for Ctrl-C")?;
         Ok(Self { count, ends_at_once })
     }
 
-    pub fn any(&self) -> bool {
+    pub fn is_interrupted(&self) -> bool {
         *self.count.borrow() > 0
     }
 
-    /// From now on there is something to save: an interrupt is only counted, and the reader of the count ends the program.
-    pub fn only_count(&self) {
+    /// Makes later interrupts only count, because there are results to save. The reader of the count ends the program.
+    pub fn switch_to_counting(&self) {
         self.ends_at_once.store(false, Ordering::SeqCst);
     }
 }
@@ -49,17 +49,17 @@ impl Interrupts {
 async fn listen(
     count: watch::Sender<u32>,
     ends_at_once: &AtomicBool,
-    listening: &std::sync::mpsc::Sender<std::io::Result<()>>,
+    started: &std::sync::mpsc::Sender<std::io::Result<()>>,
     message: &str,
 ) {
     let signals =
         signal(SignalKind::interrupt()).and_then(|first| Ok((first, signal(SignalKind::terminate())?)));
     let (mut interrupt, mut terminate) = match signals {
         Ok(signals) => signals,
-        Err(error) => return drop(listening.send(Err(error))),
+        Err(error) => return drop(started.send(Err(error))),
     };
-    // The other side waits for this message.
-    drop(listening.send(Ok(())));
+    // `Interrupts::listen` waits for this message.
+    drop(started.send(Ok(())));
     loop {
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -1,13 +1,13 @@
-//! `orchestrate engines`, `scenarios`, `metrics` and `schema`: lists of what there is to measure.
+//! `orchestrate engines`, `scenarios`, `metrics` and `schema`: lists of engines, scenarios, metrics and the protocol.
 
 use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::output::{self, WIDTH, unchecked};
+use super::output::{self, WIDTH, unchecked_python};
 use crate::analysis::metric::METRICS;
 use crate::engines::manifest::Program;
-use crate::engines::registry::{Registry, State, missing, without_driver};
+use crate::engines::registry::{Registry, State, missing_driver, obstacle};
 use crate::plan::scenario::{SCENARIOS, SUITES};
 use crate::report::FACTS;
 use crate::text;
@@ -24,8 +24,8 @@ pub fn engines() -> Result<u8> {
         let head = format!("{}{reference}: {status}", manifest.name);
         text::wrap(&head, WIDTH, "      ").iter().try_for_each(|line| writeln!(text, "{line}"))?;
         writeln!(text, "    {}", manifest.about)?;
-        if let Some(own) = engine.own_python() {
-            writeln!(text, "    in {}", unchecked(&own))?;
+        if let Some(python) = engine.own_python() {
+            writeln!(text, "    in {}", unchecked_python(&python))?;
         }
         for (name, preset) in &manifest.presets {
             let suite = preset.suite.as_ref().map_or_else(String::new, |suite| format!(" (suite {suite})"));
@@ -33,11 +33,12 @@ pub fn engines() -> Result<u8> {
         }
         let mut hints = hint;
         for family in manifest.devices.keys() {
-            let (status, more) = program_status(&registry, engine.on_family(family));
+            let (status, family_hints) = program_status(&registry, engine.program_for_family(family));
             writeln!(text, "    on {family}: {status}")?;
             // One command may help on several devices, where they share a program.
-            let more: Vec<Hint> = more.into_iter().filter(|hint| !hints.contains(hint)).collect();
-            hints.extend(more);
+            let new_hints: Vec<Hint> =
+                family_hints.into_iter().filter(|hint| !hints.contains(hint)).collect();
+            hints.extend(new_hints);
         }
         for (hint, is_command) in hints {
             match is_command {
@@ -47,22 +48,22 @@ pub fn engines() -> Result<u8> {
         }
     }
     writeln!(text, "\nAny program that speaks the protocol is an engine too: -e ./its-path")?;
-    output::succeed(text::narrow(&text, WIDTH))
+    output::succeed(text::break_lines(&text, WIDTH))
 }
 
 /// A hint, and whether it is a command: a command is pasted, so it is never wrapped.
 type Hint = (String, bool);
 
-/// The status of a program, with hints. A device that the machine lacks needs none.
+/// The status of a program, with hints. There are no hints for a device that the machine lacks.
 fn program_status(registry: &Registry, program: Program) -> (String, Vec<Hint>) {
     let state = registry.state(program);
     if let State::Ready(_) = state {
         return ("ready".into(), Vec::new());
     }
-    let missing = missing(program, &state);
-    let hints = missing.hints().enumerate().map(|(index, hint)| (hint.to_string(), index == 0));
-    let hints = hints.filter(|_| without_driver(program).is_none()).collect();
-    (missing.reason, hints)
+    let obstacle = obstacle(program, &state);
+    let hints = obstacle.hints().enumerate().map(|(index, hint)| (hint.to_string(), index == 0));
+    let hints = hints.filter(|_| missing_driver(program).is_none()).collect();
+    (obstacle.reason, hints)
 }
 
 /// The scenarios and suites that `-s` takes.
@@ -75,12 +76,12 @@ pub fn scenarios() -> Result<u8> {
         writeln!(text, "    prompt tokens: {lengths}; output tokens: {output}; rounds a block: {rounds}")?;
     }
     writeln!(text, "\nsuites:")?;
-    let suite = |about: &str, scenarios: &str| paragraph(&format!("{about} ({scenarios})"));
-    for own in SUITES {
-        write!(text, "{}\n{}", own.name, suite(own.about, &own.scenarios.join(", ")))?;
+    let describe_suite = |about: &str, scenarios: &str| paragraph(&format!("{about} ({scenarios})"));
+    for suite in SUITES {
+        write!(text, "{}\n{}", suite.name, describe_suite(suite.about, &suite.scenarios.join(", ")))?;
     }
-    for (name, engine, own) in Registry::open()?.suites() {
-        write!(text, "{name}\n{}", suite(&own.about, &own.scenarios.join(", ")))?;
+    for (name, engine, suite) in Registry::open()?.suites() {
+        write!(text, "{name}\n{}", describe_suite(&suite.about, &suite.scenarios.join(", ")))?;
         text.push_str(&paragraph(&format!("rows: {}", engine.rows_of(name).join(", "))));
     }
     output::succeed(text)
@@ -108,7 +109,7 @@ pub fn metrics() -> Result<u8> {
     {
         writeln!(text, "resources.{} ({unit})\n    {}", fact.name, fact.about)?;
     }
-    output::succeed(text::narrow(&text, WIDTH))
+    output::succeed(text::break_lines(&text, WIDTH))
 }
 
 /// The JSON Schema of the protocol.

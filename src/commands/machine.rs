@@ -11,12 +11,12 @@ use super::output;
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
 use crate::machine::cpu::{all_threads, last_level_cache_bytes};
-use crate::machine::{Machine, Quiet, commit, gpu, gpu_limits, memory, versions};
+use crate::machine::{Machine, QuietCheck, commit, gpu, gpu_limits, memory, versions};
 use crate::report::machine_page::Page;
 use crate::report::{FORMATS, Format};
 
-/// The time of a probe: a machine holds one speed for seconds.
-const PROBE: Duration = Duration::from_secs(4);
+/// The time of a probe. The speed of a machine may change every few seconds.
+const PROBE_TIME: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
@@ -36,7 +36,7 @@ pub fn machine(arguments: &MachineArgs) -> Result<u8> {
 fn gather(arguments: &MachineArgs) -> Page {
     // The machine is examined before a probe makes it busy.
     let machine = Machine::probe();
-    let mut warnings = Quiet::probe(&[]).before(&[]);
+    let mut warnings = QuietCheck::probe(&[]).warnings_before(&[]);
     warnings.extend(gpu::warnings(&machine.gpus));
     let versions = versions::probe();
     Page {
@@ -57,8 +57,8 @@ fn probe(machine: &Machine) -> Option<Limits> {
     let cache = last_level_cache_bytes(&machine.cpu, all);
     let buffer_bytes = machine_limits::buffer_bytes(cache, memory::available_bytes()).unwrap_or(0);
     let threads = BTreeSet::from([1, all]).into_iter().collect();
-    let probed = machine_limits::probe(&ProbeSettings { threads, buffer_bytes, budget: PROBE });
-    let no_memory = probed.reads.is_empty().then(|| without_memory(buffer_bytes));
+    let probed = machine_limits::probe(&ProbeSettings { threads, buffer_bytes, budget: PROBE_TIME });
+    let no_memory = probed.reads.is_empty().then(|| missing_memory_reason(buffer_bytes));
     let no_gpus = machine.gpus.is_empty();
     let on_gpus = if no_gpus { Limits::default() } else { gpu_limits::probe_separately(&[], None) };
     let absent = no_memory.into_iter().chain(on_gpus.absent).collect();
@@ -66,7 +66,7 @@ fn probe(machine: &Machine) -> Option<Limits> {
 }
 
 /// The reason why there is no table of memory rates.
-fn without_memory(buffer_bytes: u64) -> String {
+fn missing_memory_reason(buffer_bytes: u64) -> String {
     match buffer_bytes {
         0 => "memory: too little is available for a buffer larger than the caches".into(),
         bytes => format!("memory: no room for the buffer of {} MiB or for its threads", bytes >> 20),
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_missing_table_of_memory_rates_has_a_reason() {
-        assert!(without_memory(256 << 20).contains("no room for the buffer of 256 MiB"));
-        assert!(without_memory(0).contains("too little is available"));
+        assert!(missing_memory_reason(256 << 20).contains("no room for the buffer of 256 MiB"));
+        assert!(missing_memory_reason(0).contains("too little is available"));
     }
 }

@@ -48,7 +48,7 @@ macro_rules! commands {
 }
 
 commands! {
-    /// Measure engines (the same as giving its options without `run`)
+    /// Measure engines (the word `run` may be left out)
     Run(arguments: Box<RunArgs>) => run::run(&arguments),
     /// List the known engines, and whether they can run
     Engines => listings::engines(),

@@ -20,9 +20,9 @@ struct Calibration {
     floors: Vec<Value>,
 }
 
-/// The known floors, and the error of reading the file.
+/// The readable floors of a file, and a warning about unreadable ones.
 #[derive(Debug, Default, PartialEq)]
-pub struct Stored {
+pub struct StoredFloors {
     pub known: Vec<KnownFloor>,
     pub warning: Option<String>,
 }
@@ -31,20 +31,22 @@ pub fn file_of(machine: &Machine) -> Result<PathBuf> {
     Ok(paths::data_dir()?.join("calibration").join(format!("{}.json", machine.fingerprint())))
 }
 
-pub fn read(file: &Path) -> Stored {
+pub fn read(file: &Path) -> StoredFloors {
     match parse(file) {
         Ok(Calibration { floors, .. }) => {
             let parse = |entry: &Value| serde_json::from_value(entry.clone()).ok();
             let known: Vec<KnownFloor> = floors.iter().filter_map(parse).collect();
             let unread = floors.len() - known.len();
             let part = format!("{unread} of {} floors", floors.len());
-            Stored { known, warning: (unread > 0).then(|| unreadable(&part, file)) }
+            StoredFloors { known, warning: (unread > 0).then(|| unreadable_warning(&part, file)) }
         }
-        Err(error) => Stored { known: Vec::new(), warning: Some(unreadable(&format!("{error:#}"), file)) },
+        Err(error) => {
+            StoredFloors { known: Vec::new(), warning: Some(unreadable_warning(&format!("{error:#}"), file)) }
+        }
     }
 }
 
-fn unreadable(part: &str, file: &Path) -> String {
+fn unreadable_warning(part: &str, file: &Path) -> String {
     format!(
         "the calibration of this machine is not used: cannot read {part} of `{}`; run `orchestrate calibrate` again",
         file.display()
@@ -56,11 +58,11 @@ pub fn store(file: &Path, machine: &Machine, newest: &[KnownFloor]) -> Result<()
     let write = || -> Result<()> {
         // A file that is no calibration is replaced.
         let mut calibration = parse(file).unwrap_or_default();
-        let replaced = |entry: &Value| {
+        let is_replaced = |entry: &Value| {
             serde_json::from_value::<Key>(entry.clone())
                 .is_ok_and(|key| newest.iter().any(|it| it.key == key))
         };
-        calibration.floors.retain(|entry| !replaced(entry));
+        calibration.floors.retain(|entry| !is_replaced(entry));
         for floor in newest {
             calibration.floors.push(serde_json::to_value(floor)?);
         }
@@ -86,7 +88,7 @@ fn parse(file: &Path) -> Result<Calibration> {
 
 /// The noise floors of this machine for a plan, and the error of reading them.
 pub fn of_plan(plan: &Plan, machine: &Machine) -> (Vec<CalibratedFloor>, Option<String>) {
-    // Without a data directory nothing was ever stored.
+    // Without a data directory nothing is stored.
     let Ok(file) = file_of(machine) else { return (Vec::new(), None) };
     let stored = read(&file);
     (known_for(plan, &stored.known), stored.warning)
@@ -130,7 +132,7 @@ mod tests {
     fn a_new_noise_floor_replaces_only_the_one_with_the_same_key() {
         let folder = tempfile::tempdir().unwrap();
         let (file, machine) = (folder.path().join("calibration/abc.json"), Machine::default());
-        assert_eq!(read(&file), Stored::default());
+        assert_eq!(read(&file), StoredFloors::default());
         store(&file, &machine, &[floor("a", 0.1), floor("b", 0.2)]).unwrap();
         store(&file, &machine, &[floor("a", 0.3)]).unwrap();
         let stored = read(&file);
@@ -143,7 +145,7 @@ mod tests {
     fn a_broken_file_gives_a_warning_and_the_next_calibration_replaces_it() {
         for text in ["{\"floors\": [{\"eng", "", "[1]", "\u{0}\u{1}"] {
             let (_folder, file) = stored(text);
-            let Stored { known, warning } = read(&file);
+            let StoredFloors { known, warning } = read(&file);
             let warning = warning.unwrap();
             assert!(warning.contains("abc.json") && warning.contains("orchestrate calibrate"), "{warning}");
             assert_eq!(known, [], "{text}");
@@ -154,13 +156,13 @@ mod tests {
 
     #[test]
     fn an_unreadable_entry_is_skipped_and_stays_in_the_file() {
-        let mut sound = serde_json::to_value(floor("a", 0.1)).unwrap();
-        let mut wrong = sound.clone();
-        (wrong["paired"]["log_ratio"], wrong["engine"]) = ((-1).into(), "c".into());
-        sound["of_another_time"] = true.into();
-        let text = serde_json::json!({ "floors": [wrong, 7, sound] }).to_string();
+        let mut valid = serde_json::to_value(floor("a", 0.1)).unwrap();
+        let mut invalid = valid.clone();
+        (invalid["paired"]["log_ratio"], invalid["engine"]) = ((-1).into(), "c".into());
+        valid["field_of_another_version"] = true.into();
+        let text = serde_json::json!({ "floors": [invalid, 7, valid] }).to_string();
         let (_folder, file) = stored(&text);
-        let Stored { known, warning } = read(&file);
+        let StoredFloors { known, warning } = read(&file);
         assert_eq!(known, [floor("a", 0.1)]);
         assert!(warning.unwrap().contains("2 of 3 floors"));
         store(&file, &Machine::default(), &[floor("b", 0.2)]).unwrap();
@@ -170,9 +172,9 @@ mod tests {
     #[test]
     fn a_write_error_names_the_file() {
         let (_folder, file) = stored("{\"floors\":[]}");
-        let inside_a_file = file.join("x.json");
-        let error = store(&inside_a_file, &Machine::default(), &[]).unwrap_err();
+        let path_in_file = file.join("x.json");
+        let error = store(&path_in_file, &Machine::default(), &[]).unwrap_err();
         assert!(format!("{error:#}").contains("x.json"), "{error:#}");
-        assert!(read(&inside_a_file).warning.is_some());
+        assert!(read(&path_in_file).warning.is_some());
     }
 }

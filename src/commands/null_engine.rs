@@ -1,5 +1,5 @@
-//! An engine that computes nothing: its measured cost is the cost of a request. It uses the protocol crate alone, so no
-//! kit is measured with it. Its time stamps are true. The option `ms_per_token` is the time that it sleeps for each token.
+//! An engine that computes nothing: its measured cost is the cost of a request. It uses the protocol crate alone, so no kit is
+//! measured with it. Its time stamps come from a real clock. The option `ms_per_token` is the time that it sleeps for each token.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -13,19 +13,20 @@ use protocol::{
 use crate::cli::exit_code::DONE;
 use crate::commands::output;
 
-const OPTION: &str = "ms_per_token";
+/// The load option for the time of a token.
+const TOKEN_TIME_OPTION: &str = "ms_per_token";
 
 /// Answers until `shutdown` or the end of stdin.
 pub fn null_engine() -> Result<u8> {
     let (mut framer, mut bytes) = (Framer::default(), vec![0; 64 * 1024]);
-    let mut engine = NullEngine { work: Duration::ZERO };
+    let mut engine = NullEngine { token_time: Duration::ZERO };
     let mut stdin = std::io::stdin().lock();
     while let Ok(read @ 1..) = stdin.read(&mut bytes) {
-        let zero = Instant::now();
+        let clock_start = Instant::now();
         let mut frames = Vec::new();
         framer.push(&bytes[..read], |frame| frames.push(frame));
         for frame in frames {
-            let Some(answer) = engine.answer(frame, zero)? else { continue };
+            let Some(answer) = engine.answer(frame, clock_start)? else { continue };
             output::print(protocol::encode(&answer))?;
             if answer == (Message::Bye {}) {
                 return Ok(DONE);
@@ -36,11 +37,11 @@ pub fn null_engine() -> Result<u8> {
 }
 
 struct NullEngine {
-    work: Duration,
+    token_time: Duration,
 }
 
 impl NullEngine {
-    fn answer(&mut self, frame: Frame, zero: Instant) -> Result<Option<Message>> {
+    fn answer(&mut self, frame: Frame, clock_start: Instant) -> Result<Option<Message>> {
         let refused = |kind, message: String| Ok(Some(Message::Failed(Failed::new(kind, message))));
         let line = match frame {
             Frame::Line(line) => line,
@@ -54,30 +55,34 @@ impl NullEngine {
         };
         Ok(Some(match request {
             Request::Hello(_) => Message::Hello(hello()),
-            Request::Load(load) => self.load(&load, zero).map_or_else(Message::Failed, Message::Loaded),
-            Request::Generate(generate) => Message::Generated(self.generate(generate, zero)?),
+            Request::Load(load) => {
+                self.load(&load, clock_start).map_or_else(Message::Failed, Message::Loaded)
+            }
+            Request::Generate(generate) => Message::Generated(self.generate(generate, clock_start)?),
             Request::Facts {} => Message::Facts(facts(None)),
             Request::Shutdown {} => Message::Bye {},
             Request::Score(_) => {
                 return refused(FailureKind::Unsupported, "the null engine computes nothing".into());
             }
-            // Every request before it has been answered.
+            // Every earlier request is already answered, so there is nothing to cancel.
             Request::Cancel(_) => return Ok(None),
         }))
     }
 
-    fn load(&mut self, load: &Load, zero: Instant) -> Result<Loaded, Failed> {
-        let bad = |message| Failed::new(FailureKind::BadRequest, message);
-        if let Some(unknown) = load.options.keys().find(|name| *name != OPTION) {
-            return Err(bad(format!("unknown option `{unknown}`")).hint(format!("the option is `{OPTION}`")));
+    fn load(&mut self, load: &Load, clock_start: Instant) -> Result<Loaded, Failed> {
+        let bad_request = |message| Failed::new(FailureKind::BadRequest, message);
+        if let Some(unknown) = load.options.keys().find(|name| *name != TOKEN_TIME_OPTION) {
+            return Err(bad_request(format!("unknown option `{unknown}`"))
+                .hint(format!("the option is `{TOKEN_TIME_OPTION}`")));
         }
-        let milliseconds = load.options.get(OPTION).map_or(Some(0.0), serde_json::Value::as_f64);
-        let work = milliseconds.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
-        self.work = work.ok_or_else(|| bad(format!("option `{OPTION}`: expected 0 or more")))?;
-        Ok(Loaded { load_ns: since(zero), facts: facts(load.threads), ..Loaded::default() })
+        let milliseconds = load.options.get(TOKEN_TIME_OPTION).map_or(Some(0.0), serde_json::Value::as_f64);
+        let token_time = milliseconds.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
+        self.token_time = token_time
+            .ok_or_else(|| bad_request(format!("option `{TOKEN_TIME_OPTION}`: expected 0 or more")))?;
+        Ok(Loaded { load_ns: elapsed_ns(clock_start), facts: facts(load.threads), ..Loaded::default() })
     }
 
-    fn generate(&self, request: Generate, zero: Instant) -> Result<Generated> {
+    fn generate(&self, request: Generate, clock_start: Instant) -> Result<Generated> {
         let prompts: Vec<u32> =
             match (&request.prompt_ids, &request.prompts_ids, &request.prompt, &request.prompts) {
                 (Some(ids), ..) => vec![ids.len() as u32],
@@ -85,7 +90,7 @@ impl NullEngine {
                 (_, _, Some(text), _) => vec![text.len() as u32],
                 (.., texts) => texts.iter().flatten().map(|text| text.len() as u32).collect(),
             };
-        let mut run = |number| self.iterate(&request, &prompts, number, zero);
+        let mut run = |number| self.iterate(&request, &prompts, number, clock_start);
         let warmup_iterations = (0..request.warmup).map(&mut run).collect::<Result<_>>()?;
         let iterations = (0..request.iterations).map(&mut run).collect::<Result<_>>()?;
         Ok(Generated { id: request.id.clone(), iterations, warmup_iterations, ..Generated::default() })
@@ -96,14 +101,14 @@ impl NullEngine {
         request: &Generate,
         prompts: &[u32],
         iteration: u32,
-        zero: Instant,
+        clock_start: Instant,
     ) -> Result<Iteration> {
-        let start_ns = since(zero);
+        let start_ns = elapsed_ns(clock_start);
         let mut token_ns = Vec::with_capacity(request.max_new_tokens as usize);
         for index in 0..request.max_new_tokens {
             self.sleep_for_a_token();
-            // With a coarse clock, the first token would have the time of its start.
-            let ns = since(zero).max(start_ns + 1);
+            // With a coarse clock, the first token could have the same time as the start.
+            let ns = elapsed_ns(clock_start).max(start_ns + 1);
             token_ns.push(ns);
             for sequence in 0..prompts.len() as u32 * u32::from(request.stream) {
                 let id = request.id.clone();
@@ -120,15 +125,15 @@ impl NullEngine {
             ..Sequence::default()
         };
         let sequences = prompts.iter().map(sequence).collect();
-        let end_ns = since(zero).max(token_ns.last().copied().unwrap_or(start_ns));
+        let end_ns = elapsed_ns(clock_start).max(token_ns.last().copied().unwrap_or(start_ns));
         Ok(Iteration { start_ns, end_ns, sequences })
     }
 
-    /// Sleeps for the time of a token, so that the processor is free.
+    /// Sleeps for the time of a token. The processor stays free.
     fn sleep_for_a_token(&self) {
         let began = Instant::now();
-        // A park may end early.
-        while let Some(left) = self.work.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+        // `park_timeout` may return early.
+        while let Some(left) = self.token_time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
             std::thread::park_timeout(left);
         }
     }
@@ -160,8 +165,8 @@ fn id_of(index: u32) -> u32 {
     index % 200
 }
 
-fn since(zero: Instant) -> u64 {
-    zero.elapsed().as_nanos() as u64
+fn elapsed_ns(clock_start: Instant) -> u64 {
+    clock_start.elapsed().as_nanos() as u64
 }
 
 #[cfg(test)]
@@ -169,7 +174,7 @@ mod tests {
     use super::*;
 
     fn answer(line: &str) -> Message {
-        let mut engine = NullEngine { work: Duration::ZERO };
+        let mut engine = NullEngine { token_time: Duration::ZERO };
         engine.answer(Frame::Line(line.as_bytes().to_vec()), Instant::now()).unwrap().unwrap()
     }
 

@@ -28,7 +28,7 @@ pub fn succeed(text: impl AsRef<[u8]>) -> Result<u8> {
 
 /// Prints the error chain, and its hints on lines of their own.
 #[expect(clippy::print_stderr, reason = "the message of a program that failed")]
-pub fn complain(error: &anyhow::Error) {
+pub fn print_error(error: &anyhow::Error) {
     let chain = format!("{error:#}");
     // A hint deep in the chain still comes last.
     let (hints, message): (Vec<&str>, Vec<&str>) = chain.lines().partition(|line| line.starts_with("hint: "));
@@ -39,17 +39,17 @@ pub fn complain(error: &anyhow::Error) {
 }
 
 /// The content in a format, for a terminal of its width or for a file.
-pub fn rendered(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
+pub fn render(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
     let bytes = format.render(content, width());
     bytes.with_context(|| format!("cannot show this as `{}`", format.name))
 }
 
 pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
-    print(rendered(content, format)?)
+    print(render(content, format)?)
 }
 
 /// A report with the parts that the command line selects.
-pub fn viewed<'a>(report: &'a Report, view: &ViewArgs) -> ViewedReport<'a> {
+pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ViewedReport<'a> {
     let ViewArgs { pairs, wall_time, resources, .. } = *view;
     ViewedReport { report, view: View { pairs, wall_time, resources }, judgement: None }
 }
@@ -64,11 +64,11 @@ pub fn write(bytes: &[u8], path: &Path) -> Result<()> {
 
 /// Writes a file as a whole or not at all: a reader meanwhile sees the old file or the new one.
 pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
-    let half = path.with_extension(format!("{}.half", std::process::id()));
-    let written = std::fs::write(&half, bytes).and_then(|()| std::fs::rename(&half, path));
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    let written = std::fs::write(&partial, bytes).and_then(|()| std::fs::rename(&partial, path));
     if written.is_err() {
         // Best effort: the first error matters more.
-        let _ = std::fs::remove_file(&half);
+        let _ = std::fs::remove_file(&partial);
     }
     written.with_context(|| format!("cannot write `{}`", path.display()))
 }
@@ -87,8 +87,8 @@ fn width_of(terminal: impl AsFd) -> Option<usize> {
 pub const WIDTH: usize = 80;
 
 /// The text about a user's own Python. Only the engine can check it, when it starts.
-pub fn unchecked(own: &OwnPython) -> String {
-    format!("`{}` ({}; not checked)", own.interpreter.display(), own.variable)
+pub fn unchecked_python(python: &OwnPython) -> String {
+    format!("`{}` ({}; not checked)", python.interpreter.display(), python.variable)
 }
 
 #[cfg(test)]

@@ -34,17 +34,17 @@ pub struct Progress {
     state: State,
     bar: Option<ProgressBar>,
     run_started: Option<Instant>,
-    drawn: Option<Instant>,
+    last_drawn: Option<Instant>,
 }
 
-/// The least time between redraws: thousands of samples a second may come.
-const REDRAW: Duration = Duration::from_millis(100);
+/// The minimum time between two redraws. Thousands of samples may come in a second.
+const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 const DRAWS_PER_SECOND: u8 = 10;
-/// The least time between lines of a build in a log.
-const SET_UP_LINE: Duration = Duration::from_secs(5);
-const BAR: usize = 20;
-/// The number of requests before a time left is shown.
-const ENOUGH_FOR_TIME_LEFT: u64 = 4;
+/// The minimum time between two lines of a build in a log.
+const MIN_SET_UP_INTERVAL: Duration = Duration::from_secs(5);
+const BAR_WIDTH: usize = 20;
+/// The minimum number of finished requests for an estimate of the time left.
+const MIN_REQUESTS_FOR_TIME_LEFT: u64 = 4;
 
 impl Progress {
     pub fn new(display: Display) -> Self {
@@ -54,10 +54,10 @@ impl Progress {
                 .with_style(style())
                 .with_finish(ProgressFinish::AndClear)
         });
-        Self { state: State::default(), bar, run_started: None, drawn: None }
+        Self { state: State::default(), bar, run_started: None, last_drawn: None }
     }
 
-    /// Takes an event of set-up, before there is a record.
+    /// Takes an event before there is a record.
     pub fn event(&mut self, event: Event) {
         self.show(event, None);
     }
@@ -68,38 +68,40 @@ impl Progress {
     }
 
     fn show(&mut self, event: Event, estimate: Option<String>) {
-        let only_counts = matches!(event, Event::Sampled { .. });
+        let is_sample = matches!(event, Event::Sampled { .. });
         if let Event::RunStarted { .. } = event {
             self.run_started = Some(Instant::now());
         }
-        let finished = matches!(event, Event::RunFinished { .. });
+        let is_finished = matches!(event, Event::RunFinished { .. });
         let lines = self.state.take(&event, estimate.as_deref());
         let Some(bar) = &self.bar else {
             lines.iter().for_each(|line| print(&line.text));
-            // A long build reports its progress now and then.
+            // A long build reports its progress every few seconds.
             if let Event::SetUp(SetUpEvent::Output { .. }) = event {
-                let due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= SET_UP_LINE);
-                if due && !self.state.status.ends_with(": ") {
-                    self.drawn = Some(Instant::now());
+                let is_due = self.last_drawn.is_none_or(|drawn| drawn.elapsed() >= MIN_SET_UP_INTERVAL);
+                if is_due && !self.state.status.ends_with(": ") {
+                    self.last_drawn = Some(Instant::now());
                     print(&format!("  {}", self.state.status));
                 }
             } else if let Event::SetUp(SetUpEvent::Started { .. }) = event {
-                self.drawn = Some(Instant::now());
+                self.last_drawn = Some(Instant::now());
             }
             return;
         };
-        if finished {
+        if is_finished {
             bar.finish_and_clear();
         }
-        for line in lines.iter().filter(|line| line.lasting) {
+        for line in lines.iter().filter(|line| line.is_lasting) {
             bar.suspend(|| print(&line.text));
         }
-        if finished || (only_counts && self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW)) {
+        if is_finished
+            || (is_sample && self.last_drawn.is_some_and(|drawn| drawn.elapsed() < MIN_REDRAW_INTERVAL))
+        {
             return;
         }
-        self.drawn = Some(Instant::now());
-        // The one call that draws.
-        bar.set_message(self.state.live(self.run_started.map(|started| started.elapsed())));
+        self.last_drawn = Some(Instant::now());
+        // Only this call draws.
+        bar.set_message(self.state.bar_text(self.run_started.map(|started| started.elapsed())));
     }
 }
 
@@ -135,7 +137,7 @@ struct State {
 struct Line {
     text: String,
     /// Whether it is printed above a live bar too.
-    lasting: bool,
+    is_lasting: bool,
 }
 
 impl Line {
@@ -148,24 +150,26 @@ impl Line {
 }
 
 impl State {
-    /// Takes an event. `estimate` is that of a sample.
+    /// Takes an event, and returns its lines for a log. `estimate` belongs to a sample.
     fn take(&mut self, event: &Event, estimate: Option<&str>) -> Vec<Line> {
         let mut lines: Vec<_> = self.end_of_rounds(event).into_iter().collect();
         match event {
             Event::SetUp(event) => lines.extend(self.take_set_up(event)),
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = blocks.map_or("as needed".into(), |blocks| blocks.to_string());
-                lines.push(step(format!("measuring: configurations: {configurations}; blocks: {blocks}")));
-                lines.push(step(format!("record: {record}")));
+                lines.push(step_line(format!(
+                    "measuring: configurations: {configurations}; blocks: {blocks}"
+                )));
+                lines.push(step_line(format!("record: {record}")));
             }
             Event::BlockStarted { block, until, requests } => {
                 self.requests = *requests;
                 self.block = format!("block {}/{until}", block + 1);
-                lines.push(step(self.block.clone()));
+                lines.push(step_line(self.block.clone()));
             }
             Event::LaunchStarted { label } => {
                 self.status = format!("{}  {label}: starting", self.block);
-                lines.push(step(format!("  {label}")));
+                lines.push(step_line(format!("  {label}")));
             }
             Event::Loading { label, phase, fraction } => {
                 let percent =
@@ -175,16 +179,16 @@ impl State {
             Event::Loaded { label, load_ns } => {
                 let time = Unit::Nanoseconds.show(*load_ns as f64);
                 self.status = format!("{}  {label}: loaded in {time}", self.block);
-                lines.push(step(format!("  loaded in {time}")));
+                lines.push(step_line(format!("  loaded in {time}")));
             }
             Event::CheckingOutput { label } => {
                 self.status = format!("checking the output of {label}");
-                lines.push(step(self.status.clone()));
+                lines.push(step_line(self.status.clone()));
             }
             Event::CheckingTokens { label, samples } => {
                 let samples = text::plural(*samples, "sample");
                 self.status = format!("checking the tokens of {samples} with {label}");
-                lines.push(step(self.status.clone()));
+                lines.push(step_line(self.status.clone()));
             }
             Event::CaseStarted { label, workload } => {
                 self.workload.get_or_insert_with(|| (workload.clone(), BTreeMap::new()));
@@ -193,56 +197,58 @@ impl State {
             Event::Sampled { label, workload, warmup, .. } => {
                 self.take_sample(label, workload, *warmup, estimate);
             }
-            Event::Failed { label, failure } => lines.push(lasting(format!("{label}: {}", fault(failure)))),
-            Event::Warned(warning) => lines.push(lasting(format!("warning: {}", warning.message))),
+            Event::Failed { label, failure } => {
+                lines.push(lasting_line(format!("{label}: {}", failure_text(failure))))
+            }
+            Event::Warned(warning) => lines.push(lasting_line(format!("warning: {}", warning.message))),
             Event::Interrupted => {
                 self.status = "interrupted".into();
-                lines.push(lasting(
+                lines.push(lasting_line(
                     "interrupted: ending the engines and saving the results; press Ctrl-C again to stop at once".into(),
                 ));
             }
-            Event::RunFinished { record } => lines.push(lasting(format!("recorded in {record}"))),
+            Event::RunFinished { record } => lines.push(lasting_line(format!("recorded in {record}"))),
         }
-        // These texts contain words of engines, builders and paths.
+        // These texts contain names and output of other programs.
         self.status = text::line(&self.status);
         lines.into_iter().map(Line::safe).collect()
     }
 
-    /// The estimates of a workload when its rounds end: at any event that cannot come between its samples.
+    /// The line with the estimates of a workload when its rounds end: at any event that cannot come between its samples.
     fn end_of_rounds(&mut self, event: &Event) -> Option<Line> {
-        let goes_on = match event {
+        let continues = match event {
             Event::Sampled { workload, .. } | Event::CaseStarted { workload, .. } => {
                 self.workload.as_ref().is_some_and(|(current, _)| current == workload)
             }
             Event::Warned(_) | Event::Failed { .. } => true,
             _ => false,
         };
-        if goes_on {
+        if continues {
             return None;
         }
         let (workload, estimates) = self.workload.take().filter(|(_, estimates)| !estimates.is_empty())?;
         let estimates: Vec<_> =
             estimates.iter().map(|(label, estimate)| format!("{label} {estimate}")).collect();
-        Some(step(format!("  {workload}: {}", estimates.join(", "))))
+        Some(step_line(format!("  {workload}: {}", estimates.join(", "))))
     }
 
     fn take_set_up(&mut self, event: &SetUpEvent) -> Vec<Line> {
         match event {
-            SetUpEvent::Started { subject, what, note } => {
-                self.status = format!("{subject}: {what}");
+            SetUpEvent::Started { subject, step, note } => {
+                self.status = format!("{subject}: {step}");
                 let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-                let text = text::narrow(&format!("{}{note}", self.status), WIDTH);
-                text.lines().map(|line| lasting(line.into())).collect()
+                let text = text::break_lines(&format!("{}{note}", self.status), WIDTH);
+                text.lines().map(|line| lasting_line(line.into())).collect()
             }
             SetUpEvent::Output { subject, line } => {
                 self.status = format!("{subject}: {line}");
                 Vec::new()
             }
-            SetUpEvent::Finished { subject, failed: None } => vec![lasting(format!("{subject}: done"))],
+            SetUpEvent::Finished { subject, failed: None } => vec![lasting_line(format!("{subject}: done"))],
             SetUpEvent::Finished { subject, failed: Some(reason) } => {
-                vec![lasting(format!("{subject}: not set up: {reason}"))]
+                vec![lasting_line(format!("{subject}: not set up: {reason}"))]
             }
-            SetUpEvent::Warned(message) => vec![lasting(format!("warning: {message}"))],
+            SetUpEvent::Warned(message) => vec![lasting_line(format!("warning: {message}"))],
         }
     }
 
@@ -257,31 +263,33 @@ impl State {
 
     /// The text of the live bar: `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`. Before the run, the
     /// current set-up.
-    fn live(&self, elapsed: Option<Duration>) -> String {
+    fn bar_text(&self, elapsed: Option<Duration>) -> String {
         let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
-        let full = (BAR as u64 * self.done / self.requests).min(BAR as u64) as usize;
-        let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR - full));
-        let left = self.time_left(elapsed).map_or(String::new(), |left| format!("{} left  ", rough(left)));
+        let full = (BAR_WIDTH as u64 * self.done / self.requests).min(BAR_WIDTH as u64) as usize;
+        let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR_WIDTH - full));
+        let left =
+            self.time_left(elapsed).map_or(String::new(), |left| format!("{} left  ", rounded_time(left)));
         format!("{bar}  {}/{}  {left}{}", self.done, self.requests, self.status)
     }
 
-    /// The time left. All blocks have the same requests, so the average time of those so far applies to the rest.
+    /// The time left. All blocks have the same requests, so the average time of the finished requests applies to the
+    /// remaining ones.
     fn time_left(&self, elapsed: Duration) -> Option<Duration> {
         let left = self.requests.saturating_sub(self.done);
-        (left > 0 && self.done >= ENOUGH_FOR_TIME_LEFT)
+        (left > 0 && self.done >= MIN_REQUESTS_FOR_TIME_LEFT)
             .then(|| elapsed.mul_f64(left as f64 / self.done as f64))
     }
 }
 
-fn step(text: String) -> Line {
-    Line { text, lasting: false }
+fn step_line(text: String) -> Line {
+    Line { text, is_lasting: false }
 }
 
-fn lasting(text: String) -> Line {
-    Line { text, lasting: true }
+fn lasting_line(text: String) -> Line {
+    Line { text, is_lasting: true }
 }
 
-fn fault(failure: &Failure) -> String {
+fn failure_text(failure: &Failure) -> String {
     let Failure { kind, when, message, .. } = failure;
     match kind {
         FailureKind::Unavailable => format!("{kind}: {message}"),
@@ -290,7 +298,7 @@ fn fault(failure: &Failure) -> String {
 }
 
 /// `42 s`, `3 min`, `1 h 20 min`: rounded, because it is an estimate.
-fn rough(time: Duration) -> String {
+fn rounded_time(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..=99 => format!("{} s", seconds.max(1)),
@@ -312,44 +320,48 @@ mod tests {
         (Event::Sampled { label, workload, warmup: false, launch: 0, case: 0 }, Some(estimate))
     }
 
-    fn plain(state: &mut State, events: &[Estimated]) -> Vec<String> {
+    fn plain_lines(state: &mut State, events: &[Estimated]) -> Vec<String> {
         let lines = events.iter().flat_map(|(event, estimate)| state.take(event, *estimate));
         lines.map(|line| line.text).collect()
     }
 
-    fn run() -> Vec<Estimated> {
+    fn run_events() -> Vec<Estimated> {
         let label = || "beacon".to_string();
         let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
-        let plain = |event| (event, None);
+        let without_estimate = |event| (event, None);
         vec![
-            plain(Event::SetUp(SetUpEvent::Started {
+            without_estimate(Event::SetUp(SetUpEvent::Started {
                 subject: label(),
-                what: "building".into(),
+                step: "building".into(),
                 note: Some("10 minutes".into()),
             })),
-            plain(Event::SetUp(SetUpEvent::Output {
+            without_estimate(Event::SetUp(SetUpEvent::Output {
                 subject: label(),
                 line: "Compiling beacon-core".into(),
             })),
-            plain(Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None })),
-            plain(Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() }),
-            plain(Event::BlockStarted { block: 0, until: 3, requests: 9 }),
-            plain(Event::LaunchStarted { label: label() }),
-            plain(Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) }),
-            plain(Event::Loaded { label: label(), load_ns: 1_534_000_000 }),
-            plain(case("ttft 16")),
+            without_estimate(Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None })),
+            without_estimate(Event::RunStarted {
+                configurations: 1,
+                blocks: Some(3),
+                record: "r.jsonl".into(),
+            }),
+            without_estimate(Event::BlockStarted { block: 0, until: 3, requests: 9 }),
+            without_estimate(Event::LaunchStarted { label: label() }),
+            without_estimate(Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) }),
+            without_estimate(Event::Loaded { label: label(), load_ns: 1_534_000_000 }),
+            without_estimate(case("ttft 16")),
             sampled("ttft 16", "9.00 ms"),
             sampled("ttft 16", "8.90 ms"),
-            plain(case("decode")),
+            without_estimate(case("decode")),
             sampled("decode", "43.1 tok/s"),
-            plain(Event::RunFinished { record: "r.jsonl".into() }),
+            without_estimate(Event::RunFinished { record: "r.jsonl".into() }),
         ]
     }
 
     #[test]
     fn a_log_has_one_line_for_each_step_and_none_for_a_sample() {
         assert_eq!(
-            plain(&mut State::default(), &run()),
+            plain_lines(&mut State::default(), &run_events()),
             [
                 "beacon: building (10 minutes)",
                 "beacon: done",
@@ -368,13 +380,13 @@ mod tests {
     #[test]
     fn build_notes_of_embedded_engines_fit_eighty_columns() {
         for engine in crate::engines::manifest::embedded().unwrap() {
-            let own = engine.manifest.build.clone().into_iter();
-            let notes = own.chain(engine.manifest.devices.values().filter_map(|it| it.build.clone()));
+            let build = engine.manifest.build.clone().into_iter();
+            let notes = build.chain(engine.manifest.devices.values().filter_map(|it| it.build.clone()));
             for note in notes.map(|build| build.note) {
-                let what = "bringing its build for cuda up to date".into();
+                let step = "bringing its build for cuda up to date".into();
                 let started =
-                    Event::SetUp(SetUpEvent::Started { subject: engine.manifest.name.clone(), what, note });
-                for line in plain(&mut State::default(), &[(started, None)]) {
+                    Event::SetUp(SetUpEvent::Started { subject: engine.manifest.name.clone(), step, note });
+                for line in plain_lines(&mut State::default(), &[(started, None)]) {
                     assert!(text::width(&line) <= WIDTH, "{line}");
                 }
             }
@@ -384,13 +396,13 @@ mod tests {
     #[test]
     fn the_status_has_the_current_step_and_estimate() {
         let mut state = State::default();
-        let events = run();
-        plain(&mut state, &events[..7]);
+        let events = run_events();
+        plain_lines(&mut state, &events[..7]);
         assert_eq!(state.status, "block 1/3 beacon: loading, weights 40 %");
-        plain(&mut state, &events[7..13]);
+        plain_lines(&mut state, &events[7..13]);
         assert_eq!(state.status, "block 1/3 beacon: decode 43.1 tok/s");
         assert_eq!(
-            state.live(Some(Duration::from_secs(1))),
+            state.bar_text(Some(Duration::from_secs(1))),
             "━━━━━━──────────────  3/9  block 1/3 beacon: decode 43.1 tok/s"
         );
     }
@@ -406,7 +418,7 @@ mod tests {
         state.take(&Event::BlockStarted { block: 1, until: 2, requests: 5 }, None);
         assert_eq!(state.time_left(Duration::from_secs(10)), None);
         assert_eq!(
-            [9, 119, 4800, 6000].map(|s| rough(Duration::from_secs(s))),
+            [9, 119, 4800, 6000].map(|s| rounded_time(Duration::from_secs(s))),
             ["9 s", "2 min", "80 min", "1 h 40 min"]
         );
     }
@@ -420,7 +432,7 @@ mod tests {
             ..Failure::default()
         };
         let lines = State::default().take(&Event::Failed { label: "x".into(), failure }, None);
-        assert_eq!(lines, [lasting("x: exited at sample 17: killed by signal 9".into())]);
+        assert_eq!(lines, [lasting_line("x: exited at sample 17: killed by signal 9".into())]);
     }
 
     #[test]
@@ -435,7 +447,7 @@ mod tests {
     fn every_display_takes_every_event() {
         for display in [Display::Live, Display::Plain] {
             let mut progress = Progress::new(display);
-            for (event, _) in run() {
+            for (event, _) in run_events() {
                 progress.event_of_run(event, &RunRecord::default());
             }
         }

@@ -25,7 +25,7 @@ pub struct ReportArgs {
 pub fn report(arguments: &ReportArgs) -> Result<u8> {
     arguments.view.check()?;
     let report = Report::of(&record::read(&arguments.record)?);
-    output::show(&output::viewed(&report, &arguments.view), arguments.view.format)?;
+    output::show(&output::with_view(&report, &arguments.view), arguments.view.format)?;
     Ok(DONE)
 }
 

@@ -56,7 +56,7 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
     };
     let prompts = Prompts::open(&configuration.model.path)?;
     // The engine is not started, so its capabilities are unknown. The lines are for an engine with the whole protocol.
-    let everything = Capabilities { prompt_ids: true, ..Capabilities::default() };
+    let all_capabilities = Capabilities { prompt_ids: true, ..Capabilities::default() };
     let hello = protocol::Hello { protocol: protocol::version::CURRENT };
     let mut requests =
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
@@ -64,7 +64,7 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         let workload = &plan.cases[case].workload;
         let key = PromptKey { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
         let ids = prompts.ids(workload, key)?;
-        let capabilities = (!text).then_some(&everything);
+        let capabilities = (!text).then_some(&all_capabilities);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));
     }
     requests.push(Request::Shutdown {});

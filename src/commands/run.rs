@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::baseline::{self, Against};
+use super::baseline::{self, ComparisonBase};
 use super::{dry_run, experiment, output};
 use crate::analysis::compare::Judgement;
 use crate::cli::{JudgeArgs, RunArgs};
@@ -17,23 +17,23 @@ use crate::report::{Content, Report, ViewedReport};
 pub fn run(arguments: &RunArgs) -> Result<u8> {
     arguments.view.check()?;
     baseline::check_arguments(arguments)?;
-    let against = Against::open(&arguments.baseline)?;
+    let base = ComparisonBase::open(&arguments.baseline)?;
     let registry = Registry::open()?;
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {
-        // Equal weights are only known after reading them, so nothing is refused here.
+        // Weights can be compared only after they are read, so a dry run refuses no comparison.
         let judge = JudgeArgs { force: true, ..arguments.judge };
-        let (plan, _) = planned(&resolved.without_set_up()?, against.as_ref(), &judge)?;
+        let (plan, _) = planned(&resolved.without_set_up()?, base.as_ref(), &judge)?;
         return dry_run::show(&plan, &resolved.results);
     }
     let mut ready = resolved.make_ready()?;
-    let (plan, notices) = planned(&ready.selection, against.as_ref(), &arguments.judge)?;
+    let (plan, notices) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
     ready.warnings.extend(notices);
     let measured = ready.run(plan)?;
     // An interrupted run is not judged.
-    let finished = matches!(measured.end, Ok(Some(End::Finished)));
-    let judge = |against: &Against| against.judge(&measured.recorder.record, &arguments.judge);
-    let judgement = against.as_ref().filter(|_| finished).map(judge);
+    let is_finished = matches!(measured.end, Ok(Some(End::Finished)));
+    let judge = |base: &ComparisonBase| base.judge(&measured.recorder.record, &arguments.judge);
+    let judgement = base.as_ref().filter(|_| is_finished).map(judge);
     // The results are shown even when the record could not be written.
     show(&measured.recorder, judgement.as_ref(), arguments)?;
     let code = experiment::exit_code(&measured.recorder.record, measured.end?, &arguments.names());
@@ -43,19 +43,19 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
 /// The plan with the programs of a baseline that are measured again, and warnings for the record.
 fn planned(
     selection: &Selection,
-    against: Option<&Against>,
+    base: Option<&ComparisonBase>,
     judge: &JudgeArgs,
 ) -> Result<(Plan, Vec<Warning>)> {
     let plan = Plan::new(selection);
-    match against {
-        Some(against) => against.join(plan, &Machine::probe(), judge),
+    match base {
+        Some(base) => base.join(plan, &Machine::probe(), judge),
         None => Ok((plan, Vec::new())),
     }
 }
 
-fn show(recorder: &Recorder, judged: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
+fn show(recorder: &Recorder, judgement: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
-    let shown = ViewedReport { judgement: judged, ..output::viewed(&report, &arguments.view) };
+    let shown = ViewedReport { judgement, ..output::with_view(&report, &arguments.view) };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         output::show(&shown, arguments.view.format)?;
     }

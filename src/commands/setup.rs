@@ -1,4 +1,4 @@
-//! `orchestrate setup`: builds an engine and creates its environment, lists what is set up, removes it.
+//! `orchestrate setup`: builds an engine and creates its environment, lists engines with their status, removes environments.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,11 +10,11 @@ use model_files::size;
 
 use super::experiment::INTERRUPTED_SET_UP;
 use super::interrupts::Interrupts;
-use super::output::{self, WIDTH, unchecked};
+use super::output::{self, WIDTH, unchecked_python};
 use super::progress::{Display, Progress};
 use crate::engines::manifest::{Engine, Program, SetUp};
-use crate::engines::registry::{Registry, State, without_driver};
-use crate::engines::setup::{self, SettingUp};
+use crate::engines::registry::{Registry, State, missing_driver};
+use crate::engines::setup::{self, SetUpContext};
 use crate::machine::{CPU, Device};
 use crate::record::new_id;
 use crate::run::Event;
@@ -52,25 +52,25 @@ pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let mut progress = Progress::new(Display::of_stderr());
     let mut listener = |event| progress.event(Event::SetUp(event));
     let _interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
-    let mut setting_up = SettingUp::new(&registry, keeper.mark(), &mut listener);
+    let mut setting_up = SetUpContext::new(&registry, keeper.mark(), &mut listener);
     let results = devices.iter().map(|device| setting_up.set_up(engine, device));
-    output::succeed(text::narrow(&results.collect::<Result<String>>()?, WIDTH))
+    output::succeed(text::break_lines(&results.collect::<Result<String>>()?, WIDTH))
 }
 
 /// Prints the status of each engine, and the effect of `setup`.
 fn list(registry: &Registry) -> Result<u8> {
     let mut text = String::new();
     for engine in &registry.engines {
-        writeln!(text, "{}: {}", engine.manifest.name, built(registry, engine.own_program()))?;
+        writeln!(text, "{}: {}", engine.manifest.name, build_status(registry, engine.own_program()))?;
         for family in engine.manifest.devices.keys() {
-            let program = engine.on_family(family);
+            let program = engine.program_for_family(family);
             if program.only_for.is_some() {
-                writeln!(text, "    for {family}: {}", built(registry, program))?;
-            } else if let Some(no_driver) = without_driver(program) {
+                writeln!(text, "    for {family}: {}", build_status(registry, program))?;
+            } else if let Some(no_driver) = missing_driver(program) {
                 writeln!(text, "    for {family}: {}", no_driver.reason)?;
             }
         }
-        if let Some(environment) = environment(engine)? {
+        if let Some(environment) = environment_status(engine)? {
             writeln!(text, "    environment: {environment}")?;
         }
     }
@@ -79,38 +79,38 @@ fn list(registry: &Registry) -> Result<u8> {
         writeln!(text, "unused (older pins, other checkouts or scripts):")?;
     }
     for folder in unused {
-        writeln!(text, "    {}", on_disk(&folder))?;
+        writeln!(text, "    {}", with_disk_size(&folder))?;
         writeln!(text, "    hint: rm -r {}", pasteable(&[folder.display().to_string()]))?;
     }
-    output::succeed(text::narrow(&text, WIDTH))
+    output::succeed(text::break_lines(&text, WIDTH))
 }
 
-fn on_disk(folder: &Path) -> String {
+fn with_disk_size(folder: &Path) -> String {
     format!("{} ({} on disk)", folder.display(), size(setup::used_bytes(folder)))
 }
 
 /// The status of a program: whether it exists, whether it can run, and the time to build it.
-fn built(registry: &Registry, program: Program) -> String {
-    let (built, note) = match registry.build_state(program) {
+fn build_status(registry: &Registry, program: Program) -> String {
+    let (status, note) = match registry.build_state(program) {
         State::Never(unavailable) => return unavailable.reason,
         State::NotBuilt => ("not built", program.build.and_then(|build| build.note.as_ref())),
         State::NoEnvironment | State::Ready(_) => ("built", None),
     };
     let note = note.map_or_else(String::new, |note| format!(" ({note})"));
-    let no_driver = without_driver(program).map_or_else(String::new, |it| format!("; {}", it.reason));
-    format!("{built}{note}{no_driver}")
+    let no_driver = missing_driver(program).map_or_else(String::new, |it| format!("; {}", it.reason));
+    format!("{status}{note}{no_driver}")
 }
 
-fn environment(engine: &Engine) -> Result<Option<String>> {
+fn environment_status(engine: &Engine) -> Result<Option<String>> {
     let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
         return Ok(None);
     };
-    if let Some(own) = engine.own_python() {
-        return Ok(Some(format!("your own: {}", unchecked(&own))));
+    if let Some(python) = engine.own_python() {
+        return Ok(Some(format!("your own: {}", unchecked_python(&python))));
     }
     let folder = folder?;
     if paths::interpreter(&folder).is_some() {
-        return Ok(Some(on_disk(&folder)));
+        return Ok(Some(with_disk_size(&folder)));
     }
     let (download, installed) = (megabytes(environment.download_mb), megabytes(environment.installed_mb));
     let when = match engine.manifest.setup {

@@ -36,7 +36,7 @@ pub struct Manifest {
     pub needs: Needs,
     /// By device family (`cuda` for `cuda:1` too): the families with another program or further needs.
     #[serde(default)]
-    pub devices: BTreeMap<String, OnDevice>,
+    pub devices: BTreeMap<String, DeviceSettings>,
     #[serde(default)]
     pub presets: BTreeMap<String, Preset>,
     /// The engine's own suites for `-s`, besides those that every engine can run.
@@ -44,10 +44,10 @@ pub struct Manifest {
     pub suites: BTreeMap<String, OwnSuite>,
 }
 
-/// The differences on one family of devices.
+/// The settings that differ on one family of devices.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct OnDevice {
+pub struct DeviceSettings {
     /// Absent if the engine's own program serves this device too.
     pub binary: Option<String>,
     pub build: Option<Build>,
@@ -119,7 +119,7 @@ pub struct Preset {
     pub options: Map<String, Value>,
     /// The dtype to load, unless the user names one.
     pub dtype: Option<String>,
-    pub against: Option<Against>,
+    pub against: Option<PresetComparison>,
     /// The only suite that measures this preset, unless the user names the preset.
     pub suite: Option<String>,
 }
@@ -135,11 +135,12 @@ pub struct OwnSuite {
 /// Another preset of the same engine, and the name of the difference to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Against {
+pub struct PresetComparison {
     pub preset: String,
     pub says: String,
 }
 
+/// An engine: its manifest, and the texts of the files that the manifest names.
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub manifest: Manifest,
@@ -174,19 +175,26 @@ impl Engine {
         Program { engine: self, binary, build: build.as_ref(), only_for: None, more_needs: None }
     }
 
-    pub fn on(&self, device: &Device) -> Program<'_> {
-        self.on_family(&device.family())
+    /// The program that serves a device.
+    pub fn program_for(&self, device: &Device) -> Program<'_> {
+        self.program_for_family(&device.family())
     }
 
-    pub fn on_family(&self, family: &str) -> Program<'_> {
-        let own = self.own_program();
-        let Some((family, there)) = self.manifest.devices.get_key_value(family) else { return own };
-        let more_needs = Some(&there.needs);
-        match &there.binary {
-            Some(binary) => {
-                Program { binary, build: there.build.as_ref(), only_for: Some(family), more_needs, ..own }
-            }
-            None => Program { more_needs, ..own },
+    pub fn program_for_family(&self, family: &str) -> Program<'_> {
+        let own_program = self.own_program();
+        let Some((family, settings)) = self.manifest.devices.get_key_value(family) else {
+            return own_program;
+        };
+        let more_needs = Some(&settings.needs);
+        match &settings.binary {
+            Some(binary) => Program {
+                binary,
+                build: settings.build.as_ref(),
+                only_for: Some(family),
+                more_needs,
+                ..own_program
+            },
+            None => Program { more_needs, ..own_program },
         }
     }
 
@@ -200,7 +208,7 @@ impl Engine {
         Some(paths::python(&self.manifest.name, self.environment_name(), &self.definition()?))
     }
 
-    /// The user's own Python, if its worker runs there.
+    /// The user's own Python, if its worker runs settings.
     pub fn own_python(&self) -> Option<OwnPython> {
         match self.python() {
             Some(Ok(Python::Own(own))) => Some(own),
@@ -208,7 +216,7 @@ impl Engine {
         }
     }
 
-    /// All texts that define its environment, joined. Another text makes another environment.
+    /// All texts that define its environment, joined. Another definition makes another environment.
     fn definition(&self) -> Option<String> {
         let build_files = self.build_files.iter().map(|(_, text)| text.as_str());
         Some(std::iter::once(self.requirements.as_deref()?).chain(build_files).collect())
@@ -223,10 +231,10 @@ impl Engine {
     /// The presets to measure besides the default one. A preset with the settings of the default one is left out.
     pub fn other_presets(&self) -> impl Iterator<Item = &String> {
         let presets = &self.manifest.presets;
-        let usual = presets.get(DEFAULT_PRESET).cloned().unwrap_or_default();
+        let default = presets.get(DEFAULT_PRESET).cloned().unwrap_or_default();
         let settings = |preset: &Preset| (preset.options.clone(), preset.dtype.clone());
         let others = presets.iter().filter(|(name, it)| *name != DEFAULT_PRESET && it.suite.is_none());
-        others.filter(move |(_, preset)| settings(preset) != settings(&usual)).map(|(name, _)| name)
+        others.filter(move |(_, preset)| settings(preset) != settings(&default)).map(|(name, _)| name)
     }
 
     /// A preset by its name, or the default one.
@@ -248,11 +256,12 @@ impl Engine {
             true => name.clone(),
             false => format!("{name}:{preset}"),
         };
-        let own = || self.manifest.presets.iter().filter(|(_, it)| it.suite.as_deref() == Some(suite));
+        let suite_presets =
+            || self.manifest.presets.iter().filter(|(_, it)| it.suite.as_deref() == Some(suite));
         let mut rows: Vec<String> = Vec::new();
-        for (preset, settings) in own() {
+        for (preset, settings) in suite_presets() {
             let base = settings.against.as_ref().map(|it| &it.preset);
-            let siblings = own().filter(|(_, it)| it.against.as_ref().map(|it| &it.preset) == base);
+            let siblings = suite_presets().filter(|(_, it)| it.against.as_ref().map(|it| &it.preset) == base);
             for row in base.into_iter().chain([preset]).chain(siblings.map(|(name, _)| name)).map(row) {
                 if !rows.contains(&row) {
                     rows.push(row);
@@ -272,8 +281,8 @@ pub fn read(folder: &Path) -> Result<Vec<Engine>> {
     for folder in folders {
         let path = folder.join("engine.toml");
         let Ok(manifest) = std::fs::read_to_string(&path) else { continue };
-        let beside = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
-        engines.push(engine(&manifest, beside).with_context(|| format!("in `{}`", path.display()))?);
+        let read_file = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+        engines.push(engine(&manifest, read_file).with_context(|| format!("in `{}`", path.display()))?);
     }
     Ok(engines)
 }
@@ -320,12 +329,12 @@ impl Environment {
     /// The name of the environment, if several engines may share it.
     fn shared(&self) -> Option<&str> {
         let name = self.requirements.strip_prefix("../environments/")?.strip_suffix("/requirements.txt")?;
-        let plain = |it: u8| it.is_ascii_alphanumeric() || it == b'-' || it == b'_';
-        (!name.is_empty() && name.bytes().all(plain)).then_some(name)
+        let is_allowed = |it: u8| it.is_ascii_alphanumeric() || it == b'-' || it == b'_';
+        (!name.is_empty() && name.bytes().all(is_allowed)).then_some(name)
     }
 }
 
-/// Refuses entries that would be ignored without notice, or would build one program over another.
+/// Refuses entries that would have no effect, or whose build would overwrite another program.
 fn check_devices(manifest: &Manifest) -> Result<()> {
     let mut binaries = vec![&manifest.binary];
     for (name, device) in &manifest.devices {
@@ -354,7 +363,7 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
 /// Refuses comparisons with unknown presets, and suites without rows or scenarios.
 fn check_presets(Manifest { presets, suites, .. }: &Manifest) -> Result<()> {
     for (name, preset) in presets {
-        if let Some(Against { preset: base, .. }) = &preset.against {
+        if let Some(PresetComparison { preset: base, .. }) = &preset.against {
             let known = base == DEFAULT_PRESET || presets.contains_key(base);
             let problem = format!("`presets.{name}.against`: `{base}` is no other preset of this engine");
             ensure!(known && base != name, problem);

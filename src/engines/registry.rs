@@ -1,4 +1,5 @@
-//! The engines that exist: those with a manifest, and any program by its path. Says what each needs before it runs.
+//! The engines that exist: those with a manifest, and any program by its path. This file also says what is missing before an engine
+//! can run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use paths::{OwnPython, Python};
 use serde_json::{Map, Value};
 
 use crate::engines::manifest::{
-    self, Against, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, Program, SetUp,
+    self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, PresetComparison, Program, SetUp,
 };
 use crate::machine::{Device, driver};
 use crate::shell::{Unavailable, megabytes, this_program};
@@ -21,9 +22,9 @@ pub struct Candidate {
     pub options: Map<String, Value>,
     /// The dtype to load, unless the command line names one.
     pub dtype: Option<String>,
-    pub against: Option<Against>,
+    pub against: Option<PresetComparison>,
     /// The start on every device that is not in `devices`.
-    pub own: Start,
+    pub own_start: Start,
     /// The starts on the device families that the manifest names.
     pub devices: BTreeMap<String, Start>,
     pub alone: bool,
@@ -37,23 +38,24 @@ pub struct Start {
 }
 
 impl Start {
-    pub fn by(program: impl AsRef<Path>) -> Self {
+    pub fn program(program: impl AsRef<Path>) -> Self {
         Self { command: vec![program.as_ref().to_string_lossy().into_owned()], unavailable: None }
     }
 
-    pub fn never(unavailable: Unavailable) -> Self {
+    pub fn unavailable(unavailable: Unavailable) -> Self {
         Self { command: Vec::new(), unavailable: Some(unavailable) }
     }
 }
 
 impl Candidate {
-    pub fn on(&self, device: &Device) -> &Start {
-        self.devices.get(&device.family()).unwrap_or(&self.own)
+    /// The start on a device.
+    pub fn start_for(&self, device: &Device) -> &Start {
+        self.devices.get(&device.family()).unwrap_or(&self.own_start)
     }
 
     /// Replaces the start on a device.
-    pub fn start_on(&mut self, device: &Device, start: Start) {
-        *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own) = start;
+    pub fn replace_start(&mut self, device: &Device, start: Start) {
+        *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own_start) = start;
     }
 }
 
@@ -86,21 +88,21 @@ impl Registry {
     }
 
     /// Resolves `name`, `name:preset`, a path or a program on PATH. `Err` if nothing matches.
-    pub fn find(&self, selector: &str) -> Result<Found<'_>> {
+    pub fn find(&self, selector: &str) -> Result<FoundEngine<'_>> {
         let (name, preset) =
             selector.split_once(':').map_or((selector, None), |(name, preset)| (name, Some(preset)));
         if let Some(engine) = self.engines.iter().find(|engine| engine.manifest.name == name) {
-            return Ok(Found::Engine(engine, engine.preset(preset)?));
+            return Ok(FoundEngine::Engine(engine, engine.preset(preset)?));
         }
         if selector.contains('/') {
             // Links are not resolved: a program may look at the name by which it was started.
             let path = std::path::absolute(selector).ok().filter(|path| path.exists());
             let path = path.with_context(|| format!("no engine at `{selector}`"))?;
             ensure!(!path.is_dir(), "`{selector}` is a folder, an engine is a program");
-            return Ok(Found::Program(path));
+            return Ok(FoundEngine::Program(path));
         }
         if let Ok(path) = which::which(selector) {
-            return Ok(Found::Program(path));
+            return Ok(FoundEngine::Program(path));
         }
         let names: Vec<_> = self.engines.iter().map(|engine| format!("`{}`", engine.manifest.name)).collect();
         let hint = match Path::new(selector).exists() {
@@ -144,16 +146,17 @@ impl Registry {
 
     /// The reference engine for output checks, if it is ready to run. Nothing is set up for it.
     pub fn verifier(&self) -> Option<Candidate> {
-        let found = self.find(self.reference()?).ok()?;
-        Some(self.candidate(&found)).filter(|it| it.on(&Device::cpu()).unavailable.is_none())
+        let engine_or_program = self.find(self.reference()?).ok()?;
+        Some(self.candidate(&engine_or_program))
+            .filter(|it| it.start_for(&Device::cpu()).unavailable.is_none())
     }
 
     /// The state for a run. A wrong system or a missing driver comes first.
     pub fn state(&self, program: Program) -> State {
-        if let Some(foreign) = foreign(program) {
-            return State::Never(foreign);
+        if let Some(unavailable) = wrong_system(program) {
+            return State::Never(unavailable);
         }
-        match without_driver(program) {
+        match missing_driver(program) {
             Some(no_driver) => State::Never(with_missing_python(no_driver, program)),
             None => self.build_state(program),
         }
@@ -163,11 +166,11 @@ impl Registry {
     pub fn build_state(&self, program: Program) -> State {
         let engine = program.engine;
         let python = engine.python();
-        match (foreign(program), &python) {
-            (Some(foreign), _) => return State::Never(foreign),
+        match (wrong_system(program), &python) {
+            (Some(unavailable), _) => return State::Never(unavailable),
             (None, Some(Err(error))) => {
                 let hint = error.downcast_ref().map(paths::NoProgram::hint);
-                return never(format!("{error:#}"), hint);
+                return never_state(format!("{error:#}"), hint);
             }
             _ => {}
         }
@@ -184,7 +187,7 @@ impl Registry {
                     }
                 };
                 let place = "beside this program or on PATH";
-                never(format!("no `{binary}` {place}; a checkout of the source {verb} it"), Some(hint))
+                never_state(format!("no `{binary}` {place}; a checkout of the source {verb} it"), Some(hint))
             }
         }
     }
@@ -194,27 +197,27 @@ impl Registry {
         let name = program.binary;
         let built = self.root.as_ref().map(|root| target_dir(root).join("release").join(name));
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(name)));
-        let found = built.into_iter().chain(beside).find(|path| path.is_file());
-        found.or_else(|| which::which(name).ok())
+        let in_folders = built.into_iter().chain(beside).find(|path| path.is_file());
+        in_folders.or_else(|| which::which(name).ok())
     }
 
     /// An engine for the plan, with its start on each device or the reason why it cannot start.
-    pub fn candidate(&self, found: &Found) -> Candidate {
-        match found {
-            Found::Program(path) => Candidate {
+    pub fn candidate(&self, engine_or_program: &FoundEngine) -> Candidate {
+        match engine_or_program {
+            FoundEngine::Program(path) => Candidate {
                 engine: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
-                own: Start::by(path),
+                own_start: Start::program(path),
                 ..Candidate::default()
             },
-            Found::Engine(engine, (preset, settings)) => {
-                let start = |family: &String| (family.clone(), self.start(engine.on_family(family)));
+            FoundEngine::Engine(engine, (preset, settings)) => {
+                let start = |family: &String| (family.clone(), self.start(engine.program_for_family(family)));
                 Candidate {
                     engine: engine.manifest.name.clone(),
                     preset: (preset != DEFAULT_PRESET).then(|| preset.clone()),
                     options: settings.options.clone(),
                     dtype: settings.dtype.clone(),
                     against: settings.against.clone(),
-                    own: self.start(engine.own_program()),
+                    own_start: self.start(engine.own_program()),
                     devices: engine.manifest.devices.keys().map(start).collect(),
                     alone: engine.manifest.alone,
                 }
@@ -224,14 +227,14 @@ impl Registry {
 
     fn start(&self, program: Program) -> Start {
         match self.state(program) {
-            State::Ready(path) => Start::by(path),
-            state => Start::never(missing(program, &state)),
+            State::Ready(path) => Start::program(path),
+            state => Start::unavailable(obstacle(program, &state)),
         }
     }
 }
 
 /// The reason why a program in this state cannot start, and the command that helps.
-pub fn missing(program: Program, state: &State) -> Unavailable {
+pub fn obstacle(program: Program, state: &State) -> Unavailable {
     match state {
         State::Never(unavailable) => unavailable.clone(),
         State::NotBuilt | State::Ready(_) => {
@@ -256,8 +259,8 @@ fn install_hint(program: Program) -> Option<String> {
     program.engine.manifest.environment.as_ref()?.install_hint.clone()
 }
 
-/// Adds the missing Python of an engine's worker to another obstacle, so that the user sees both at once. The driver's hint comes
-/// first. An environment that a run makes by itself is not mentioned.
+/// Adds the missing Python of an engine's worker to another obstacle, so that the user sees two obstacles at once. The driver's
+/// hint comes first. An environment that a run makes by itself is not mentioned.
 fn with_missing_python(first: Unavailable, program: Program) -> Unavailable {
     let (reason, other_way) = match program.engine.python() {
         Some(Ok(Python::NotSetUp)) if program.engine.manifest.setup == SetUp::Request => {
@@ -279,7 +282,7 @@ pub fn set_up_command(program: Program) -> String {
 }
 
 /// The obstacle of another operating system. The program cannot be built here either.
-fn foreign(program: Program) -> Option<Unavailable> {
+fn wrong_system(program: Program) -> Option<Unavailable> {
     let here = std::env::consts::OS;
     let mut needs = program.needs().map(|needs| &needs.os);
     let needed = needs.find(|os| !os.is_empty() && !os.iter().any(|it| it == here))?;
@@ -287,7 +290,7 @@ fn foreign(program: Program) -> Option<Unavailable> {
 }
 
 /// The obstacle of a missing driver.
-pub fn without_driver(program: Program) -> Option<Unavailable> {
+pub fn missing_driver(program: Program) -> Option<Unavailable> {
     match program.needs().find_map(|needs| needs.driver)? {
         Driver::Nvidia => driver::nvidia().err(),
     }
@@ -295,12 +298,12 @@ pub fn without_driver(program: Program) -> Option<Unavailable> {
 
 /// The engine that a name on the command line stands for.
 #[derive(Debug)]
-pub enum Found<'a> {
+pub enum FoundEngine<'a> {
     Engine(&'a Engine, (String, Preset)),
     Program(PathBuf),
 }
 
-fn never(reason: String, hint: Option<String>) -> State {
+fn never_state(reason: String, hint: Option<String>) -> State {
     State::Never(Unavailable { reason, hint })
 }
 
@@ -319,7 +322,7 @@ mod tests {
         [build]
         package = "toy"
         [presets.default]
-        about = "as it comes"
+        about = "usual"
         [presets.fast]
         about = "faster"
         options = { quick = true }
@@ -333,7 +336,7 @@ mod tests {
     #[test]
     fn a_preset_is_named_after_a_colon_and_brings_its_options() {
         let registry = registry();
-        let Found::Engine(_, (name, preset)) = registry.find("toy:fast").unwrap() else {
+        let FoundEngine::Engine(_, (name, preset)) = registry.find("toy:fast").unwrap() else {
             panic!("no engine")
         };
         assert_eq!((name.as_str(), preset.options["quick"].as_bool()), ("fast", Some(true)));
@@ -352,28 +355,32 @@ mod tests {
 
     #[test]
     fn a_program_on_path_or_by_path_is_an_engine() {
-        assert!(matches!(registry().find("sh").unwrap(), Found::Program(_)));
-        assert!(matches!(registry().find("/bin/sh").unwrap(), Found::Program(_)));
+        assert!(matches!(registry().find("sh").unwrap(), FoundEngine::Program(_)));
+        assert!(matches!(registry().find("/bin/sh").unwrap(), FoundEngine::Program(_)));
     }
 
     #[test]
     fn an_engine_that_is_not_built_is_a_candidate_with_a_hint() {
         let registry = registry();
         let candidate = registry.candidate(&registry.find("toy").unwrap());
-        let unavailable = candidate.own.unavailable.unwrap();
+        let unavailable = candidate.own_start.unavailable.unwrap();
         assert_eq!(unavailable.reason, "not built");
         assert!(unavailable.hint.unwrap().ends_with("setup toy"));
     }
 
     #[test]
     fn a_device_in_capitals_starts_the_program_of_its_family() {
-        let devices = BTreeMap::from([("cuda".to_string(), Start::by("on-cuda"))]);
-        let mut candidate = Candidate { own: Start::by("on-cpu"), devices, ..Candidate::default() };
+        let devices = BTreeMap::from([("cuda".to_string(), Start::program("on-cuda"))]);
+        let mut candidate =
+            Candidate { own_start: Start::program("on-cpu"), devices, ..Candidate::default() };
         for name in ["cuda", "CUDA", "Cuda:1"] {
-            assert_eq!(candidate.on(&name.into()).command, ["on-cuda"], "{name}");
+            assert_eq!(candidate.start_for(&name.into()).command, ["on-cuda"], "{name}");
         }
-        assert_eq!(candidate.on(&"CPU".into()).command, ["on-cpu"]);
-        candidate.start_on(&"CUDA:0".into(), Start::by("anew"));
-        assert_eq!((&*candidate.own.command[0], &*candidate.devices["cuda"].command[0]), ("on-cpu", "anew"));
+        assert_eq!(candidate.start_for(&"CPU".into()).command, ["on-cpu"]);
+        candidate.replace_start(&"CUDA:0".into(), Start::program("replaced"));
+        assert_eq!(
+            (&*candidate.own_start.command[0], &*candidate.devices["cuda"].command[0]),
+            ("on-cpu", "replaced")
+        );
     }
 }

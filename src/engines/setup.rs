@@ -22,7 +22,7 @@ use step::{Steps, cause, without_hint};
 const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
 
 /// The context of set-up: registry, displays, and the programs that are ready.
-pub struct SettingUp<'a> {
+pub struct SetUpContext<'a> {
     registry: &'a Registry,
     steps: Steps<'a>,
     /// Warnings for the record.
@@ -31,7 +31,7 @@ pub struct SettingUp<'a> {
     prepared: BTreeMap<(String, String), Result<(), Unavailable>>,
 }
 
-impl<'a> SettingUp<'a> {
+impl<'a> SetUpContext<'a> {
     pub fn new(
         registry: &'a Registry,
         mark: (&'static str, &'a str),
@@ -62,25 +62,25 @@ impl<'a> SettingUp<'a> {
                 return Err(failed);
             }
             let (name, reason) = (&engine.manifest.name, failed.reason);
-            let on = program.only_for.map_or_else(String::new, |family| format!(" on {family}"));
+            let on_device = program.only_for.map_or_else(String::new, |family| format!(" on {family}"));
             let message = format!(
-                "the earlier build of `{name}` is measured{on}: {reason} (`--no-setup` builds nothing)"
+                "the earlier build of `{name}` is measured{on_device}: {reason} (`--no-setup` builds nothing)"
             );
             (self.steps.listener)(SetUpEvent::Warned(message.clone()));
             self.warnings.push(message);
         }
         match self.registry.build_state(program) {
             State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
-                let made = environment::create(&mut self.steps, engine);
-                made.map_err(|error| unavailable(program, "its environment cannot be set up", &error))
+                let created = environment::create(&mut self.steps, engine);
+                created.map_err(|error| unavailable(program, "its environment cannot be set up", &error))
             }
             _ => Ok(()),
         }
     }
 
-    /// On request: builds an engine for a device and sets it up. Gives a message for the user.
+    /// On request: builds an engine for a device and sets it up. Returns a message for the user.
     pub fn set_up(&mut self, engine: &Engine, device: &Device) -> Result<String> {
-        let (name, program) = (&engine.manifest.name, engine.on(device));
+        let (name, program) = (&engine.manifest.name, engine.program_for(device));
         if let State::Never(unavailable) = self.registry.build_state(program) {
             bail!("`{name}` cannot run here: {}", unavailable.message());
         }
@@ -88,12 +88,12 @@ impl<'a> SettingUp<'a> {
             self.build(program)?;
             self.prepared.insert(program_key(program), Ok(()));
         }
-        let no_driver = registry::without_driver(program);
+        let no_driver = registry::missing_driver(program);
         match self.registry.build_state(program) {
             State::NotBuilt => {
                 bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
             }
-            // A program can be carried to another machine, an environment cannot.
+            // A program can be copied to another machine, but an environment cannot.
             State::NoEnvironment if no_driver.is_none() => environment::create(&mut self.steps, engine)?,
             _ => {}
         }
@@ -106,7 +106,7 @@ impl<'a> SettingUp<'a> {
         } else if engine.manifest.devices.contains_key(&family) {
             format!("is ready on {family}")
         } else {
-            format!("is ready; only a run shows whether it supports {family}{}", own_programs(engine))
+            format!("is ready; only a run shows whether it supports {family}{}", own_programs_hint(engine))
         };
         Ok(format!("`{name}` {ready}\n{}", own_python_note(engine)))
     }
@@ -115,9 +115,9 @@ impl<'a> SettingUp<'a> {
     fn built_without_driver(&self, program: Program, device: &Device, why: &str) -> String {
         let name = &program.engine.manifest.name;
         let built_for = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
-        // The engine's own program runs here, only not on that device.
+        // The engine's own program runs here, but not on that device.
         let shared = program.only_for.is_none() && !device.is_cpu();
-        let there = if shared { format!(" on {}", device.family()) } else { String::new() };
+        let on_device = if shared { format!(" on {}", device.family()) } else { String::new() };
         let path = self.registry.binary(program).unwrap_or_default();
         let path = self.registry.root.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
         let environment = match self.registry.build_state(program) {
@@ -127,10 +127,10 @@ impl<'a> SettingUp<'a> {
             _ => "",
         };
         let path = path.display();
-        format!("`{name}` is built{built_for} ({path});\nit cannot run{there} here: {why}\n{environment}")
+        format!("`{name}` is built{built_for} ({path});\nit cannot run{on_device} here: {why}\n{environment}")
     }
 
-    /// Builds a program. Cargo finds out within a moment whether anything changed.
+    /// Builds a program. Cargo itself finds quickly whether anything changed.
     fn build(&mut self, program: Program) -> Result<()> {
         let (Some(root), Some(build)) = (&self.registry.root, program.build) else { return Ok(()) };
         let command = match &build.package {
@@ -146,7 +146,7 @@ impl<'a> SettingUp<'a> {
         };
         let root = root.clone();
         let suffix = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
-        let (what, note) = match self.registry.build_state(program) {
+        let (step, note) = match self.registry.build_state(program) {
             State::NotBuilt => (format!("building{suffix}"), build.note.clone()),
             // Cargo keeps its downloads. A command may download again, so its size is stated again.
             _ => {
@@ -154,7 +154,7 @@ impl<'a> SettingUp<'a> {
                 (format!("bringing its build{suffix} up to date"), note)
             }
         };
-        self.steps.step(program.engine, &what, note, &command, &root)
+        self.steps.run(program.engine, &step, note, &command, &root)
     }
 }
 
@@ -172,9 +172,10 @@ fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
     command
 }
 
-/// A hint to the device families with their own program, for an engine set up for a device that its manifest does not name.
-fn own_programs(engine: &Engine) -> String {
-    let families = engine.manifest.devices.keys().filter_map(|family| engine.on_family(family).only_for);
+/// The hint at device families with their own program. It is shown for a device that the manifest does not name.
+fn own_programs_hint(engine: &Engine) -> String {
+    let families =
+        engine.manifest.devices.keys().filter_map(|family| engine.program_for_family(family).only_for);
     let families = families.collect::<Vec<_>>().join(",");
     let command = || format!("\nhint: {} setup {} --device {families}", this_program(), engine.manifest.name);
     if families.is_empty() { String::new() } else { command() }
@@ -182,27 +183,27 @@ fn own_programs(engine: &Engine) -> String {
 
 /// The note about an engine that runs in the user's own Python.
 fn own_python_note(engine: &Engine) -> String {
-    let note = engine.own_python().map(|own| {
-        let (interpreter, variable) = (own.interpreter.display(), own.variable);
+    let note = engine.own_python().map(|python| {
+        let (interpreter, variable) = (python.interpreter.display(), python.variable);
         format!("it runs in `{interpreter}` ({variable}), which was not checked;\nno environment is created for it\n")
     });
     note.unwrap_or_default()
 }
 
-fn unavailable(program: Program, what: &str, error: &anyhow::Error) -> Unavailable {
+fn unavailable(program: Program, problem: &str, error: &anyhow::Error) -> Unavailable {
     let text = without_hint(error);
     let (mut cause, lower) = (cause(&text).to_string(), text.to_ascii_lowercase());
-    if NO_NETWORK.iter().any(|sign| lower.contains(sign)) {
+    if NO_NETWORK.iter().any(|word| lower.contains(word)) {
         cause.push_str(" (is there a network?)");
     }
-    Unavailable { reason: format!("{what}: {cause}"), hint: Some(set_up_command(program)) }
+    Unavailable { reason: format!("{problem}: {cause}"), hint: Some(set_up_command(program)) }
 }
 
-/// The distinct devices, or an error about a mistyped name. Only the engine may know an unusual name.
+/// The distinct devices, or an error about a mistyped name. Other unknown names are accepted, because the engine may know them.
 pub fn check_devices(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<Vec<Device>> {
     let mut distinct: Vec<Device> = Vec::new();
     for device in devices {
-        if let Some(known) = intended(registry, device) {
+        if let Some(known) = intended_device(registry, device) {
             let hint = format!("{} setup {} --device {known}", this_program(), engine.manifest.name);
             bail!(Usage(format!("no device `{device}`\nhint: {hint}")));
         }
@@ -213,29 +214,33 @@ pub fn check_devices(registry: &Registry, engine: &Engine, devices: &[Device]) -
     Ok(distinct)
 }
 
-/// The known device that this name is probably a mistyped form of.
-fn intended(registry: &Registry, device: &Device) -> Option<String> {
+/// The known device that the user probably meant by a mistyped name.
+fn intended_device(registry: &Registry, device: &Device) -> Option<String> {
     // The name as typed, because capitals are a typing error too.
     let family = device.as_str().split(':').next().unwrap_or_default();
     let families = registry.engines.iter().flat_map(|engine| engine.manifest.devices.keys());
     let known: Vec<&str> = families.map(String::as_str).chain([CPU]).collect();
-    let intended = known.iter().find(|known| mistyped(family, known)).filter(|_| !known.contains(&family))?;
-    Some(format!("{intended}{}", &device.as_str()[family.len()..]))
+    let intended_device =
+        known.iter().find(|known| is_mistyped(family, known)).filter(|_| !known.contains(&family))?;
+    Some(format!("{intended_device}{}", &device.as_str()[family.len()..]))
 }
 
-/// Letters in another order, one missing, one too many, or capitals. A replaced letter is no sign of an error: `xpu`, `npu` and
-/// `tpu` are devices too.
-fn mistyped(name: &str, known: &str) -> bool {
+/// Whether a name differs from a known one by the order of its letters, by capitals, or by one letter that is missing or too many.
+/// A replaced letter is no sign of an error: `xpu`, `npu` and `tpu` are devices too.
+fn is_mistyped(name: &str, known: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let sorted = |word: &str| {
         let mut letters: Vec<char> = word.chars().collect();
         letters.sort_unstable();
         letters
     };
-    name == known || sorted(&name) == sorted(known) || lacks_one(&name, known) || lacks_one(known, &name)
+    name == known
+        || sorted(&name) == sorted(known)
+        || lacks_one_letter(&name, known)
+        || lacks_one_letter(known, &name)
 }
 
-fn lacks_one(shorter: &str, longer: &str) -> bool {
+fn lacks_one_letter(shorter: &str, longer: &str) -> bool {
     longer.char_indices().any(|(at, letter)| {
         longer.len() == shorter.len() + letter.len_utf8()
             && shorter.starts_with(&longer[..at])
@@ -250,13 +255,13 @@ mod tests {
     #[test]
     fn a_mistyped_device_is_distinguished_from_another_device() {
         for slip in ["cdua", "cuad", "cud", "uda", "cuuda", "cudaa", "CUDA", "Cuda"] {
-            assert!(mistyped(slip, "cuda"), "{slip}");
+            assert!(is_mistyped(slip, "cuda"), "{slip}");
         }
         for other in ["metal", "rocm", "xpu", "cu", "cuda12x", "", "ċuda"] {
-            assert!(!mistyped(other, "cuda"), "{other}");
+            assert!(!is_mistyped(other, "cuda"), "{other}");
         }
         for other in ["gpu", "xpu", "npu", "tpu", "mps"] {
-            assert!(!mistyped(other, CPU), "{other}");
+            assert!(!is_mistyped(other, CPU), "{other}");
         }
     }
 }

@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 
 use super::kernel::read;
 
-/// The number from which version 1 means no limit. No machine has as much; the kernel reports the largest number of whole pages.
-const NO_LIMIT: u64 = 1 << 60;
+/// In version 1, a memory limit of at least this size means no limit. The kernel then reports the largest number of whole pages.
+const NO_LIMIT_BYTES: u64 = 1 << 60;
 
+/// The limit of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allowed {
+pub enum ContainerLimit {
     AtMost(u64),
     Unlimited,
     /// No cgroup could be read.
     Unknown,
 }
 
-impl Allowed {
+impl ContainerLimit {
     pub fn limit(self) -> Option<u64> {
         match self {
             Self::AtMost(limit) => Some(limit),
@@ -27,22 +28,22 @@ impl Allowed {
 }
 
 /// The CPU limit in thousandths of a CPU.
-pub fn cpu_limit_millicpus() -> Allowed {
-    cpu_limit(Hierarchy::here("cpu"), &read_text)
+pub fn cpu_limit_millicpus() -> ContainerLimit {
+    cpu_limit(Hierarchy::of_this_process("cpu"), &read_text)
 }
 
-pub fn memory_limit_bytes() -> Allowed {
-    memory_limit(Hierarchy::here("memory"), &read_text)
+pub fn memory_limit_bytes() -> ContainerLimit {
+    memory_limit(Hierarchy::of_this_process("memory"), &read_text)
 }
 
 /// The memory left by the tightest limit. Page cache counts as used although it could be freed, so more may be available.
 pub fn memory_left_bytes() -> Option<u64> {
-    memory_left(&Hierarchy::here("memory")?, &read_text)
+    memory_left(&Hierarchy::of_this_process("memory")?, &read_text)
 }
 
 /// The kernel's CPU statistics of this process's own cgroup: `cpu.stat`.
 pub(super) fn cpu_statistics() -> Option<String> {
-    read(Hierarchy::here("cpu")?.folders.first()?.join("cpu.stat"))
+    read(Hierarchy::of_this_process("cpu")?.folders.first()?.join("cpu.stat"))
 }
 
 fn read_text(path: &Path) -> Option<String> {
@@ -66,7 +67,7 @@ struct Hierarchy {
 }
 
 impl Hierarchy {
-    fn here(controller: &str) -> Option<Self> {
+    fn of_this_process(controller: &str) -> Option<Self> {
         Self::of(controller, &read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)
     }
 
@@ -109,31 +110,31 @@ impl<'a> Mount<'a> {
 
     /// The folders from a path up to the mount. A path outside the mount shows only the mount.
     fn folders(&self, path: &str) -> Vec<PathBuf> {
-        let below = Path::new(path.trim()).strip_prefix(self.root).unwrap_or(Path::new(""));
-        let climbs = below.components().any(|part| part.as_os_str() == "..");
-        let below = if climbs { Path::new("") } else { below };
-        below.ancestors().map(|part| Path::new(self.point).join(part)).collect()
+        let relative = Path::new(path.trim()).strip_prefix(self.root).unwrap_or(Path::new(""));
+        let leaves_mount = relative.components().any(|part| part.as_os_str() == "..");
+        let relative = if leaves_mount { Path::new("") } else { relative };
+        relative.ancestors().map(|part| Path::new(self.point).join(part)).collect()
     }
 }
 
-fn cpu_limit(hierarchy: Option<Hierarchy>, read: Read) -> Allowed {
-    smallest("cpu", hierarchy, read, &|version, folder| match version {
+fn cpu_limit(hierarchy: Option<Hierarchy>, read: Read) -> ContainerLimit {
+    smallest_limit("cpu", hierarchy, read, &|version, folder| match version {
         Version::One => {
             let number = |file: &str| read(&folder.join(file))?.trim().parse::<i64>().ok();
             let (quota, period) = (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us"));
             // -1 means no quota.
-            let Ok(quota) = u64::try_from(quota) else { return Some(Allowed::Unlimited) };
-            share(quota, u64::try_from(period?).ok()?)
+            let Ok(quota) = u64::try_from(quota) else { return Some(ContainerLimit::Unlimited) };
+            millicpus(quota, u64::try_from(period?).ok()?)
         }
         Version::Two => parse_cpu_max(&read(&folder.join("cpu.max"))?),
     })
 }
 
-fn memory_limit(hierarchy: Option<Hierarchy>, read: Read) -> Allowed {
-    smallest("memory", hierarchy, read, &|version, folder| memory_of(version, folder, read))
+fn memory_limit(hierarchy: Option<Hierarchy>, read: Read) -> ContainerLimit {
+    smallest_limit("memory", hierarchy, read, &|version, folder| memory_limit_in(version, folder, read))
 }
 
-fn memory_of(version: Version, folder: &Path, read: Read) -> Option<Allowed> {
+fn memory_limit_in(version: Version, folder: &Path, read: Read) -> Option<ContainerLimit> {
     let file = match version {
         Version::One => "memory.limit_in_bytes",
         Version::Two => "memory.max",
@@ -148,7 +149,7 @@ fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
     };
     let left = |folder: &PathBuf| {
         // A parent may have a limit even if this folder has none.
-        let limit = memory_of(hierarchy.version, folder, read)?.limit()?;
+        let limit = memory_limit_in(hierarchy.version, folder, read)?.limit()?;
         Some(limit.saturating_sub(read(&folder.join(used))?.trim().parse().ok()?))
     };
     hierarchy.folders.iter().filter_map(left).min()
@@ -156,44 +157,49 @@ fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
 
 /// The smallest limit of all folders. If no folder has the file, version 2 shows at its mount whether the controller exists; then
 /// there is no limit.
-fn smallest(
+fn smallest_limit(
     controller: &str,
     hierarchy: Option<Hierarchy>,
     read: Read,
-    of: &dyn Fn(Version, &Path) -> Option<Allowed>,
-) -> Allowed {
-    let Some(Hierarchy { version, folders }) = hierarchy else { return Allowed::Unknown };
-    let each: Vec<Allowed> = folders.iter().filter_map(|folder| of(version, folder)).collect();
-    if let Some(least) = each.iter().filter_map(|allowed| allowed.limit()).min() {
-        return Allowed::AtMost(least);
+    limit_of: &dyn Fn(Version, &Path) -> Option<ContainerLimit>,
+) -> ContainerLimit {
+    let Some(Hierarchy { version, folders }) = hierarchy else { return ContainerLimit::Unknown };
+    let limits: Vec<ContainerLimit> = folders.iter().filter_map(|folder| limit_of(version, folder)).collect();
+    if let Some(smallest) = limits.iter().filter_map(|limit| limit.limit()).min() {
+        return ContainerLimit::AtMost(smallest);
     }
     let controllers = || read(&folders.last()?.join("cgroup.controllers"));
-    let is_here = || controllers().is_some_and(|all| all.split_whitespace().any(|name| name == controller));
-    if !each.is_empty() || (version == Version::Two && is_here()) {
-        return Allowed::Unlimited;
+    let has_controller =
+        || controllers().is_some_and(|all| all.split_whitespace().any(|name| name == controller));
+    if !limits.is_empty() || (version == Version::Two && has_controller()) {
+        return ContainerLimit::Unlimited;
     }
-    Allowed::Unknown
+    ContainerLimit::Unknown
 }
 
 /// Parses `QUOTA PERIOD` in microseconds, or `max PERIOD` for no limit.
-fn parse_cpu_max(text: &str) -> Option<Allowed> {
+fn parse_cpu_max(text: &str) -> Option<ContainerLimit> {
     let (quota, period) = text.trim().split_once(' ')?;
     if quota == "max" {
-        return Some(Allowed::Unlimited);
+        return Some(ContainerLimit::Unlimited);
     }
-    share(quota.parse().ok()?, period.trim().parse().ok()?)
+    millicpus(quota.parse().ok()?, period.trim().parse().ok()?)
 }
 
-fn share(quota: u64, period: u64) -> Option<Allowed> {
-    quota.checked_mul(1000)?.checked_div(period).map(Allowed::AtMost)
+fn millicpus(quota: u64, period: u64) -> Option<ContainerLimit> {
+    quota.checked_mul(1000)?.checked_div(period).map(ContainerLimit::AtMost)
 }
 
-fn parse_memory(text: &str) -> Option<Allowed> {
+fn parse_memory(text: &str) -> Option<ContainerLimit> {
     match text.trim() {
-        "max" => Some(Allowed::Unlimited),
+        "max" => Some(ContainerLimit::Unlimited),
         number => {
             let bytes = number.parse().ok()?;
-            Some(if bytes >= NO_LIMIT { Allowed::Unlimited } else { Allowed::AtMost(bytes) })
+            Some(if bytes >= NO_LIMIT_BYTES {
+                ContainerLimit::Unlimited
+            } else {
+                ContainerLimit::AtMost(bytes)
+            })
         }
     }
 }
@@ -203,19 +209,25 @@ mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
-    const HUGE: &str = "9223372036854771712\n";
+    /// The number that version 1 writes for no limit.
+    const UNLIMITED_V1: &str = "9223372036854771712\n";
 
     /// A mixed system: cgroup version 1 has all controllers, and version 2 has none.
-    const MIXED: &str = "\
+    const MIXED_MOUNTS: &str = "\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
-    const IN_MIXED: &str = "4:memory:/box/a\n1:cpu,cpuacct:/box\n0::/\n";
-    const TWO: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const CGROUP_OF_MIXED: &str = "4:memory:/box/a\n1:cpu,cpuacct:/box\n0::/\n";
+    const VERSION_2: &str =
+        "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
-    fn allowed(cgroup: &str, mounts: &str, files: &[(&str, &str)]) -> (Allowed, Allowed, Option<u64>) {
+    fn limits(
+        cgroup: &str,
+        mounts: &str,
+        files: &[(&str, &str)],
+    ) -> (ContainerLimit, ContainerLimit, Option<u64>) {
         let read = |path: &Path| {
             let file = files.iter().find(|(name, _)| Path::new(name) == path);
             file.map(|(_, text)| text.to_string())
@@ -234,8 +246,8 @@ mod tests {
             ("/sys/fs/cgroup/pod/box/memory.current", "1073741824\n"),
             ("/sys/fs/cgroup/pod/memory.max", "max\n"),
         ];
-        let found = allowed("0::/pod/box\n", TWO, &files);
-        assert_eq!(found, (Allowed::AtMost(1500), Allowed::AtMost(8 * GIB), Some(7 * GIB)));
+        let actual = limits("0::/pod/box\n", VERSION_2, &files);
+        assert_eq!(actual, (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(7 * GIB)));
     }
 
     #[test]
@@ -244,34 +256,40 @@ mod tests {
             ("/sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us", "250000\n"),
             ("/sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us", "100000\n"),
             ("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
-            ("/sys/fs/cgroup/memory/box/a/memory.limit_in_bytes", HUGE),
+            ("/sys/fs/cgroup/memory/box/a/memory.limit_in_bytes", UNLIMITED_V1),
             ("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n"),
             ("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", "1073741824\n"),
             // Ignored: version 2 does not have the memory controller here.
             ("/sys/fs/cgroup/unified/memory.max", "1\n"),
         ];
-        let found = allowed(IN_MIXED, MIXED, &files);
-        assert_eq!(found, (Allowed::AtMost(2500), Allowed::AtMost(2 * GIB), Some(GIB)));
+        let actual = limits(CGROUP_OF_MIXED, MIXED_MOUNTS, &files);
+        assert_eq!(actual, (ContainerLimit::AtMost(2500), ContainerLimit::AtMost(2 * GIB), Some(GIB)));
     }
 
     #[test]
     fn an_absent_limit_differs_from_an_unreadable_one() {
         let unlimited = [
             ("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
-            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", HUGE),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", UNLIMITED_V1),
         ];
-        assert_eq!(allowed(IN_MIXED, MIXED, &unlimited), (Allowed::Unlimited, Allowed::Unlimited, None));
-        let unknown = (Allowed::Unknown, Allowed::Unknown, None);
-        assert_eq!(allowed(IN_MIXED, MIXED, &[]), unknown);
-        assert_eq!(allowed(IN_MIXED, "", &unlimited), unknown);
-        assert_eq!(allowed("", MIXED, &unlimited), unknown);
         assert_eq!(
-            allowed("0::/\n", MIXED, &[("/sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n")]),
+            limits(CGROUP_OF_MIXED, MIXED_MOUNTS, &unlimited),
+            (ContainerLimit::Unlimited, ContainerLimit::Unlimited, None)
+        );
+        let unknown = (ContainerLimit::Unknown, ContainerLimit::Unknown, None);
+        assert_eq!(limits(CGROUP_OF_MIXED, MIXED_MOUNTS, &[]), unknown);
+        assert_eq!(limits(CGROUP_OF_MIXED, "", &unlimited), unknown);
+        assert_eq!(limits("", MIXED_MOUNTS, &unlimited), unknown);
+        assert_eq!(
+            limits("0::/\n", MIXED_MOUNTS, &[("/sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n")]),
             unknown
         );
         // The root of version 2 has no limit files. It only lists its controllers.
         let root = [("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io pids\n")];
-        assert_eq!(allowed("0::/user.slice\n", TWO, &root), (Allowed::Unlimited, Allowed::Unknown, None));
+        assert_eq!(
+            limits("0::/user.slice\n", VERSION_2, &root),
+            (ContainerLimit::Unlimited, ContainerLimit::Unknown, None)
+        );
     }
 
     #[test]
@@ -279,16 +297,16 @@ mod tests {
         let part = "35 31 0:32 /docker/4f /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let files = [("/sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n")];
         for path in ["/docker/4f", "/elsewhere", "/docker/4f/../../x"] {
-            let (_, memory, _) = allowed(&format!("4:memory:{path}\n"), part, &files);
-            assert_eq!(memory, Allowed::AtMost(2 * GIB), "{path}");
+            let (_, memory, _) = limits(&format!("4:memory:{path}\n"), part, &files);
+            assert_eq!(memory, ContainerLimit::AtMost(2 * GIB), "{path}");
         }
     }
 
     #[test]
     fn invalid_limits_are_unknown() {
         assert_eq!((parse_cpu_max("100 0"), parse_cpu_max("")), (None, None));
-        assert_eq!(parse_cpu_max("max 100000\n"), Some(Allowed::Unlimited));
-        assert_eq!((parse_memory(""), parse_memory("-5\n"), share(u64::MAX, 1)), (None, None, None));
+        assert_eq!(parse_cpu_max("max 100000\n"), Some(ContainerLimit::Unlimited));
+        assert_eq!((parse_memory(""), parse_memory("-5\n"), millicpus(u64::MAX, 1)), (None, None, None));
         assert!(Mount::of("31 23 0:28 /").is_none() && Mount::of(" - ").is_none());
     }
 }

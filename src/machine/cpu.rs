@@ -15,7 +15,7 @@ pub struct Cpu {
     pub logical_cores: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub physical_cores: Option<u32>,
-    /// How many logical cores this process may run on.
+    /// The number of logical cores that this process may run on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_cores: Option<u32>,
     /// The instruction set extensions in `SIMD` that the CPU has, by the names of this project.
@@ -29,12 +29,12 @@ pub struct Cpu {
     pub mhz: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_mhz: Option<u32>,
-    /// Cores can run two threads at once.
+    /// Whether cores can run two threads at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smt: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_nodes: Option<u32>,
-    /// The kernel runs in a virtual machine.
+    /// Whether the kernel runs in a virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<bool>,
 }
@@ -47,7 +47,7 @@ pub struct Cache {
     /// `Data`, `Instruction`, `Unified`.
     pub kind: String,
     pub size_bytes: u64,
-    /// How many logical cores share it.
+    /// The number of logical cores that share it.
     pub shared_by: u32,
 }
 
@@ -97,7 +97,7 @@ fn parse_cpuinfo(text: &str) -> Cpu {
     let has = |flag: &str| flags.as_ref().is_some_and(|flags| flags.contains(flag));
     Cpu {
         model: first("model name").filter(|name| !name.is_empty()).map(str::to_string).or_else(|| {
-            // ARM gives numbers in place of a name.
+            // ARM reports numbers in place of a name.
             Some(format!("implementer {} part {}", first("CPU implementer")?, first("CPU part")?))
         }),
         logical_cores: (logical > 0).then_some(logical),
@@ -189,9 +189,9 @@ pub fn last_level_cache_bytes(cpu: &Cpu, threads: u32) -> Option<u64> {
     Some(last.size_bytes.saturating_mul(u64::from(instances.min(threads).max(1))))
 }
 
-/// Weights this many times as large as the cache are read from memory. Of smaller weights, the cache keeps a part.
+/// Weights this many times as large as the cache are read from memory. The cache keeps a part of smaller weights.
 const CACHE_MULTIPLE: f64 = 4.0;
-/// The assumed cache of a machine that does not report it: larger than most caches.
+/// The cache size that is assumed if the machine does not report it. Most caches are smaller.
 const ASSUMED_CACHE_BYTES: u64 = 256 << 20;
 
 /// The size from which weights are read from memory; smaller ones may be read from caches.

@@ -13,22 +13,22 @@ pub struct CpuTime {
 
 /// The largest process number of any Linux.
 #[cfg(target_os = "linux")]
-const LARGEST_PID: i32 = 1 << 22;
+const MAX_PID: i32 = 1 << 22;
 
-/// The time that processes had on cores, and the time that they waited for one.
+/// The time that processes ran on cores, and the time that they waited for a core.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Worked {
+pub struct CpuUse {
     pub cpu_ns: Option<u64>,
     pub waited_ns: Option<u64>,
 }
 
-impl Worked {
-    /// The difference to an earlier value. `None` if a count fell, because a thread ended with its time.
+impl CpuUse {
+    /// The difference to an earlier value. `None` if a value fell, which happens when a thread ends.
     pub fn since(self, before: Self) -> Self {
-        let passed = |now: Option<u64>, then: Option<u64>| now?.checked_sub(then?);
+        let difference = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
         Self {
-            cpu_ns: passed(self.cpu_ns, before.cpu_ns),
-            waited_ns: passed(self.waited_ns, before.waited_ns),
+            cpu_ns: difference(self.cpu_ns, before.cpu_ns),
+            waited_ns: difference(self.waited_ns, before.waited_ns),
         }
     }
 }
@@ -38,8 +38,8 @@ impl CpuTime {
     #[cfg(target_os = "linux")]
     pub fn of(pids: &[u32]) -> Self {
         let clock = |&pid: &u32| {
-            // A larger number is no process, and the kernel takes some for the clock of the caller.
-            let pid = i32::try_from(pid).ok().filter(|pid| (1..=LARGEST_PID).contains(pid))?;
+            // A larger number is no process, and the kernel may return the caller's clock for it.
+            let pid = i32::try_from(pid).ok().filter(|pid| (1..=MAX_PID).contains(pid))?;
             Clock::of(pid)
         };
         Self { pids: pids.to_vec(), clocks: pids.iter().filter_map(clock).collect() }
@@ -50,33 +50,35 @@ impl CpuTime {
         Self::default()
     }
 
-    pub fn so_far(&self) -> Worked {
-        Worked { cpu_ns: self.so_far_ns(), waited_ns: self.waited_ns() }
+    pub fn read(&self) -> CpuUse {
+        CpuUse { cpu_ns: self.cpu_ns(), waited_ns: self.waited_ns() }
     }
 
-    /// The time that their living threads could have run but had no core, as far as the kernel counts it.
+    /// The time that their running threads waited for a core. `None` if the kernel does not count it.
     fn waited_ns(&self) -> Option<u64> {
         let threads = self.pids.iter().flat_map(|pid| {
             let folders = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-            folders.map(|folder| read(folder.path().join("schedstat")).and_then(|text| waited(&text)))
+            folders
+                .map(|folder| read(folder.path().join("schedstat")).and_then(|text| parse_waited_ns(&text)))
         });
         threads.reduce(|sum, ns| sum?.checked_add(ns?)).flatten()
     }
 
-    /// The time of all their threads, including ended ones. `None` if one process cannot be read: a sum over fewer would look
-    /// like less work.
+    /// The time of all their threads, including ended ones. `None` if one process cannot be read, because the sum would
+    /// then be too small.
     #[cfg(target_os = "linux")]
-    fn so_far_ns(&self) -> Option<u64> {
-        let each = self.clocks.iter().map(|clock| {
+    fn cpu_ns(&self) -> Option<u64> {
+        let times = self.clocks.iter().map(|clock| {
             let time = clock.now()?;
-            let (seconds, rest) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
-            seconds.checked_mul(1_000_000_000)?.checked_add(rest)
+            let (seconds, nanoseconds) =
+                (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
+            seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
         });
-        each.reduce(|sum, ns| sum?.checked_add(ns?)).flatten()
+        times.reduce(|sum, ns| sum?.checked_add(ns?)).flatten()
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn so_far_ns(&self) -> Option<u64> {
+    fn cpu_ns(&self) -> Option<u64> {
         None
     }
 }
@@ -103,8 +105,8 @@ impl Clock {
     }
 }
 
-/// The second of three values: time on a core, time in its queue, turns.
-fn waited(schedstat: &str) -> Option<u64> {
+/// Parses the waiting time: the second of three values (time on a core, time in its queue, number of turns).
+fn parse_waited_ns(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
@@ -118,42 +120,42 @@ mod tests {
 
     #[test]
     fn cpu_time_of_a_process_includes_all_its_threads() {
-        let own = CpuTime::of(&[std::process::id()]);
-        let before_ns = own.so_far_ns().unwrap();
+        let time = CpuTime::of(&[std::process::id()]);
+        let before_ns = time.cpu_ns().unwrap();
         let work = || {
             for number in 0..20_000_000_u64 {
                 std::hint::black_box(number);
             }
         };
         std::thread::spawn(work).join().unwrap();
-        // No processor does this much in a millisecond, so a wrong unit shows.
-        let worked_ns = own.so_far_ns().unwrap() - before_ns;
+        // No processor does this much work in a millisecond, so the test finds a wrong unit.
+        let worked_ns = time.cpu_ns().unwrap() - before_ns;
         assert!(worked_ns > 1_000_000, "{worked_ns} ns");
     }
 
-    /// The time of each thread of the child, long compared to a kernel tick of at most 10 ms.
-    const EACH_NS: u64 = 50_000_000;
-    const CHILD: &str = "ORCHESTRATE_TEST_TWO_BUSY_THREADS";
+    /// The CPU time of each thread of the child. It is long compared to a kernel tick of at most 10 ms.
+    const THREAD_NS: u64 = 50_000_000;
+    const CHILD_VARIABLE: &str = "ORCHESTRATE_TEST_TWO_BUSY_THREADS";
 
     fn thread_ns() -> u64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
-    /// The child process of the next test. Two threads besides the main one work until each has used its time. Both live until
-    /// the other has too, and the process waits for the end of its stdin.
+    /// The child process of the next test. Two threads besides the main one work until each has used its CPU time. Then the
+    /// threads wait for the end of stdin.
     #[test]
     fn two_threads_are_busy_if_the_next_test_requests_it() {
-        if std::env::var_os(CHILD).is_none() {
+        if std::env::var_os(CHILD_VARIABLE).is_none() {
             return;
         }
-        let both = std::sync::Barrier::new(2);
+        let start = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
             for message in ["one ", "other "] {
-                let both = &both;
+                let start = &start;
                 scope.spawn(move || {
-                    both.wait();
-                    while thread_ns() < EACH_NS {}
+                    start.wait();
+                    while thread_ns() < THREAD_NS {}
                     std::io::stderr().write_all(message.as_bytes()).unwrap();
                     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
                 });
@@ -167,7 +169,7 @@ mod tests {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "machine::cpu_time::tests::two_threads_are_busy_if_the_next_test_requests_it"]);
-        command.arg("--nocapture").env(CHILD, "1");
+        command.arg("--nocapture").env(CHILD_VARIABLE, "1");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let time = CpuTime::of(&[child.id()]);
@@ -177,25 +179,28 @@ mod tests {
             child.stderr.as_mut().unwrap().read_exact(&mut byte).unwrap();
             output.push(byte[0].into());
         }
-        let worked = time.so_far();
+        let used = time.read();
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
-        assert!(worked.cpu_ns.unwrap() >= 2 * EACH_NS, "{worked:?}");
+        assert!(used.cpu_ns.unwrap() >= 2 * THREAD_NS, "{used:?}");
     }
 
     #[test]
     fn missing_processes_have_no_cpu_time() {
-        assert_eq!(CpuTime::of(&[]).so_far(), Worked::default());
+        assert_eq!(CpuTime::of(&[]).read(), CpuUse::default());
         // No kernel gives a process so large a number.
-        assert_eq!(CpuTime::of(&[u32::MAX, 1 << 23]).so_far(), Worked::default());
+        assert_eq!(CpuTime::of(&[u32::MAX, 1 << 23]).read(), CpuUse::default());
     }
 
     #[test]
     fn waiting_time_is_the_second_number_and_never_negative() {
-        assert_eq!((waited("720446 9975 2\n"), waited("720446"), waited("")), (Some(9975), None, None));
-        let at = |cpu_ns, waited_ns| Worked { cpu_ns: Some(cpu_ns), waited_ns: Some(waited_ns) };
-        assert_eq!(at(9, 7).since(at(4, 7)), at(5, 0));
-        assert_eq!(at(9, 3).since(at(4, 7)), Worked { cpu_ns: Some(5), waited_ns: None });
-        assert_eq!(at(9, 3).since(Worked::default()), Worked::default());
+        assert_eq!(
+            (parse_waited_ns("720446 9975 2\n"), parse_waited_ns("720446"), parse_waited_ns("")),
+            (Some(9975), None, None)
+        );
+        let cpu_use = |cpu_ns, waited_ns| CpuUse { cpu_ns: Some(cpu_ns), waited_ns: Some(waited_ns) };
+        assert_eq!(cpu_use(9, 7).since(cpu_use(4, 7)), cpu_use(5, 0));
+        assert_eq!(cpu_use(9, 3).since(cpu_use(4, 7)), CpuUse { cpu_ns: Some(5), waited_ns: None });
+        assert_eq!(cpu_use(9, 3).since(CpuUse::default()), CpuUse::default());
     }
 }

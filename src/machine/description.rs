@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::container::{self, Allowed};
+use super::container::{self, ContainerLimit};
 use super::cpu::Cpu;
 use super::gpu::{self, Gpu};
 use super::kernel::{load_average, read};
@@ -20,7 +20,7 @@ pub struct Machine {
     pub cpu_limit_millicpus: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_bytes: Option<u64>,
-    /// The limit could not be read, so its absence does not mean unlimited. Older records lack this field.
+    /// Whether the limit could not be read. An absent limit then does not mean that there is none. Older records lack this field.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cpu_limit_unknown: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -32,7 +32,7 @@ pub struct Machine {
     /// The kernel's release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Over one, five and fifteen minutes, at the time of the probe.
+    /// The load averages over one, five and fifteen minutes, at the time of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_average: Option<[f64; 3]>,
     /// The share of wanted CPU time that the host withheld since boot (steal).
@@ -54,7 +54,7 @@ pub struct Machine {
     pub cuda: Option<gpu::Cuda>,
     /// Energy counters, including those that cannot be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub energy_counters: Vec<energy::Listed>,
+    pub energy_counters: Vec<energy::ListedCounter>,
 }
 
 /// Kernel parameters that change how a core works, or which cores are used.
@@ -75,7 +75,7 @@ const KERNEL_PARAMETERS: &[&str] = &[
     "preempt",
 ];
 
-/// The name of the GPUs in `sameness`, and its value without any.
+/// The name of the GPUs in `identifying_properties`, and its value without any.
 const GPUS: &str = "GPUs";
 const NONE: &str = "none";
 
@@ -89,8 +89,8 @@ impl Machine {
             memory_bytes: read("/proc/meminfo").and_then(|text| memory::total_bytes(&text)),
             cpu_limit_millicpus: cpus.limit(),
             memory_limit_bytes: memory.limit(),
-            cpu_limit_unknown: cpus == Allowed::Unknown,
-            memory_limit_unknown: memory == Allowed::Unknown,
+            cpu_limit_unknown: cpus == ContainerLimit::Unknown,
+            memory_limit_unknown: memory == ContainerLimit::Unknown,
             os: os_release
                 .and_then(|text| pretty_name(&text))
                 .unwrap_or_else(|| std::env::consts::OS.to_string()),
@@ -98,12 +98,13 @@ impl Machine {
             kernel: read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_string()),
             load_average: read("/proc/loadavg").and_then(|text| load_average(&text)),
             steal_share: quiet::steal_share(),
-            huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
+            huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled")
+                .and_then(|text| selected_word(&text)),
             kernel_parameters: read("/proc/cmdline").map_or_else(Vec::new, |text| kernel_parameters(&text)),
             hardware: hardware(),
-            cuda: (!gpus.is_empty()).then(gpu::Cuda::here),
+            cuda: (!gpus.is_empty()).then(gpu::Cuda::of_environment),
             gpus,
-            energy_counters: energy::listed(),
+            energy_counters: energy::list_counters(),
         }
     }
 }
@@ -111,9 +112,9 @@ impl Machine {
 impl Machine {
     /// The properties that identify the machine in comparisons, by name. Kernel, governor and load are excluded: they change on
     /// the same machine, and their effect is measured as noise.
-    pub fn sameness(&self) -> Vec<(&'static str, String)> {
+    pub fn identifying_properties(&self) -> Vec<(&'static str, String)> {
         let unknown = || "unknown".to_string();
-        // The kernel reserves a little memory, and the amount varies from boot to boot.
+        // The size is rounded, because the kernel reserves an amount that varies from boot to boot.
         let gib = |bytes: u64| format!("{} GiB", (bytes as f64 / f64::from(1 << 30)).round());
         let cpus = |millicpus: u64| format!("{} CPUs", millicpus as f64 / 1000.0);
         let unlimited = |is_unknown| if is_unknown { unknown() } else { NONE.to_string() };
@@ -146,39 +147,40 @@ impl Machine {
     /// `none`, or each kind of GPU with its count.
     pub fn gpus_by_kind(&self) -> String {
         let mut kinds: Vec<(String, usize)> = Vec::new();
-        for kind in self.gpus.iter().map(Gpu::sameness) {
+        for kind in self.gpus.iter().map(Gpu::kind) {
             match kinds.iter_mut().find(|(other, _)| *other == kind) {
                 Some((_, count)) => *count += 1,
                 None => kinds.push((kind, 1)),
             }
         }
-        let each = kinds.into_iter().map(|(kind, count)| match count {
+        let described = kinds.into_iter().map(|(kind, count)| match count {
             1 => kind,
             count => format!("{count} x {kind}"),
         });
-        let all = each.collect::<Vec<_>>().join(", ");
+        let all = described.collect::<Vec<_>>().join(", ");
         if all.is_empty() { NONE.into() } else { all }
     }
 
-    /// The machine's name in records: equal for machines with equal `sameness`.
+    /// The machine's name in records: equal for machines with equal `identifying_properties`.
     pub fn fingerprint(&self) -> String {
-        // Machines without GPUs keep the name that they had before GPUs were part of it.
-        let named = self.sameness().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
-        let parts: Vec<String> = named.map(|(name, value)| format!("{name}={value}")).collect();
+        // Without GPUs the text has no line about them, as in older versions, so that the name stays the same.
+        let properties =
+            self.identifying_properties().into_iter().filter(|(name, value)| *name != GPUS || value != NONE);
+        let parts: Vec<String> = properties.map(|(name, value)| format!("{name}={value}")).collect();
         paths::digest(parts.join("\n").as_bytes())
     }
 }
 
-/// The word in brackets: `always [madvise] never`.
-fn chosen(text: &str) -> Option<String> {
+/// The word in brackets, which is the setting in effect: `always [madvise] never`.
+fn selected_word(text: &str) -> Option<String> {
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(word, _)| word.to_string())
 }
 
-/// Only the parameters named above are kept: the command line may hold secrets.
+/// The parameters in `KERNEL_PARAMETERS`. Others are left out, because the command line may contain secrets.
 fn kernel_parameters(cmdline: &str) -> Vec<String> {
-    let matters = |word: &&str| KERNEL_PARAMETERS.contains(&word.split('=').next().unwrap_or_default());
-    cmdline.split_ascii_whitespace().filter(matters).map(String::from).collect()
+    let is_kept = |word: &&str| KERNEL_PARAMETERS.contains(&word.split('=').next().unwrap_or_default());
+    cmdline.split_ascii_whitespace().filter(is_kept).map(String::from).collect()
 }
 
 fn hardware() -> Option<String> {
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_description_and_this_machines_survive_json() {
+    fn descriptions_of_no_machine_and_of_this_machine_survive_json() {
         assert_eq!(serde_json::from_str::<Machine>("{}").unwrap(), Machine::default());
         let here = Machine::probe();
         let text = serde_json::to_string(&here).unwrap();
@@ -234,27 +236,27 @@ mod tests {
         assert_ne!(machine.fingerprint(), limited.fingerprint());
         let unread = Machine { cpu_limit_unknown: true, ..machine.clone() };
         assert_ne!(machine.fingerprint(), unread.fingerprint());
-        let counter = energy::Listed { name: "package-0".into(), trouble: None };
+        let counter = energy::ListedCounter { name: "package-0".into(), trouble: None };
         let counting = Machine { energy_counters: vec![counter], ..machine.clone() };
         assert_eq!(machine.fingerprint(), counting.fingerprint());
-        let (one, other) = (machine.sameness(), limited.sameness());
-        let differing: Vec<_> = one.iter().zip(other).filter(|(one, other)| *one != other).collect();
-        let differing: Vec<_> = differing.into_iter().map(|(_, other)| other).collect();
+        let (old, new) = (machine.identifying_properties(), limited.identifying_properties());
+        let differing: Vec<_> = old.iter().zip(new).filter(|(old, new)| *old != new).collect();
+        let differing: Vec<_> = differing.into_iter().map(|(_, new)| new).collect();
         assert_eq!(differing, [("the container's CPU limit", "1.5 CPUs".to_string())]);
     }
 
     #[test]
     fn a_gpu_changes_the_fingerprint_and_no_gpu_leaves_it_unchanged() {
         let bare = Machine::default();
-        assert_eq!(bare.sameness().pop(), Some(("GPUs", "none".to_string())));
+        assert_eq!(bare.identifying_properties().pop(), Some(("GPUs", "none".to_string())));
         let gpu = Gpu { name: Some("H900".into()), memory_bytes: Some(80 << 30), ..Gpu::default() };
-        let with = Machine { gpus: vec![gpu.clone(), gpu.clone()], ..bare.clone() };
-        assert_eq!(with.sameness().pop(), Some(("GPUs", "2 x H900 80 GiB".to_string())));
-        let driven = Gpu { driver: Some("580".into()), ..gpu };
-        let newer = Machine { gpus: vec![driven.clone(), driven], ..bare.clone() };
-        assert_eq!(with.fingerprint(), newer.fingerprint());
-        assert_ne!(bare.fingerprint(), with.fingerprint());
-        // The input of the fingerprint before GPUs were part of it, for a machine without known facts.
+        let with_gpus = Machine { gpus: vec![gpu.clone(), gpu.clone()], ..bare.clone() };
+        assert_eq!(with_gpus.identifying_properties().pop(), Some(("GPUs", "2 x H900 80 GiB".to_string())));
+        let updated = Gpu { driver: Some("580".into()), ..gpu };
+        let newer = Machine { gpus: vec![updated.clone(), updated], ..bare.clone() };
+        assert_eq!(with_gpus.fingerprint(), newer.fingerprint());
+        assert_ne!(bare.fingerprint(), with_gpus.fingerprint());
+        // The text of older versions, which had no line about GPUs, for a machine without known facts.
         let before = "CPU=unknown\nSIMD=\ncores allowed=unknown\nmemory=unknown\narchitecture=\n\
                       the container's CPU limit=none\nthe container's memory limit=none";
         assert_eq!(bare.fingerprint(), paths::digest(before.as_bytes()));
@@ -264,8 +266,8 @@ mod tests {
     fn only_performance_related_kernel_parameters_are_recorded() {
         let line = "BOOT_IMAGE=/x token=secret mitigations=off isolcpus=2-3 quiet idlex=1 nosmt\n";
         assert_eq!(kernel_parameters(line), ["mitigations=off", "isolcpus=2-3", "nosmt"]);
-        assert_eq!(chosen("always [madvise] never\n").as_deref(), Some("madvise"));
-        assert_eq!(chosen("always\n"), None);
+        assert_eq!(selected_word("always [madvise] never\n").as_deref(), Some("madvise"));
+        assert_eq!(selected_word("always\n"), None);
     }
 
     #[cfg(target_os = "linux")]

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A name from a command line, a manifest or an engine: `cpu`, `cuda`, `cuda:1`, `metal`. Records keep it as given. An empty name
-/// is unknown.
+/// A name from a command line, a manifest or an engine: `cpu`, `cuda`, `cuda:1`, `metal`. Records keep it as given. An empty
+/// name means that the device is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Device(String);
@@ -38,7 +38,7 @@ impl Device {
         !self.0.is_empty()
     }
 
-    /// Whether it is the CPU, in any spelling: `cpu:0`, `CPU`, `CPU (AVX2)`.
+    /// Whether the device is the CPU, in any spelling: `cpu:0`, `CPU`, `CPU (AVX2)`.
     pub fn is_cpu(&self) -> bool {
         let (start, rest) = self.0.split_at_checked(CPU.len()).unwrap_or_default();
         start.eq_ignore_ascii_case(CPU) && !rest.starts_with(|next: char| next.is_alphabetic())
@@ -49,8 +49,8 @@ impl Device {
         self.0.split(':').next().unwrap_or_default().to_ascii_lowercase()
     }
 
-    /// Whether an engine that states this device runs on the given one. `cuda` given is any GPU of CUDA, and `cuda` stated is the
-    /// first one.
+    /// Whether an engine that states this device runs on the given one. A given `cuda` means any CUDA GPU; a stated
+    /// `cuda` means the first one.
     pub fn satisfies(&self, given: &Self) -> bool {
         let (stated, given) = (self.0.to_ascii_lowercase(), given.0.to_ascii_lowercase());
         stated == given || self.family() == given || given.strip_suffix(":0") == Some(&stated)
@@ -65,7 +65,7 @@ impl Device {
         }
     }
 
-    /// The same for a stated device: `cuda` without a number is the requested GPU.
+    /// CUDA's index of a stated device: `cuda` without a number is the requested GPU.
     pub fn cuda_index_stated(&self, requested: &Self) -> Option<u32> {
         let index = self.cuda_index()?;
         if self.0.contains(':') { Some(index) } else { requested.cuda_index() }

@@ -1,5 +1,5 @@
-//! Whether there is a GPU driver for an engine that cannot start without one. It is checked before anything is built, with a hint
-//! that helps. If the signs are mixed nothing is refused, because the engine itself will report it.
+//! Whether there is a GPU driver for an engine that cannot start without one. The check is made before anything is built,
+//! and a refusal has a hint. Unclear signs are accepted, because the engine itself reports a missing driver.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,13 @@ use super::gpu;
 use crate::shell::Unavailable;
 
 /// Signs of NVIDIA's driver in the kernel: the module's own file, or the devices of a container or a sandbox.
-const LOADED: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", "dev/nvidia0"];
+const DRIVER_FILES: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", "dev/nvidia0"];
 /// The library that every CUDA program opens.
 const LIBRARY: &str = "libcuda.so.1";
-/// The folder of the library under WSL. Its driver is that of Windows, so Linux sees no module, only the device `/dev/dxg`.
-const WSL: &str = "usr/lib/wsl/lib";
-const LIBRARIES: [&str; 8] = [
+/// The folder of the library under WSL. WSL uses the driver of Windows, so Linux has no kernel module, only the device `/dev/dxg`.
+const WSL_FOLDER: &str = "usr/lib/wsl/lib";
+/// Usual folders of the library.
+const LIBRARY_FOLDERS: [&str; 8] = [
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
@@ -24,7 +25,7 @@ const LIBRARIES: [&str; 8] = [
     "usr/local/nvidia/lib64",
     "usr/local/cuda/compat",
     "run/opengl-driver/lib",
-    WSL,
+    WSL_FOLDER,
 ];
 
 /// `Ok` where an engine on CUDA may be started.
@@ -32,7 +33,7 @@ pub fn nvidia() -> Result<(), Unavailable> {
     static RESULT: OnceLock<Result<(), Unavailable>> = OnceLock::new();
     let check = || {
         let folders = std::env::var_os("LD_LIBRARY_PATH");
-        decide(gpu::counted(), || Signs::under(Path::new("/"), folders.as_deref()))
+        decide(gpu::count(), || Signs::in_root(Path::new("/"), folders.as_deref()))
     };
     RESULT.get_or_init(check).clone()
 }
@@ -40,30 +41,30 @@ pub fn nvidia() -> Result<(), Unavailable> {
 /// The visible signs of the driver, without opening its libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Signs {
-    loaded: bool,
+    is_loaded: bool,
     has_library: bool,
 }
 
 impl Signs {
-    fn under(root: &Path, library_path: Option<&OsStr>) -> Self {
-        let is_there = |folder: &Path| folder.join(LIBRARY).exists();
+    fn in_root(root: &Path, library_path: Option<&OsStr>) -> Self {
+        let has_library = |folder: &Path| folder.join(LIBRARY).exists();
         let on_path: Vec<PathBuf> = library_path.iter().flat_map(std::env::split_paths).collect();
-        let usual = LIBRARIES.map(|folder| root.join(folder));
+        let usual_folders = LIBRARY_FOLDERS.map(|folder| root.join(folder));
         // The loader's cache is binary, but its names are plain text.
         let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
         let in_cache = cache.windows(LIBRARY.len()).any(|bytes| bytes == LIBRARY.as_bytes());
-        let on_windows = root.join("dev/dxg").exists() && is_there(&root.join(WSL));
+        let on_windows = root.join("dev/dxg").exists() && has_library(&root.join(WSL_FOLDER));
         Self {
-            loaded: on_windows || LOADED.iter().any(|sign| root.join(sign).exists()),
-            has_library: in_cache || on_path.iter().chain(&usual).any(|folder| is_there(folder)),
+            is_loaded: on_windows || DRIVER_FILES.iter().any(|sign| root.join(sign).exists()),
+            has_library: in_cache || on_path.iter().chain(&usual_folders).any(|folder| has_library(folder)),
         }
     }
 }
 
-/// Decides by the driver's management library. If that fails other signs count, because a container may have a GPU without that
-/// library.
-fn decide(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Result<(), Unavailable> {
-    let (reason, hint) = match counted {
+/// Decides by the driver's management library. If the library cannot answer, other signs decide, because a container may have
+/// a GPU without this library.
+fn decide(count: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Result<(), Unavailable> {
+    let (reason, hint) = match count {
         Ok(0) => ("the NVIDIA driver finds no GPU", "`nvidia-smi -L` lists the GPUs that it finds"),
         Ok(_) => return Ok(()),
         Err(NvmlError::LibRmVersionMismatch) => (
@@ -72,7 +73,7 @@ fn decide(counted: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Res
         ),
         Err(NvmlError::DriverNotLoaded) => NO_DRIVER,
         Err(_) => match signs() {
-            Signs { loaded: false, .. } => NO_DRIVER,
+            Signs { is_loaded: false, .. } => NO_DRIVER,
             Signs { has_library: true, .. } => return Ok(()),
             Signs { has_library: false, .. } => (
                 "the NVIDIA driver has no `libcuda.so.1`",
@@ -90,60 +91,63 @@ const NO_DRIVER: (&str, &str) =
 mod tests {
     use super::*;
 
-    fn reason(counted: Result<u32, NvmlError>, loaded: bool, has_library: bool) -> Option<String> {
-        decide(counted, || Signs { loaded, has_library }).err().map(|unavailable| unavailable.reason)
+    fn reason(count: Result<u32, NvmlError>, is_loaded: bool, has_library: bool) -> Option<String> {
+        decide(count, || Signs { is_loaded, has_library }).err().map(|unavailable| unavailable.reason)
     }
 
     #[test]
     fn the_answer_of_nvml_decides_whether_there_is_a_gpu() {
         assert_eq!(reason(Ok(8), false, false), None);
         assert_eq!(reason(Ok(0), true, true).unwrap(), "the NVIDIA driver finds no GPU");
-        let without = reason(Err(NvmlError::DriverNotLoaded), true, true);
-        assert_eq!(without.unwrap(), "no NVIDIA driver found");
+        let not_loaded = reason(Err(NvmlError::DriverNotLoaded), true, true);
+        assert_eq!(not_loaded.unwrap(), "no NVIDIA driver found");
         let updated = reason(Err(NvmlError::LibRmVersionMismatch), true, true);
         assert_eq!(updated.unwrap(), "the NVIDIA driver and its library have different versions");
     }
 
     #[test]
     fn without_nvml_a_usable_gpu_is_accepted() {
-        let silent = || Err(NvmlError::Unknown);
-        assert_eq!(reason(silent(), true, true), None);
-        assert!(reason(silent(), true, false).unwrap().contains("no `libcuda.so.1`"));
-        assert_eq!(reason(silent(), false, false).unwrap(), "no NVIDIA driver found");
+        let unknown = || Err(NvmlError::Unknown);
+        assert_eq!(reason(unknown(), true, true), None);
+        assert!(reason(unknown(), true, false).unwrap().contains("no `libcuda.so.1`"));
+        assert_eq!(reason(unknown(), false, false).unwrap(), "no NVIDIA driver found");
         // Many images contain the library without a driver.
-        assert_eq!(reason(silent(), false, true).unwrap(), "no NVIDIA driver found");
+        assert_eq!(reason(unknown(), false, true).unwrap(), "no NVIDIA driver found");
     }
 
     #[test]
     fn a_driver_is_found_on_bare_metal_in_containers_and_under_wsl() {
         let scratch = tempfile::tempdir().unwrap();
-        let plant = |machine: &str, files: &[&str]| {
+        let signs_of = |machine: &str, files: &[&str]| {
             let root = scratch.path().join(machine);
             for file in files {
                 let path = root.join(file);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, "0 libcuda.so.1 0").unwrap();
             }
-            let signs = Signs::under(&root, Some(OsStr::new("/no/such/folder")));
-            (signs.loaded, signs.has_library)
+            let signs = Signs::in_root(&root, Some(OsStr::new("/no/such/folder")));
+            (signs.is_loaded, signs.has_library)
         };
         let library = "usr/lib/x86_64-linux-gnu/libcuda.so.1";
-        assert_eq!(plant("nothing", &["dev/null", "etc/hosts"]), (false, false));
-        assert_eq!(plant("metal", &["proc/driver/nvidia/version", library]), (true, true));
-        assert_eq!(plant("cached", &["proc/driver/nvidia/version", "etc/ld.so.cache"]), (true, true));
-        assert_eq!(plant("sandbox", &["dev/nvidiactl", "usr/local/nvidia/lib64/libcuda.so.1"]), (true, true));
-        assert_eq!(plant("half", &["dev/nvidia0"]), (true, false));
-        assert_eq!(plant("image", &[library]), (false, true));
-        assert_eq!(plant("windows", &["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"]), (true, true));
-        assert_eq!(plant("other-gpu", &["dev/dxg"]), (false, false));
+        assert_eq!(signs_of("nothing", &["dev/null", "etc/hosts"]), (false, false));
+        assert_eq!(signs_of("metal", &["proc/driver/nvidia/version", library]), (true, true));
+        assert_eq!(signs_of("cached", &["proc/driver/nvidia/version", "etc/ld.so.cache"]), (true, true));
+        assert_eq!(
+            signs_of("sandbox", &["dev/nvidiactl", "usr/local/nvidia/lib64/libcuda.so.1"]),
+            (true, true)
+        );
+        assert_eq!(signs_of("no-library", &["dev/nvidia0"]), (true, false));
+        assert_eq!(signs_of("image", &[library]), (false, true));
+        assert_eq!(signs_of("windows", &["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"]), (true, true));
+        assert_eq!(signs_of("other-gpu", &["dev/dxg"]), (false, false));
     }
 
     #[test]
     fn messages_about_drivers_fit_the_terminal() {
-        let silent = [NvmlError::Unknown, NvmlError::LibRmVersionMismatch, NvmlError::DriverNotLoaded];
-        for counted in std::iter::once(Ok(0)).chain(silent.map(Err)) {
-            let unavailable = decide(counted, || Signs { loaded: true, has_library: false }).unwrap_err();
-            // As printed below a table.
+        let errors = [NvmlError::Unknown, NvmlError::LibRmVersionMismatch, NvmlError::DriverNotLoaded];
+        for count in std::iter::once(Ok(0)).chain(errors.map(Err)) {
+            let unavailable = decide(count, || Signs { is_loaded: true, has_library: false }).unwrap_err();
+            // The form that is printed below a table.
             let hint = format!("  hint: {}", unavailable.hint.unwrap());
             assert!(unavailable.reason.len() <= 72 && hint.len() <= 80, "{hint}");
         }

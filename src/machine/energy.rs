@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::gpu;
 use super::kernel::read;
-use crate::machine::observed::{Energy, PACKAGE};
+use crate::machine::observed::{Energy, PACKAGE_PREFIX};
 
 const POWERCAP: &str = "/sys/class/powercap";
 
 /// A counter that the machine lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedCounter {
     /// `package-0`, `package-0 dram`, `gpu-0`.
     pub name: String,
     /// The reason why it cannot be read, if any.
@@ -24,9 +24,10 @@ pub struct Listed {
 }
 
 /// All counters of this machine, including unreadable ones.
-pub fn listed() -> Vec<Listed> {
-    let zone = |zone: Zone| Listed { trouble: zone.error().map(|kind| kind.to_string()), name: zone.name };
-    let gpu = |(name, _)| Listed { name, trouble: None };
+pub fn list_counters() -> Vec<ListedCounter> {
+    let zone =
+        |zone: Zone| ListedCounter { trouble: zone.error().map(|kind| kind.to_string()), name: zone.name };
+    let gpu = |(name, _)| ListedCounter { name, trouble: None };
     zones(Path::new(POWERCAP)).into_iter().map(zone).chain(gpu::energy().into_iter().map(gpu)).collect()
 }
 
@@ -75,20 +76,20 @@ impl Reading {
     /// The increase of each counter since the earlier reading.
     pub fn since(&self, earlier: &Self) -> Vec<Energy> {
         let elapsed_ns = self.at.saturating_duration_since(earlier.at).as_nanos() as u64;
-        let counted = self.counters.iter().filter_map(|counter| {
-            let was = earlier.counters.iter().find(|was| was.name == counter.name)?;
-            let microjoules = counter.since(was.microjoules)?;
+        let increases = self.counters.iter().filter_map(|counter| {
+            let before = earlier.counters.iter().find(|it| it.name == counter.name)?;
+            let microjoules = counter.since(before.microjoules)?;
             Some(Energy { counter: counter.name.clone(), microjoules, elapsed_ns })
         });
-        counted.collect()
+        increases.collect()
     }
 }
 
 impl Counter {
-    /// The increase of this counter. A lower value means one wrap at most, because a wrap takes minutes at any power.
-    fn since(&self, was: u64) -> Option<u64> {
-        let wrapped = || self.range?.checked_sub(was)?.checked_add(self.microjoules);
-        self.microjoules.checked_sub(was).or_else(wrapped)
+    /// The increase of this counter. A lower value means exactly one wrap, because a wrap takes minutes at any power.
+    fn since(&self, before: u64) -> Option<u64> {
+        let wrapped = || self.range?.checked_sub(before)?.checked_add(self.microjoules);
+        self.microjoules.checked_sub(before).or_else(wrapped)
     }
 }
 
@@ -96,23 +97,27 @@ impl Counter {
 /// whole platform again.
 pub fn zones(powercap: &Path) -> Vec<Zone> {
     let mut zones = Vec::new();
-    for folder in named(powercap, |name| name.matches(':').count() == 1) {
-        let Some(package) = name_of(&folder).filter(|name| name.starts_with(PACKAGE)) else { continue };
-        let within = folder.file_name().and_then(|name| name.to_str()).map(|name| format!("{name}:"));
-        for part in named(powercap, |name| within.as_ref().is_some_and(|within| name.starts_with(within))) {
+    for folder in folders_named(powercap, |name| name.matches(':').count() == 1) {
+        let Some(package) = name_of(&folder).filter(|name| name.starts_with(PACKAGE_PREFIX)) else {
+            continue;
+        };
+        let prefix = folder.file_name().and_then(|name| name.to_str()).map(|name| format!("{name}:"));
+        for part in
+            folders_named(powercap, |name| prefix.as_ref().is_some_and(|prefix| name.starts_with(prefix)))
+        {
             if name_of(&part).as_deref() == Some("dram") {
                 zones.push(Zone { name: format!("{package} dram"), folder: part });
             }
         }
         zones.push(Zone { name: package, folder });
     }
-    zones.sort_by(|one, other| one.name.cmp(&other.name));
+    zones.sort_by(|a, b| a.name.cmp(&b.name));
     zones
 }
 
-fn named(powercap: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+fn folders_named(powercap: &Path, is_wanted_name: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(powercap).into_iter().flatten().flatten();
-    let is_wanted = |name: &str| name.starts_with("intel-rapl:") && wanted(name);
+    let is_wanted = |name: &str| name.starts_with("intel-rapl:") && is_wanted_name(name);
     entries.filter(|it| it.file_name().to_str().is_some_and(is_wanted)).map(|it| it.path()).collect()
 }
 
@@ -133,7 +138,7 @@ impl Zone {
         })
     }
 
-    /// The reason why it cannot be read, if any.
+    /// The reason why the counter cannot be read, if any.
     fn error(&self) -> Option<ErrorKind> {
         self.read().err()
     }
@@ -208,7 +213,10 @@ mod tests {
             counters: counters.iter().map(counter).collect(),
         };
         let earlier = reading(0, &[("package-0", 10), ("gpu-0", 5)]);
-        let found = reading(2, &[("gpu-0", 9), ("gpu-1", 1)]).since(&earlier);
-        assert_eq!(found, [Energy { counter: "gpu-0".into(), microjoules: 4, elapsed_ns: 2_000_000_000 }]);
+        let increases = reading(2, &[("gpu-0", 9), ("gpu-1", 1)]).since(&earlier);
+        assert_eq!(
+            increases,
+            [Energy { counter: "gpu-0".into(), microjoules: 4, elapsed_ns: 2_000_000_000 }]
+        );
     }
 }

@@ -11,12 +11,13 @@ use super::gpu;
 
 /// The subcommand of this program that measures.
 const SUBCOMMAND: &str = "probe-gpu";
-/// The time limit of an answer. Most of it is loading libraries of hundreds of MiB, perhaps from a slow disk.
+/// The time limit of an answer. Loading libraries of hundreds of MiB from a slow disk takes most of it.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The time for each of five settings. The clocks of an idle GPU rise in a part of it.
+/// The time for each of five settings. It is long enough for the clocks of an idle GPU to rise.
 const BUDGET: Duration = Duration::from_millis(250);
 
-/// Gives only `gpus` and `absent`, and never an error. In a run, the separate process carries the run's mark and ends with it.
+/// Returns only `gpus` and `absent`; an error becomes an entry of `absent`. In a run, the separate process carries the run's mark
+/// and ends with it.
 pub fn probe_separately(devices: &[u32], run: Option<&str>) -> Limits {
     let arguments = std::iter::once(SUBCOMMAND.to_string()).chain(devices.iter().map(u32::to_string));
     let program = std::env::current_exe().map_err(|error| format!("this program's own file: {error}"));
@@ -31,7 +32,7 @@ fn run_probe(
     deadline: Duration,
 ) -> Result<Limits, String> {
     let mut command = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
-    // It counts GPUs as engines do.
+    // The probe must count GPUs as engines do.
     for (name, value) in run.map(|run| (environment::RUN, run)).into_iter().chain(gpu::order_for_processes())
     {
         command = command.env(name, value);
@@ -56,37 +57,39 @@ fn parse_answer(stdout: &[u8]) -> Option<Limits> {
 
 /// Measures the limits, in the separate process.
 pub fn probe(devices: Vec<u32>) -> Limits {
-    probe_gpus(&GpuProbeSettings { devices, folders: folders(), budget: BUDGET })
+    probe_gpus(&GpuProbeSettings { devices, folders: cublas_folders(), budget: BUDGET })
 }
 
 /// The start of the variables that name the user's own Pythons.
-const OWN_PYTHON: &str = "ORCHESTRATE_PYTHON";
+const OWN_PYTHON_PREFIX: &str = "ORCHESTRATE_PYTHON";
 
 /// The folders with cuBLAS that the loader does not search. They belong to the user's own Pythons, to this program's environments
 /// and toolkits, to the shell's Python, or to CUDA's installation.
-fn folders() -> Vec<PathBuf> {
-    let pythons = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(OWN_PYTHON));
-    let named = pythons.map(|(_, value)| PathBuf::from(value));
+fn cublas_folders() -> Vec<PathBuf> {
+    let pythons =
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with(OWN_PYTHON_PREFIX));
+    let own_pythons = pythons.map(|(_, value)| PathBuf::from(value));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let first = std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|it| it.is_file());
+    let shell_python =
+        std::env::split_paths(&path).map(|folder| folder.join("python3")).find(|it| it.is_file());
     let home = paths::data_dir();
-    let made = |kind: &str| home.as_ref().map(|home| inside(&home.join(kind))).unwrap_or_default();
+    let paths_of_kind = |kind: &str| home.as_ref().map(|home| paths_in(&home.join(kind))).unwrap_or_default();
     let cuda = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let cuda = cuda.chain([PathBuf::from("/usr/local/cuda")]);
     let in_python = |it: PathBuf| wheels(&prefix(&it).unwrap_or_default());
     let in_cuda = |it: PathBuf| ["lib64", "lib", "nvidia/cu13/lib"].map(|lib| it.join(lib));
-    let all = (named.flat_map(in_python))
-        .chain(made("environments").into_iter().flat_map(|it| wheels(&it)))
-        .chain(made("toolkits").into_iter().chain(cuda).flat_map(in_cuda))
-        .chain(first.into_iter().flat_map(in_python));
-    let mut found: Vec<PathBuf> = Vec::new();
+    let all = (own_pythons.flat_map(in_python))
+        .chain(paths_of_kind("environments").into_iter().flat_map(|it| wheels(&it)))
+        .chain(paths_of_kind("toolkits").into_iter().chain(cuda).flat_map(in_cuda))
+        .chain(shell_python.into_iter().flat_map(in_python));
+    let mut folders: Vec<PathBuf> = Vec::new();
     for folder in all {
-        let has_it = inside(&folder).iter().any(|path| is_named(path, "libcublas.so"));
-        if has_it && !found.contains(&folder) {
-            found.push(folder);
+        let has_cublas = paths_in(&folder).iter().any(|path| is_named(path, "libcublas.so"));
+        if has_cublas && !folders.contains(&folder) {
+            folders.push(folder);
         }
     }
-    found
+    folders
 }
 
 /// The prefix of `/some/where/bin/python3`. Links are not resolved, because the Python of an environment is a link to another.
@@ -96,12 +99,12 @@ fn prefix(python: &Path) -> Option<PathBuf> {
 
 /// The folders of NVIDIA's libraries in Python's wheels below a prefix: `nvidia/cublas/lib`, or `nvidia/cu13/lib` in later ones.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
-    let pythons = inside(&prefix.join("lib")).into_iter().filter(|path| is_named(path, "python"));
+    let pythons = paths_in(&prefix.join("lib")).into_iter().filter(|path| is_named(path, "python"));
     let packages = pythons.flat_map(|it| ["site-packages", "dist-packages"].map(|name| it.join(name)));
-    packages.flat_map(|it| inside(&it.join("nvidia"))).map(|package| package.join("lib")).collect()
+    packages.flat_map(|it| paths_in(&it.join("nvidia"))).map(|package| package.join("lib")).collect()
 }
 
-fn inside(folder: &Path) -> Vec<PathBuf> {
+fn paths_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.sort();
@@ -118,8 +121,8 @@ mod tests {
 
     #[test]
     fn the_answer_is_the_last_line_with_valid_json() {
-        let found = parse_answer(b"a library greets\n{\"absent\":[\"x\"]}\nand says goodbye\n").unwrap();
-        assert_eq!(found.absent, ["x"]);
+        let limits = parse_answer(b"a line of a library\n{\"absent\":[\"x\"]}\nanother line\n").unwrap();
+        assert_eq!(limits.absent, ["x"]);
         assert_eq!(parse_answer(b"nothing\n"), None);
         assert_eq!(parse_answer(b""), None);
     }
@@ -129,8 +132,8 @@ mod tests {
         let shell = |script: &str, deadline| {
             run_probe(Path::new("/bin/sh"), vec!["-c".into(), script.into()], None, deadline)
         };
-        let never = shell("exec tail -f /dev/null", Duration::from_millis(20));
-        assert_eq!(never, Err("the probe gave no answer within 0 s".to_string()));
+        let hanging = shell("exec tail -f /dev/null", Duration::from_millis(20));
+        assert_eq!(hanging, Err("the probe gave no answer within 0 s".to_string()));
         let nothing = shell("echo; exit 3", DEADLINE).unwrap_err();
         assert!(nothing.starts_with("the probe ended without an answer: exit"), "{nothing}");
         let missing = run_probe(Path::new("./no-such-program"), Vec::new(), None, DEADLINE).unwrap_err();

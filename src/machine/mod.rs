@@ -1,7 +1,7 @@
 //! The machine's description, read from /proc and /sys within milliseconds. Outside Linux most facts are absent. An absent fact
 //! is unknown, never zero.
 //!
-//! Nothing here changes anything. Only `versions` and `gpu_limits` run other programs.
+//! Nothing here changes the machine. Only `versions` and `gpu_limits` run other programs.
 
 pub mod container;
 pub mod cpu;
@@ -25,7 +25,7 @@ pub use cpu::Cpu;
 pub use description::Machine;
 pub use device::{CPU, Device};
 pub use gpu::Gpu;
-pub use processes::{Family, is_marked, processes_marked};
-pub use quiet::{Planned, Quiet};
+pub use processes::{ProcessFamily, is_marked, processes_marked};
+pub use quiet::{PlannedEngine, QuietCheck};
 pub use used_gpus::gpus_of;
 pub use versions::commit;

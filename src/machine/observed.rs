@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The memory of a process tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldMemory {
     pub resident_bytes: u64,
     /// The proportional set size: every process, inside or outside the tree, has its share of a shared page.
     pub pss_bytes: u64,
@@ -14,8 +14,8 @@ pub struct Held {
     pub file_bytes: u64,
 }
 
-/// Names of the counters of processors and of their memory begin with this.
-pub const PACKAGE: &str = "package";
+/// The prefix of the names of counters of processors and of their memory.
+pub const PACKAGE_PREFIX: &str = "package";
 
 /// The name of a GPU's energy counter, by NVML's index.
 pub fn gpu_counter(index: u32) -> String {
@@ -37,10 +37,10 @@ pub struct GpuPass {
     /// NVML's index.
     pub index: u32,
     /// The mean over the samples from one second after the first, because the driver's own value is a mean over up to a second.
-    /// Absent without such samples, or if the device does not report it, as a part of a GPU (MIG) does not.
+    /// Absent without such samples, or if the device does not report it (a part of a GPU does not).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,
-    /// Over the same samples: the share of time in which its memory was read or written.
+    /// The mean share of time in which its memory was read or written, over the same samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_utilisation_percent: Option<u32>,
     /// The mean over the same samples.
@@ -61,7 +61,7 @@ pub struct GpuPass {
     pub memory_clock_mhz: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<u32>,
-    /// The driver's names of the reasons.
+    /// The driver's names for the reasons of a slowdown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_by: Vec<String>,
     /// The samples with at least one reason. Absent if the driver does not say.
@@ -71,7 +71,7 @@ pub struct GpuPass {
 
 /// The used memory of a whole GPU, for all processes, before a launch started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuHeld {
+pub struct UsedGpuMemory {
     /// NVML's index.
     pub index: u32,
     pub memory_used_bytes: u64,

@@ -1,28 +1,28 @@
-//! Processes that belong together: by descent, or by a mark in their environment. Those of one launch are searched again and
-//! again while it is measured, so the cost of a search depends on them, not on all processes of the machine.
+//! Processes that belong together: by descent, or by a mark in their environment. The processes of a launch are
+//! searched often while it is measured, so the cost of a search must not depend on all processes of the machine.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::kernel::read;
 
-/// The process and its current descendants. A process whose parent has ended is no descendant any more, but its mark finds it.
+/// The process and its current descendants. A process whose parent has ended is not in the tree, but its mark identifies it.
 pub fn tree(pid: u32) -> Vec<u32> {
     if lists_children() {
         return descendants(pid, children);
     }
     let parents: Vec<(u32, u32)> =
-        all().filter_map(|pid| Some((pid, parent(&read(format!("/proc/{pid}/stat"))?)?))).collect();
+        all_pids().filter_map(|pid| Some((pid, parent(&read(format!("/proc/{pid}/stat"))?)?))).collect();
     descendants(pid, |ancestor| {
         parents.iter().filter(|(_, parent)| *parent == ancestor).map(|(child, _)| *child).collect()
     })
 }
 
-/// The processes, except this one, whose environment has exactly this entry. Processes of other users cannot be read. This reads
-/// every process of the machine.
+/// All processes of the machine, except this one, whose environment has exactly this entry. Processes of other users cannot be
+/// read.
 pub fn processes_marked(name: &str, value: &str) -> Vec<u32> {
-    let own = std::process::id();
-    all().filter(|&pid| pid != own && is_marked(pid, name, value)).collect()
+    let own_pid = std::process::id();
+    all_pids().filter(|&pid| pid != own_pid && is_marked(pid, name, value)).collect()
 }
 
 pub fn is_marked(pid: u32, name: &str, value: &str) -> bool {
@@ -30,7 +30,7 @@ pub fn is_marked(pid: u32, name: &str, value: &str) -> bool {
         .is_ok_and(|environment| has_entry(&environment, name, value))
 }
 
-/// Whether the kernel lists the children of a thread. Then a tree costs no more than its own processes.
+/// Whether the kernel lists the children of a thread. Then only the processes of a tree are read to find it.
 fn lists_children() -> bool {
     static LISTS: OnceLock<bool> = OnceLock::new();
     *LISTS.get_or_init(|| std::path::Path::new("/proc/thread-self/children").exists())
@@ -47,12 +47,12 @@ fn numbers(list: &str) -> Vec<u32> {
     list.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-fn all() -> impl Iterator<Item = u32> {
+fn all_pids() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The parent's number. The command's name before it is in parentheses and may hold spaces and parentheses itself.
+/// The parent's number. The command's name before it is in parentheses and may contain spaces and parentheses.
 fn parent(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -60,66 +60,66 @@ fn parent(stat: &str) -> Option<u32> {
 
 /// A process and its descendants. The first is `pid` itself.
 fn descendants(pid: u32, children: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
-    let mut found = vec![pid];
+    let mut pids = vec![pid];
     let mut next = 0;
-    while let Some(&ancestor) = found.get(next) {
+    while let Some(&ancestor) = pids.get(next) {
         next += 1;
         for child in children(ancestor) {
-            if !found.contains(&child) {
-                found.push(child);
+            if !pids.contains(&child) {
+                pids.push(child);
             }
         }
     }
-    found
+    pids
 }
 
 fn has_entry(environment: &[u8], name: &str, value: &str) -> bool {
-    let is_it = |entry: &[u8]| {
+    let matches = |entry: &[u8]| {
         entry.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")) == Some(value.as_bytes())
     };
-    environment.split(|&byte| byte == 0).any(is_it)
+    environment.split(|&byte| byte == 0).any(matches)
 }
 
-/// Searches of all processes may take one part in this many of the time.
-const SHARE_OF_TIME: u32 = 100;
+/// The time between two searches of all processes is at least this many times the duration of a search.
+const MIN_PAUSE_FACTOR: u32 = 100;
 /// The longest time between two searches, even after an expensive one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Processes that carry a mark in their environment, and their descendants.
 #[derive(Debug)]
-pub struct Family {
+pub struct ProcessFamily {
     name: &'static str,
     value: String,
     /// The marked processes in the last search of the machine. Most descend from the first one; a process that left the tree is
     /// known only by its mark.
     marked: Vec<u32>,
-    /// The end and the duration of that search.
-    searched: Option<(Instant, Duration)>,
+    /// The end and the duration of the last search.
+    last_search: Option<(Instant, Duration)>,
 }
 
-impl Family {
+impl ProcessFamily {
     pub fn marked(name: &'static str, value: String) -> Self {
-        Self { name, value, marked: Vec::new(), searched: None }
+        Self { name, value, marked: Vec::new(), last_search: None }
     }
 
-    /// The descendants of `first`, itself included, and every marked process.
+    /// The process `first`, its descendants, and every marked process.
     pub fn processes(&mut self, first: u32) -> Vec<u32> {
         let (name, value) = (self.name, self.value.clone());
         self.processes_with(first, || processes_marked(name, &value))
     }
 
     fn processes_with(&mut self, first: u32, search: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let is_expensive = |(ended, cost): (Instant, Duration)| {
-            begun.saturating_duration_since(ended) < LONGEST_PAUSE.min(cost * SHARE_OF_TIME)
+            started.saturating_duration_since(ended) < MAX_PAUSE.min(cost * MIN_PAUSE_FACTOR)
         };
-        if self.searched.is_some_and(is_expensive) {
-            // The number of an ended process may belong to another one.
+        if self.last_search.is_some_and(is_expensive) {
+            // The number of an ended process may belong to a new process.
             self.marked.retain(|&pid| is_marked(pid, self.name, &self.value));
         } else {
             self.marked = search();
             let ended = Instant::now();
-            self.searched = Some((ended, ended.saturating_duration_since(begun)));
+            self.last_search = Some((ended, ended.saturating_duration_since(started)));
         }
         let mut all = tree(first);
         for &pid in &self.marked {
@@ -132,10 +132,10 @@ impl Family {
         all
     }
 
-    /// The end of the last search, which counts as an expensive one from now on.
+    /// Makes the last search count as expensive, and returns its end.
     #[cfg(test)]
     pub fn make_search_expensive(&mut self) -> Option<Instant> {
-        let (ended, cost) = self.searched.as_mut()?;
+        let (ended, cost) = self.last_search.as_mut()?;
         *cost = Duration::from_secs(3600);
         Some(*ended)
     }
@@ -188,14 +188,14 @@ mod tests {
 
         const NAME: &str = "ORCHESTRATE_TEST_MARK";
 
-        /// A shell that waits for ever, with the mark.
-        struct Marked(Child);
+        /// A shell that waits for input, with the mark.
+        struct MarkedShell(Child);
 
-        impl Marked {
+        impl MarkedShell {
             #[expect(clippy::disallowed_methods, reason = "a child to be found, ended by the test")]
             fn start(value: &str) -> Self {
                 let mut command = Command::new("sh");
-                // `echo` says that the shell runs and so carries its own environment.
+                // The output of `echo` shows that the shell runs with its own environment.
                 command.args(["-c", "echo; read forever"]).env(NAME, value);
                 let mut child = Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
                 child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -207,7 +207,7 @@ mod tests {
             }
         }
 
-        impl Drop for Marked {
+        impl Drop for MarkedShell {
             fn drop(&mut self) {
                 let _ = self.0.kill();
                 let _ = self.0.wait();
@@ -217,7 +217,7 @@ mod tests {
         #[test]
         fn a_child_is_found_by_descent_and_by_its_mark() {
             let value = format!("test-{}", std::process::id());
-            let child = Marked::start(&value);
+            let child = MarkedShell::start(&value);
             assert!(tree(std::process::id()).contains(&child.id()));
             assert_eq!(processes_marked(NAME, &value), [child.id()]);
             assert_eq!(processes_marked(NAME, &value[..value.len() - 1]), Vec::<u32>::new());
@@ -226,26 +226,26 @@ mod tests {
         #[test]
         fn the_machine_is_not_searched_again_soon_after_an_expensive_search() {
             let value = format!("expensive-{}", std::process::id());
-            let (first, other) = (Marked::start(&value), Marked::start(&value));
-            let mut family = Family::marked(NAME, value);
-            let both = family.processes(first.id());
-            assert!(both.contains(&first.id()) && both.contains(&other.id()), "{both:?}");
+            let (first, other) = (MarkedShell::start(&value), MarkedShell::start(&value));
+            let mut family = ProcessFamily::marked(NAME, value);
+            let pids = family.processes(first.id());
+            assert!(pids.contains(&first.id()) && pids.contains(&other.id()), "{pids:?}");
             family.make_search_expensive().unwrap();
             // A process that was found outside the tree stays known while it carries the mark.
-            let never = || -> Vec<u32> { panic!("the whole machine was searched") };
-            assert_eq!(family.processes_with(first.id(), never), both);
+            let refuse_search = || -> Vec<u32> { panic!("the whole machine was searched") };
+            assert_eq!(family.processes_with(first.id(), refuse_search), pids);
             drop(other);
-            assert_eq!(family.processes_with(first.id(), never), [first.id()]);
-            family.searched = Some((Instant::now(), Duration::ZERO));
+            assert_eq!(family.processes_with(first.id(), refuse_search), [first.id()]);
+            family.last_search = Some((Instant::now(), Duration::ZERO));
             assert_eq!(family.processes_with(first.id(), || vec![1, first.id()]).first(), Some(&1));
         }
 
         #[test]
         fn a_child_started_after_the_search_is_found_by_descent() {
-            let mut family = Family::marked(NAME, "none".into());
+            let mut family = ProcessFamily::marked(NAME, "none".into());
             family.processes_with(std::process::id(), Vec::new);
             family.make_search_expensive().unwrap();
-            let child = Marked::start("another");
+            let child = MarkedShell::start("another");
             assert!(family.processes(std::process::id()).contains(&child.id()));
         }
     }

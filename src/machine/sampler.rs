@@ -6,75 +6,78 @@ use std::time::{Duration, Instant};
 
 use super::gpu::{self, GpuSample};
 use super::memory;
-use crate::machine::observed::{GpuPass, Held};
+use crate::machine::observed::{GpuPass, HeldMemory};
 
 /// The time between two memory samples, unless a sample takes long.
-const EVERY: Duration = Duration::from_millis(20);
+const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// Sampling takes at most one part in this many of the time.
-const SHARE_OF_TIME: u32 = 10;
+const MIN_TIME_FACTOR: u32 = 10;
 /// The time between two GPU samples. The driver's own utilisation is a mean over about this time.
-const GPUS_EVERY: Duration = Duration::from_millis(200);
+const GPU_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The target of the samples. Walking page tables uses a core, so energy is never counted meanwhile.
+/// The target of the samples. Reading memory uses a core, so energy is not counted at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     Memory,
     Gpus,
 }
 
-/// A sampler that runs until it is stopped. A dropped one ends by itself.
+/// A sampler that runs until it is stopped. A dropped sampler ends by itself.
 #[derive(Debug)]
 pub struct Sampler {
     stop: mpsc::Sender<()>,
-    thread: JoinHandle<Sampled>,
+    thread: JoinHandle<SampledUse>,
 }
 
 /// The results of a sampler.
 #[derive(Debug, Default)]
-pub struct Sampled {
+pub struct SampledUse {
     /// The sample with the most memory.
-    pub held: Option<Held>,
+    pub held: Option<HeldMemory>,
     pub gpus: Vec<GpuPass>,
 }
 
 impl Sampler {
-    /// Samples the trees of these processes, for the first time at once.
+    /// Starts to sample the trees of these processes. The first sample is taken at once.
     pub fn start(target: Target, roots: Vec<u32>) -> Self {
         let (stop, stopped) = mpsc::channel();
         Self { stop, thread: std::thread::spawn(move || sample(target, &roots, &stopped)) }
     }
 
     /// Ends after a last sample.
-    pub fn stop(self) -> Sampled {
+    pub fn stop(self) -> SampledUse {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
     }
 }
 
-fn sample(target: Target, roots: &[u32], stopped: &mpsc::Receiver<()>) -> Sampled {
-    let (mut held, mut samples): (Option<Held>, Vec<GpuSample>) = (None, Vec::new());
-    let (started, mut ends) = (Instant::now(), false);
+fn sample(target: Target, roots: &[u32], stopped: &mpsc::Receiver<()>) -> SampledUse {
+    let (mut held, mut samples): (Option<HeldMemory>, Vec<GpuSample>) = (None, Vec::new());
+    let (started, mut is_last) = (Instant::now(), false);
     loop {
-        let begun = Instant::now();
+        let sample_started = Instant::now();
         let mut processes: Vec<u32> = roots.iter().flat_map(|&root| memory::tree(root)).collect();
         // One root may be in the tree of another.
         processes.sort_unstable();
         processes.dedup();
-        let every = match target {
+        let interval = match target {
             Target::Memory => {
-                held = held.into_iter().chain(memory::held(&processes)).max_by_key(|held| held.pss_bytes);
-                EVERY
+                held = held
+                    .into_iter()
+                    .chain(memory::current_memory(&processes))
+                    .max_by_key(|held| held.pss_bytes);
+                MEMORY_INTERVAL
             }
             Target::Gpus => {
                 samples.extend(gpu::sample(&processes, started.elapsed()));
-                GPUS_EVERY
+                GPU_INTERVAL
             }
         };
-        if ends {
-            return Sampled { held, gpus: gpu::summarise(&samples) };
+        if is_last {
+            return SampledUse { held, gpus: gpu::summarise(&samples) };
         }
-        let pause = every.max(begun.elapsed() * (SHARE_OF_TIME - 1));
-        ends = stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout);
+        let pause = interval.max(sample_started.elapsed() * (MIN_TIME_FACTOR - 1));
+        is_last = stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout);
     }
 }
 

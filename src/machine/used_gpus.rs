@@ -7,7 +7,7 @@ use super::description::Machine;
 use super::gpu::Gpu;
 use super::observed::GpuPass;
 
-/// NVML's indices of the GPUs on which the driver saw the engine's processes, or else of the GPU that its device names.
+/// NVML's indices of the GPUs on which the driver saw the engine's processes, or else of the GPU that the engine's device names.
 pub fn gpus_of(
     gpus: &[GpuPass],
     device: Option<u32>,
@@ -19,19 +19,19 @@ pub fn gpus_of(
     if used.is_empty() { Some(vec![gpu_of_cuda_index(device?, machine, limits)?]) } else { Some(used) }
 }
 
-/// The driver's own answer from the probe of limits, or else the GPU by CUDA's variables. Without facts of the machine both
-/// counts are the same.
+/// The driver's own answer from the probe of limits, or else the GPU by CUDA's variables. Without facts of the machine the two
+/// indices are taken as equal.
 fn gpu_of_cuda_index(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
     let Some(machine) = machine else { return Some(index) };
     let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));
-    let found = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
-        // NVML puts a prefix before it: `GPU-`, `MIG-`.
+    let by_identity = probed.and_then(|gpu| gpu.uuid.as_ref()).and_then(|uuid| {
+        // NVML puts a prefix before the identity: `GPU-`, `MIG-`.
         let matches =
             |identity: &String| identity.split_once('-').is_some_and(|(_, it)| it.eq_ignore_ascii_case(uuid));
         let has_uuid = |gpu: &&Gpu| gpu.uuid.iter().chain(&gpu.mig_uuids).any(matches);
         machine.gpus.iter().find(has_uuid).map(|gpu| gpu.index)
     });
-    found.or_else(|| machine.gpu_of(index))
+    by_identity.or_else(|| machine.gpu_of(index))
 }
 
 #[cfg(test)]

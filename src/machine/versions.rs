@@ -1,5 +1,5 @@
-//! Versions of the programs on PATH that engines are built and run with. Records do not have them: engines state the versions of
-//! their own libraries, and these questions take too long for a run.
+//! Versions of the programs on PATH that engines are built and run with. Records do not contain them: engines state the versions of
+//! their own libraries, and asking the programs takes too long for a run.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// A program that takes longer is ignored.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// The name of each answer, and the command for it.
+/// The name of each version, and the command that prints it.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("glibc", &["getconf", "GNU_LIBC_VERSION"]),
     ("python", &["python3", "--version"]),
@@ -22,7 +22,7 @@ pub fn probe() -> BTreeMap<&'static str, String> {
     let deadline = Instant::now() + DEADLINE;
     let started = COMMANDS.iter().filter_map(|(name, command)| {
         let (program, arguments) = command.split_first()?;
-        // A missing toolchain must not be downloaded for this.
+        // rustup must not download a missing toolchain here.
         let command = duct::cmd(*program, arguments).env("RUSTUP_AUTO_INSTALL", "0").unchecked();
         Some((*name, command.stdin_null().stderr_null().stdout_capture().start().ok()?))
     });
@@ -33,7 +33,7 @@ pub fn probe() -> BTreeMap<&'static str, String> {
                 let version = version(&String::from_utf8_lossy(&output.stdout));
                 answers.extend(version.map(|version| (name, version)));
             }
-            // It ends with its handle or by itself, and is not waited for.
+            // A slow program is ended, and its end is not waited for.
             _ => drop(handle.kill()),
         }
     }
@@ -71,9 +71,9 @@ mod tests {
             "command not found",
             "",
         ];
-        let found = outputs.map(version);
+        let versions = outputs.map(version);
         let expected =
             [Some("2.36"), Some("3.11.7"), Some("0.5.1"), Some("1.95.0"), Some("12.8"), None, None];
-        assert_eq!(found.each_ref().map(Option::as_deref), expected);
+        assert_eq!(versions.each_ref().map(Option::as_deref), expected);
     }
 }

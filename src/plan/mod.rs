@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::engines::Candidate;
-use crate::engines::manifest::{self, Against};
+use crate::engines::manifest::{self, PresetComparison};
 use crate::machine::Device;
 use crate::plan::scenario::{Kind, Scenario};
 use crate::shell::{Unavailable, pasteable};
@@ -145,7 +145,7 @@ pub struct Configuration {
     pub verifies: bool,
     /// Another preset of the same engine that the manifest compares this preset with, in addition to the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub against: Option<Against>,
+    pub against: Option<PresetComparison>,
 }
 
 /// A model, with the facts that the plan needs.

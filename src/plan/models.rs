@@ -72,8 +72,8 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Resu
     let bytes = folder.weights_bytes();
     let show_progress = bytes > MAX_SILENT_BYTES && folder.known_identity().is_none();
     if show_progress {
-        let (what, note) = ("reading all weights once to identify them".into(), Some(size(bytes)));
-        listener(SetUpEvent::Started { subject: model.name.clone(), what, note });
+        let (step, note) = ("reading all weights once to identify them".into(), Some(size(bytes)));
+        listener(SetUpEvent::Started { subject: model.name.clone(), step, note });
     }
     let identity = folder.identity();
     if show_progress {

@@ -60,7 +60,7 @@ impl Plan {
             preset: candidate.preset.clone(),
             options: candidate.options.clone(),
             // The verifier runs on the CPU, even if the user selected other devices.
-            command: candidate.on(&Device::cpu()).command.clone(),
+            command: candidate.start_for(&Device::cpu()).command.clone(),
             model: model.clone(),
             device: Device::cpu(),
             dtype: Some(VERIFIER_DTYPE.into()),

@@ -74,7 +74,8 @@ impl Selection {
 
     /// Whether this row is the reference engine itself.
     fn is_verifier(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
-        let identity = |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.on(device).command.clone());
+        let identity =
+            |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.start_for(device).command.clone());
         self.verifier.as_ref().is_some_and(|verifier| identity(verifier) == identity(candidate))
             && device.is_cpu()
             && dtype.is_none_or(|dtype| dtype == VERIFIER_DTYPE)
@@ -104,7 +105,7 @@ impl Row<'_> {
         let dtype = dtype.map(String::from).or_else(|| candidate.dtype.clone());
         let mut options = candidate.options.clone();
         options.extend(selection.options.clone());
-        let start = candidate.on(device).clone();
+        let start = candidate.start_for(device).clone();
         Configuration {
             label: self.label(selection),
             engine: candidate.engine.clone(),

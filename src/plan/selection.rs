@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use crate::engines::Candidate;
-use crate::engines::registry::{Found, Registry};
+use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
@@ -33,7 +33,7 @@ pub struct Names {
 pub struct Resolved<'a> {
     registry: &'a Registry,
     verifier: Verifier<'a>,
-    pub engines: Vec<Found<'a>>,
+    pub engines: Vec<FoundEngine<'a>>,
     /// The candidates are as before set-up, and `verifier` is not set yet.
     selection: Selection,
 }
@@ -43,7 +43,7 @@ pub struct Resolved<'a> {
 enum Verifier<'a> {
     /// The reference engine of the tree, where it can run.
     Usual,
-    Named(String, Found<'a>),
+    Named(String, FoundEngine<'a>),
     Off,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Verifier<'a> {
             Self::Named(name, found) => (name, found),
         };
         let candidate = registry.candidate(found);
-        match &candidate.on(&Device::cpu()).unavailable {
+        match &candidate.start_for(&Device::cpu()).unavailable {
             Some(missing) => {
                 Err(Usage(format!("--verifier: `{name}` cannot run here: {}", missing.message())).into())
             }
@@ -147,7 +147,7 @@ impl<'a> Verifier<'a> {
 
 /// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without
 /// a preset. A suite of an engine adds the rows that the suite names.
-fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<Found<'a>>> {
+fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngine<'a>>> {
     let mut names = selected.engines.clone();
     for engine in &registry.engines {
         let name = &engine.manifest.name;

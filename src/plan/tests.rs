@@ -5,7 +5,7 @@ use crate::engines::Start;
 
 fn selection() -> Selection {
     let candidate =
-        |name: &str| Candidate { engine: name.into(), own: Start::by(name), ..Default::default() };
+        |name: &str| Candidate { engine: name.into(), own_start: Start::program(name), ..Default::default() };
     Selection {
         candidates: vec![candidate("a"), candidate("b")],
         models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
@@ -46,9 +46,9 @@ fn the_labels_of_a_selection_are_those_of_its_plan() {
 fn an_engine_has_a_program_and_a_reason_for_each_device() {
     let mut selection = selection();
     (selection.devices, selection.threads) = (vec!["cpu".into(), "cuda:1".into(), "metal".into()], vec![2]);
-    selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
+    selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::program("a-cuda"))]);
     let missing = Unavailable { reason: "no driver".into(), hint: None };
-    selection.candidates[1].devices = BTreeMap::from([("cuda".into(), Start::never(missing.clone()))]);
+    selection.candidates[1].devices = BTreeMap::from([("cuda".into(), Start::unavailable(missing.clone()))]);
     let plan = Plan::new(&selection);
     let row = |label: &str| plan.configurations.iter().find(|it| it.label == label).unwrap();
     let started = |label: &str| row(label).command.first().map(String::as_str);
@@ -65,7 +65,7 @@ fn an_engine_has_a_program_and_a_reason_for_each_device() {
 fn the_verifier_is_planned_on_the_cpu_in_f32_for_every_device() {
     let mut selection = selection();
     (selection.devices, selection.threads) = (vec!["cuda".into()], vec![2]);
-    selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::by("a-cuda"))]);
+    selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::program("a-cuda"))]);
     selection.verifier = Some(selection.candidates[0].clone());
     let plan = Plan::new(&selection);
     let verifier = &plan.configurations[plan.verifier_of(&selection.models[0]).unwrap()];
@@ -157,13 +157,13 @@ fn the_name_of_a_configuration_is_its_path_or_engine_and_preset() {
 fn a_preset_sets_its_default_dtype_and_its_comparison() {
     let mut selection = selection();
     selection.threads = vec![1, 2];
-    let against = Against { preset: "default".into(), says: "precision impact".into() };
+    let against = PresetComparison { preset: "default".into(), says: "precision impact".into() };
     selection.candidates[1] = Candidate {
         engine: "a".into(),
         preset: Some("half".into()),
         dtype: Some("bf16".into()),
         against: Some(against),
-        own: Start::by("a"),
+        own_start: Start::program("a"),
         ..Candidate::default()
     };
     let plan = Plan::new(&selection);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use crate::machine::Machine;
-use crate::machine::observed::{Energy, GpuHeld, GpuPass, Held};
+use crate::machine::observed::{Energy, GpuPass, HeldMemory, UsedGpuMemory};
 use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{MetricId, Plan, RequestKind};
 use stats::{NoiseFloor, StoppedBy};
@@ -96,7 +96,7 @@ pub struct Launch {
     pub converted: Option<Converted>,
     /// The memory in use on each GPU just before the process was started. Empty for an engine on the CPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gpus_before: Vec<GpuHeld>,
+    pub gpus_before: Vec<UsedGpuMemory>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ pub struct Sample {
     pub peak_resident_bytes: Option<u64>,
     /// The memory of the process tree after the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<HeldMemory>,
     /// The device memory that the engine reports with its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<DeviceMemory>,
@@ -222,7 +222,7 @@ pub struct Pass {
     pub one_token_ns: Option<u64>,
     /// The largest memory of the process tree in one earlier request, by proportional set size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<HeldMemory>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub energy: Vec<Energy>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -9,7 +9,7 @@ mod failure;
 mod file;
 mod run_record;
 
-pub use crate::machine::observed::{Energy, GpuPass, Held};
+pub use crate::machine::observed::{Energy, GpuPass, HeldMemory};
 pub use crate::plan::RequestKind;
 pub use crate::plan::prompts::held_out::HeldOut;
 

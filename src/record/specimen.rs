@@ -64,8 +64,11 @@ pub const REED: Invented = Invented {
 };
 
 pub fn selection(names: &[&str]) -> Selection {
-    let candidate =
-        |name: &&str| Candidate { engine: name.to_string(), own: Start::by(name), ..Candidate::default() };
+    let candidate = |name: &&str| Candidate {
+        engine: name.to_string(),
+        own_start: Start::program(name),
+        ..Candidate::default()
+    };
     let (name, path, identity) = ("embedded".into(), "/m".into(), Some("abc".into()));
     let model = Model { name, path, identity, ..Model::default() };
     Selection {

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::document::{Content, Document, Layouts, Lines, List, Section};
 use super::json::json_bytes;
 use crate::machine::cpu::{Cache, Cpu};
-use crate::machine::energy::{Listed, PERMISSION};
-use crate::machine::gpu::Unordered;
+use crate::machine::energy::{ListedCounter, PERMISSION};
+use crate::machine::gpu::UnknownOrder;
 use crate::machine::{Gpu, Machine};
 use crate::text::{line, plural};
 
@@ -25,7 +25,7 @@ pub struct Page {
     pub machine: Machine,
     pub versions: BTreeMap<&'static str, String>,
     /// Energy counters.
-    pub energy: Vec<Listed>,
+    pub energy: Vec<ListedCounter>,
     /// The limits of the machine; absent where nothing was probed.
     pub limits: Option<Limits>,
     pub warnings: Vec<String>,
@@ -105,14 +105,16 @@ impl Page {
     /// The reason why the GPUs' order is unknown, and the remedy.
     fn gpu_order(&self) -> Option<String> {
         let Machine { gpus, cuda: Some(cuda), .. } = &self.machine else { return None };
-        Some(match cuda.unordered(gpus)? {
-            Unordered::Partitioned => {
+        Some(match cuda.unknown_order(gpus)? {
+            UnknownOrder::Partitioned => {
                 let part = gpus.iter().flat_map(|gpu| &gpu.mig_uuids).next().map_or("MIG-…", |it| it);
                 format!(
                     "the order of GPUs is unknown, because one GPU is partitioned (MIG); hint: CUDA_VISIBLE_DEVICES={part}"
                 )
             }
-            Unordered::BySpeed => "the order of GPUs is unknown; hint: CUDA_DEVICE_ORDER=PCI_BUS_ID".into(),
+            UnknownOrder::BySpeed => {
+                "the order of GPUs is unknown; hint: CUDA_DEVICE_ORDER=PCI_BUS_ID".into()
+            }
         })
     }
 

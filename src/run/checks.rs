@@ -16,7 +16,7 @@ use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
 use crate::run::verify::verify_scores;
 use crate::shell::this_program;
-use crate::text::counted;
+use crate::text::with_commas;
 
 /// The time limit of a request of a check, unless the run's budget ends earlier.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
@@ -135,7 +135,7 @@ impl Scoring {
         let estimate = self.per_token.mul_f64(tokens as f64 * ATTENTION_FACTOR);
         let is_too_long = check_time.is_over() || estimate > check_time.left();
         is_too_long.then(|| {
-            let (scored, tokens, seconds) = (counted(self.tokens), counted(tokens), estimate.as_secs_f64());
+            let (scored, tokens, seconds) = (with_commas(self.tokens), with_commas(tokens), estimate.as_secs_f64());
             format!(
                 "its log-probabilities were compared on {scored} tokens: {tokens} tokens would take about {seconds:.0} s, \
                  and the check has {total:.0} s"

@@ -7,11 +7,11 @@ use protocol::{Facts, HelloFacts, Load, environment};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
-use crate::machine::cpu_time::{CpuTime, Worked};
+use crate::machine::cpu_time::{CpuTime, CpuUse};
 use crate::machine::gpu;
-use crate::machine::memory::{self, Holding};
+use crate::machine::memory::{self, MemoryReadings};
 use crate::plan::Configuration;
-use crate::record::{Entry, Held, Launch, RequestKind, WarmUp};
+use crate::record::{Entry, HeldMemory, Launch, RequestKind, WarmUp};
 use crate::run::process::{Answer, Cause, Conversation, Fault, Launching, Stage, Stop};
 use crate::run::verify::Expected;
 
@@ -45,13 +45,13 @@ pub(super) struct Launched {
     /// The engine's processes, as found after its last answer.
     tree: Vec<u32>,
     /// The CPU time of the last request.
-    pub worked: Worked,
-    holding: Holding,
+    pub worked: CpuUse,
+    holding: MemoryReadings,
 }
 
 impl Launched {
     pub fn of(conversation: Conversation, launch: Launch) -> Self {
-        let (tree, worked, holding) = (Vec::new(), Worked::default(), Holding::default());
+        let (tree, worked, holding) = (Vec::new(), CpuUse::default(), MemoryReadings::default());
         let (recorded, unrecorded_warm_ups, requests, is_paused) = (None, Vec::new(), 0, false);
         Self {
             conversation,
@@ -144,7 +144,7 @@ impl Launched {
 
     /// Finds the engine's processes, and reads their peak memory and their current memory. Reading walks page tables and waits
     /// for a process that is stuck in the kernel.
-    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<Held>)> {
+    pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<HeldMemory>)> {
         let roots = self.roots();
         let mut holding = std::mem::take(&mut self.holding);
         let read = move || {

@@ -169,7 +169,7 @@ impl<'a> Launches<'a> {
         self.process_count += 1;
         // Read before the start, so that no clock of the launch counts it.
         let gpus_before =
-            if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::held).await? };
+            if configuration.device.is_cpu() { Vec::new() } else { off_thread(gpu::used_memory).await? };
         let conversation = Conversation::start(&launching, self.settings.deadlines)?;
         let launch = Launch {
             configuration: index,

@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tokio::sync::watch;
 
-use crate::machine::{self, Quiet};
+use crate::machine::{self, QuietCheck};
 use crate::plan::{Configuration, Plan, Prompt};
 use crate::record::{End, Entry, Failure, FailureKind, Recorder, Stage, Warning};
 
@@ -72,7 +72,7 @@ pub async fn run(
     if end == End::Interrupted {
         journal.send(Event::Interrupted);
     }
-    let after = quiet.map(|quiet: Quiet| quiet.after(end == End::Interrupted));
+    let after = quiet.map(|quiet: QuietCheck| quiet.warnings_after(end == End::Interrupted));
     journal.warn_all(after.unwrap_or_default())?;
     journal.take(Entry::End(end))?;
     journal.send(Event::RunFinished { record });
@@ -85,7 +85,7 @@ async fn measure<'a>(
     plan: &'a Plan,
     journal: &mut Journal<'a>,
     schedule: &mut Schedule<'a>,
-    quiet: &mut Option<Quiet>,
+    quiet: &mut Option<QuietCheck>,
     settings: Settings,
 ) -> Result<()> {
     *quiet = Some(probe_quiet(plan, journal).await?);
@@ -103,11 +103,11 @@ async fn measure<'a>(
 }
 
 /// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang.
-async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<Quiet> {
+async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietCheck> {
     let engines = planned(plan);
     let probe = move || {
-        let quiet = Quiet::probe(&engines);
-        let warnings = quiet.before(&engines);
+        let quiet = QuietCheck::probe(&engines);
+        let warnings = quiet.warnings_before(&engines);
         (quiet, warnings)
     };
     let (quiet, warnings) = off_thread(probe).await?;
@@ -167,8 +167,8 @@ async fn record_overhead(plan: &Plan, journal: &mut Journal<'_>, schedule: &Sche
 }
 
 /// The engines of a plan, with the facts that the machine's checks need.
-fn planned(plan: &Plan) -> Vec<machine::Planned> {
-    let engine = |it: &Configuration| machine::Planned {
+fn planned(plan: &Plan) -> Vec<machine::PlannedEngine> {
+    let engine = |it: &Configuration| machine::PlannedEngine {
         label: it.role.is_none().then(|| it.label.clone()),
         program: it.command.first().map(PathBuf::from),
         device: it.device.clone(),

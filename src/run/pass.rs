@@ -102,7 +102,7 @@ fn slowed(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String
     let indices = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
     let gpus = pass.gpus.iter().filter(|gpu| indices.contains(&gpu.index));
     let machine_gpu = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
-    gpus.filter_map(|pass| gpu::slowed(pass, machine_gpu(pass.index))).collect()
+    gpus.filter_map(|pass| gpu::slowdown_warning(pass, machine_gpu(pass.index))).collect()
 }
 
 /// Makes requests until the time is over, at least one request.

@@ -124,9 +124,9 @@ impl<'a> Requests<'a> {
         let streamed = request.stream;
         let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
         let processes = launched.cpu_time();
-        let before = processes.so_far();
+        let before = processes.read();
         let answer = self.generate_within_cap(launched, request).await?;
-        launched.worked = processes.so_far().since(before);
+        launched.worked = processes.read().since(before);
         if launched.launch.loaded.is_none() {
             // If `generate` comes before any `load`, its answer has the facts of the load.
             launched.launch.loaded = answer.generated.loaded.clone();

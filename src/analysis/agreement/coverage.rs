@@ -7,7 +7,7 @@ use super::tokens::greedy_samples;
 use super::verifier::Verifier;
 use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
-use crate::text::{counted, line};
+use crate::text::{line, with_commas};
 
 /// The missing parts as sentences about `it`, most severe first; empty if the check is complete.
 pub fn missing(
@@ -121,8 +121,8 @@ fn unscored_window(
         let default_reason = || match &agreement.scores {
             Some(scores) => format!(
                 "its log-probabilities were compared on {} tokens, but not on the {} of the longest window",
-                counted(scores.tokens),
-                counted(length)
+                with_commas(scores.tokens),
+                with_commas(length)
             ),
             None if agreement.greedy.is_none() => {
                 "it gave neither log-probabilities nor ids to compare".into()
@@ -133,6 +133,6 @@ fn unscored_window(
     }
     match verifier.logprobs(sequence) {
         Some(_) => Vec::new(),
-        None => vec![format!("the verifier did not score the window of {} tokens", counted(length))],
+        None => vec![format!("the verifier did not score the window of {} tokens", with_commas(length))],
     }
 }

@@ -9,7 +9,7 @@ use super::status::{Agreement, Status, no_checks, two_digits};
 use super::tokens::wrong_counts;
 use super::verifier::{Against, Verifier};
 use crate::record::RunRecord;
-use crate::text::counted;
+use crate::text::with_commas;
 
 /// The largest difference of scores at which near ties are rare, about one in a thousand texts. A different token then counts
 /// as a near tie only if the verifier checked the token.
@@ -105,15 +105,15 @@ impl Results<'_> {
         if let Some((text, position)) = scores.first_missing {
             let others = match scores.missing {
                 1 => String::new(),
-                missing => format!(", the first of {} such ids", counted(missing)),
+                missing => format!(", the first of {} such ids", with_commas(missing)),
             };
             return Some(format!(
                 "it gives no finite log-probability for id {} of held-out text {text}, unlike {verifier}{others}",
-                counted(position)
+                with_commas(position)
             ));
         }
         if scores.missing > 0 {
-            return Some(format!("it gives {} log-probabilities too many", counted(scores.missing)));
+            return Some(format!("it gives {} log-probabilities too many", with_commas(scores.missing)));
         }
         let Bounds { rms, stretch_rms, .. } = self.bounds;
         // All values are finite, so the root mean square may be infinite but is never NaN.
@@ -121,7 +121,7 @@ impl Results<'_> {
             return Some(format!(
                 "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} (root mean square, nats); the \
                  bound for {allowed} is {}",
-                counted(scores.tokens),
+                with_commas(scores.tokens),
                 two_digits(scores.rms),
                 two_digits(rms)
             ));
@@ -130,8 +130,8 @@ impl Results<'_> {
         Some(format!(
             "over ids {} to {} of held-out text {} its log-probabilities differ from those of {verifier} by {} (root mean \
              square, nats; {} over all); the bound for {allowed} is {}",
-            counted(worst.from),
-            counted(worst.to),
+            with_commas(worst.from),
+            with_commas(worst.to),
             worst.sequence,
             two_digits(worst.rms),
             two_digits(scores.rms),
@@ -159,7 +159,7 @@ impl Results<'_> {
             }
             None => ("its tokens".to_string(), gaps.mean, gaps.positions),
         };
-        let (nats, positions) = (two_digits(mean), counted(positions));
+        let (nats, positions) = (two_digits(mean), with_commas(positions));
         Some(format!(
             "{tokens} are {nats} nats less likely than those of {verifier}, on average over {positions}"
         ))
@@ -229,8 +229,8 @@ impl Results<'_> {
             let it = differing?;
             Some(format!(
                 "{} of {} tokens differ from the verifier's",
-                counted(it.differing),
-                counted(it.positions)
+                with_commas(it.differing),
+                with_commas(it.positions)
             ))
         };
         let reason = if scores.rms > EXACT { None } else { tie.or_else(different_tokens) };

@@ -13,7 +13,7 @@ use super::*;
 use crate::analysis::metric::CoresBusy;
 use crate::plan::{Sizes, Verification};
 use crate::record::{
-    Continued, Held, HeldOut, Late, Launch, RECORD_VERSION, RequestKind, RunRecord, Sample, Scored,
+    Continued, HeldMemory, HeldOut, Late, Launch, RECORD_VERSION, RequestKind, RunRecord, Sample, Scored,
     StoredAnswers,
 };
 use crate::text::three_digits;
@@ -136,7 +136,11 @@ fn with_anonymous_memory(dtype: &str, weights: u64, anonymous_bytes: u64) -> Run
         change_facts(record, |facts| {
             (facts.weights_dtype, facts.weights_bytes) = (Some(dtype.into()), Some(weights));
         });
-        let held = Held { resident_bytes: anonymous_bytes.max(weights), anonymous_bytes, ..Held::default() };
+        let held = HeldMemory {
+            resident_bytes: anonymous_bytes.max(weights),
+            anonymous_bytes,
+            ..HeldMemory::default()
+        };
         samples(record).for_each(|sample| sample.held = Some(held));
     })
 }
@@ -502,7 +506,8 @@ fn extreme_stated_numbers_cause_no_panic() {
             record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(huge, huge);
             for sample in samples(record) {
                 sample.cpu_ns = Some(huge);
-                sample.held = Some(Held { anonymous_bytes: huge, resident_bytes: huge, ..Held::default() });
+                sample.held =
+                    Some(HeldMemory { anonymous_bytes: huge, resident_bytes: huge, ..HeldMemory::default() });
                 (sample.iteration.start_ns, sample.iteration.end_ns) = (huge, huge);
                 sample.iteration.sequences[0].token_ns = Some(vec![huge; 3]);
                 sample.late = Some(Late { first_ns: i64::MAX, median_ns: i64::MIN });

@@ -109,7 +109,7 @@ pub fn shared<'a>(base: &'a Plan, new: &'a Plan) -> impl Iterator<Item = (&'a Wo
 }
 
 fn machine_differences(base: &RunRecord, new: &RunRecord) -> Vec<Difference> {
-    let [base, new] = [base, new].map(|record| record.header.machine.sameness());
+    let [base, new] = [base, new].map(|record| record.header.machine.identifying_properties());
     let pairs = base.into_iter().zip(new).filter(|((_, base), (_, new))| base != new);
     pairs.map(|((what, base), (_, new))| Difference::new(what, base, new)).collect()
 }

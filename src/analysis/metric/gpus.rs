@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::machine::gpu::Cuda;
-    use crate::machine::observed::GpuHeld;
+    use crate::machine::observed::UsedGpuMemory;
     use crate::machine::{Gpu, Machine};
     use crate::plan::scenario::Kind;
     use crate::plan::{Configuration, Mode};
@@ -119,7 +119,7 @@ mod tests {
 
     fn launch(device: &str) -> Launch {
         let facts = Facts { device: Some(device.into()), ..Facts::default() };
-        let held = |index, memory_used_bytes| GpuHeld { index, memory_used_bytes };
+        let held = |index, memory_used_bytes| UsedGpuMemory { index, memory_used_bytes };
         Launch {
             loaded: Some(Loaded { facts, ..Loaded::default() }),
             gpus_before: vec![held(0, 100), held(1, 30)],

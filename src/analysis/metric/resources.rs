@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::gpus::{self, OnGpus};
 use super::observation::Observation;
-use crate::machine::observed::{PACKAGE, gpu_counter};
-use crate::record::{Energy, Held, Idle, Pass, Sample};
+use crate::machine::observed::{PACKAGE_PREFIX, gpu_counter};
+use crate::record::{Energy, HeldMemory, Idle, Pass, Sample};
 
 /// The shortest pass for the energy of a GPU. Its counter changes about ten times in a second, so the energy of a shorter pass
 /// may be wrong by more than a tenth.
@@ -19,7 +19,7 @@ pub fn peak_memory(observed: &Observation) -> Vec<f64> {
 
 /// The largest memory in one sample: in the sampled pass, or after an answer if that was more. Absent if another launch of the
 /// case has the pass, because memory after an answer is below the peak of the request.
-fn largest_sample(observed: &Observation) -> Option<Held> {
+fn largest_sample(observed: &Observation) -> Option<HeldMemory> {
     if observed.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
         return None;
     }
@@ -69,7 +69,7 @@ fn joules_over_idle(observed: &Observation, pass: &Pass) -> Option<f64> {
     let gpu_counters: Vec<String> =
         if observed.on_device() { counters_of_gpus(observed)? } else { Vec::new() };
     let counts =
-        |counter: &str| counter.starts_with(PACKAGE) || gpu_counters.iter().any(|gpu| gpu == counter);
+        |counter: &str| counter.starts_with(PACKAGE_PREFIX) || gpu_counters.iter().any(|gpu| gpu == counter);
     let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
     let listed = observed.machine.into_iter().flat_map(|machine| &machine.energy_counters);
     let mut needed = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&gpu_counters);
@@ -81,7 +81,7 @@ fn joules_over_idle(observed: &Observation, pass: &Pass) -> Option<f64> {
 
 fn sum_over_idle(observed: &Observation, drawn: &[&Energy]) -> Option<f64> {
     let joules_over_idle = |drawn: &&Energy| {
-        if !drawn.counter.starts_with(PACKAGE) && drawn.elapsed_ns < MIN_GPU_PASS_NS {
+        if !drawn.counter.starts_with(PACKAGE_PREFIX) && drawn.elapsed_ns < MIN_GPU_PASS_NS {
             return None;
         }
         let idle = watts(idle_of(observed.idle, &drawn.counter)?)?;
@@ -216,8 +216,8 @@ mod tests {
     use protocol::{DeviceMemory, Facts, Loaded};
 
     use super::*;
-    use crate::machine::energy::Listed;
-    use crate::machine::observed::GpuHeld;
+    use crate::machine::energy::ListedCounter;
+    use crate::machine::observed::UsedGpuMemory;
     use crate::machine::{Gpu, Machine};
     use crate::plan::Mode;
     use crate::plan::scenario::Kind;
@@ -232,12 +232,12 @@ mod tests {
     }
 
     fn sample() -> Sample {
-        let held = Held { resident_bytes: 260, pss_bytes: 140, anonymous_bytes: 110, file_bytes: 30 };
+        let held = HeldMemory { resident_bytes: 260, pss_bytes: 140, anonymous_bytes: 110, file_bytes: 30 };
         Sample { peak_resident_bytes: Some(300), held: Some(held), ..Sample::default() }
     }
 
-    fn listed(name: &str, trouble: Option<&str>) -> Listed {
-        Listed { name: name.into(), trouble: trouble.map(String::from) }
+    fn listed(name: &str, trouble: Option<&str>) -> ListedCounter {
+        ListedCounter { name: name.into(), trouble: trouble.map(String::from) }
     }
 
     fn without_record<'a>(sample: &'a Sample, launch: &'a Launch) -> Observation<'a> {
@@ -262,7 +262,7 @@ mod tests {
     fn memory_after_an_answer_counts_unless_another_launch_was_sampled() {
         let (sample, launch) = (sample(), launch("cpu", Some(90)));
         let sampled = |anonymous_bytes, file_bytes| Pass {
-            held: Some(Held { anonymous_bytes, file_bytes, ..Held::default() }),
+            held: Some(HeldMemory { anonymous_bytes, file_bytes, ..HeldMemory::default() }),
             ..Pass::default()
         };
         let parts = |observed: &Observation| (memory_anonymous(observed), memory_file(observed));
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn device_memory_is_reported_with_its_source() {
         let (mut sample, mut launch) = (sample(), launch("cuda:0", Some(90)));
-        launch.gpus_before = vec![GpuHeld { index: 0, memory_used_bytes: 1000 }];
+        launch.gpus_before = vec![UsedGpuMemory { index: 0, memory_used_bytes: 1000 }];
         let with_source = |sample: &Sample, process_bytes| {
             let gpu =
                 GpuPass { process_bytes, memory_used_bytes: Some(1500), samples: 1, ..GpuPass::default() };

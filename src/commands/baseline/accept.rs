@@ -1,4 +1,4 @@
-//! The decision whether a run may become a baseline. Pure.
+//! The decision whether a run may become a baseline. This file does no I/O.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,19 +10,19 @@ use crate::plan::{Case, Extent};
 use crate::record::{End, RunRecord};
 use stats::{INTERIM_ANALYSES, levels};
 
-/// The largest difference between two successive blocks that agree.
-const AGREEMENT: f64 = 0.10;
+/// The largest relative difference between the medians of two blocks that agree.
+const MAX_DIFFERENCE: f64 = 0.10;
 
 /// The parts of a run that become the baseline.
 #[derive(Debug, PartialEq)]
 pub struct Accepted {
     /// Configurations with a measured case.
     pub rows: Vec<usize>,
-    /// Cases without a place in the baseline, each with its reason.
+    /// Cases that are not in the baseline, each with its reason.
     pub left_out: Vec<String>,
 }
 
-/// The reason why a run is no baseline. The run itself stays recorded.
+/// The reason why a run cannot become a baseline. The record of the run stays.
 #[derive(Debug, PartialEq)]
 pub struct Refused(String);
 
@@ -65,17 +65,18 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
             continue;
         }
         let agreement = &agreements[case.configuration];
-        // The speed of another computation measures nothing.
+        // An engine with wrong output computed something else, so its speed is not comparable.
         if agreement.is_wrong() {
             left_out.push(format!("{name}: not in the baseline, because its output is wrong"));
             let why = agreement.reasons.first().map_or("", String::as_str);
             wrong.insert(format!("`{label}` is wrong: {why}"));
             continue;
         }
-        // A case without a headline has no times from its engine. Its other metrics are kept as they are.
+        // A case without a headline has no times from its engine. Its other metrics are accepted without this test.
         let headline = metric::headline(plan, workload);
         if let Some((metric, blocks)) = headline.and_then(|metric| Some((metric, medians(case, metric)?))) {
-            steady(&name, metric, &blocks).map_err(|why| more_blocks(why, &plan.extent, blocks.len()))?;
+            check_steady(&name, metric, &blocks)
+                .map_err(|why| suggest_more_blocks(why, &plan.extent, blocks.len()))?;
             rows.insert(case.configuration);
         }
     }
@@ -87,28 +88,28 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     }
 }
 
-/// `levels` are the logarithms of the blocks' medians.
-fn steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), String> {
-    let apart = |pair: &[f64]| (pair[0] - pair[1]).abs().exp_m1();
-    let nearest = levels.windows(2).min_by(|one, other| apart(one).total_cmp(&apart(other)));
-    let Some(nearest) = nearest else {
+/// Refuses a case without two successive blocks that agree. `levels` are the logarithms of the blocks' medians.
+fn check_steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), String> {
+    let difference = |pair: &[f64]| (pair[0] - pair[1]).abs().exp_m1();
+    let closest = levels.windows(2).min_by(|a, b| difference(a).total_cmp(&difference(b)));
+    let Some(closest) = closest else {
         return Err(format!("{name} has one block; a baseline needs two successive blocks that agree"));
     };
-    if apart(nearest) <= AGREEMENT {
+    if difference(closest) <= MAX_DIFFERENCE {
         return Ok(());
     }
-    let [one, other] = [nearest[0], nearest[1]].map(|level| metric.unit.show(level.exp()));
-    let (percent, most) = (100.0 * apart(nearest), 100.0 * AGREEMENT);
+    let [first, second] = [closest[0], closest[1]].map(|level| metric.unit.show(level.exp()));
+    let (percent, limit) = (100.0 * difference(closest), 100.0 * MAX_DIFFERENCE);
     let (count, headline) = (levels.len(), metric.title);
     Err(format!(
-        "{name}: no two successive blocks of {count} agree in {headline}; the closest are {one} and {other}, \
-         {percent:.0} % apart (limit {most:.0} %)"
+        "{name}: no two successive blocks of {count} agree in {headline}; the closest are {first} and {second}, \
+         {percent:.0} % apart (limit {limit:.0} %)"
     ))
 }
 
-/// The refusal with a remedy: more blocks than the run had.
-fn more_blocks(why: String, extent: &Extent, were: usize) -> Refused {
-    let more = INTERIM_ANALYSES.into_iter().find(|blocks| *blocks > were).unwrap_or(2 * were);
+/// The refusal, with the hint to measure more blocks than this run.
+fn suggest_more_blocks(why: String, extent: &Extent, measured: usize) -> Refused {
+    let more = INTERIM_ANALYSES.into_iter().find(|blocks| *blocks > measured).unwrap_or(2 * measured);
     let budget = if extent.budget_ns.is_some() { " and a larger --budget" } else { "" };
     Refused(format!("{why}\nhint: --blocks {more}{budget}"))
 }
@@ -193,8 +194,8 @@ mod tests {
 
     #[test]
     fn blocks_agree_at_nine_per_cent_and_disagree_at_eleven() {
-        for (one, other) in [(1000, 1090), (1090, 1000)] {
-            assert!(accept(&record(&[("a", &[one, other])])).is_ok());
+        for (first, second) in [(1000, 1090), (1090, 1000)] {
+            assert!(accept(&record(&[("a", &[first, second])])).is_ok());
         }
         assert!(refusal(&record(&[("a", &[1000, 1110])])).contains("11 % apart"));
         assert!(refusal(&record(&[("a", &[1110, 1000])])).contains("11 % apart"));

@@ -41,7 +41,7 @@ fn list() -> Result<String> {
                 let (summary, rows) = (baseline.summary(SystemTime::now()), rows.collect::<Vec<_>>());
                 writeln!(text, "{summary}, {size}\n    {}", rows.join(", "))?;
             }
-            // A damaged baseline can still be removed.
+            // A damaged baseline is listed too, so that the user can remove it.
             Err(error) => {
                 let error = format!("{error:#}").replace('\n', "\n    ");
                 writeln!(text, "baseline `{name}`, {size}\n    {error}")?;

@@ -21,7 +21,7 @@ const BASELINE_VERSION: u32 = 1;
 pub struct Baseline {
     pub baseline_version: u32,
     pub name: String,
-    /// When its run began: UTC, as RFC 3339 writes it.
+    /// The start of its run in UTC, in the format of RFC 3339.
     pub measured: String,
     pub machine: Machine,
     /// `Machine::fingerprint`.
@@ -42,7 +42,7 @@ pub struct Row {
     pub program: Program,
 }
 
-/// The hint comes last, where it can be pasted.
+/// The error for a damaged baseline, with the command that removes the baseline.
 pub fn damaged(name: &str, how: &str) -> anyhow::Error {
     anyhow::anyhow!("baseline `{name}`: {how}\nhint: orchestrate baseline remove {name}")
 }
@@ -102,13 +102,13 @@ impl Baseline {
         format!("baseline `{}`, {age}, orchestrate {version}{commit}", line(&self.name))
     }
 
-    /// The lines above a comparison with its values.
+    /// The lines above a comparison with the values of this baseline.
     pub fn notices(&self) -> Vec<String> {
         let now = SystemTime::now();
         std::iter::once(self.summary(now)).chain(self.warnings(now)).collect()
     }
 
-    /// Warnings about a comparison with it.
+    /// Warnings about a comparison with this baseline.
     pub fn warnings(&self, now: SystemTime) -> Vec<String> {
         let (name, age) = (&self.name, self.age(now));
         let remedy = format!(
@@ -118,18 +118,19 @@ impl Baseline {
             format!("is {age}: changes of the machine since then look like changes of the engine; {remedy}")
         });
         let (version, current) = (line(&self.orchestrate_version), env!("CARGO_PKG_VERSION"));
-        let other = (self.orchestrate_version != current).then(|| {
+        let other_version = (self.orchestrate_version != current).then(|| {
             format!("was measured by orchestrate {version}, this is {current}: they may measure differently; {remedy}")
         });
-        old.into_iter().chain(other).map(|warning| format!("baseline `{name}` {warning}")).collect()
+        old.into_iter().chain(other_version).map(|warning| format!("baseline `{name}` {warning}")).collect()
     }
 }
 
+// Lengths of time in seconds.
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
-/// An older baseline gets a warning: after a month a machine has had updates, and other neighbours.
-const OLD: u64 = 30 * DAY;
+/// The age from which a baseline gets a warning: within a month, updates and other programs change a machine.
+const OLD_FROM_SECONDS: u64 = 30 * DAY;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
@@ -140,7 +141,7 @@ pub enum Age {
 }
 
 impl Age {
-    /// The age from `since` until `now`; `since` is RFC 3339.
+    /// The age from `since` until `now`; `since` is in the format of RFC 3339.
     pub fn since(since: &str, now: SystemTime) -> Self {
         match humantime::parse_rfc3339(since).map(|since| now.duration_since(since)) {
             Ok(Ok(age)) => Self::Seconds(age.as_secs()),
@@ -152,7 +153,7 @@ impl Age {
     }
 
     pub fn is_old(self) -> bool {
-        matches!(self, Self::Seconds(OLD..))
+        matches!(self, Self::Seconds(OLD_FROM_SECONDS..))
     }
 }
 
@@ -177,15 +178,15 @@ impl fmt::Display for Age {
 mod tests {
     use super::*;
 
-    fn after(seconds: u64) -> Age {
+    fn age_after(seconds: u64) -> Age {
         let now = humantime::parse_rfc3339("2026-01-01T00:00:00Z").unwrap() + Duration::from_secs(seconds);
         Age::since("2026-01-01T00:00:00Z", now)
     }
 
     #[test]
     fn an_age_is_shown_in_its_largest_full_unit() {
-        let ages =
-            [0, 59, 60, 3599, 3600, 86_399, 86_400, 3 * 86_400, 400 * 86_400].map(|it| after(it).to_string());
+        let ages = [0, 59, 60, 3599, 3600, 86_399, 86_400, 3 * 86_400, 400 * 86_400]
+            .map(|it| age_after(it).to_string());
         let expected = [
             "less than a minute old",
             "less than a minute old",
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_baseline_is_old_from_thirty_days_on() {
-        assert!(after(30 * 86_400).is_old() && !after(30 * 86_400 - 1).is_old());
+        assert!(age_after(30 * 86_400).is_old() && !age_after(30 * 86_400 - 1).is_old());
     }
 
     #[test]

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! A baseline's folder has the record (`record.jsonl`), its description (`baseline.json`) and the programs
-//! (`programs/DIGEST/NAME`). A program keeps the name that it was started by, because it may read it.
+//! (`programs/DIGEST/NAME`). A copy keeps the file name of its program, because a program may read its own name.
 
 mod accept;
-mod after;
-mod against;
+mod after_run;
 mod command;
+mod comparison_base;
 mod description;
 mod library;
 mod program;
@@ -23,9 +23,9 @@ use anyhow::{Result, ensure};
 use crate::cli::RunArgs;
 use crate::shell::Usage;
 
-pub use after::conclude;
-pub use against::Against;
+pub use after_run::conclude;
 pub use command::{BaselineCommand, baseline};
+pub use comparison_base::ComparisonBase;
 pub use description::Baseline;
 pub use store::check_name;
 
@@ -35,7 +35,7 @@ pub fn check_arguments(arguments: &RunArgs) -> Result<()> {
     let Some(name) = &arguments.baseline.save_baseline else { return Ok(()) };
     check_name(name)?;
     let why = "a baseline needs two blocks that agree, and this run has one block";
-    let enough = arguments.extent.extent().blocks.is_none_or(|blocks| blocks >= 2);
-    ensure!(enough, Usage(format!("--save-baseline: {why}\nhint: --blocks 5")));
+    let has_two_blocks = arguments.extent.extent().blocks.is_none_or(|blocks| blocks >= 2);
+    ensure!(has_two_blocks, Usage(format!("--save-baseline: {why}\nhint: --blocks 5")));
     Ok(())
 }

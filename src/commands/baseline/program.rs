@@ -1,6 +1,6 @@
-//! The program of a configuration, kept so that it can be measured again: a copy and its digest. A script, a Python
-//! engine or a program with own libraries needs more than one file. For those a list of the other files is kept, so that
-//! a later run can report changes.
+//! The stored program of a configuration, so that the program can be measured again: a copy and its digest. A script, a Python
+//! engine or a program with own libraries needs more than one file. The other files are only listed, so that a later run
+//! can report their changes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -11,11 +11,12 @@ use super::{library, store};
 use crate::engines::registry::Registry;
 use crate::plan::Configuration;
 
-/// The limit of a copy. A larger program is kept as its digest alone.
-const LARGEST: u64 = 1_000_000_000;
-/// The limit of a script that is read. A person wrote a smaller one.
-const LARGEST_SCRIPT: u64 = 1 << 16;
+/// The size of the largest program that is copied. Of a larger program only the digest is stored.
+const MAX_COPY_BYTES: u64 = 1_000_000_000;
+/// The size of the largest script that is read. Scripts written by people are smaller.
+const MAX_SCRIPT_BYTES: u64 = 1 << 16;
 
+/// The program of one row of a baseline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// The path that it was started by.
@@ -25,7 +26,7 @@ pub struct Program {
     pub digest: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Its copy, in the baseline's folder.
+    /// The path of its copy, in the baseline's folder.
     #[serde(default, alias = "kept", skip_serializing_if = "Option::is_none")]
     pub copy: Option<String>,
     /// The reason why there is no copy.
@@ -55,9 +56,9 @@ pub enum DependencyKind {
     Named,
     /// The folder of an engine's Python packages.
     Environment,
-    /// The user's own interpreter, in which an engine's worker ran. Its packages are in its own paths.
+    /// The user's own Python interpreter, in which an engine's worker ran.
     Python,
-    /// A shared library in a path of the program, outside the system's paths.
+    /// A shared library in a folder that the program names, outside the system's folders.
     Library,
 }
 
@@ -78,30 +79,31 @@ impl Dependency {
         Self { kind, path: path.to_string_lossy().into_owned(), digest: store::digest(path).ok() }
     }
 
-    fn named(&self) -> String {
+    fn description(&self) -> String {
         format!("{} `{}`", self.kind.name(), self.path)
     }
 
-    /// The change since then, if any.
+    /// The change since the baseline was saved, if any.
     pub fn change(&self) -> Option<String> {
         let path = Path::new(&self.path);
         if !path.exists() {
-            return Some(format!("{} is missing", self.named()));
+            return Some(format!("{} is missing", self.description()));
         }
         let digest = self.digest.as_ref()?;
-        (store::digest(path).ok().as_ref() != Some(digest)).then(|| format!("{} has changed", self.named()))
+        (store::digest(path).ok().as_ref() != Some(digest))
+            .then(|| format!("{} has changed", self.description()))
     }
 }
 
 impl Program {
-    /// The change of the worker's interpreter since then, if any.
+    /// The change of the worker's interpreter since the baseline was saved, if any.
     pub fn interpreter_change(&self, engine: &str) -> Option<String> {
-        let own = |it: &Dependency| it.kind == DependencyKind::Python;
+        let is_python = |it: &Dependency| it.kind == DependencyKind::Python;
         let python = |it: Option<Dependency>| {
             it.map_or("its pinned environment".into(), |it| format!("`{}`", it.path))
         };
-        let then = python(self.dependencies.iter().find(|it| own(it)).cloned());
-        let now = python(python_of(engine).filter(own));
+        let then = python(self.dependencies.iter().find(|it| is_python(it)).cloned());
+        let now = python(python_dependency(engine).filter(is_python));
         (then != now).then(|| format!("it ran in {then} and would now run in {now}"))
     }
 
@@ -111,16 +113,16 @@ impl Program {
             format!("`{label}`: its program is not stored, so --rerun-baseline cannot measure it: {why}")
         });
         let is_interpreter = |it: &&Dependency| it.kind == DependencyKind::Interpreter;
-        let named = self.dependencies.iter().filter(|it| !is_interpreter(it)).map(Dependency::named);
+        let named = self.dependencies.iter().filter(|it| !is_interpreter(it)).map(Dependency::description);
         let named = named.collect::<Vec<_>>().join(", ");
         let script = self.dependencies.iter().any(|it| is_interpreter(&it));
-        let lacks = match (script, named.is_empty()) {
+        let missing = match (script, named.is_empty()) {
             (true, true) => "it is a script; the programs that it starts are not stored".to_string(),
             (true, false) => format!("it is a script; not stored: {named}"),
             (false, _) => format!("not stored: {named}"),
         };
         let incomplete = (self.copy.is_some() && !self.dependencies.is_empty())
-            .then(|| format!("`{label}`: the copy of its program is incomplete: {lacks}"));
+            .then(|| format!("`{label}`: the copy of its program is incomplete: {missing}"));
         no_copy.chain(incomplete).collect()
     }
 }
@@ -131,21 +133,21 @@ pub fn store(staged: &mut store::Staged, configuration: &Configuration, began: &
         return Program { no_copy: Some("no program was started".into()), ..Program::default() };
     };
     let mut program = Program { path: path.to_string_lossy().into_owned(), ..Program::default() };
-    let about = match std::fs::metadata(&path) {
-        Ok(about) if about.is_file() => about,
+    let metadata = match std::fs::metadata(&path) {
+        Ok(metadata) if metadata.is_file() => metadata,
         Ok(_) => return Program { no_copy: Some(format!("`{}` is not a file", path.display())), ..program },
         Err(error) => return Program { no_copy: Some(format!("`{}`: {error}", path.display())), ..program },
     };
-    if changed_since(&about, began) {
+    if changed_since(&metadata, began) {
         // The copy would be of a program that was not measured.
         let why = format!("`{}` changed after the start of the run", path.display());
         return Program { no_copy: Some(why), ..program };
     }
-    program.bytes = Some(about.len());
-    program.dependencies = dependencies(&path, &about, &configuration.engine);
-    if about.len() > LARGEST {
-        let (size, most) = (model_files::size(about.len()), model_files::size(LARGEST));
-        program.no_copy = Some(format!("it has {size}, and the limit of a copy is {most}"));
+    program.bytes = Some(metadata.len());
+    program.dependencies = dependencies(&path, &metadata, &configuration.engine);
+    if metadata.len() > MAX_COPY_BYTES {
+        let (size, limit) = (model_files::size(metadata.len()), model_files::size(MAX_COPY_BYTES));
+        program.no_copy = Some(format!("it has {size}, and the limit of a copy is {limit}"));
         program.digest = store::digest(&path).ok();
         return program;
     }
@@ -156,33 +158,36 @@ pub fn store(staged: &mut store::Staged, configuration: &Configuration, began: &
     program
 }
 
-/// Whether a file changed after the run began, by its change time (ctime), which a moved file has too. The run's
-/// beginning is known to the second.
-fn changed_since(about: &std::fs::Metadata, began: &str) -> bool {
+/// Whether a file changed after the run began. The change time (ctime) also shows a file that was moved to this path. The
+/// start of the run is known to the second.
+fn changed_since(metadata: &std::fs::Metadata, began: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(began) = humantime::parse_rfc3339(began) else { return false };
     let changed =
-        u64::try_from(about.ctime().max(about.mtime())).map(Duration::from_secs).unwrap_or_default();
+        u64::try_from(metadata.ctime().max(metadata.mtime())).map(Duration::from_secs).unwrap_or_default();
     SystemTime::UNIX_EPOCH + changed > began
 }
 
-fn dependencies(path: &Path, about: &std::fs::Metadata, engine: &str) -> Vec<Dependency> {
-    let script = (about.len() <= LARGEST_SCRIPT).then(|| std::fs::read_to_string(path).ok()).flatten();
-    let mut found: Vec<_> = match script.as_deref().filter(|text| text.starts_with("#!")) {
-        Some(text) => named_in(text),
-        None => library::own(path).iter().map(|it| Dependency::file(DependencyKind::Library, it)).collect(),
+fn dependencies(path: &Path, metadata: &std::fs::Metadata, engine: &str) -> Vec<Dependency> {
+    let script = (metadata.len() <= MAX_SCRIPT_BYTES).then(|| std::fs::read_to_string(path).ok()).flatten();
+    let mut dependencies: Vec<_> = match script.as_deref().filter(|text| text.starts_with("#!")) {
+        Some(text) => dependencies_of_script(text),
+        None => library::own_libraries(path)
+            .iter()
+            .map(|it| Dependency::file(DependencyKind::Library, it))
+            .collect(),
     };
-    found.extend(python_of(engine));
-    found
+    dependencies.extend(python_dependency(engine));
+    dependencies
 }
 
 /// The environment of an engine's Python worker, where its manifest has one. The worker's own files are compiled into its
-/// program (`engine_kit::python`), and are kept with that.
-fn python_of(engine: &str) -> Option<Dependency> {
+/// program (`engine_kit::python`), and are stored with the program.
+fn python_dependency(engine: &str) -> Option<Dependency> {
     let registry = Registry::open().ok()?;
     let engine = registry.named(engine)?;
     match engine.own_python() {
-        Some(own) => Some(Dependency::file(DependencyKind::Python, &own.interpreter)),
+        Some(python) => Some(Dependency::file(DependencyKind::Python, &python.interpreter)),
         None => {
             let path = engine.environment()?.ok()?.to_string_lossy().into_owned();
             Some(Dependency { kind: DependencyKind::Environment, path, digest: None })
@@ -191,7 +196,7 @@ fn python_of(engine: &str) -> Option<Dependency> {
 }
 
 /// A script's interpreter, and the files that it names with absolute paths. Other files are not found.
-fn named_in(script: &str) -> Vec<Dependency> {
+fn dependencies_of_script(script: &str) -> Vec<Dependency> {
     let first = script.lines().next().unwrap_or_default();
     let interpreter = first.trim_start_matches("#!").split_whitespace().next().unwrap_or_default();
     let interpreter =
@@ -201,10 +206,10 @@ fn named_in(script: &str) -> Vec<Dependency> {
     let mut files: Vec<_> = words.map(Path::new).filter(|it| it.is_absolute() && it.is_file()).collect();
     files.sort();
     files.dedup();
-    // Devices, locks and files of the system are no part of a script.
+    // Files of the system do not belong to a script.
     let parts = files
         .into_iter()
-        .filter(|it| !["/dev", "/proc", "/sys", "/usr", "/bin"].iter().any(|no| it.starts_with(no)));
+        .filter(|it| !["/dev", "/proc", "/sys", "/usr", "/bin"].iter().any(|folder| it.starts_with(folder)));
     std::iter::once(interpreter).chain(parts.map(|it| Dependency::file(DependencyKind::Named, it))).collect()
 }
 
@@ -217,14 +222,14 @@ mod tests {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let script =
             format!("#!/bin/sh\n# starts it\nexec '{}' --relative/path /no/such/file\n", here.display());
-        let found = named_in(&script);
-        let kinds: Vec<_> = found.iter().map(|it| (it.kind, it.path.as_str())).collect();
+        let dependencies = dependencies_of_script(&script);
+        let kinds: Vec<_> = dependencies.iter().map(|it| (it.kind, it.path.as_str())).collect();
         assert_eq!(
             kinds,
             [(DependencyKind::Interpreter, "/bin/sh"), (DependencyKind::Named, here.to_str().unwrap())]
         );
-        assert!(found[1].digest.is_some() && found[1].change().is_none());
-        let changed = Dependency { digest: Some("another".into()), ..found[1].clone() };
+        assert!(dependencies[1].digest.is_some() && dependencies[1].change().is_none());
+        let changed = Dependency { digest: Some("another".into()), ..dependencies[1].clone() };
         assert!(changed.change().unwrap().ends_with("has changed"));
         let missing = Dependency { path: "/no/such/file".into(), ..changed };
         assert!(missing.change().unwrap().ends_with("is missing"));

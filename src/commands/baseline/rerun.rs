@@ -1,4 +1,4 @@
-//! The programs of a baseline, as configurations that are measured in turn with today's.
+//! The programs of a baseline, as configurations that are measured in turn with those of this run.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use crate::analysis::compare::matching;
 use crate::plan::{Configuration, Plan, Role};
 use crate::shell::{Usage, pasteable};
 
-/// A program of the baseline, to be measured beside a row of today.
+/// A program of the baseline that is measured again, in turn with a row of this run.
 #[derive(Debug)]
 pub struct Rerun {
     pub configuration: Configuration,
-    /// The identity of the program: the same file as then, or its copy.
+    /// The note whether the unchanged program runs, or its copy.
     pub note: String,
     /// The reasons why it may differ from the program that was measured.
     pub changes: Vec<String>,
@@ -23,11 +23,11 @@ pub struct Rerun {
 
 /// A rerun for each row of the baseline: its configuration and program, with the model of this run. An unchanged program runs
 /// from its old path, otherwise its copy runs.
-pub fn reruns(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<Rerun>> {
-    let (name, mut found) = (&baseline.name, Vec::new());
-    for (of_then, of) in matching(then, plan).pairs {
-        let (old, row) = (&then.configurations[of_then], &plan.configurations[of]);
-        // A configuration that failed then is not in the baseline.
+pub fn reruns(baseline: &Baseline, baseline_plan: &Plan, plan: &Plan) -> Result<Vec<Rerun>> {
+    let (name, mut reruns) = (&baseline.name, Vec::new());
+    for (old_index, index) in matching(baseline_plan, plan).pairs {
+        let (old, row) = (&baseline_plan.configurations[old_index], &plan.configurations[index]);
+        // A configuration that failed is not in the baseline.
         let saved = baseline.configurations.iter().find(|saved| saved.label == old.label);
         let Some(Row { label, engine, program }) = saved else { continue };
         let (path, note) = current_program(name, program).map_err(|why| {
@@ -41,26 +41,26 @@ pub fn reruns(baseline: &Baseline, then: &Plan, plan: &Plan) -> Result<Vec<Rerun
         let configuration = Configuration {
             label: format!("{} ({name})", row.label),
             command,
-            // The model may have moved; its path of today counts.
+            // The model may have moved since then, so its path in this run is used.
             model: row.model.clone(),
             alone: row.alone || old.alone,
             unavailable: None,
-            role: Some(Role::Baseline { of }),
+            role: Some(Role::Baseline { of: index }),
             ..old.clone()
         };
         let mut changes: Vec<_> = program.dependencies.iter().filter_map(Dependency::change).collect();
         changes.extend(program.interpreter_change(engine));
         let identities = old.model.identity.as_ref().zip(row.model.identity.as_ref());
-        if identities.is_some_and(|(then, now)| then != now) {
+        if identities.is_some_and(|(old, new)| old != new) {
             changes.push(format!("the model `{}` has changed", old.model.name));
         }
-        found.push(Rerun { configuration, note, changes });
+        reruns.push(Rerun { configuration, note, changes });
     }
-    ensure!(!found.is_empty(), Usage(no_row(baseline, plan)));
-    Ok(found)
+    ensure!(!reruns.is_empty(), Usage(no_row(baseline, plan)));
+    Ok(reruns)
 }
 
-/// A program given by its path, in place of the only engine of a plan.
+/// The rerun of a program that is given by its path, beside the only row of a plan.
 pub fn from_program(program: &Path, plan: &Plan) -> Result<Rerun> {
     let rows: Vec<usize> = plan.row_indices().collect();
     let &[of] = &rows[..] else {
@@ -83,8 +83,8 @@ pub fn from_program(program: &Path, plan: &Plan) -> Result<Rerun> {
 }
 
 impl Rerun {
-    /// Adds the configuration and the workloads of its row to the plan. It gets a twin, so that the record has its noise;
-    /// a row with a twin needs no second one.
+    /// Adds the configuration to the plan, with the workloads of its row. A twin of the configuration shows its noise, unless
+    /// the row has a twin already.
     pub fn join(self, mut plan: Plan) -> Plan {
         let Some(Role::Baseline { of }) = self.configuration.role else { return plan };
         let index = plan.configurations.len();
@@ -96,7 +96,7 @@ impl Rerun {
     }
 }
 
-/// The path of the program now, with a note about it.
+/// The path from which the program is started in this run, with a note for the user.
 fn current_program(name: &str, program: &Program) -> std::result::Result<(String, String), String> {
     let Some(digest) = &program.digest else {
         return Err(program.no_copy.clone().unwrap_or_else(|| "it was not stored".into()));
@@ -110,7 +110,7 @@ fn current_program(name: &str, program: &Program) -> std::result::Result<(String
     };
     let copy = store::copy_path(name, copy).map_err(|error| format!("{error:#}"))?;
     match store::digest(&copy) {
-        Ok(found) if found == *digest => {
+        Ok(copy_digest) if copy_digest == *digest => {
             let note = format!("the stored copy of `{}` is measured", program.path);
             Ok((copy.to_string_lossy().into_owned(), note))
         }

@@ -1,5 +1,5 @@
 //! The folders of baselines, and the only code that writes there. A baseline is made in a temporary folder and then
-//! renamed, so that a reader finds the old one or the new one and never a half.
+//! renamed, so that a reader finds either the old baseline or the complete new one.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,21 +18,21 @@ use crate::shell::Usage;
 const RECORD: &str = "record.jsonl";
 const DESCRIPTION: &str = "baseline.json";
 const PROGRAMS: &str = "programs";
-const LONGEST_NAME: usize = 100;
+const MAX_NAME_LENGTH: usize = 100;
 
 /// Refuses a name that leads elsewhere, is hidden, or looks like an option.
 pub fn check_name(name: &str) -> Result<()> {
-    let plain = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
-    let valid = !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain);
+    let is_allowed = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
+    let valid = !name.is_empty() && name.len() <= MAX_NAME_LENGTH && name.chars().all(is_allowed);
     let rule = "letters, digits, `-`, `_` and `.`, beginning with a letter, a digit or `_`";
-    let invalid = format!("invalid baseline name `{name}`\nhint: {rule}, at most {LONGEST_NAME}");
+    let invalid = format!("invalid baseline name `{name}`\nhint: {rule}, at most {MAX_NAME_LENGTH}");
     ensure!(valid && !name.starts_with(['.', '-']), Usage(invalid));
     Ok(())
 }
 
 pub fn names() -> Result<Vec<String>> {
     let folders = fs::read_dir(root()?).into_iter().flatten().flatten();
-    // A folder without its description is listed too: a user who cannot see it cannot remove it.
+    // A folder without its description is listed too, so that the user can remove it.
     let names = folders.filter(|folder| folder.path().is_dir());
     let names = names.filter_map(|folder| folder.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| check_name(name).is_ok()).collect();
@@ -81,16 +81,16 @@ pub fn remove(name: &str) -> Result<PathBuf> {
 
 /// The size of all files in a baseline's folder.
 pub fn bytes(name: &str) -> Result<u64> {
-    fn below(folder: &Path) -> u64 {
+    fn bytes_in(folder: &Path) -> u64 {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let sizes = entries.map(|entry| match entry.metadata() {
-            Ok(about) if about.is_dir() => below(&entry.path()),
-            Ok(about) => about.len(),
+            Ok(metadata) if metadata.is_dir() => bytes_in(&entry.path()),
+            Ok(metadata) => metadata.len(),
             Err(_) => 0,
         });
         sizes.sum()
     }
-    Ok(below(&folder(name)?))
+    Ok(bytes_in(&folder(name)?))
 }
 
 /// SHA-256 in hexadecimal digits, as `sha256sum` prints it.
@@ -107,7 +107,7 @@ pub struct Staged {
 impl Staged {
     pub fn new(name: &str) -> Result<Self> {
         remove_leftovers(name);
-        let path = beside(name, "new")?;
+        let path = hidden_folder(name, "new")?;
         fs::create_dir_all(path.join(PROGRAMS)).with_context(|| {
             let home = paths::HOME_VARIABLE;
             format!("cannot create `{}`\nhint: export {home}=/another/folder", path.display())
@@ -115,24 +115,25 @@ impl Staged {
         Ok(Self { path, name: name.into() })
     }
 
-    /// Copies a program, once for each content. Returns the digest of the copied bytes, and the path of the copy in the folder.
+    /// Copies a program. Equal programs share one copy. Returns the digest of the copied bytes, and the path of the copy in the
+    /// folder.
     pub fn copy_program(&mut self, program: &Path) -> Result<(String, String)> {
-        let half = self.path.join(PROGRAMS).join("half");
-        let written = File::create(&half).and_then(|mut copy| copy_with_digest(program, &mut copy));
+        let partial = self.path.join(PROGRAMS).join("partial");
+        let written = File::create(&partial).and_then(|mut copy| copy_with_digest(program, &mut copy));
         let digest = match written {
             Ok(digest) => digest,
             Err(error) => {
-                let _ = fs::remove_file(&half);
+                let _ = fs::remove_file(&partial);
                 return Err(error).with_context(|| format!("cannot copy `{}`", program.display()));
             }
         };
         let name = program.file_name().unwrap_or(OsStr::new("program")).to_string_lossy();
         let in_folder = format!("{PROGRAMS}/{digest}/{name}");
         let copy = self.path.join(&in_folder);
-        let placed = fs::set_permissions(&half, fs::Permissions::from_mode(0o755))
+        let renamed = fs::set_permissions(&partial, fs::Permissions::from_mode(0o755))
             .and_then(|()| fs::create_dir_all(self.path.join(PROGRAMS).join(&digest)))
-            .and_then(|()| fs::rename(&half, &copy));
-        placed.with_context(|| format!("cannot write `{}`", copy.display()))?;
+            .and_then(|()| fs::rename(&partial, &copy));
+        renamed.with_context(|| format!("cannot write `{}`", copy.display()))?;
         Ok((digest, in_folder))
     }
 
@@ -148,10 +149,10 @@ impl Staged {
         fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
     }
 
-    /// Moves the new baseline to its final path. A folder cannot be renamed onto one with files, so the old one moves
-    /// aside first. It returns when the move fails.
+    /// Moves the new baseline to its final path. A folder cannot replace a folder that has files, so the old
+    /// baseline is renamed first. It gets its name back if the move of the new baseline fails.
     pub fn commit(self) -> Result<PathBuf> {
-        let (folder, old) = (folder(&self.name)?, beside(&self.name, "old")?);
+        let (folder, old) = (folder(&self.name)?, hidden_folder(&self.name, "old")?);
         let replaces = folder.exists();
         let moved = match replaces {
             true => fs::rename(&folder, &old).and_then(|()| {
@@ -179,12 +180,12 @@ fn root() -> Result<PathBuf> {
     Ok(paths::data_dir()?.join("baselines"))
 }
 
-/// A hidden folder beside a baseline's, for this process alone. No baseline's name begins with a dot.
-fn beside(name: &str, kind: &str) -> Result<PathBuf> {
+/// A hidden folder beside the folder of a baseline, for this process alone. No baseline's name begins with a dot.
+fn hidden_folder(name: &str, kind: &str) -> Result<PathBuf> {
     Ok(root()?.join(format!(".{name}.{kind}.{}", std::process::id())))
 }
 
-/// Removes the folders of processes that were killed while they saved. Those of living processes stay.
+/// Removes the folders of processes that were killed while they saved. The folders of running processes stay.
 fn remove_leftovers(name: &str) {
     restore(name);
     for (path, pid, _) in hidden_folders(name) {
@@ -199,19 +200,20 @@ fn restore(name: &str) {
     let Ok(folder) = folder(name) else { return };
     let mut old = hidden_folders(name).into_iter().filter(|(_, pid, kind)| *kind == "old" && has_ended(*pid));
     if let Some((path, ..)) = old.next().filter(|_| !folder.exists()) {
-        // After a failure there is no such baseline.
+        // If this fails, the baseline is missing, and the caller reports that.
         let _ = fs::rename(path, folder);
     }
 }
 
-/// The hidden folders beside a baseline's: path, process, `new` or `old`.
+/// The hidden folders of a baseline, each with its path, its process and `new` or `old`.
 fn hidden_folders(name: &str) -> Vec<(PathBuf, i32, &'static str)> {
     let entries = root().and_then(|root| Ok(fs::read_dir(root)?)).into_iter().flatten().flatten();
     let hidden = entries.filter_map(|entry| {
         let file_name = entry.file_name().to_string_lossy().into_owned();
-        let rest = file_name.strip_prefix('.')?.strip_prefix(name)?;
-        let pid = |kind: &'static str| Some((rest.strip_prefix(&format!(".{kind}."))?.parse().ok()?, kind));
-        let (pid, kind) = ["new", "old"].into_iter().find_map(pid)?;
+        let suffix = file_name.strip_prefix('.')?.strip_prefix(name)?;
+        let pid_and_kind =
+            |kind: &'static str| Some((suffix.strip_prefix(&format!(".{kind}."))?.parse().ok()?, kind));
+        let (pid, kind) = ["new", "old"].into_iter().find_map(pid_and_kind)?;
         Some((entry.path(), pid, kind))
     });
     hidden.collect()
@@ -224,13 +226,13 @@ fn has_ended(pid: i32) -> bool {
 
 /// Copies a file to a writer, and returns its digest.
 fn copy_with_digest(from: &Path, to: &mut impl Write) -> std::io::Result<String> {
-    let (mut file, mut sum) = (File::open(from)?, Sha256::new());
-    let mut piece = vec![0; 1 << 20];
-    while let count @ 1.. = file.read(&mut piece)? {
-        sum.update(&piece[..count]);
-        to.write_all(&piece[..count])?;
+    let (mut file, mut hasher) = (File::open(from)?, Sha256::new());
+    let mut buffer = vec![0; 1 << 20];
+    while let count @ 1.. = file.read(&mut buffer)? {
+        hasher.update(&buffer[..count]);
+        to.write_all(&buffer[..count])?;
     }
-    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]
@@ -242,7 +244,7 @@ mod tests {
         for name in ["main", "release-1.2", "_x", "7"] {
             assert!(check_name(name).is_ok(), "{name}");
         }
-        let long = "x".repeat(LONGEST_NAME + 1);
+        let long = "x".repeat(MAX_NAME_LENGTH + 1);
         for name in ["", ".", "..", "../x", "a/b", "/etc", ".hidden", "-rf", "a b", "é", "a\0", &long] {
             let error = check_name(name).unwrap_err();
             assert!(error.is::<Usage>() && error.to_string().contains("hint: "), "{name}");

@@ -21,27 +21,28 @@ pub const CHECKS: &[Check] = &[
 ];
 
 fn answers_a_plain_line(subject: &mut Subject) -> Outcome {
-    subject.verified(&json!({ "prompt": "Hello", "max_new_tokens": 4 })).map(drop)
+    subject.generate_verified(&json!({ "prompt": "Hello", "max_new_tokens": 4 })).map(drop)
 }
 
 fn has_the_defaults(subject: &mut Subject) -> Outcome {
-    let answer = subject.verified(&subject.line(json!({})))?;
+    let answer = subject.generate_verified(&subject.line(json!({})))?;
     require(answer.tokens.is_empty(), "streams tokens without a request to stream")
 }
 
 fn generates_the_length(subject: &mut Subject) -> Outcome {
     for tokens in [1, 3, 12] {
-        subject.verified(&subject.line(json!({ "max_new_tokens": tokens })))?;
+        subject.generate_verified(&subject.line(json!({ "max_new_tokens": tokens })))?;
     }
     Ok(())
 }
 
-/// `verified` compares each answer with the clock. This request is long enough that an invented clock would run ahead.
+/// `generate_verified` compares each answer with the clock. This request is long enough that an invented clock would run ahead of
+/// the real clock.
 fn orders_its_times(subject: &mut Subject) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 8 }));
     let mut last_end_ns = 0;
     for _ in 0..3 {
-        let answer = subject.verified(&line)?;
+        let answer = subject.generate_verified(&line)?;
         last_end_ns = answer.generated.iterations.first().map_or(0, |iteration| iteration.end_ns);
     }
     require(last_end_ns != 0, "`end_ns` is 0")
@@ -52,7 +53,7 @@ fn iterates(subject: &mut Subject) -> Outcome {
     // A minimal engine gets `iterations` and no `warmup`.
     let warmup = if subject.is_minimal() { 0 } else { 2 };
     let line = subject.line(json!({ "max_new_tokens": 3, "iterations": 3, "warmup": warmup }));
-    let generated = subject.verified(&line)?.generated;
+    let generated = subject.generate_verified(&line)?.generated;
     let mut end_ns = 0;
     for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
         let start_ns = iteration.start_ns;
@@ -67,25 +68,25 @@ fn iterates(subject: &mut Subject) -> Outcome {
 fn repeats_ids(subject: &mut Subject) -> Outcome {
     for id in [json!(7), json!("a name"), json!(8)] {
         let answered = subject.generate(&subject.line(json!({ "id": id, "max_new_tokens": 1 })));
-        subject.unless_minimal(answered.map(drop))?;
+        subject.absent_if_minimal(answered.map(drop))?;
     }
     Ok(())
 }
 
 fn ignores_unknown_fields(subject: &mut Subject) -> Outcome {
-    let line = subject.line(json!({ "max_new_tokens": 1, "mood": { "good": true } }));
-    let answered = subject.verified(&line).map(drop);
-    subject.unless_minimal(answered)
+    let line = subject.line(json!({ "max_new_tokens": 1, "unknown_field": { "x": true } }));
+    let answered = subject.generate_verified(&line).map(drop);
+    subject.absent_if_minimal(answered)
 }
 
 /// Sends two lines at once. Without ids, the number of iterations identifies the answers.
 fn answers_in_order(subject: &mut Subject) -> Outcome {
-    subject.ready()?;
+    subject.ensure_loaded()?;
     let line = |iterations: u32| subject.line(json!({ "max_new_tokens": 2, "iterations": iterations }));
     let lines: [Value; 2] = [2, 1].map(line);
     let sent = lines.iter().map(|line| subject.send_json(line)).collect::<Outcome<Vec<_>>>()?;
     for (line, sent) in lines.iter().zip(sent) {
-        let answer = subject.generated(line, sent, subject.deadlines.answer)?;
+        let answer = subject.receive_generated(line, sent, subject.deadlines.answer)?;
         subject.verify(line, &answer)?;
     }
     Ok(())
@@ -123,19 +124,19 @@ const fn invalid(name: &'static str, run: fn(&mut Subject) -> Outcome) -> Check 
 }
 
 fn refuses(subject: &mut Subject, line: &[u8]) -> Outcome {
-    let refused = subject.refused(&[line, b"\n"].concat(), &[BadRequest]);
-    subject.unless_minimal(refused)
+    let refused = subject.expect_refusal(&[line, b"\n"].concat(), &[BadRequest]);
+    subject.absent_if_minimal(refused)
 }
 
-/// Not for an engine without hello: if it accepts the number, it is busy for hours.
+/// An engine without `hello` is not tested: if it accepted the number, it would generate for hours.
 fn refuses_a_huge_length(subject: &mut Subject) -> Outcome {
     subject.hello()?;
     refuses(subject, br#"{"prompt":"Hello","max_new_tokens":99999999999}"#)
 }
 
 fn refuses_an_unknown_type(subject: &mut Subject) -> Outcome {
-    let refused = subject.refused(b"{\"type\":\"dance\"}\n", &[BadRequest, Unsupported]);
-    subject.unless_minimal(refused)
+    let refused = subject.expect_refusal(b"{\"type\":\"dance\"}\n", &[BadRequest, Unsupported]);
+    subject.absent_if_minimal(refused)
 }
 
 /// The same random bytes each time, without the byte that ends a line.

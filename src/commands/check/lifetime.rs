@@ -19,13 +19,13 @@ fn answers_hello(subject: &mut Subject) -> Outcome {
 
 fn has_an_identity(subject: &mut Subject) -> Outcome {
     let hello = subject.hello()?;
-    let can = &hello.capabilities;
+    let capabilities = &hello.capabilities;
     let rules = [
         (!hello.engine.trim().is_empty(), "`engine` is empty"),
         (!hello.version.trim().is_empty(), "`version` is empty"),
-        (!can.devices.is_empty(), "`capabilities.devices` is empty"),
-        (can.batch > 0, "`capabilities.batch` is 0: one request is a batch of 1"),
-        (can.concurrency > 0, "`capabilities.concurrency` is 0: one request at a time is 1"),
+        (!capabilities.devices.is_empty(), "`capabilities.devices` is empty"),
+        (capabilities.batch > 0, "`capabilities.batch` is 0: one request is a batch of 1"),
+        (capabilities.concurrency > 0, "`capabilities.concurrency` is 0: one request at a time is 1"),
     ];
     rules.into_iter().try_for_each(|(holds, fault)| require(holds, fault))
 }
@@ -48,7 +48,7 @@ pub const END: &[Check] = &[
 ];
 
 fn shuts_down(subject: &mut Subject) -> Outcome {
-    subject.loaded()?;
+    subject.load_answer()?;
     subject.send(&protocol::encode(&Request::Shutdown {}))?;
     match subject.receive_within(subject.deadlines.shutdown)? {
         Message::Bye {} => subject.wait_for_exit(),
@@ -57,8 +57,8 @@ fn shuts_down(subject: &mut Subject) -> Outcome {
 }
 
 fn ends_with_stdin(subject: &mut Subject) -> Outcome {
-    subject.ready()?;
-    // An engine that loads with its first request must be at work.
+    subject.ensure_loaded()?;
+    // An engine that loads with its first request loads here.
     subject.generate(&subject.line(json!({ "max_new_tokens": 1 })))?;
     subject.close_stdin();
     subject.wait_for_exit()
@@ -69,17 +69,17 @@ fn answers_one_shot(subject: &mut Subject) -> Outcome {
     let line = json!({ "prompt": "Hello", "max_new_tokens": 2 });
     let sent = subject.send_json(&line)?;
     subject.close_stdin();
-    let answer = subject.generated(&line, sent, subject.deadlines.load)?;
+    let answer = subject.receive_generated(&line, sent, subject.deadlines.load)?;
     subject.verify(&line, &answer)?;
     subject.wait_for_exit()
 }
 
 fn had_a_clean_stdout(subject: &mut Subject) -> Outcome {
-    match subject.stray() {
-        Some(stray) => {
-            wrong(format!("stdout has a line that is no message: `{}`", String::from_utf8_lossy(&stray)))
+    match subject.first_stray_line() {
+        Some(line) => {
+            wrong(format!("stdout has a line that is no message: `{}`", String::from_utf8_lossy(&line)))
         }
-        // An engine that never ran wrote nothing.
+        // An engine that never ran must not pass.
         None => subject.handshake(),
     }
 }

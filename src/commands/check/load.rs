@@ -19,7 +19,7 @@ pub const CHECKS: &[Check] = &[
         refuses(it, "model", json!("/no/such/model"), &[Model])
     }),
     Check::new("no-such-device", "the engine refuses an unknown device", |it| {
-        refuses(it, "device", json!("abacus"), &[BadRequest, Unsupported, Unavailable, Device])
+        refuses(it, "device", json!("no-such-device"), &[BadRequest, Unsupported, Unavailable, Device])
     }),
     Check::new("load-again", "a second load gives the same output", loads_again),
     Check::new("load-by-generate", "`generate` before any load loads and reports it", loads_by_generate),
@@ -27,7 +27,7 @@ pub const CHECKS: &[Check] = &[
 
 fn loads(subject: &mut Subject) -> Outcome {
     subject.hello()?;
-    subject.ready()?;
+    subject.ensure_loaded()?;
     let (loaded, elapsed_ns) = subject.load(&subject.load_line())?;
     let load_ns = loaded.load_ns;
     if load_ns == 0 || load_ns > elapsed_ns {
@@ -42,8 +42,8 @@ fn loads(subject: &mut Subject) -> Outcome {
 fn reports_its_settings(subject: &mut Subject) -> Outcome {
     subject.hello()?;
     let mut line = subject.load_line();
-    // Any engine can run on one thread, so a larger number did not follow the request. Libraries size their pools once in
-    // a process, so this needs a process of its own.
+    // Any engine can run on one thread, so a larger number means that the engine ignored the request. Libraries create
+    // their thread pools once in a process, so this check needs a new process.
     line["threads"] = 1.into();
     subject.restart()?;
     let facts = subject.load(&line)?.0.facts;
@@ -51,8 +51,8 @@ fn reports_its_settings(subject: &mut Subject) -> Outcome {
     let device = line["device"].as_str().unwrap_or_default();
     match (&facts.device, facts.threads) {
         (None, None) => absent("`loaded` has neither `device` nor `threads`"),
-        (Some(found), _) if found.split(':').next() != device.split(':').next() => {
-            wrong(format!("expected `device` `{device}`, got `{found}`"))
+        (Some(reported), _) if reported.split(':').next() != device.split(':').next() => {
+            wrong(format!("expected `device` `{device}`, got `{reported}`"))
         }
         (_, Some(threads)) => require(threads == 1, format!("expected 1 in `threads`, got {threads}")),
         _ => Ok(()),
@@ -60,7 +60,7 @@ fn reports_its_settings(subject: &mut Subject) -> Outcome {
 }
 
 fn reports_every_fact(subject: &mut Subject) -> Outcome {
-    let missing = missing_facts(&subject.loaded()?.facts);
+    let missing = missing_facts(&subject.load_answer()?.facts);
     if missing.is_empty() { Ok(()) } else { absent(format!("`loaded` has no {}", missing.join(", "))) }
 }
 
@@ -79,42 +79,42 @@ fn missing_facts(facts: &Facts) -> Vec<&'static str> {
         ("`eos_ids`", facts.eos_ids.is_some()),
         ("`libraries`", !facts.libraries.is_empty()),
     ];
-    known.into_iter().filter(|(_, known)| !known).map(|(name, _)| name).collect()
+    known.into_iter().filter(|(_, is_known)| !is_known).map(|(name, _)| name).collect()
 }
 
 /// A load with one impossible field must fail. The next load must work.
 fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKind]) -> Outcome {
-    subject.loaded()?;
-    let good = subject.load_line();
-    let mut line = good.clone();
+    subject.load_answer()?;
+    let valid_line = subject.load_line();
+    let mut line = valid_line.clone();
     match (line[field].as_object_mut(), value.as_object()) {
         // The preset's other options stay.
         (Some(options), Some(more)) => options.extend(more.clone()),
         _ => line[field] = value,
     }
     subject.send_json(&line)?;
-    subject.failure(kinds, subject.deadlines.load)?;
-    match subject.load(&good) {
-        Err(Finding::Wrong(what)) => wrong(format!("the next load: {what}")),
+    subject.expect_failure(kinds, subject.deadlines.load)?;
+    match subject.load(&valid_line) {
+        Err(Finding::Wrong(fault)) => wrong(format!("the next load: {fault}")),
         loaded => loaded.map(drop),
     }
 }
 
 fn loads_again(subject: &mut Subject) -> Outcome {
-    subject.loaded()?;
+    subject.load_answer()?;
     let (load, line) = (subject.load_line(), subject.line(json!({ "max_new_tokens": 8 })));
     let before = outputs(&subject.generate(&line)?);
     subject.load(&load)?;
     let after = outputs(&subject.generate(&line)?);
-    let promised = subject.hello()?.deterministic;
-    require(!promised || before == after, "the output differs after a second load")
+    let is_deterministic = subject.hello()?.deterministic;
+    require(!is_deterministic || before == after, "the output differs after a second load")
 }
 
 fn loads_by_generate(subject: &mut Subject) -> Outcome {
     subject.restart()?;
     let line = subject.line(json!({ "max_new_tokens": 2 }));
     let sent = subject.send_json(&line)?;
-    let answer = subject.generated(&line, sent, subject.deadlines.load)?;
+    let answer = subject.receive_generated(&line, sent, subject.deadlines.load)?;
     subject.verify(&line, &answer)?;
     match answer.generated.loaded {
         Some(_) => Ok(()),

@@ -52,7 +52,7 @@ pub struct CheckArgs {
     pub debug: bool,
 }
 
-/// In this order: later checks need the properties that earlier ones prove.
+/// All checks. Their order matters: later checks need the properties that earlier checks prove.
 const GROUPS: &[(&str, &[Check])] = &[
     ("hello", lifetime::START),
     ("load", load::CHECKS),
@@ -69,12 +69,12 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     let configuration = configuration(arguments)?;
     if let Some(missing) = &configuration.unavailable {
         let why = anyhow::anyhow!("engine `{}` cannot run here: {}", configuration.label, missing.message());
-        output::complain(&why);
+        output::print_error(&why);
         return Ok(FAILED_CASES);
     }
     let deadlines = Deadlines::with_timeout(arguments.timeout);
     let run = new_id();
-    // From here on no process that this program starts outlives it.
+    // The keeper ends every process that this program leaves.
     let _keeper = Keeper::start(&run)?;
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print(page::head(&label, &configuration.command, &model))?;
@@ -89,9 +89,9 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     }
     if let Some(why) = subject.blocked() {
         let all: usize = GROUPS.iter().map(|(_, checks)| checks.len()).sum();
-        let rest = all as u32 - printed.counts.all();
-        printed.counts.skipped += rest;
-        output::print(page::skipped(rest, why, printed.faults.get(why).copied()))?;
+        let not_run = all as u32 - printed.counts.all();
+        printed.counts.skipped += not_run;
+        output::print(page::skipped(not_run, why, printed.faults.get(why).copied()))?;
     }
     let verdict = match subject.no_engine {
         true => page::no_engine(&label),
@@ -110,7 +110,7 @@ fn run_group(checks: &[Check], subject: &mut Subject, printed: &mut Printed) -> 
         }
         let result = subject.run_check(check.run);
         if matches!(result, Err(Finding::Skipped(_))) && subject.blocked().is_some() {
-            // It belongs to the checks that cannot run.
+            // This check is counted with those that cannot run.
             break;
         }
         printed.counts.add(&result);
@@ -157,10 +157,10 @@ impl Printed {
 /// The configuration that a run would start: on the CPU, unless the user or the engine names another device.
 fn configuration(arguments: &CheckArgs) -> Result<Configuration> {
     let registry = Registry::open()?;
-    let found = registry.find(&arguments.engine).map_err(usage)?;
-    let candidate = registry.candidate(&found);
+    let engine = registry.find(&arguments.engine).map_err(usage)?;
+    let candidate = registry.candidate(&engine);
     let device = arguments.device.clone().unwrap_or_else(Device::cpu);
-    let start = candidate.on(&device).clone();
+    let start = candidate.start_for(&device).clone();
     let preset = candidate.preset.as_ref().map_or(String::new(), |preset| format!(":{preset}"));
     Ok(Configuration {
         alone: true,
@@ -187,8 +187,8 @@ mod tests {
         let checks: Vec<&Check> = GROUPS.iter().flat_map(|(_, checks)| *checks).collect();
         assert!(checks.len() > 40, "{}", checks.len());
         for check in &checks {
-            let named = checks.iter().filter(|other| other.name == check.name).count();
-            assert_eq!(named, 1, "{}", check.name);
+            let count = checks.iter().filter(|other| other.name == check.name).count();
+            assert_eq!(count, 1, "{}", check.name);
             assert!(check.name.len() <= page::NAME_WIDTH, "{}", check.name);
             let shown = page::passed(check);
             assert!(!check.property.is_empty() && shown.lines().count() == 1, "{shown}");

@@ -1,4 +1,4 @@
-//! Checks of optional fields: they work where hello claims them, and are refused, not ignored, elsewhere.
+//! Checks of optional fields: they work if `hello` claims them. Otherwise the engine refuses them and does not ignore them.
 
 use protocol::FailureKind::{BadRequest, Unsupported};
 use protocol::{Capabilities, IgnoreEos, Output};
@@ -18,16 +18,16 @@ pub const CHECKS: &[Check] = &[
 ];
 
 fn ignores_eos(subject: &mut Subject) -> Outcome {
-    subject.claims("ignore_eos", |can| can.ignore_eos != IgnoreEos::No)?;
+    subject.claims("ignore_eos", |it| it.ignore_eos != IgnoreEos::No)?;
     let line = subject.line(json!({ "max_new_tokens": 64, "ignore_eos": true }));
-    subject.verified(&line).map(drop)
+    subject.generate_verified(&line).map(drop)
 }
 
 fn runs_without_cache(subject: &mut Subject) -> Outcome {
-    subject.claims("use_cache_toggle", |can| can.use_cache_toggle)?;
+    subject.claims("use_cache_toggle", |it| it.use_cache_toggle)?;
     let without = subject.line(json!({ "max_new_tokens": 6, "use_cache": false }));
-    let without = outputs(&subject.verified(&without)?);
-    let with = outputs(&subject.verified(&subject.line(json!({ "max_new_tokens": 6 })))?);
+    let without = outputs(&subject.generate_verified(&without)?);
+    let with = outputs(&subject.generate_verified(&subject.line(json!({ "max_new_tokens": 6 })))?);
     let first = |outputs: &[Value]| outputs.first().map(|output| output[0].clone());
     // Later tokens may differ by rounding. The first token comes from the same pass over the prompt.
     let agree = first(&with) == first(&without) || !subject.hello()?.deterministic;
@@ -35,22 +35,22 @@ fn runs_without_cache(subject: &mut Subject) -> Outcome {
 }
 
 fn streams(subject: &mut Subject) -> Outcome {
-    subject.claims("stream", |can| can.stream)?;
+    subject.claims("stream", |it| it.stream)?;
     let line = subject.line(json!({ "id": 1, "max_new_tokens": 12, "iterations": 2, "stream": true }));
-    // Streamed text is not compared: the final chunks may be cut elsewhere.
+    // Streamed text is not compared: the final chunks may be cut at other places.
     match subject.hello()?.output {
-        Output::Ids => subject.verified(&line).map(drop),
+        Output::Ids => subject.generate_verified(&line).map(drop),
         Output::Text => subject.generate(&line).map(drop),
     }
 }
 
 fn samples(subject: &mut Subject) -> Outcome {
-    subject.claims("sampling", |can| can.sampling)?;
+    subject.claims("sampling", |it| it.sampling)?;
     let mut sampled = Vec::new();
     for seed in [1, 2, 3, 4, 1] {
         let sampling = json!({ "temperature": 1.5, "seed": seed });
         let line = subject.line(json!({ "max_new_tokens": 8, "sampling": sampling }));
-        sampled.push(outputs(&subject.verified(&line)?));
+        sampled.push(outputs(&subject.generate_verified(&line)?));
     }
     let repeats = sampled[4] == sampled[0] || !subject.hello()?.deterministic;
     require(repeats, "a repeated seed gave another output")?;
@@ -59,12 +59,15 @@ fn samples(subject: &mut Subject) -> Outcome {
 }
 
 fn is_greedy_at_temperature_0(subject: &mut Subject) -> Outcome {
-    subject.claims("sampling", |can| can.sampling)?;
+    subject.claims("sampling", |it| it.sampling)?;
     subject.claims_determinism()?;
     let line = subject.line(json!({ "max_new_tokens": 8, "sampling": { "temperature": 0, "seed": 5 } }));
-    let cold = outputs(&subject.verified(&line)?);
-    let greedy = outputs(&subject.verified(&subject.line(json!({ "max_new_tokens": 8 })))?);
-    require(cold == greedy, format!("got {}, greedy gives {}", json!(cold), json!(greedy)))
+    let at_temperature_0 = outputs(&subject.generate_verified(&line)?);
+    let greedy = outputs(&subject.generate_verified(&subject.line(json!({ "max_new_tokens": 8 })))?);
+    require(
+        at_temperature_0 == greedy,
+        format!("got {}, greedy gives {}", json!(at_temperature_0), json!(greedy)),
+    )
 }
 
 fn refuses_unclaimed(subject: &mut Subject) -> Outcome {
@@ -74,17 +77,20 @@ fn refuses_unclaimed(subject: &mut Subject) -> Outcome {
     }
     for fields in unclaimed {
         let line = protocol::encode(&subject.line(fields));
-        subject.refused(&line, &[Unsupported, BadRequest])?;
+        subject.expect_refusal(&line, &[Unsupported, BadRequest])?;
     }
     Ok(())
 }
 
 /// Requests for features that hello does not claim. `use_cache: false` is always allowed: an engine without a cache obeys it.
-fn unclaimed(can: &Capabilities) -> Vec<Value> {
+fn unclaimed(capabilities: &Capabilities) -> Vec<Value> {
     let features = [
-        (can.stream, json!({ "max_new_tokens": 2, "stream": true })),
-        (can.ignore_eos != IgnoreEos::No, json!({ "max_new_tokens": 2, "ignore_eos": true })),
-        (can.sampling, json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } })),
+        (capabilities.stream, json!({ "max_new_tokens": 2, "stream": true })),
+        (capabilities.ignore_eos != IgnoreEos::No, json!({ "max_new_tokens": 2, "ignore_eos": true })),
+        (
+            capabilities.sampling,
+            json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } }),
+        ),
     ];
     features.into_iter().filter(|(claimed, _)| !claimed).map(|(_, fields)| fields).collect()
 }
@@ -94,11 +100,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_unclaimed_features_are_requested_to_be_refused() {
+    fn requests_are_made_only_for_unclaimed_features() {
         assert_eq!(unclaimed(&Capabilities::default()).len(), 3);
-        let can = Capabilities { stream: true, ignore_eos: IgnoreEos::Masked, ..Capabilities::default() };
+        let capabilities =
+            Capabilities { stream: true, ignore_eos: IgnoreEos::Masked, ..Capabilities::default() };
         assert_eq!(
-            unclaimed(&can),
+            unclaimed(&capabilities),
             [json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } })]
         );
     }

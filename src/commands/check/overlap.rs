@@ -16,11 +16,11 @@ pub const CHECKS: &[Check] = &[
 ];
 
 fn overlaps(subject: &mut Subject) -> Outcome {
-    let can = subject.claims("concurrency", |can| can.concurrency > 1)?;
-    subject.ready()?;
+    let capabilities = subject.claims("concurrency", |it| it.concurrency > 1)?;
+    subject.ensure_loaded()?;
     let mut open: Vec<(Value, Instant)> = Vec::new();
-    for id in 0..can.concurrency.min(4) {
-        // Different lengths, so that an answer under another's id shows.
+    for id in 0..capabilities.concurrency.min(4) {
+        // The lengths differ, so that an answer with the id of another request is noticed.
         let line = subject.line(json!({ "id": format!("request {id}"), "max_new_tokens": 4 + 4 * id }));
         let sent = subject.send_json(&line)?;
         open.push((line, sent));
@@ -41,19 +41,20 @@ fn overlaps(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-/// The least time of a request, so that one that ends later ignored its cancel.
-const CANCEL_ARRIVES: Duration = Duration::from_millis(200);
+/// The time within which a cancel arrives. A request that ends later as complete has ignored its cancel.
+const MAX_CANCEL_DELAY: Duration = Duration::from_millis(200);
 
 fn cancels(subject: &mut Subject) -> Outcome {
-    let can = subject.claims("stream or concurrency", |can| can.stream || can.concurrency > 1)?;
-    let context = subject.loaded()?.facts.context_tokens.unwrap_or(2048);
+    let capabilities = subject.claims("stream or concurrency", |it| it.stream || it.concurrency > 1)?;
+    let context = subject.load_answer()?.facts.context_tokens.unwrap_or(2048);
     let tokens = context.saturating_sub(subject.prompt_ids().len() as u32 + 64).clamp(64, 4000);
-    let mut line = subject.line(json!({ "id": "long", "max_new_tokens": tokens, "stream": can.stream }));
-    if can.ignore_eos != IgnoreEos::No {
+    let mut line =
+        subject.line(json!({ "id": "long", "max_new_tokens": tokens, "stream": capabilities.stream }));
+    if capabilities.ignore_eos != IgnoreEos::No {
         line["ignore_eos"] = true.into();
     }
     subject.send_json(&line)?;
-    if can.stream {
+    if capabilities.stream {
         // The first token proves that the request runs.
         match subject.receive()? {
             Message::Token(_) => {}
@@ -74,7 +75,7 @@ fn cancels(subject: &mut Subject) -> Outcome {
     match at.saturating_duration_since(sent) {
         _ if cancelled && complete => wrong("`finish` is `cancelled`, but the output is complete"),
         _ if cancelled => subject.answers_next_request(),
-        took if took < CANCEL_ARRIVES => absent("the request ended before the cancel could arrive"),
+        elapsed if elapsed < MAX_CANCEL_DELAY => absent("the request ended before the cancel could arrive"),
         _ => wrong("the request ran to its end without `cancelled`"),
     }
 }

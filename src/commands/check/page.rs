@@ -7,7 +7,7 @@ use super::subject::Check;
 use crate::text::{plural, wrap};
 
 pub const NAME_WIDTH: usize = 16;
-const WIDTH: usize = 80;
+const LINE_WIDTH: usize = 80;
 /// The column of an entry's text: after two spaces, the result and the name.
 const TEXT_COLUMN: usize = 2 + 8 + NAME_WIDTH + 1;
 /// The maximum number of characters that an entry shows of a protocol line.
@@ -40,12 +40,12 @@ pub fn wrong(check: &Check, fault: &str, evidence: &Evidence) -> String {
 
 /// The text of a fault that was reported before: in short, with the beginning of each line.
 pub fn wrong_again(check: &Check, first: &str, fault: &str, evidence: &Evidence) -> String {
-    let text = format!("the same as `{first}`: {}", cut(fault, WIDTH - 20));
+    let text = format!("the same as `{first}`: {}", cut(fault, LINE_WIDTH - 20));
     let (sent, received) = (shown(&evidence.sent), shown(&evidence.received));
     let mut page = line("WRONG", check.name, &text);
     for (name, line) in [("sent", sent), ("received", received)] {
         // Writing to a string cannot fail.
-        let _ = writeln!(page, "          {name:<10}{}", cut(&line, WIDTH - 20));
+        let _ = writeln!(page, "          {name:<10}{}", cut(&line, LINE_WIDTH - 20));
     }
     page
 }
@@ -73,7 +73,7 @@ pub fn not_passed(names: &[&str], result: &Finding) -> String {
 }
 
 fn line(outcome: &str, name: &str, text: &str) -> String {
-    let text = wrap(text, WIDTH - TEXT_COLUMN, "").join(&format!("\n{:TEXT_COLUMN$}", ""));
+    let text = wrap(text, LINE_WIDTH - TEXT_COLUMN, "").join(&format!("\n{:TEXT_COLUMN$}", ""));
     format!("  {outcome:<8}{name:<NAME_WIDTH$} {text}\n")
 }
 
@@ -85,14 +85,14 @@ pub fn verdict(label: &str, counts: &Counts) -> String {
         (0, _) => format!("`{label}` could not be checked against protocol {version}"),
         _ => format!("`{label}` violates protocol {version}"),
     };
-    let rest = if *skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
-    format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{rest}\n")
+    let skipped_text = if *skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
+    format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{skipped_text}\n")
 }
 
 /// A protocol line with all its spaces, wrapped at the right edge. All lines after the first are indented.
 fn wrapped(text: &str, indent: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
-    let lines: Vec<String> = chars.chunks(WIDTH - indent).map(|line| line.iter().collect()).collect();
+    let lines: Vec<String> = chars.chunks(LINE_WIDTH - indent).map(|line| line.iter().collect()).collect();
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
@@ -156,9 +156,9 @@ mod tests {
         let expected = "  WRONG   echo             the same as `reply`: it died\n          sent      {{{";
         assert!(page.starts_with(expected), "{page}");
         assert!(page.ends_with("...\n          received  {\"type\":\"bye\"}\n"), "{page}");
-        assert!(page.lines().count() == 3 && page.lines().all(|line| line.len() <= WIDTH), "{page}");
+        assert!(page.lines().count() == 3 && page.lines().all(|line| line.len() <= LINE_WIDTH), "{page}");
         let long = wrong_again(&CHECK, "reply", &"word ".repeat(40), &evidence);
-        assert!(long.lines().count() == 4 && long.lines().all(|line| line.len() <= WIDTH), "{long}");
+        assert!(long.lines().count() == 4 && long.lines().all(|line| line.len() <= LINE_WIDTH), "{long}");
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         let sent = [b'{'].repeat(5000);
         let evidence = Evidence { sent, ..Evidence::default() };
         let page = wrong(&CHECK, &long, &evidence);
-        assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= LINE_WIDTH), "{page}");
         assert_eq!(page.matches("word").count(), 40);
         assert_eq!(page.matches('x').count(), 200);
         assert!(page.contains("(5000 bytes)") && page.contains("received  nothing"));

@@ -19,10 +19,10 @@ pub const CHECKS: &[Check] = &[
 ];
 
 fn uses_ids(subject: &mut Subject) -> Outcome {
-    subject.claims("prompt_ids", |can| can.prompt_ids)?;
+    subject.claims("prompt_ids", |it| it.prompt_ids)?;
     let ids = subject.prompt_ids();
     for length in [1, 2, ids.len()] {
-        subject.verified(&json!({ "prompt_ids": ids[..length], "max_new_tokens": 2 }))?;
+        subject.generate_verified(&json!({ "prompt_ids": ids[..length], "max_new_tokens": 2 }))?;
     }
     Ok(())
 }
@@ -35,13 +35,13 @@ fn counts_text_tokens(subject: &mut Subject) -> Outcome {
         let answer = subject.generate(&json!({ "prompt": text, "max_new_tokens": 1 }))?;
         let found = first_sequence(&answer).map_or(0, |sequence| sequence.prompt_tokens as usize);
         let fault = format!("expected {expected} `prompt_tokens` with BOS, got {found}");
-        subject.unless_minimal(require(found == expected, fault))?;
+        subject.absent_if_minimal(require(found == expected, fault))?;
     }
     Ok(())
 }
 
 fn reads_text_as_ids(subject: &mut Subject) -> Outcome {
-    subject.claims("prompt_ids", |can| can.prompt_ids)?;
+    subject.claims("prompt_ids", |it| it.prompt_ids)?;
     subject.claims_determinism()?;
     for text in TEXTS {
         let ids = encoded(subject, text)?;
@@ -60,51 +60,51 @@ fn encoded(subject: &Subject, text: &str) -> Outcome<Vec<u32>> {
 }
 
 fn reads_an_empty_prompt(subject: &mut Subject) -> Outcome {
-    let bos = subject.loaded()?.facts.bos_id;
+    let bos = subject.load_answer()?.facts.bos_id;
     let line = json!({ "prompt": "", "max_new_tokens": 1 });
     if bos.is_none() {
-        return subject.refused(&protocol::encode(&line), &[BadRequest]);
+        return subject.expect_refusal(&protocol::encode(&line), &[BadRequest]);
     }
-    let answer = subject.verified(&line)?;
+    let answer = subject.generate_verified(&line)?;
     let found = first_sequence(&answer).map_or(0, |sequence| sequence.prompt_tokens);
     require(found == 1, format!("expected 1 `prompt_tokens` for BOS alone, got {found}"))
 }
 
 fn refuses_unknown_ids(subject: &mut Subject) -> Outcome {
-    subject.claims("prompt_ids", |can| can.prompt_ids)?;
-    let Some(size) = subject.loaded()?.facts.vocabulary_size else {
+    subject.claims("prompt_ids", |it| it.prompt_ids)?;
+    let Some(size) = subject.load_answer()?.facts.vocabulary_size else {
         return absent("`loaded` has no `vocabulary_size`");
     };
     let line = json!({ "prompt_ids": [size], "max_new_tokens": 1 });
-    subject.refused(&protocol::encode(&line), &[BadRequest])
+    subject.expect_refusal(&protocol::encode(&line), &[BadRequest])
 }
 
 fn refuses_long_requests(subject: &mut Subject) -> Outcome {
-    let Some(context) = subject.loaded()?.facts.context_tokens else {
+    let Some(context) = subject.load_answer()?.facts.context_tokens else {
         return absent("`loaded` has no `context_tokens`");
     };
     let line = subject.line(json!({ "max_new_tokens": context }));
-    subject.refused(&protocol::encode(&line), &[Context])
+    subject.expect_refusal(&protocol::encode(&line), &[Context])
 }
 
 fn answers_batches(subject: &mut Subject) -> Outcome {
-    let can = subject.claims("batch", |can| can.batch > 1)?;
+    let capabilities = subject.claims("batch", |it| it.batch > 1)?;
     let ids = subject.prompt_ids();
-    let mut line = match can.prompt_ids {
+    let mut line = match capabilities.prompt_ids {
         true => json!({ "prompts_ids": [ids[..ids.len() - 1], ids], "max_new_tokens": 4 }),
         false => json!({ "prompts": ["Hello", "Hello, and good morning"], "max_new_tokens": 4 }),
     };
-    // A side that it supports. An engine that packs sequences without padding has none.
-    line["padding"] = json!(can.padding_sides.first().copied().unwrap_or_default());
-    subject.verified(&line).map(drop)
+    // A padding side that the engine supports. An engine that packs sequences without padding has no side.
+    line["padding"] = json!(capabilities.padding_sides.first().copied().unwrap_or_default());
+    subject.generate_verified(&line).map(drop)
 }
 
 fn refuses_large_batches(subject: &mut Subject) -> Outcome {
-    let can = subject.hello()?.capabilities;
-    let prompts = vec!["Hello"; can.batch as usize + 1];
+    let capabilities = subject.hello()?.capabilities;
+    let prompts = vec!["Hello"; capabilities.batch as usize + 1];
     if prompts.len() > 4096 {
-        return absent(format!("claims batches of {}; larger ones are not tested", can.batch));
+        return absent(format!("claims batches of {}; larger ones are not tested", capabilities.batch));
     }
     let line = json!({ "prompts": prompts, "max_new_tokens": 1 });
-    subject.refused(&protocol::encode(&line), &[Unsupported, BadRequest])
+    subject.expect_refusal(&protocol::encode(&line), &[Unsupported, BadRequest])
 }

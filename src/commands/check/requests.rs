@@ -1,4 +1,5 @@
-//! Requests of checks to a started engine: for tokens, with a comparison of the answer and the request, and for refusals.
+//! Requests that checks send to an engine: for tokens, whose answer is compared with the request, and invalid ones, which the
+//! engine must refuse.
 
 use std::time::{Duration, Instant};
 
@@ -49,22 +50,22 @@ impl Subject {
 
     /// Requests tokens of a loaded engine. Checks only that the answer belongs to this request.
     pub fn generate(&mut self, line: &Value) -> Outcome<Answer> {
-        self.ready()?;
+        self.ensure_loaded()?;
         self.expect_no_message()?;
         // An engine without `load` loads with the first request to its process.
         let loads = self.is_minimal() && self.is_fresh();
         let deadline = if loads { self.deadlines.load } else { self.deadlines.answer };
         let sent = self.send_json(line)?;
-        self.generated(line, sent, deadline)
+        self.receive_generated(line, sent, deadline)
     }
 
-    /// Waits for the `generated` of a request that was sent. The deadline counts from then.
-    pub fn generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Outcome<Answer> {
+    /// Waits for the `generated` of a request that was sent. Each message extends the deadline.
+    pub fn receive_generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Outcome<Answer> {
         let answer = self.next_generated(line, sent, deadline);
-        self.answered |= answer.is_ok();
+        self.has_answered |= answer.is_ok();
         match answer {
-            // An engine without a single answer gets no more requests.
-            Err(Finding::Wrong(fault)) if self.is_minimal() && !self.answered => self.block(fault),
+            // An engine that never answered gets no more requests.
+            Err(Finding::Wrong(fault)) if self.is_minimal() && !self.has_answered => self.block(fault),
             answer => answer,
         }
     }
@@ -75,11 +76,11 @@ impl Subject {
             match self.receive_at(deadline)? {
                 (Message::Progress(_), _) => {}
                 (Message::Token(token), at) => {
-                    same_id(&token.id, line, "token")?;
+                    require_same_id(&token.id, line, "token")?;
                     tokens.push((token, elapsed_ns(sent, at)));
                 }
                 (Message::Generated(generated), at) => {
-                    same_id(&generated.id, line, "generated")?;
+                    require_same_id(&generated.id, line, "generated")?;
                     return Ok(Answer { generated, tokens, sent_ns: 0, answered_ns: elapsed_ns(sent, at) });
                 }
                 (other, _) => return unexpected(&other, "generated"),
@@ -88,7 +89,7 @@ impl Subject {
     }
 
     /// Requests tokens, and compares the answer with the request: counts, ids, clocks, streamed ids.
-    pub fn verified(&mut self, line: &Value) -> Outcome<Answer> {
+    pub fn generate_verified(&mut self, line: &Value) -> Outcome<Answer> {
         let answer = self.generate(line)?;
         self.verify(line, &answer)?;
         Ok(answer)
@@ -105,8 +106,8 @@ impl Subject {
         }
         let expected = self.expected(line, answer);
         for iteration in generated.warmup_iterations.iter().chain(&generated.iterations) {
-            let one = Generated { iterations: vec![iteration.clone()], ..Generated::default() };
-            expected.verify(&one).map_err(|cause| Finding::Wrong(cause.to_string()))?;
+            let single = Generated { iterations: vec![iteration.clone()], ..Generated::default() };
+            expected.verify(&single).map_err(|cause| Finding::Wrong(cause.to_string()))?;
         }
         if line["stream"] == true {
             verify::verify_streamed(answer, true).map_err(|cause| Finding::Wrong(cause.to_string()))?;
@@ -134,13 +135,13 @@ impl Subject {
 
     /// Sends an invalid or impossible line, and expects one `failed` of one of these kinds. The engine must then answer
     /// the next request as usual.
-    pub fn refused(&mut self, line: &[u8], kinds: &[FailureKind]) -> Outcome {
-        self.ready()?;
+    pub fn expect_refusal(&mut self, line: &[u8], kinds: &[FailureKind]) -> Outcome {
+        self.ensure_loaded()?;
         self.expect_no_message()?;
         self.send(line)?;
         // No computation is requested, so the deadline is short.
         let deadline = self.deadlines.answer.min(Duration::from_secs(10));
-        let refused = self.failure(kinds, deadline);
+        let refused = self.expect_failure(kinds, deadline);
         if refused.is_err() {
             self.ignore_timeout();
         }
@@ -148,7 +149,7 @@ impl Subject {
         self.answers_next_request()
     }
 
-    pub fn failure(&mut self, kinds: &[FailureKind], deadline: Duration) -> Outcome<Failed> {
+    pub fn expect_failure(&mut self, kinds: &[FailureKind], deadline: Duration) -> Outcome<Failed> {
         let answer = loop {
             match self.receive_within(deadline)? {
                 // A load may fail after some of its phases.
@@ -170,7 +171,7 @@ impl Subject {
         }
     }
 
-    /// The next request gets exactly one answer.
+    /// Requires that the next request gets exactly one answer.
     pub fn answers_next_request(&mut self) -> Outcome {
         match self.generate(&self.line(json!({ "max_new_tokens": 1 }))) {
             Err(Finding::Wrong(fault)) => wrong(format!("the next request: {fault}")),
@@ -179,7 +180,7 @@ impl Subject {
     }
 }
 
-fn same_id(found: &Option<protocol::Id>, line: &Value, message: &str) -> Outcome {
+fn require_same_id(found: &Option<protocol::Id>, line: &Value, message: &str) -> Outcome {
     // Serializing an id cannot fail.
     let found = serde_json::to_value(found).unwrap_or_default();
     let expected = &line["id"];

@@ -5,11 +5,11 @@ use protocol::{Failed, Message};
 /// The reason why a check did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// Optional, and not claimed by this engine: no fault.
+    /// An optional feature that this engine does not claim. This is no fault.
     Absent(String),
     /// A breach of the protocol.
     Wrong(String),
-    /// Not checked, because an earlier step failed.
+    /// A check that was not made, because an earlier step failed.
     Skipped(String),
 }
 
@@ -28,7 +28,7 @@ pub fn require(holds: bool, fault: impl Into<String>) -> Outcome {
     if holds { Ok(()) } else { wrong(fault) }
 }
 
-/// The fault of another message than the expected one.
+/// The fault of an unexpected message.
 pub fn unexpected<T>(message: &Message, expected: &str) -> Outcome<T> {
     match message {
         Message::Failed(failed) => wrong(failure_text(failed)),
@@ -73,7 +73,7 @@ impl Counts {
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     pub sent: Vec<u8>,
-    /// Empty without a line from the engine.
+    /// Empty if the engine sent no line.
     pub received: Vec<u8>,
     /// The last lines of stderr of an engine that ended.
     pub stderr: Vec<String>,

@@ -16,10 +16,10 @@ pub const CHECKS: &[Check] = &[
 ];
 
 fn scores(subject: &mut Subject) -> Outcome {
-    subject.claims("score", |can| can.score)?;
+    subject.claims("score", |it| it.score)?;
     let ids = subject.prompt_ids();
     let scored = log_probabilities(subject, &[ids.clone(), ids[..2].to_vec()])?;
-    let lengths = |of: &[Vec<f64>]| of.iter().map(Vec::len).collect::<Vec<_>>();
+    let lengths = |values: &[Vec<f64>]| values.iter().map(Vec::len).collect::<Vec<_>>();
     if lengths(&scored) != [ids.len() - 1, 1] {
         return wrong(format!("{:?} values for sequences of {} and 2 ids", lengths(&scored), ids.len()));
     }
@@ -29,10 +29,10 @@ fn scores(subject: &mut Subject) -> Outcome {
     }
 }
 
-/// The greedy token has the highest probability, and the sum of all is at most 1. A logarithm of base 2 or raw logits
-/// break this.
+/// The greedy token has the highest probability, and the sum of all probabilities is at most 1. Logarithms of base 2
+/// and raw logits violate these rules.
 fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
-    subject.claims("score", |can| can.score && can.prompt_ids)?;
+    subject.claims("score", |it| it.score && it.prompt_ids)?;
     if subject.hello()?.output == Output::Text {
         return absent("the output is text, not ids");
     }
@@ -44,11 +44,11 @@ fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
     };
     let others = (0..20).map(|step| (greedy + 1 + 7 * step) % 256).filter(|&id| id != greedy);
     let endings: Vec<u32> = std::iter::once(greedy).chain(others).collect();
-    let with = |&ending: &u32| ids.iter().copied().chain([ending]).collect::<Vec<u32>>();
-    let scored = log_probabilities(subject, &endings.iter().map(with).collect::<Vec<_>>())?;
+    let with_ending = |&ending: &u32| ids.iter().copied().chain([ending]).collect::<Vec<u32>>();
+    let scored = log_probabilities(subject, &endings.iter().map(with_ending).collect::<Vec<_>>())?;
     let last: Vec<f64> = scored.iter().filter_map(|values| values.last().copied()).collect();
     let Some(&best) = last.first() else { return wrong("`scored` has no values") };
-    // A batch of one and a batch of many may round differently.
+    // Batches of different sizes may round differently.
     if let Some((ending, higher)) = endings.iter().zip(&last).find(|(_, value)| **value > best + 1e-3) {
         return wrong(format!("the greedy token {greedy} has {best}, token {ending} has {higher}"));
     }
@@ -57,14 +57,14 @@ fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
 }
 
 fn refuses_one_id(subject: &mut Subject) -> Outcome {
-    subject.claims("score", |can| can.score)?;
+    subject.claims("score", |it| it.score)?;
     let line = json!({ "type": "score", "sequences": [[3]] });
-    subject.refused(&protocol::encode(&line), &[BadRequest, Unsupported])
+    subject.expect_refusal(&protocol::encode(&line), &[BadRequest, Unsupported])
 }
 
 fn reports_facts(subject: &mut Subject) -> Outcome {
-    subject.claims("facts", |can| can.facts)?;
-    let loaded = subject.loaded()?.facts;
+    subject.claims("facts", |it| it.facts)?;
+    let loaded = subject.load_answer()?.facts;
     subject.send_json(&json!({ "type": "facts" }))?;
     match subject.receive()? {
         Message::Facts(facts) => require(
@@ -77,7 +77,7 @@ fn reports_facts(subject: &mut Subject) -> Outcome {
 
 /// Scores these sequences; null becomes minus infinity.
 fn log_probabilities(subject: &mut Subject, sequences: &[Vec<u32>]) -> Outcome<Vec<Vec<f64>>> {
-    subject.ready()?;
+    subject.ensure_loaded()?;
     subject.send_json(&json!({ "type": "score", "id": 3, "sequences": sequences }))?;
     match subject.receive()? {
         Message::Scored(scored) if scored.id != Some(protocol::Id::Number(3)) => {

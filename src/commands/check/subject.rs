@@ -1,4 +1,5 @@
-//! The engine under check. It is started when a check needs it, and again after a check lost it. A check talks to nothing else.
+//! The engine under check. It is started when a check needs it, and restarted after it ended or stopped answering. Checks talk
+//! to the engine only through `Subject`.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ use crate::plan::Configuration;
 use crate::run::process::Deadlines;
 use crate::run::{launching, load_request};
 
-/// The limit of successive checks without an answer. After that the engine gets no more requests.
-const SILENCES: u32 = 3;
+/// The number of successive checks without an answer after which the engine gets no more requests.
+const MAX_SILENT_CHECKS: u32 = 3;
 
 const NO_ENGINE: &str = "no engine: answered no request";
 
@@ -35,12 +36,13 @@ impl Check {
     }
 }
 
+/// The engine under check: its process, and its answers that later checks need.
 pub struct Subject {
     // Declared before the runtime: a process needs the runtime when it is dropped.
     wire: Option<Wire>,
     runtime: Runtime,
     pub configuration: Configuration,
-    /// The user named the device, so the engine's own devices do not replace it.
+    /// Whether the user named the device. If so, the engine's own devices do not replace it.
     pub device_is_named: bool,
     pub deadlines: Deadlines,
     pub tokenizer: Option<Tokenizer>,
@@ -50,15 +52,15 @@ pub struct Subject {
     handshake: Handshake,
     loaded: Option<Loaded>,
     tried_to_load: bool,
-    /// Some process of the engine has answered a `generate`.
-    pub answered: bool,
+    /// Whether any process of the engine has answered a `generate`.
+    pub has_answered: bool,
     /// Successive checks that ended without an answer.
-    silences: u32,
+    silent_checks: u32,
     /// The reason why no check can be made: the engine does not start, or does not load.
     blocked: Option<String>,
-    /// No request got a protocol message as an answer.
+    /// Whether no request got a protocol message as an answer.
     pub no_engine: bool,
-    stray: Option<Vec<u8>>,
+    first_stray_line: Option<Vec<u8>>,
     evidence: Evidence,
 }
 
@@ -66,7 +68,7 @@ pub struct Subject {
 enum Handshake {
     Pending,
     Full(Box<HelloFacts>),
-    /// The engine knows `generate` alone.
+    /// The engine knows only `generate`.
     Minimal,
 }
 
@@ -86,26 +88,26 @@ impl Subject {
             handshake: Handshake::Pending,
             loaded: None,
             tried_to_load: false,
-            answered: false,
-            silences: 0,
+            has_answered: false,
+            silent_checks: 0,
             blocked: None,
             no_engine: false,
-            stray: None,
+            first_stray_line: None,
             evidence: Evidence::default(),
         })
     }
 
-    /// Makes a check and keeps its evidence. Ends a process that cannot answer any more.
+    /// Runs a check and keeps its evidence. Ends a process that cannot answer any more.
     pub fn run_check(&mut self, check: fn(&mut Self) -> Outcome) -> Outcome {
         let result = check(self);
         if let Some(wire) = &mut self.wire {
             self.evidence = evidence_of(wire);
-            self.stray = self.stray.take().or_else(|| wire.stray.take());
-            self.silences = if wire.silent { self.silences + 1 } else { 0 };
-            if self.silences == SILENCES {
-                self.blocked = Some(format!("{SILENCES} requests in a row were not answered"));
+            self.first_stray_line = self.first_stray_line.take().or_else(|| wire.first_stray_line.take());
+            self.silent_checks = if wire.silent { self.silent_checks + 1 } else { 0 };
+            if self.silent_checks == MAX_SILENT_CHECKS {
+                self.blocked = Some(format!("{MAX_SILENT_CHECKS} requests in a row were not answered"));
             }
-            if wire.lost || matches!(result, Err(Finding::Wrong(_))) {
+            if wire.is_lost || matches!(result, Err(Finding::Wrong(_))) {
                 self.end_process();
             }
         }
@@ -116,7 +118,7 @@ impl Subject {
         self.evidence.clone()
     }
 
-    /// Starts the engine and sends hello, unless that is done.
+    /// Starts the engine and sends hello, unless this is already done.
     pub fn handshake(&mut self) -> Outcome {
         self.start()?;
         if !matches!(self.handshake, Handshake::Pending) {
@@ -139,39 +141,39 @@ impl Subject {
                 self.treat_as_minimal()
             }
             Ok(Message::Failed(failed)) => {
-                self.unreachable(format!("cannot run here: {}", with_hint(&failed)))
+                self.cannot_check(format!("cannot run here: {}", with_hint(&failed)))
             }
             Ok(_) => self.block("expected `hello`, got another message".into()),
-            Err(Finding::Wrong(what)) => self.handshake_without_answer(what),
+            Err(Finding::Wrong(fault)) => self.handshake_without_answer(fault),
             Err(other) => Err(other),
         }
     }
 
-    /// Handles a hello without a message in return. A program that answers `generate` is a minimal engine; any other is
-    /// no engine.
-    fn handshake_without_answer(&mut self, to_hello: String) -> Outcome {
-        let quiet = self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty());
+    /// Handles a `hello` that got no message as an answer. A program that then answers `generate` is a minimal engine; any
+    /// other program is no engine.
+    fn handshake_without_answer(&mut self, hello_fault: String) -> Outcome {
+        let was_quiet = self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty());
         let evidence = self.wire.as_ref().map(evidence_of).unwrap_or_default();
         self.end_process();
         match self.answers_one_line() {
-            Ok(()) if quiet => self.treat_as_minimal(),
+            Ok(()) if was_quiet => self.treat_as_minimal(),
             Ok(()) => {
                 self.end_process();
                 self.evidence = evidence;
-                self.block(to_hello)
+                self.block(hello_fault)
             }
-            Err(Finding::Wrong(to_generate)) => {
+            Err(Finding::Wrong(generate_fault)) => {
                 self.end_process();
                 self.evidence = evidence;
                 self.no_engine = true;
-                self.block(format!("{NO_ENGINE}; to `hello`: {to_hello}; to `generate`: {to_generate}"))
+                self.block(format!("{NO_ENGINE}; to `hello`: {hello_fault}; to `generate`: {generate_fault}"))
             }
             Err(other) => Err(other),
         }
     }
 
-    /// Whether `echo REQUEST | engine` prints a message. The end of stdin ends other programs, which would otherwise cost
-    /// the deadline.
+    /// Whether `echo REQUEST | engine` prints a message. Other programs end at the end of stdin, so that the test
+    /// need not wait for the deadline.
     fn answers_one_line(&mut self) -> Outcome {
         self.send_json(&serde_json::json!({ "prompt": "Hello", "max_new_tokens": 1 }))?;
         self.close_stdin();
@@ -183,7 +185,7 @@ impl Subject {
         self.blocked.as_deref()
     }
 
-    /// The engine's hello; absent for an engine that knows `generate` alone.
+    /// The engine's hello; absent for an engine that knows only `generate`.
     pub fn hello(&mut self) -> Outcome<HelloFacts> {
         self.handshake()?;
         self.known_hello().cloned().map_or_else(|| absent("this engine supports only `generate`"), Ok)
@@ -203,35 +205,41 @@ impl Subject {
     }
 
     /// The capabilities of an engine that claims this feature; otherwise absent.
-    pub fn claims(&mut self, what: &str, claimed: impl Fn(&Capabilities) -> bool) -> Outcome<Capabilities> {
+    pub fn claims(
+        &mut self,
+        feature: &str,
+        is_claimed: impl Fn(&Capabilities) -> bool,
+    ) -> Outcome<Capabilities> {
         let capabilities = self.hello()?.capabilities;
-        if claimed(&capabilities) { Ok(capabilities) } else { absent(format!("not claimed: `{what}`")) }
+        if is_claimed(&capabilities) { Ok(capabilities) } else { absent(format!("not claimed: `{feature}`")) }
     }
 
     /// Changes a fault of an engine without hello to an absent feature.
-    pub fn unless_minimal(&self, result: Outcome) -> Outcome {
+    pub fn absent_if_minimal(&self, result: Outcome) -> Outcome {
         match result {
-            Err(Finding::Wrong(what)) if self.is_minimal() => absent(what),
+            Err(Finding::Wrong(fault)) if self.is_minimal() => absent(fault),
             result => result,
         }
     }
 
-    /// A started engine with its model loaded.
-    pub fn ready(&mut self) -> Outcome {
+    /// Starts the engine and loads the model, unless this is already done.
+    pub fn ensure_loaded(&mut self) -> Outcome {
         self.handshake()?;
         if self.loaded.is_some() || self.is_minimal() {
             return Ok(());
         }
-        let first = !std::mem::replace(&mut self.tried_to_load, true);
+        let is_first_try = !std::mem::replace(&mut self.tried_to_load, true);
         let line = self.load_line();
         match self.try_load(&line) {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(failed)) if first && !is_its_own_fault(failed.kind) => {
-                self.unreachable(format!("cannot load this: {}", with_hint(&failed)))
+            Ok(Err(failed)) if is_first_try && !is_engine_fault(failed.kind) => {
+                self.cannot_check(format!("cannot load this: {}", with_hint(&failed)))
             }
-            Ok(Err(failed)) if first => self.block(format!("does not load: {}", failure_text(&failed))),
+            Ok(Err(failed)) if is_first_try => {
+                self.block(format!("does not load: {}", failure_text(&failed)))
+            }
             Ok(Err(failed)) => wrong(format!("does not load: {}", failure_text(&failed))),
-            Err(Finding::Wrong(what)) if first => self.block(format!("does not load: {what}")),
+            Err(Finding::Wrong(fault)) if is_first_try => self.block(format!("does not load: {fault}")),
             Err(other) => Err(other),
         }
     }
@@ -243,7 +251,7 @@ impl Subject {
             .unwrap_or_default()
     }
 
-    /// Loads, and returns the time on this program's clock.
+    /// Loads the model, and returns the answer with the elapsed nanoseconds by this program's clock.
     pub fn load(&mut self, line: &Value) -> Outcome<(Loaded, u64)> {
         self.try_load(line)?.or_else(|failed| wrong(failure_text(&failed)))
     }
@@ -267,9 +275,9 @@ impl Subject {
     }
 
     /// The answer to the last load.
-    pub fn loaded(&mut self) -> Outcome<Loaded> {
+    pub fn load_answer(&mut self) -> Outcome<Loaded> {
         self.hello()?;
-        self.ready()?;
+        self.ensure_loaded()?;
         self.loaded.clone().ok_or_else(|| Finding::Skipped("nothing is loaded".into()))
     }
 
@@ -283,12 +291,12 @@ impl Subject {
         self.wire.as_ref().is_none_or(|wire| wire.sent.is_empty())
     }
 
-    /// Whether no unrequested message has arrived.
+    /// Refuses a message that no request caused.
     pub fn expect_no_message(&mut self) -> Outcome {
         self.wire.as_mut().map_or(Ok(()), Wire::expect_no_message)
     }
 
-    /// Does not count this silence: the check is about it.
+    /// Does not count this timeout as silence: the check reports it itself.
     pub fn ignore_timeout(&mut self) {
         self.wire.iter_mut().for_each(|wire| wire.silent = false);
     }
@@ -323,7 +331,7 @@ impl Subject {
 
     /// Starts a new process, which has had no request.
     pub fn restart(&mut self) -> Outcome {
-        // Hello must be known before: the new process does not get one.
+        // The new process gets no `hello`, so its answer must be known already.
         self.handshake()?;
         self.end_process();
         self.start()
@@ -340,9 +348,9 @@ impl Subject {
         self.runtime.block_on(wire.wait_for_exit(deadline))
     }
 
-    /// The first line on stdout, of all so far, that was no message.
-    pub fn stray(&mut self) -> Option<Vec<u8>> {
-        self.stray.clone().or_else(|| self.wire.as_ref()?.stray.clone())
+    /// The first line on stdout of any process so far that was no message.
+    pub fn first_stray_line(&mut self) -> Option<Vec<u8>> {
+        self.first_stray_line.clone().or_else(|| self.wire.as_ref()?.first_stray_line.clone())
     }
 
     fn start(&mut self) -> Outcome {
@@ -366,14 +374,14 @@ impl Subject {
     fn end_process(&mut self) {
         self.loaded = None;
         if let Some(mut wire) = self.wire.take() {
-            self.stray = self.stray.take().or_else(|| wire.stray.take());
+            self.first_stray_line = self.first_stray_line.take().or_else(|| wire.first_stray_line.take());
             self.runtime.block_on(wire.end());
         }
     }
 
     fn treat_as_minimal(&mut self) -> Outcome {
         self.handshake = Handshake::Minimal;
-        // It may still be at work, if it read hello as a request.
+        // An engine that took `hello` for a request may still be busy.
         self.end_process();
         self.start()
     }
@@ -381,8 +389,9 @@ impl Subject {
     /// Selects the device of an engine without a CPU, from its next process on.
     fn select_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
-        let has_it = devices.is_empty() || devices.iter().any(|it| it == self.configuration.device.as_str());
-        if !has_it && !self.device_is_named {
+        let supports_device =
+            devices.is_empty() || devices.iter().any(|it| it == self.configuration.device.as_str());
+        if !supports_device && !self.device_is_named {
             self.configuration.device = Device::from(&*devices[0]);
         }
     }
@@ -394,7 +403,7 @@ impl Subject {
     }
 
     /// Reports a problem after which no check can be made, and which is no fault of the engine.
-    fn unreachable<T>(&mut self, why: String) -> Outcome<T> {
+    fn cannot_check<T>(&mut self, why: String) -> Outcome<T> {
         self.blocked = Some(why.clone());
         Err(Finding::Skipped(why))
     }
@@ -410,8 +419,8 @@ fn evidence_of(wire: &Wire) -> Evidence {
     Evidence { sent: wire.sent.clone(), received: wire.received.clone(), stderr }
 }
 
-/// Whether the failure is the engine's own: an unreadable model or a lacking machine is no breach of the protocol.
-fn is_its_own_fault(kind: FailureKind) -> bool {
+/// Whether the engine caused the failure. An unreadable model or an unsuitable machine is no breach of the protocol.
+fn is_engine_fault(kind: FailureKind) -> bool {
     matches!(kind, BadRequest | Internal | Context)
 }
 

@@ -13,13 +13,13 @@ pub struct Wire {
     pub sent: Vec<u8>,
     pub received: Vec<u8>,
     /// The first line on stdout that was no JSON object, and the number of such lines.
-    pub stray: Option<Vec<u8>>,
-    strays: usize,
-    /// This process cannot answer any more.
-    pub lost: bool,
-    /// The process ended by itself.
+    pub first_stray_line: Option<Vec<u8>>,
+    stray_lines: usize,
+    /// Whether this process cannot answer any more.
+    pub is_lost: bool,
+    /// Whether the process ended by itself.
     pub ended: bool,
-    /// The process lives, and an answer never came.
+    /// Whether the process runs, but its answer never came.
     pub silent: bool,
 }
 
@@ -30,9 +30,9 @@ impl Wire {
             process,
             sent: Vec::new(),
             received: Vec::new(),
-            stray: None,
-            strays: 0,
-            lost: false,
+            first_stray_line: None,
+            stray_lines: 0,
+            is_lost: false,
             ended: false,
             silent: false,
         })
@@ -44,7 +44,7 @@ impl Wire {
         match tokio::time::timeout(deadline, self.process.write(line)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.end_of_stdout().await),
-            Err(_) => self.lose(format!("did not read the line within {} s", deadline.as_secs_f64())),
+            Err(_) => self.give_up(format!("did not read the line within {} s", deadline.as_secs_f64())),
         }
     }
 
@@ -57,7 +57,8 @@ impl Wire {
                 Err(_) => {
                     self.silent = true;
                     let seconds = deadline.as_secs_f64();
-                    return self.lose(format!("no answer within {seconds} s (`--timeout` sets the limit)"));
+                    return self
+                        .give_up(format!("no answer within {seconds} s (`--timeout` sets the limit)"));
                 }
             };
             if let Some(message) = self.parse(line)? {
@@ -66,27 +67,27 @@ impl Wire {
         }
     }
 
-    /// Refuses messages without a request.
+    /// Refuses messages that no request caused.
     pub fn expect_no_message(&mut self) -> Outcome {
         while let Some(line) = self.process.waiting_line() {
             if self.parse(line)?.is_some() {
-                return self.lose("wrote a message without a request".into());
+                return self.give_up("wrote a message without a request".into());
             }
         }
         Ok(())
     }
 
-    /// Waits for the process to end by itself: with success, and leaving nothing behind.
+    /// Waits for the process to end by itself. It must succeed and leave no process behind.
     pub async fn wait_for_exit(&mut self, deadline: Duration) -> Outcome {
-        self.lost = true;
+        self.is_lost = true;
         let Some(status) = self.process.wait(deadline).await else {
-            return self.lose(format!("did not exit within {} s", deadline.as_secs_f64()));
+            return self.give_up(format!("did not exit within {} s", deadline.as_secs_f64()));
         };
-        let left = self.process.end(Duration::ZERO).await;
-        match (status.success(), left) {
+        let remaining = self.process.end(Duration::ZERO).await;
+        match (status.success(), remaining) {
             (true, 0) => Ok(()),
-            (true, left) => self.lose(format!("left processes behind ({left})")),
-            (false, _) => self.lose(format!("ended with {status}")),
+            (true, count) => self.give_up(format!("left processes behind ({count})")),
+            (false, _) => self.give_up(format!("ended with {status}")),
         }
     }
 
@@ -105,14 +106,14 @@ impl Wire {
     fn parse(&mut self, line: Line) -> Outcome<Option<(Message, Instant)>> {
         let bytes = match line.frame {
             Frame::Line(bytes) => bytes,
-            Frame::TooLong { bytes } => return self.lose(format!("wrote a line of {bytes} bytes")),
+            Frame::TooLong { bytes } => return self.give_up(format!("wrote a line of {bytes} bytes")),
         };
         if bytes.trim_ascii_start().first() != Some(&b'{') {
-            self.strays += 1;
-            self.stray.get_or_insert_with(|| bytes.clone());
-            if self.strays > MAX_STRAY_LINES {
+            self.stray_lines += 1;
+            self.first_stray_line.get_or_insert_with(|| bytes.clone());
+            if self.stray_lines > MAX_STRAY_LINES {
                 self.received = bytes;
-                return self.lose(format!(
+                return self.give_up(format!(
                     "wrote more than {MAX_STRAY_LINES} lines on stdout that are no JSON object"
                 ));
             }
@@ -121,21 +122,22 @@ impl Wire {
         let message = protocol::parse_message(&bytes);
         self.received = bytes;
         if !line.is_complete {
-            return self.lose("ended in the middle of a line".into());
+            return self.give_up("ended in the middle of a line".into());
         }
         match message {
             Ok(message) => Ok(Some((message, line.at))),
-            Err(refused) => self.lose(format!("wrote an invalid message: {}", refused.message)),
+            Err(refused) => self.give_up(format!("wrote an invalid message: {}", refused.message)),
         }
     }
 
-    fn lose<T>(&mut self, what: String) -> Outcome<T> {
-        self.lost = true;
-        Err(Finding::Wrong(what))
+    /// Reports a fault after which this process gets no more requests.
+    fn give_up<T>(&mut self, fault: String) -> Outcome<T> {
+        self.is_lost = true;
+        Err(Finding::Wrong(fault))
     }
 
     async fn end_of_stdout(&mut self) -> Finding {
-        self.lost = true;
+        self.is_lost = true;
         match self.process.wait(Duration::from_secs(2)).await {
             Some(status) => {
                 self.ended = true;

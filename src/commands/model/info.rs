@@ -39,8 +39,8 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
     output::succeed(if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { page(&facts)? })
 }
 
-/// Usual context lengths.
-const CONTEXTS: [u32; 5] = [512, 2048, 8192, 32_768, 131_072];
+/// Usual context lengths in tokens.
+const CONTEXT_TOKENS: [u32; 5] = [512, 2048, 8192, 32_768, 131_072];
 
 fn page(facts: &ModelFacts) -> Result<String> {
     let mut text = String::new();
@@ -52,23 +52,23 @@ fn page(facts: &ModelFacts) -> Result<String> {
     line("architecture", format!("{} (by {})", facts.architecture, facts.architecture_from))?;
     let (layers, hidden) = (facts.layers, facts.hidden_size);
     line("shape", format!("{layers} layers, hidden size {hidden}, {}", heads(facts)))?;
-    line("parameters", text::counted(facts.parameters))?;
+    line("parameters", text::with_commas(facts.parameters))?;
     let dtypes =
-        facts.dtypes.iter().map(|(name, held)| format!("{} {}", name.to_ascii_lowercase(), size(*held)));
+        facts.dtypes.iter().map(|(name, bytes)| format!("{} {}", name.to_ascii_lowercase(), size(*bytes)));
     line("weights", format!("{} ({})", size(facts.weights_bytes), dtypes.collect::<Vec<_>>().join(", ")))?;
     let context = facts.context_tokens.map_or("unknown".into(), |tokens| format!("{tokens} tokens"));
     line("context", context)?;
     let tied = if facts.tied_output { ", output tied to the embedding" } else { "" };
     line("vocabulary", format!("{}{tied}", facts.vocabulary_size))?;
     line("tokenizer", tokenizer(facts))?;
-    let unknown = || "not computed yet (`--identity` reads all weights)".into();
-    line("identity", facts.identity.clone().unwrap_or_else(unknown))?;
+    let not_computed = || "not computed yet (`--identity` reads all weights)".into();
+    line("identity", facts.identity.clone().unwrap_or_else(not_computed))?;
     if !facts.components.is_empty() {
         writeln!(text, "\n{:<15}{:>16}{:>12}{:>8}", "component", "parameters", "bytes", "share")?;
     }
     for component in &facts.components {
         let share = 100.0 * component.bytes as f64 / facts.weights_bytes.max(1) as f64;
-        let (parameters, bytes) = (text::counted(component.parameters), size(component.bytes));
+        let (parameters, bytes) = (text::with_commas(component.parameters), size(component.bytes));
         writeln!(text, "{:<15}{parameters:>16}{bytes:>12}{share:>6.1} %", component.component)?;
     }
     writeln!(
@@ -78,8 +78,9 @@ fn page(facts: &ModelFacts) -> Result<String> {
         size(facts.kv_bytes_per_position)
     )?;
     writeln!(text, "\n{:<15}{:>16}{:>20}", "context", "memory needed", "read for a token")?;
-    let longest = facts.context_tokens.unwrap_or(u32::MAX);
-    let lengths = CONTEXTS.into_iter().filter(|length| *length < longest).chain(facts.context_tokens);
+    let max_context = facts.context_tokens.unwrap_or(u32::MAX);
+    let lengths =
+        CONTEXT_TOKENS.into_iter().filter(|length| *length < max_context).chain(facts.context_tokens);
     for length in lengths.map(u64::from) {
         let cache = facts.kv_bytes_per_position.saturating_mul(length);
         let read = size(facts.weight_bytes_per_token.saturating_add(cache));

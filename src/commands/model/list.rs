@@ -23,18 +23,22 @@ pub fn list() -> Result<u8> {
     let mut text = table(&models()?);
     let shapes = SHAPES.iter().map(|(name, _)| Shape::named(name)).collect::<Result<Vec<_>>>()?;
     let shapes: Vec<_> = shapes.iter().map(|shape| (shape.name.as_str(), shape.about.as_str())).collect();
-    write!(text, "\n{}", can_be_made(&shapes))?;
+    write!(text, "\n{}", describe_shapes(&shapes))?;
     output::succeed(text)
 }
 
-/// The shapes of `synth` by name, each with its description. Empty without shapes.
-fn can_be_made(shapes: &[(&str, &str)]) -> String {
+/// The text about the shapes of `synth`, each with its description. Empty without shapes.
+fn describe_shapes(shapes: &[(&str, &str)]) -> String {
     if shapes.is_empty() {
         return String::new();
     }
-    let name = shapes.iter().map(|(name, _)| text::width(name)).max().unwrap_or(0);
+    let name_width = shapes.iter().map(|(name, _)| text::width(name)).max().unwrap_or(0);
     let lines = shapes.iter().flat_map(|(shape, summary)| {
-        text::wrap(&format!("{shape:name$}  {summary}"), WIDTH - GAP, &" ".repeat(name + GAP))
+        text::wrap(
+            &format!("{shape:name_width$}  {summary}"),
+            WIDTH - COLUMN_GAP,
+            &" ".repeat(name_width + COLUMN_GAP),
+        )
     });
     let lines: Vec<_> = lines.map(|line| format!("  {line}")).collect();
     format!("with random weights (`orchestrate model synth NAME --out DIR`):\n{}\n", lines.join("\n"))
@@ -56,10 +60,11 @@ struct Facts {
 }
 
 fn models() -> Result<Vec<Model>> {
-    let small = embedded::folder()?;
-    let opened = ModelFolder::open(&small);
+    let embedded_folder = embedded::folder()?;
+    let opened = ModelFolder::open(&embedded_folder);
     let bytes = opened.as_ref().map_or(0, ModelFolder::weights_bytes);
-    let mut models = vec![Model { name: embedded::NAME.into(), bytes, facts: facts(opened, &small) }];
+    let mut models =
+        vec![Model { name: embedded::NAME.into(), bytes, facts: facts(opened, &embedded_folder) }];
     for snapshot in Cache::from_environment()?.snapshots() {
         for (name, path, bytes) in snapshot.models() {
             let facts = facts(ModelFolder::open(path), &snapshot.folder);
@@ -71,11 +76,11 @@ fn models() -> Result<Vec<Model>> {
 
 fn facts(opened: Result<ModelFolder>, folder: &Path) -> Result<Facts, String> {
     let model = opened.map_err(|error| reason(&error, folder))?;
-    let architecture = text::shorten(&text::line(&model.config.architecture), ARCHITECTURE);
+    let architecture = text::shorten(&text::line(&model.config.architecture), MAX_ARCHITECTURE_WIDTH);
     Ok(Facts { format: model.format.as_str(), parameters: model.parameters(), architecture })
 }
 
-/// The error without its hint, which is for a user who names the model, and without the path, which the row's name stands for.
+/// The error without its hint and without the model's folder. The row has the model's name, so the folder is not needed.
 fn reason(error: &anyhow::Error, folder: &Path) -> String {
     let (text, folder) = (format!("{error:#}"), folder.display().to_string());
     let text = text.replace(&format!("model `{folder}`: "), "").replace(&format!("{folder}/"), "");
@@ -86,17 +91,18 @@ fn reason(error: &anyhow::Error, folder: &Path) -> String {
 /// The narrowest usual terminal.
 const WIDTH: usize = 80;
 /// The width that the other columns leave. A longer name has a line of its own.
-const NAME: usize = 32;
-const ARCHITECTURE: usize = 12;
-const GAP: usize = 2;
+const MAX_NAME_WIDTH: usize = 32;
+const MAX_ARCHITECTURE_WIDTH: usize = 12;
+/// The space between two columns.
+const COLUMN_GAP: usize = 2;
 /// The indent of the reason why a model is broken.
-const REASON: &str = "    ";
+const REASON_INDENT: &str = "    ";
 const TITLES: [&str; 5] = ["model", "format", "architecture", "parameters", "on disk"];
 
 fn table(models: &[Model]) -> String {
     let mut builder = Builder::default();
     builder.push_record(TITLES);
-    // The records that have one cell, as wide as the table.
+    // The rows with only one cell, which is as wide as the table.
     let mut spanning = Vec::new();
     let mut push_spanning = |builder: &mut Builder, text: String| {
         spanning.push(builder.count_records());
@@ -104,26 +110,26 @@ fn table(models: &[Model]) -> String {
     };
     for model in models {
         let mut name = model.name.clone();
-        if text::width(&name) > NAME {
+        if text::width(&name) > MAX_NAME_WIDTH {
             push_spanning(&mut builder, std::mem::take(&mut name));
         }
         let bytes = size(model.bytes);
         match &model.facts {
             Ok(Facts { format, architecture, parameters }) => {
-                let parameters = count(*parameters);
+                let parameters = short_number(*parameters);
                 builder.push_record([name, (*format).into(), architecture.clone(), parameters, bytes]);
             }
             Err(why) => {
                 builder.push_record([name, "broken".into(), String::new(), String::new(), bytes]);
-                for line in text::wrap(why, WIDTH - REASON.len(), "") {
-                    push_spanning(&mut builder, format!("{REASON}{line}"));
+                for line in text::wrap(why, WIDTH - REASON_INDENT.len(), "") {
+                    push_spanning(&mut builder, format!("{REASON_INDENT}{line}"));
                 }
             }
         }
     }
     let mut table = builder.build();
     table.with(Style::empty().horizontals([(1, HorizontalLine::new('─'))]));
-    table.with(Padding::new(0, GAP, 0, 0));
+    table.with(Padding::new(0, COLUMN_GAP, 0, 0));
     table.modify(Columns::new(TITLES.len() - 1..), Padding::zero());
     table.modify(Columns::new(TITLES.len() - 2..), Alignment::right());
     for row in spanning {
@@ -134,8 +140,8 @@ fn table(models: &[Model]) -> String {
     table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// `1.24 B`, `494 M`.
-fn count(number: u64) -> String {
+/// A number in short form: `1.24 B`, `494 M`.
+fn short_number(number: u64) -> String {
     let units = [(1_000_000_000, "B"), (1_000_000, "M"), (1000, "k")];
     match units.into_iter().find(|&(unit, _)| number >= unit) {
         Some((unit, name)) => {
@@ -171,12 +177,12 @@ pub fn cache(arguments: &CacheArgs) -> Result<u8> {
         let removed = conversions::set_limit(limit)?;
         writeln!(text, "the limit of conversions is {}; removed {}", size(limit), size(removed))?;
     } else {
-        conversions(&mut text)?;
+        write_conversions(&mut text)?;
     }
     output::succeed(text)
 }
 
-fn conversions(text: &mut String) -> Result<()> {
+fn write_conversions(text: &mut String) -> Result<()> {
     let (stored, limit) = (conversions::list()?, conversions::limit()?);
     for Conversion { model, format, dtype, bytes, used, folder } in &stored {
         let age = SystemTime::now().duration_since(*used).unwrap_or_default();
@@ -227,8 +233,8 @@ someones-organisation/a-model-with-a-long-name-7B-instruct@v1.0
 
     #[test]
     fn shapes_are_aligned_and_an_empty_list_has_no_heading() {
-        assert_eq!(can_be_made(&[]), "");
-        let shapes = can_be_made(&[("gpt2", "124 M parameters"), ("llama-3-8b", "8 B parameters")]);
+        assert_eq!(describe_shapes(&[]), "");
+        let shapes = describe_shapes(&[("gpt2", "124 M parameters"), ("llama-3-8b", "8 B parameters")]);
         assert!(
             shapes.ends_with("  gpt2        124 M parameters\n  llama-3-8b  8 B parameters\n"),
             "{shapes}"

@@ -32,36 +32,37 @@ pub fn pull(arguments: &PullArgs) -> Result<u8> {
     let _interrupts = Interrupts::listen("interrupted: the next pull continues from here")?;
     let mut download = Download { repository: repository.to_string(), bar: None };
     let folder = hub::pull(&settings, &repository, &arguments.files, &mut |event| download.take(event))?;
-    // The bar is removed before the path is printed: both may share a terminal.
+    // The bar is removed before the path is printed, because stdout and stderr may share a terminal.
     drop(download);
     output::succeed(format!("{}\n", folder.display()))
 }
 
-/// The progress of a download: one bar for all files on a terminal, otherwise one line for each.
+/// The progress of a download: one bar for all files on a terminal, otherwise one line for each file.
 struct Download {
     repository: String,
     bar: Option<ProgressBar>,
 }
 
-const BAR: &str = "{wide_msg} {bar:16} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
+const BAR_TEMPLATE: &str =
+    "{wide_msg} {bar:16} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
 const DRAWS_PER_SECOND: u8 = 10;
 /// The number of digits of a commit that are shown.
-const SHORT: usize = 8;
+const SHOWN_COMMIT_DIGITS: usize = 8;
 
 impl Download {
     fn take(&mut self, event: Event) {
         match event {
             Event::Planned { commit, files, cached_files, bytes, cached_bytes } => {
-                let commit = commit.get(..SHORT).unwrap_or(commit);
-                let all = format!("{} at {commit}: {}", self.repository, text::plural(files, "file"));
+                let commit = commit.get(..SHOWN_COMMIT_DIGITS).unwrap_or(commit);
+                let summary = format!("{} at {commit}: {}", self.repository, text::plural(files, "file"));
                 if cached_files == files {
-                    return self.print(&format!("{all} ({}), already complete", size(bytes)));
+                    return self.print(&format!("{summary} ({}), already complete", size(bytes)));
                 }
-                let here = match cached_bytes {
+                let present = match cached_bytes {
                     0 => String::new(),
-                    some => format!(", {} already present", size(some)),
+                    bytes => format!(", {} already present", size(bytes)),
                 };
-                self.print(&format!("{all} ({}{here})", size(bytes)));
+                self.print(&format!("{summary} ({}{present})", size(bytes)));
                 self.bar = std::io::stderr().is_terminal().then(|| bar(bytes, cached_bytes));
             }
             Event::FileStarted { name, .. } => {
@@ -80,11 +81,11 @@ impl Download {
                 }
             }
             Event::Waiting { why, wait } => {
-                let soon = match wait.as_secs() {
+                let when = match wait.as_secs() {
                     0 => "now".into(),
                     seconds => format!("in {seconds} s"),
                 };
-                self.print(&format!("  {}; trying again {soon}", text::line(why)));
+                self.print(&format!("  {}; trying again {when}", text::line(why)));
             }
         }
     }
@@ -102,12 +103,12 @@ impl Download {
 fn bar(bytes: u64, cached_bytes: u64) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
     // An invalid template does not end a download.
-    let style = ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = ProgressStyle::with_template(BAR_TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::with_draw_target(Some(bytes), target)
         .with_style(style)
         .with_finish(ProgressFinish::AndClear)
         .with_position(cached_bytes);
-    // Earlier bytes do not count for the speed.
+    // Bytes of earlier downloads do not count for the speed.
     bar.reset_eta();
     bar
 }

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::cli::RunArgs;
 use crate::cli::exit_code::INTERRUPTED;
-use crate::commands::experiment::{self, Measured};
+use crate::commands::experiment::{self, MeasuredRun};
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::plan::{Plan, VERIFIER_DTYPE, models};
@@ -47,7 +47,7 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
         engines: vec![engine.clone()],
         verifier: Some(engine),
         models: vec![arguments.model.clone()],
-        // The default scenarios stay, because a plan needs some; none of their requests is sent.
+        // The default scenarios stay, because a plan needs scenarios. Their requests are not sent.
         dtype: vec![VERIFIER_DTYPE.into()],
         no_setup: true,
         results: arguments.results.clone(),
@@ -55,7 +55,7 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     };
     let ready = experiment::resolve(&registry, &run)?.make_ready()?;
     let plan = Plan::new(&ready.selection).output_checks_only();
-    let Measured { recorder, end } = ready.run(plan)?;
+    let MeasuredRun { recorder, end } = ready.run(plan)?;
     if end? != Some(End::Finished) {
         return Ok(INTERRUPTED);
     }

@@ -67,10 +67,10 @@ pub struct ConvertArgs {
 
 pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
     let to = format(&arguments.to)?;
-    let named = arguments.dtype.as_deref().map(dtype).transpose()?;
+    let requested = arguments.dtype.as_deref().map(dtype).transpose()?;
     let path = model_files::resolve(Some(&arguments.model)).map_err(usage)?;
     let model = ModelFolder::open(&path)?;
-    let dtype = match named {
+    let dtype = match requested {
         Some(dtype) => check_writable(to, dtype, "--to").map(|()| dtype)?,
         None => default_dtype(&model, to)?,
     };
@@ -81,34 +81,34 @@ pub fn convert(arguments: &ConvertArgs) -> Result<u8> {
 
 /// The dtype of a conversion without `--dtype`: the model's own. The format must change, and the new one must support the dtype.
 fn default_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
-    let own = model_files::own_dtype(model)?;
+    let own_dtype = model_files::own_dtype(model)?;
     let other = match to {
-        Format::Safetensors if own == Dtype::BF16 => "f32",
+        Format::Safetensors if own_dtype == Dtype::BF16 => "f32",
         Format::Safetensors => "bf16",
-        Format::Gguf if own == Dtype::Q8_0 => "q4_k",
+        Format::Gguf if own_dtype == Dtype::Q8_0 => "q4_k",
         Format::Gguf => "q8_0",
     };
     let hint = format!("hint: name another dtype: `--dtype {other}`");
     let (name, format) = (&model.name, to.as_str());
     ensure!(to != model.format, Usage(format!("`{name}` is {format} already\n{hint}")));
-    model_files::check_writable(to, own).map_err(|error| Usage(format!("{error:#}\n{hint}")))?;
-    Ok(own)
+    model_files::check_writable(to, own_dtype).map_err(|error| Usage(format!("{error:#}\n{hint}")))?;
+    Ok(own_dtype)
 }
 
-/// The path of the result: the model's name with its dtype, beside a model that was named by its path. Other models lie
-/// in a cache, so their conversion goes to the working directory.
-fn default_path(named: &str, model: &ModelFolder, to: Format, dtype: Dtype) -> PathBuf {
+/// The path of the result: the model's name with its dtype, in the folder of a model that is given by its path. Other
+/// models lie in a cache, so their conversion goes to the working directory.
+fn default_path(argument: &str, model: &ModelFolder, to: Format, dtype: Dtype) -> PathBuf {
     let path = model.path.canonicalize().unwrap_or_else(|_| model.path.clone());
-    let is_embedded = named == model_files::embedded::NAME;
+    let is_embedded = argument == model_files::embedded::NAME;
     // The folder of the unpacked embedded model is named by its digest.
-    let name = if is_embedded { named } else { model.short_name() };
+    let name = if is_embedded { argument } else { model.short_name() };
     let name = format!("{name}-{}", dtype.as_str().to_ascii_lowercase());
     let name = match to {
         Format::Safetensors => name,
         Format::Gguf => format!("{name}.gguf"),
     };
     let is_path =
-        !is_embedded && Path::new(named).exists() && model_files::hub::name_of(&model.path).is_none();
+        !is_embedded && Path::new(argument).exists() && model_files::hub::name_of(&model.path).is_none();
     path.parent().filter(|_| is_path).unwrap_or(Path::new("")).join(name)
 }
 
@@ -118,47 +118,48 @@ fn format(name: &str) -> Result<Format> {
 }
 
 fn dtype(name: &str) -> Result<Dtype> {
-    let unknown = || Usage(format!("no dtype `{name}`\nhint: use {WRITTEN}"));
+    let unknown = || Usage(format!("no dtype `{name}`\nhint: use {DTYPE_NAMES}"));
     Ok(Dtype::named(name).ok_or_else(unknown)?)
 }
 
-const WRITTEN: &str = "`f32`, `bf16` or `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` or `q6_k`";
+const DTYPE_NAMES: &str = "`f32`, `bf16` or `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` or `q6_k`";
 
 /// Refuses a dtype that this format cannot have. `option` is the format's option on the command line.
 fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
     let name = dtype.as_str().to_ascii_lowercase();
-    let elsewhere = model_files::check_writable(Format::Gguf, dtype).is_ok();
-    let hint = if elsewhere { format!("{option} gguf --dtype {name}") } else { format!("use {WRITTEN}") };
+    let works_in_gguf = model_files::check_writable(Format::Gguf, dtype).is_ok();
+    let hint =
+        if works_in_gguf { format!("{option} gguf --dtype {name}") } else { format!("use {DTYPE_NAMES}") };
     let writable = model_files::check_writable(format, dtype);
     Ok(writable.map_err(|error| Usage(format!("{error:#}\nhint: {hint}")))?)
 }
 
 /// Writes a model with a bar of bytes on stderr, and prints its path on stdout, for a pipe. Ctrl-C ends the work, so that no
-/// half-made file is left.
+/// incomplete file is left.
 #[expect(clippy::print_stderr, reason = "a summary for the user; only the path goes to stdout")]
 fn write(name: &str, work: impl FnOnce(OnProgress) -> Result<Written>) -> Result<u8> {
     let interrupts = Interrupts::listen("interrupted")?;
-    interrupts.only_count();
-    let (begun, bar) = (Instant::now(), bar(name)?);
-    let watch = |done, total| {
-        if interrupts.any() {
+    interrupts.switch_to_counting();
+    let (started, bar) = (Instant::now(), bar(name)?);
+    let on_progress = |done, total| {
+        if interrupts.is_interrupted() {
             bail!("interrupted: the incomplete files were removed");
         }
         bar.set_length(total);
         bar.set_position(done);
         Ok(())
     };
-    let written = work(&watch);
+    let written = work(&on_progress);
     bar.finish_and_clear();
     let written = match written {
-        Err(error) if interrupts.any() => {
-            output::complain(&error);
+        Err(error) if interrupts.is_interrupted() => {
+            output::print_error(&error);
             return Ok(INTERRUPTED);
         }
         written => written?,
     };
     written.notes.iter().for_each(|note| eprintln!("note: {note}"));
-    eprintln!("{} in {:.1} s", size(written.bytes), begun.elapsed().as_secs_f64());
+    eprintln!("{} in {:.1} s", size(written.bytes), started.elapsed().as_secs_f64());
     output::succeed(format!("{}\n", written.path.display()))
 }
 

@@ -10,21 +10,22 @@ fn a_manifest_with_an_unknown_key_is_refused() {
 
 #[test]
 fn a_device_family_has_its_own_program_or_further_needs() {
-    let own = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
-    let toy = engine(&format!("{own}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
+    let own_settings = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
+    let toy =
+        engine(&format!("{own_settings}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
     for device in ["cuda", "cuda:1"] {
-        let program = toy.on(&device.into());
+        let program = toy.program_for(&device.into());
         assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
         assert!(program.needs().any(|it| it.driver.is_some()));
         assert!(program.needs().any(|it| !it.os.is_empty()), "the engine's needs hold on every device");
     }
     for device in ["cpu", "metal", "cudax", ""] {
-        let program = toy.on(&device.into());
+        let program = toy.program_for(&device.into());
         assert_eq!((program.binary, program.only_for), ("toy-engine", None), "{device}");
         assert!(program.needs().all(|it| it.driver.is_none()));
     }
     let shared = engine(&format!("{TOY}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
-    let program = shared.on(&"cuda:0".into());
+    let program = shared.program_for(&"cuda:0".into());
     assert_eq!((program.binary, program.only_for), ("toy-engine", None));
     assert!(program.needs().any(|it| it.driver.is_some()));
 }
@@ -54,11 +55,16 @@ fn a_device_entry_without_effect_is_refused() {
 #[test]
 fn an_environment_belongs_to_one_engine_or_is_shared_by_name() {
     let environment = |path: &str| {
-        let rest = "python = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
-        engine(&format!("{TOY}[environment]\nrequirements = \"{path}\"\n{rest}"), |path| Some(path.into()))
+        let other_settings = "python = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
+        engine(&format!("{TOY}[environment]\nrequirements = \"{path}\"\n{other_settings}"), |path| {
+            Some(path.into())
+        })
     };
-    let own = environment("requirements.txt").unwrap();
-    assert_eq!((own.environment_name(), own.requirements.as_deref()), ("toy", Some("requirements.txt")));
+    let own_settings = environment("requirements.txt").unwrap();
+    assert_eq!(
+        (own_settings.environment_name(), own_settings.requirements.as_deref()),
+        ("toy", Some("requirements.txt"))
+    );
     let shared = environment("../environments/snake/requirements.txt").unwrap();
     assert_eq!(shared.environment_name(), "snake");
     for path in ["pins.txt", "../environments/requirements.txt", "../environments/a/b/requirements.txt", "/x"]
@@ -70,24 +76,26 @@ fn an_environment_belongs_to_one_engine_or_is_shared_by_name() {
 
 #[test]
 fn build_files_are_part_of_an_environment_and_of_its_digest() {
-    let environment = |rest: &str, setting: &'static str| {
+    let environment = |other_settings: &str, setting: &'static str| {
         let start = "[environment]\npython = \"3.11\"\ndownload_mb = 1\ninstalled_mb = 1\n";
         let read = move |path: &str| (path != "missing.txt").then(|| format!("{path} {setting}"));
-        engine(&format!("{TOY}{start}{rest}"), read)
+        engine(&format!("{TOY}{start}{other_settings}"), read)
     };
-    let own = "requirements = \"requirements.txt\"\n";
-    let built = format!("{own}build = [\"build-settings.txt\", \"x.cmake\"]\n");
-    let folder = |rest: &str, setting| environment(rest, setting).unwrap().environment().unwrap().unwrap();
-    assert_eq!(folder(own, ""), paths::environment("toy", "requirements.txt ").unwrap());
+    let own_settings = "requirements = \"requirements.txt\"\n";
+    let built = format!("{own_settings}build = [\"build-settings.txt\", \"x.cmake\"]\n");
+    let folder = |other_settings: &str, setting| {
+        environment(other_settings, setting).unwrap().environment().unwrap().unwrap()
+    };
+    assert_eq!(folder(own_settings, ""), paths::environment("toy", "requirements.txt ").unwrap());
     let definition = "requirements.txt build-settings.txt x.cmake ";
     assert_eq!(folder(&built, ""), paths::environment("toy", definition).unwrap());
     assert_ne!(folder(&built, ""), folder(&built, "-O3"));
-    let refused = |rest: &str| environment(rest, "").unwrap_err().to_string();
+    let refused = |other_settings: &str| environment(other_settings, "").unwrap_err().to_string();
     assert_eq!(
-        refused(&format!("{own}build = [\"missing.txt\"]\n")),
+        refused(&format!("{own_settings}build = [\"missing.txt\"]\n")),
         "`environment.build`: no file `missing.txt`"
     );
-    let refusal = refused(&format!("{own}build = [\"../x\"]\n"));
+    let refusal = refused(&format!("{own_settings}build = [\"../x\"]\n"));
     assert_eq!(refusal, "`environment.build`: expected a file beside the manifest, found `../x`");
     let shared = "requirements = \"../environments/snake/requirements.txt\"\nbuild = [\"x\"]\n";
     assert!(refused(shared).contains("is shared"));
@@ -96,7 +104,7 @@ fn build_files_are_part_of_an_environment_and_of_its_digest() {
 #[test]
 fn a_preset_is_compared_only_with_another_known_preset() {
     let preset = |against: &str| {
-        let against = format!("against = {{ preset = \"{against}\", says = \"cost of haste\" }}\n");
+        let against = format!("against = {{ preset = \"{against}\", says = \"cost of speed\" }}\n");
         engine(&format!("{TOY}[presets.fast]\n{against}[presets.slow]\ndtype = \"f64\"\n"), |_| None)
     };
     assert!(preset("default").is_ok());
@@ -109,7 +117,9 @@ fn a_preset_is_compared_only_with_another_known_preset() {
 
 #[test]
 fn a_suite_has_its_presets_next_to_those_that_they_are_compared_with() {
-    let preset = |name: &str, rest: &str| format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{rest}");
+    let preset = |name: &str, other_settings: &str| {
+        format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{other_settings}")
+    };
     let row =
         |base: &str| format!("suite = \"parts\"\nagainst = {{ preset = \"{base}\", says = \"less\" }}\n");
     let suite = "[suites.parts]\nabout = \"one at a time\"\nscenarios = [\"decode\"]\n";
@@ -131,7 +141,8 @@ fn a_suite_has_its_presets_next_to_those_that_they_are_compared_with() {
 
 #[test]
 fn a_suite_without_rows_or_scenarios_is_refused() {
-    let refused = |rest: &str| engine(&format!("{TOY}{rest}"), |_| None).unwrap_err().to_string();
+    let refused =
+        |other_settings: &str| engine(&format!("{TOY}{other_settings}"), |_| None).unwrap_err().to_string();
     let suite = |name: &str, scenarios: &str| {
         let row = format!("[presets.a]\nsuite = \"{name}\"\n");
         refused(&format!("[suites.{name}]\nabout = \"x\"\nscenarios = [{scenarios}]\n{row}"))

@@ -11,7 +11,7 @@ use super::step::{SetUpEvent, Steps, without_hint};
 use crate::engines::manifest::{Engine, Environment};
 use crate::shell::megabytes;
 
-/// Creates the environment of an engine that needs one, unless it is there.
+/// Creates the environment of an engine that needs one, unless the environment exists.
 pub fn create(steps: &mut Steps, engine: &Engine) -> Result<()> {
     let (Some(environment), Some(folder)) = (&engine.manifest.environment, engine.environment()) else {
         return Ok(());
@@ -24,7 +24,7 @@ pub fn create(steps: &mut Steps, engine: &Engine) -> Result<()> {
 fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, folder: &Path) -> Result<()> {
     let parent = folder.parent().context("an environment lies in a folder")?;
     std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
-    // With two runs at once, the second waits here and finds the work done.
+    // If two runs create it at once, the second waits here and then finds a finished environment.
     let lock = File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
     lock.lock().context("cannot lock the environment")?;
     if paths::interpreter(folder).is_some() {
@@ -35,24 +35,24 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
     if !engine.build_files.is_empty() {
         check_compiler(&engine.manifest.name)?;
     }
-    // Stated before any download.
+    // The sizes are shown before any download.
     let sizes = format!("{} to download, {} installed", megabytes(download), megabytes(installed));
     let further = environment.note.as_ref().map_or(String::new(), |note| format!("; {note}"));
     let note = format!("{sizes} in {}{further}", folder.display());
-    let (name, what) = (engine.manifest.name.clone(), "setting up its environment".to_string());
-    (steps.listener)(SetUpEvent::Started { subject: name, what, note: Some(note) });
+    let (name, step) = (engine.manifest.name.clone(), "setting up its environment".to_string());
+    (steps.listener)(SetUpEvent::Started { subject: name, step, note: Some(note) });
     let uv = uv(steps, engine, parent)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let requirements = folder.with_extension("requirements.txt");
     std::fs::write(&requirements, engine.requirements.as_deref().unwrap_or_default())?;
     let venv = ["venv", "--clear", "--python", &environment.python, &text(folder)];
-    steps.step(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
+    steps.run(engine, "setting up Python", None, &command(&uv, &venv), parent)?;
     let python = text(&folder.join("bin/python"));
     let install = ["pip", "install", "--python", &python, "-r", &text(&requirements)];
     let mut install = command(&uv, &install);
     install.extend(build_arguments(&engine.build_files, &folder.with_extension("build"))?);
-    steps.step(engine, "setting up its packages", None, &install, parent)?;
-    // Written last: an environment without it is half made.
+    steps.run(engine, "setting up its packages", None, &install, parent)?;
+    // Written last: an environment without this file is incomplete.
     std::fs::write(folder.join(paths::READY_FILE), "")?;
     Ok(())
 }
@@ -70,7 +70,7 @@ fn uv(steps: &mut Steps, engine: &Engine, parent: &Path) -> Result<PathBuf> {
         let target = tools.to_string_lossy().into_owned();
         let arguments =
             ["-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--target", &target, "uv"];
-        let installed = steps.step(engine, "installing uv", None, &command(&python, &arguments), parent);
+        let installed = steps.run(engine, "installing uv", None, &command(&python, &arguments), parent);
         if let Err(error) = installed {
             let error = without_hint(&error);
             bail!("{error}\nhint: install `uv`, or pip for `{}`", python.display());
@@ -87,8 +87,8 @@ pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
         return Ok(format!("nothing was set up for `{name}`\n"));
     }
     let mut message: String = removed.iter().map(|path| format!("removed {}\n", path.display())).collect();
-    let in_it = all.iter().filter(|it| it.requirements.is_some() && it.environment_name() == environment);
-    let others = in_it.map(|it| &it.manifest.name).filter(|other| *other != name);
+    let users = all.iter().filter(|it| it.requirements.is_some() && it.environment_name() == environment);
+    let others = users.map(|it| &it.manifest.name).filter(|other| *other != name);
     let others: Vec<_> = others.map(|other| format!("`{other}`")).collect();
     if !others.is_empty() {
         message.push_str(&format!("{} used it too\n", others.join(", ")));
@@ -96,7 +96,7 @@ pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
     Ok(message)
 }
 
-/// Every environment of this name, older requirements included. Gives the folders.
+/// Removes every environment of this name, also those with older requirements. Returns their folders.
 fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
     let environments = paths::data_dir()?.join("environments");
     let prefix = format!("{environment}-");
@@ -121,18 +121,18 @@ fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
-/// The bytes of its files on the disk, including files shared with other folders.
+/// The bytes of a folder's files on the disk, including files shared with other folders.
 pub fn used_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| {
         let metadata = entry.metadata().ok()?;
-        let below = if metadata.is_dir() { used_bytes(&entry.path()) } else { 0 };
-        Some(metadata.blocks() * 512 + below)
+        let children = if metadata.is_dir() { used_bytes(&entry.path()) } else { 0 };
+        Some(metadata.blocks() * 512 + children)
     });
     sizes.sum()
 }
 
-/// Environments with pins that no engine here has: of older pins or of another checkout.
+/// Environments that no engine of this checkout uses: they have older pins, or belong to another checkout.
 pub fn unused(engines: &[Engine]) -> Result<Vec<PathBuf>> {
     let used: Vec<PathBuf> = engines.iter().filter_map(Engine::environment).collect::<Result<_>>()?;
     let entries = std::fs::read_dir(paths::data_dir()?.join("environments")).into_iter().flatten().flatten();
@@ -143,8 +143,8 @@ pub fn unused(engines: &[Engine]) -> Result<Vec<PathBuf>> {
     Ok(unused)
 }
 
-/// uv's arguments for packages that are built from source. Their files are written into `folder` first. uv keeps its builds and
-/// tells them apart only by settings, so these are settings and not variables.
+/// uv's arguments for packages that are built from source. Their files are written into `folder` first. uv reuses
+/// a build if its settings are equal, so these values are settings and not environment variables.
 fn build_arguments(files: &[(String, String)], folder: &Path) -> Result<Vec<String>> {
     let mut arguments = Vec::new();
     for (name, text) in files {
@@ -170,10 +170,10 @@ fn build_arguments(files: &[(String, String)], folder: &Path) -> Result<Vec<Stri
 
 /// Checks for a compiler early. A build tool would report it minutes later and less clearly.
 fn check_compiler(engine: &str) -> Result<()> {
-    for (variable, usual) in [("CC", "cc"), ("CXX", "c++")] {
+    for (variable, default) in [("CC", "cc"), ("CXX", "c++")] {
         let named = std::env::var(variable).ok().filter(|value| !value.is_empty());
-        // It may carry arguments: `ccache g++`.
-        let program = named.as_deref().and_then(|value| value.split_whitespace().next()).unwrap_or(usual);
+        // The variable may contain arguments: `ccache g++`.
+        let program = named.as_deref().and_then(|value| value.split_whitespace().next()).unwrap_or(default);
         if which::which(program).is_err() {
             bail!(
                 "no compiler `{program}`: the packages of `{engine}` are built with it\nhint: apt-get install g++"
@@ -215,12 +215,12 @@ mod tests {
             file("b.cmake", "set(B ON)\n"),
         ];
         let arguments = build_arguments(&files, &folder).unwrap();
-        let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
-        let (requirements, package) = (at("build-requirements.txt"), "--config-settings-package");
-        let last = format!("x:cmake.define.B={}", at("b.cmake"));
+        let path_of = |name: &str| folder.join(name).to_string_lossy().into_owned();
+        let (requirements, package) = (path_of("build-requirements.txt"), "--config-settings-package");
+        let last = format!("x:cmake.define.B={}", path_of("b.cmake"));
         let expected = ["--build-constraints", &requirements, package, "x:cmake.define.A=ON", package, &last];
         assert_eq!(arguments, expected);
-        assert_eq!(std::fs::read_to_string(at("b.cmake")).unwrap(), "set(B ON)\n");
+        assert_eq!(std::fs::read_to_string(path_of("b.cmake")).unwrap(), "set(B ON)\n");
         let unused = scratch.path().join("unused");
         assert_eq!(build_arguments(&[], &unused).unwrap(), Vec::<String>::new());
         assert!(!unused.exists(), "packages that are not built from source need no folder");

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use crate::engines::manifest::Engine;
 use crate::shell::pasteable;
 
-/// Lines of a failed command's output that are shown.
-const LAST_LINES: usize = 6;
+/// The maximum number of lines that are shown of a failed command's output.
+const MAX_OUTPUT_LINES: usize = 6;
 
 /// Events of set-up, for the displays.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,7 @@ pub enum SetUpEvent {
     /// A build, an installation or the reading of a large model began. `note` has its size.
     Started {
         subject: String,
-        what: String,
+        step: String,
         note: Option<String>,
     },
     /// A line of the builder's or installer's output.
@@ -34,42 +34,42 @@ pub enum SetUpEvent {
 
 /// Runs the steps.
 pub struct Steps<'a> {
-    /// A variable that marks every process of this run, so that none is left behind.
+    /// A variable that marks every process of this run, so that the keeper can end them.
     pub mark: (&'static str, &'a str),
     pub listener: &'a mut dyn FnMut(SetUpEvent),
 }
 
 impl Steps<'_> {
     /// Runs one command, and passes every line of its output to the displays.
-    pub fn step(
+    pub fn run(
         &mut self,
         engine: &Engine,
-        what: &str,
+        step: &str,
         note: Option<String>,
         command: &[String],
         dir: &Path,
     ) -> Result<()> {
         let engine = engine.manifest.name.clone();
-        (self.listener)(SetUpEvent::Started { subject: engine.clone(), what: what.into(), note });
+        (self.listener)(SetUpEvent::Started { subject: engine.clone(), step: step.into(), note });
         let (program, arguments) = command.split_first().context("an empty command")?;
         let expression = duct::cmd(program, arguments).dir(dir).env(self.mark.0, self.mark.1);
         let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
         let reader = reader
             .with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;
-        let mut last: Vec<String> = Vec::new();
+        let mut last_lines: Vec<String> = Vec::new();
         for line in BufReader::new(&reader).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).trim().to_string();
             (self.listener)(SetUpEvent::Output { subject: engine.clone(), line: line.clone() });
-            last.push(line);
-            last.drain(..last.len().saturating_sub(LAST_LINES));
+            last_lines.push(line);
+            last_lines.drain(..last_lines.len().saturating_sub(MAX_OUTPUT_LINES));
         }
         let status = reader.try_wait()?.context("the command closed its output and kept running")?.status;
-        last.retain(|line| !line.is_empty());
-        let output = last.join("\n");
+        last_lines.retain(|line| !line.is_empty());
+        let output = last_lines.join("\n");
         let failed = (!status.success()).then(|| cause(&output).to_string());
         (self.listener)(SetUpEvent::Finished { subject: engine, failed });
         // Commands of this project print their own hint.
-        let has_hint = last.iter().any(|line| line.starts_with("hint: "));
+        let has_hint = last_lines.iter().any(|line| line.starts_with("hint: "));
         match status.success() {
             true => Ok(()),
             false if has_hint => bail!("{output}"),
@@ -91,7 +91,7 @@ pub fn cause(output: &str) -> &str {
     }
 }
 
-/// The error's text, for a place where another hint follows.
+/// The text of an error without its hint, because the caller adds another hint.
 pub fn without_hint(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     text.split("\nhint:").next().unwrap_or_default().to_string()

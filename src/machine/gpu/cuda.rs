@@ -1,13 +1,13 @@
-//! The GPU that `cuda:1` names. CUDA counts the fastest first by default, `CUDA_VISIBLE_DEVICES` hides and renumbers GPUs, and
-//! the driver's management library (NVML) knows neither. So every process that this program starts counts GPUs by slot, and the
+//! The GPU that `cuda:1` names. CUDA counts the fastest first by default, `CUDA_VISIBLE_DEVICES` hides and renumbers GPUs, and the
+//! driver's management library (NVML) knows neither rule. So every process that this program starts counts GPUs by slot, and the
 //! values of both variables are kept with the machine. From them a reader of the record finds the same GPU for the same name.
 
 use serde::{Deserialize, Serialize};
 
 use super::facts::Gpu;
 
-const ORDER: &str = "CUDA_DEVICE_ORDER";
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+const ORDER_VARIABLE: &str = "CUDA_DEVICE_ORDER";
+const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 /// The order of the slots.
 const BY_SLOT: &str = "PCI_BUS_ID";
 
@@ -23,12 +23,12 @@ pub struct Cuda {
 
 /// A variable for every process that may use a GPU. `None` if the user has set it.
 pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
-    std::env::var_os(ORDER).is_none().then_some((ORDER, BY_SLOT))
+    std::env::var_os(ORDER_VARIABLE).is_none().then_some((ORDER_VARIABLE, BY_SLOT))
 }
 
 /// The reason why only CUDA knows its numbering of the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unordered {
+pub enum UnknownOrder {
     /// One of several GPUs is partitioned (MIG) and none is chosen. A part may then be the first or the only visible device.
     Partitioned,
     /// The order depends on which GPU CUDA takes for the fastest.
@@ -36,15 +36,21 @@ pub enum Unordered {
 }
 
 impl Cuda {
-    pub fn here() -> Self {
-        let set = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-        Self { device_order: set(ORDER).unwrap_or_else(|| BY_SLOT.into()), visible_devices: set(VISIBLE) }
+    pub fn of_environment() -> Self {
+        let variable = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        Self {
+            device_order: variable(ORDER_VARIABLE).unwrap_or_else(|| BY_SLOT.into()),
+            visible_devices: variable(VISIBLE_VARIABLE),
+        }
     }
 
     /// The reason why `visible` is unknown.
-    pub fn unordered(&self, gpus: &[Gpu]) -> Option<Unordered> {
-        let why =
-            if self.is_hidden_by_partitions(gpus) { Unordered::Partitioned } else { Unordered::BySpeed };
+    pub fn unknown_order(&self, gpus: &[Gpu]) -> Option<UnknownOrder> {
+        let why = if self.is_hidden_by_partitions(gpus) {
+            UnknownOrder::Partitioned
+        } else {
+            UnknownOrder::BySpeed
+        };
         self.visible(gpus).is_none().then_some(why)
     }
 
@@ -52,13 +58,13 @@ impl Cuda {
         self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_partitioned)
     }
 
-    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown (`unordered`). A part of a GPU (MIG) counts
-    /// as its GPU.
+    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown (`unknown_order`). A part of a GPU (MIG)
+    /// counts as its GPU.
     pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         match self.visible_devices.as_deref() {
             None if self.is_hidden_by_partitions(gpus) => None,
             None => self.in_order(gpus),
-            Some(list) if list.starts_with("GPU-") => Some(listed(list, |word| gpu_named(word, gpus))),
+            Some(list) if list.starts_with("GPU-") => Some(items_of(list, |word| gpu_named(word, gpus))),
             // CUDA shows only the first of several parts.
             Some(list) if list.starts_with("MIG-") => {
                 let first = list.split(',').next().unwrap_or_default();
@@ -67,8 +73,8 @@ impl Cuda {
             Some(list) => {
                 let all = self.in_order(gpus);
                 // An empty list shows no GPU, in any order.
-                let found = listed(list, |word| number(word).filter(|&number| number < gpus.len()));
-                found.into_iter().map(|index| all.as_ref().map(|all| all[index])).collect()
+                let indices = items_of(list, |word| number(word).filter(|&number| number < gpus.len()));
+                indices.into_iter().map(|index| all.as_ref().map(|all| all[index])).collect()
             }
         }
     }
@@ -86,16 +92,16 @@ impl Cuda {
 }
 
 /// The items that a list names, up to the first invalid word. A list with a repeated item is invalid as a whole.
-fn listed<T: PartialEq>(list: &str, named: impl Fn(&str) -> Option<T>) -> Vec<T> {
-    let mut found = Vec::new();
+fn items_of<T: PartialEq>(list: &str, parse: impl Fn(&str) -> Option<T>) -> Vec<T> {
+    let mut items = Vec::new();
     for word in list.split(',') {
-        match named(word.trim()) {
-            Some(it) if found.contains(&it) => return Vec::new(),
-            Some(it) => found.push(it),
+        match parse(word.trim()) {
+            Some(it) if items.contains(&it) => return Vec::new(),
+            Some(it) => items.push(it),
             None => break,
         }
     }
-    found
+    items
 }
 
 /// The digits that a word begins with, as C reads a number.
@@ -112,7 +118,8 @@ fn gpu_named(word: &str, gpus: &[Gpu]) -> Option<u32> {
     single(gpus.iter().filter(|gpu| gpu.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word))))
 }
 
-/// The GPU of a part: `MIG-` and the part's identity, or formerly its GPU's identity and two numbers: `MIG-GPU-8932f937/1/0`.
+/// The GPU of a part. A part's name is `MIG-` and its identity; older drivers write its GPU's identity and two numbers:
+/// `MIG-GPU-8932f937/1/0`.
 fn gpu_of_part(word: &str, gpus: &[Gpu]) -> Option<u32> {
     let after = word.strip_prefix("MIG-")?;
     if after.starts_with("GPU-") {
@@ -121,9 +128,9 @@ fn gpu_of_part(word: &str, gpus: &[Gpu]) -> Option<u32> {
     single(gpus.iter().filter(|gpu| gpu.mig_uuids.iter().any(|uuid| uuid.starts_with(word))))
 }
 
-fn single<'a>(mut found: impl Iterator<Item = &'a Gpu>) -> Option<u32> {
-    let first = found.next()?;
-    found.next().is_none().then_some(first.index)
+fn single<'a>(mut gpus: impl Iterator<Item = &'a Gpu>) -> Option<u32> {
+    let first = gpus.next()?;
+    gpus.next().is_none().then_some(first.index)
 }
 
 #[cfg(test)]
@@ -134,7 +141,7 @@ mod tests {
         Gpu { index, uuid: Some(uuid.into()), pci: Some(pci.into()), ..Gpu::default() }
     }
 
-    /// NVML counts the last slot first here.
+    /// GPUs in an order that is not the order of their slots.
     fn gpus() -> [Gpu; 3] {
         [
             gpu(0, "GPU-aa31", "00000000:C1:00.0"),
@@ -152,7 +159,7 @@ mod tests {
         assert_eq!(visible(BY_SLOT, None, &gpus()), Some(vec![1, 2, 0]));
         assert_eq!(visible("FASTEST_FIRST", None, &gpus()), None);
         assert_eq!(visible("FASTEST_FIRST", Some("1"), &gpus()), None);
-        // There is nothing to order.
+        // A single GPU has no order.
         assert_eq!(visible("FASTEST_FIRST", None, &gpus()[2..]), Some(vec![2]));
         assert_eq!(visible(BY_SLOT, None, &[]), Some(vec![]));
         // Without known slots, the driver's own order is used.
@@ -202,21 +209,21 @@ mod tests {
 
     #[test]
     fn a_mig_part_stands_for_its_gpu_and_only_the_first_is_visible() {
-        let mut cut = gpus();
-        cut[1].mig = Some(true);
-        cut[1].mig_uuids = vec!["MIG-0a".into(), "MIG-1b".into()];
-        assert_eq!(visible(BY_SLOT, Some("MIG-1b,MIG-0a"), &cut), Some(vec![1]));
-        assert_eq!(visible(BY_SLOT, Some("MIG-GPU-ab32/1/0"), &cut), Some(vec![1]));
-        assert_eq!(visible(BY_SLOT, Some("MIG-7"), &cut), Some(vec![]));
-        assert_eq!(visible(BY_SLOT, None, &cut), None);
-        assert_eq!(visible(BY_SLOT, None, &cut[1..2]), Some(vec![1]));
+        let mut partitioned = gpus();
+        partitioned[1].mig = Some(true);
+        partitioned[1].mig_uuids = vec!["MIG-0a".into(), "MIG-1b".into()];
+        assert_eq!(visible(BY_SLOT, Some("MIG-1b,MIG-0a"), &partitioned), Some(vec![1]));
+        assert_eq!(visible(BY_SLOT, Some("MIG-GPU-ab32/1/0"), &partitioned), Some(vec![1]));
+        assert_eq!(visible(BY_SLOT, Some("MIG-7"), &partitioned), Some(vec![]));
+        assert_eq!(visible(BY_SLOT, None, &partitioned), None);
+        assert_eq!(visible(BY_SLOT, None, &partitioned[1..2]), Some(vec![1]));
     }
 
     #[test]
     fn a_device_order_of_the_user_is_not_replaced() {
-        let chosen = std::env::var_os(ORDER);
+        let chosen = std::env::var_os(ORDER_VARIABLE);
         assert_eq!(order_for_processes().is_none(), chosen.is_some());
-        let here = Cuda::here();
+        let here = Cuda::of_environment();
         assert_eq!(here.device_order, chosen.map_or(BY_SLOT.into(), |it| it.to_string_lossy().into_owned()));
     }
 }

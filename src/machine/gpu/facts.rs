@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The facts of one GPU. An absent fact is unknown; several are on a part of a GPU (MIG).
+/// The facts of one GPU. An absent fact is unknown. Several facts are absent on a part of a GPU (MIG).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
@@ -42,7 +42,7 @@ pub struct Gpu {
     /// The power draw by the driver: since Ampere the mean over a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
-    /// The limit in effect. The next field has the default limit.
+    /// The power limit in effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_milliwatts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,15 +71,15 @@ pub struct GpuProcess {
 
 impl Gpu {
     /// The properties that identify the GPU in comparisons: model, memory and parts. The `uuid` is excluded because another GPU
-    /// of the same kind is as good, and the driver because it changes.
-    pub fn sameness(&self) -> String {
+    /// of the same kind is equivalent, and the driver because it changes.
+    pub fn kind(&self) -> String {
         let name = self.name.as_deref().unwrap_or("unknown");
         let memory = self.memory_bytes.map(|bytes| format!(" {} GiB", gib(bytes)));
         let parts = (!self.mig_parts.is_empty()).then(|| format!(" ({})", self.mig_parts.join(" + ")));
         [Some(name.to_string()), memory, parts].into_iter().flatten().collect()
     }
 
-    /// Whether several programs may share it, whatever the driver counts for the whole GPU.
+    /// Whether the GPU is divided into parts (MIG), which several programs may use at once.
     pub fn is_partitioned(&self) -> bool {
         self.mig == Some(true)
     }
@@ -98,9 +98,9 @@ mod tests {
         let gpu = Gpu { name: Some("GPU-9".into()), memory_bytes: Some(80 << 30), ..Gpu::default() };
         let other =
             Gpu { uuid: Some("x".into()), driver: Some("570".into()), clock_mhz: Some(3), ..gpu.clone() };
-        assert_eq!((gpu.sameness(), other.sameness()), ("GPU-9 80 GiB".into(), "GPU-9 80 GiB".into()));
-        let cut = Gpu { mig_parts: vec!["1g.10gb".into(), "2g.20gb".into()], ..gpu };
-        assert_eq!(cut.sameness(), "GPU-9 80 GiB (1g.10gb + 2g.20gb)");
-        assert_eq!(Gpu::default().sameness(), "unknown");
+        assert_eq!((gpu.kind(), other.kind()), ("GPU-9 80 GiB".into(), "GPU-9 80 GiB".into()));
+        let partitioned = Gpu { mig_parts: vec!["1g.10gb".into(), "2g.20gb".into()], ..gpu };
+        assert_eq!(partitioned.kind(), "GPU-9 80 GiB (1g.10gb + 2g.20gb)");
+        assert_eq!(Gpu::default().kind(), "unknown");
     }
 }

@@ -1,5 +1,5 @@
-//! GPUs: their properties, and their state while sampled. Plain values and calculations; only `nvml` asks the driver. Without its
-//! library or a device there are no GPUs, and no message says so.
+//! GPUs: their properties, and their state while sampled. Only `nvml` asks the driver. Without the driver's library or
+//! a device there are no GPUs, and this is no error.
 
 mod cuda;
 pub mod facts;
@@ -7,8 +7,8 @@ mod nvml;
 mod samples;
 mod warnings;
 
-pub use cuda::{Cuda, Unordered, order_for_processes};
+pub use cuda::{Cuda, UnknownOrder, order_for_processes};
 pub use facts::Gpu;
-pub use nvml::{counted, energy, held, probe, sample};
+pub use nvml::{count, energy, probe, sample, used_memory};
 pub use samples::{GpuSample, summarise};
-pub use warnings::{slowed, warnings};
+pub use warnings::{slowdown_warning, warnings};

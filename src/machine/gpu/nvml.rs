@@ -1,5 +1,5 @@
-//! NVIDIA's management library, loaded at run time. Facts that it does not know or refuses are absent. One session serves the
-//! whole program: opening one takes tens of milliseconds, and while it is open the driver stays active.
+//! NVIDIA's management library, loaded at run time. Facts that the library does not report are absent. The whole
+//! program uses one session: opening a session takes tens of milliseconds, and an open session keeps the driver active.
 
 use std::ffi::OsStr;
 use std::sync::OnceLock;
@@ -7,27 +7,28 @@ use std::time::Duration;
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
-use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enums::device::UsedGpuMemory as ProcessMemory;
 use nvml_wrapper::error::{Bits, NvmlError};
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
 use super::facts::{Gpu, GpuProcess};
 use super::samples::GpuSample;
-use crate::machine::observed::{GpuHeld, gpu_counter};
+use crate::machine::observed::{UsedGpuMemory, gpu_counter};
 
 /// Reasons that are no slowdown: an idle GPU, a clock set by the user, a display.
 const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE
     .union(ThrottleReasons::APPLICATIONS_CLOCKS_SETTING)
     .union(ThrottleReasons::DISPLAY_CLOCK_SETTING);
 
-/// Paths where containers mount a driver that their loader may not know.
-const MOUNTED: &[&str] = &["/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
+/// Paths where containers mount the driver's library. The loader of the container may not search them.
+const MOUNTED_LIBRARIES: &[&str] =
+    &["/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
 fn session() -> Option<&'static Nvml> {
     static SESSION: OnceLock<Option<Nvml>> = OnceLock::new();
     let mounted = |path: &&str| Nvml::builder().lib_path(OsStr::new(path)).init().ok();
-    SESSION.get_or_init(|| Nvml::init().ok().or_else(|| MOUNTED.iter().find_map(mounted))).as_ref()
+    SESSION.get_or_init(|| Nvml::init().ok().or_else(|| MOUNTED_LIBRARIES.iter().find_map(mounted))).as_ref()
 }
 
 fn devices(nvml: &Nvml) -> impl Iterator<Item = (u32, Device<'_>)> {
@@ -103,8 +104,8 @@ fn processes(device: &Device) -> Vec<GpuProcess> {
 
 fn process(info: &ProcessInfo) -> GpuProcess {
     let bytes = match info.used_gpu_memory {
-        UsedGpuMemory::Used(bytes) => Some(bytes),
-        UsedGpuMemory::Unavailable => None,
+        ProcessMemory::Used(bytes) => Some(bytes),
+        ProcessMemory::Unavailable => None,
     };
     GpuProcess { pid: info.pid, bytes }
 }
@@ -116,16 +117,16 @@ pub fn sample(pids: &[u32], at: Duration) -> Vec<GpuSample> {
 }
 
 /// The used memory of each GPU now, for all processes.
-pub fn held() -> Vec<GpuHeld> {
+pub fn used_memory() -> Vec<UsedGpuMemory> {
     let Some(nvml) = session() else { return Vec::new() };
-    let held = devices(nvml).filter_map(|(index, device)| {
-        Some(GpuHeld { index, memory_used_bytes: device.memory_info().ok()?.used })
+    let memory = devices(nvml).filter_map(|(index, device)| {
+        Some(UsedGpuMemory { index, memory_used_bytes: device.memory_info().ok()?.used })
     });
-    held.collect()
+    memory.collect()
 }
 
 fn sample_one(index: u32, device: &Device, pids: &[u32], at: Duration) -> GpuSample {
-    let own = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
+    let engine_processes = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
     let busy = device.utilization_rates().ok();
     GpuSample {
         index,
@@ -133,12 +134,12 @@ fn sample_one(index: u32, device: &Device, pids: &[u32], at: Duration) -> GpuSam
         utilisation_percent: busy.as_ref().map(|busy| busy.gpu),
         memory_utilisation_percent: busy.map(|busy| busy.memory),
         memory_used_bytes: device.memory_info().ok().map(|memory| memory.used),
-        process_bytes: own.filter_map(|process| process.bytes).reduce(u64::saturating_add),
+        process_bytes: engine_processes.filter_map(|process| process.bytes).reduce(u64::saturating_add),
         power_milliwatts: device.power_usage().ok(),
         clock_mhz: device.clock_info(Clock::SM).ok(),
         memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
-        throttled_by: throttle_reasons(device).map(slowing),
+        throttled_by: throttle_reasons(device).map(slowdown_reasons),
     }
 }
 
@@ -152,8 +153,8 @@ fn throttle_reasons(device: &Device) -> Option<u64> {
     }
 }
 
-/// The names of the reasons that slow it down. Reasons without a name are given as bits.
-fn slowing(bits: u64) -> Vec<String> {
+/// The names of the reasons that slow the GPU down. Reasons without a name are given as bits.
+fn slowdown_reasons(bits: u64) -> Vec<String> {
     let known = ThrottleReasons::from_bits_truncate(bits).difference(HARMLESS);
     let unnamed = bits & !ThrottleReasons::all().bits();
     let named = known.iter_names().map(|(name, _)| name.to_ascii_lowercase());
@@ -163,15 +164,15 @@ fn slowing(bits: u64) -> Vec<String> {
 /// Each GPU's energy since its driver was loaded, in microjoules.
 pub fn energy() -> Vec<(String, u64)> {
     let Some(nvml) = session() else { return Vec::new() };
-    let drawn = devices(nvml).filter_map(|(index, device)| {
+    let counters = devices(nvml).filter_map(|(index, device)| {
         let millijoules = device.total_energy_consumption().ok()?;
         Some((gpu_counter(index), millijoules.checked_mul(1000)?))
     });
-    drawn.collect()
+    counters.collect()
 }
 
 /// The driver's number of GPUs, or the error of its library.
-pub fn counted() -> Result<u32, NvmlError> {
+pub fn count() -> Result<u32, NvmlError> {
     match session() {
         Some(nvml) => nvml.device_count(),
         None => Nvml::init().and_then(|nvml| nvml.device_count()),
@@ -197,9 +198,12 @@ mod tests {
     #[test]
     fn throttle_reasons_have_names_and_unknown_bits_are_reported() {
         // An idle GPU, and a clock set by the user.
-        assert_eq!(slowing(0x3), Vec::<String>::new());
-        assert_eq!(slowing(0x4 | 0x1), ["sw_power_cap"]);
-        assert_eq!(slowing(0x8 | 0x40 | 0x8000), ["hw_slowdown", "hw_thermal_slowdown", "reason_0x8000"]);
+        assert_eq!(slowdown_reasons(0x3), Vec::<String>::new());
+        assert_eq!(slowdown_reasons(0x4 | 0x1), ["sw_power_cap"]);
+        assert_eq!(
+            slowdown_reasons(0x8 | 0x40 | 0x8000),
+            ["hw_slowdown", "hw_thermal_slowdown", "reason_0x8000"]
+        );
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::machine::observed::GpuPass;
 
-/// The driver's utilisation and power are means over up to a second. An earlier sample describes the time before the pass.
-const SETTLED: Duration = Duration::from_secs(1);
+/// The time from which samples of utilisation and power are used. The driver's values are means over up to a second, so earlier
+/// samples describe the time before the pass.
+const FIRST_USABLE: Duration = Duration::from_secs(1);
 
 /// One sample of one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct GpuSample {
     pub clock_mhz: Option<u32>,
     pub memory_clock_mhz: Option<u32>,
     pub temperature_celsius: Option<u32>,
-    /// The driver's names of the causes of a slowdown. Empty if there is none, `None` if the driver does not say.
+    /// The driver's names for the causes of a slowdown: empty without a slowdown, `None` if the driver does not report them.
     pub throttled_by: Option<Vec<String>>,
 }
 
@@ -35,26 +36,29 @@ pub fn summarise(samples: &[GpuSample]) -> Vec<GpuPass> {
 }
 
 fn summary(index: u32, samples: &[GpuSample]) -> GpuPass {
-    let own = || samples.iter().filter(move |sample| sample.index == index);
-    let settled =
-        |of: fn(&GpuSample) -> Option<u32>| mean(own().filter(|sample| sample.at >= SETTLED).filter_map(of));
-    let most = |of: fn(&GpuSample) -> Option<u64>| own().filter_map(of).max();
-    let ends = |of: fn(&GpuSample) -> Option<u32>| own().filter_map(of).min().zip(own().filter_map(of).max());
-    let reasons = || own().filter_map(|sample| sample.throttled_by.as_ref());
+    let of_gpu = || samples.iter().filter(move |sample| sample.index == index);
+    let usable_mean = |field: fn(&GpuSample) -> Option<u32>| {
+        mean(of_gpu().filter(|sample| sample.at >= FIRST_USABLE).filter_map(field))
+    };
+    let largest = |field: fn(&GpuSample) -> Option<u64>| of_gpu().filter_map(field).max();
+    let range = |field: fn(&GpuSample) -> Option<u32>| {
+        of_gpu().filter_map(field).min().zip(of_gpu().filter_map(field).max())
+    };
+    let reasons = || of_gpu().filter_map(|sample| sample.throttled_by.as_ref());
     let mut throttled_by: Vec<String> = reasons().flatten().cloned().collect();
     throttled_by.sort();
     throttled_by.dedup();
     GpuPass {
         index,
-        utilisation_percent: settled(|sample| sample.utilisation_percent),
-        memory_utilisation_percent: settled(|sample| sample.memory_utilisation_percent),
-        power_milliwatts: settled(|sample| sample.power_milliwatts),
-        samples: own().count() as u32,
-        memory_used_bytes: most(|sample| sample.memory_used_bytes),
-        process_bytes: most(|sample| sample.process_bytes),
-        clock_mhz: ends(|sample| sample.clock_mhz),
-        memory_clock_mhz: ends(|sample| sample.memory_clock_mhz),
-        temperature_celsius: own().filter_map(|sample| sample.temperature_celsius).max(),
+        utilisation_percent: usable_mean(|sample| sample.utilisation_percent),
+        memory_utilisation_percent: usable_mean(|sample| sample.memory_utilisation_percent),
+        power_milliwatts: usable_mean(|sample| sample.power_milliwatts),
+        samples: of_gpu().count() as u32,
+        memory_used_bytes: largest(|sample| sample.memory_used_bytes),
+        process_bytes: largest(|sample| sample.process_bytes),
+        clock_mhz: range(|sample| sample.clock_mhz),
+        memory_clock_mhz: range(|sample| sample.memory_clock_mhz),
+        temperature_celsius: of_gpu().filter_map(|sample| sample.temperature_celsius).max(),
         throttled_samples: reasons().next().map(|_| reasons().filter(|by| !by.is_empty()).count() as u32),
         throttled_by,
     }
@@ -74,7 +78,7 @@ mod tests {
     fn sample(index: u32, busy: Option<u32>, clock: u32, by: &[&str]) -> GpuSample {
         GpuSample {
             index,
-            at: SETTLED,
+            at: FIRST_USABLE,
             utilisation_percent: busy,
             power_milliwatts: busy.map(|percent| percent * 1000),
             clock_mhz: Some(clock),
@@ -94,22 +98,34 @@ mod tests {
             sample(1, Some(76), 1700, &[]),
         ];
         samples[2].process_bytes = Some(7);
-        let found = summarise(&samples);
-        assert_eq!(found.iter().map(|gpu| (gpu.index, gpu.samples)).collect::<Vec<_>>(), [(0, 1), (1, 3)]);
-        assert_eq!((found[1].utilisation_percent, found[1].power_milliwatts), (Some(76), Some(75_667)));
-        assert_eq!((found[1].clock_mhz, found[1].memory_clock_mhz), (Some((1500, 1980)), Some((1501, 1981))));
-        assert_eq!((found[1].memory_used_bytes, found[1].process_bytes), (Some(1980), Some(7)));
-        assert_eq!(found[1].throttled_by, ["hw_slowdown", "sw_power_cap"]);
-        assert_eq!((found[0].throttled_samples, found[1].throttled_samples), (Some(0), Some(2)));
+        let summaries = summarise(&samples);
+        assert_eq!(
+            summaries.iter().map(|gpu| (gpu.index, gpu.samples)).collect::<Vec<_>>(),
+            [(0, 1), (1, 3)]
+        );
+        assert_eq!(
+            (summaries[1].utilisation_percent, summaries[1].power_milliwatts),
+            (Some(76), Some(75_667))
+        );
+        assert_eq!(
+            (summaries[1].clock_mhz, summaries[1].memory_clock_mhz),
+            (Some((1500, 1980)), Some((1501, 1981)))
+        );
+        assert_eq!((summaries[1].memory_used_bytes, summaries[1].process_bytes), (Some(1980), Some(7)));
+        assert_eq!(summaries[1].throttled_by, ["hw_slowdown", "sw_power_cap"]);
+        assert_eq!((summaries[0].throttled_samples, summaries[1].throttled_samples), (Some(0), Some(2)));
         assert_eq!(summarise(&[]), []);
     }
 
     #[test]
     fn samples_of_the_first_second_are_ignored_for_averaged_values() {
-        let early = GpuSample { at: SETTLED / 2, ..sample(0, Some(0), 1, &[]) };
-        let found = summarise(&[early.clone(), sample(0, Some(90), 2, &[])]);
-        assert_eq!((found[0].utilisation_percent, found[0].power_milliwatts), (Some(90), Some(90_000)));
-        assert_eq!((found[0].samples, found[0].clock_mhz), (2, Some((1, 2))));
+        let early = GpuSample { at: FIRST_USABLE / 2, ..sample(0, Some(0), 1, &[]) };
+        let summaries = summarise(&[early.clone(), sample(0, Some(90), 2, &[])]);
+        assert_eq!(
+            (summaries[0].utilisation_percent, summaries[0].power_milliwatts),
+            (Some(90), Some(90_000))
+        );
+        assert_eq!((summaries[0].samples, summaries[0].clock_mhz), (2, Some((1, 2))));
         // The utilisation of a shorter pass is unknown, not zero.
         assert_eq!(summarise(&[early])[0].utilisation_percent, None);
     }
@@ -118,7 +134,7 @@ mod tests {
     fn a_mig_part_without_utilisation_is_unknown_and_not_idle() {
         assert_eq!(summarise(&[sample(0, None, 1, &[])])[0].utilisation_percent, None);
         let silent = GpuSample { throttled_by: None, ..sample(0, None, 1, &[]) };
-        let found = summarise(&[silent]);
-        assert_eq!((found[0].throttled_samples, found[0].samples), (None, 1));
+        let summaries = summarise(&[silent]);
+        assert_eq!((summaries[0].throttled_samples, summaries[0].samples), (None, 1));
     }
 }

@@ -8,15 +8,15 @@ const POWER_LIMIT: &str = "sw_power_cap";
 
 /// The reasons against measuring on these GPUs now.
 pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
-    gpus.iter().flat_map(|gpu| [shared(gpu), limited(gpu)]).flatten().collect()
+    gpus.iter().flat_map(|gpu| [shared_gpu(gpu), lowered_limit(gpu)]).flatten().collect()
 }
 
-/// The driver's causes of a slowdown while an engine computed. The usual power limit is left out: such a GPU works like that, and
-/// its share of the time is shown with the case.
-pub fn slowed(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
+/// The driver's causes of a slowdown while an engine computed. The default power limit is left out: a large GPU normally
+/// runs at this limit, and the case shows its share of the time.
+pub fn slowdown_warning(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let limits = |gpu: &Gpu| gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts);
-    let lowered = gpu.and_then(limits).filter(|(limit, usual)| limit < usual);
-    let faults = pass.throttled_by.iter().filter(|by| *by != POWER_LIMIT || lowered.is_some());
+    let lowered_limit = gpu.and_then(limits).filter(|(limit, usual)| limit < usual);
+    let faults = pass.throttled_by.iter().filter(|by| *by != POWER_LIMIT || lowered_limit.is_some());
     let by = faults.map(String::as_str).collect::<Vec<_>>().join(", ");
     let has = |word: &str| by.contains(word);
     let remedy = match () {
@@ -30,15 +30,15 @@ pub fn slowed(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     (!by.is_empty()).then(|| format!("GPU {} was slowed down while it computed ({by}); {remedy}", pass.index))
 }
 
-fn shared(gpu: &Gpu) -> Option<String> {
+fn shared_gpu(gpu: &Gpu) -> Option<String> {
     let pids: Vec<String> = gpu.processes.iter().map(|process| process.pid.to_string()).collect();
-    let (index, es) = (gpu.index, if pids.len() == 1 { "" } else { "es" });
-    let named = format!("process{es} {}", pids.join(", "));
+    let (index, plural_end) = (gpu.index, if pids.len() == 1 { "" } else { "es" });
+    let named = format!("process{plural_end} {}", pids.join(", "));
     let remedy = "end them and measure again (`nvidia-smi` shows them)";
     (!pids.is_empty()).then(|| format!("machine: other programs use GPU {index} ({named}); {remedy}"))
 }
 
-fn limited(gpu: &Gpu) -> Option<String> {
+fn lowered_limit(gpu: &Gpu) -> Option<String> {
     let (limit, usual) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
     let [limit, usual] = [limit, usual].map(|milliwatts| f64::from(milliwatts) / 1000.0);
     let (index, remedy) = (gpu.index, format!("sudo nvidia-smi -i {} -pl {usual}", gpu.index));
@@ -61,7 +61,7 @@ mod tests {
 
     fn slowed_by(reasons: &[&str], gpu: Option<&Gpu>) -> Option<String> {
         let throttled_by = reasons.iter().map(|it| it.to_string()).collect();
-        slowed(&GpuPass { throttled_by, ..GpuPass::default() }, gpu)
+        slowdown_warning(&GpuPass { throttled_by, ..GpuPass::default() }, gpu)
     }
 
     #[test]
@@ -90,11 +90,14 @@ mod tests {
         let quiet = with_limit(700_000);
         assert_eq!(warnings(std::slice::from_ref(&quiet)), Vec::<String>::new());
         let processes = vec![GpuProcess { pid: 7, bytes: None }, GpuProcess { pid: 9, bytes: Some(1) }];
-        let found = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
-        assert!(found[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"), "{found:?}");
+        let messages = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
         assert!(
-            found[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
-            "{found:?}"
+            messages[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"),
+            "{messages:?}"
+        );
+        assert!(
+            messages[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
+            "{messages:?}"
         );
     }
 }

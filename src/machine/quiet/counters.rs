@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::machine::kernel::read;
 use crate::machine::{container, processes};
 
+/// One reading of all counters.
 #[derive(Debug, Clone)]
 pub(super) struct Counters {
     pub at: Instant,
@@ -15,10 +16,10 @@ pub(super) struct Counters {
     pub swapped_pages: Option<u64>,
     /// Microseconds in which at least one process waited for memory.
     pub memory_stall_us: Option<u64>,
-    /// Microseconds in which the container's CPU limit held its processes back.
+    /// Microseconds in which the container's CPU limit paused its processes.
     pub limited_us: Option<u64>,
-    /// How often cores and packages slowed down because they were hot.
-    pub throttled: Option<u64>,
+    /// The number of times that cores and packages slowed down because they were hot.
+    pub throttle_count: Option<u64>,
 }
 
 /// Ticks of the whole machine since it started (proc_stat(5)).
@@ -26,7 +27,7 @@ pub(super) struct Counters {
 pub(super) struct Processor {
     pub busy: u64,
     pub idle: u64,
-    /// The host of this virtual machine withheld the core while it was wanted here.
+    /// Ticks in which the host of this virtual machine withheld a core that was wanted.
     pub stolen: u64,
     pub cores: u32,
 }
@@ -38,18 +39,18 @@ impl Counters {
             processor: Self::processor_now(),
             own_ticks: own_ticks(),
             swapped_pages: read("/proc/vmstat").and_then(|text| swapped_pages(&text)),
-            memory_stall_us: read("/proc/pressure/memory").and_then(|text| stalled(&text, "total=")),
-            limited_us: container::cpu_statistics().and_then(|text| limited(&text)),
-            throttled: throttled(),
+            memory_stall_us: read("/proc/pressure/memory").and_then(|text| stall_field(&text, "total=")),
+            limited_us: container::cpu_statistics().and_then(|text| parse_limited_us(&text)),
+            throttle_count: throttle_count(),
         }
     }
 
     pub fn processor_now() -> Option<Processor> {
-        read("/proc/stat").and_then(|text| processor(&text))
+        read("/proc/stat").and_then(|text| parse_processor(&text))
     }
 }
 
-fn processor(stat: &str) -> Option<Processor> {
+fn parse_processor(stat: &str) -> Option<Processor> {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = all.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
     // The time of this machine's own virtual machines is already in `user` and `nice`.
@@ -67,14 +68,14 @@ fn processor(stat: &str) -> Option<Processor> {
 }
 
 /// The orchestrator's processes count even after their end: a parent that waits for a process inherits its time. The time of a
-/// process that was killed together with its parent is lost, and looks like other programs' work.
+/// process that was killed together with its parent is lost, and counts as other programs' work.
 fn own_ticks() -> u64 {
     let tree = processes::tree(std::process::id());
     let ticks = tree.iter().filter_map(|pid| process_ticks(&read(format!("/proc/{pid}/stat"))?));
     ticks.fold(0, u64::saturating_add)
 }
 
-/// `utime`, `stime`, `cutime` and `cstime`: fields 14 to 17. The second field is the name in parentheses.
+/// The sum of `utime`, `stime`, `cutime` and `cstime`, fields 14 to 17. The second field is the name in parentheses.
 fn process_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<u64> =
@@ -89,19 +90,19 @@ fn swapped_pages(vmstat: &str) -> Option<u64> {
 }
 
 /// A field of the `some` line in a file of /proc/pressure.
-pub(super) fn stalled<T: std::str::FromStr>(pressure: &str, field: &str) -> Option<T> {
+pub(super) fn stall_field<T: std::str::FromStr>(pressure: &str, field: &str) -> Option<T> {
     let some = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split_ascii_whitespace().find_map(|word| word.strip_prefix(field)?.parse().ok())
 }
 
-fn limited(cpu_stat: &str) -> Option<u64> {
+fn parse_limited_us(cpu_stat: &str) -> Option<u64> {
     let field = |name: &str| cpu_stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     // Version 1 of cgroups counts nanoseconds.
     field("throttled_usec ").or_else(|| field("throttled_time ").map(|ns: u64| ns / 1000))
 }
 
-/// The sum of the throttle counts. Each core of a package repeats the package's count, so the sum rises too fast at an event.
-fn throttled() -> Option<u64> {
+/// The sum of the throttle counts. Each core repeats the count of its package, so one event raises the sum several times.
+fn throttle_count() -> Option<u64> {
     let counts = cores().flat_map(|core| {
         ["core_throttle_count", "package_throttle_count"].into_iter().filter_map(move |name| {
             read(core.join("thermal_throttle").join(name))?.trim().parse::<u64>().ok()
@@ -131,21 +132,21 @@ mod tests {
     fn cpu_time_is_busy_idle_or_stolen_and_guest_time_counts_once() {
         let stat = "cpu  100 20 30 1000 50 4 6 7 80 0\ncpu0 50 10 15 500 25 2 3 3 40 0\ncpu1 50 10 15 500 25 2 3 4 40 0\nintr 1\ncpux 1\n";
         let expected = Processor { busy: 160, idle: 1050, stolen: 7, cores: 2 };
-        assert_eq!(processor(stat), Some(expected));
+        assert_eq!(parse_processor(stat), Some(expected));
     }
 
     #[test]
     fn hidden_or_truncated_counters_are_absent() {
-        assert_eq!(processor("cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"), None);
-        assert_eq!(processor("cpu  1 2 3 4\ncpu0 1 2 3 4\n"), None);
-        assert_eq!(processor(""), None);
+        assert_eq!(parse_processor("cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"), None);
+        assert_eq!(parse_processor("cpu  1 2 3 4\ncpu0 1 2 3 4\n"), None);
+        assert_eq!(parse_processor(""), None);
         assert_eq!(process_ticks("1 (sh) S 0 1 1"), None);
         assert_eq!((swapped_pages("pswpin 1\n"), swapped_pages("")), (None, None));
         assert_eq!(
-            (stalled::<u64>("full avg10=0 total=3\n", "total="), stalled::<u64>("", "total=")),
+            (stall_field::<u64>("full avg10=0 total=3\n", "total="), stall_field::<u64>("", "total=")),
             (None, None)
         );
-        assert_eq!(limited("usage_usec 5\n"), None);
+        assert_eq!(parse_limited_us("usage_usec 5\n"), None);
     }
 
     #[test]
@@ -158,10 +159,13 @@ mod tests {
     fn swapping_pressure_and_limits_are_read_by_name() {
         assert_eq!(swapped_pages("nr_free 9\npswpin 12\npswpout 30\npswpout_x 1\n"), Some(42));
         let pressure = "some avg10=1.25 avg60=0.13 avg300=0.40 total=9763910\nfull avg10=0.00 total=5\n";
-        assert_eq!((stalled::<f64>("x\n", "avg10="), stalled(pressure, "avg10=")), (None, Some(1.25f64)));
-        assert_eq!(stalled(pressure, "total="), Some(9_763_910_u64));
-        assert_eq!(limited("usage_usec 5\nnr_throttled 3\nthrottled_usec 1500\n"), Some(1500));
-        assert_eq!(limited("nr_periods 9\nnr_throttled 3\nthrottled_time 1500000\n"), Some(1500));
+        assert_eq!(
+            (stall_field::<f64>("x\n", "avg10="), stall_field(pressure, "avg10=")),
+            (None, Some(1.25f64))
+        );
+        assert_eq!(stall_field(pressure, "total="), Some(9_763_910_u64));
+        assert_eq!(parse_limited_us("usage_usec 5\nnr_throttled 3\nthrottled_usec 1500\n"), Some(1500));
+        assert_eq!(parse_limited_us("nr_periods 9\nnr_throttled 3\nthrottled_time 1500000\n"), Some(1500));
     }
 
     #[cfg(target_os = "linux")]

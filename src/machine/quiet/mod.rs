@@ -1,8 +1,8 @@
-//! How quiet the machine is: other activity around the run, in messages that name the remedy. Nothing here changes a result. A
-//! noisy machine shows in the confidence intervals, and these messages say why they are wide.
+//! How quiet the machine is: other activity around the run, in messages that name the remedy. Nothing here changes a result. On
+//! a noisy machine the confidence intervals are wide, and these messages say why.
 //!
-//! Every message begins with `machine: ` or `build: `: it depends on the moment and on this program's build, not on the measured
-//! engines.
+//! Every message begins with `machine: ` or `build: `: the cause is the machine at this time or a build, not an
+//! engine.
 
 mod counters;
 
@@ -12,20 +12,20 @@ use super::device::Device;
 use super::gpu::{self, Cuda, Gpu};
 use super::kernel::{load_average, read};
 use crate::text::plural;
-use counters::{Counters, governors, stalled};
+use counters::{Counters, governors, stall_field};
 
 /// The shortest run whose shares are reported: a tenth of a core over a second is ten of the kernel's ticks of 10 ms.
 const MIN_SECONDS: f64 = 1.0;
-/// The share of the run's time above which a disturbance is reported. It is half of the 2 % below which no difference counts.
-const SHARE: f64 = 0.01;
+/// The share of the run's time above which a disturbance is reported. Differences below 2 % never count; this is half of that.
+const MIN_SHARE: f64 = 0.01;
 /// The fewest swapped pages that are reported: 1 MiB in pages of 4 KiB. An idle system swaps a few for other reasons.
-const SWAPPED_PAGES: u64 = 256;
+const MIN_SWAPPED_PAGES: u64 = 256;
 /// The least memory pressure that is reported, in per cent of ten seconds: `some avg10`. 1 is a tenth of a second.
-const PRESSURE: f64 = 1.0;
+const MIN_PRESSURE: f64 = 1.0;
 
 /// An engine of a run, with the facts that these checks need.
 #[derive(Debug, Clone, Default)]
-pub struct Planned {
+pub struct PlannedEngine {
     /// The row's name. `None` for an engine without a row, such as a twin.
     pub label: Option<String>,
     pub program: Option<PathBuf>,
@@ -36,47 +36,48 @@ pub struct Planned {
 
 /// The machine's counters at the beginning of a run.
 #[derive(Debug, Clone)]
-pub struct Quiet {
+pub struct QuietCheck {
     counters: Counters,
     /// The most threads that any engine of the run uses.
     threads: u32,
 }
 
-impl Quiet {
-    /// Takes milliseconds: it reads some files of /proc and /sys.
-    pub fn probe(engines: &[Planned]) -> Self {
+impl QuietCheck {
+    /// Reads the counters from /proc and /sys, which takes milliseconds.
+    pub fn probe(engines: &[PlannedEngine]) -> Self {
         let threads = engines.iter().map(|engine| engine.threads).max();
         Self { counters: Counters::read(), threads: threads.unwrap_or(0) }
     }
 
-    /// The reasons against beginning now.
-    pub fn before(&self, engines: &[Planned]) -> Vec<String> {
+    /// The reasons against starting the run now.
+    pub fn warnings_before(&self, engines: &[PlannedEngine]) -> Vec<String> {
         let cores = self.counters.processor.map(|processor| processor.cores);
         let load = read("/proc/loadavg").and_then(|text| load_average(&text));
-        let pressure = read("/proc/pressure/memory").and_then(|text| stalled(&text, "avg10="));
-        let own = "build: this orchestrate is a debug build, so its overhead is larger than a release build's; \
+        let pressure = read("/proc/pressure/memory").and_then(|text| stall_field(&text, "avg10="));
+        let text = "build: this orchestrate is a debug build, so its overhead is larger than a release build's; \
                    cargo build --release";
-        let own = cfg!(debug_assertions).then(|| own.to_string());
-        let mut found: Vec<String> = own.into_iter().chain(debug_builds(engines)).collect();
-        found.extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
-        found.extend(pressure.and_then(pressed_before));
-        found.extend(governed(&governors()));
+        let own_build = cfg!(debug_assertions).then(|| text.to_string());
+        let mut warnings: Vec<String> = own_build.into_iter().chain(debug_builds(engines)).collect();
+        warnings
+            .extend(cores.zip(load).and_then(|(cores, [last_minute, ..])| busy_before(cores, last_minute)));
+        warnings.extend(pressure.and_then(memory_pressure_before));
+        warnings.extend(slow_governors(&governors()));
         if engines.iter().any(|engine| !engine.device.is_cpu()) {
-            found.extend(gpu::warnings(&used_by(engines, gpu::probe(), &Cuda::here())));
+            warnings.extend(gpu::warnings(&used_by(engines, gpu::probe(), &Cuda::of_environment())));
         }
-        found
+        warnings
     }
 
     /// The disturbances since `probe`. After an interrupt the CPU time of the ended engines is unknown and would count as
     /// other programs' work, so that message is left out.
-    pub fn after(&self, interrupted: bool) -> Vec<String> {
+    pub fn warnings_after(&self, interrupted: bool) -> Vec<String> {
         let threads = (!interrupted).then_some(self.threads);
-        since(&self.counters, &Counters::read(), threads)
+        warnings_between(&self.counters, &Counters::read(), threads)
     }
 }
 
 /// The GPUs that engines of the run can compute on. If only CUDA knows which GPU a device is, every GPU may be used.
-fn used_by(engines: &[Planned], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
+fn used_by(engines: &[PlannedEngine], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
     let started = engines.iter().filter(|it| !it.unavailable && !it.device.is_cpu());
     let devices: Vec<&Device> = started.map(|engine| &engine.device).collect();
     let visible = cuda.visible(&gpus);
@@ -99,8 +100,8 @@ pub(super) fn steal_share() -> Option<f64> {
     Some((processor.stolen as f64 / wanted.max(1) as f64 * 1e4).round() / 1e4)
 }
 
-/// The limit is half of the cores: below that the scheduler finds a free core. The average lags by a minute, so it also shows a
-/// build that has just ended and may still hold the clock down.
+/// Warns above half of the cores: below that the scheduler finds a free core. The average covers a minute, so it also shows a
+/// build that has just ended, after which clocks may still be low.
 fn busy_before(cores: u32, load: f64) -> Option<String> {
     (load > f64::from(cores) / 2.0).then(|| {
         format!(
@@ -111,8 +112,8 @@ fn busy_before(cores: u32, load: f64) -> Option<String> {
     })
 }
 
-fn pressed_before(percent: f64) -> Option<String> {
-    (percent >= PRESSURE).then(|| {
+fn memory_pressure_before(percent: f64) -> Option<String> {
+    (percent >= MIN_PRESSURE).then(|| {
         format!(
             "machine: short of memory before the run: processes waited for memory {percent:.1} % of the last ten seconds; \
              end programs that hold memory, or measure a smaller model"
@@ -120,7 +121,7 @@ fn pressed_before(percent: f64) -> Option<String> {
     })
 }
 
-fn governed(governors: &[String]) -> Option<String> {
+fn slow_governors(governors: &[String]) -> Option<String> {
     let slow: Vec<&String> = governors.iter().filter(|governor| *governor != "performance").collect();
     let first = slow.first()?;
     Some(format!(
@@ -131,7 +132,7 @@ fn governed(governors: &[String]) -> Option<String> {
 }
 
 /// Engines in a folder where cargo puts unoptimised builds.
-fn debug_builds(engines: &[Planned]) -> impl Iterator<Item = String> {
+fn debug_builds(engines: &[PlannedEngine]) -> impl Iterator<Item = String> {
     engines.iter().filter_map(|engine| {
         let (label, program) = (engine.label.as_ref()?, engine.program.as_ref()?);
         let parts: Vec<_> = program.parent()?.iter().collect();
@@ -145,47 +146,48 @@ fn debug_builds(engines: &[Planned]) -> impl Iterator<Item = String> {
     })
 }
 
-/// `threads` is the number that the engines use, or `None` if their CPU time is not complete.
-fn since(earlier: &Counters, later: &Counters, threads: Option<u32>) -> Vec<String> {
+/// The warnings about the time between two readings. `threads` is the number of threads that the engines use, or `None` if
+/// their CPU time is incomplete.
+fn warnings_between(earlier: &Counters, later: &Counters, threads: Option<u32>) -> Vec<String> {
     let seconds = later.at.saturating_duration_since(earlier.at).as_secs_f64();
     let rise = |count: fn(&Counters) -> Option<u64>| count(later)?.checked_sub(count(earlier)?);
-    let mut found = Vec::new();
+    let mut warnings = Vec::new();
     if seconds >= MIN_SECONDS {
-        found.extend(threads.and_then(|threads| busy_meanwhile(earlier, later, threads)));
-        found.extend(stolen(earlier, later));
-        found.extend(rise(|it| it.memory_stall_us).and_then(|us| pressed(us, seconds)));
-        found.extend(rise(|it| it.limited_us).and_then(|us| limited(us, seconds)));
+        warnings.extend(threads.and_then(|threads| busy_during(earlier, later, threads)));
+        warnings.extend(steal_warning(earlier, later));
+        warnings.extend(rise(|it| it.memory_stall_us).and_then(|us| memory_pressure(us, seconds)));
+        warnings.extend(rise(|it| it.limited_us).and_then(|us| limit_warning(us, seconds)));
     }
-    found.extend(rise(|it| it.swapped_pages).and_then(swapped));
-    found.extend(rise(|it| it.throttled).and_then(throttled));
-    found
+    warnings.extend(rise(|it| it.swapped_pages).and_then(swap_warning));
+    warnings.extend(rise(|it| it.throttle_count).and_then(heat_warning));
+    warnings
 }
 
-/// The cores that other programs used. Threads that compute one step together wait for the slowest, so a tenth of a core is too
-/// much where the engines use every core. Unused cores take such work but share caches and memory, so only half of them count as
-/// free.
-fn busy_meanwhile(earlier: &Counters, later: &Counters, threads: u32) -> Option<String> {
-    let (was, is) = (earlier.processor?, later.processor?);
-    let busy = is.busy.checked_sub(was.busy)?;
-    let all = busy + is.idle.saturating_sub(was.idle) + is.stolen.saturating_sub(was.stolen);
+/// Warns about other programs during the run. The threads of an engine wait for the slowest one, so a tenth of a core is too much
+/// if the engines use every core. Work on unused cores disturbs less, but caches and memory are shared, so half of these cores
+/// may be used.
+fn busy_during(earlier: &Counters, later: &Counters, threads: u32) -> Option<String> {
+    let (start, end) = (earlier.processor?, later.processor?);
+    let busy = end.busy.checked_sub(start.busy)?;
+    let all = busy + end.idle.saturating_sub(start.idle) + end.stolen.saturating_sub(start.stolen);
     let others = busy.saturating_sub(later.own_ticks.saturating_sub(earlier.own_ticks));
-    let taken = others as f64 / all.max(1) as f64 * f64::from(is.cores);
-    let spare = f64::from(is.cores.saturating_sub(threads));
+    let taken = others as f64 / all.max(1) as f64 * f64::from(end.cores);
+    let spare = f64::from(end.cores.saturating_sub(threads));
     (taken > 0.1 + spare / 2.0).then(|| {
         format!(
             "machine: busy during the run: other programs used {taken:.1} of {} on average; end them and measure again \
              (`top` shows them)",
-            plural(is.cores, "core")
+            plural(end.cores, "core")
         )
     })
 }
 
-fn stolen(earlier: &Counters, later: &Counters) -> Option<String> {
-    let (was, is) = (earlier.processor?, later.processor?);
-    let stolen = is.stolen.checked_sub(was.stolen)?;
-    let wanted = is.busy.checked_sub(was.busy)? + stolen;
+fn steal_warning(earlier: &Counters, later: &Counters) -> Option<String> {
+    let (start, end) = (earlier.processor?, later.processor?);
+    let stolen = end.stolen.checked_sub(start.stolen)?;
+    let wanted = end.busy.checked_sub(start.busy)? + stolen;
     let share = stolen as f64 / wanted.max(1) as f64;
-    (share > SHARE).then(|| {
+    (share > MIN_SHARE).then(|| {
         format!(
             "machine: the host withheld {:.1} % of the requested CPU time (steal); measure on a dedicated machine or \
              at another time, and rely on ratios rather than on single values",
@@ -194,9 +196,9 @@ fn stolen(earlier: &Counters, later: &Counters) -> Option<String> {
     })
 }
 
-fn pressed(us: u64, seconds: f64) -> Option<String> {
+fn memory_pressure(us: u64, seconds: f64) -> Option<String> {
     let share = us as f64 / 1e6 / seconds;
-    (share > SHARE).then(|| {
+    (share > MIN_SHARE).then(|| {
         format!(
             "machine: short of memory: processes waited for memory {:.1} % of the run; end programs that hold memory, or \
              measure a smaller model",
@@ -205,9 +207,9 @@ fn pressed(us: u64, seconds: f64) -> Option<String> {
     })
 }
 
-fn limited(us: u64, seconds: f64) -> Option<String> {
+fn limit_warning(us: u64, seconds: f64) -> Option<String> {
     let paused = us as f64 / 1e6;
-    (paused / seconds > SHARE).then(|| {
+    (paused / seconds > MIN_SHARE).then(|| {
         format!(
             "machine: the container's CPU limit paused processes for {paused:.1} s of the run; raise the limit, or give \
              engines fewer threads (`--threads`)"
@@ -215,8 +217,8 @@ fn limited(us: u64, seconds: f64) -> Option<String> {
     })
 }
 
-fn swapped(pages: u64) -> Option<String> {
-    (pages >= SWAPPED_PAGES).then(|| {
+fn swap_warning(pages: u64) -> Option<String> {
+    (pages >= MIN_SWAPPED_PAGES).then(|| {
         format!(
             "machine: swapping: {pages} pages were written or read during the run; end programs that hold memory, or \
              measure a smaller model"
@@ -225,7 +227,7 @@ fn swapped(pages: u64) -> Option<String> {
 }
 
 /// One event is enough: the clock after it differs from the clock before.
-fn throttled(count: u64) -> Option<String> {
+fn heat_warning(count: u64) -> Option<String> {
     (count > 0).then(|| {
         format!(
             "machine: too hot: the processor throttled itself during the run (its counters rose by {count}); let it cool, or \
@@ -241,11 +243,11 @@ mod tests {
     use super::counters::Processor;
     use super::*;
 
-    /// A minute on two cores, which is 12000 ticks: those of this program, of other programs, and stolen ones.
-    fn minute(ours: u64, others: u64, stolen: u64) -> (Counters, Counters) {
+    /// A minute on two cores, which has 12000 ticks: of this program, of other programs, and stolen ones.
+    fn minute(own: u64, others: u64, stolen: u64) -> (Counters, Counters) {
         let at = Instant::now();
         let start = Processor { busy: 500, idle: 9000, stolen: 7, cores: 2 };
-        let busy = ours + others;
+        let busy = own + others;
         let end = Processor {
             busy: start.busy + busy,
             idle: start.idle + 12_000 - busy - stolen,
@@ -259,12 +261,12 @@ mod tests {
             swapped_pages: Some(1000),
             memory_stall_us: Some(5_000_000),
             limited_us: Some(100),
-            throttled: Some(3),
+            throttle_count: Some(3),
         };
         let later = Counters {
             at: at + Duration::from_secs(60),
             processor: Some(end),
-            own_ticks: 90 + ours,
+            own_ticks: 90 + own,
             ..earlier.clone()
         };
         (earlier, later)
@@ -272,43 +274,43 @@ mod tests {
 
     /// The only message of a minute in which the engines used both cores.
     fn message(earlier: &Counters, later: &Counters) -> String {
-        let mut found = since(earlier, later, Some(2));
-        assert_eq!(found.len(), 1, "{found:?}");
-        found.remove(0)
+        let mut warnings = warnings_between(earlier, later, Some(2));
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        warnings.remove(0)
     }
 
     #[test]
     fn a_run_on_a_quiet_machine_gets_no_warning() {
         let (earlier, later) = minute(11_000, 300, 50);
-        assert_eq!(since(&earlier, &later, Some(2)), Vec::<String>::new());
+        assert_eq!(warnings_between(&earlier, &later, Some(2)), Vec::<String>::new());
     }
 
     #[test]
     fn other_programs_are_reported_in_cores_without_the_runs_own_work() {
         let (earlier, later) = minute(6_000, 3_000, 0);
-        let found = message(&earlier, &later);
+        let warnings = message(&earlier, &later);
         assert!(
-            found.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"),
-            "{found}"
+            warnings.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"),
+            "{warnings}"
         );
-        assert!(found.contains("`top`"), "{found}");
+        assert!(warnings.contains("`top`"), "{warnings}");
     }
 
     #[test]
     fn an_interrupted_run_reports_everything_except_other_programs() {
         let (earlier, later) = minute(6_000, 3_000, 500);
-        let found = since(&earlier, &later, None);
-        assert!(found.len() == 1 && found[0].contains("steal"), "{found:?}");
+        let warnings = warnings_between(&earlier, &later, None);
+        assert!(warnings.len() == 1 && warnings[0].contains("steal"), "{warnings:?}");
     }
 
     #[test]
     fn other_programs_may_use_half_of_the_spare_cores() {
         let (earlier, later) = minute(5_000, 3_000, 0);
-        assert_eq!(since(&earlier, &later, Some(1)), Vec::<String>::new());
+        assert_eq!(warnings_between(&earlier, &later, Some(1)), Vec::<String>::new());
         let (earlier, later) = minute(5_000, 5_000, 0);
-        assert!(since(&earlier, &later, Some(1))[0].contains("0.8 of 2 cores"));
+        assert!(warnings_between(&earlier, &later, Some(1))[0].contains("0.8 of 2 cores"));
         // More threads than cores leave no core free, and never a negative number.
-        assert_eq!(since(&earlier, &later, Some(64)).len(), 1);
+        assert_eq!(warnings_between(&earlier, &later, Some(64)).len(), 1);
     }
 
     #[test]
@@ -322,7 +324,7 @@ mod tests {
         let (earlier, quiet) = minute(9_000, 0, 0);
         let later = Counters { swapped_pages: Some(1300), ..quiet.clone() };
         assert!(message(&earlier, &later).contains("300 pages"));
-        let later = Counters { throttled: Some(5), ..quiet.clone() };
+        let later = Counters { throttle_count: Some(5), ..quiet.clone() };
         assert!(message(&earlier, &later).contains("rose by 2"));
         let later = Counters { memory_stall_us: Some(8_000_000), ..quiet.clone() };
         assert!(message(&earlier, &later).contains("waited for memory 5.0 % of the run"));
@@ -333,7 +335,8 @@ mod tests {
     #[test]
     fn a_run_under_a_second_reports_counts_and_no_shares() {
         let (earlier, later) = minute(6_000, 3_000, 500);
-        let later = Counters { at: earlier.at + Duration::from_millis(900), throttled: Some(4), ..later };
+        let later =
+            Counters { at: earlier.at + Duration::from_millis(900), throttle_count: Some(4), ..later };
         assert!(message(&earlier, &later).contains("too hot"));
     }
 
@@ -345,63 +348,63 @@ mod tests {
             swapped_pages: None,
             memory_stall_us: None,
             limited_us: None,
-            throttled: None,
+            throttle_count: None,
             ..later.clone()
         };
-        assert_eq!(since(&nothing, &later, Some(2)), Vec::<String>::new());
-        assert_eq!(since(&earlier, &nothing, Some(2)), Vec::<String>::new());
+        assert_eq!(warnings_between(&nothing, &later, Some(2)), Vec::<String>::new());
+        assert_eq!(warnings_between(&earlier, &nothing, Some(2)), Vec::<String>::new());
         // The counts of a core vanish when it is taken offline.
         let back = Counters { at: later.at + Duration::from_secs(60), ..earlier };
-        assert_eq!(since(&later, &back, Some(2)), Vec::<String>::new());
+        assert_eq!(warnings_between(&later, &back, Some(2)), Vec::<String>::new());
     }
 
     #[test]
     fn a_load_above_half_the_cores_is_reported_before_the_run() {
         assert_eq!(busy_before(4, 2.0), None);
-        let found = busy_before(4, 2.5).unwrap();
+        let warnings = busy_before(4, 2.5).unwrap();
         assert!(
-            found.starts_with("machine: ") && found.contains("2.50") && found.contains("4 cores"),
-            "{found}"
+            warnings.starts_with("machine: ") && warnings.contains("2.50") && warnings.contains("4 cores"),
+            "{warnings}"
         );
     }
 
     #[test]
     fn memory_pressure_and_governors_are_reported_before_the_run() {
-        assert_eq!(pressed_before(0.99), None);
-        assert!(pressed_before(12.0).unwrap().contains("12.0 % of the last ten seconds"));
+        assert_eq!(memory_pressure_before(0.99), None);
+        assert!(memory_pressure_before(12.0).unwrap().contains("12.0 % of the last ten seconds"));
         let governors =
-            |names: &[&str]| governed(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
+            |names: &[&str]| slow_governors(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
         assert_eq!([governors(&[]), governors(&["performance", "performance"])], [None, None]);
-        let found = governors(&["performance", "powersave"]).unwrap();
-        assert!(found.contains("of 1 core is `powersave`"), "{found}");
-        assert!(found.ends_with("sudo cpupower frequency-set --governor performance"), "{found}");
+        let warnings = governors(&["performance", "powersave"]).unwrap();
+        assert!(warnings.contains("of 1 core is `powersave`"), "{warnings}");
+        assert!(warnings.ends_with("sudo cpupower frequency-set --governor performance"), "{warnings}");
     }
 
     #[test]
     fn a_debug_build_of_an_engine_is_reported_once() {
-        let of = |label: Option<&str>, program: &str| Planned {
+        let engine = |label: Option<&str>, program: &str| PlannedEngine {
             label: label.map(String::from),
             program: Some(program.into()),
-            ..Planned::default()
+            ..PlannedEngine::default()
         };
         let engines = [
-            of(Some("quick"), "/x/target/release/quick"),
-            of(Some("slow"), "/x/target/debug/slow"),
-            of(None, "/x/target/debug/slow"),
-            of(Some("word"), "/debug/target/word"),
-            Planned::default(),
+            engine(Some("quick"), "/x/target/release/quick"),
+            engine(Some("slow"), "/x/target/debug/slow"),
+            engine(None, "/x/target/debug/slow"),
+            engine(Some("word"), "/debug/target/word"),
+            PlannedEngine::default(),
         ];
-        let found: Vec<String> = debug_builds(&engines).collect();
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("build: `slow` is a debug build"), "{found:?}");
+        let warnings: Vec<String> = debug_builds(&engines).collect();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("build: `slow` is a debug build"), "{warnings:?}");
     }
 
     #[test]
     fn the_gpus_of_a_plan_are_those_visible_to_its_engines() {
         let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
         let of = |devices: &[&str], order: &str, visible: Option<&str>| {
-            let on = |device: &&str| Planned { device: (*device).into(), ..Planned::default() };
-            let engines: Vec<Planned> = devices.iter().map(on).collect();
+            let on = |device: &&str| PlannedEngine { device: (*device).into(), ..PlannedEngine::default() };
+            let engines: Vec<PlannedEngine> = devices.iter().map(on).collect();
             let cuda = Cuda { device_order: order.into(), visible_devices: visible.map(String::from) };
             used_by(&engines, gpus(), &cuda).iter().map(|gpu| gpu.index).collect::<Vec<_>>()
         };
@@ -412,20 +415,23 @@ mod tests {
         assert_eq!(of(&["cuda", "cuda:1"], by_slot, Some("-1")), [0; 0]);
         assert_eq!(of(&["cuda:9"], by_slot, None), [0; 0]);
         assert_eq!(of(&["cpu"], by_slot, None), [0; 0]);
-        // Only CUDA or the engine knows which GPU it is.
+        // Only CUDA or the engine knows which GPU the name means.
         assert_eq!(of(&["cuda"], "FASTEST_FIRST", None), [0, 1, 2, 3]);
         assert_eq!(of(&["gpu"], by_slot, Some("1,2")), [1, 2]);
     }
 
     #[test]
     fn every_warning_about_this_machine_has_a_known_prefix() {
-        let quiet = Quiet::probe(&[]);
-        let found = [quiet.before(&[]), quiet.after(false)].concat();
-        assert!(found.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")), "{found:?}");
+        let quiet = QuietCheck::probe(&[]);
+        let warnings = [quiet.warnings_before(&[]), quiet.warnings_after(false)].concat();
+        assert!(
+            warnings.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")),
+            "{warnings:?}"
+        );
         assert_eq!(
-            found.iter().any(|it| it.contains("this orchestrate")),
+            warnings.iter().any(|it| it.contains("this orchestrate")),
             cfg!(debug_assertions),
-            "{found:?}"
+            "{warnings:?}"
         );
     }
 }

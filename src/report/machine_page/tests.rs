@@ -56,14 +56,14 @@ fn page() -> Page {
         gpus: vec![gpu],
         ..Machine::default()
     };
-    let denied = Listed { name: "package-0".into(), trouble: Some("permission denied".into()) };
+    let denied = ListedCounter { name: "package-0".into(), trouble: Some("permission denied".into()) };
     Page {
         orchestrate_version: "0.1.0".into(),
         commit: Some("32c50c8".into()),
         fingerprint: "a1b2c3".into(),
         machine,
         versions: [("glibc", "2.36".to_string())].into(),
-        energy: vec![denied, Listed { name: "gpu-0".into(), trouble: None }],
+        energy: vec![denied, ListedCounter { name: "gpu-0".into(), trouble: None }],
         limits: None,
         warnings: vec!["machine: the frequency governor of 64 cores is `powersave`, so clocks follow the load with a delay; \
             sudo cpupower frequency-set --governor performance".into()],

@@ -1,6 +1,6 @@
-use crate::machine::observed::GpuHeld;
+use crate::machine::observed::UsedGpuMemory;
 use crate::record::specimen::{BASELINE, BEACON, measured, selection};
-use crate::record::{Energy, Entry, GpuPass, Held, Idle, Pass, RunRecord};
+use crate::record::{Energy, Entry, GpuPass, HeldMemory, Idle, Pass, RunRecord};
 use crate::report::resources::Resources;
 use crate::report::tests::{assert_fits, json, json_case, rendered, rendered_with, row, words};
 use crate::report::{Report, View};
@@ -11,7 +11,7 @@ const RESOURCES: View = View { pairs: false, wall_time: false, resources: true }
 /// The default suite with samples of memory, CPU time, energy and a GPU for the second engine.
 fn sampled() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
-    let held = Held {
+    let held = HeldMemory {
         resident_bytes: 50_000_000,
         pss_bytes: 40_000_000,
         anonymous_bytes: 30_000_000,
@@ -87,7 +87,7 @@ fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
     let mut record = sampled();
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         launch.loaded.as_mut().unwrap().facts.device = Some("cuda:1".into());
-        launch.gpus_before = vec![GpuHeld { index: 1, memory_used_bytes: 1_000_000_000 }];
+        launch.gpus_before = vec![UsedGpuMemory { index: 1, memory_used_bytes: 1_000_000_000 }];
     }
     for pass in &mut record.passes {
         pass.gpus[1] = GpuPass {
@@ -165,7 +165,7 @@ fn the_legend_names_device_growth_as_the_source_of_memory() {
 #[test]
 fn the_sampled_pass_represents_all_launches_of_the_case() {
     let mut record = sampled();
-    let held = Held { anonymous_bytes: 44_000_000, file_bytes: 12_000_000, ..Held::default() };
+    let held = HeldMemory { anonymous_bytes: 44_000_000, file_bytes: 12_000_000, ..HeldMemory::default() };
     for pass in &mut record.passes {
         pass.held = Some(held);
     }

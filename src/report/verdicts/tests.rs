@@ -1,6 +1,6 @@
 use super::super::tests::{assert_fits, decoding, json, rendered, rendered_with};
 use super::*;
-use crate::engines::manifest::Against;
+use crate::engines::manifest::PresetComparison;
 use crate::plan::{Extent as Planned, Order, Selection};
 use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Closed, Entry, RunRecord};
@@ -364,7 +364,7 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     selection.candidates[2].preset = Some("half".into());
     selection.candidates[2].options.insert("half".into(), true.into());
     selection.candidates[2].against =
-        Some(Against { preset: "default".into(), says: "precision impact".into() });
+        Some(PresetComparison { preset: "default".into(), says: "precision impact".into() });
     let record = measured_engines(&selection);
     let text = rendered(&record, "table", 100);
     assert!(text.contains("\nprecision impact, `beacon:half` against `beacon`: decode same"), "{text}");
@@ -392,7 +392,7 @@ fn a_certain_effect_of_a_preset_is_also_given_in_time() {
     selection.candidates[1].preset = Some("fast".into());
     selection.candidates[1].options.insert("check_time".into(), false.into());
     selection.candidates[1].against =
-        Some(Against { preset: "default".into(), says: "without its check_time".into() });
+        Some(PresetComparison { preset: "default".into(), says: "without its check_time".into() });
     let record = measured(&selection, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
     let expected = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::handles::{Leader, ProcessHandle};
 use super::keeper::end_marked;
-use crate::machine::{Family, processes_marked};
+use crate::machine::{ProcessFamily, processes_marked};
 
 /// The maximum number of stored lines of stderr, and the maximum characters of each line.
 const MAX_STDERR_LINES: usize = 40;
@@ -66,7 +66,7 @@ pub struct Process {
     /// Stdout and stderr, only to see whether they hold unread bytes. Other handles read them.
     pipes: [PipeReader; 2],
     launch: String,
-    family: Arc<Mutex<Family>>,
+    family: Arc<Mutex<ProcessFamily>>,
     /// The paused processes of this launch, in any process group.
     paused: Vec<ProcessHandle>,
     label: String,
@@ -113,7 +113,10 @@ impl Process {
             stderr_open,
             pipes,
             launch: launching.launch.clone(),
-            family: Arc::new(Mutex::new(Family::marked(environment::LAUNCH, launching.launch.clone()))),
+            family: Arc::new(Mutex::new(ProcessFamily::marked(
+                environment::LAUNCH,
+                launching.launch.clone(),
+            ))),
             paused: Vec::new(),
             label: launching.label.clone(),
             debug,

@@ -15,30 +15,33 @@ use crate::plan::{Plan, Role};
 use crate::record::{End, Header, RunRecord, Warning};
 use crate::shell::Usage;
 
-/// The other side of a run's comparison.
-pub enum Against {
+/// The baseline or program that a run is compared with.
+pub enum ComparisonBase {
     /// The values of a baseline, or its programs.
-    Saved { baseline: Box<Baseline>, record: Box<RunRecord>, again: bool },
+    Saved { baseline: Box<Baseline>, record: Box<RunRecord>, measure_again: bool },
     /// A program, known by its path alone: it is always measured again.
     Program(PathBuf),
 }
 
-impl Against {
-    /// Opens the baseline before anything is built. An unknown name is refused now.
+impl ComparisonBase {
+    /// Opens the baseline before anything is built. An unknown name is refused here.
     pub fn open(arguments: &BaselineArgs) -> Result<Option<Self>> {
         let Some(name) = &arguments.baseline else { return Ok(None) };
-        let again = arguments.rerun_baseline;
+        let measure_again = arguments.rerun_baseline;
         if !name.contains('/') {
             let baseline = Box::new(Baseline::read(name)?);
             let record = Box::new(baseline.record().map_err(|error| damaged(name, &format!("{error:#}")))?);
-            // No such run becomes a baseline.
-            ensure!(again || record.end == Some(End::Finished), damaged(name, "its record was cut off"));
-            return Ok(Some(Self::Saved { baseline, record, again }));
+            // An unfinished run never becomes a baseline.
+            ensure!(
+                measure_again || record.end == Some(End::Finished),
+                damaged(name, "its record was cut off")
+            );
+            return Ok(Some(Self::Saved { baseline, record, measure_again }));
         }
         let path = std::path::absolute(name)?;
         ensure!(path.is_file(), Usage(format!("no program at `{name}`")));
         let no_values = format!("`{name}` is a program and has no stored values\nhint: --rerun-baseline");
-        ensure!(again, Usage(no_values));
+        ensure!(measure_again, Usage(no_values));
         Ok(Some(Self::Program(path)))
     }
 
@@ -47,11 +50,11 @@ impl Against {
     pub fn join(&self, plan: Plan, here: &Machine, judge: &JudgeArgs) -> Result<(Plan, Vec<Warning>)> {
         let reruns = match self {
             Self::Program(path) => vec![rerun::from_program(path, &plan)?],
-            Self::Saved { baseline, record, again: true } => {
+            Self::Saved { baseline, record, measure_again: true } => {
                 can_run_here(baseline, here)?;
                 rerun::reruns(baseline, &record.header.plan, &plan)?
             }
-            Self::Saved { baseline, record, again: false } => {
+            Self::Saved { baseline, record, measure_again: false } => {
                 let warnings = check_comparable(baseline, record, &plan, here, judge)?;
                 return Ok((plan, warnings));
             }
@@ -85,16 +88,18 @@ impl Against {
     pub fn judge(&self, record: &RunRecord, judge: &JudgeArgs) -> Result<Judgement> {
         let thresholds = judge.thresholds()?;
         let mut judgement = match self {
-            Self::Saved { record: base, again: false, .. } => {
+            Self::Saved { record: base, measure_again: false, .. } => {
                 let judged = compare::judge(base, record, thresholds, judge.force);
-                // Only answers show some differences, most of all prompts of other tokens.
+                // Some differences show only in the answers, for example prompts of other tokens.
                 judged.map_err(|incomparable| Usage(incomparable.to_string()))?
             }
-            Self::Saved { again: true, .. } | Self::Program(_) => compare::judge_within(record, thresholds),
+            Self::Saved { measure_again: true, .. } | Self::Program(_) => {
+                compare::judge_within(record, thresholds)
+            }
         };
         let notices = match self {
-            Self::Saved { baseline, again: false, .. } => baseline.notices(),
-            // The age of unused values does not matter.
+            Self::Saved { baseline, measure_again: false, .. } => baseline.notices(),
+            // The stored values are not used, so their age needs no warning.
             _ => vec![self.summary()],
         };
         if let Self::Saved { baseline, .. } = self {
@@ -107,9 +112,9 @@ impl Against {
     /// The line above a judgement.
     fn summary(&self) -> String {
         match self {
-            Self::Saved { baseline, again, .. } => {
-                let again = if *again { ", its programs measured again" } else { "" };
-                format!("{}{again}", baseline.summary(SystemTime::now()))
+            Self::Saved { baseline, measure_again, .. } => {
+                let measure_again = if *measure_again { ", its programs measured again" } else { "" };
+                format!("{}{measure_again}", baseline.summary(SystemTime::now()))
             }
             Self::Program(path) => format!("baseline `{}`, measured in turn", path.display()),
         }
@@ -124,7 +129,7 @@ fn can_run_here(baseline: &Baseline, here: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Refuses runs that are known to be incomparable before an engine answers. That saves ten minutes of measurement.
+/// Refuses a comparison that is known to be impossible, before the time for the measurement is spent.
 fn check_comparable(
     baseline: &Baseline,
     base: &RunRecord,

@@ -1,4 +1,4 @@
-//! Baselines after a run: print its judgement, and save it. The record is already written, so nothing here can lose the run.
+//! Baselines after a run: print its judgement, and save it. The record is already written, so no error here can lose the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::shell::this_program;
 use crate::text::plural;
 
 /// Saves the run under its name, and prints the judgement where stdout has no text for people. Returns the final exit status;
-/// `code` is that of the run itself.
+/// `code` is the exit status of the run itself.
 pub fn conclude(
     arguments: &RunArgs,
     judgement: Option<Result<Judgement>>,
@@ -28,13 +28,13 @@ pub fn conclude(
     code: u8,
 ) -> Result<u8> {
     if code == INTERRUPTED {
-        interrupted(arguments, &recorder.path);
+        note_interrupted(arguments, &recorder.path);
         return Ok(code);
     }
     let compared = judgement.map_or(Ok(DONE), |judgement| print_judgement(arguments, judgement))?;
     let saved = match &arguments.baseline.save_baseline {
         Some(name) if compared != DONE && arguments.baseline.baseline.as_ref() == Some(name) => {
-            // The baseline to be replaced is the evidence.
+            // The run did not pass against this baseline, so the user needs the baseline to see why.
             let hint = format!("--save-baseline {name} without --baseline");
             note(&format!("baseline `{name}` is unchanged: this run did not pass against it\nhint: {hint}"));
             DONE
@@ -48,14 +48,14 @@ pub fn conclude(
 fn print_judgement(arguments: &RunArgs, judgement: Result<Judgement>) -> Result<u8> {
     let judgement = match judgement {
         Ok(judgement) => judgement,
-        // The run is shown and recorded without a comparison too.
+        // The run itself is shown and recorded, also without a comparison.
         Err(refused) => {
-            output::complain(&refused);
+            output::print_error(&refused);
             return Ok(USAGE);
         }
     };
     if let Some(why) = hidden_on_stdout(arguments) {
-        // stdout has one document, for a program.
+        // stdout has one document, which a program reads.
         let table = report::FORMATS[0].render(&judgement, None).unwrap_or_default();
         let table = String::from_utf8_lossy(&table);
         note(&format!("the judgement, as a table ({why}):\n\n{}", table.trim_end()));
@@ -84,7 +84,9 @@ fn try_save(name: &str, recorder: &Recorder) -> u8 {
     };
     let code = if error.is::<Refused>() { INCONCLUSIVE } else { ERROR };
     let record = recorder.path.display();
-    output::complain(&error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")));
+    output::print_error(
+        &error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")),
+    );
     code
 }
 
@@ -95,7 +97,7 @@ struct Saved {
     folder: PathBuf,
     /// The age of the baseline that it replaced.
     replaced: Option<Age>,
-    /// Cases without a place in it, and programs without a full copy.
+    /// Warnings about cases that are not in the baseline, and programs without a full copy.
     warnings: Vec<String>,
 }
 
@@ -111,7 +113,7 @@ impl Saved {
     }
 }
 
-/// Saves a run under a name. The error is a `Refused` where its values may not become a baseline. The run's own record
+/// Saves a run under a name. The error is a `Refused` if the run cannot become a baseline. The run's own record
 /// stays as it is.
 fn save(name: &str, record_path: &Path, record: &RunRecord) -> Result<Saved> {
     check_name(name)?;
@@ -139,13 +141,13 @@ fn save(name: &str, record_path: &Path, record: &RunRecord) -> Result<Saved> {
     Ok(Saved { baseline, folder, replaced, warnings })
 }
 
-fn interrupted(arguments: &RunArgs, record: &Path) {
+fn note_interrupted(arguments: &RunArgs, record: &Path) {
     if let Some(name) = &arguments.baseline.save_baseline {
         note(&format!("baseline `{name}` is not saved: the run was interrupted"));
     }
     if let Some(name) = arguments.baseline.baseline.as_ref().filter(|_| !arguments.baseline.rerun_baseline) {
-        let again = format!("{} compare {name} {}", this_program(), record.display());
-        note(&format!("not compared with baseline `{name}`: the run was interrupted\nhint: {again}"));
+        let command = format!("{} compare {name} {}", this_program(), record.display());
+        note(&format!("not compared with baseline `{name}`: the run was interrupted\nhint: {command}"));
     }
 }
 
