@@ -181,10 +181,10 @@ fn a_gpt2_in_gguf_uses_its_own_output_matrix_if_it_has_one() {
     assert_eq!(compute(&path), untied);
 
     set_tied(&path.join("config.json"), true);
-    let tied_gguf = folder.path().join("tied.gguf");
-    std::fs::rename(&untied_gguf, folder.path().join("untied.gguf")).unwrap();
+    let tied_gguf = folder.path().join("without-output.gguf");
+    std::fs::rename(&untied_gguf, folder.path().join("with-output.gguf")).unwrap();
     std::fs::rename(gguf_of(&path, Dtype::BF16), &tied_gguf).unwrap();
-    let untied_gguf = folder.path().join("untied.gguf");
+    let untied_gguf = folder.path().join("with-output.gguf");
     let byte_range = |path: &Path, name: &str| {
         let folder = ModelFolder::open(path).unwrap();
         let tensor = folder.tensors.iter().find(|tensor| tensor.name == name);

@@ -49,12 +49,7 @@ fn with_early_stamps(share: f64, ends_too: bool, change: impl FnOnce(&mut RunRec
 
 #[test]
 fn stamps_at_half_the_true_times_are_reported_with_and_without_an_early_end() {
-    assert_reported(
-        &with_early_stamps(0.5, false, |_| {}),
-        About::Clock,
-        true,
-        "its stamps are too with_early_stamps",
-    );
+    assert_reported(&with_early_stamps(0.5, false, |_| {}), About::Clock, true, "its stamps are too early");
     assert_reported(&with_early_stamps(0.5, true, |_| {}), About::Clock, true, "its clock leaves out");
     assert_eq!(contradictions_of(&with_early_stamps(0.99, true, |_| {})), []);
 }
