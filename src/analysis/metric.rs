@@ -138,7 +138,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::OfLimit(MetricId::DECODE_RATE),
         about: "memory bandwidth that a decode needs, as a share of the best read rate of this run's probes with as many \
-                threads: ((steps after the first) * weights + cached keys and values of every step) / (t_last - t_first) / best read rate. Probes run before each block and after the last one. Weights count in the dtype that the engine states, once for a whole batch. Absent for weights under four times the last-level cache. On an NVIDIA GPU the limit is the rate of copies within its memory, probed once. Above 100 %, the machine was slower during the probes, or a stated fact is wrong.",
+                threads: ((steps after the first) * weights + cached keys and values of every step) / (t_last - t_first) / best read rate. Probes run before each block and after the last one. Weights count in the dtype that the engine reports, once for a whole batch. Absent for weights under four times the last-level cache. On an NVIDIA GPU the limit is the rate of copies within its memory, probed once. Above 100 %, the machine was slower during the probes, or a reported fact is wrong.",
         of: share::bandwidth,
     },
     Metric {
@@ -209,7 +209,7 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("memory over the weights"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "peak memory less the bytes of weights that the engine states: its program, its cache and its copies. For an \
+        about: "peak memory less the bytes of weights that the engine reports: its program, its cache and its copies. For an \
                 engine on a GPU: peak memory of the device.",
         of: resources::memory_overhead,
     },
@@ -221,7 +221,7 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("device memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "peak device memory: the larger of the engine's stated peak and the value of the sampled pass. The driver \
+        about: "peak device memory: the larger of the engine's reported peak and the value of the sampled pass. The driver \
                 counts the memory of the engine's processes. If it names none of them (as in most containers), the growth of the whole device since the launch counts, other programs included. `--resources` names the source. Not for an engine on the CPU.",
         of: resources::device_memory,
     },

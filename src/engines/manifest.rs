@@ -137,7 +137,8 @@ pub struct OwnSuite {
 #[serde(deny_unknown_fields)]
 pub struct PresetComparison {
     pub preset: String,
-    pub says: String,
+    #[serde(alias = "says")]
+    pub effect: String,
 }
 
 /// An engine: its manifest, and the texts of the files that the manifest names.

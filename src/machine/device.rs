@@ -25,9 +25,9 @@ impl Device {
         Self(format!("{CUDA}:{index}"))
     }
 
-    /// The device that an engine states, or else the requested one.
-    pub fn in_effect(stated: Option<&str>, requested: &Self) -> Self {
-        stated.map_or_else(|| requested.clone(), Self::from)
+    /// The device that an engine reports, or else the requested one.
+    pub fn in_effect(reported: Option<&str>, requested: &Self) -> Self {
+        reported.map_or_else(|| requested.clone(), Self::from)
     }
 
     pub fn as_str(&self) -> &str {
@@ -49,11 +49,11 @@ impl Device {
         self.0.split(':').next().unwrap_or_default().to_ascii_lowercase()
     }
 
-    /// Whether an engine that states this device runs on the given one. A given `cuda` means any CUDA GPU; a stated
+    /// Whether an engine that reports this device runs on the given one. A given `cuda` means any CUDA GPU; a reported
     /// `cuda` means the first one.
     pub fn satisfies(&self, given: &Self) -> bool {
-        let (stated, given) = (self.0.to_ascii_lowercase(), given.0.to_ascii_lowercase());
-        stated == given || self.family() == given || given.strip_suffix(":0") == Some(&stated)
+        let (reported, given) = (self.0.to_ascii_lowercase(), given.0.to_ascii_lowercase());
+        reported == given || self.family() == given || given.strip_suffix(":0") == Some(&reported)
     }
 
     /// CUDA's index of the GPU that the name means: `cuda` is the first one.
@@ -65,8 +65,8 @@ impl Device {
         }
     }
 
-    /// CUDA's index of a stated device: `cuda` without a number is the requested GPU.
-    pub fn cuda_index_stated(&self, requested: &Self) -> Option<u32> {
+    /// CUDA's index of a reported device: `cuda` without a number is the requested GPU.
+    pub fn cuda_index_reported(&self, requested: &Self) -> Option<u32> {
         let index = self.cuda_index()?;
         if self.0.contains(':') { Some(index) } else { requested.cuda_index() }
     }
@@ -119,14 +119,15 @@ mod tests {
 
     #[test]
     fn a_device_satisfies_its_family_and_a_family_its_first_device() {
-        let satisfies = |stated: &str, given: &str| Device::from(stated).satisfies(&given.into());
-        for (stated, given) in
+        let satisfies = |reported: &str, given: &str| Device::from(reported).satisfies(&given.into());
+        for (reported, given) in
             [("cuda:1", "cuda:1"), ("cuda:1", "cuda"), ("cuda", "cuda:0"), ("cuda:0", "CUDA"), ("CPU", "cpu")]
         {
-            assert!(satisfies(stated, given), "{stated} {given}");
+            assert!(satisfies(reported, given), "{reported} {given}");
         }
-        for (stated, given) in [("cuda", "cuda:1"), ("cuda:1", "cuda:0"), ("cpu", "cuda"), ("cuda", "cud")] {
-            assert!(!satisfies(stated, given), "{stated} {given}");
+        for (reported, given) in [("cuda", "cuda:1"), ("cuda:1", "cuda:0"), ("cpu", "cuda"), ("cuda", "cud")]
+        {
+            assert!(!satisfies(reported, given), "{reported} {given}");
         }
     }
 
@@ -136,10 +137,10 @@ mod tests {
         assert_eq!(["cuda", "cuda:2", "CUDA:1"].map(index), [Some(0), Some(2), Some(1)]);
         assert_eq!((Device::cuda(3).as_str(), Device::cuda(3).cuda_index()), ("cuda:3", Some(3)));
         assert_eq!(["cuda:x", "cuda12", "cpu", "metal:1", ""].map(index), [None; 5]);
-        let stated =
-            |stated: &str, requested: &str| Device::from(stated).cuda_index_stated(&requested.into());
-        assert_eq!((stated("cuda", "cuda:3"), stated("cuda:1", "cuda:3")), (Some(3), Some(1)));
-        assert_eq!((stated("cuda", "cpu"), stated("cpu", "cuda:3")), (None, None));
+        let reported =
+            |reported: &str, requested: &str| Device::from(reported).cuda_index_reported(&requested.into());
+        assert_eq!((reported("cuda", "cuda:3"), reported("cuda:1", "cuda:3")), (Some(3), Some(1)));
+        assert_eq!((reported("cuda", "cpu"), reported("cpu", "cuda:3")), (None, None));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Versions of the programs on PATH that engines are built and run with. Records do not contain them: engines state the versions of
+//! Versions of the programs on PATH that engines are built and run with. Records do not contain them: engines report the versions of
 //! their own libraries, and asking the programs takes too long for a run.
 
 use std::collections::BTreeMap;

@@ -103,15 +103,35 @@ pub const VERIFIER_DTYPE: &str = "f32";
 
 /// The role of a configuration that has no row of its own, but is needed to judge a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "what", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case", try_from = "RoleFields")]
 pub enum Role {
     /// A copy of configuration `of`. The difference between the copy and the original is noise.
     Twin { of: usize },
     /// The program that a baseline was measured with.
     Baseline { of: usize },
     /// The reference engine, in f32. It has no cases: it is only used for output checks.
-    #[serde(alias = "witness")]
     Verifier,
+}
+
+/// The JSON of a `Role`, in today's words and in those of version 3. The tag of an enum cannot have an alias.
+#[derive(Deserialize)]
+struct RoleFields {
+    #[serde(alias = "what")]
+    kind: String,
+    of: Option<usize>,
+}
+
+impl TryFrom<RoleFields> for Role {
+    type Error = String;
+
+    fn try_from(RoleFields { kind, of }: RoleFields) -> Result<Self, String> {
+        match (kind.as_str(), of) {
+            ("twin", Some(of)) => Ok(Self::Twin { of }),
+            ("baseline", Some(of)) => Ok(Self::Baseline { of }),
+            ("verifier" | "witness", None) => Ok(Self::Verifier),
+            _ => Err(format!("unknown role `{kind}`, or a wrong `of`")),
+        }
+    }
 }
 
 /// An engine with all its settings, on one model.

@@ -12,7 +12,7 @@ use stats::MIN_VERDICT_BLOCKS;
 pub struct PresetComparison<'a> {
     pub configuration: usize,
     pub against: usize,
-    pub says: &'a str,
+    pub effect: &'a str,
 }
 
 impl Plan {
@@ -110,7 +110,7 @@ impl Plan {
             // The dtypes may differ, because a preset may set the dtype.
             let others = rows().filter(|(_, other)| has_preset(other) && is_alike(other));
             let nearest = others.max_by_key(|(index, other)| (other.dtype == row.dtype, Reverse(*index)));
-            Some(PresetComparison { configuration, against: nearest?.0, says: &wanted.says })
+            Some(PresetComparison { configuration, against: nearest?.0, effect: &wanted.effect })
         });
         comparisons.collect()
     }

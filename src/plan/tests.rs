@@ -157,7 +157,7 @@ fn the_name_of_a_configuration_is_its_path_or_engine_and_preset() {
 fn a_preset_sets_its_default_dtype_and_its_comparison() {
     let mut selection = selection();
     selection.threads = vec![1, 2];
-    let against = PresetComparison { preset: "default".into(), says: "precision impact".into() };
+    let against = PresetComparison { preset: "default".into(), effect: "precision impact".into() };
     selection.candidates[1] = Candidate {
         engine: "a".into(),
         preset: Some("half".into()),
@@ -172,7 +172,7 @@ fn a_preset_sets_its_default_dtype_and_its_comparison() {
     let compared: Vec<_> =
         comparisons.iter().map(|it| (label(it.configuration), label(it.against))).collect();
     assert_eq!(compared, [("a:half 1 thread", "a 1 thread"), ("a:half 2 threads", "a 2 threads")]);
-    assert!(comparisons.iter().all(|it| it.says == "precision impact"));
+    assert!(comparisons.iter().all(|it| it.effect == "precision impact"));
     let half = plan.configurations.iter().find(|it| it.label == "a:half 1 thread").unwrap();
     assert_eq!(half.dtype.as_deref(), Some("bf16"));
     selection.dtypes = vec![Some("f16".into())];

@@ -31,7 +31,7 @@ pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
         }
         for factor in FACTORS {
             let varies = factor.is_swept(report.engines()) || factor.differs(&report.rows);
-            let Some(value) = (factor.stated)(&first.engine).filter(|_| !varies) else { continue };
+            let Some(value) = (factor.reported)(&first.engine).filter(|_| !varies) else { continue };
             match factor.id {
                 FactorId::Model => parts.push(format!("model {}", shorten(&value, MAX_MODEL_WIDTH))),
                 FactorId::Version if !several => {}
@@ -180,7 +180,7 @@ fn machine(report: &Report) -> String {
 
 /// Whether some row without a failure has fewer samples than planned.
 pub fn has_missing_samples(report: &Report) -> bool {
-    report.rows.iter().any(|row| row.fault.is_none() && !is_complete(report, row))
+    report.rows.iter().any(|row| row.failure.is_none() && !is_complete(report, row))
 }
 
 /// Whether every block gave every sample of the plan.

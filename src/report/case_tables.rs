@@ -23,7 +23,7 @@ struct Cases<'a, T> {
 impl<'a, T> Cases<'a, T> {
     /// `None` where no case has a line.
     fn of(report: &'a Report, shown: impl Fn(&'a Row) -> Option<&'a T>) -> Option<Self> {
-        let measured = report.rows.iter().filter(|row| row.fault.is_none());
+        let measured = report.rows.iter().filter(|row| row.failure.is_none());
         let rows: Vec<(&Row, &T)> = measured.filter_map(|row| Some((row, shown(row)?))).collect();
         (!rows.is_empty()).then_some(Self { report, rows })
     }
@@ -133,7 +133,7 @@ fn gpu_notes(rows: &[(&Row, &Resources)]) -> Vec<String> {
                 "device memory, as growth of the whole device since the launch, because the driver names no process"
                     .into()
             }
-            MemorySource::Stated => "device memory, as the engine states it: the driver has no larger value".into(),
+            MemorySource::Reported => "device memory, as the engine reports it: the driver has no larger value".into(),
         });
         let by = resources.gpu_slowed_by.join(", ");
         let slowed = (!by.is_empty()).then(|| format!("GPU slowed down ({by})"));
@@ -181,7 +181,7 @@ impl<'a> WallTimeTable<'a> {
         notes.extend(shortened.map(|(row, wall_time)| {
             let WallTime { shortened, launches, requests, .. } = wall_time;
             format!(
-                "`{}` `{}`: its stated times exceed the elapsed time in {shortened} of {launches} launches and {requests} \
+                "`{}` `{}`: its reported times exceed the elapsed time in {shortened} of {launches} launches and {requests} \
                  requests: they were scaled down to it",
                 labels.label(&row.engine.label),
                 row.case.label

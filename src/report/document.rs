@@ -1,7 +1,7 @@
 //! Content in three shapes: a document for people, lines for a spreadsheet, JSON for programs. A format renders one of
 //! them. Content does not know the format, and a format does not know the content.
 
-use super::rows::Fault;
+use super::rows::FailureSummary;
 
 /// Content that every format can show.
 pub trait Content {
@@ -133,7 +133,7 @@ pub enum Item {
 pub struct ExplainedFailure {
     /// The rows that failed in this way.
     pub names: Vec<String>,
-    pub fault: Fault,
+    pub failure: FailureSummary,
 }
 
 /// Columns, and lines with a cell for each column.
@@ -181,10 +181,10 @@ pub enum Overflow {
 
 #[derive(Debug, Default)]
 pub struct Line {
-    /// One for each column. The cells of values are empty where `fault` takes their place.
+    /// One for each column. The cells of values are empty where `failure` takes their place.
     pub cells: Vec<String>,
-    pub fault: Option<String>,
-    /// Whether the line is a configuration that failed as a whole. Its fault covers all columns to the right of the name.
+    pub failure: Option<String>,
+    /// Whether the line is a configuration that failed as a whole. Its failure covers all columns to the right of the name.
     pub is_failed_configuration: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The names of engines, and the facts that they stated.
+//! The names of engines, and the facts that they reported.
 
 use std::collections::BTreeMap;
 
@@ -39,10 +39,10 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
             launches.map(|launch| engine_of(configuration, std::iter::once(launch))).collect();
         for engine in &launched {
             mismatches.extend(FACTORS.iter().filter_map(|factor| {
-                let (requested, stated) = factor.mismatch(engine)?;
-                let [requested, stated] =
-                    [requested, stated].map(|value| shorten(&value, MAX_WORD_IN_SENTENCE));
-                Some(line(&format!("{label}: requested {} `{requested}`, runs `{stated}`", factor.title)))
+                let (requested, reported) = factor.mismatch(engine)?;
+                let [requested, reported] =
+                    [requested, reported].map(|value| shorten(&value, MAX_WORD_IN_SENTENCE));
+                Some(line(&format!("{label}: requested {} `{requested}`, runs `{reported}`", factor.title)))
             }));
         }
         if launched.windows(2).any(|pair| pair[0] != pair[1]) {
@@ -73,14 +73,14 @@ fn names(plan: &Plan) -> Vec<String> {
     named.collect()
 }
 
-/// The facts that the launches stated, each from the first launch that has it.
+/// The facts that the launches reported, each from the first launch that has it.
 fn engine_of<'a>(
     configuration: &Configuration,
     launches: impl Iterator<Item = &'a Launch> + Clone,
 ) -> Engine {
     let facts = || launches.clone().filter_map(|launch| Some(&launch.loaded.as_ref()?.facts));
     let hello = launches.clone().find_map(|launch| launch.hello.as_ref());
-    // An engine without an answer to `hello` may still have stated its libraries.
+    // An engine without an answer to `hello` may still have reported its libraries.
     let libraries = || facts().map(|facts| libraries(&facts.libraries)).find(|text| !text.is_empty());
     let to_device = |name: &str| Device::from(word(name).as_str());
     let requested = Requested {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::json::{REPORT_VERSION, json_bytes};
 use super::outputs::Output;
 use super::resources::Resources;
-use super::rows::{Engine, Extent, Failed, Fault, Row};
+use super::rows::{Engine, Extent, FailedConfiguration, FailureSummary, Row};
 use super::run_report::Report;
 use super::verdicts::{Derived, Mean, Noise, PairVerdict, Uncalibrated, evidence};
 use super::wall_time::WallTime;
@@ -48,7 +48,7 @@ struct Document<'a> {
     reference: &'a str,
     notices: &'a [String],
     cases: Vec<CaseEntry<'a>>,
-    failed: &'a [Failed],
+    failed: &'a [FailedConfiguration],
     /// The status of each configuration's output.
     outputs: &'a [Output],
     /// Each configuration against its reference, by every metric.
@@ -108,7 +108,7 @@ struct CaseEntry<'a> {
     output: Option<Status>,
     /// Whether a contradicted claim keeps the engine from the first rank.
     contradicted: bool,
-    failure: Option<&'a Fault>,
+    failure: Option<&'a FailureSummary>,
     warm_ups: &'a [WarmUp],
     wall_time: Option<&'a WallTime>,
     /// An unknown value is null.
@@ -147,7 +147,7 @@ struct ComparisonEntry<'a> {
     epsilon: Option<f64>,
     same_within: Option<f64>,
     /// Whether the correction for many comparisons changed the verdict.
-    lost_among_many: Option<bool>,
+    lost_to_correction: Option<bool>,
     blocks: Option<usize>,
     unpaired: Option<usize>,
     stopped_by: Option<StoppedBy>,
@@ -157,7 +157,7 @@ struct ComparisonEntry<'a> {
 /// A preset against another preset of the same engine.
 #[derive(Serialize)]
 struct DerivedEntry<'a> {
-    says: &'a str,
+    effect: &'a str,
     comparisons: Vec<DerivedComparison<'a>>,
 }
 
@@ -192,7 +192,7 @@ fn document(report: &Report) -> Document<'_> {
         verdict: report.verdicts.headline(row, false).and_then(|it| it.comparison()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
-        failure: row.fault.as_ref(),
+        failure: row.failure.as_ref(),
         warm_ups: &row.warm_ups,
         wall_time: row.wall_time.as_ref(),
         resources: row.resources.as_ref(),
@@ -252,7 +252,7 @@ fn limit(limit: &Limit) -> LimitEntry<'_> {
 
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     let of_reference = row.is_reference().then_some(1.0);
-    let comparable = row.fault.is_none() && !report.is_wrong(row);
+    let comparable = row.failure.is_none() && !report.is_wrong(row);
     of_reference.or_else(|| report.verdicts.headline(row, false)?.times()).filter(|_| comparable)
 }
 
@@ -275,7 +275,7 @@ fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
         bootstrap: result.and_then(|it| it.bootstrap).map(|(low, high)| (low.exp(), high.exp())),
         epsilon: result.map(|it| it.decision.epsilon.difference().exp_m1()),
         same_within: result.map(|it| it.decision.epsilon.same().exp_m1()),
-        lost_among_many: result.map(|it| it.decision.lost_among_many),
+        lost_to_correction: result.map(|it| it.decision.lost_to_correction),
         blocks: result.map(|it| it.blocks),
         unpaired: result.map(|it| it.unpaired),
         stopped_by: result.map(|it| it.stopped_by),
@@ -288,7 +288,7 @@ fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
         comparison: comparison(pair),
         difference_ns: pair.difference_ns(&report.rows),
     };
-    DerivedEntry { says: &derived.says, comparisons: derived.pairs.iter().map(entry).collect() }
+    DerivedEntry { effect: &derived.effect, comparisons: derived.pairs.iter().map(entry).collect() }
 }
 
 fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {

@@ -1,5 +1,5 @@
 //! Factors: the options and facts that may differ between rows, apart from the engine. A factor that the plan varied is a
-//! column and part of the row's name. A fact that engines state differently is a column too. The caption has all other facts.
+//! column and part of the row's name. A fact that engines report differently is a column too. The caption has all other facts.
 
 use super::rows::{Dtype, Engine, Row};
 use crate::machine::Device;
@@ -8,11 +8,11 @@ use crate::text::shorten;
 pub struct Factor {
     pub id: FactorId,
     pub title: &'static str,
-    /// The value that the engine stated.
-    pub stated: fn(&Engine) -> Option<String>,
+    /// The value that the engine reported.
+    pub reported: fn(&Engine) -> Option<String>,
     /// The value that the plan requested; `None` where the engine chose.
     requested: fn(&Engine) -> Option<String>,
-    /// Whether the engine states the requested value.
+    /// Whether the engine reports the requested value.
     matches_request: fn(&str, &Engine) -> bool,
 }
 
@@ -29,21 +29,21 @@ pub const FACTORS: [Factor; 5] = [
     Factor {
         id: FactorId::Model,
         title: "model",
-        stated: |engine| Some(engine.model.clone()),
+        reported: |engine| Some(engine.model.clone()),
         requested: |engine| Some(engine.model.clone()),
         matches_request: |_, _| true,
     },
     Factor {
         id: FactorId::Version,
         title: "version",
-        stated: |engine| engine.version.clone(),
+        reported: |engine| engine.version.clone(),
         requested: |_| None,
         matches_request: |_, _| true,
     },
     Factor {
         id: FactorId::Device,
         title: "device",
-        stated: |engine| engine.device.as_ref().map(Device::to_string),
+        reported: |engine| engine.device.as_ref().map(Device::to_string),
         requested: |engine| engine.requested.device.as_ref().map(Device::to_string),
         matches_request: |requested, engine| {
             engine.device.as_ref().is_some_and(|it| it.satisfies(&requested.into()))
@@ -52,7 +52,7 @@ pub const FACTORS: [Factor; 5] = [
     Factor {
         id: FactorId::Dtype,
         title: "dtype",
-        stated: |engine| engine.dtype.as_ref().map(Dtype::to_string),
+        reported: |engine| engine.dtype.as_ref().map(Dtype::to_string),
         requested: |engine| engine.requested.dtype.clone(),
         matches_request: |requested, engine| {
             let is_requested =
@@ -63,7 +63,7 @@ pub const FACTORS: [Factor; 5] = [
     Factor {
         id: FactorId::Threads,
         title: "threads",
-        stated: |engine| engine.threads.map(|threads| threads.to_string()),
+        reported: |engine| engine.threads.map(|threads| threads.to_string()),
         requested: |engine| engine.requested.threads.map(|threads| threads.to_string()),
         matches_request: |requested, engine| {
             engine.threads.is_some_and(|threads| threads.to_string() == requested)
@@ -78,25 +78,25 @@ impl Factor {
         all.next().is_some_and(|first| all.any(|other| other != first))
     }
 
-    /// Whether the stated values differ.
+    /// Whether the reported values differ.
     pub fn differs(&self, rows: &[Row]) -> bool {
-        varies(rows, |row| (self.stated)(&row.engine))
+        varies(rows, |row| (self.reported)(&row.engine))
     }
 
-    /// The requested and the stated value, where the stated value does not match the request.
+    /// The requested and the reported value, where the reported value does not match the request.
     pub fn mismatch(&self, engine: &Engine) -> Option<(String, String)> {
-        let (requested, stated) = ((self.requested)(engine)?, (self.stated)(engine)?);
-        (!(self.matches_request)(&requested, engine)).then_some((requested, stated))
+        let (requested, reported) = ((self.requested)(engine)?, (self.reported)(engine)?);
+        (!(self.matches_request)(&requested, engine)).then_some((requested, reported))
     }
 
     /// The cell of a measured row.
     pub fn measured_cell(&self, engine: &Engine, longest: usize) -> String {
         let short = |value: String| shorten(&value, longest);
-        if let Some((requested, stated)) = self.mismatch(engine) {
-            return format!("{} (requested {})", short(stated), short(requested));
+        if let Some((requested, reported)) = self.mismatch(engine) {
+            return format!("{} (requested {})", short(reported), short(requested));
         }
-        match ((self.stated)(engine), (self.requested)(engine)) {
-            (Some(stated), _) => short(stated),
+        match ((self.reported)(engine), (self.requested)(engine)) {
+            (Some(reported), _) => short(reported),
             (None, Some(requested)) => format!("{}?", short(requested)),
             (None, None) => "?".into(),
         }
@@ -104,7 +104,7 @@ impl Factor {
 
     /// The cell of a failed row.
     pub fn failed_cell(&self, engine: &Engine, longest: usize) -> String {
-        match (self.stated)(engine) {
+        match (self.reported)(engine) {
             Some(_) => self.measured_cell(engine, longest),
             None => shorten(&(self.requested)(engine).unwrap_or_default(), longest),
         }

@@ -9,7 +9,7 @@ use super::factors::{FACTORS, FactorId, varies};
 use super::labels::{Labels, name_of};
 use super::limits;
 use super::outputs;
-use super::rows::{Engine, Failed, Fault, Row, group_by_key};
+use super::rows::{Engine, FailedConfiguration, FailureSummary, Row, group_by_key};
 use super::run_report::{Report, View};
 use super::verdict_lines;
 use crate::analysis::metric::{METRICS, Metric, Scale, Shown, Unit};
@@ -35,8 +35,8 @@ pub struct Grid<'a> {
 enum Mark {
     /// Too few values for the percentile: `~`.
     Estimate,
-    /// The engine does not state its own setting: `?`.
-    Unstated,
+    /// The engine does not report its own setting: `?`.
+    Unreported,
 }
 
 struct Cell {
@@ -60,7 +60,7 @@ impl<'a> Grid<'a> {
         grid.add_value_columns(view);
         let table = &mut grid.table;
         let has_values = table.columns.iter().any(|column| column.kind == ColumnKind::Value);
-        if !has_values && table.lines.iter().any(|line| line.fault.is_some()) {
+        if !has_values && table.lines.iter().any(|line| line.failure.is_some()) {
             // Failures need a column.
             table.columns.push(Column { kind: ColumnKind::Value, ..Column::named("outcome") });
             table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
@@ -86,9 +86,9 @@ impl<'a> Grid<'a> {
                 FactorId::Model => labels.short(&engine.model),
                 _ => factor.failed_cell(engine, layout.max_word),
             };
-            let of_row = |row: &Row| match row.fault {
+            let of_row = |row: &Row| match row.failure {
                 None if factor.id != FactorId::Model => {
-                    let mark = (factor.stated)(&row.engine).is_none().then_some(Mark::Unstated);
+                    let mark = (factor.reported)(&row.engine).is_none().then_some(Mark::Unreported);
                     Cell { text: factor.measured_cell(&row.engine, layout.max_word), mark }
                 }
                 _ => of_failed(&row.engine).into(),
@@ -104,10 +104,10 @@ impl<'a> Grid<'a> {
         {
             let is_name = layout.factor_columns && factor.is_swept(report.engines());
             if factor.differs(&report.rows) && !is_name {
-                let stated = |row: &Row| (factor.stated)(&row.engine).unwrap_or_else(|| "?".into());
+                let reported = |row: &Row| (factor.reported)(&row.engine).unwrap_or_else(|| "?".into());
                 let is_text = factor.id != FactorId::Threads;
                 let column = Column { is_text, ..Column::fact(factor.title) };
-                self.add_column(column, |row| shorten(&stated(row), layout.max_word));
+                self.add_column(column, |row| shorten(&reported(row), layout.max_word));
             }
         }
         if outputs::needs_column(&report.outputs) {
@@ -128,7 +128,7 @@ impl<'a> Grid<'a> {
                 // All shares are in one column.
                 Shown::OfLimit(_) => false,
             };
-            let measured = || report.rows.iter().filter(|row| row.fault.is_none());
+            let measured = || report.rows.iter().filter(|row| row.failure.is_none());
             if !measured().any(|row| shown(row) && row.summary(metric.id).is_some()) {
                 continue;
             }
@@ -151,7 +151,7 @@ impl<'a> Grid<'a> {
     /// The column of shares: a row's headline against the limit of the machine.
     fn add_limit_column(&mut self) {
         let share_of = |row: &Row| {
-            let headline = row.case.headline.filter(|_| row.fault.is_none())?.id;
+            let headline = row.case.headline.filter(|_| row.failure.is_none())?.id;
             METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
         };
         let share = |row: &Row| row.summary(share_of(row)?.id).map(|it| it.estimate);
@@ -192,8 +192,8 @@ impl<'a> Grid<'a> {
         let rows_with_metric = self.report.rows.iter().filter(|row| row.summary(metric.id).is_some());
         let cases_with_metric: Vec<&String> = rows_with_metric.map(|row| &row.case.label).collect();
         let cell = |row: &Row| match row.summary(metric.id) {
-            Some(summary) if row.fault.is_none() => write(summary).into(),
-            None if row.fault.is_none() && cases_with_metric.contains(&&row.case.label) => {
+            Some(summary) if row.failure.is_none() => write(summary).into(),
+            None if row.failure.is_none() && cases_with_metric.contains(&&row.case.label) => {
                 "n/a".to_string().into()
             }
             _ => Cell::from(String::new()),
@@ -246,9 +246,9 @@ impl<'a> Grid<'a> {
         legend.extend(limits::legend(&report.limits, &report.rows));
         legend.extend(limits::reasons(&report.rows));
         legend.extend(outputs::legend(&report.rows, &report.outputs, report.no_checks));
-        if self.marks.contains(&Mark::Unstated) {
+        if self.marks.contains(&Mark::Unreported) {
             legend.push(
-                "a setting with ?: the requested value; the engine does not state its own value".into(),
+                "a setting with ?: the requested value; the engine does not report its own value".into(),
             );
         }
         let mut dtypes = report.rows.iter().filter_map(|row| row.engine.dtype.as_ref());
@@ -278,7 +278,7 @@ fn why_no_ratios(report: &Report) -> String {
         "no ratios: no reference is named (`--reference NAME`)".into()
     } else if rows().any(|row| report.is_wrong(row)) {
         format!("no ratios: the output of the reference `{reference}` is wrong{hint}")
-    } else if rows().any(|row| row.fault.is_none()) {
+    } else if rows().any(|row| row.failure.is_none()) {
         format!("no ratios: only the reference `{reference}` was measured")
     } else if rows().count() > 0 || report.failed.iter().any(|failed| is_reference(&failed.engine)) {
         format!("no ratios: the reference `{reference}` failed{hint}")
@@ -289,9 +289,9 @@ fn why_no_ratios(report: &Report) -> String {
 
 /// The explanation of `n/a` in the cases in which the reference failed.
 fn failed_reference(report: &Report) -> Option<String> {
-    let failed = report.rows.iter().find(|row| row.is_reference() && row.fault.is_some())?;
+    let failed = report.rows.iter().find(|row| row.is_reference() && row.failure.is_some())?;
     let mut others = report.rows.iter().filter(|row| row.case.label == failed.case.label);
-    others.any(|row| row.fault.is_none()).then_some(())?;
+    others.any(|row| row.failure.is_none()).then_some(())?;
     let label = &failed.engine.label;
     let hint = reference_hint(report);
     Some(format!("n/a: the reference `{label}` failed in this case{hint}"))
@@ -308,7 +308,7 @@ fn wrong_reference(report: &Report) -> Option<String> {
 /// A hint that names a usable reference, or nothing. The named engine never failed, its output is not wrong, and another
 /// row can be compared with it.
 fn reference_hint(report: &Report) -> String {
-    let is_sound = |row: &Row| row.fault.is_none() && !report.is_wrong(row);
+    let is_sound = |row: &Row| row.failure.is_none() && !report.is_wrong(row);
     let fails = |engine: &str| {
         report.rows.iter().any(|row| row.engine.label == engine && !is_sound(row))
             || report.failed.iter().any(|failed| failed.engine.label == engine)
@@ -327,7 +327,7 @@ fn more_rounds(report: &Report) -> Option<usize> {
     let needed = percentiles.flat_map(|metric| {
         report.rows.iter().filter_map(move |row| {
             let n = row.summary(metric.id)?.n;
-            let enough = n >= MIN_VALUES_FOR_P99 || row.fault.is_some();
+            let enough = n >= MIN_VALUES_FOR_P99 || row.failure.is_some();
             // The number of values grows with the number of rounds.
             (!enough && n > 0).then(|| (row.case.rounds as usize * MIN_VALUES_FOR_P99).div_ceil(n))
         })
@@ -337,10 +337,11 @@ fn more_rounds(report: &Report) -> Option<usize> {
 
 /// The lines before their cells are filled.
 fn blank_lines(report: &Report) -> Vec<Line> {
-    let of_row = |row: &Row| Line { fault: row.fault.as_ref().map(Fault::line), ..Line::default() };
-    let of_failed = |failed: &Failed| Line {
+    let of_row =
+        |row: &Row| Line { failure: row.failure.as_ref().map(FailureSummary::line), ..Line::default() };
+    let of_failed = |failed: &FailedConfiguration| Line {
         cells: Vec::new(),
-        fault: Some(failed.fault.line()),
+        failure: Some(failed.failure.line()),
         is_failed_configuration: true,
     };
     report.rows.iter().map(of_row).chain(report.failed.iter().map(of_failed)).collect()
@@ -350,9 +351,9 @@ fn blank_lines(report: &Report) -> Vec<Line> {
 pub fn failures(report: &Report, labels: &Labels) -> Vec<ExplainedFailure> {
     let of_rows = report.rows.iter().filter_map(|row| {
         let name = format!("{}, {}", labels.label(&row.engine.label), row.case.label);
-        Some((row.fault.as_ref()?, name))
+        Some((row.failure.as_ref()?, name))
     });
-    let of_failed = report.failed.iter().map(|failed| (&failed.fault, labels.label(&failed.engine.label)));
+    let of_failed = report.failed.iter().map(|failed| (&failed.failure, labels.label(&failed.engine.label)));
     let groups = group_by_key(of_rows.chain(of_failed)).into_iter();
-    groups.map(|(fault, names)| ExplainedFailure { names, fault: fault.clone() }).collect()
+    groups.map(|(failure, names)| ExplainedFailure { names, failure: failure.clone() }).collect()
 }

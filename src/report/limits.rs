@@ -99,7 +99,7 @@ fn used_limits<'a, 'b>(limits: &'a [Limit], rows: impl Iterator<Item = &'b Row>)
 
 /// The reasons why rows have no share, one line for each reason.
 pub fn reasons(rows: &[Row]) -> Vec<String> {
-    let rows = rows.iter().filter(|row| row.fault.is_none());
+    let rows = rows.iter().filter(|row| row.failure.is_none());
     let reasons: BTreeSet<String> = rows.filter_map(|row| row.limit.as_ref().err()).map(reason).collect();
     reasons.into_iter().collect()
 }

@@ -2,7 +2,7 @@
 
 use super::document::{Lines, NamedField, column};
 use super::resources;
-use super::rows::{Dtype, Engine, Fault, MetricSummary, Row};
+use super::rows::{Dtype, Engine, FailureSummary, MetricSummary, Row};
 use super::run_report::Report;
 use super::verdicts::evidence;
 
@@ -83,12 +83,12 @@ pub fn lines(report: &Report) -> Lines {
             fields.extend([(column!("launches"), row.launches.into()), (column!("estimate"), known.into())]);
             push(fields);
         }
-        row.fault.iter().for_each(|it| push(fault(it)));
+        row.failure.iter().for_each(|it| push(failure(it)));
     }
     lines.extend(report.overhead.iter().flat_map(|it| overhead(report, it)));
     lines.extend(report.limits.iter().map(|it| limit(report, it)));
     let failed = report.failed.iter();
-    lines.extend(failed.map(|it| [name_fields(report, "", "", &it.engine), fault(&it.fault)].concat()));
+    lines.extend(failed.map(|it| [name_fields(report, "", "", &it.engine), failure(&it.failure)].concat()));
     Lines { columns: &COLUMNS, lines }
 }
 
@@ -137,7 +137,7 @@ fn summary_fields(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Name
 /// The comparison of a row with its reference. A ratio above 1 is better for every metric, and `epsilon` is the threshold
 /// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
-    let Some(reference) = row.reference.as_ref().filter(|_| row.fault.is_none()) else { return Vec::new() };
+    let Some(reference) = row.reference.as_ref().filter(|_| row.failure.is_none()) else { return Vec::new() };
     let pair = report.verdicts.pair(row, metric, false);
     if let Some((pair, comparison)) = pair.and_then(|pair| Some((pair, pair.comparison()?))) {
         let (low, high) = pair.bounds().unzip();
@@ -210,8 +210,11 @@ fn own_name_fields(report: &Report, device: Option<Device>, threads: Option<u32>
     name_fields(report, "", "", &orchestrate)
 }
 
-fn fault(fault: &Fault) -> Vec<NamedField> {
-    vec![(column!("failure"), fault.kind.as_str().into()), (column!("message"), fault.line().as_str().into())]
+fn failure(failure: &FailureSummary) -> Vec<NamedField> {
+    vec![
+        (column!("failure"), failure.kind.as_str().into()),
+        (column!("message"), failure.line().as_str().into()),
+    ]
 }
 
 /// The name of this value in JSON.

@@ -49,12 +49,12 @@ fn list(list: &List, out: &mut String) {
     for item in &list.items {
         match item {
             Item::Listed(line) | Item::Plain(line) => out.push_str(&format!("- {}\n", escape(line))),
-            Item::Failure(ExplainedFailure { names, fault }) => {
-                out.push_str(&format!("- {}: {}\n", escape(&names.join("; ")), escape(&fault.line())));
-                for line in &fault.stderr {
+            Item::Failure(ExplainedFailure { names, failure }) => {
+                out.push_str(&format!("- {}: {}\n", escape(&names.join("; ")), escape(&failure.line())));
+                for line in &failure.stderr {
                     out.push_str(&format!("  - {}\n", code(line)));
                 }
-                for hint in fault.hint.iter().flat_map(|hint| hint.lines()) {
+                for hint in failure.hint.iter().flat_map(|hint| hint.lines()) {
                     out.push_str(&format!("  - hint: {}\n", code(hint)));
                 }
             }
@@ -74,11 +74,11 @@ fn table(table: &Table, out: &mut String) {
     let values_at = table.columns.iter().position(|column| column.kind == ColumnKind::Value);
     for line in &table.lines {
         let mut cells: Vec<String> = line.cells.iter().map(|cell| escape(cell)).collect();
-        if let Some(fault) = &line.fault {
+        if let Some(failure) = &line.failure {
             // Markdown has no cells over several columns.
             match values_at {
-                Some(at) => cells[at] = escape(fault),
-                None => cells.push(escape(fault)),
+                Some(at) => cells[at] = escape(failure),
+                None => cells.push(escape(failure)),
             }
         }
         row(cells, out);

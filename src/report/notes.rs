@@ -1,5 +1,5 @@
 //! Notes about the results of a row, each with a remedy: results that drift, prompts of unequal length, an engine that does
-//! not state its configuration.
+//! not report its configuration.
 
 mod stability;
 
@@ -37,7 +37,7 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
         ),
         (prompts(data), "cases with another prompt length"),
         (metric::unknown_metrics(record).into_iter().collect(), "metrics"),
-        (unstated(data), "engines that do not state a requested setting"),
+        (unreported(data), "engines that do not report a requested setting"),
         (converted(record), "engines that ran a converted model"),
     ];
     kinds.into_iter().flat_map(|(notes, kind)| limit_notes(notes, kind)).collect()
@@ -141,7 +141,7 @@ impl Range {
 }
 
 /// Notes about requested options that a measured engine does not confirm.
-fn unstated(data: &RunData) -> Vec<String> {
+fn unreported(data: &RunData) -> Vec<String> {
     let mut notes = Vec::new();
     for (_, engine) in data.engines.iter().enumerate().filter(|(index, _)| data.is_measured_row(*index)) {
         let Requested { device, dtype, .. } = &engine.requested;
@@ -150,7 +150,7 @@ fn unstated(data: &RunData) -> Vec<String> {
         let dtype = dtype.clone().filter(|_| engine.dtype.is_none()).map(|dtype| (dtype, "dtype"));
         notes.extend(device.into_iter().chain(dtype).map(|(requested, setting)| {
             let requested = shorten(&requested, 24);
-            format!("`{}`: requested {requested}, but it does not state its {setting}", engine.label)
+            format!("`{}`: requested {requested}, but it does not report its {setting}", engine.label)
         }));
     }
     notes

@@ -50,8 +50,8 @@ resources! {
     ];
     /// The source of `device_bytes`.
     device_bytes_from: Option<MemorySource> = |it| it.device_bytes_from(), [];
-    device_stated_bytes: Option<f64> = |it| it.device_stated_bytes(), [
-        fact("device stated", Quantity::GpuBytes, |it| it.device_stated_bytes, "device_stated",
+    device_reported_bytes: Option<f64> = |it| it.device_reported_bytes(), [
+        fact("device reported", Quantity::GpuBytes, |it| it.device_reported_bytes, "device_reported",
             "peak device memory that the engine's allocator reports, at load or after a request."),
     ];
     device_process_bytes: Option<f64> = |it| bytes(it.gpus.process_bytes), [
@@ -69,10 +69,10 @@ resources! {
             "peak memory of the engine's whole GPUs in the sampled pass, other programs included, without the driver's own \
              reserve."),
     ];
-    /// The size that the engine states.
+    /// The size that the engine reports.
     weights_bytes: Option<f64> = |it| it.weights_bytes(), [
-        fact("stated weights", Quantity::Bytes, |it| it.weights_bytes, "weights",
-            "bytes of the weights, as the engine states them."),
+        fact("reported weights", Quantity::Bytes, |it| it.weights_bytes, "weights",
+            "bytes of the weights, as the engine reports them."),
     ];
     over_weights_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_OVERHEAD), [
         metric("over weights", Quantity::Bytes, |it| it.over_weights_bytes),
@@ -259,9 +259,9 @@ impl<'a> Sources<'a> {
         known.reduce(|a, b| if b.0 > a.0 { b } else { a }).map(|(_, source)| source)
     }
 
-    fn device_stated_bytes(&self) -> Option<f64> {
-        let stated = self.on_device().filter_map(metric::reported_device_bytes);
-        stated.reduce(f64::max).filter(|&bytes| bytes > 0.0)
+    fn device_reported_bytes(&self) -> Option<f64> {
+        let reported = self.on_device().filter_map(metric::reported_device_bytes);
+        reported.reduce(f64::max).filter(|&bytes| bytes > 0.0)
     }
 
     fn weights_bytes(&self) -> Option<f64> {

@@ -33,7 +33,7 @@ pub struct Row {
     pub warm_ups: Vec<WarmUp>,
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
-    pub fault: Option<Fault>,
+    pub failure: Option<FailureSummary>,
     /// Whether an observation contradicts a claim of the engine, so that the results may flatter the engine. Such a row is
     /// never ranked first.
     pub contradicted: bool,
@@ -51,7 +51,7 @@ pub struct Case {
     pub warmup: Option<u32>,
 }
 
-/// A configuration with the facts that it stated. A fact that it did not state is absent. JSON has these names: add, never
+/// A configuration with the facts that it reported. A fact that it did not report is absent. JSON has these names: add, never
 /// rename.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Engine {
@@ -108,15 +108,14 @@ pub struct MetricSummary {
 
 /// A configuration that failed as a whole.
 #[derive(Debug, Clone, Serialize)]
-pub struct Failed {
+pub struct FailedConfiguration {
     pub engine: Engine,
-    #[serde(rename = "failure")]
-    pub fault: Fault,
+    pub failure: FailureSummary,
 }
 
 /// The reason why a case or a configuration has no values. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct FailureSummary {
     pub kind: FailureKind,
     pub when: String,
     pub message: String,
@@ -157,7 +156,7 @@ impl Row {
 
     /// The ratio of the best launch to the worst, by the headline, where it is above `MAX_NORMAL_SPREAD`.
     pub fn wide_spread(&self) -> Option<f64> {
-        let summary = self.summary(self.case.headline?.id).filter(|_| self.fault.is_none())?;
+        let summary = self.summary(self.case.headline?.id).filter(|_| self.failure.is_none())?;
         summary.launch_spread().filter(|&spread| spread > MAX_NORMAL_SPREAD)
     }
 
@@ -166,7 +165,7 @@ impl Row {
     }
 }
 
-impl Fault {
+impl FailureSummary {
     /// The failure in one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
         // The message is complete without a kind: the engine itself did not fail.

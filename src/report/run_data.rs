@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::engines::{engines, word};
 use super::resources::{Resources, Sources};
-use super::rows::{Case, Engine, Extent, Failed, Fault, MetricSummary, Row, group_by_key};
+use super::rows::{
+    Case, Engine, Extent, FailedConfiguration, FailureSummary, MetricSummary, Row, group_by_key,
+};
 use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::claims::{self, Contradiction};
@@ -61,7 +63,7 @@ impl<'a> RunData<'a> {
             warm_ups: warm_ups.copied().collect(),
             wall_time: WallTime::of(self.plan, launches),
             resources,
-            fault: self.fault(case),
+            failure: self.failure(case),
             contradicted: false,
         }
     }
@@ -86,33 +88,33 @@ impl<'a> RunData<'a> {
     }
 
     /// The first failure of a case, with the number of all its failures.
-    pub fn fault(&self, case: usize) -> Option<Fault> {
-        let of_case = fault_of(self.record.failures.iter().filter(|failure| failure.case == Some(case)));
+    pub fn failure(&self, case: usize) -> Option<FailureSummary> {
+        let of_case = failure_of(self.record.failures.iter().filter(|failure| failure.case == Some(case)));
         // A failure of the engine also applies to its measured cases: they have no verdicts.
-        let of_engine = || self.engine_fault(self.plan.cases[case].configuration);
+        let of_engine = || self.engine_failure(self.plan.cases[case].configuration);
         of_case.or_else(|| of_engine().filter(|_| self.values.is_measured(case)))
     }
 
     /// The failure of a configuration outside its cases.
-    fn engine_fault(&self, configuration: usize) -> Option<Fault> {
+    fn engine_failure(&self, configuration: usize) -> Option<FailureSummary> {
         let failures = self.record.failures.iter();
-        fault_of(failures.filter(|it| it.case.is_none() && it.configuration == configuration))
+        failure_of(failures.filter(|it| it.case.is_none() && it.configuration == configuration))
     }
 
     /// The configurations that failed as a whole, each once.
-    pub fn failed(&self) -> Vec<Failed> {
+    pub fn failed(&self) -> Vec<FailedConfiguration> {
         let rows = (0..self.plan.configurations.len()).filter(|&index| self.is_row(index));
         let failed = rows.filter_map(|index| {
             // The plan has the reason for an unavailable engine, even when an interrupted run did not reach it.
-            let unavailable = self.plan.configurations[index].unavailable.as_ref().map(|it| Fault {
+            let unavailable = self.plan.configurations[index].unavailable.as_ref().map(|it| FailureSummary {
                 kind: FailureKind::Unavailable,
                 message: line(&it.reason),
                 hint: it.hint.as_deref().map(|hint| hints(hint, line)),
                 times: 1,
-                ..Fault::default()
+                ..FailureSummary::default()
             });
-            let fault = self.engine_fault(index).or(unavailable)?;
-            Some(Failed { engine: self.engine(index), fault })
+            let failure = self.engine_failure(index).or(unavailable)?;
+            Some(FailedConfiguration { engine: self.engine(index), failure })
         });
         failed.collect()
     }
@@ -164,8 +166,8 @@ impl<'a> RunData<'a> {
         let all = rows.clone().count();
         let is_explained = |index: usize, configuration: usize| {
             self.plan.configurations[configuration].unavailable.is_some()
-                || self.engine_fault(configuration).is_some()
-                || self.fault(index).is_some()
+                || self.engine_failure(configuration).is_some()
+                || self.failure(index).is_some()
         };
         let mut missing: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
         for (index, case) in rows {
@@ -239,10 +241,10 @@ fn hints(hint: &str, clean: fn(&str) -> String) -> String {
     hints.take(MAX_HINTS).collect::<Vec<_>>().join("\n")
 }
 
-fn fault_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<Fault> {
+fn failure_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<FailureSummary> {
     let failures: Vec<&Failure> = failures.collect();
     let first = failures.first()?;
-    Some(Fault {
+    Some(FailureSummary {
         kind: FailureKind::parse(word(first.kind.as_str()).as_str()),
         when: word(&first.when),
         message: sentence(&first.message),

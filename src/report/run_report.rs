@@ -4,7 +4,7 @@
 use super::engines::{mismatches, word};
 use super::notes;
 use super::outputs::{Output, outputs};
-use super::rows::{Engine, Extent, Failed, Row, group_by_key};
+use super::rows::{Engine, Extent, FailedConfiguration, Row, group_by_key};
 use super::run_data::{RunData, sentence};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
@@ -42,7 +42,7 @@ pub struct Report {
     /// All rows, grouped by case in the plan's order.
     pub rows: Vec<Row>,
     /// Configurations that failed as a whole.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<FailedConfiguration>,
     pub verdicts: Verdicts,
     /// The output status of each engine that has a row; empty where no engine was checked.
     pub outputs: Vec<Output>,
@@ -74,7 +74,7 @@ impl Report {
         let contradicted =
             |case: usize| claims::is_contradicted(&contradictions, plan.cases[case].configuration);
         let rows: Vec<(usize, Row)> = cases_in_order(&data)
-            .filter(|&case| data.values.is_measured(case) || data.fault(case).is_some())
+            .filter(|&case| data.values.is_measured(case) || data.failure(case).is_some())
             .map(|case| (case, Row { contradicted: contradicted(case), ..data.row(case) }))
             .collect();
         let outputs = outputs(&data);

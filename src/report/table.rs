@@ -181,9 +181,9 @@ impl Split {
     /// The width of the names and the widest block. A block with failures has at least `MIN_CELL_WIDTH`.
     fn widest(&self, table: &Table) -> usize {
         let names_width = self.width(0..self.name_count) + self.gap;
-        let has_fault = table.lines.iter().any(|line| line.fault.is_some());
+        let has_failure = table.lines.iter().any(|line| line.failure.is_some());
         let blocks = self.blocks.iter().map(|block| self.width(block.clone()));
-        names_width + blocks.chain(has_fault.then_some(MIN_CELL_WIDTH)).max().unwrap_or(0)
+        names_width + blocks.chain(has_failure.then_some(MIN_CELL_WIDTH)).max().unwrap_or(0)
     }
 
     /// Splits the columns into blocks that fit beside the names. A group stays together.
@@ -211,22 +211,23 @@ impl Split {
         let is_first = block.start == self.name_count;
         let columns: Vec<usize> = (0..self.name_count).chain(block.clone()).collect();
         // Failures are in the first block. A line that would be empty in another block is left out of it.
-        let shown = |line: &&Line| match &line.fault {
+        let shown = |line: &&Line| match &line.failure {
             Some(_) => is_first,
             None => is_first || block.clone().any(|column| !line.cells[column].is_empty()),
         };
         let lines: Vec<&Line> = table.lines.iter().filter(shown).collect();
-        let faults = self.faults(table, &columns, &lines, limit);
-        let texts = faults.iter().filter_map(|it| Some((lines[it.row].fault.as_ref()?, &it.text)));
+        let failures = self.failures(table, &columns, &lines, limit);
+        let texts = failures.iter().filter_map(|it| Some((lines[it.row].failure.as_ref()?, &it.text)));
         shortened.extend(texts.filter(|(full, shown)| full != shown).map(|(full, _)| full.clone()));
         // An empty last column gives failures the width that the value columns lack.
         let own_width = self.start_of(&columns, columns.len()).saturating_sub(self.gap);
-        let needed = faults.iter().map(|fault| self.start_of(&columns, fault.at) + width(&fault.text));
+        let needed =
+            failures.iter().map(|failure| self.start_of(&columns, failure.at) + width(&failure.text));
         let extra = needed.max().unwrap_or(0).saturating_sub(own_width);
 
         let mut records = self.records(table, &columns, &lines);
-        for fault in &faults {
-            records[HEADER_LINES + fault.row][fault.at] = fault.text.clone();
+        for failure in &failures {
+            records[HEADER_LINES + failure.row][failure.at] = failure.text.clone();
         }
         if extra > 0 {
             records.iter_mut().for_each(|record| record.push(String::new()));
@@ -246,9 +247,9 @@ impl Split {
             let title = Cell::new(0, self.name_count + group.start - block.start);
             drawn.modify(title, Span::column(group.len() as isize)).modify(title, Alignment::center());
         }
-        for fault in faults {
-            let cell = Cell::new(HEADER_LINES + fault.row, fault.at);
-            drawn.modify(cell, Span::column((last - fault.at) as isize));
+        for failure in failures {
+            let cell = Cell::new(HEADER_LINES + failure.row, failure.at);
+            drawn.modify(cell, Span::column((last - failure.at) as isize));
             drawn.modify(cell, Alignment::left()).modify(cell, Padding::zero());
         }
         let text = drawn.to_string();
@@ -274,7 +275,7 @@ impl Split {
     }
 
     /// The position and the text of each failure.
-    fn faults(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<FaultCell> {
+    fn failures(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<FailureCell> {
         let is_value = |column: &usize| table.columns[*column].kind == ColumnKind::Value;
         // Without a value column, failures take the last column.
         let values_at = columns.iter().position(is_value).unwrap_or(columns.len().saturating_sub(1));
@@ -284,10 +285,10 @@ impl Split {
             // If the columns after the facts are too narrow for a failure, it takes the columns of the facts too.
             let wide_enough = (first_column..=values_at).rev().find(|&at| width_from(at) >= MIN_CELL_WIDTH);
             let at = wide_enough.filter(|_| !line.is_failed_configuration).unwrap_or(first_column);
-            Some(FaultCell {
+            Some(FailureCell {
                 row,
                 at,
-                text: shorten(line.fault.as_ref()?, width_from(at).max(MIN_CELL_WIDTH)),
+                text: shorten(line.failure.as_ref()?, width_from(at).max(MIN_CELL_WIDTH)),
             })
         });
         cells.collect()
@@ -300,7 +301,7 @@ impl Split {
 }
 
 /// A failure in the table: its line, its first column, and the text that fits.
-struct FaultCell {
+struct FailureCell {
     row: usize,
     at: usize,
     text: String,
@@ -340,15 +341,15 @@ fn units(table: &Table, start: usize) -> Vec<Range<usize>> {
 
 /// The explanation of a failure: the names of its rows, the message if the table shortened it, the end of stderr, the hints.
 fn explain(explained: &ExplainedFailure, limit: usize, shortened: &[String]) -> Vec<String> {
-    let ExplainedFailure { names, fault } = explained;
+    let ExplainedFailure { names, failure } = explained;
     let mut out = Vec::new();
-    if shortened.contains(&fault.line()) {
-        out.extend(wrap(&fault.line(), limit - 2, "  "));
+    if shortened.contains(&failure.line()) {
+        out.extend(wrap(&failure.line(), limit - 2, "  "));
     }
-    let skipped = fault.stderr.len().saturating_sub(MAX_STDERR_LINES);
-    out.extend(fault.stderr.iter().skip(skipped).map(|line| shorten(&format!("| {line}"), limit - 2)));
+    let skipped = failure.stderr.len().saturating_sub(MAX_STDERR_LINES);
+    out.extend(failure.stderr.iter().skip(skipped).map(|line| shorten(&format!("| {line}"), limit - 2)));
     // The first hint is a command to be pasted; the others are advice.
-    for (index, hint) in fault.hint.iter().flat_map(|hint| hint.lines()).enumerate() {
+    for (index, hint) in failure.hint.iter().flat_map(|hint| hint.lines()).enumerate() {
         let hint = format!("hint: {hint}");
         out.extend(if index == 0 { vec![hint] } else { wrap(&hint, limit - 2, "  ") });
     }

@@ -389,7 +389,7 @@ fn the_worst_record_fits_its_width_and_keeps_every_failure_and_hint() {
 fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
     let report = Report::of(&worst_record());
     let row = row(&report, "prefill", "reed");
-    assert_eq!(row.fault.as_ref().map(|fault| fault.times), Some(2));
+    assert_eq!(row.failure.as_ref().map(|failure| failure.times), Some(2));
     let text = rendered(&worst_record(), "table", 160);
     let line = text.lines().find(|line| line.contains("exited at sample 3")).unwrap();
     assert!(line.starts_with("          reed") && line.contains("killed by signal 9"), "{line}");

@@ -76,7 +76,7 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
 }
 
 fn failed_labels<'a>(rows: &'a [Row], pairs: impl Iterator<Item = &'a PairVerdict>) -> String {
-    let failed = pairs.flat_map(|pair| pair.sides(rows)).filter(|row| row.fault.is_some());
+    let failed = pairs.flat_map(|pair| pair.sides(rows)).filter(|row| row.failure.is_some());
     let names: BTreeSet<&str> = failed.map(|row| row.engine.label.as_str()).collect();
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -170,7 +170,7 @@ fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
     let texts = pairs.iter().map(|it| format!("{}{}", compact(it), time_difference(report, it)));
     let texts = texts.collect::<Vec<_>>().join(", ");
-    Some(format!("{}, `{engine}` against `{against}`: {texts}", derived.says))
+    Some(format!("{}, `{engine}` against `{against}`: {texts}", derived.effect))
 }
 
 /// The difference in time, where it is certain.
@@ -223,7 +223,7 @@ fn calibration(calibration: &Calibration, labels: &Labels) -> String {
 
 /// The cell of the `x ref` column. A number without a mark is certain.
 pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
-    if row.fault.is_some() {
+    if row.failure.is_some() {
         return String::new();
     }
     if report.is_wrong(row) {
@@ -265,7 +265,7 @@ fn mark_of(report: &Report, engine: &str) -> &'static str {
 
 /// The explanations of the marks that occur.
 pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
-    let rows = report.rows.iter().filter(|row| row.fault.is_none() && !row.is_reference());
+    let rows = report.rows.iter().filter(|row| row.failure.is_none() && !row.is_reference());
     let shown = rows.filter_map(|row| report.verdicts.headline(row, pairs));
     let certainties: Vec<Certainty> =
         shown.filter(|pair| !pair.has_failed(&report.rows)).filter_map(PairVerdict::certainty).collect();
@@ -285,7 +285,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
             format!("{UNVERIFIED}: its output is unverified; it ranks behind verified engines"),
         ),
         (
-            report.rows.iter().any(|row| row.contradicted && row.fault.is_none()),
+            report.rows.iter().any(|row| row.contradicted && row.failure.is_none()),
             format!("{CONTRADICTED}: a claim is contradicted (see the warnings); it ranks behind the others"),
         ),
     ];

@@ -37,7 +37,7 @@ pub struct Verdicts {
 /// A preset against another preset of its engine, by every metric that both have.
 #[derive(Debug, Clone)]
 pub struct Derived {
-    pub says: String,
+    pub effect: String,
     pub pairs: Vec<PairVerdict>,
 }
 
@@ -191,7 +191,7 @@ impl PairVerdict {
 
     /// Whether one side failed. A failed case has no results, so its ratios are not shown either.
     pub fn has_failed(&self, rows: &[Row]) -> bool {
-        self.sides(rows).any(|row| row.fault.is_some())
+        self.sides(rows).any(|row| row.failure.is_some())
     }
 
     /// The rows of both sides.
@@ -224,7 +224,7 @@ fn derived(
     let differ = |a: usize, b: usize| dtype(a) != dtype(b) || options(a) != options(b);
     let all = plan.preset_comparisons().into_iter().filter(|it| differ(it.configuration, it.against));
     all.filter(|it| is_sound(it.configuration) && is_sound(it.against))
-        .map(|it| Derived { says: line(it.says), pairs: verdicts_of(&[(it.configuration, it.against)]) })
+        .map(|it| Derived { effect: line(it.effect), pairs: verdicts_of(&[(it.configuration, it.against)]) })
         .filter(|it| !it.pairs.is_empty())
         .collect()
 }
@@ -242,7 +242,7 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
             let mut of_case = pairs.iter().filter(|it| it.is_headline && it.case == row.case.label);
             let pair = of_case.find(|it| (&it.engine, &it.against) == (engine, against))?;
             // A ratio without a verdict is in no mean.
-            (row.fault.is_none() && pair.certainty()? != Certainty::NoVerdict).then_some(pair)
+            (row.failure.is_none() && pair.certainty()? != Certainty::NoVerdict).then_some(pair)
         };
         let verdicts: Vec<&PairVerdict> = rows.iter().filter_map(pair).collect();
         let ratios: Vec<Option<f64>> = verdicts.iter().map(|pair| pair.times()).collect();

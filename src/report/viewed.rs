@@ -25,11 +25,11 @@ impl Content for ViewedReport<'_> {
         let Self { report, view, judgement } = self;
         let layout = layouts(TableId::Results);
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
-        let faults = grid::failures(report, &labels).into_iter().map(Item::Failure);
+        let failures = grid::failures(report, &labels).into_iter().map(Item::Failure);
         let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.start_of_sentence(it)));
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.start_of_sentence(it)));
         let legend = grid.legend(view, &labels);
-        let below = faults.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
+        let below = failures.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
 
         let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
         parts.push(Section::Caption(caption(report, layout)));

@@ -40,7 +40,7 @@ pub const PARTS: [TimePart; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WallTime {
     pub total_ns: u64,
-    /// The parts in the order of `PARTS`. A part is `None` where no launch and no request stated it.
+    /// The parts in the order of `PARTS`. A part is `None` where no launch and no request reported it.
     #[serde(rename = "parts_ns", serialize_with = "by_name")]
     pub parts: [Option<u64>; PARTS.len()],
     /// The remainder of the total: never negative.

@@ -16,7 +16,7 @@ use super::schedule::Schedule;
 use crate::machine::memory;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
-use crate::run::process::Stop;
+use crate::run::process::LaunchError;
 
 /// After a pause, caches are cold and threads must wake up, which slows down short requests. So a measured request shorter than
 /// this follows a discarded one.
@@ -133,7 +133,7 @@ impl<'a> Blocks<'_, 'a> {
         }
         group.resume_only(slot).await;
         let launched = self.launches.launch(self.journal, index, Purpose::Block(block)).await;
-        group.slots[slot].launched = self.schedule.record_fault(self.journal, index, None, launched)?;
+        group.slots[slot].launched = self.schedule.record_if_failed(self.journal, index, None, launched)?;
         let launch_cases = self.schedule.open_cases(index, Kind::Launch);
         for case in launch_cases.into_iter().filter(|_| is_first_launch) {
             let Some(launched) = group.slots[slot].launched.as_mut() else { break };
@@ -220,14 +220,14 @@ impl<'a> Blocks<'_, 'a> {
         group: &mut MemoryGroup,
         slot: usize,
         case: usize,
-        outcome: Result<T, Stop>,
+        outcome: Result<T, LaunchError>,
     ) -> Result<Option<T>> {
         let slot = &mut group.slots[slot];
-        if let Err(Stop::Fault(fault)) = &outcome
+        if let Err(LaunchError::EngineFailure(failure)) = &outcome
             && let Some(mut launched) = slot.launched.take()
         {
             // An engine that cannot go on ends after `failed`. The next case then gets a new launch.
-            let can_continue = fault.cause.engine_survives();
+            let can_continue = failure.cause.engine_survives();
             if can_continue && launched.conversation.process.wait(EXIT_GRACE).await.is_none() {
                 slot.launched = Some(launched);
             } else {
@@ -235,7 +235,7 @@ impl<'a> Blocks<'_, 'a> {
             }
         }
         let configuration = slot.configuration;
-        self.schedule.record_fault(self.journal, configuration, Some(case), outcome)
+        self.schedule.record_if_failed(self.journal, configuration, Some(case), outcome)
     }
 
     /// Makes the sampled passes of a workload, only in the first block: memory and power differ little between launches.
@@ -257,7 +257,7 @@ impl<'a> Blocks<'_, 'a> {
     async fn measure_one_shots(&mut self, block: u32, order: &[usize]) -> Result<()> {
         for &index in order {
             let converted = self.launches.convert_for_one_shots(self.journal, index, block).await;
-            self.schedule.record_fault(self.journal, index, None, converted)?;
+            self.schedule.record_if_failed(self.journal, index, None, converted)?;
         }
         for workload in
             [self.schedule.open_workloads(Kind::Launch), self.schedule.open_workloads(Kind::Warm)].concat()
@@ -275,7 +275,7 @@ impl<'a> Blocks<'_, 'a> {
                     }
                     let outcome = self.measure_one_shot(block, case, round).await;
                     let configuration = self.plan.cases[case].configuration;
-                    self.schedule.record_fault(self.journal, configuration, Some(case), outcome)?;
+                    self.schedule.record_if_failed(self.journal, configuration, Some(case), outcome)?;
                 }
             }
         }
@@ -283,7 +283,7 @@ impl<'a> Blocks<'_, 'a> {
     }
 
     /// Starts a process for one request, then ends it.
-    async fn measure_one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), Stop> {
+    async fn measure_one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), LaunchError> {
         let index = self.plan.cases[case].configuration;
         let mut launched = self.launches.start(self.journal, index, Purpose::OneShot(block)).await?;
         let model = self.launches.model_path(index);

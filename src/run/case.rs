@@ -12,7 +12,7 @@ use super::warm_up::WarmUp;
 use crate::plan::prompts::IDENTICAL_WARM_UPS;
 use crate::plan::{Plan, Workload};
 use crate::record::{self, RequestKind, WarmUpEnd};
-use crate::run::process::{Cause, Stage, Stop};
+use crate::run::process::{Cause, LaunchError, Stage};
 
 /// Makes the requests of a plan's cases, one launch at a time.
 pub(super) struct Cases<'r, 'a> {
@@ -23,7 +23,11 @@ pub(super) struct Cases<'r, 'a> {
 
 impl Cases<'_, '_> {
     /// Measures the launch itself by its first requests.
-    pub async fn measure_launch_case(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
+    pub async fn measure_launch_case(
+        &mut self,
+        launched: &mut Launched,
+        case: usize,
+    ) -> Result<(), LaunchError> {
         self.begin(launched, case)?;
         for round in 0..self.plan.cases[case].workload.rounds {
             self.requests.make(self.journal, launched, case, RequestKind::Measured, round).await?;
@@ -38,7 +42,7 @@ impl Cases<'_, '_> {
         case: usize,
         schedule: &mut Schedule<'_>,
         limit: Duration,
-    ) -> Result<Option<f64>, Stop> {
+    ) -> Result<Option<f64>, LaunchError> {
         self.begin(launched, case)?;
         let workload = self.plan.cases[case].workload.clone();
         let needed_before = schedule.needed_warm_ups.get(&case).copied();
@@ -60,7 +64,7 @@ impl Cases<'_, '_> {
             if index < IDENTICAL_WARM_UPS
                 && let Err(cause) = verify_same_ids(launched, &workload, first, &answer)
             {
-                return Err(launched.fault(stage(RequestKind::Warmup, index), cause));
+                return Err(launched.failure(stage(RequestKind::Warmup, index), cause));
             }
         };
         if ended_by == WarmUpEnd::Steady {
@@ -78,7 +82,7 @@ impl Cases<'_, '_> {
         case: usize,
         round: u32,
         after_pause: bool,
-    ) -> Result<Duration, Stop> {
+    ) -> Result<Duration, LaunchError> {
         if after_pause {
             self.requests.make(self.journal, launched, case, RequestKind::Discarded, round).await?;
         }
@@ -86,11 +90,11 @@ impl Cases<'_, '_> {
         Ok(Duration::from_nanos(ns))
     }
 
-    fn begin(&mut self, launched: &mut Launched, case: usize) -> Result<(), Stop> {
+    fn begin(&mut self, launched: &mut Launched, case: usize) -> Result<(), LaunchError> {
         let workload = &self.plan.cases[case].workload;
         let label = self.plan.configurations[launched.launch.configuration].label.clone();
         self.journal.send(Event::CaseStarted { label, workload: workload.label.clone() });
-        check_support(launched, workload).map_err(|cause| launched.fault(Stage::Load, cause))
+        check_support(launched, workload).map_err(|cause| launched.failure(Stage::Load, cause))
     }
 
     /// Makes the only request of a one-shot process, as a shell would pipe a line into it.
@@ -100,16 +104,16 @@ impl Cases<'_, '_> {
         model: &str,
         case: usize,
         index: u32,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), LaunchError> {
         if let Err(cause) = check_support(launched, &self.plan.cases[case].workload) {
-            return Err(launched.fault(Stage::Load, cause));
+            return Err(launched.failure(Stage::Load, cause));
         }
         let configuration = &self.plan.configurations[launched.launch.configuration];
         // Options reach an engine only through `load`. Without options the environment has all settings.
         if !configuration.options.is_empty() {
             let request = load_request(configuration, model);
             let loaded = launched.conversation.load(request, |_| {}).await;
-            let (loaded, loaded_ns) = loaded.map_err(|cause| launched.fault(Stage::Load, cause))?;
+            let (loaded, loaded_ns) = loaded.map_err(|cause| launched.failure(Stage::Load, cause))?;
             (launched.launch.loaded, launched.launch.loaded_ns) = (Some(loaded), Some(loaded_ns));
         }
         self.requests.make(self.journal, launched, case, RequestKind::Measured, index).await.map(|_| ())

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::journal::{Event, Journal};
 use crate::plan::Plan;
 use crate::record::Converted;
-use crate::run::process::{Cause, Fault, Stage, Stop};
+use crate::run::process::{Cause, EngineFailure, LaunchError, Stage};
 
 /// Configurations whose engine gets a conversion of the model.
 pub(super) struct Conversions<'a> {
@@ -43,7 +43,7 @@ impl<'a> Conversions<'a> {
         journal: &mut Journal<'_>,
         index: usize,
         hello: &HelloFacts,
-    ) -> Result<bool, Stop> {
+    ) -> Result<bool, LaunchError> {
         let configuration = &self.plan.configurations[index];
         let formats = &hello.capabilities.formats;
         let reads = |format: &str| formats.iter().any(|it| it == format);
@@ -52,7 +52,9 @@ impl<'a> Conversions<'a> {
             return Ok(false);
         }
         let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| reads(format.as_str()));
-        let refused = |why: String| Stop::from(Fault::without_process(Stage::Load, Cause::Unsupported(why)));
+        let refused = |why: String| {
+            LaunchError::from(EngineFailure::without_process(Stage::Load, Cause::Unsupported(why)))
+        };
         let Some(to) = to else {
             let formats = formats.join("`, `");
             return Err(refused(format!("reads `{formats}`, and the model is `{model_format}`")));

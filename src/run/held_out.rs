@@ -15,7 +15,7 @@ use super::schedule::Schedule;
 use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
 use crate::run::blocking::off_thread;
-use crate::run::process::{Cause, Fault, Stage, Stop};
+use crate::run::process::{Cause, EngineFailure, LaunchError, Stage};
 use crate::run::stored_answers;
 
 impl OutputChecks<'_, '_> {
@@ -95,8 +95,8 @@ impl OutputChecks<'_, '_> {
             let check_time =
                 if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
             let outcome = self.check_configuration(index, &held_out, check_time).await;
-            if let Err(fault) = Stop::separate(outcome)? {
-                self.record_failed_check(schedule, index, fault)?;
+            if let Err(failure) = LaunchError::separate(outcome)? {
+                self.record_failed_check(schedule, index, failure)?;
             }
         }
         Ok(())
@@ -107,7 +107,7 @@ impl OutputChecks<'_, '_> {
         index: usize,
         held_out: &HeldOut,
         check_time: Duration,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), LaunchError> {
         let label = self.plan.configurations[index].label.clone();
         self.journal.send(Event::CheckingOutput { label });
         let left = CheckTime::start(check_time, self.budget_ends).left_of_budget();
@@ -125,7 +125,7 @@ impl OutputChecks<'_, '_> {
         // If the budget is too short for a shutdown, the engine is ended at once.
         let can_shut_down = answered.is_ok() && check_time.exit_limit(shutdown_limit) == shutdown_limit;
         let ended = end(self.journal, launched, can_shut_down).await;
-        answered.and(ended.map_err(Stop::from))
+        answered.and(ended.map_err(LaunchError::from))
     }
 
     /// Scores the windows from short to long, because the first windows predict the time of the later ones. Then continues the
@@ -135,7 +135,7 @@ impl OutputChecks<'_, '_> {
         launched: &mut Launched,
         held_out: &HeldOut,
         check_time: CheckTime,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), LaunchError> {
         match launched.hello().is_some_and(|hello| hello.capabilities.score) {
             true => self.score_windows(launched, held_out, check_time).await?,
             false => {
@@ -150,7 +150,7 @@ impl OutputChecks<'_, '_> {
         launched: &mut Launched,
         held_out: &HeldOut,
         check_time: CheckTime,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), LaunchError> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
@@ -178,7 +178,7 @@ impl OutputChecks<'_, '_> {
         launched: &mut Launched,
         held_out: &HeldOut,
         check_time: CheckTime,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), LaunchError> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
         let obstacle = match launched.hello() {
             Some(hello) if hello.output == Output::Text => Some("gives text, not ids"),
@@ -199,7 +199,7 @@ impl OutputChecks<'_, '_> {
         }
     }
 
-    /// Records why a request of the check has no answer. An invalid answer or the end of the engine is a fault of the engine.
+    /// Records why a request of the check has no answer. An invalid answer or the end of the engine is a failure of the engine.
     async fn record_no_answer(
         &mut self,
         launched: &mut Launched,
@@ -207,7 +207,7 @@ impl OutputChecks<'_, '_> {
         request: &str,
         cause: Cause,
         so_far: &str,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), LaunchError> {
         let configuration = launched.launch.configuration;
         // The end of the budget stopped the request. The engine did not fail.
         if matches!(cause, Cause::Timeout(_)) && check_time.budget_is_over() {
@@ -215,14 +215,14 @@ impl OutputChecks<'_, '_> {
             return Ok(self.not_checked(configuration, reason, longer_budget_hint())?);
         }
         if !cause.engine_survives() || is_invalid_answer(&cause) {
-            return Err(launched.fault(Stage::OutputCheck, cause));
+            return Err(launched.failure(Stage::OutputCheck, cause));
         }
         self.not_checked(configuration, format!("{request}: {cause}{so_far}"), cause.hint())?;
         // An engine that cannot go on sends `failed` and ends.
         match launched.conversation.process.wait(EXIT_GRACE).await {
             Some(status) => {
                 let cause = Cause::Exited(format!("{status} after `failed`"));
-                Err(launched.fault(Stage::OutputCheck, cause))
+                Err(launched.failure(Stage::OutputCheck, cause))
             }
             None => Ok(()),
         }
@@ -230,24 +230,29 @@ impl OutputChecks<'_, '_> {
 
     /// Records a failed check. An invalid answer or a failed load becomes the row's failure, as in a block. After other
     /// failures the engine can still be measured.
-    fn record_failed_check(&mut self, schedule: &mut Schedule, index: usize, fault: Fault) -> Result<()> {
+    fn record_failed_check(
+        &mut self,
+        schedule: &mut Schedule,
+        index: usize,
+        failure: EngineFailure,
+    ) -> Result<()> {
         let configuration = &self.plan.configurations[index];
         let is_verifier = configuration.role == Some(Role::Verifier);
         // One-shot processes speak only `generate`, so this failure does not concern them.
-        let would_fail_in_block = self.plan.mode == Mode::Warm && fault.when != Stage::OutputCheck;
-        if !is_verifier && (would_fail_in_block || is_invalid_answer(&fault.cause)) {
+        let would_fail_in_block = self.plan.mode == Mode::Warm && failure.when != Stage::OutputCheck;
+        if !is_verifier && (would_fail_in_block || is_invalid_answer(&failure.cause)) {
             if let Some(twin) = self.plan.twin_of(index) {
                 schedule.close_cases_of(twin);
             }
-            return schedule.record_failure(self.journal, fault.into_failure(index, None));
+            return schedule.record_failure(self.journal, failure.into_failure(index, None));
         }
-        let reason = format!("{} at {}: {}", fault.cause.kind(), fault.when, fault.cause);
+        let reason = format!("{} at {}: {}", failure.cause.kind(), failure.when, failure.cause);
         match is_verifier {
             true => {
                 let (label, model) = (configuration.label.clone(), configuration.model.clone());
-                self.model_not_checked(&model, format!("{label}: {reason}"), fault.cause.hint())
+                self.model_not_checked(&model, format!("{label}: {reason}"), failure.cause.hint())
             }
-            false => self.not_checked(index, reason, fault.cause.hint()),
+            false => self.not_checked(index, reason, failure.cause.hint()),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::machine::gpu;
 use crate::machine::memory::{self, MemoryReadings};
 use crate::plan::Configuration;
 use crate::record::{Entry, HeldMemory, Launch, RequestKind, WarmUp};
-use crate::run::process::{Answer, Cause, Conversation, Fault, Launching, Stage, Stop};
+use crate::run::process::{Answer, Cause, Conversation, EngineFailure, LaunchError, Launching, Stage};
 use crate::run::verify::Expected;
 
 /// The time that an engine has to end by itself after `failed`.
@@ -110,10 +110,10 @@ impl Launched {
         expected.with_engine(self.hello(), self.facts()).verify(&answer.generated)
     }
 
-    /// A fault of this engine, with the number of the launch if the launch is recorded.
-    pub fn fault(&self, when: Stage, cause: Cause) -> Stop {
+    /// A failure of this engine, with the number of the launch if the launch is recorded.
+    pub fn failure(&self, when: Stage, cause: Cause) -> LaunchError {
         let stderr = self.conversation.process.stderr();
-        Stop::Fault(Fault { when, cause, stderr, launch: self.recorded })
+        LaunchError::EngineFailure(EngineFailure { when, cause, stderr, launch: self.recorded })
     }
 
     /// The id of the next request.

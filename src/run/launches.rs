@@ -14,7 +14,7 @@ use super::launch::{EXIT_GRACE, Launched, Purpose, launching, load_request};
 use crate::machine::gpu;
 use crate::plan::Plan;
 use crate::record::Launch;
-use crate::run::process::{Cause, Conversation, Deadlines, Hello, Stage, Stop};
+use crate::run::process::{Cause, Conversation, Deadlines, Hello, LaunchError, Stage};
 
 /// The settings of a run that are not in its plan.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +59,7 @@ impl<'a> Launches<'a> {
         journal: &mut Journal<'_>,
         index: usize,
         purpose: Purpose,
-    ) -> Result<Launched, Stop> {
+    ) -> Result<Launched, LaunchError> {
         let (mut launched, facts) = loop {
             let mut launched = self.start(journal, index, purpose).await?;
             if self.minimal.contains(&index) {
@@ -76,7 +76,7 @@ impl<'a> Launches<'a> {
         let loaded = self.load(journal, &mut launched).await;
         // The launch is recorded either way: a failure refers to it.
         launched.number(journal)?;
-        loaded.map_err(|cause| launched.fault(Stage::Load, cause))?;
+        loaded.map_err(|cause| launched.failure(Stage::Load, cause))?;
         Ok(launched)
     }
 
@@ -85,10 +85,10 @@ impl<'a> Launches<'a> {
         &mut self,
         journal: &mut Journal<'_>,
         launched: &mut Launched,
-    ) -> Result<Option<Box<HelloFacts>>, Stop> {
+    ) -> Result<Option<Box<HelloFacts>>, LaunchError> {
         let index = launched.launch.configuration;
         let hello =
-            launched.conversation.hello().await.map_err(|cause| launched.fault(Stage::Hello, cause))?;
+            launched.conversation.hello().await.map_err(|cause| launched.failure(Stage::Hello, cause))?;
         let no_answer = match hello {
             Hello::Known(facts) => {
                 self.missed_hello.remove(&index);
@@ -114,7 +114,7 @@ impl<'a> Launches<'a> {
                 }
                 false => Cause::Unsupported("does not support `load`, so no option can be set".into()),
             };
-            return Err(launched.fault(Stage::Hello, cause));
+            return Err(launched.failure(Stage::Hello, cause));
         }
         if no_answer {
             let message =
@@ -131,7 +131,7 @@ impl<'a> Launches<'a> {
         journal: &mut Journal<'_>,
         index: usize,
         left: Option<Duration>,
-    ) -> Result<Option<Launched>, Stop> {
+    ) -> Result<Option<Launched>, LaunchError> {
         let launch = self.launch(journal, index, Purpose::OutputCheck);
         match left {
             None => launch.await.map(Some),
@@ -159,7 +159,7 @@ impl<'a> Launches<'a> {
         journal: &mut Journal<'_>,
         index: usize,
         purpose: Purpose,
-    ) -> Result<Launched, Stop> {
+    ) -> Result<Launched, LaunchError> {
         let configuration = &self.plan.configurations[index];
         if let Purpose::Block(_) = purpose {
             journal.send(Event::LaunchStarted { label: configuration.label.clone() });
@@ -204,7 +204,7 @@ impl<'a> Launches<'a> {
         journal: &mut Journal<'_>,
         index: usize,
         block: u32,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), LaunchError> {
         if block > 0 || self.plan.configurations[index].model.format.is_none() {
             return Ok(());
         }
@@ -217,7 +217,7 @@ impl<'a> Launches<'a> {
                     self.conversions.convert_for(journal, index, &facts).await.map(|_| ())
                 }
                 Ok(Hello::NoAnswer) if self.warn_of_first_missed_hello(journal, index)? => continue,
-                // The requests will show the fault.
+                // The requests will show the failure.
                 _ => Ok(()),
             };
         }

@@ -16,7 +16,7 @@ use super::unverified::{UnverifiedSample, greedy_ids, positions, unverified_samp
 use crate::plan::prompts::{self, PromptKey};
 use crate::plan::{Model, Verification};
 use crate::record::{Entry, ReferenceToken};
-use crate::run::process::{Cause, Stop};
+use crate::run::process::{Cause, LaunchError};
 
 /// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
 /// `MAX_TIME`. With a budget, it is the rest of the budget, but at most `MAX_TIME`.
@@ -71,7 +71,7 @@ impl OutputChecks<'_, '_> {
         self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
         let left = check_time.left_of_budget();
         let launched = self.launches.launch_for_check(self.journal, verifier, left).await;
-        let cause = match Stop::separate(launched)? {
+        let cause = match LaunchError::separate(launched)? {
             Ok(None) => return self.model_not_checked(model, no_time, longer_budget_hint()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
                 let answered =
@@ -91,7 +91,7 @@ impl OutputChecks<'_, '_> {
                 launched.conversation.process.end(Duration::ZERO).await;
                 Some(Cause::Unsupported("supports only `generate`".into()))
             }
-            Err(fault) => Some(fault.cause),
+            Err(failure) => Some(failure.cause),
         };
         let Some(cause) = cause else { return Ok(()) };
         let reason = format!("the tokens of measured samples: {label}: {}: {cause}", cause.kind());

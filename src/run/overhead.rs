@@ -237,7 +237,7 @@ async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Co
         ..Launching::default()
     };
     let conversation = Conversation::start(&launching, Deadlines::default());
-    let mut conversation = conversation.map_err(|fault| anyhow::anyhow!("{}", fault.cause))?;
+    let mut conversation = conversation.map_err(|failure| anyhow::anyhow!("{}", failure.cause))?;
     let Hello::Known(_) = from_null_engine(conversation.hello()).await? else {
         bail!("the null engine answered no hello")
     };

@@ -16,7 +16,7 @@ use crate::machine::{Device, gpus_of};
 use crate::plan::Plan;
 use crate::plan::prompts::PromptKey;
 use crate::record::{Entry, Idle, Pass, RequestKind, output_tokens};
-use crate::run::process::{Stage, Stop};
+use crate::run::process::{LaunchError, Stage};
 
 /// A case with longer requests has no pass. The memory of such a case is known from the samples.
 pub(super) const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
@@ -56,7 +56,7 @@ pub(super) async fn sampled_pass(
     cases: &mut Cases<'_, '_>,
     launched: &mut Launched,
     case: usize,
-) -> Result<(), Stop> {
+) -> Result<(), LaunchError> {
     let roots = launched.roots();
     let empty = Pass { launch: launched.number(cases.journal)?, case, ..Pass::default() };
     let sampler = Sampler::start(Target::Memory, roots.clone());
@@ -98,7 +98,7 @@ fn slowed(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String
     let machine = &cases.journal.record().header.machine;
     let probed = cases.journal.record().limits.iter().map(|limits| &limits.probed);
     let limits = machine_limits::Limits::best(probed);
-    let index = device.cuda_index_stated(&configuration.device);
+    let index = device.cuda_index_reported(&configuration.device);
     let indices = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
     let gpus = pass.gpus.iter().filter(|gpu| indices.contains(&gpu.index));
     let machine_gpu = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
@@ -111,7 +111,7 @@ async fn repeat_requests(
     launched: &mut Launched,
     pass: &mut Pass,
     time: Duration,
-) -> Result<(), Stop> {
+) -> Result<(), LaunchError> {
     let begun = Instant::now();
     loop {
         make_request(cases, launched, pass, u32::MAX).await?;
@@ -128,7 +128,7 @@ async fn one_token_time(
     cases: &Cases<'_, '_>,
     launched: &mut Launched,
     empty: &Pass,
-) -> Result<Option<u64>, Stop> {
+) -> Result<Option<u64>, LaunchError> {
     if cases.plan.cases[empty.case].workload.max_new_tokens < 2 {
         return Ok(None);
     }
@@ -151,7 +151,7 @@ async fn make_request(
     launched: &mut Launched,
     pass: &mut Pass,
     max_new_tokens: u32,
-) -> Result<u64, Stop> {
+) -> Result<u64, LaunchError> {
     let mut workload = cases.plan.cases[pass.case].workload.clone();
     workload.max_new_tokens = workload.max_new_tokens.min(max_new_tokens);
     // Each index is used once in a launch.

@@ -12,7 +12,7 @@ use super::launch::{Launched, stage};
 use crate::plan::prompts::{self, PromptKey, Prompts};
 use crate::plan::{Mode, Plan, Workload};
 use crate::record::{Entry, RequestKind, Sample};
-use crate::run::process::{Answer, Cause, Stage, Stop};
+use crate::run::process::{Answer, Cause, LaunchError, Stage};
 use crate::run::verify;
 
 /// New tokens of a discarded request: enough to touch every weight and to wake every thread.
@@ -54,7 +54,7 @@ impl<'a> Requests<'a> {
         case: usize,
         kind: RequestKind,
         index: u32,
-    ) -> Result<(Generated, u64), Stop> {
+    ) -> Result<(Generated, u64), LaunchError> {
         let mut workload = self.plan.cases[case].workload.clone();
         if kind == RequestKind::Discarded {
             workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
@@ -102,16 +102,16 @@ impl<'a> Requests<'a> {
         key: PromptKey,
         when: Stage,
         stream: bool,
-    ) -> Result<(Vec<u32>, Answer), Stop> {
+    ) -> Result<(Vec<u32>, Answer), LaunchError> {
         let path = &self.plan.configurations[launched.launch.configuration].model.path;
         let prompts = self.prompts(path).with_context(|| format!("no prompts for `{path}`"))?;
         let ids = prompts.ids(workload, key);
-        let ids = ids.map_err(|error| launched.fault(when, Cause::Unsupported(format!("{error:#}"))))?;
+        let ids = ids.map_err(|error| launched.failure(when, Cause::Unsupported(format!("{error:#}"))))?;
         let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = Generate { stream, ..prompts.request(workload, &ids, capabilities, id) };
         let answer = self.send_and_verify(launched, request, workload).await;
-        Ok((ids, answer.map_err(|cause| launched.fault(when, cause))?))
+        Ok((ids, answer.map_err(|cause| launched.failure(when, cause))?))
     }
 
     /// Sends a request, verifies its answer, and stores the engine's facts that the answer contains.

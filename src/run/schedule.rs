@@ -14,7 +14,7 @@ use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
-use crate::run::process::Stop;
+use crate::run::process::LaunchError;
 use stats::{Analysis, INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, Rule, StoppedBy};
 
 pub(super) struct Schedule<'a> {
@@ -129,18 +129,18 @@ impl<'a> Schedule<'a> {
         u64::from(warm_up) + u64::from(workload.rounds) * if interleaved { 2 } else { 1 }
     }
 
-    /// Records a fault as a row and returns `None`. Returns errors of this program unchanged.
-    pub fn record_fault<T>(
+    /// Returns the value, or records the failure and returns `None`. An error of this program ends the run.
+    pub fn record_if_failed<T>(
         &mut self,
         journal: &mut Journal,
         configuration: usize,
         case: Option<usize>,
-        result: Result<T, Stop>,
+        result: Result<T, LaunchError>,
     ) -> Result<Option<T>> {
-        match Stop::separate(result)? {
+        match LaunchError::separate(result)? {
             Ok(value) => Ok(Some(value)),
-            Err(fault) => {
-                self.record_failure(journal, fault.into_failure(configuration, case)).map(|()| None)
+            Err(failure) => {
+                self.record_failure(journal, failure.into_failure(configuration, case)).map(|()| None)
             }
         }
     }

@@ -30,7 +30,7 @@ pub struct Decision {
     #[serde(skip)]
     pub verdict: Option<Verdict>,
     /// Whether Holm's correction changed the verdict from a difference to inconclusive.
-    pub lost_among_many: bool,
+    pub lost_to_correction: bool,
     /// The two-sided p value for no difference, computed from the interval so that both always agree.
     pub p: Option<f64>,
     /// `p` adjusted by Holm's method among the gating comparisons.
@@ -48,7 +48,7 @@ pub fn decide(comparisons: &[Undecided]) -> Vec<Decision> {
     let adjusted = holm(&family.iter().map(|(_, p)| *p).collect::<Vec<_>>());
     for ((decision, _), adjusted) in family.iter_mut().zip(adjusted) {
         let verdict = decision.verdict.map(|verdict| verdict.after_correction(adjusted));
-        decision.lost_among_many = verdict != decision.verdict;
+        decision.lost_to_correction = verdict != decision.verdict;
         (decision.verdict, decision.p_adjusted) = (verdict, Some(adjusted));
     }
     decisions
@@ -67,7 +67,7 @@ impl Decision {
         Self {
             epsilon,
             verdict: interval.map(|interval| Verdict::of(&interval, epsilon)),
-            lost_among_many: false,
+            lost_to_correction: false,
             p: interval.map(|interval| interval.p()),
             p_adjusted: None,
         }
@@ -123,14 +123,14 @@ mod tests {
             decide(&comparisons)[(comparisons.len() - 1) / 2]
         };
         let alone = decision_among(0, true);
-        assert_eq!((alone.verdict, alone.lost_among_many), (Some(Verdict::Faster), false));
+        assert_eq!((alone.verdict, alone.lost_to_correction), (Some(Verdict::Faster), false));
         assert_eq!((alone.p, alone.p_adjusted), (Some(p), Some(p)));
         // Three comparisons have a smaller p value, so Holm's method multiplies this p value by the remaining four.
         let among_many = decision_among(6, true);
-        assert_eq!((among_many.verdict, among_many.lost_among_many), (Some(Verdict::Inconclusive), true));
+        assert_eq!((among_many.verdict, among_many.lost_to_correction), (Some(Verdict::Inconclusive), true));
         assert_eq!((among_many.p, among_many.p_adjusted), (Some(p), Some(4.0 * p)));
         let informative = decision_among(6, false);
-        assert_eq!((informative.verdict, informative.lost_among_many), (Some(Verdict::Faster), false));
+        assert_eq!((informative.verdict, informative.lost_to_correction), (Some(Verdict::Faster), false));
         assert_eq!(informative.p_adjusted, None);
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::decision::{Decision, Undecided, decide};
 use super::interval::{Design, Evidence, Interval, MIN_VERDICT_BLOCKS, bootstrap};
 use super::noise_floor::NoiseFloor;
-use super::ratio::{Blocks, Ratios, Refusal, Rounds};
+use super::ratio::{Blocks, NoRatio, Ratios, Rounds};
 use super::significance::{mann_whitney, welch};
 use super::stopping::{Analysis, Rule, StoppedBy};
 use super::summary::median;
@@ -57,7 +57,7 @@ pub struct PairResult {
     pub series: usize,
     pub configuration: usize,
     pub against: usize,
-    pub result: Result<Comparison, Refusal>,
+    pub result: Result<Comparison, NoRatio>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -185,7 +185,7 @@ impl Series {
     }
 
     /// The log ratios of a pair, with the sign at which above zero is better; `None` if one side is empty.
-    fn ratios(&self, (configuration, against): (usize, usize)) -> Option<Result<Ratios, Refusal>> {
+    fn ratios(&self, (configuration, against): (usize, usize)) -> Option<Result<Ratios, NoRatio>> {
         let values = |index: usize| self.configurations.get(index).filter(|blocks| !blocks.is_empty());
         let (values, reference) = (values(configuration)?, values(against)?);
         Some(match self.better {

@@ -33,7 +33,7 @@ pub use interval::{Design, Evidence, MIN_VERDICT_BLOCKS};
 pub use noise_floor::{Epsilon, NoiseFloor};
 pub use phrase::{NO_DIFFERENCE, Phrase};
 pub use random::Random;
-pub use ratio::{Blocks, Ratios, Refusal, Rounds};
+pub use ratio::{Blocks, NoRatio, Ratios, Rounds};
 pub use significance::mann_whitney;
 pub use stopping::{Analysis, INTERIM_ANALYSES, Rule, StoppedBy};
 pub use summary::{Summary, geometric_mean, median, outliers, quantile};

@@ -25,7 +25,7 @@ impl Ratios {
     /// The log ratios of two configurations: for each block the median over its rounds of log(numerator / denominator). Only
     /// rounds that both sides have are paired. `unpaired` counts the blocks without such a round. A value without a logarithm
     /// is an error: leaving out the values of a broken measurement would favour that configuration.
-    pub fn paired(numerator: &Blocks, denominator: &Blocks) -> Result<Self, Refusal> {
+    pub fn paired(numerator: &Blocks, denominator: &Blocks) -> Result<Self, NoRatio> {
         let mut ratios = Self { blocks: Vec::new(), rounds: Vec::new(), unpaired: 0 };
         for (&block, numerators) in numerator {
             let Some(denominators) = denominator.get(&block) else { continue };
@@ -33,7 +33,7 @@ impl Ratios {
             for (&round, &above) in numerators {
                 let Some(&below) = denominators.get(&round) else { continue };
                 if let Some(value) = [above, below].into_iter().find(|it| !it.is_finite() || *it <= 0.0) {
-                    return Err(Refusal::Value { block, round, value });
+                    return Err(NoRatio::Value { block, round, value });
                 }
                 // A difference of logarithms does not overflow where a ratio would.
                 rounds.push(above.ln() - below.ln());
@@ -45,7 +45,7 @@ impl Ratios {
         }
         let all: BTreeSet<u32> = numerator.keys().chain(denominator.keys()).copied().collect();
         ratios.unpaired = all.len() - ratios.blocks.len();
-        if ratios.blocks.is_empty() { Err(Refusal::NothingShared) } else { Ok(ratios) }
+        if ratios.blocks.is_empty() { Err(NoRatio::NothingShared) } else { Ok(ratios) }
     }
 
     /// The ratios of blocks with one round each.
@@ -72,12 +72,12 @@ impl Ratios {
 
 /// The reason why there are no ratios.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Refusal {
+pub enum NoRatio {
     NothingShared,
     Value { block: u32, round: u32, value: f64 },
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for NoRatio {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::NothingShared => write!(f, "no round has values of both sides"),
@@ -88,7 +88,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for NoRatio {}
 
 #[cfg(test)]
 mod tests {
@@ -144,7 +144,7 @@ mod tests {
                 let refused =
                     Ratios::paired(&blocks(&[&[1.0], &numerator]), &blocks(&[&[1.0], &denominator]))
                         .unwrap_err();
-                assert!(matches!(refused, Refusal::Value { block: 1, round: 1, .. }), "{refused:?}");
+                assert!(matches!(refused, NoRatio::Value { block: 1, round: 1, .. }), "{refused:?}");
             }
         }
         let refused = Ratios::paired(&blocks(&[&[0.0]]), &blocks(&[&[1.0]])).unwrap_err();
@@ -170,8 +170,8 @@ mod tests {
         let refused = |numerator: &[&[f64]], denominator: &[&[f64]]| {
             Ratios::paired(&blocks(numerator), &blocks(denominator)).unwrap_err()
         };
-        assert_eq!(refused(&[&[]], &[&[]]), Refusal::NothingShared);
-        assert_eq!(refused(&[], &[&[1.0]]), Refusal::NothingShared);
+        assert_eq!(refused(&[&[]], &[&[]]), NoRatio::NothingShared);
+        assert_eq!(refused(&[], &[&[1.0]]), NoRatio::NothingShared);
     }
 
     #[test]

@@ -88,7 +88,7 @@ const SLOWLY: &str = "--per-token-ns 3000000";
 fn an_engine_that_reports_a_dtype_larger_than_its_memory_is_named() {
     let settings = r#"--loaded '{"weights_dtype":"f32","weights_bytes":800000000}'"#;
     let trial = Trial::run(&[("thin", settings), HONEST], DECODE);
-    let words = ["states `f32` weights of 800 MB", "never held more than", "resident"];
+    let words = ["reports `f32` weights of 800 MB", "never held more than", "resident"];
     trial.assert_contradicted("thin", &words).assert_not_contradicted("true");
 }
 
@@ -98,7 +98,7 @@ fn an_engine_that_reports_a_narrow_dtype_and_holds_f32_is_named() {
     let fat = r#"--loaded '{"weights_dtype":"q4_0","weights_bytes":90000000}' --resident-bytes 700000000"#;
     let solid = r#"--loaded '{"weights_dtype":"f32","weights_bytes":100000000}' --resident-bytes 100000000"#;
     let trial = Trial::run(&[("fat", fat), ("solid", solid), HONEST], DECODE);
-    trial.assert_contradicted("fat", &["states `q4_0` weights of 90.0 MB", "as much as f32 needs"]);
+    trial.assert_contradicted("fat", &["reports `q4_0` weights of 90.0 MB", "as much as f32 needs"]);
     trial.assert_not_contradicted("solid").assert_not_contradicted("true");
 }
 
@@ -116,7 +116,7 @@ fn an_engine_that_reports_two_threads_and_uses_one_is_named() {
     assert!(busy.busy > 0.0, "{busy:?}");
     let quiet =
         trial.with_cpu_times("idle", |cpu, _| (cpu, 0)).with_cpu_times("busy", |_, elapsed| (2 * elapsed, 0));
-    quiet.assert_warned("idle", &["states 2 threads", "kept fewer cores busy", "in `decode`"]);
+    quiet.assert_warned("idle", &["reports 2 threads", "kept fewer cores busy", "in `decode`"]);
     assert_eq!(
         (warned_cores(&quiet, "idle").is_some(), warned_cores(&quiet, "busy")),
         (true, None),
@@ -165,7 +165,7 @@ fn warned_cores(trial: &Trial, name: &str) -> Option<f64> {
 fn an_engine_that_reports_one_thread_and_uses_more_is_named() {
     let settings = format!("--loaded '{{\"threads\":1}}' --busy-threads 4 {SLOWLY}");
     let trial = Trial::run(&[("greedy", &settings)], DECODE);
-    let words = ["states 1 thread, but kept"];
+    let words = ["reports 1 thread, but kept"];
     // The number of busy cores depends on the machine. If it is higher than claimed, the report must name the engine.
     let Cores { busy, .. } = Cores::of(&trial, "greedy");
     if busy > 1.3 {
@@ -188,7 +188,7 @@ fn an_engine_that_serves_from_a_prefix_cache_is_named() {
     let settings = "--first-token-ns 60000000";
     let cached = format!("{settings} --fault repeats_at_once");
     let trial = Trial::run(&[("cached", &cached), ("computed", settings)], options);
-    let words = ["states no prefix cache", "answers a repeated prompt", "times as fast"];
+    let words = ["reports no prefix cache", "answers a repeated prompt", "times as fast"];
     trial.assert_contradicted("cached", &words).assert_not_contradicted("computed");
 }
 
@@ -222,7 +222,7 @@ fn an_engine_that_reports_f32_and_computes_less_precisely_is_named() {
     // The embedded model is stored in bf16, and f32 represents all bf16 numbers exactly.
     let options = [DECODE, &["--verifier", &verifier]].concat();
     let trial = Trial::run(&[("rounds", "--score-noise 0.004"), ("true", "")], &options);
-    let words = ["states that it computes in `f32`", "from those of f32"];
+    let words = ["reports that it computes in `f32`", "from those of f32"];
     trial.assert_contradicted("rounds", &words).assert_not_contradicted("true");
 }
 

@@ -199,7 +199,7 @@ fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
         (&gibibytes(2), &"processes".into())
     );
     // The engine's own value and the growth of the whole device are kept too.
-    assert_eq!(resources["device_stated_bytes"], 1e9);
+    assert_eq!(resources["device_reported_bytes"], 1e9);
     assert_eq!(resources["device_growth_bytes"], gibibytes(3));
     assert_eq!((&resources["gpu_watts"], &resources["gpu_percent"]), (&70.0.into(), &83.0.into()));
     assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");

@@ -197,7 +197,7 @@ fn one_shot_requests_use_the_converted_model() {
     assert!(!record.entries("launch").is_empty());
     assert!(record.entries("launch").iter().all(|launch| launch["converted"]["format"] == "gguf"));
     let models = started(&scratch);
-    // The first process only states the formats of the engine.
+    // The first process only reports the formats of the engine.
     assert!(
         models.len() > 1 && models[1..].iter().all(|model| model.extension().unwrap() == "gguf"),
         "{models:?}"

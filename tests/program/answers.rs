@@ -2,10 +2,10 @@
 //! another request, answers with other work than requested, and impossible facts. Tests of false claims are in
 //! `tests/machine/false_claims.rs`.
 
-use crate::support::run::{Fault, assert_faults, run_with_healthy};
+use crate::support::run::{FaultCase, assert_faults, run_with_healthy};
 
 /// Faults that break a rule for answers, with one or more faults for each rule. A correct answer has 64 tokens.
-const RULES: &[Fault] = &[
+const RULES: &[FaultCase] = &[
     // Each request gets one answer, with the request's id.
     ("no_id", "", "protocol", "warm-up 1", "`generated` has id none, expected `0`"),
     ("two_iterations", "", "wrong_output", "warm-up 1", "expected 1 iteration, got 2"),
@@ -36,7 +36,7 @@ const RULES: &[Fault] = &[
 ];
 
 /// Faults in the seventh request of a launch, which is the second sample. The first sample is kept.
-const LATER: &[Fault] = &[
+const LATER: &[FaultCase] = &[
     ("wrong_id", "--at 6", "protocol", "sample 2", "`generated` has id `999999`"),
     ("wrong_token_count", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 63"),
     ("eos_early", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 33"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::{Scratch, finish, root};
 
 /// Fields with texts for readers. The words may change, but not the number of texts.
-const PROSE: &[&str] = &["sentence", "message", "hint", "says", "reasons", "warnings", "notes", "notices"];
+const PROSE: &[&str] = &["sentence", "message", "hint", "reasons", "warnings", "notes", "notices"];
 
 /// The array of texts to which a later version may add texts.
 const GROWING_ARRAY: &str = "notes";
@@ -16,21 +16,28 @@ const METRIC: &str = "metric";
 
 /// Fields that report version 2 gave another name, with the old name first.
 const RENAMED_FIELDS: &[(&str, &str)] = &[
+    ("compared_by_force_although", "forced_differences"),
     ("counts_because", "threshold_source"),
     ("counts_from", "threshold"),
+    ("device_stated_bytes", "device_reported_bytes"),
     ("doubted", "contradicted"),
     ("doubts", "contradictions"),
     ("gravest", "worst_run"),
     ("is_doubted", "is_contradicted"),
     ("is_sure", "is_conclusive"),
+    ("lost_among_many", "lost_to_correction"),
     ("opinions", "gaps"),
+    ("own", "verifier_token"),
     ("parted", "differing"),
     ("place", "position"),
     ("places", "positions"),
+    ("says", "effect"),
     ("seen", "observed"),
     ("standing", "status"),
     ("stated", "reported"),
+    ("theirs", "engine_token"),
     ("unseats", "excludes_from_ranking"),
+    ("what", "kind"),
     ("whom", "kind"),
 ];
 

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use crate::support::record::{Record, files};
-use crate::support::run::{Fault, Run, assert_faults, run_program_with_healthy, run_with_healthy};
+use crate::support::run::{FaultCase, Run, assert_faults, run_program_with_healthy, run_with_healthy};
 use crate::support::{Outcome, Scratch, command, fake_engine, finish, write_program};
 
 #[test]
@@ -29,7 +29,7 @@ fn every_fault_of_the_fake_engine_is_in_this_matrix() {
 }
 
 /// Faults that need no deadline. The seventh request of a launch is its second sample.
-const FAULTS: &[Fault] = &[
+const FAULTS: &[FaultCase] = &[
     ("exits_before_hello", "", "exited", "hello", "exit code 3 before it answered"),
     ("wrong_version", "", "version", "hello", "speaks protocol 999, this orchestrator speaks 1"),
     ("garbage", "", "protocol", "hello", "in the line `{\"type\":\"hel"),

@@ -142,7 +142,7 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
         "[suites.toy-parts]\nabout = \"one choice at a time\"\nscenarios = [\"prefill\"]\n",
         "[presets.late]\noptions = { per_token_ns = 9 }\n",
         "[presets.later]\noptions = { per_token_ns = 90 }\nsuite = \"toy-parts\"\n",
-        "against = { preset = \"late\", says = \"later\" }\n",
+        "against = { preset = \"late\", effect = \"later\" }\n",
     ];
     scratch.write_tree(&[("bare", "about = \"x\"\nbinary = \"bare\"\n"), ("toy", &toy.concat())]);
     assert_eq!(rows(&scratch, &["-s", "toy-parts"]), ["toy:late", "toy:later"]);

@@ -80,11 +80,11 @@ pub fn store_answers(scratch: &Scratch, options: &[&str]) -> Outcome {
 }
 
 /// A fault, its settings, and the expected failure: kind, time, words of the message.
-pub type Fault = (&'static str, &'static str, &'static str, &'static str, &'static str);
+pub type FaultCase = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// Runs an engine for each fault. Checks that the engine's row has the failure, and that the earlier samples are kept.
 #[track_caller]
-pub fn assert_faults(faults: &[Fault], options: &[&str]) -> Run {
+pub fn assert_faults(faults: &[FaultCase], options: &[&str]) -> Run {
     let settings = faults.iter().map(|(fault, settings, ..)| format!("--fault {fault} {settings}"));
     let settings: Vec<String> = settings.collect();
     let engines = faults.iter().zip(&settings).map(|((fault, ..), settings)| (*fault, settings.as_str()));

@@ -1,4 +1,4 @@
-//! The largest difference between a correct engine and the verifier. It depends on the precision that the engine states:
+//! The largest difference between a correct engine and the verifier. It depends on the precision that the engine reports:
 //! rounding to 4 bits changes a correct engine more than a permuted matrix changes an engine in f32. `MEASURED.md` has the
 //! measurements.
 
@@ -125,7 +125,7 @@ impl Precision {
             _ if is_own => Self::Full,
             bits => Self::of_bits(bits),
         };
-        // Without a stated compute dtype, the dtype of the weights counts, with at least 8 bits: no engine computes in fewer.
+        // Without a reported compute dtype, the dtype of the weights counts, with at least 8 bits: no engine computes in fewer.
         let compute_bits = compute.and_then(nominal_bits).unwrap_or(weight_bits).max(8);
         // The dtype of the cache cannot be checked, so fewer than 16 bits count only if the user requested them.
         let min_bits = if requested.narrow_cache { 0 } else { 16 };

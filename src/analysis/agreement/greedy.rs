@@ -38,9 +38,9 @@ pub struct FirstDifference {
     /// Counted from 0.
     pub position: usize,
     /// The engine's token; `None` if the engine's output ended.
-    pub theirs: Option<u32>,
+    pub engine_token: Option<u32>,
     /// The verifier's token; `None` if the verifier's output ended.
-    pub own: Option<u32>,
+    pub verifier_token: Option<u32>,
     /// The sample that gaps refer to.
     #[serde(skip)]
     pub sample: Option<SampleKey>,
@@ -86,8 +86,8 @@ impl Greedy {
             return;
         }
         self.differing += 1;
-        let (theirs, own) = (engine.get(equal).copied(), verifier.get(equal).copied());
-        let difference = FirstDifference { text, position: equal, theirs, own, sample };
+        let (engine_token, verifier_token) = (engine.get(equal).copied(), verifier.get(equal).copied());
+        let difference = FirstDifference { text, position: equal, engine_token, verifier_token, sample };
         if self.first.as_ref().is_none_or(|first| difference.position < first.position) {
             self.first = Some(difference.clone());
         }
@@ -108,14 +108,14 @@ impl Eos {
         let masks = |it: &Launch| {
             it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
         };
-        let stated = |of: usize| {
+        let reported = |of: usize| {
             let facts = launches(of).filter_map(|it| Some(&it.loaded.as_ref()?.facts));
             facts.flat_map(|facts| facts.eos_ids.iter().flatten().copied()).collect::<Vec<u32>>()
         };
-        let of_verifier = verifier.map(stated).unwrap_or_default();
+        let of_verifier = verifier.map(reported).unwrap_or_default();
         Self {
             masked: launches(configuration).any(masks),
-            ids: if of_verifier.is_empty() { stated(configuration) } else { of_verifier },
+            ids: if of_verifier.is_empty() { reported(configuration) } else { of_verifier },
         }
     }
 

@@ -89,7 +89,7 @@ pub fn add_stored_answers(record: &mut RunRecord, logprob: f64) {
     }));
 }
 
-/// Sets the dtypes that the engine states, in every launch.
+/// Sets the dtypes that the engine reports, in every launch.
 pub fn set_dtypes(record: &mut RunRecord, configuration: usize, weights: &str, compute: &str) {
     for launch in launches(record, configuration) {
         let facts = &mut launch.loaded.get_or_insert_default().facts;

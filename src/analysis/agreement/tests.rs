@@ -8,7 +8,7 @@ fn engine(record: &RunRecord) -> Agreement {
     Agreement::of(record).swap_remove(ENGINE)
 }
 
-/// A record in which every score of the engine differs from the verifier's by `rms`. The engine states these dtypes.
+/// A record in which every score of the engine differs from the verifier's by `rms`. The engine reports these dtypes.
 fn with_rms(rms: f64, weights: &str, compute: &str) -> RunRecord {
     let mut record = checked();
     record.header.plan.configurations[ENGINE].model.dtype = Some("bf16".into());

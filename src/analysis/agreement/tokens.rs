@@ -14,7 +14,7 @@ pub type SampleKey = (u32, usize, u32);
 
 /// A text that an engine generated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "what", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Text {
     /// The continuation of the held-out prompt.
     HeldOut,

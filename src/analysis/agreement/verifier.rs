@@ -82,13 +82,13 @@ impl<'a> Verifier<'a> {
 
 /// A dtype other than f32 that a configuration reports. `None` if every launch reports f32 for weights and arithmetic.
 fn dtype_other_than_f32(record: &RunRecord, configuration: usize) -> Option<String> {
-    let unstated = || "an unstated dtype".to_string();
+    let unreported = || "an unreported dtype".to_string();
     let launches = record.launches.iter().filter(|it| it.configuration == configuration);
     let loaded: Vec<&Facts> = launches.filter_map(|it| Some(&it.loaded.as_ref()?.facts)).collect();
     if loaded.is_empty() {
-        return Some(unstated());
+        return Some(unreported());
     }
-    let mut stated = loaded.iter().flat_map(|facts| [&facts.weights_dtype, &facts.compute_dtype]);
-    let different = stated.find(|dtype| dtype.as_deref() != Some(VERIFIER_DTYPE))?;
-    Some(different.as_deref().map_or_else(unstated, line))
+    let mut reported = loaded.iter().flat_map(|facts| [&facts.weights_dtype, &facts.compute_dtype]);
+    let different = reported.find(|dtype| dtype.as_deref() != Some(VERIFIER_DTYPE))?;
+    Some(different.as_deref().map_or_else(unreported, line))
 }

@@ -59,11 +59,11 @@ fn contradiction(subject: &Subject, case: usize, share: f64) -> Option<Contradic
     if share <= MAX_SHARE {
         return None;
     }
-    let reported = subject.fact(|facts| facts.weights_dtype.clone()).unwrap_or_else(|| "unstated".into());
+    let reported = subject.fact(|facts| facts.weights_dtype.clone()).unwrap_or_else(|| "unreported".into());
     let observed = format!("{}x", three_digits(share));
     let message = format!(
-        "states `{reported}` weights, but {} would need {observed} the bandwidth of this run's best probe: its times or its \
-         weights are not as stated",
+        "reports `{reported}` weights, but {} would need {observed} the bandwidth of this run's best probe: its times or its \
+         weights are not as reported",
         subject.case_name(case)
     );
     Some(subject.contradiction(About::Dtype, true, reported, observed, &message))
@@ -118,7 +118,7 @@ mod tests {
         );
         assert_eq!(contradiction.reported, "f32");
         assert!(["2.9", "3."].iter().any(|it| contradiction.observed.starts_with(it)), "{contradiction:?}");
-        assert!(contradiction.message.starts_with("beacon: states `f32` weights"), "{contradiction:?}");
+        assert!(contradiction.message.starts_with("beacon: reports `f32` weights"), "{contradiction:?}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn reported_tokens(subject: &Subject) -> Option<Contradiction> {
     let (cached, prompt) = cached.filter(|(cached, _)| *cached > MAX_SHARED_TOKENS).max()?;
     let (reported, observed) = (reported_cache(subject), format!("{cached} of {prompt} tokens"));
     let message = format!(
-        "states {reported}, and reports {observed} of a measured prompt as cached: its first tokens do not cover whole \
+        "reports {reported} and {observed} of a measured prompt as cached: its first tokens do not cover whole \
          prompts"
     );
     Some(subject.contradiction(About::PrefixCache, true, reported.into(), observed, &message))
@@ -63,7 +63,7 @@ fn faster_repeat(subject: &Subject) -> Option<Contradiction> {
     let (case, pair) = pairs.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
     let times = three_digits(pair.ratio);
     let message = format!(
-        "states {}, but answers a repeated prompt {times} times as fast: its first token in {} comes after {} instead of {} \
+        "reports {}, but answers a repeated prompt {times} times as fast: its first token in {} comes after {} instead of {} \
          (the fastest other prompt of each launch; {})",
         reported_cache(subject),
         subject.case_name(case),

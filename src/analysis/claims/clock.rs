@@ -52,7 +52,7 @@ const SPANS: [Span; 3] = [
             let CaseSpan { case, span_ns, elapsed_ns, bound_ns } = observed;
             let (reported, passed) = (time(elapsed_ns - span_ns), time(*elapsed_ns));
             format!(
-                "{LEAVES_OUT} {} of a request in {case}: it states {reported} from `start_ns` to `end_ns`, but its answer \
+                "{LEAVES_OUT} {} of a request in {case}: it reports {reported} from `start_ns` to `end_ns`, but its answer \
                  comes after {passed} (in at least three of four requests; bound {})",
                 time(*span_ns),
                 time(*bound_ns)

@@ -1,4 +1,4 @@
-//! Compares the dtype that an engine states with the memory of its processes and with its scores. Weights that are read for
+//! Compares the dtype that an engine reports with the memory of its processes and with its scores. Weights that are read for
 //! every token are resident, as a private copy or as pages of a file. Rounding to a narrow dtype shows in the scores.
 
 use super::subject::{About, Contradiction, Subject, bytes};
@@ -11,7 +11,7 @@ const MIN_WEIGHTS_BYTES: f64 = (64 << 20) as f64;
 /// The least resident share of the weights. The other fifth allows for parts that are never touched (rows of tables, padding)
 /// and for different ways to count.
 const MIN_RESIDENT_SHARE: f64 = 0.8;
-/// The least difference between the sizes in f32 and in the stated dtype. A smaller difference may be other memory:
+/// The least difference between the sizes in f32 and in the reported dtype. A smaller difference may be other memory:
 /// interpreters and frameworks need 200 to 400 MB, and packed copies of single matrices come and go.
 const MIN_OTHER_BYTES: f64 = (512 << 20) as f64;
 /// The bits of the widest dtype.
@@ -32,12 +32,12 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
     by_memory.flatten().chain(unrounded_scores(subject).or_else(|| rounded_scores(subject))).collect()
 }
 
-/// The weights that an engine states.
+/// The weights that an engine reports.
 struct Weights {
     dtype: String,
     bits: Option<f64>,
     bytes: f64,
-    /// The source of the bytes: `as it states them` or `for 1.24 billion parameters`.
+    /// The source of the bytes: `reported bytes` or `for 1.24 billion parameters`.
     source: String,
 }
 
@@ -51,10 +51,10 @@ impl Weights {
         // A wide dtype and few bytes contradict each other: the larger size counts.
         let bytes = [reported, of_dtype].into_iter().flatten().reduce(f64::max)?;
         let source = match reported.filter(|reported| *reported >= bytes) {
-            Some(_) => "as it states them".to_string(),
+            Some(_) => "reported bytes".to_string(),
             None => format!("for {:.2} billion parameters", parameters.unwrap_or(0.0) / 1e9),
         };
-        Some(Self { dtype: dtype.unwrap_or_else(|| "unstated".into()), bits, bytes, source })
+        Some(Self { dtype: dtype.unwrap_or_else(|| "unreported".into()), bits, bytes, source })
     }
 
     fn describe(&self) -> String {
@@ -86,7 +86,7 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     }
     let observed = bytes(largest);
     let message = format!(
-        "states {}, but its processes never held more than {observed} (resident, over {} answers)",
+        "reports {}, but its processes never held more than {observed} (resident, over {} answers)",
         weights.describe(),
         subject.samples.len()
     );
@@ -107,7 +107,7 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     let in_cache = in_cache.unwrap_or_default();
     let observed = bytes(least);
     let message = format!(
-        "states {}, but its processes always held {observed} that no file backs{in_cache}: as much as f32 needs ({})",
+        "reports {}, but its processes always held {observed} that no file backs{in_cache}: as much as f32 needs ({})",
         weights.describe(),
         bytes(f32_bytes)
     );
@@ -122,11 +122,11 @@ fn cache_bytes(subject: &Subject) -> f64 {
     numbers as f64 * f64::from(positions) * bits.unwrap_or(WIDEST_KV_BITS) / 8.0
 }
 
-/// The engine states f32 throughout, with the model's own numbers, and scores as a narrower dtype does.
+/// The engine reports f32 throughout, with the model's own numbers, and scores as a narrower dtype does.
 fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
     let is_wide = |dtype: &str| dtype::bits(dtype).is_some_and(|bits| bits >= 32.0);
     let on_disk = subject.configuration.model.dtype.as_deref()?;
-    // Every engine multiplies block formats with rounded activations, whatever dtype it states.
+    // Every engine multiplies block formats with rounded activations, whatever dtype it reports.
     let has_plain_weights = dtype::bits(on_disk).is_some_and(|bits| bits >= 16.0);
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref())?;
     let has_own_numbers = is_wide(weights) || weights.eq_ignore_ascii_case(on_disk);
@@ -136,7 +136,7 @@ fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
         .filter(|rms| has_plain_weights && has_own_numbers && has_wide_cache && *rms > MIN_RMS_OF_ROUNDING)?;
     let observed = format!("{rms:.1e}");
     let message = format!(
-        "states that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {observed} (root mean \
+        "reports that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {observed} (root mean \
          square): it computes in a narrower dtype, or another model"
     );
     Some(subject.contradiction(About::Dtype, true, compute.into(), observed, &message))
@@ -150,7 +150,7 @@ fn rms(subject: &Subject) -> Option<f64> {
     scores.filter(|scores| is_another && scores.tokens >= MIN_TOKENS).map(|scores| scores.rms)
 }
 
-/// The engine states a narrower dtype than f32, and scores as f32 does.
+/// The engine reports a narrower dtype than f32, and scores as f32 does.
 fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
     let on_disk = subject.configuration.model.dtype.as_deref();
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref());
@@ -167,7 +167,7 @@ fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
     let rms = rms(subject).filter(|rms| *rms < MAX_RMS_OF_F32)?;
     let observed = format!("{rms:.1e}");
     let message = format!(
-        "states that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
+        "reports that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
          mean square): it does not round"
     );
     Some(subject.contradiction(About::Dtype, true, reported.into(), observed, &message))

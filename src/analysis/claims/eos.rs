@@ -43,8 +43,8 @@ fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
     }
     let observed = format!("{positions} of {positions} EOS missing");
     let message = format!(
-        "states that it ignores EOS exactly, but gives another token at all {positions} positions where the verifier gives EOS: \
-         it masks EOS; hint: state `\"ignore_eos\":\"masked\"`"
+        "reports that it ignores EOS exactly, but gives another token at all {positions} positions where the verifier gives EOS: \
+         it masks EOS; hint: report `\"ignore_eos\":\"masked\"`"
     );
     Some(subject.contradiction(About::Eos, false, "exact".into(), observed, &message))
 }

@@ -1,4 +1,4 @@
-//! Checks whether an engine ran in the configuration that it states. Each check compares a claim with observed data: the memory
+//! Checks whether an engine ran in the configuration that it reports. Each check compares a claim with observed data: the memory
 //! and CPU time of its processes, its scores, the time of a repeated prompt, the orchestrator's clock. The checks use only the
 //! record, so they also work on an old record.
 //!

@@ -35,7 +35,7 @@ pub fn record_of(scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> Run
     record
 }
 
-/// Changes the facts that beacon states.
+/// Changes the facts that beacon reports.
 pub fn change_facts(record: &mut RunRecord, change: impl Fn(&mut Facts)) {
     launches(record).for_each(|launch| change(&mut launch.loaded.as_mut().unwrap().facts));
 }

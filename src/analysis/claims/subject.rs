@@ -38,7 +38,7 @@ pub enum About {
     Threads,
     PrefixCache,
     Eos,
-    /// The times that the engine states.
+    /// The times that the engine reports.
     Clock,
 }
 

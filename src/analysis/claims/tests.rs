@@ -60,13 +60,13 @@ fn sizes(parameters: u64, read_per_token: u64) -> Option<Sizes> {
 }
 
 #[test]
-fn too_little_memory_for_the_stated_weights_is_reported() {
+fn too_little_memory_for_the_reported_weights_contradicts_them() {
     let record = decode_record(|record| change_facts(record, |facts| facts.weights_bytes = Some(2 * GB)));
     assert_reported(
         &record,
         About::Dtype,
         true,
-        "states `f32` weights of 2.00 GB (as it states them), but its processes never",
+        "reports `f32` weights of 2.00 GB (reported bytes), but its processes never",
     );
     assert!(
         single_contradiction(&record).message.contains("61.0 MB"),
@@ -76,7 +76,7 @@ fn too_little_memory_for_the_stated_weights_is_reported() {
 }
 
 #[test]
-fn a_stated_dtype_without_bytes_implies_the_size_of_the_weights() {
+fn a_reported_dtype_without_bytes_implies_the_size_of_the_weights() {
     let with_resident = |resident| {
         decode_record(|record| {
             record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(GB, GB);
@@ -130,7 +130,7 @@ fn memory_of_engines_in_other_processes_or_on_a_gpu_is_not_compared() {
     }
 }
 
-/// A record of an engine that states a narrow dtype, with this much memory that no file backs.
+/// A record of an engine that reports a narrow dtype, with this much memory that no file backs.
 fn with_anonymous_memory(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
     decode_record(|record| {
         change_facts(record, |facts| {
@@ -206,7 +206,7 @@ fn scored(difference: f64, change: impl Fn(&mut Facts)) -> RunRecord {
 #[test]
 fn a_narrow_dtype_without_rounding_is_reported() {
     let narrow = |facts: &mut Facts| facts.compute_dtype = Some("bf16".into());
-    assert_reported(&scored(1e-6, narrow), About::Dtype, true, "states that it computes in `bf16`");
+    assert_reported(&scored(1e-6, narrow), About::Dtype, true, "reports that it computes in `bf16`");
     assert_eq!(contradictions_of(&scored(5e-3, narrow)), []);
     let weights = |facts: &mut Facts| facts.weights_dtype = Some("q8_0".into());
     assert_reported(&scored(1e-6, weights), About::Dtype, true, "holds its weights in `q8_0`");
@@ -259,7 +259,7 @@ fn fewer_busy_cores_than_threads_are_reported_with_the_case() {
         &record,
         About::Threads,
         false,
-        "states 2 threads, but kept fewer cores busy: 1.02 in `decode`",
+        "reports 2 threads, but kept fewer cores busy: 1.02 in `decode`",
     );
     assert_eq!(contradictions_of(&busy(1.3, |_| {})), []);
     // One thread that waits is no false claim about threads.
@@ -293,7 +293,7 @@ fn more_busy_cores_than_threads_exclude_an_engine_from_the_ranking() {
         &busy(1.9, one_thread),
         About::Threads,
         true,
-        "states 1 thread, but kept 1.90 cores busy in `decode`",
+        "reports 1 thread, but kept 1.90 cores busy in `decode`",
     );
     assert_eq!(contradictions_of(&busy(1.2, one_thread)), []);
 }
@@ -381,7 +381,7 @@ fn a_fast_answer_to_a_repeated_prompt_is_reported_with_its_ratio() {
         &record,
         About::PrefixCache,
         true,
-        "states no prefix cache, but answers a repeated prompt 9.9",
+        "reports no prefix cache, but answers a repeated prompt 9.9",
     );
     let message = single_contradiction(&record).message;
     assert!(message.contains("times as fast") && message.contains("in `prefill`"), "{message}");
@@ -389,7 +389,7 @@ fn a_fast_answer_to_a_repeated_prompt_is_reported_with_its_ratio() {
         &with_repeated_prompt(0.1, None),
         About::PrefixCache,
         false,
-        "states nothing about a prefix cache",
+        "reports nothing about a prefix cache",
     );
     assert_eq!(contradictions_of(&with_repeated_prompt(0.1, Some(true))), []);
     assert_eq!(contradictions_of(&with_repeated_prompt(0.7, Some(false))), []);
@@ -440,7 +440,7 @@ fn cached_prompt_tokens_are_reported_unless_only_the_first_token_is_cached() {
 
 // EOS.
 
-/// A record in which both engines state `exact`, and the verifier gives EOS (2) as the tenth token of this many prompts.
+/// A record in which both engines report `exact`, and the verifier gives EOS (2) as the tenth token of this many prompts.
 /// `engine_id` is the id that beacon gives at a position.
 fn with_eos(prompts: u32, engine_id: impl Fn(usize) -> u32) -> RunRecord {
     decode_record(|record| {
@@ -494,7 +494,7 @@ fn the_held_out_continuation_counts_as_a_position() {
 }
 
 #[test]
-fn extreme_stated_numbers_cause_no_panic() {
+fn extreme_reported_numbers_cause_no_panic() {
     for huge in [0, u64::MAX] {
         let record = decode_record(|record| {
             change_facts(record, |facts| {

@@ -1,4 +1,4 @@
-//! Compares the number of threads that an engine states with the CPU time of its processes during requests.
+//! Compares the number of threads that an engine reports with the CPU time of its processes during requests.
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric::CoresBusy;
@@ -32,12 +32,12 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
     let more_cores = most.map(|(case, busy)| {
         let cores = three_digits(busy.cores);
         let message = format!(
-            "states {}, but kept {cores} cores busy in {} (CPU time over {} of measured requests)",
+            "reports {}, but kept {cores} cores busy in {} (CPU time over {} of measured requests)",
             threads(reported),
             subject.case_name(*case),
             time(busy.elapsed_ns),
         );
-        // More threads than stated are an advantage over the other engines, so the engine is not ranked.
+        // More threads than reported are an advantage over the other engines, so the engine is not ranked.
         subject.contradiction(About::Threads, true, threads(reported), format!("{cores} cores"), &message)
     });
     more_cores.or_else(|| fewer_cores(subject, reported, &cases)).into_iter().collect()
@@ -64,7 +64,7 @@ fn fewer_cores(subject: &Subject, reported: u32, cases: &[CaseCores]) -> Option<
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
     let over = time(below.iter().map(|(_, busy)| busy.elapsed_ns).sum());
     let message = format!(
-        "states {}, but kept fewer cores busy: {} (CPU time over {over} of measured requests){elsewhere}",
+        "reports {}, but kept fewer cores busy: {} (CPU time over {over} of measured requests){elsewhere}",
         threads(reported),
         list(&below),
     );

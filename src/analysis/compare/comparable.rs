@@ -18,16 +18,16 @@ const MAX_COLUMNS: usize = 60;
 /// A difference that prevents a comparison. Its fields are fields of the JSON report: add fields, but never rename a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    pub what: String,
+    pub kind: String,
     pub base: String,
     pub new: String,
 }
 
 impl Difference {
-    fn new(what: impl Into<String>, base: impl fmt::Display, new: impl fmt::Display) -> Self {
+    fn new(kind: impl Into<String>, base: impl fmt::Display, new: impl fmt::Display) -> Self {
         let one_line = |text: String| shorten(&text::line(&text), MAX_COLUMNS);
         Self {
-            what: text::line(&what.into()),
+            kind: text::line(&kind.into()),
             base: one_line(base.to_string()),
             new: one_line(new.to_string()),
         }
@@ -36,7 +36,7 @@ impl Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}: base `{}`, new `{}`", self.what, self.base, self.new)
+        write!(f, "{}: base `{}`, new `{}`", self.kind, self.base, self.new)
     }
 }
 

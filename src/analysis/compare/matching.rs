@@ -69,7 +69,7 @@ fn settings(it: &Configuration) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The requested settings, with the version and the dtype of the weights that the engine stated.
+/// The requested settings, with the version and the dtype of the weights that the engine reported.
 fn factors(record: &RunRecord, configuration: usize) -> Vec<(&'static str, String)> {
     let mut factors = settings(&record.header.plan.configurations[configuration]);
     let launches = || record.launches_of(configuration);

@@ -7,7 +7,7 @@ use crate::analysis::metric::{self, METRICS, Metric, MetricId};
 use crate::analysis::values::{Measured, Values};
 use crate::plan::{Order, Plan, Role, Workload};
 use crate::record::{End, RunRecord};
-use stats::{Analysis, Comparison, Experiment, NoiseFloor, Refusal, Rule, Series, StoppedBy, Twin};
+use stats::{Analysis, Comparison, Experiment, NoRatio, NoiseFloor, Rule, Series, StoppedBy, Twin};
 
 /// The comparison of one configuration with another, by one metric of one workload.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct Compared {
     pub against: usize,
     /// Whether this is the headline metric. Holm's correction counts only comparisons of headline metrics.
     pub gating: bool,
-    pub result: Result<Comparison, Refusal>,
+    pub result: Result<Comparison, NoRatio>,
 }
 
 /// Compares the first of each pair with the second, by every metric that both have: workloads in the plan's order, metrics in

@@ -85,11 +85,11 @@ pub fn indices(observed: &Observation) -> Option<Vec<u32>> {
 
 /// The index in CUDA of the device in effect; `cuda` alone may mean any GPU.
 fn cuda_index(observed: &Observation) -> Option<u32> {
-    let stated = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+    let reported = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
     let requested = observed.configuration.map(|configuration| &configuration.device);
-    match (stated.map(Device::from), requested) {
-        (Some(stated), Some(requested)) => stated.cuda_index_stated(requested),
-        (Some(stated), None) => stated.cuda_index(),
+    match (reported.map(Device::from), requested) {
+        (Some(reported), Some(requested)) => reported.cuda_index_reported(requested),
+        (Some(reported), None) => reported.cuda_index(),
         (None, requested) => requested?.cuda_index(),
     }
 }

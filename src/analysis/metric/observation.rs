@@ -90,8 +90,8 @@ impl<'a> Observation<'a> {
 
     /// The device that the engine reports, else the requested device.
     pub fn device(&self) -> Option<Device> {
-        let stated = self.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
-        stated.map(Device::from).or_else(|| Some(self.configuration?.device.clone()))
+        let reported = self.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
+        reported.map(Device::from).or_else(|| Some(self.configuration?.device.clone()))
     }
 
     pub fn of(context: &'a RecordContext<'a>, launch: &'a Launch, sample: &'a Sample) -> Self {

@@ -125,8 +125,8 @@ fn peak_bytes(observed: &Observation) -> Option<f64> {
 }
 
 pub fn weights_bytes(observed: &Observation) -> Option<f64> {
-    let stated = observed.launch.loaded.as_ref()?.facts.weights_bytes;
-    stated.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
+    let reported = observed.launch.loaded.as_ref()?.facts.weights_bytes;
+    reported.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
 /// The source of a value of device memory.
@@ -134,7 +134,7 @@ pub fn weights_bytes(observed: &Observation) -> Option<f64> {
 #[serde(rename_all = "snake_case")]
 pub enum MemorySource {
     /// The engine reports the value.
-    Stated,
+    Reported,
     /// The driver counts the memory of the engine's processes.
     Processes,
     /// The driver counts the memory of the whole device: the growth since just before the launch.
@@ -157,8 +157,8 @@ pub fn device_memory_with_source(observed: &Observation) -> Option<(f64, MemoryS
         MemorySource::Growth
     };
     let counted = on_gpus.and_then(|gpus| gpus.counted_bytes()).map(|bytes| (bytes as f64, source));
-    let stated = reported_device_bytes(observed).map(|bytes| (bytes, MemorySource::Stated));
-    let known = [counted, stated].into_iter().flatten().filter(|(bytes, _)| *bytes > 0.0);
+    let reported = reported_device_bytes(observed).map(|bytes| (bytes, MemorySource::Reported));
+    let known = [counted, reported].into_iter().flatten().filter(|(bytes, _)| *bytes > 0.0);
     known.reduce(|a, b| if b.0 > a.0 { b } else { a })
 }
 
@@ -169,9 +169,9 @@ fn device_bytes(observed: &Observation) -> Option<f64> {
 /// The largest device memory that the engine reports.
 pub fn reported_device_bytes(observed: &Observation) -> Option<f64> {
     let at_load = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
-    let stated =
+    let reported =
         [at_load, observed.sample.device_memory.as_ref()].into_iter().flatten().map(|it| it.peak_bytes);
-    stated.max().map(|bytes| bytes as f64)
+    reported.max().map(|bytes| bytes as f64)
 }
 
 /// The number, or no value if the number is not above zero.
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn unstated_or_too_large_weights_give_no_memory_overhead() {
+    fn unreported_or_too_large_weights_give_no_memory_overhead() {
         let sample = sample();
         for weights in [None, Some(0), Some(300), Some(u64::MAX)] {
             let launch = launch("cpu", weights);
@@ -316,11 +316,11 @@ mod tests {
         assert_eq!(with_source(&sample, Some(450)), Some((450.0, MemorySource::Processes)));
         assert_eq!(with_source(&sample, None), Some((500.0, MemorySource::Growth)));
         sample.device_memory = Some(DeviceMemory { peak_bytes: 480, ..DeviceMemory::default() });
-        assert_eq!(with_source(&sample, Some(450)), Some((480.0, MemorySource::Stated)));
+        assert_eq!(with_source(&sample, Some(450)), Some((480.0, MemorySource::Reported)));
         assert_eq!(with_source(&sample, None), Some((500.0, MemorySource::Growth)));
         assert_eq!(
             device_memory_with_source(&without_record(&sample, &launch)),
-            Some((480.0, MemorySource::Stated))
+            Some((480.0, MemorySource::Reported))
         );
     }
 

@@ -77,7 +77,7 @@ fn bandwidth_of(observed: &Observation) -> Option<f64> {
     if weights < inputs.processor.min_uncached_bytes(&observed.machine?.cpu) {
         return None;
     }
-    // A cache without a stated dtype has the compute dtype.
+    // A cache without a reported dtype has the compute dtype.
     let kv_dtype = inputs.facts.kv_dtype.as_ref().or(inputs.facts.compute_dtype.as_ref());
     let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
     let position = inputs.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
@@ -107,9 +107,9 @@ struct Inputs<'a> {
     processor: Processor<'a>,
 }
 
-/// The processor that an engine states, or else the requested processor.
+/// The processor that an engine reports, or else the requested processor.
 enum Processor<'a> {
-    /// The CPU with the requested number of threads, whatever the engine states. If the engine uses more threads, the share
+    /// The CPU with the requested number of threads, whatever the engine reports. If the engine uses more threads, the share
     /// shows it.
     Cpu {
         limits: &'a Limits,
@@ -134,7 +134,7 @@ impl<'a> Processor<'a> {
             return Some(Self::Cpu { limits, threads: configuration.threads });
         }
         // Engines and probes number the GPUs as CUDA does, because this program starts both with the same settings.
-        let index = device.cuda_index_stated(&configuration.device)?;
+        let index = device.cuda_index_reported(&configuration.device)?;
         limits.gpus.iter().find(|gpu| gpu.index == index).map(Self::Gpu)
     }
 
@@ -228,8 +228,8 @@ fn fastest_unit(limits: &Limits, threads: u32, units: Units) -> Option<&Operatio
     usable.max_by(|a, b| a.per_second().unwrap_or(0.0).total_cmp(&b.per_second().unwrap_or(0.0)))
 }
 
-/// The matrix unit for the compute dtype that an engine states: narrower weights are widened first. An engine that computes f32
-/// in fewer bits than it states may exceed the limit.
+/// The matrix unit for the compute dtype that an engine reports: narrower weights are widened first. An engine that computes f32
+/// in fewer bits than it reports may exceed the limit.
 fn matrix_unit<'a>(gpu: &'a GpuLimits, dtype: &str) -> Option<&'a Operations> {
     let unit = match Float::named(dtype)? {
         Float::Bf16 => names::CUBLAS_BF16,

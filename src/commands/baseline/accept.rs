@@ -24,15 +24,15 @@ pub struct Accepted {
 
 /// The reason why a run cannot become a baseline. The record of the run stays.
 #[derive(Debug, PartialEq)]
-pub struct Refused(String);
+pub struct NotABaseline(String);
 
-impl fmt::Display for Refused {
+impl fmt::Display for NotABaseline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for NotABaseline {}
 
 /// A run becomes a baseline when it ended by itself and when, in every case, two successive blocks agree: their medians
 /// of the headline metric lie within 10 % of each other.
@@ -40,10 +40,10 @@ impl std::error::Error for Refused {}
 /// If the machine changed its speed while a baseline was measured, every later comparison is wrong in the same direction. One
 /// block cannot tell a slow engine from a slow moment. The bound is loose, because the interval states the precision: launches
 /// on a quiet machine differ by a few per cent, and a machine changes its speed in larger steps.
-pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
+pub fn accept(record: &RunRecord) -> Result<Accepted, NotABaseline> {
     if record.end != Some(End::Finished) {
         let end = if record.end.is_some() { "was interrupted" } else { "did not end" };
-        return Err(Refused(format!("the run {end}, so its baseline would be incomplete")));
+        return Err(NotABaseline(format!("the run {end}, so its baseline would be incomplete")));
     }
     let plan = &record.header.plan;
     let measured = Measured::of(record);
@@ -82,8 +82,8 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, Refused> {
     }
     let wrong = wrong.into_iter().collect::<Vec<_>>().join("; ");
     match rows.is_empty() {
-        true if !wrong.is_empty() => Err(Refused(format!("{wrong}; nothing else was measured"))),
-        true => Err(Refused("the run has no measured case".into())),
+        true if !wrong.is_empty() => Err(NotABaseline(format!("{wrong}; nothing else was measured"))),
+        true => Err(NotABaseline("the run has no measured case".into())),
         false => Ok(Accepted { rows: rows.into_iter().collect(), left_out }),
     }
 }
@@ -108,10 +108,10 @@ fn check_steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), Strin
 }
 
 /// The refusal, with the hint to measure more blocks than this run.
-fn suggest_more_blocks(why: String, extent: &Extent, measured: usize) -> Refused {
+fn suggest_more_blocks(why: String, extent: &Extent, measured: usize) -> NotABaseline {
     let more = INTERIM_ANALYSES.into_iter().find(|blocks| *blocks > measured).unwrap_or(2 * measured);
     let budget = if extent.budget_ns.is_some() { " and a larger --budget" } else { "" };
-    Refused(format!("{why}\nhint: --blocks {more}{budget}"))
+    NotABaseline(format!("{why}\nhint: --blocks {more}{budget}"))
 }
 
 #[cfg(test)]

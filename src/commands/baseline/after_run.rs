@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
-use super::accept::{Refused, accept};
+use super::accept::{NotABaseline, accept};
 use super::description::{Age, Baseline, Row};
 use super::program::{self, Program};
 use super::store::{self, check_name};
@@ -82,7 +82,7 @@ fn try_save(name: &str, recorder: &Recorder) -> u8 {
         }
         Err(error) => error,
     };
-    let code = if error.is::<Refused>() { INCONCLUSIVE } else { ERROR };
+    let code = if error.is::<NotABaseline>() { INCONCLUSIVE } else { ERROR };
     let record = recorder.path.display();
     output::print_error(
         &error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")),
@@ -113,7 +113,7 @@ impl Saved {
     }
 }
 
-/// Saves a run under a name. The error is a `Refused` if the run cannot become a baseline. The run's own record
+/// Saves a run under a name. The error is a `NotABaseline` if the run cannot become a baseline. The run's own record
 /// stays as it is.
 fn save(name: &str, record_path: &Path, record: &RunRecord) -> Result<Saved> {
     check_name(name)?;

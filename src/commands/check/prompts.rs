@@ -15,7 +15,11 @@ pub const CHECKS: &[Check] = &[
     Check::new("no-such-token", "the engine refuses an id outside the vocabulary", refuses_unknown_ids),
     Check::new("context", "the engine refuses a request beyond its context", refuses_long_requests),
     Check::new("batch", "a batch gives one sequence for each prompt", answers_batches),
-    Check::new("batch-too-large", "the engine refuses a batch above its stated limit", refuses_large_batches),
+    Check::new(
+        "batch-too-large",
+        "the engine refuses a batch above its reported limit",
+        refuses_large_batches,
+    ),
 ];
 
 fn uses_ids(subject: &mut Subject) -> Outcome {

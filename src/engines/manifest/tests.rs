@@ -104,7 +104,7 @@ fn build_files_are_part_of_an_environment_and_of_its_digest() {
 #[test]
 fn a_preset_is_compared_only_with_another_known_preset() {
     let preset = |against: &str| {
-        let against = format!("against = {{ preset = \"{against}\", says = \"cost of speed\" }}\n");
+        let against = format!("against = {{ preset = \"{against}\", effect = \"cost of speed\" }}\n");
         engine(&format!("{TOY}[presets.fast]\n{against}[presets.slow]\ndtype = \"f64\"\n"), |_| None)
     };
     assert!(preset("default").is_ok());
@@ -121,7 +121,7 @@ fn a_suite_has_its_presets_next_to_those_that_they_are_compared_with() {
         format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{other_settings}")
     };
     let row =
-        |base: &str| format!("suite = \"parts\"\nagainst = {{ preset = \"{base}\", says = \"less\" }}\n");
+        |base: &str| format!("suite = \"parts\"\nagainst = {{ preset = \"{base}\", effect = \"less\" }}\n");
     let suite = "[suites.parts]\nabout = \"one at a time\"\nscenarios = [\"decode\"]\n";
     let toy = [
         TOY.to_string(),

@@ -20,7 +20,7 @@ pub struct Entry<'a> {
     new: &'a Side,
     side_by_side: bool,
     /// Empty where the records are comparable.
-    compared_by_force_although: &'a [Difference],
+    forced_differences: &'a [Difference],
     notices: &'a [String],
     summary: String,
     changes: Vec<ChangeEntry<'a>>,
@@ -86,7 +86,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
         base: &judgement.base,
         new: &judgement.new,
         side_by_side: judgement.side_by_side,
-        compared_by_force_although: &judgement.forced,
+        forced_differences: &judgement.forced,
         notices: &judgement.notices,
         summary: cells::summary(judgement),
         changes: judgement.lines.iter().map(change).collect(),

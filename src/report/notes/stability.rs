@@ -22,7 +22,7 @@ const MIN_OUTLIERS: usize = 3;
 
 /// The cases whose level rises or falls from block to block, with the ratio of the last level to the first.
 pub fn drifting(data: &RunData, rows: &[(usize, Row)]) -> Vec<(usize, f64)> {
-    let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
+    let measured = rows.iter().filter(|(_, row)| row.failure.is_none());
     let drifting = measured.filter_map(|(case, row)| {
         let levels = block_levels(data, *case, row.case.headline?)?;
         Some((*case, drift(&levels)?))
@@ -43,7 +43,7 @@ pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) 
     let direction_of = |times: f64| if times > 1.0 { "slower" } else { "faster" };
     let size = |times: f64| times.max(1.0 / times);
     let percent = |times: f64| three_digits(100.0 * (size(times) - 1.0));
-    let count = rows.iter().filter(|(_, row)| row.fault.is_none()).count();
+    let count = rows.iter().filter(|(_, row)| row.failure.is_none()).count();
     // A drift of most rows in one direction comes from the machine.
     for direction in ["slower", "faster"] {
         let drifts = drifting.iter().map(|(_, times)| *times);
@@ -82,7 +82,7 @@ pub fn slow_firsts(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
 
 /// The ratio of the first request to the others, as the median over launches, where it is too large.
 fn excess_of_first(data: &RunData, case: usize, row: &Row) -> Option<f64> {
-    let metric = row.case.headline.filter(|metric| metric.per == Per::Sample && row.fault.is_none())?;
+    let metric = row.case.headline.filter(|metric| metric.per == Per::Sample && row.failure.is_none())?;
     let is_warm = data.plan.mode == Mode::Warm && data.plan.cases[case].workload.kind == Kind::Warm;
     let excess = costs(data, case, metric).filter(|_| is_warm).filter_map(|(_, costs)| {
         let (first, others) = costs.split_first()?;
@@ -96,7 +96,7 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
     let unsteady = rows.iter().filter_map(|(_, row)| {
         let ended = row.warm_ups.iter().filter(|warm_up| warm_up.ended_by == WarmUpEnd::Time).count();
         let more = longer_warm_up(row);
-        (ended > 0 && row.fault.is_none()).then(|| {
+        (ended > 0 && row.failure.is_none()).then(|| {
             let total = row.warm_ups.len();
             let launches = if total == 1 { "launch" } else { "launches" };
             format!(
@@ -110,7 +110,7 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
 
 /// Notes about outliers within a launch. All results include them. A slow first request has its own note.
 pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
-    let measured = rows.iter().filter(|(_, row)| row.fault.is_none());
+    let measured = rows.iter().filter(|(_, row)| row.failure.is_none());
     let more = data.more_blocks();
     let many = measured.filter(|(case, row)| excess_of_first(data, *case, row).is_none()).filter_map(|(case, row)| {
         let metric = row.case.headline.filter(|metric| metric.per == Per::Sample)?;

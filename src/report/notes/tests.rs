@@ -199,7 +199,7 @@ fn engines_that_count_different_tokens_of_one_text_give_a_note() {
 }
 
 #[test]
-fn an_unstated_requested_setting_gives_a_note() {
+fn an_unreported_requested_setting_gives_a_note() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     (selection.devices, selection.dtypes) = (vec!["cuda".into()], vec![Some("bf16".into())]);
     let mut record = measured(&selection, &[BASELINE, BEACON]);
@@ -208,8 +208,8 @@ fn an_unstated_requested_setting_gives_a_note() {
         launch.loaded = None;
     }
     let notes = [
-        "`beacon`: requested cuda, but it does not state its device",
-        "`beacon`: requested bf16, but it does not state its dtype",
+        "`beacon`: requested cuda, but it does not report its device",
+        "`beacon`: requested bf16, but it does not report its dtype",
     ];
     assert_eq!(Report::of(&record).notes, notes);
     record.header.plan.configurations[1].device = "cpu".into();

@@ -54,9 +54,9 @@ fn every_line_of_csv_has_every_field_and_every_failure_is_a_line() {
         let lines: Vec<Vec<String>> = text.lines().map(fields).collect();
         assert!(lines.len() > 50 && lines.iter().all(|line| line.len() == lines[0].len()));
         let failed = Report::of(&record);
-        let faults = failed.rows.iter().filter(|row| row.fault.is_some()).count() + failed.failed.len();
+        let failures = failed.rows.iter().filter(|row| row.failure.is_some()).count() + failed.failed.len();
         let at = lines[0].iter().position(|name| name == "failure").unwrap();
-        assert_eq!(lines[1..].iter().filter(|line| !line[at].is_empty()).count(), faults);
+        assert_eq!(lines[1..].iter().filter(|line| !line[at].is_empty()).count(), failures);
     }
 }
 

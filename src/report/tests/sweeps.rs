@@ -7,14 +7,14 @@ use crate::plan::Model;
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
 
-/// The record, in which every engine states the requested options, changed by `state`.
-fn with_stated_options(mut record: RunRecord, state: impl Fn(&mut Facts)) -> RunRecord {
+/// The record, in which every engine reports the requested options, changed by `change`.
+fn with_reported_options(mut record: RunRecord, change: impl Fn(&mut Facts)) -> RunRecord {
     for launch in &mut record.launches {
         let configuration = &record.header.plan.configurations[launch.configuration];
         let facts = &mut launch.loaded.as_mut().unwrap().facts;
         facts.device = Some(configuration.device.to_string());
         facts.threads = Some(configuration.threads);
-        state(facts);
+        change(facts);
     }
     record
 }
@@ -33,7 +33,7 @@ fn swept_options_have_columns_and_the_engine_keeps_its_name() {
     selection.threads = vec![1, 2];
     selection.models.push(Model { name: "larger".into(), path: "/l".into(), ..Model::default() });
     let text =
-        rendered(&with_stated_options(measured(&selection, &[BASELINE, BEACON]), |_| {}), "table", 120);
+        rendered(&with_reported_options(measured(&selection, &[BASELINE, BEACON]), |_| {}), "table", 120);
     let expected = "\
 cpu, f32
 5 blocks, interleaved; rounds: 3; warm after 3 to 6 requests
@@ -59,7 +59,7 @@ cpu, f32
 fn a_swept_engine_is_in_the_caption_and_its_rows_name_the_option() {
     let mut selection = decoding(&["beacon"]);
     selection.threads = vec![1, 2];
-    let text = rendered(&with_stated_options(measured(&selection, &[BEACON]), |_| {}), "table", 100);
+    let text = rendered(&with_reported_options(measured(&selection, &[BEACON]), |_| {}), "table", 100);
     assert!(text.starts_with("beacon 0.9.1, model embedded, cpu, f32\n"), "{text}");
     assert!(text.contains("case    threads  "), "{text}");
 }
@@ -83,7 +83,7 @@ fn a_device_that_failed_everywhere_is_in_its_column_and_not_in_the_caption() {
 }
 
 #[test]
-fn unstated_and_mismatched_settings_are_marked_in_the_column_of_a_swept_option() {
+fn unreported_and_mismatched_settings_are_marked_in_the_column_of_a_swept_option() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     let mut record = measured(&selection, &[BASELINE, BEACON]);
@@ -100,7 +100,7 @@ fn unstated_and_mismatched_settings_are_marked_in_the_column_of_a_swept_option()
 fn an_engine_listed_twice_is_numbered_where_no_column_differs() {
     let mut selection = decoding(&["beacon", "beacon"]);
     selection.threads = vec![1, 2];
-    let markdown = rendered(&with_stated_options(measured(&selection, &[BEACON]), |_| {}), "markdown", 100);
+    let markdown = rendered(&with_reported_options(measured(&selection, &[BEACON]), |_| {}), "markdown", 100);
     assert_eq!(column(&markdown, "engine"), ["beacon", "beacon #2", "beacon", "beacon #2"]);
 }
 
@@ -119,7 +119,7 @@ fn if_the_columns_of_a_sweep_do_not_fit_the_name_has_the_options() {
         path: "/l".into(),
         ..Model::default()
     });
-    let record = with_stated_options(measured(&selection, &[BASELINE, BEACON]), |_| {});
+    let record = with_reported_options(measured(&selection, &[BASELINE, BEACON]), |_| {});
     for limit in [40, 60, 80, 100, 160] {
         let text = rendered(&record, "table", limit);
         let rows = record.header.plan.configurations.iter();

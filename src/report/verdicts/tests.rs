@@ -364,13 +364,13 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     selection.candidates[2].preset = Some("half".into());
     selection.candidates[2].options.insert("half".into(), true.into());
     selection.candidates[2].against =
-        Some(PresetComparison { preset: "default".into(), says: "precision impact".into() });
+        Some(PresetComparison { preset: "default".into(), effect: "precision impact".into() });
     let record = measured_engines(&selection);
     let text = rendered(&record, "table", 100);
     assert!(text.contains("\nprecision impact, `beacon:half` against `beacon`: decode same"), "{text}");
     let json = json(&record);
     let derived = &json["derived"][0];
-    assert_eq!(derived["says"], "precision impact");
+    assert_eq!(derived["effect"], "precision impact");
     assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
     // A requested option without an effect is no difference.
     selection.candidates[2].options.clear();
@@ -392,7 +392,7 @@ fn a_certain_effect_of_a_preset_is_also_given_in_time() {
     selection.candidates[1].preset = Some("fast".into());
     selection.candidates[1].options.insert("check_time".into(), false.into());
     selection.candidates[1].against =
-        Some(PresetComparison { preset: "default".into(), says: "without its check_time".into() });
+        Some(PresetComparison { preset: "default".into(), effect: "without its check_time".into() });
     let record = measured(&selection, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
     let expected = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();

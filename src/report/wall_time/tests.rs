@@ -66,7 +66,7 @@ fn milliseconds(wall_time: &WallTime) -> [Option<f64>; PARTS.len()] {
 }
 
 #[test]
-fn parts_are_the_stated_times_and_the_remainder_is_unattributed() {
+fn parts_are_the_reported_times_and_the_remainder_is_unattributed() {
     let phases =
         [("import torch", 30), ("weights", 25), ("compile kernels", 5), ("tokenizer", 3), ("device", 2)];
     let wall_time = account(Mode::Warm, &launch(&phases), &[sample(10, &[3, 4, 8]), sample(12, &[5, 6, 10])]);
@@ -106,7 +106,7 @@ fn claims_beyond_the_elapsed_time_are_scaled_down_and_counted() {
 }
 
 #[test]
-fn unstated_parts_are_unknown_and_their_time_is_unattributed() {
+fn unreported_parts_are_unknown_and_their_time_is_unattributed() {
     let mut silent = launch(&[]);
     let only_the_end = HelloFacts { stamp: Stamp::End, ..HelloFacts::default() };
     (silent.hello, silent.hello_ns) = (Some(only_the_end), None);

@@ -9,7 +9,7 @@ use protocol::{
 use rustix::io::Errno;
 
 use super::child::{Launching, Line, Process};
-use super::error::{Cause, Fault};
+use super::error::{Cause, EngineFailure};
 use super::library;
 use crate::record::Stage;
 
@@ -83,7 +83,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    pub fn start(launching: &Launching, deadlines: Deadlines) -> Result<Self, Fault> {
+    pub fn start(launching: &Launching, deadlines: Deadlines) -> Result<Self, EngineFailure> {
         match Process::start(launching) {
             Ok(process) => Ok(Self { process, deadlines, stray_lines: 0, loaded: false }),
             Err(error) => {
@@ -96,7 +96,7 @@ impl Conversation {
                     _ => None,
                 };
                 let cause = Cause::Start { message: format!("`{program}` cannot be started: {error}"), hint };
-                Err(Fault::without_process(Stage::Start, cause))
+                Err(EngineFailure::without_process(Stage::Start, cause))
             }
         }
     }

@@ -11,16 +11,16 @@ use crate::record::{Failure, FailureKind, Stage};
 
 /// The early end of a launch.
 #[derive(Debug)]
-pub enum Stop {
-    /// The engine's fault, which becomes a row.
-    Fault(Fault),
+pub enum LaunchError {
+    /// The engine's failure, which becomes a row.
+    EngineFailure(EngineFailure),
     /// An error of this program, which ends the run.
     ProgramError(anyhow::Error),
 }
 
 /// A failure of an engine with the facts for its row.
 #[derive(Debug)]
-pub struct Fault {
+pub struct EngineFailure {
     pub when: Stage,
     pub cause: Cause,
     /// The last lines that the engine wrote to stderr.
@@ -29,7 +29,7 @@ pub struct Fault {
     pub launch: Option<u32>,
 }
 
-/// The cause of a fault.
+/// The cause of a failure.
 #[derive(Debug)]
 pub enum Cause {
     /// The program could not be started, or ended in the system's loader before its first line.
@@ -52,31 +52,31 @@ pub enum Cause {
     Reported(Failed),
 }
 
-impl Stop {
-    /// Separates a fault of the engine from an error of this program: the inner `Err` is the fault, the outer one the error.
-    pub fn separate<T>(result: Result<T, Self>) -> Result<Result<T, Fault>> {
+impl LaunchError {
+    /// Separates a failure of the engine from an error of this program: the inner `Err` is the failure, the outer one the error.
+    pub fn separate<T>(result: Result<T, Self>) -> Result<Result<T, EngineFailure>> {
         match result {
             Ok(value) => Ok(Ok(value)),
-            Err(Self::Fault(fault)) => Ok(Err(fault)),
+            Err(Self::EngineFailure(failure)) => Ok(Err(failure)),
             Err(Self::ProgramError(error)) => Err(error),
         }
     }
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+impl From<EngineFailure> for LaunchError {
+    fn from(failure: EngineFailure) -> Self {
+        Self::EngineFailure(failure)
     }
 }
 
-impl From<anyhow::Error> for Stop {
+impl From<anyhow::Error> for LaunchError {
     fn from(error: anyhow::Error) -> Self {
         Self::ProgramError(error)
     }
 }
 
-impl Fault {
-    /// A fault before a process existed, so it has no lines of stderr.
+impl EngineFailure {
+    /// A failure before a process existed, so it has no lines of stderr.
     pub fn without_process(when: Stage, cause: Cause) -> Self {
         Self { when, cause, stderr: Vec::new(), launch: None }
     }

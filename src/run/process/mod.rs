@@ -10,5 +10,5 @@ mod library;
 pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
 pub use conversation::{Answer, Conversation, Deadlines, Hello, MAX_STRAY_LINES};
-pub use error::{Cause, Fault, Stop};
+pub use error::{Cause, EngineFailure, LaunchError};
 pub use keeper::{Keeper, keep};

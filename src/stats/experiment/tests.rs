@@ -119,12 +119,12 @@ fn a_gating_difference_must_be_significant_among_all_gating_series() {
     let p = alone.p.paired.unwrap();
     assert!((0.005..0.05).contains(&p), "choose seeds with a barely significant difference: p is {p}");
     assert_eq!(
-        (alone.decision.verdict, alone.decision.lost_among_many, alone.p.adjusted),
+        (alone.decision.verdict, alone.decision.lost_to_correction, alone.p.adjusted),
         (Some(Verdict::Faster), false, Some(p))
     );
     let among_many = compare_among(20, true);
     assert_eq!(
-        (among_many.decision.verdict, among_many.decision.lost_among_many),
+        (among_many.decision.verdict, among_many.decision.lost_to_correction),
         (Some(Verdict::Inconclusive), true)
     );
     assert!(among_many.p.adjusted.unwrap() > 0.05 && among_many.p.paired == Some(p));
@@ -142,7 +142,7 @@ fn a_value_without_a_logarithm_gives_a_reason_and_other_pairs_are_compared() {
         experiment(vec![series(configurations)]).compare(&[(1, REFERENCE), (2, REFERENCE), (3, REFERENCE)]);
     // The fourth configuration has no values, so it has no result.
     assert_eq!(results.len(), 2);
-    let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
+    let refusal = NoRatio::Value { block: 2, round: 1, value: 0.0 };
     assert_eq!(
         results[0],
         PairResult { series: 0, configuration: 1, against: REFERENCE, result: Err(refusal) }

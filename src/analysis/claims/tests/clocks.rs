@@ -11,7 +11,7 @@ fn a_clock_that_leaves_time_out_is_reported_with_both_times() {
         &record,
         About::Clock,
         true,
-        "its clock leaves out 100 ms of a request in `decode`: it states 1",
+        "its clock leaves out 100 ms of a request in `decode`: it reports 1",
     );
     assert!(
         single_contradiction(&record).message.contains("bound 20.0 ms"),

@@ -5,7 +5,7 @@ use crate::analysis::values::Measured;
 use crate::plan::Selection;
 use crate::record::RunRecord;
 use crate::record::specimen::timed::{measured, noisy, selection};
-use stats::{Blocks, Experiment, Refusal, Rounds, Series, StoppedBy};
+use stats::{Blocks, Experiment, NoRatio, Rounds, Series, StoppedBy};
 
 /// A comparison with this ratio and this spread of blocks.
 fn compared(metric: &'static str, ratio: f64, spread: f64, blocks: usize) -> Compared {
@@ -120,7 +120,7 @@ fn equal_values_are_not_called_faster() {
 
 #[test]
 fn a_failed_comparison_includes_the_reason() {
-    let refusal = Refusal::Value { block: 2, round: 1, value: 0.0 };
+    let refusal = NoRatio::Value { block: 2, round: 1, value: 0.0 };
     let compared = Compared { result: Err(refusal), ..compared("decode_rate", 1.0, 0.0, 5) };
     assert_eq!(
         sentence(&plan(), &compared),

@@ -139,7 +139,7 @@ fn keys_and_values_count_in_their_own_dtype() {
     let mut observed = Setup::of(vec![sequence(10, &[50, 350])]).dtypes("q8_0", Some("f32"));
     let weights = 1_235_816_448.0 * 8.5 / 8.0;
     assert_close(&observed.share("bandwidth_share"), (weights + 11.0 * 32_768.0) / 0.3 / 40e9);
-    // If the cache's dtype is not stated, the compute dtype counts.
+    // If the cache's dtype is not reported, the compute dtype counts.
     observed.launch.loaded.as_mut().unwrap().facts.kv_dtype = None;
     assert_close(&observed.share("bandwidth_share"), (weights + 11.0 * 65_536.0) / 0.3 / 40e9);
 }
@@ -265,7 +265,7 @@ fn bits_are_those_of_the_blocks_that_files_hold() {
     }
 }
 
-/// A request on the second GPU of a machine, with the device as its engine states it.
+/// A request on the second GPU of a machine, with the device as its engine reports it.
 fn on_a_gpu(device: &str, gpu: GpuLimits) -> Setup {
     let mut observed = Setup::of(vec![sequence(10, &[50, 150, 250, 350])]);
     observed.configuration.device = "cuda:1".into();
