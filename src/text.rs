@@ -88,7 +88,8 @@ fn take_fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
 }
 
 /// Lines of at most `limit` columns, indented after the first. Paths and text between backticks stay whole, for copying. Only a
-/// long command of this program, and any other word longer than a line, is broken.
+/// long command of this program, and any other word longer than a line, is broken. The crate `textwrap` would break inside
+/// backticks and commands.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();

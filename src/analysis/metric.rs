@@ -53,8 +53,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("starts cold"),
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "time from the start of the process to the first token of its first request: arrival of the answer on the \
-                orchestrator's clock, less the time after that token on the engine's clock. Files may be in the page cache.",
+        about: "time from the start of the process to the first token of its first request. It is the arrival of the answer \
+                on the orchestrator's clock, less the time after that token on the engine's clock. Files may be in the page \
+                cache.",
         of: cold_start,
     },
     Metric {
@@ -77,8 +78,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("answers first"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "time from a launch's first request of a case, warm-up or measured, to its whole answer, on the \
-                orchestrator's clock. It includes the cost of cold caches, of compiling kernels and of allocating memory. One number for each launch.",
+        about: "time from a launch's first request of a case to its whole answer, on the orchestrator's clock. The request \
+                may be a warm-up. The time includes cold caches, compiling of kernels and allocation of memory. One value \
+                for each launch.",
         of: |observed| observed.first.map_or_else(Vec::new, |first| total_of(first, observed.mode)),
     },
     Metric {
@@ -113,8 +115,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("prefills"),
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns), without tokens \
-                that the engine reports as cached. In a batch: all prompts, until the last sequence has its first token. Not for the first request of a launch, which is cold.",
+        about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns). Tokens that the \
+                engine reports as cached do not count. In a batch: all prompts, until the last sequence has its first token. \
+                Not for the first request of a launch, which is cold.",
         of: prefill_rate,
     },
     Metric {
@@ -125,8 +128,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("decodes"),
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "tokens after the first per second, without the prefill: (n - 1) / (t_last - t_first). Tokens that arrive \
-                with the first are not counted. In a batch: the tokens of all sequences, from the earliest first token to the latest last token.",
+        about: "generated tokens per second after the first token, without the prefill: (n - 1) / (t_last - t_first). Tokens \
+                that arrive with the first do not count. In a batch: the tokens of all sequences, from the earliest first \
+                token to the latest last token.",
         of: decode_rate,
     },
     Metric {
@@ -137,8 +141,12 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("reads what a decode needs"),
         per: Per::Sample,
         shown: Shown::OfLimit(MetricId::DECODE_RATE),
-        about: "memory bandwidth that a decode needs, as a share of the best read rate of this run's probes with as many \
-                threads: ((steps after the first) * weights + cached keys and values of every step) / (t_last - t_first) / best read rate. Probes run before each block and after the last one. Weights count in the dtype that the engine reports, once for a whole batch. Absent for weights under four times the last-level cache. On an NVIDIA GPU the limit is the rate of copies within its memory, probed once. Above 100 %, the machine was slower during the probes, or a reported fact is wrong.",
+        about: "bytes that a decode must read per second, as a share of the best read rate of this run's probes with as many \
+                threads. The bytes: the weights in each step after the first, and the cached keys and values in every step. \
+                The time: from the first token to the last. Weights count in the reported dtype, and once for a whole batch. \
+                Probes run before each block and after the last one. On an NVIDIA GPU the limit is the rate of copies within \
+                its memory, probed once. Absent for weights under four times the last-level cache. Above 100 %, the machine \
+                was slower during the probes, or a reported fact is wrong.",
         of: share::bandwidth,
     },
     Metric {
@@ -149,8 +157,12 @@ pub const METRICS: &[Metric] = &[
         does: Does::Speed("computes what a prefill needs"),
         per: Per::Sample,
         shown: Shown::OfLimit(MetricId::PREFILL_RATE),
-        about: "operations per second that a prefill needs, as a share of the best rate of this run's probes with as many \
-                threads: 2 * ((weights without the output's) * prompt_tokens + the output's + attended keys and values) / (token_ns[0] - start_ns) / best rate. The limit is the fastest unit for the dtypes: f32 units for f32, bf16 units too for bf16 and f16, eight-bit units too for quantised weights. Matrix tiles count with loads. On an NVIDIA GPU the limit is cuBLAS in the compute dtype, probed once. Not for the first request of a launch.",
+        about: "operations that a prefill must do per second, as a share of the best rate of this run's probes with as many \
+                threads. The operations: two for each weight and prompt token (for the weights of the output: one token), \
+                and two for each attended key and value. The time: from the request to the first token. The limit is the \
+                fastest unit for the dtype: f32 units for f32, also bf16 units for bf16 and f16, also eight-bit units for \
+                quantized weights. Rates of matrix tiles include their loads. On an NVIDIA GPU the limit is cuBLAS in the \
+                compute dtype, probed once. Not for the first request of a launch.",
         of: share::compute,
     },
     Metric {
@@ -174,7 +186,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::Estimate,
         about: "peak resident memory of the engine's process tree, from its start to the end of this case. It includes the \
-                peak of earlier cases of the same launch. The sum of VmHWM; pages that its processes share count once.",
+                peaks of earlier cases of the same launch. The sum of VmHWM; pages that its processes share count once.",
         of: resources::peak_memory,
     },
     Metric {
@@ -186,7 +198,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "memory of the process tree that no file backs, shared memory included: the kernel cannot drop it. The \
-                largest value of the sampled pass or after an answer. The peak during load is not sampled. Each page counts once (Pss_Anon and Pss_Shmem of smaps_rollup).",
+                largest value during the sampled pass or after an answer; the peak of the load is not sampled. Each page \
+                counts once (Pss_Anon and Pss_Shmem of smaps_rollup).",
         of: resources::memory_anonymous,
     },
     Metric {
@@ -197,8 +210,9 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("file-backed memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "memory of the process tree that a file backs, from the same sample as anonymous memory: libraries and mapped \
-                weights. The peak during load is not sampled. Each page counts once, and in full if another engine maps the same file (Pss_File of smaps_rollup, at least RssFile of one process).",
+        about: "memory of the process tree that a file backs: libraries and mapped weights. Sampled together with anonymous \
+                memory. Each page counts once, and in full if another engine maps the same file (Pss_File of smaps_rollup, \
+                at least RssFile of one process).",
         of: resources::memory_file,
     },
     Metric {
@@ -222,7 +236,9 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "peak device memory: the larger of the engine's reported peak and the value of the sampled pass. The driver \
-                counts the memory of the engine's processes. If it names none of them (as in most containers), the growth of the whole device since the launch counts, other programs included. `--resources` names the source. Not for an engine on the CPU.",
+                counts the memory of the engine's processes. If the driver names none of them, as in most containers, the \
+                growth of the whole device since the launch counts, with other programs. `--resources` names the source. Not \
+                for an engine on the CPU.",
         of: resources::device_memory,
     },
     Metric {
@@ -233,8 +249,10 @@ pub const METRICS: &[Metric] = &[
         does: Does::Amount("energy for each token"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "energy of the sampled pass above idle, for each new token; the prompt's energy is included. The counters are \
-                those of processor packages and their memory (RAPL), and of the GPUs that the engine uses (NVML). Absent unless all of these can be read, for a part of a GPU (MIG), and for a GPU in a pass under one second. Most virtual machines have no processor counters.",
+        about: "energy of the sampled pass above idle, for each new token; the energy of the prompt is included. The \
+                counters are those of processor packages and their memory (RAPL), and of the GPUs that the engine uses \
+                (NVML). Absent unless all of them can be read, for a part of a GPU (MIG), and for a GPU in a pass under one \
+                second. Most virtual machines have no processor counters.",
         of: resources::joules_per_token,
     },
 ];
