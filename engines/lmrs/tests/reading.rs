@@ -15,9 +15,11 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
 }
 
 fn declares(source: &str, name: &str) -> bool {
-    ["fn ", "struct ", "enum ", "trait ", "static ", "mod "]
-        .iter()
-        .any(|kind| source.contains(&format!("{kind}{name}")))
+    ["fn ", "struct ", "enum ", "trait ", "static ", "mod "].iter().any(|kind| {
+        let declaration = format!("{kind}{name}");
+        let mut rests = source.split(&declaration).skip(1);
+        rests.any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+    })
 }
 
 #[test]
@@ -47,5 +49,18 @@ fn every_file_and_every_name_in_the_guide_exists() {
             }
         }
     }
-    assert!(checked > 40, "only {checked} names were found in the guide");
+    // In the sketch of `layers`: paths, names with `_`, and names after `::` or after a path.
+    for sketch in guide.split("```").skip(1).step_by(2) {
+        let words: Vec<&str> = sketch.split_whitespace().map(|word| word.trim_matches([',', ':'])).collect();
+        for (before, word) in words.iter().zip(&words[1..]) {
+            if word.ends_with(".rs") {
+                assert!(root.join("src").join(word).is_file(), "`{word}` is not a file");
+            } else if word.contains(['_', ':']) || before.ends_with(".rs") {
+                let name = word.rsplit("::").next().unwrap();
+                assert!(sources.iter().any(|(_, source)| declares(source, name)), "`{word}` is not declared");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 45, "only {checked} names were found in the guide");
 }
