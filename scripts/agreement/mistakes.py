@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 ONE_BF16 = b"\x80\x3f"
-# Llama 3's scaling, at a length at which it affects the tokens of the check.
+# Llama 3's scaling of RoPE; `scaled` adds the original length.
 SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
@@ -21,7 +21,7 @@ class Copy:
         weights = (folder / "model.safetensors").read_bytes()
         (size,) = struct.unpack_from("<Q", weights)
         self.header = json.loads(weights[8:8 + size])
-        self.numbers = bytearray(weights[8 + size:])
+        self.data = bytearray(weights[8 + size:])
 
     def offsets(self, name: str) -> tuple[int, int]:
         return tuple(self.header[name]["data_offsets"])
@@ -30,13 +30,13 @@ class Copy:
         start, end = self.offsets(name)
         count = self.header[name]["shape"][0]
         row = (end - start) // count
-        return [bytes(self.numbers[offset:offset + row]) for offset in range(start, end, row)]
+        return [bytes(self.data[offset:offset + row]) for offset in range(start, end, row)]
 
     def put(self, name: str, rows: list[bytes]) -> None:
         start, end = self.offsets(name)
         joined = b"".join(rows)
         assert len(joined) == end - start, name
-        self.numbers[start:end] = joined
+        self.data[start:end] = joined
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True)
@@ -46,11 +46,11 @@ class Copy:
         (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
         header = json.dumps(self.header).encode()
         header += b" " * (-len(header) % 8)
-        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + self.numbers)
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + self.data)
         return folder
 
 
-def layer(copy: Copy, name: str, number: int | None = None) -> str:
+def tensor_name(copy: Copy, name: str, number: int | None = None) -> str:
     """The name of a tensor, of the middle layer by default."""
     number = copy.config["num_hidden_layers"] // 2 if number is None else number
     return f"model.layers.{number}.{name}.weight"
@@ -59,14 +59,14 @@ def layer(copy: Copy, name: str, number: int | None = None) -> str:
 def permuted(name: str):
     """Reverses the rows of one matrix."""
     def mistake(copy: Copy) -> None:
-        copy.put(layer(copy, name), copy.rows(layer(copy, name))[::-1])
+        copy.put(tensor_name(copy, name), copy.rows(tensor_name(copy, name))[::-1])
     mistake.__name__ = f"{name.rsplit('.')[-1]}_permuted"
     return mistake
 
 
 def two_rows_swapped(copy: Copy) -> None:
-    """The smallest permutation, which shows the limit of the bounds."""
-    name = layer(copy, "self_attn.q_proj")
+    """The smallest permutation: it shows how small a mistake the bounds can find."""
+    name = tensor_name(copy, "self_attn.q_proj")
     rows = copy.rows(name)
     copy.put(name, [rows[1], rows[0], *rows[2:]])
 
@@ -95,7 +95,7 @@ def rotary_pairs(copy: Copy) -> None:
     """Rotates queries and keys in pairs of neighbours; the checkpoint pairs dimensions half a head apart."""
     for number in range(copy.config["num_hidden_layers"]):
         for name, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
-            name, heads = layer(copy, f"self_attn.{name}", number), copy.config[heads]
+            name, heads = tensor_name(copy, f"self_attn.{name}", number), copy.config[heads]
             rows = copy.rows(name)
             size = len(rows) // heads
             half_size = size // 2
@@ -105,7 +105,7 @@ def rotary_pairs(copy: Copy) -> None:
 
 
 def a_norm_of_ones(copy: Copy) -> None:
-    name = layer(copy, "input_layernorm")
+    name = tensor_name(copy, "input_layernorm")
     copy.put(name, [ONE_BF16] * copy.header[name]["shape"][0])
 
 

@@ -47,17 +47,17 @@ def tokens_within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
 
 
 def print_parts(texts: list, encoded: list, ngram_nats: list, model_nats: list) -> None:
-    """Perplexities over some of the tokens, which the text alone selects."""
+    """Perplexities over some of the tokens, selected by the text and by no model."""
     positions = [np.arange(len(x)) / len(x) for x in model_nats]
     selections = {"first third of each document": [p < 1 / 3 for p in positions],
                   "last third of each document": [p >= 2 / 3 for p in positions],
                   "answers after `Answer:`": [tokens_within(ANSWERS, t, e.offsets) for t, e in zip(texts, encoded)],
                   "repeated lists and facts": [tokens_within(REPEATED, t, e.offsets) for t, e in zip(texts, encoded)]}
-    mean = lambda losses, mask: math.exp(np.concatenate(losses)[mask].mean())
+    perplexity = lambda losses, mask: math.exp(np.concatenate(losses)[mask].mean())
     print("\n| tokens | number | 5-gram | the model |\n|---|---|---|---|")
     for name, masks in selections.items():
         mask = np.concatenate(masks)
-        print(f"| {name} | {mask.sum()} | {mean(ngram_nats, mask):.3f} | {mean(model_nats, mask):.3f} |")
+        print(f"| {name} | {mask.sum()} | {perplexity(ngram_nats, mask):.3f} | {perplexity(model_nats, mask):.3f} |")
 
 
 def windows(ids: np.ndarray, length: int) -> list:
@@ -78,7 +78,7 @@ def continuation(model: Llama, tokenizer: Tokenizer, prompt: str, new_tokens: in
 
 
 def main(model_folder: str, train_documents: str) -> None:
-    torch.set_num_threads(1)  # one thread, as in training: busy cores would delay every operation
+    torch.set_num_threads(1)  # one thread, as in training: each operation of several would wait for threads on busy cores
     folder = Path(model_folder)
     tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), load(folder)
     heldout = (folder / "heldout.txt").read_text()

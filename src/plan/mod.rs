@@ -52,11 +52,11 @@ pub enum Mode {
     OneShot,
 }
 
-/// Whether outputs are checked, and against which reference engine.
+/// Whether outputs are checked, and by which verifier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verification {
-    /// The answers that are stored beside the model, or else the reference engine of the tree, if it can run.
+    /// The answers that are stored beside the model, or else the engine whose manifest says `reference`, if it can run.
     #[default]
     Usual,
     /// The engine that the user named, which answers in this run.
@@ -83,7 +83,7 @@ pub struct Extent {
     /// The fixed number of blocks. `None`: the run continues until the intervals are narrow enough or the time is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
-    /// The wanted precision of ratios: 0.02 is 2 %.
+    /// The half-width at which the interval of a ratio is narrow enough: 0.02 is 2 % of the ratio.
     pub target: f64,
     /// The time budget of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ impl Default for Extent {
     }
 }
 
-/// The dtype in which the reference engine computes.
+/// The dtype in which the verifier computes.
 pub const VERIFIER_DTYPE: &str = "f32";
 
 /// The role of a configuration that has no row of its own, but is needed to judge a row.
@@ -107,9 +107,9 @@ pub const VERIFIER_DTYPE: &str = "f32";
 pub enum Role {
     /// A copy of configuration `of`. The difference between the copy and the original is noise.
     Twin { of: usize },
-    /// The program that a baseline was measured with.
+    /// The program of a baseline, measured again in turn with configuration `of`.
     Baseline { of: usize },
-    /// The reference engine, in f32. It has no cases: it is only used for output checks.
+    /// The verifier. It has no cases: it is only used for output checks.
     Verifier,
 }
 
@@ -196,9 +196,9 @@ pub struct Sizes {
     pub read_per_token: u64,
     /// The parameters of the output layer, which a prompt needs only for its last token.
     pub output: u64,
-    /// The numbers in the keys and values of one position.
+    /// The numbers in the keys and values of one position, over all layers.
     pub kv_numbers_per_position: u64,
-    /// The numbers of keys and values that attention multiplies at one position for one token, over all heads and layers.
+    /// The multiplications of attention for one token and one position that it attends to, over all heads and layers.
     pub attended_per_position: u64,
 }
 
@@ -285,7 +285,7 @@ pub enum RequestKind {
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     pub candidates: Vec<Candidate>,
-    /// The reference engine for output checks, where it can run.
+    /// The verifier, where it can run.
     pub verifier: Option<Candidate>,
     pub verification: Verification,
     pub models: Vec<Model>,

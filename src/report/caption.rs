@@ -30,7 +30,7 @@ pub fn caption(report: &Report, layout: Layout) -> Vec<String> {
             parts.push(format!("{}{}", name_of(&first.engine, layout), version.collect::<String>()));
         }
         for factor in FACTORS {
-            let varies = factor.is_swept(report.engines()) || factor.differs(&report.rows);
+            let varies = factor.requests_differ(report.engines()) || factor.reports_differ(&report.rows);
             let Some(value) = (factor.reported)(&first.engine).filter(|_| !varies) else { continue };
             match factor.id {
                 FactorId::Model => parts.push(format!("model {}", shorten(&value, MAX_MODEL_WIDTH))),

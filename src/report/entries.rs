@@ -253,7 +253,7 @@ fn limit(limit: &Limit) -> LimitEntry<'_> {
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     let of_reference = row.is_reference().then_some(1.0);
     let comparable = row.failure.is_none() && !report.is_wrong(row);
-    of_reference.or_else(|| report.verdicts.headline(row, false)?.times()).filter(|_| comparable)
+    of_reference.or_else(|| report.verdicts.headline(row, false)?.ratio()).filter(|_| comparable)
 }
 
 fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
@@ -268,7 +268,7 @@ fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
         verdict: result.and_then(|it| it.decision.verdict),
         sentence: &pair.sentence,
         refused: pair.result.as_ref().err().map(String::as_str),
-        ratio: pair.times(),
+        ratio: pair.ratio(),
         low,
         high,
         evidence: result.map(|it| evidence(&it.evidence)),

@@ -73,13 +73,13 @@ pub const FACTORS: [Factor; 5] = [
 
 impl Factor {
     /// Whether the plan requested several values for these engines.
-    pub fn is_swept<'a>(&self, engines: impl Iterator<Item = &'a Engine>) -> bool {
+    pub fn requests_differ<'a>(&self, engines: impl Iterator<Item = &'a Engine>) -> bool {
         let mut all = engines.map(self.requested);
         all.next().is_some_and(|first| all.any(|other| other != first))
     }
 
     /// Whether the reported values differ.
-    pub fn differs(&self, rows: &[Row]) -> bool {
+    pub fn reports_differ(&self, rows: &[Row]) -> bool {
         varies(rows, |row| (self.reported)(&row.engine))
     }
 

@@ -34,7 +34,7 @@ pub struct Grid<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mark {
     /// Too few values for the percentile: `~`.
-    Estimate,
+    FewValues,
     /// The engine does not report its own setting: `?`.
     Unreported,
 }
@@ -80,7 +80,7 @@ impl<'a> Grid<'a> {
             self.add_name_column(Column::named("engine"), |row| name(&row.engine), name);
         }
         for factor in
-            FACTORS.iter().filter(|factor| layout.factor_columns && factor.is_swept(report.engines()))
+            FACTORS.iter().filter(|factor| layout.factor_columns && factor.requests_differ(report.engines()))
         {
             let of_failed = |engine: &Engine| match factor.id {
                 FactorId::Model => labels.short(&engine.model),
@@ -102,8 +102,8 @@ impl<'a> Grid<'a> {
         let report = self.report;
         for factor in FACTORS.iter().filter(|factor| layout.version_column || factor.id != FactorId::Version)
         {
-            let is_name = layout.factor_columns && factor.is_swept(report.engines());
-            if factor.differs(&report.rows) && !is_name {
+            let is_name = layout.factor_columns && factor.requests_differ(report.engines());
+            if factor.reports_differ(&report.rows) && !is_name {
                 let reported = |row: &Row| (factor.reported)(&row.engine).unwrap_or_else(|| "?".into());
                 let is_text = factor.id != FactorId::Threads;
                 let column = Column { is_text, ..Column::fact(factor.title) };
@@ -150,16 +150,16 @@ impl<'a> Grid<'a> {
 
     /// The column of shares: a row's headline against the limit of the machine.
     fn add_limit_column(&mut self) {
-        let share_of = |row: &Row| {
+        let share_metric = |row: &Row| {
             let headline = row.case.headline.filter(|_| row.failure.is_none())?.id;
             METRICS.iter().find(|metric| metric.shown == Shown::OfLimit(headline))
         };
-        let share = |row: &Row| row.summary(share_of(row)?.id).map(|it| it.estimate);
+        let share = |row: &Row| row.summary(share_metric(row)?.id).map(|it| it.estimate);
         if !self.report.rows.iter().any(|row| share(row).is_some()) {
             return;
         }
         let scale = Scale::of(Unit::Share, []);
-        let cell = |row: &Row| match (share_of(row), share(row)) {
+        let cell = |row: &Row| match (share_metric(row), share(row)) {
             (_, Some(share)) => scale.write(share),
             (Some(_), None) => "n/a".into(),
             (None, None) => String::new(),
@@ -176,7 +176,7 @@ impl<'a> Grid<'a> {
         self.add_metric_column(metric, column("p99"), |it| {
             let written = scale.write(it.p99);
             match it.n < MIN_VALUES_FOR_P99 {
-                true => Cell { text: format!("~{written}"), mark: Some(Mark::Estimate) },
+                true => Cell { text: format!("~{written}"), mark: Some(Mark::FewValues) },
                 false => written.into(),
             }
         });
@@ -227,10 +227,10 @@ impl<'a> Grid<'a> {
     pub fn legend(&self, view: &View, labels: &Labels) -> Vec<String> {
         let report = self.report;
         let mut legend = Vec::new();
-        if self.marks.contains(&Mark::Estimate) {
+        if self.marks.contains(&Mark::FewValues) {
             let remedy =
                 more_rounds(report).map_or_else(String::new, |more| format!(": `--iterations {more}`"));
-            legend.push(format!("~ an estimate: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
+            legend.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
         }
         if has_ratios(report) {
             let reference = &report.reference;
@@ -266,7 +266,7 @@ impl<'a> Grid<'a> {
 /// Whether a row has a ratio. A report that measured only the reference has none.
 fn has_ratios(report: &Report) -> bool {
     let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.headline(row, false));
-    pairs.any(|pair| pair.times().is_some())
+    pairs.any(|pair| pair.ratio().is_some())
 }
 
 fn why_no_ratios(report: &Report) -> String {

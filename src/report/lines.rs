@@ -143,7 +143,7 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
         let (low, high) = pair.bounds().unzip();
         return vec![
             (column!("reference"), reference.into()),
-            (column!("times_reference"), pair.times().into()),
+            (column!("times_reference"), pair.ratio().into()),
             (column!("low"), low.into()),
             (column!("high"), high.into()),
             (column!("evidence"), evidence(&comparison.evidence).into()),

@@ -401,11 +401,11 @@ fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
 #[test]
 fn a_ratio_above_one_is_better_for_times_and_for_rates() {
     let report = Report::of(&default_suite());
-    let times =
-        |case: &str| report.verdicts.headline(row(&report, case, "beacon"), false).unwrap().times().unwrap();
+    let ratio =
+        |case: &str| report.verdicts.headline(row(&report, case, "beacon"), false).unwrap().ratio().unwrap();
     // Less time to start, and more tokens a second; the noise is a few per cent.
-    assert!((times("load") / 67.86 - 1.0).abs() < 0.03, "{}", times("load"));
-    assert!((times("decode") / 11.0 - 1.0).abs() < 0.03, "{}", times("decode"));
+    assert!((ratio("load") / 67.86 - 1.0).abs() < 0.03, "{}", ratio("load"));
+    assert!((ratio("decode") / 11.0 - 1.0).abs() < 0.03, "{}", ratio("decode"));
 }
 
 #[test]
@@ -484,12 +484,12 @@ fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
 }
 
 #[test]
-fn few_values_mark_their_p99_as_an_estimate() {
+fn few_values_mark_their_p99_as_uncertain() {
     let selection = Selection { max_new_tokens: Some(4), ..decoding(&["beacon"]) };
     let text = rendered(&measured(&selection, &[BEACON]), "table", 100);
     assert!(text.contains("~1.99"), "{text}");
     // Five blocks of three rounds give 45 gaps.
-    assert!(text.contains("\n~ an estimate: fewer than 100 values: `--iterations 7`\n"), "{text}");
+    assert!(text.contains("\n~ uncertain: fewer than 100 values: `--iterations 7`\n"), "{text}");
 }
 
 #[test]

@@ -235,7 +235,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
     let pair = report.verdicts.headline(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
     let Some(pair) = pair else { return "n/a".into() };
-    let Some(times) = pair.times().map(three_digits) else { return "n/a".into() };
+    let Some(times) = pair.ratio().map(three_digits) else { return "n/a".into() };
     match pair.certainty() {
         Some(Certainty::Differs) => format!("{times}x{mark}"),
         Some(Certainty::Same) => format!("same{mark}"),
@@ -299,7 +299,7 @@ fn compact(pair: &PairVerdict) -> String {
     let bounds = pair
         .bounds()
         .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", three_digits(low), three_digits(high)));
-    let text = match (pair.certainty(), pair.times().map(three_digits)) {
+    let text = match (pair.certainty(), pair.ratio().map(three_digits)) {
         (Some(Certainty::Differs), Some(times)) => format!("{case} {times}x{bounds}"),
         (Some(Certainty::Same), _) => format!("{case} same"),
         (Some(Certainty::Inconclusive), _) => format!("{case} ?{bounds}"),

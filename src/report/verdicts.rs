@@ -156,8 +156,8 @@ impl PairVerdict {
     }
 
     /// How many times as good: above 1 is better, for every metric.
-    pub fn times(&self) -> Option<f64> {
-        Some(self.comparison()?.evidence.estimate().exp()).filter(|times| times.is_finite())
+    pub fn ratio(&self) -> Option<f64> {
+        Some(self.comparison()?.evidence.estimate().exp()).filter(|ratio| ratio.is_finite())
     }
 
     /// The ends of the interval; with one or two blocks, the lowest and the highest round.
@@ -178,7 +178,7 @@ impl PairVerdict {
     /// The difference in time; for a rate, in time for each token. It is negative where the engine takes less time. The
     /// paired ratio is applied to the estimate of the other side.
     pub fn difference_ns(&self, rows: &[Row]) -> Option<f64> {
-        let times = self.times()?;
+        let ratio = self.ratio()?;
         let base = self.sides(rows).find(|row| row.engine.label == self.against)?;
         let estimate = base.summary(self.metric.id)?.estimate;
         let base_ns = match self.metric.unit {
@@ -186,7 +186,7 @@ impl PairVerdict {
             Unit::TokensPerSecond => 1e9 / estimate,
             _ => return None,
         };
-        Some(base_ns * (1.0 / times - 1.0)).filter(|it| it.is_finite())
+        Some(base_ns * (1.0 / ratio - 1.0)).filter(|it| it.is_finite())
     }
 
     /// Whether one side failed. A failed case has no results, so its ratios are not shown either.
@@ -245,7 +245,7 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
             (row.failure.is_none() && pair.certainty()? != Certainty::NoVerdict).then_some(pair)
         };
         let verdicts: Vec<&PairVerdict> = rows.iter().filter_map(pair).collect();
-        let ratios: Vec<Option<f64>> = verdicts.iter().map(|pair| pair.times()).collect();
+        let ratios: Vec<Option<f64>> = verdicts.iter().map(|pair| pair.ratio()).collect();
         let times = geometric_mean(&ratios).filter(|_| cases.len() > 1 && verdicts.len() == cases.len())?;
         Some(Mean {
             engine: engine.clone(),

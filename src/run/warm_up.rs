@@ -26,7 +26,7 @@ impl WarmUp {
     }
 
     /// The reason to end now, if any. `requested` is the user's number of requests. `needed_before` is the number that an
-    /// earlier launch needed.
+    /// earlier launch needed. `in_time`: the time limit of the warm-up is not reached.
     pub fn end(
         &self,
         requested: Option<u32>,
@@ -52,7 +52,8 @@ impl WarmUp {
         })
     }
 
-    /// The number of requests up to the first window that is as fast as the last windows. A slow window after it is noise.
+    /// The number of requests up to the end of the first window that is as fast as the last windows. A slow window after it is
+    /// noise.
     pub fn needed(&self) -> u32 {
         let windows = self.windows();
         let Some(level) = median(&windows[windows.len().saturating_sub(WINDOWS)..]) else {

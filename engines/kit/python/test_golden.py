@@ -39,7 +39,7 @@ class Golden(unittest.TestCase):
                     parsed = vars(parsed)
                 self.assertEqual(parsed, value, f"{name}: {field}")
 
-    def test_an_invalid_line_is_refused_with_the_message_of_every_kit(self):
+    def test_every_kit_refuses_an_invalid_line_with_the_same_message(self):
         invalid = json.loads((GOLDEN / "refused.json").read_text("utf-8"))
         self.assertTrue(invalid)
         for line, message in invalid.items():

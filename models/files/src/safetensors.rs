@@ -23,7 +23,7 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// The longest header that the format allows.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// Reads the tensors of one file, in the order of their bytes. `file` becomes `Tensor::file`.
+/// Reads the tensors of one file, in the order of their bytes. `file` is the index of the file, for `Tensor::file`.
 pub fn read_header(path: &Path, file: usize) -> Result<Vec<Tensor>> {
     let read = || {
         let opened = File::open(path)?;
@@ -42,7 +42,7 @@ pub fn parse_header(mut reader: impl Read, file_bytes: u64, file: usize) -> Resu
     let header_bytes = u64::from_le_bytes(length);
     ensure!(
         header_bytes <= file_bytes - 8,
-        "the header claims {header_bytes} bytes, and the file holds {} after its length",
+        "the header claims {header_bytes} bytes, and the file holds {} after the first 8",
         file_bytes - 8
     );
     ensure!(
@@ -220,7 +220,7 @@ fn shards_of_index(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
 /// The size at which transformers begins another shard.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
-/// Plans the files, and the index if there are several files.
+/// Plans the files of these tensors, `parts`, and the index if there are several files.
 pub(crate) fn plan(parts: &[Part], dtypes: &[Dtype]) -> Result<(Vec<FilePlan>, Option<String>)> {
     let bytes = |part: usize| dtypes[part].bytes(parts[part].elements());
     let mut shards: Vec<Vec<usize>> = vec![Vec::new()];

@@ -21,15 +21,16 @@ pub struct Gaps {
     pub worst: f64,
     /// The first position, in any sample, where the verifier gives another token.
     pub first: Option<usize>,
-    /// The run with the largest mean gap. `None` if no gap is notable.
-    pub worst_run: Option<Run>,
+    /// The tail with the largest mean gap. `None` if no gap is notable. Report version 2 calls it a run.
+    #[serde(rename = "worst_run")]
+    pub worst_tail: Option<Tail>,
     #[serde(skip)]
     gaps: BTreeMap<(SampleKey, u32), f64>,
 }
 
 /// The positions of one sample from the first notable gap on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Run {
+pub struct Tail {
     pub text: Text,
     pub from: usize,
     /// The mean gap from that position on.
@@ -64,7 +65,7 @@ impl Gaps {
             mean: gaps.values().sum::<f64>() / positions as f64,
             worst: gaps.values().copied().fold(0.0, f64::max),
             first: differing.into_iter().min(),
-            worst_run: worst_run(record, &gaps, notable),
+            worst_tail: worst_tail(record, &gaps, notable),
             gaps,
         })
     }
@@ -91,22 +92,22 @@ fn gap(reference: &ReferenceToken) -> Option<f64> {
     Some((verifier - engine).max(0.0))
 }
 
-fn worst_run(record: &RunRecord, gaps: &BTreeMap<(SampleKey, u32), f64>, notable: f64) -> Option<Run> {
+fn worst_tail(record: &RunRecord, gaps: &BTreeMap<(SampleKey, u32), f64>, notable: f64) -> Option<Tail> {
     let mut samples: BTreeMap<SampleKey, Vec<(u32, f64)>> = BTreeMap::new();
     for (&(sample, position), &gap) in gaps {
         samples.entry(sample).or_default().push((position, gap));
     }
     let blocks = blocks(record);
-    let runs = samples.into_iter().filter_map(|(sample, positions)| {
+    let tails = samples.into_iter().filter_map(|(sample, positions)| {
         let first = positions.iter().position(|(_, gap)| *gap >= notable)?;
-        let run = &positions[first..];
-        Some(Run {
+        let tail = &positions[first..];
+        Some(Tail {
             text: Text::of(&record.header.plan, &blocks, sample),
-            from: run[0].0 as usize,
-            mean: run.iter().map(|(_, gap)| gap).sum::<f64>() / run.len() as f64,
-            positions: run.len(),
+            from: tail[0].0 as usize,
+            mean: tail.iter().map(|(_, gap)| gap).sum::<f64>() / tail.len() as f64,
+            positions: tail.len(),
         })
     });
-    // Among equal means, the first run counts.
-    runs.reduce(|worst, run| if run.mean > worst.mean { run } else { worst })
+    // Among equal means, the first tail counts.
+    tails.reduce(|worst, tail| if tail.mean > worst.mean { tail } else { worst })
 }

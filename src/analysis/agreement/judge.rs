@@ -146,13 +146,13 @@ impl Results<'_> {
             return None;
         }
         let verifier = self.engine_name();
-        let (tokens, mean, positions) = match &gaps.worst_run {
-            Some(run) if run.positions > 1 => {
-                let tokens = format!("from token {} on of {}, its tokens", run.from, run.text.name());
-                (tokens, run.mean, run.positions)
+        let (tokens, mean, positions) = match &gaps.worst_tail {
+            Some(tail) if tail.positions > 1 => {
+                let tokens = format!("from token {} on of {}, its tokens", tail.from, tail.text.name());
+                (tokens, tail.mean, tail.positions)
             }
-            Some(run) => {
-                let (token, text, nats) = (run.from, run.text.name(), two_digits(run.mean));
+            Some(tail) => {
+                let (token, text, nats) = (tail.from, tail.text.name(), two_digits(tail.mean));
                 return Some(format!(
                     "token {token} of {text} is {nats} nats less likely than that of {verifier}"
                 ));

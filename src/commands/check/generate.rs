@@ -36,8 +36,8 @@ fn generates_the_length(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-/// `generate_verified` compares each answer with the clock. This request is long enough that an invented clock would run ahead of
-/// the real clock.
+/// `generate_verified` checks the order of the times, and that none is later than the answer. Eight tokens take long enough that
+/// invented times would be later.
 fn orders_its_times(subject: &mut Subject) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 8 }));
     let mut last_end_ns = 0;
@@ -50,7 +50,7 @@ fn orders_its_times(subject: &mut Subject) -> Outcome {
 
 fn iterates(subject: &mut Subject) -> Outcome {
     subject.handshake()?;
-    // A minimal engine gets `iterations` and no `warmup`.
+    // A minimal engine, one without `hello`, is not asked for warm-up iterations.
     let warmup = if subject.is_minimal() { 0 } else { 2 };
     let line = subject.line(json!({ "max_new_tokens": 3, "iterations": 3, "warmup": warmup }));
     let generated = subject.generate_verified(&line)?.generated;
@@ -128,7 +128,7 @@ fn refuses(subject: &mut Subject, line: &[u8]) -> Outcome {
     subject.absent_if_minimal(refused)
 }
 
-/// An engine without `hello` is not tested: if it accepted the number, it would generate for hours.
+/// An engine without `hello` is not tested: it need not refuse the number, and might generate for hours.
 fn refuses_a_huge_length(subject: &mut Subject) -> Outcome {
     subject.hello()?;
     refuses(subject, br#"{"prompt":"Hello","max_new_tokens":99999999999}"#)

@@ -13,8 +13,8 @@ use stats::{self, MIN_VERDICT_BLOCKS, median};
 const SLOW_FIRST_FACTOR: f64 = 1.25;
 /// A smaller rise or fall over a run is normal for a good machine.
 const MIN_DRIFT_SHARE: f64 = 0.1;
-/// A drift has a larger Kendall's tau between level and block, from -1 to 1. Over five blocks, one row in sixty exceeds this
-/// by chance; over more blocks, fewer rows do.
+/// A drift has a larger Kendall's tau, from -1 to 1, between the number of a block and its level: the median cost of its requests.
+/// Over five blocks, one row in sixty exceeds this by chance; over more blocks, fewer rows do.
 const MIN_DRIFT_TAU: f64 = 0.8;
 /// The least share of outliers in a row that gets a note, and the least number.
 const MIN_OUTLIER_SHARE: f64 = 0.05;
@@ -40,14 +40,14 @@ pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) 
     };
     // Each block launches and warms up anew. So the machine is the cause, and a longer warm-up does not help.
     let remedy = format!("{validity}; close other programs, or measure again later");
-    let direction_of = |times: f64| if times > 1.0 { "slower" } else { "faster" };
-    let size = |times: f64| times.max(1.0 / times);
-    let percent = |times: f64| three_digits(100.0 * (size(times) - 1.0));
+    let direction_of = |ratio: f64| if ratio > 1.0 { "slower" } else { "faster" };
+    let size = |ratio: f64| ratio.max(1.0 / ratio);
+    let percent = |ratio: f64| three_digits(100.0 * (size(ratio) - 1.0));
     let count = rows.iter().filter(|(_, row)| row.failure.is_none()).count();
     // A drift of most rows in one direction comes from the machine.
     for direction in ["slower", "faster"] {
-        let drifts = drifting.iter().map(|(_, times)| *times);
-        let drifts: Vec<f64> = drifts.filter(|times| direction_of(*times) == direction).collect();
+        let drifts = drifting.iter().map(|(_, ratio)| *ratio);
+        let drifts: Vec<f64> = drifts.filter(|ratio| direction_of(*ratio) == direction).collect();
         let drifting_count = drifts.len();
         if drifting_count > 1 && drifting_count > count / 2 {
             let by = percent(drifts.into_iter().map(size).fold(1.0, f64::max));
@@ -57,8 +57,8 @@ pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) 
         }
     }
     let note = |(case, row): &(usize, Row)| {
-        let (_, times) = drifting.iter().find(|(other, _)| other == case)?;
-        let (direction, by) = (direction_of(*times), percent(*times));
+        let (_, ratio) = drifting.iter().find(|(other, _)| other == case)?;
+        let (direction, by) = (direction_of(*ratio), percent(*ratio));
         Some(format!(
             "{}: becomes {direction} from block to block, by {by} % over the run: {remedy}",
             row_name(row)
@@ -174,7 +174,7 @@ fn block_levels(data: &RunData, case: usize, metric: &Metric) -> Option<Vec<f64>
     (levels.len() >= MIN_VERDICT_BLOCKS).then(|| levels.into_iter().map(|(_, level)| level).collect())
 }
 
-/// Of more levels, only every second, third or later one is used.
+/// The most levels that are compared. Of more, only every second is used, or every third, and so on.
 const MAX_LEVELS: usize = 200;
 
 /// The ratio of the last level to the first, where levels rise or fall steadily and far. It is the median of all slopes (Sen,
@@ -193,7 +193,7 @@ fn drift(levels: &[f64]) -> Option<f64> {
         }
     }
     let tau: f64 = signs / slopes.len().max(1) as f64;
-    let times = (median(&slopes)? * (levels.len() - 1) as f64).exp();
-    let is_large = times.max(1.0 / times) >= 1.0 + MIN_DRIFT_SHARE;
-    (tau.abs() > MIN_DRIFT_TAU && is_large).then_some(times)
+    let ratio = (median(&slopes)? * (levels.len() - 1) as f64).exp();
+    let is_large = ratio.max(1.0 / ratio) >= 1.0 + MIN_DRIFT_SHARE;
+    (tau.abs() > MIN_DRIFT_TAU && is_large).then_some(ratio)
 }

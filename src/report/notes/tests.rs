@@ -75,8 +75,8 @@ fn drift_of_all_rows_gives_one_note() {
     }
     let note = only_note(&record);
     assert!(note.starts_with("3 of 3 rows become slower from block to block, by up to "), "{note}");
-    let times = |record| Report::of(record).verdicts.against_reference[0].times().unwrap();
-    assert!((times(&record) / times(&three()) - 1.0).abs() < 1e-3);
+    let ratio = |record| Report::of(record).verdicts.against_reference[0].ratio().unwrap();
+    assert!((ratio(&record) / ratio(&three()) - 1.0).abs() < 1e-3);
     record.header.plan.order = Order::Sequential;
     assert!(
         only_note(&record)

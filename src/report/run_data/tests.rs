@@ -8,12 +8,12 @@ use crate::report::Report;
 use crate::report::tests as reports;
 use stats::Summary;
 
-/// The default suite: five blocks, each with one launch of every configuration.
+/// A record of the default suite: five blocks, each with one launch of every configuration.
 const DEFAULT_SUITE: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/records/default-suite.jsonl"));
 
 #[test]
-fn a_table_summarises_the_values_that_a_comparison_pairs() {
+fn a_table_and_a_comparison_use_the_same_values() {
     let record = RunRecord::parse(DEFAULT_SUITE).unwrap();
     let data = RunData::of(&record);
     let measured = Measured::from(&data.values);
@@ -26,7 +26,8 @@ fn a_table_summarises_the_values_that_a_comparison_pairs() {
             let shown = row.summary(metric.id);
             assert_eq!(shown.is_some(), blocks.is_some(), "{} of case {index}", metric.name());
             let (Some(shown), Some(blocks)) = (shown, blocks) else { continue };
-            let rounds: Vec<Vec<f64>> = blocks.values().map(|of| of.values().copied().collect()).collect();
+            let rounds: Vec<Vec<f64>> =
+                blocks.values().map(|block| block.values().copied().collect()).collect();
             let summary = Summary::of(&rounds).unwrap();
             if metric.id == MetricId::INTER_TOKEN {
                 // A request has many inter-token gaps. The table uses all of them, a comparison uses the median of each request.
@@ -46,6 +47,7 @@ fn a_recorded_warning_that_repeats_a_contradicted_claim_is_shown_once() {
     let recorded = |message: &str| Warning { configuration: Some(BEACON_INDEX), message: message.into() };
     record.warnings =
         vec![recorded("decode: its clock leaves out 100 ms of each request"), recorded("noisy")];
+    // The longer requests would otherwise show fewer busy cores than reported threads.
     record = with_busy_cores(record);
     let warnings = Report::of(&record).warnings;
     assert_eq!(warnings.iter().filter(|it| it.contains("leaves out")).count(), 1, "{warnings:?}");
@@ -114,6 +116,6 @@ fn a_record_with_a_million_token_times_is_read_and_reported_correctly() {
     let mean = expected.iter().sum::<u64>() as f64 / expected.len() as f64;
     assert!((gaps.mean / mean - 1.0).abs() < 1e-12);
     let pair = report.verdicts.headline(row, false).unwrap();
-    assert!((pair.times().unwrap() / 11.0 - 1.0).abs() < 0.02);
+    assert!((pair.ratio().unwrap() / 11.0 - 1.0).abs() < 0.02);
     assert_eq!(report.verdicts.all_pairs.iter().filter(|pair| pair.is_headline).count(), 6);
 }

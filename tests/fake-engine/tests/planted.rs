@@ -71,7 +71,7 @@ fn a_drift_starts_at_the_given_time_in_every_process() {
 }
 
 #[test]
-fn noise_differs_by_launch_and_request_noise_by_request() {
+fn noise_percent_differs_by_launch_but_request_noise_percent_by_request() {
     let factors = |planted: Value| -> Vec<f64> {
         launch_times(script(planted), 3).iter().map(|times| factor(times)).collect()
     };

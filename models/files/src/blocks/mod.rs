@@ -5,8 +5,8 @@
 //! give the same bytes on every machine.
 //!
 //! A number that a format cannot hold is refused. A finite number never becomes infinite: `F16` and `BF16` refuse one
-//! beyond their range, and the block formats refuse a block with an overflowing scale. NaN and infinities pass through the
-//! floats; the block formats refuse them, because a single one makes its whole block useless.
+//! beyond their range, and the block formats refuse a block with an overflowing scale. NaN and infinities are kept by
+//! the float formats; the block formats refuse them, because a single one makes its whole block useless.
 //!
 //! A new format is a `Dtype`, declared in the file that converts it, and a line in `Dtype::ALL`.
 
@@ -29,7 +29,7 @@ pub struct Dtype(&'static Encoding);
 
 /// The properties of a dtype.
 struct Encoding {
-    /// The name in the headers of both formats.
+    /// The name in the headers of GGUF and safetensors.
     name: &'static str,
     /// The number of the tensor type in GGUF.
     gguf: u32,
@@ -89,8 +89,8 @@ impl Dtype {
         Self::ALL.iter().find(|dtype| dtype.gguf_number() == number).copied()
     }
 
-    /// The bits of a number in a dtype of either format, with its share of the block's scales. The name may be that of a
-    /// dtype that this crate cannot read.
+    /// The bits of a number in a dtype of GGUF or safetensors, with its share of the block's scales. The name may be that
+    /// of a dtype that this crate cannot read.
     pub fn bits_of(name: &str) -> Option<f64> {
         let is_named = |other: &str| other.eq_ignore_ascii_case(name);
         let readable = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
@@ -100,7 +100,7 @@ impl Dtype {
         block.or_else(in_safetensors)
     }
 
-    /// The name in the headers of both formats.
+    /// The name in the headers of GGUF and safetensors.
     pub const fn as_str(self) -> &'static str {
         self.0.name
     }
@@ -217,7 +217,7 @@ fn invalid_number(values: &[f32]) -> usize {
 }
 
 /// The greatest magnitude, or `None` if a number is not finite. Magnitudes of floats sort like the integers of their bits,
-/// with infinity above every number and NaN above infinity. So one integer maximum finds all of them.
+/// with infinity above every number and NaN above infinity. So the largest integer also shows infinity and NaN.
 fn largest_magnitude(values: &[f32]) -> Option<f32> {
     let bits = values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff));
     let magnitude = f32::from_bits(bits);

@@ -27,6 +27,7 @@ pub enum RequestError {
     /// A failure that may pass: a broken connection, an overloaded server.
     Transient {
         why: String,
+        /// The wait that the server asks for.
         wait: Option<Duration>,
     },
     Permanent(anyhow::Error),
@@ -68,7 +69,7 @@ impl Retries {
         }
         let wait = wait.unwrap_or(FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(MAX_WAIT);
         on_wait(&why, wait);
-        // A server sends no signal when it recovers.
+        // Nothing but time can be waited for: a server sends no signal when it recovers.
         std::thread::sleep(wait);
         Ok(())
     }
