@@ -189,7 +189,7 @@ fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
             .to_string(),
     ];
     let fewest = floors.iter().map(|it| it.paired).min_by_key(|floor| floor.blocks());
-    if let Some(blocks) = fewest.filter(|floor| !floor.is_well_known()).map(|floor| floor.blocks()) {
+    if let Some(blocks) = fewest.filter(|floor| !floor.is_reliable()).map(|floor| floor.blocks()) {
         let blocks = plural(blocks, "block");
         notes.push(format!(
             "a 95th percentile of {blocks} is close to the maximum; 20 blocks make it reliable"

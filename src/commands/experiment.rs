@@ -243,7 +243,7 @@ mod tests {
         let mut record = specimen::checked();
         let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &Names::default());
         assert_eq!(code(&record), DONE);
-        specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
+        specimen::set_scores(&mut record, specimen::ENGINE, |_| Some(2.3));
         assert_eq!(code(&record), FAILED_CASES);
     }
 

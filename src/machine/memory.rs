@@ -21,11 +21,11 @@ pub fn peak_resident_bytes(pids: &[u32]) -> Option<u64> {
 
 /// The current memory of these processes, as far as it can be read. `None` if none can.
 pub fn current_memory(pids: &[u32]) -> Option<HeldMemory> {
-    let shares = pids.iter().filter_map(|pid| {
+    let processes = pids.iter().filter_map(|pid| {
         let rollup = read(format!("/proc/{pid}/smaps_rollup"))?;
-        Share::of(&rollup, &read(format!("/proc/{pid}/status"))?)
+        ProcessMemory::of(&rollup, &read(format!("/proc/{pid}/status"))?)
     });
-    sum_of_tree(&shares.collect::<Vec<_>>())
+    sum_of_tree(&processes.collect::<Vec<_>>())
 }
 
 /// Memory readings of a process tree. Their cost limits how often they are made, unless a reading is needed.
@@ -38,8 +38,8 @@ pub struct MemoryReadings {
 impl MemoryReadings {
     pub fn read(&mut self, pids: &[u32], needed: bool) -> Option<HeldMemory> {
         let started = Instant::now();
-        let is_expensive = |(ended, cost)| started.saturating_duration_since(ended) < cost * MIN_PAUSE_FACTOR;
-        if !needed && self.last.is_some_and(is_expensive) {
+        let is_too_soon = |(ended, cost)| started.saturating_duration_since(ended) < cost * MIN_PAUSE_FACTOR;
+        if !needed && self.last.is_some_and(is_too_soon) {
             return None;
         }
         let memory = current_memory(pids);
@@ -49,9 +49,9 @@ impl MemoryReadings {
     }
 }
 
-/// The memory of one process.
+/// The memory of one process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Share {
+struct ProcessMemory {
     resident: u64,
     proportional: u64,
     /// The process's share of memory without a file: its own, shared after a fork, or shared memory. No other engine shares these
@@ -64,15 +64,15 @@ struct Share {
     file: u64,
 }
 
-impl Share {
+impl ProcessMemory {
     fn of(rollup: &str, status: &str) -> Option<Self> {
-        let field = |name: &str| kilobytes(rollup, name);
+        let field = |name: &str| bytes_of(rollup, name);
         let (resident, proportional) = (field("Rss:")?, field("Pss:")?);
         // Kernels before 5.4 do not report `Pss_Anon`, so anonymous memory counts in full.
         let anonymous = field("Pss_Anon:").or_else(|| field("Anonymous:"))?.min(proportional);
         let shared_memory = field("Pss_Shmem:").unwrap_or(0);
         let file_by_share = field("Pss_File:").unwrap_or(proportional.saturating_sub(anonymous));
-        let file = kilobytes(status, "RssFile:").unwrap_or(file_by_share).min(resident);
+        let file = bytes_of(status, "RssFile:").unwrap_or(file_by_share).min(resident);
         let anonymous = anonymous.saturating_add(shared_memory);
         Some(Self { resident, proportional, anonymous, file_by_share, file })
     }
@@ -80,33 +80,33 @@ impl Share {
 
 /// The memory of a tree. The kernel divides file pages among all processes, also those outside the tree, on which the result must
 /// not depend. So file pages count at least as much as in the process that maps most of them.
-fn sum_of_tree(shares: &[Share]) -> Option<HeldMemory> {
-    let sum = |field: fn(&Share) -> u64| shares.iter().map(field).fold(0, u64::saturating_add);
-    let largest = shares.iter().map(|share| share.file).max()?;
+fn sum_of_tree(processes: &[ProcessMemory]) -> Option<HeldMemory> {
+    let sum = |field: fn(&ProcessMemory) -> u64| processes.iter().map(field).fold(0, u64::saturating_add);
+    let largest = processes.iter().map(|process| process.file).max()?;
     Some(HeldMemory {
-        resident_bytes: sum(|share| share.resident),
-        pss_bytes: sum(|share| share.proportional),
-        anonymous_bytes: sum(|share| share.anonymous),
-        file_bytes: sum(|share| share.file_by_share).max(largest),
+        resident_bytes: sum(|process| process.resident),
+        pss_bytes: sum(|process| process.proportional),
+        anonymous_bytes: sum(|process| process.anonymous),
+        file_bytes: sum(|process| process.file_by_share).max(largest),
     })
 }
 
 /// The peak in a status file. Kernel threads and ended processes have none.
 fn peak_bytes(status: &str) -> Option<u64> {
-    kilobytes(status, "VmHWM:")
+    bytes_of(status, "VmHWM:")
 }
 
 /// The memory available without swapping, by the kernel and by the container's limit.
 pub fn available_bytes() -> Option<u64> {
-    let machine = kilobytes(&read("/proc/meminfo")?, "MemAvailable:");
+    let machine = bytes_of(&read("/proc/meminfo")?, "MemAvailable:");
     [machine, super::container::memory_left_bytes()].into_iter().flatten().min()
 }
 
 pub(super) fn total_bytes(meminfo: &str) -> Option<u64> {
-    kilobytes(meminfo, "MemTotal:")
+    bytes_of(meminfo, "MemTotal:")
 }
 
-fn kilobytes(text: &str, field: &str) -> Option<u64> {
+fn bytes_of(text: &str, field: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(field))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -125,10 +125,10 @@ mod tests {
         assert_eq!(total_bytes("MemTotal:       24684096 kB\nMemFree: 1 kB\n"), Some(24_684_096 << 10));
     }
 
-    fn share(rollup: &[(&str, u64)], file_mb: u64) -> Share {
+    fn process_memory(rollup: &[(&str, u64)], file_mb: u64) -> ProcessMemory {
         let written = |(name, mb): &(&str, u64)| format!("{name}: {} kB\n", mb * 1024);
         let rollup: String = rollup.iter().map(written).collect();
-        Share::of(&rollup, &format!("VmHWM: 9 kB\nRssFile: {} kB\n", file_mb * 1024)).unwrap()
+        ProcessMemory::of(&rollup, &format!("VmHWM: 9 kB\nRssFile: {} kB\n", file_mb * 1024)).unwrap()
     }
 
     fn megabytes(memory: Option<HeldMemory>) -> [u64; 4] {
@@ -140,7 +140,7 @@ mod tests {
     fn memory_shared_within_a_process_tree_counts_once() {
         // Two processes after a fork share 80 MB, map 30 MB of a library, and have 10 MB of shared memory.
         let fields = [("Rss", 130), ("Pss", 70), ("Pss_Anon", 50), ("Pss_File", 15), ("Pss_Shmem", 5)];
-        let process = share(&fields, 30);
+        let process = process_memory(&fields, 30);
         assert_eq!(megabytes(sum_of_tree(&[process, process])), [260, 140, 110, 30]);
     }
 
@@ -148,16 +148,16 @@ mod tests {
     fn memory_shared_with_other_engines_counts_in_full() {
         // The engine's twin also maps the weights, 100 MB, so the kernel counts half of them for each.
         let fields = [("Rss", 120), ("Pss", 70), ("Pss_Anon", 20), ("Pss_File", 50), ("Pss_Shmem", 0)];
-        assert_eq!(megabytes(sum_of_tree(&[share(&fields, 100)])), [120, 70, 20, 100]);
+        assert_eq!(megabytes(sum_of_tree(&[process_memory(&fields, 100)])), [120, 70, 20, 100]);
     }
 
     #[test]
     fn memory_is_split_into_anonymous_and_other_by_old_kernels_too() {
         assert_eq!(
-            megabytes(sum_of_tree(&[share(&[("Rss", 90), ("Pss", 70), ("Anonymous", 50)], 30)])),
+            megabytes(sum_of_tree(&[process_memory(&[("Rss", 90), ("Pss", 70), ("Anonymous", 50)], 30)])),
             [90, 70, 50, 30]
         );
-        assert_eq!(Share::of("Rss: 5 kB\n", "RssFile: 1 kB\n"), None);
+        assert_eq!(ProcessMemory::of("Rss: 5 kB\n", "RssFile: 1 kB\n"), None);
         assert_eq!((sum_of_tree(&[]), current_memory(&[]), current_memory(&[u32::MAX])), (None, None, None));
     }
 

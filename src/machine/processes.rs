@@ -110,10 +110,10 @@ impl ProcessFamily {
 
     fn processes_with(&mut self, first: u32, search: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
         let started = Instant::now();
-        let is_expensive = |(ended, cost): (Instant, Duration)| {
+        let is_too_soon = |(ended, cost): (Instant, Duration)| {
             started.saturating_duration_since(ended) < MAX_PAUSE.min(cost * MIN_PAUSE_FACTOR)
         };
-        if self.last_search.is_some_and(is_expensive) {
+        if self.last_search.is_some_and(is_too_soon) {
             // The number of an ended process may belong to a new process.
             self.marked.retain(|&pid| is_marked(pid, self.name, &self.value));
         } else {

@@ -18,7 +18,7 @@ use stats::{Random, StoppedBy};
 
 /// The times and the memory of an invented engine.
 #[derive(Clone)]
-pub struct Invented {
+pub struct InventedEngine {
     pub name: &'static str,
     pub version: &'static str,
     pub dtype: &'static str,
@@ -30,7 +30,7 @@ pub struct Invented {
     pub own_noise: f64,
 }
 
-pub const BASELINE: Invented = Invented {
+pub const BASELINE: InventedEngine = InventedEngine {
     name: "patient-original",
     version: "0.1.0",
     dtype: "f32",
@@ -41,7 +41,7 @@ pub const BASELINE: Invented = Invented {
     own_noise: 0.002,
 };
 
-pub const BEACON: Invented = Invented {
+pub const BEACON: InventedEngine = InventedEngine {
     name: "beacon",
     version: "0.9.1",
     dtype: "f32",
@@ -52,7 +52,7 @@ pub const BEACON: Invented = Invented {
     own_noise: 0.002,
 };
 
-pub const REED: Invented = Invented {
+pub const REED: InventedEngine = InventedEngine {
     name: "reed",
     version: "0.3.2",
     dtype: "q8_0/f32",
@@ -107,7 +107,7 @@ pub fn planned(selection: &Selection) -> RunRecord {
 }
 
 /// A record of every block of the plan, with the times of these engines.
-pub fn measured(selection: &Selection, engines: &[Invented]) -> RunRecord {
+pub fn measured(selection: &Selection, engines: &[InventedEngine]) -> RunRecord {
     let mut record = planned(selection);
     let blocks = selection.extent.blocks.unwrap_or(5);
     for block in 0..blocks {
@@ -152,7 +152,7 @@ impl Noise {
     }
 }
 
-fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Invented) {
+fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &InventedEngine) {
     let launch = record.launches.len() as u32;
     let facts = Facts {
         device: Some("cpu".into()),

@@ -93,13 +93,13 @@ fn worst_record() -> RunRecord {
     let path_a = "/home/someone/projects/my-new-engine/target/release/my-new-engine-with-a-long-name";
     let path_b = "/opt/other-place/my-new-engine/target/release/my-new-engine-with-a-long-name";
     let names = ["patient-original", "beacon", "reed", path_a, path_b, "模型引擎", "motör", "coal", "evil"];
-    let evil = Invented { name: "evil", version: "1|2\u{1b}[31m\n=x", ..BEACON };
+    let evil = InventedEngine { name: "evil", version: "1|2\u{1b}[31m\n=x", ..BEACON };
     let engines = [
         BASELINE,
         BEACON,
         REED,
-        Invented { name: path_a, version: "2.0", ..BEACON },
-        Invented { name: "模型引擎", dtype: "bf16", token_ms: 0.31, ..BEACON },
+        InventedEngine { name: path_a, version: "2.0", ..BEACON },
+        InventedEngine { name: "模型引擎", dtype: "bf16", token_ms: 0.31, ..BEACON },
         evil,
     ];
     let mut record = measured(&selection(&names), &engines);
@@ -511,7 +511,7 @@ fn gpus_are_in_the_caption_where_an_engine_computed_on_one() {
 
 #[test]
 fn the_legend_ignores_names_that_look_like_marks() {
-    let invented = Invented { name: "~reed", dtype: "half/odd", ..REED };
+    let invented = InventedEngine { name: "~reed", dtype: "half/odd", ..REED };
     let mut selection = selection(&["patient-original", "~reed"]);
     selection.scenarios = crate::plan::scenario::named("load").unwrap();
     let other =

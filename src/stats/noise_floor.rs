@@ -11,7 +11,7 @@ use super::summary::{Moments, ascending, quantile};
 /// (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
 const MIN_DIFFERENCE: f64 = 0.02;
 /// The number of values that a 95th percentile needs. With fewer values, the percentile lies between the two largest.
-const MIN_WELL_KNOWN: usize = 20;
+const MIN_RELIABLE_BLOCKS: usize = 20;
 
 /// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A against A (linear interpolation as
 /// numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
@@ -40,14 +40,15 @@ impl NoiseFloor {
         Self::of(ratios.blocks()).filter(|floor| floor.blocks >= MIN_VERDICT_BLOCKS)
     }
 
-    /// The noise floor between runs, from the levels (logarithms) of one configuration's blocks in one run. Two further blocks
-    /// like these differ by at most this much in 95 of 100 cases: s t sqrt(2) (Whitmore, "Prediction Limits for a Univariate
-    /// Normal Observation", The American Statistician 40 (1986), of one observation and a mean). Two runs differ at least by
-    /// the noise within one run: variation between executions is added to it (Kalibera and Jones, "Quantifying Performance
-    /// Changes with Effect Size Confidence Intervals", University of Kent, technical report 4-12 (2012)).
+    /// The noise floor between runs, from the levels of one configuration's blocks in one run (the logarithms of their
+    /// medians). Two further blocks like these differ by at most this much in 95 of 100 cases: s t sqrt(2). Whitmore
+    /// ("Prediction Limits for a Univariate Normal Observation", The American Statistician 40 (1986)) treats the difference of
+    /// one observation and a mean. Two runs differ at least by the noise within one run: variation between executions is added
+    /// to it (Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent,
+    /// technical report 4-12 (2012)).
     ///
     /// The 95th percentile over the ten pairs of five blocks is too small a floor. For two runs that differ as the blocks of
-    /// one do, it gave 12 % false verdicts; this floor gives less than 3 %, and no floor gives 31 %
+    /// one do, it gave 12 % false verdicts; this floor gives less than 3 %, and without a floor there are 31 %
     /// (`tests/false_verdicts.rs`). `None` for fewer than two blocks, or where a level is not finite.
     pub fn between_blocks(levels: &[f64]) -> Option<Self> {
         let Moments { n, variance, .. } = Moments::of(levels)?;
@@ -64,8 +65,8 @@ impl NoiseFloor {
     }
 
     /// Whether the floor is computed from as many values as a 95th percentile needs. A report marks a floor that is not.
-    pub fn is_well_known(&self) -> bool {
-        self.blocks >= MIN_WELL_KNOWN
+    pub fn is_reliable(&self) -> bool {
+        self.blocks >= MIN_RELIABLE_BLOCKS
     }
 
     /// The highest noise floor: of the stored floors of both sides, and of the twin in this run. A quiet run does not lower the
@@ -76,7 +77,7 @@ impl NoiseFloor {
     }
 }
 
-/// The limits of a difference and of equality, as log ratios. The limit of a difference is never below that of equality.
+/// The thresholds of a difference and of equality, as log ratios. That of a difference is never below that of equality.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Epsilon {
     difference: f64,
@@ -84,19 +85,19 @@ pub struct Epsilon {
 }
 
 impl Epsilon {
-    /// A difference must exceed 2 % and the noise floor. Equality must lie within 2 %, however high the floor. On a machine
-    /// with a noise floor of 20 %, a difference within 20 % is `Inconclusive` and not `Same`: an engine may be 5 % slower.
+    /// For a difference, the estimate must exceed 2 % and the noise floor. For `Same`, the interval must lie within 2 %,
+    /// however high the floor: with a noise floor of 20 %, an engine that is 5 % slower is `Inconclusive`, not `Same`.
     pub fn above_floor(floor: Option<NoiseFloor>) -> Self {
         let same = MIN_DIFFERENCE.ln_1p();
         Self { difference: floor.map_or(0.0, |floor| floor.log_ratio).max(same), same }
     }
 
-    /// The limit that the estimate of a difference must exceed.
+    /// The threshold that the estimate of a difference must exceed.
     pub fn difference(self) -> f64 {
         self.difference
     }
 
-    /// The limit within which an interval must lie for `Same`.
+    /// The threshold within which an interval must lie for `Same`.
     pub fn same(self) -> f64 {
         self.same
     }
@@ -165,7 +166,7 @@ mod tests {
     fn a_twin_with_few_blocks_gives_no_noise_floor() {
         assert_eq!(NoiseFloor::of_twin(&Ratios::of_blocks(&[0.1; 4])), None);
         let floor = NoiseFloor::of_twin(&Ratios::of_blocks(&[0.1; 5])).unwrap();
-        assert!(!floor.is_well_known() && NoiseFloor::of(&[0.1; 20]).unwrap().is_well_known());
+        assert!(!floor.is_reliable() && NoiseFloor::of(&[0.1; 20]).unwrap().is_reliable());
     }
 
     #[test]
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn two_percent_count_even_where_the_floor_is_lower() {
+    fn a_difference_must_exceed_two_percent_even_where_the_floor_is_lower() {
         assert_eq!(Epsilon::above_floor(None).difference(), 0.02f64.ln_1p());
         assert_eq!(Epsilon::above_floor(NoiseFloor::of(&[0.001])).difference(), 0.02f64.ln_1p());
         let epsilon = Epsilon::above_floor(NoiseFloor::of(&[-0.1]));

@@ -26,7 +26,7 @@ pub const NO_DIFFERENCE: &str = "no difference seen";
 pub struct Phrase {
     pub change: String,
     pub bounds: String,
-    /// The reason why there is no verdict: `tentative` or `within launch`. Empty for a verdict.
+    /// The reason why there is no verdict: `tentative` or `range only`. Empty for a verdict.
     pub caution: &'static str,
 }
 
@@ -59,7 +59,10 @@ impl Phrase {
             }
             Verdict::Inconclusive => {
                 let difference = smallest_difference(epsilon);
-                let bounds = format!("({}; {difference} would count)", bounds_in_words(low, high, quality));
+                let bounds = format!(
+                    "({}; a difference must exceed {difference})",
+                    bounds_in_words(low, high, quality)
+                );
                 Self { change: "inconclusive".into(), bounds, caution: "" }
             }
         }
@@ -68,7 +71,7 @@ impl Phrase {
     /// The phrase for evidence without a verdict: there are too few blocks, or the rounds were not interleaved.
     fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
         let caution = match evidence {
-            Evidence::WithinLaunch { .. } => "within launch",
+            Evidence::WithinLaunch { .. } => "range only",
             Evidence::Tentative(_) | Evidence::Firm(_) => "tentative",
         };
         let (low, high) = evidence.ends();

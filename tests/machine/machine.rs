@@ -130,7 +130,7 @@ fn the_page_of_the_machine_has_each_gpu_with_its_warnings() {
     assert!(page["energy"].as_array().unwrap().iter().any(|it| it["name"] == "gpu-0"), "{page}");
     let warnings = page["warnings"].to_string();
     assert!(warnings.contains("other programs use GPU 0 (process 4194303)"), "{warnings}");
-    let limited = "GPU 0 is limited to 350 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700";
+    let limited = "GPU 0 is limited to 350 W, but its default is 700 W; sudo nvidia-smi -i 0 -pl 700";
     assert!(warnings.contains(limited), "{warnings}");
     assert_ne!(without["fingerprint"], page["fingerprint"]);
 }
@@ -210,7 +210,7 @@ fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
 }
 
 #[test]
-fn with_host_process_numbers_gpu_memory_is_the_growth_of_the_device() {
+fn gpu_memory_is_the_growth_of_the_device_if_the_driver_does_not_list_the_engine() {
     let scratch = Scratch::new();
     let report = report_of_second_gpu(&scratch, &[("STAND_IN_ENERGY", "none")]);
     let resources = &report["cases"][0]["resources"];

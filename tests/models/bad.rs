@@ -79,7 +79,7 @@ const CONFIG: &[Corruption] = &[
     ("too large a model", |it| set_field(it, "hidden_size", json!(u32::MAX)), ""),
     ("an odd head", |it| set_field(it, "head_dim", json!(63)), ""),
     ("heads that do not divide", |it| set_field(it, "num_key_value_heads", json!(3)), ""),
-    ("rope that is no number", |it| set_field(it, "rope_theta", json!(-1.0)), ""),
+    ("a negative rope base", |it| set_field(it, "rope_theta", json!(-1.0)), ""),
 ];
 
 const GENERATION_CONFIG: &[Corruption] = &[
@@ -114,7 +114,7 @@ const INDEX: &[Corruption] = &[
 ];
 
 /// Changes a file of a copy of the model, and returns the words of the error.
-fn corrupted(whole: &Path, model: &Path, file: &str, (_, change, words): &Corruption) -> String {
+fn corrupt(whole: &Path, model: &Path, file: &str, (_, change, words): &Corruption) -> String {
     clear(model);
     copy_folder(whole, model);
     change(&model.join(file));
@@ -128,7 +128,7 @@ fn info_and_convert_refuse_every_broken_folder_with_its_fault() {
     for (file, corruption) in
         FOLDER.iter().flat_map(|(file, list)| list.iter().map(move |corruption| (file, corruption)))
     {
-        let words = corrupted(&whole, &scratch.join("model"), file, corruption);
+        let words = corrupt(&whole, &scratch.join("model"), file, corruption);
         let convert = &["convert", "model", "--to", "gguf", "--out", "out.gguf"];
         for command in [&["info", "model"][..], convert] {
             assert_refused_unchanged(&scratch, command, &format!("{file}: {}", corruption.0), &words);
@@ -145,7 +145,7 @@ fn a_broken_folder_is_a_row_of_a_run() {
     let tokenizers = TOKENIZER.iter().map(|corruption| ("tokenizer.json", corruption));
     for (file, corruption) in weights.chain(tokenizers).step_by(4) {
         let case = corruption.0;
-        corrupted(&whole, &scratch.join("model"), file, corruption);
+        corrupt(&whole, &scratch.join("model"), file, corruption);
         let mut command = scratch.orchestrate();
         command
             .args(["-s", "decode", "--iterations", "1", "--blocks", "1", "-m", "model", "-e"])
@@ -225,11 +225,11 @@ fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
             bytes[position] ^= 1 << (position % 8);
             std::fs::write(&path, bytes).unwrap();
             let to = if name == "model" { "gguf" } else { "safetensors" };
-            for words in
+            for arguments in
                 [&["info", name][..], &["convert", name, "--to", to, "--dtype", "f32", "--out", "out.gguf"]]
             {
-                let case = format!("bit {} of byte {position} of {name}, {words:?}", position % 8);
-                let outcome = run_with_limits(&scratch, &[&["model"], words].concat());
+                let case = format!("bit {} of byte {position} of {name}, {arguments:?}", position % 8);
+                let outcome = run_with_limits(&scratch, &[&["model"], arguments].concat());
                 if outcome.code == Some(0) {
                     clear(&scratch.join("out.gguf"));
                 } else {
@@ -241,23 +241,23 @@ fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
     }
 }
 
-/// Checks that the command is refused with these words, and changes no file.
-fn assert_refused_unchanged(scratch: &Scratch, words: &[&str], case: &str, expected: &str) {
+/// Checks that the command is refused with the `expected` words, and changes no file.
+fn assert_refused_unchanged(scratch: &Scratch, arguments: &[&str], case: &str, expected: &str) {
     let before = scratch.all_paths();
-    let outcome = run_with_limits(scratch, &[&["model"], words].concat());
+    let outcome = run_with_limits(scratch, &[&["model"], arguments].concat());
     check_refusal(case, &outcome, expected);
     assert_eq!(scratch.all_paths(), before, "{case}: {outcome:?}");
 }
 
 /// Runs the program with little memory and CPU time. So a test fails if the program allocates a size from a broken file.
-fn run_with_limits(scratch: &Scratch, words: &[&str]) -> Outcome {
+fn run_with_limits(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let mut shell = scratch.command("sh");
     shell.args([
         "-c",
         "ulimit -v 4000000; ulimit -t 20; exec \"$0\" \"$@\"",
         env!("CARGO_BIN_EXE_orchestrate"),
     ]);
-    finish(shell.args(words).current_dir(&scratch.path))
+    finish(shell.args(arguments).current_dir(&scratch.path))
 }
 
 #[track_caller]

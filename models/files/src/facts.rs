@@ -131,7 +131,7 @@ pub(crate) fn tokenizer_facts(model: &ModelFolder) -> Result<Option<TokenizerFac
     let too_high = facts.highest_id.filter(|highest| *highest >= vocabulary);
     ensure!(
         too_high.is_none(),
-        "`{}`: the tokenizer has another vocabulary: its {} entries go up to id {}, and the model's vocabulary has {vocabulary}",
+        "`{}`: the tokenizer has another vocabulary than the model: its {} entries go up to id {}, but the model has {vocabulary} tokens",
         facts.source.display(),
         facts.entries,
         too_high.unwrap_or_default()

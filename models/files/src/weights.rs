@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::architecture::{Order, Part, longer_name};
+use crate::architecture::{GgufForm, Part, longer_name};
 use crate::{Dtype, Format, ModelFolder, blocks};
 
 /// One tensor of a weights file, as its header describes it: the position of its bytes, never the bytes.
@@ -119,7 +119,8 @@ impl FileWeights {
         let tensor = self.tensor(part)?;
         let (_, columns) = part.rows_in(format);
         let row_bytes = dtype.bytes(columns);
-        let is_contiguous = matches!(part.order, Order::Same | Order::PlusOne | Order::Transposed);
+        let is_contiguous =
+            matches!(part.gguf_form, GgufForm::Same | GgufForm::PlusOne | GgufForm::Transposed);
         if is_contiguous || format == self.format {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
@@ -153,7 +154,8 @@ impl Weights for FileWeights {
         bytes: &mut [u8],
     ) -> Result<()> {
         let stored = self.dtype(part)?;
-        let is_converted = format != self.format && matches!(part.order, Order::Transposed | Order::PlusOne);
+        let is_converted =
+            format != self.format && matches!(part.gguf_form, GgufForm::Transposed | GgufForm::PlusOne);
         if stored == dtype && !is_converted {
             return self.read_rows(part, format, rows, dtype, bytes);
         }
@@ -163,13 +165,13 @@ impl Weights for FileWeights {
         self.read_rows(part, format, rows, stored, &mut raw)?;
         let mut values = widen(stored, &raw)?;
         if is_converted {
-            match part.order {
-                Order::Transposed => values = transpose(&values, part.rows_in(self.format))?,
-                Order::PlusOne => {
+            match part.gguf_form {
+                GgufForm::Transposed => values = transpose(&values, part.rows_in(self.format))?,
+                GgufForm::PlusOne => {
                     let offset = if format == Format::Gguf { 1.0 } else { -1.0 };
                     values.iter_mut().for_each(|value| *value += offset);
                 }
-                Order::Same | Order::Pairs { .. } => {}
+                GgufForm::Same | GgufForm::Pairs { .. } => {}
             }
         }
         blocks::narrow(dtype, &values, bytes)

@@ -267,8 +267,8 @@ fn a_tokenizer_with_ids_beyond_the_vocabulary_is_refused() {
     config["vocab_size"] = json!(tiny::VOCABULARY - 2);
     write_json(&path.join("config.json"), &config);
     let refused = format!("{:#}", ModelFolder::open(&path).unwrap().tokenizer().unwrap_err());
-    let expected = "tokenizer.json`: the tokenizer has another vocabulary: id 63 is `w63` among its 64 tokens, and the \
-                model's vocabulary has 62";
+    let expected = "tokenizer.json`: the tokenizer has another vocabulary than the model: `w63`, one of its 64 tokens, \
+                has id 63, but the model has 62 tokens";
     assert!(refused.contains(expected), "{refused}");
     config["vocab_size"] = json!(tiny::VOCABULARY + 64);
     write_json(&path.join("config.json"), &config);

@@ -3,7 +3,7 @@
 use protocol::IgnoreEos;
 
 use crate::plan::{Extent, Selection, Verification};
-use crate::record::specimen::{self, BASELINE, BEACON, Invented};
+use crate::record::specimen::{self, BASELINE, BEACON, InventedEngine};
 use crate::record::{
     Continued, Entry, HeldOut, Launch, ReferenceToken, RequestKind, RunRecord, Sample, Scored, StoredAnswers,
 };
@@ -24,7 +24,7 @@ pub fn not_checked() -> RunRecord {
     measured(&["patient-original", "beacon"], &[BASELINE, BEACON])
 }
 
-pub fn measured(names: &[&str], engines: &[Invented]) -> RunRecord {
+pub fn measured(names: &[&str], engines: &[InventedEngine]) -> RunRecord {
     let selection = specimen::selection(names);
     let selection = Selection {
         verifier: Some(selection.candidates[0].clone()),
@@ -54,9 +54,9 @@ pub fn checked() -> RunRecord {
     let mut record = not_checked();
     set_dtypes(&mut record, VERIFIER, "f32", "f32");
     add_held_out(&mut record);
-    score(&mut record, VERIFIER, |_| Some(0.0));
+    set_scores(&mut record, VERIFIER, |_| Some(0.0));
     set_continued(&mut record, VERIFIER, vec![VERIFIER_ID; 32]);
-    score(&mut record, ENGINE, |_| Some(0.0));
+    set_scores(&mut record, ENGINE, |_| Some(0.0));
     set_continued(&mut record, ENGINE, vec![VERIFIER_ID; 32]);
     record
 }
@@ -97,8 +97,8 @@ pub fn set_dtypes(record: &mut RunRecord, configuration: usize, weights: &str, c
     }
 }
 
-/// Sets the difference from the verifier's log-probabilities, by position; `None` is minus infinity.
-pub fn score(record: &mut RunRecord, configuration: usize, difference: impl Fn(usize) -> Option<f64>) {
+/// Sets log-probabilities by their difference from the verifier's at each position; `None` is minus infinity.
+pub fn set_scores(record: &mut RunRecord, configuration: usize, difference: impl Fn(usize) -> Option<f64>) {
     record.scored.retain(|it| it.configuration != configuration);
     let logprobs = (0..TOKENS).map(|position| Some(LOGPROB + difference(position)?)).collect();
     record.take(Entry::Scored(Scored { configuration, logprobs, ..Scored::default() }));
@@ -109,8 +109,8 @@ pub fn set_continued(record: &mut RunRecord, configuration: usize, ids: Vec<u32>
     record.take(Entry::Continued(Continued { configuration, launch: 0, ids }));
 }
 
-/// Sets another id at these positions of every measured request.
-pub fn generate(record: &mut RunRecord, configuration: usize, id_at: impl Fn(usize) -> Option<u32>) {
+/// Replaces the ids of every measured request at the positions for which `id_at` has one.
+pub fn replace_ids(record: &mut RunRecord, configuration: usize, id_at: impl Fn(usize) -> Option<u32>) {
     for sample in samples(record, configuration).filter(|it| it.kind == RequestKind::Measured) {
         for ids in sample.iteration.sequences.iter_mut().filter_map(|it| it.output_ids.as_mut()) {
             for (position, id) in ids.iter_mut().enumerate() {
@@ -120,7 +120,8 @@ pub fn generate(record: &mut RunRecord, configuration: usize, id_at: impl Fn(usi
     }
 }
 
-/// Adds the verifier's answer on every token of every measured request, with this gap at each position.
+/// Adds the verifier's answer on every token of every measured request. `gap`, in nats by position, is how far the
+/// log-probability of the engine's token is below that of the verifier's.
 pub fn add_reference_tokens(record: &mut RunRecord, configuration: usize, gap: impl Fn(usize) -> f64) {
     let mut tokens = Vec::new();
     for sample in samples(record, configuration).filter(|it| it.kind == RequestKind::Measured) {

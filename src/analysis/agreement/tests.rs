@@ -14,7 +14,7 @@ fn with_rms(rms: f64, weights: &str, compute: &str) -> RunRecord {
     record.header.plan.configurations[ENGINE].model.dtype = Some("bf16".into());
     record.header.plan.configurations[VERIFIER].model.dtype = Some("bf16".into());
     set_dtypes(&mut record, ENGINE, weights, compute);
-    score(&mut record, ENGINE, |position| Some(if position % 2 == 0 { rms } else { -rms }));
+    set_scores(&mut record, ENGINE, |position| Some(if position % 2 == 0 { rms } else { -rms }));
     record
 }
 
@@ -25,7 +25,7 @@ fn add_not_checked(record: &mut RunRecord, reason: &str) {
 
 /// Adds tokens from position 30 on that the verifier finds unlikely.
 fn add_wrong_tokens(record: &mut RunRecord) {
-    generate(record, ENGINE, |position| (position >= 30).then_some(9));
+    replace_ids(record, ENGINE, |position| (position >= 30).then_some(9));
     add_reference_tokens(record, ENGINE, |position| if position >= 30 { 6.2 } else { 0.0 });
 }
 
@@ -82,7 +82,7 @@ fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
     for (weights, compute, rms, stretch_rms) in measured {
         let mut record = with_rms(rms, weights, compute);
         assert_ne!(engine(&record).status, Status::Wrong, "{weights}");
-        score(&mut record, ENGINE, |position| Some(if position < 128 { stretch_rms } else { rms }));
+        set_scores(&mut record, ENGINE, |position| Some(if position < 128 { stretch_rms } else { rms }));
         assert_ne!(engine(&record).status, Status::Wrong, "{weights}: {:?}", engine(&record));
     }
 }
@@ -102,7 +102,7 @@ fn ignored_rope_scaling_is_wrong_by_the_worst_stretch() {
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32")] {
         let mut record = with_rms(0.0, weights, compute);
         // 0.056 over all tokens and 0.18 over the last stretch: the smallest measured difference.
-        score(&mut record, ENGINE, |position| Some(if position < 1023 { 0.01 } else { 0.18 }));
+        set_scores(&mut record, ENGINE, |position| Some(if position < 1023 { 0.01 } else { 0.18 }));
         let found = engine(&record);
         assert_eq!(found.status, Status::Wrong, "{weights}: {found:?}");
         let why = "over ids 1,025 to 1,151 of held-out text 0 its log-probabilities differ from those of `patient-original` \
@@ -125,7 +125,7 @@ fn a_file_in_4_bits_is_compared_with_its_own_numbers() {
 #[test]
 fn a_token_that_is_impossible_or_left_out_is_wrong() {
     let mut record = checked();
-    score(&mut record, ENGINE, |position| (position != 30).then_some(0.0));
+    set_scores(&mut record, ENGINE, |position| (position != 30).then_some(0.0));
     let found = engine(&record);
     assert_eq!(found.status, Status::Wrong);
     let why = "it gives no finite log-probability for id 31 of held-out text 0, unlike `patient-original`";
@@ -139,9 +139,9 @@ fn a_token_that_is_impossible_or_left_out_is_wrong() {
 fn every_float_gives_a_status() {
     for value in [f64::NAN, f64::INFINITY, -f64::MAX, f64::MAX, 1e300] {
         let mut record = checked();
-        score(&mut record, ENGINE, |_| Some(value));
+        set_scores(&mut record, ENGINE, |_| Some(value));
         assert_eq!(engine(&record).status, Status::Wrong, "{value}");
-        score(&mut record, VERIFIER, |_| Some(value));
+        set_scores(&mut record, VERIFIER, |_| Some(value));
         let found = engine(&record);
         serde_json::to_string(&found).unwrap();
         assert!(found.rms().is_none_or(|rms| !rms.is_nan() || found.is_wrong()), "{found:?}");
@@ -175,7 +175,7 @@ fn wrong_tokens_from_position_30_on_are_found_even_if_the_scores_are_exact() {
 #[test]
 fn a_difference_at_a_near_tie_is_not_wrong() {
     let mut record = checked();
-    generate(&mut record, ENGINE, |position| (position >= 30).then_some(9));
+    replace_ids(&mut record, ENGINE, |position| (position >= 30).then_some(9));
     add_reference_tokens(&mut record, ENGINE, |position| if position == 30 { 0.004 } else { 0.0 });
     let found = engine(&record);
     assert_eq!(found.status, Status::Agrees, "{found:?}");
@@ -186,13 +186,13 @@ fn a_difference_at_a_near_tie_is_not_wrong() {
 #[test]
 fn a_difference_without_a_near_tie_is_wrong_in_f32_but_not_in_bf16() {
     let mut record = checked();
-    generate(&mut record, ENGINE, |position| (position == 63).then_some(9));
+    replace_ids(&mut record, ENGINE, |position| (position == 63).then_some(9));
     add_reference_tokens(&mut record, ENGINE, |position| if position == 63 { 0.05 } else { 0.0 });
     let found = engine(&record);
     assert_eq!(found.status, Status::Wrong);
     assert!(found.reasons[0].contains("at token 63") && found.reasons[0].contains("0.050 nats"), "{found:?}");
     set_dtypes(&mut record, ENGINE, "bf16", "bf16");
-    score(&mut record, ENGINE, |_| Some(0.01));
+    set_scores(&mut record, ENGINE, |_| Some(0.01));
     assert_eq!(engine(&record).status, Status::Agrees);
 }
 
@@ -205,14 +205,14 @@ fn an_f32_engine_is_unverified_if_its_first_difference_was_not_checked() {
     let why = "it differs from `patient-original` at token 20 of the held-out prompt's continuation; the verifier did not check that token";
     assert_eq!(found.reasons, [why]);
     // At this difference of scores, the different token may be a near tie.
-    score(&mut record, ENGINE, |_| Some(5e-4));
+    set_scores(&mut record, ENGINE, |_| Some(5e-4));
     assert_eq!(engine(&record).status, Status::Agrees);
 }
 
 #[test]
 fn an_engine_that_masks_eos_is_compared_up_to_the_first_eos() {
     let mut record = checked();
-    generate(&mut record, VERIFIER, |position| (position >= 40).then_some(2));
+    replace_ids(&mut record, VERIFIER, |position| (position >= 40).then_some(2));
     record.launches.iter_mut().for_each(|it| {
         it.loaded.get_or_insert_default().facts.eos_ids = Some(vec![2]);
     });
@@ -346,15 +346,15 @@ fn sampled_tokens_leave_an_engine_unverified() {
     assert_eq!(found[VERIFIER].status, Status::Exact);
     assert_eq!(found[ENGINE].status, Status::Unverified);
     assert_eq!(found[ENGINE].reasons, ["sampled tokens are not compared"]);
-    score(&mut record, ENGINE, |_| Some(0.5));
+    set_scores(&mut record, ENGINE, |_| Some(0.5));
     assert_eq!(engine(&record).status, Status::Wrong);
 }
 
 #[test]
 fn an_engine_that_takes_text_and_gives_other_ids_is_unverified() {
     let mut record = checked();
-    generate(&mut record, ENGINE, |_| Some(9));
-    score(&mut record, ENGINE, |_| Some(5e-4));
+    replace_ids(&mut record, ENGINE, |_| Some(9));
+    set_scores(&mut record, ENGINE, |_| Some(5e-4));
     for launch in launches(&mut record, ENGINE) {
         launch.hello.get_or_insert_default().capabilities.prompt_ids = false;
     }
@@ -399,10 +399,10 @@ fn without_output_checks_every_engine_is_unverified() {
     let record = not_checked();
     let found = engine(&record);
     assert_eq!(found.status, Status::Unverified);
-    assert_eq!(found.reasons, ["no reference engine checked this model in f32"]);
+    assert_eq!(found.reasons, ["no verifier checked this model in f32"]);
     assert_eq!(no_checks(&record), None);
     let mut off = checked();
-    score(&mut off, ENGINE, |_| Some(9.0));
+    set_scores(&mut off, ENGINE, |_| Some(9.0));
     off.header.plan.verification = Verification::Off;
     assert_eq!((engine(&off).status, no_checks(&off)), (Status::Unverified, Some(NoChecks::ByRequest)));
     let mut old = checked();
@@ -420,7 +420,7 @@ fn a_baseline_program_has_the_status_of_its_row_until_it_is_checked() {
     };
     record.header.plan.configurations.push(baseline);
     assert_eq!(wrong_outputs(&record), [false, true, false, true]);
-    score(&mut record, 3, |_| Some(0.0));
+    set_scores(&mut record, 3, |_| Some(0.0));
     set_continued(&mut record, 3, vec![VERIFIER_ID; 32]);
     assert_eq!(wrong_outputs(&record), [false, true, false, false]);
 }

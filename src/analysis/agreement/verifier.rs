@@ -40,8 +40,8 @@ impl<'a> Verifier<'a> {
     pub fn of(record: &'a RunRecord, configuration: usize) -> Result<Self, String> {
         let plan = &record.header.plan;
         let model = &plan.configurations[configuration].model;
-        let no_reference = || "no reference engine checked this model in f32".to_string();
-        record.held_out.iter().find(|it| it.model == model.path).ok_or_else(no_reference)?;
+        let no_verifier = || "no verifier checked this model in f32".to_string();
+        record.held_out.iter().find(|it| it.model == model.path).ok_or_else(no_verifier)?;
         let verifying = plan.verifier_of(model);
         let label = |index: usize| line(&plan.configurations[index].label);
         let narrow_verifier = verifying.and_then(|index| Some((index, dtype_other_than_f32(record, index)?)));
@@ -58,7 +58,7 @@ impl<'a> Verifier<'a> {
             let label = label(index);
             return Err(format!("the verifier `{label}` runs in {dtype}, but must run in f32"));
         }
-        let index = verifying.ok_or_else(no_reference)?;
+        let index = verifying.ok_or_else(no_verifier)?;
         let scored = record.scored.iter().filter(|it| it.configuration == index);
         let logprobs: Vec<_> = scored.map(|it| (it.sequence, it.logprobs.as_slice())).collect();
         let continued = record.continued.iter().find(|it| it.configuration == index);

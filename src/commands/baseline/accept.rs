@@ -247,7 +247,7 @@ mod tests {
     fn a_case_with_wrong_output_is_left_out_of_the_baseline() {
         let mut record = specimen::checked();
         assert_eq!(accept(&record).unwrap().rows, [specimen::VERIFIER, specimen::ENGINE]);
-        specimen::score(&mut record, specimen::ENGINE, |_| Some(2.3));
+        specimen::set_scores(&mut record, specimen::ENGINE, |_| Some(2.3));
         let accepted = accept(&record).unwrap();
         assert_eq!(accepted.rows, [specimen::VERIFIER]);
         assert_eq!(

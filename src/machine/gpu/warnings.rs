@@ -3,7 +3,8 @@
 use super::facts::Gpu;
 use crate::machine::observed::GpuPass;
 
-/// The only reason that is no fault: a large GPU under a heavy load lowers its clock to stay within its power limit.
+/// The only cause of a slowdown that is no fault: a large GPU under a heavy load lowers its clock to stay within its power
+/// limit.
 const POWER_LIMIT: &str = "sw_power_cap";
 
 /// The reasons against measuring on these GPUs now.
@@ -11,8 +12,8 @@ pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
     gpus.iter().flat_map(|gpu| [shared_gpu(gpu), lowered_limit(gpu)]).flatten().collect()
 }
 
-/// The driver's causes of a slowdown while an engine computed. The default power limit is left out: a large GPU normally
-/// runs at this limit, and the case shows its share of the time.
+/// The causes that the driver reports for a slowdown while an engine computed. The default power limit is left out: a large
+/// GPU normally runs at this limit, and the case shows for which share of the time the GPU was slowed down.
 pub fn slowdown_warning(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let limits = |gpu: &Gpu| gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts);
     let lowered_limit = gpu.and_then(limits).filter(|(limit, usual)| limit < usual);
@@ -23,7 +24,7 @@ pub fn slowdown_warning(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
         () if has("thermal") => "let it cool, or limit its clock (`sudo nvidia-smi -lgc`)",
         () if has("brake") => "its power supply limited it; see `nvidia-smi -q -d PERFORMANCE`",
         () if by == POWER_LIMIT => {
-            "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only values that were measured under it"
+            "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only values that were measured with the same limit"
         }
         () => "see `nvidia-smi -q -d PERFORMANCE`",
     };
@@ -42,8 +43,9 @@ fn lowered_limit(gpu: &Gpu) -> Option<String> {
     let (limit, usual) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
     let [limit, usual] = [limit, usual].map(|milliwatts| f64::from(milliwatts) / 1000.0);
     let (index, remedy) = (gpu.index, format!("sudo nvidia-smi -i {} -pl {usual}", gpu.index));
-    (limit < usual)
-        .then(|| format!("machine: GPU {index} is limited to {limit} W, by default to {usual} W; {remedy}"))
+    (limit < usual).then(|| {
+        format!("machine: GPU {index} is limited to {limit} W, but its default is {usual} W; {remedy}")
+    })
 }
 
 #[cfg(test)]
@@ -96,7 +98,8 @@ mod tests {
             "{messages:?}"
         );
         assert!(
-            messages[1].ends_with("limited to 350.5 W, by default to 700 W; sudo nvidia-smi -i 0 -pl 700"),
+            messages[1]
+                .ends_with("limited to 350.5 W, but its default is 700 W; sudo nvidia-smi -i 0 -pl 700"),
             "{messages:?}"
         );
     }

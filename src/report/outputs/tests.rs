@@ -7,14 +7,14 @@ use crate::plan::Verification;
 use crate::record::RunRecord;
 use crate::record::specimen::{BASELINE, BEACON, REED};
 
-/// A reference engine, an engine that deviates by this much, and one that could not be checked.
+/// The verifier, an engine whose log-probabilities deviate by this much, and one that could not be checked.
 fn three(off: f64) -> RunRecord {
     let mut record = measured(&["patient-original", "beacon", "reed"], &[BASELINE, BEACON, REED]);
     set_dtypes(&mut record, VERIFIER, "f32", "f32");
     add_held_out(&mut record);
     for configuration in [VERIFIER, ENGINE] {
         let off = if configuration == ENGINE { off } else { 0.0 };
-        score(&mut record, configuration, |_| Some(off));
+        set_scores(&mut record, configuration, |_| Some(off));
         set_continued(&mut record, configuration, vec![VERIFIER_ID; 32]);
     }
     // Nothing proves that the third engine got the same prompts.
@@ -55,8 +55,7 @@ fn a_shared_output_status_is_shown_once() {
     assert!(!text.contains("unverified"), "{text}");
     let text = rendered(&not_checked(), "table", 100);
     assert!(text.contains("output unverified\n"), "{text}");
-    let why =
-        "note: `patient-original`, `beacon` are unverified: no reference engine checked this model in f32";
+    let why = "note: `patient-original`, `beacon` are unverified: no verifier checked this model in f32";
     assert!(text.contains(why), "{text}");
     // Without a verified engine there are no marks.
     assert!(!text.contains("x*"), "{text}");

@@ -65,7 +65,8 @@ fn large() -> RunRecord {
         extent: Planned { blocks: Some(BLOCKS), ..Planned::default() },
         ..reports::decoding(&["patient-original", "beacon", "reed", "motor"])
     };
-    let mut record = measured(&selection, &[BASELINE, BEACON, REED, Invented { name: "motor", ..REED }]);
+    let mut record =
+        measured(&selection, &[BASELINE, BEACON, REED, InventedEngine { name: "motor", ..REED }]);
     for sample in &mut record.samples {
         // Numbers of a realistic size: a launch of several hours, token ids of a large vocabulary.
         (sample.sent_ns, sample.answered_ns) =

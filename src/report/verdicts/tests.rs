@@ -9,9 +9,9 @@ use crate::report::{Report, View};
 use stats::StoppedBy;
 
 /// An engine as fast as the baseline.
-const EQUAL: Invented = Invented { name: "equal", ..BASELINE };
+const EQUAL: InventedEngine = InventedEngine { name: "equal", ..BASELINE };
 /// An engine as fast as the baseline in the median, with much noise.
-const NOISY: Invented = Invented { name: "noisy", own_noise: 0.08, ..BASELINE };
+const NOISY: InventedEngine = InventedEngine { name: "noisy", own_noise: 0.08, ..BASELINE };
 
 fn measured_engines(selection: &Selection) -> RunRecord {
     measured(selection, &[BASELINE, BEACON, EQUAL, NOISY])
@@ -67,10 +67,10 @@ fn many_verdicts_are_listed_by_engine_and_no_interval_is_broken() {
 #[test]
 fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
     let names: Vec<String> = (0..10).map(|number| format!("engine-number-{number}")).collect();
-    let engines: Vec<Invented> = names
+    let engines: Vec<InventedEngine> = names
         .iter()
         .enumerate()
-        .map(|(index, name)| Invented {
+        .map(|(index, name)| InventedEngine {
             name: Box::leak(name.clone().into_boxed_str()),
             token_ms: 2.0 + 0.3 * index as f64,
             ..BASELINE
@@ -393,7 +393,8 @@ fn a_certain_effect_of_a_preset_is_also_given_in_time() {
     selection.candidates[1].options.insert("check_time".into(), false.into());
     selection.candidates[1].against =
         Some(PresetComparison { preset: "default".into(), effect: "without its check_time".into() });
-    let record = measured(&selection, &[BASELINE, Invented { name: "patient-original:fast", ..BEACON }]);
+    let record =
+        measured(&selection, &[BASELINE, InventedEngine { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
     let expected = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
     assert!(

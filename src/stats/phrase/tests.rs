@@ -41,7 +41,7 @@ fn an_inconclusive_verdict_states_no_direction_and_no_estimate() {
         (1.005, 1.031, "between 0.5 and 3.1 % faster"),
         (1.0 / 1.031, 1.0 / 1.005, "between 0.5 and 3.0 % slower"),
     ] {
-        let expected = format!("inconclusive ({bounds}; 2 % would count)");
+        let expected = format!("inconclusive ({bounds}; a difference must exceed 2 %)");
         assert_eq!(phrase(low, high, Quality::Speed), expected);
     }
 }
@@ -81,7 +81,7 @@ fn the_threshold_is_rounded_up() {
     let floor = NoiseFloor::of(&[0.05; 5]);
     let (interval, epsilon) = (interval(-0.01, 0.01), Epsilon::above_floor(floor));
     let words = Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed);
-    assert!(words.bounds.ends_with("; 5.2 % would count)"), "{words}");
+    assert!(words.bounds.ends_with("; a difference must exceed 5.2 %)"), "{words}");
 }
 
 #[test]
@@ -109,9 +109,11 @@ fn a_wide_interval_does_not_begin_with_zero_and_its_threshold_is_a_factor() {
         let interval = interval(0.02f64.ln(), 4f64.ln());
         Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed).to_string()
     };
-    // Per cent would give `between 0 and 4 times as fast; 266000 % would count`.
-    for (floor, counts) in [(2661.0, "a factor of 2670"), (2.3, "a factor of 2.3"), (2.0, "100 %")] {
-        let expected = format!("inconclusive (between 0.02 and 4.0 times as fast; {counts} would count)");
+    // Per cent would give `between 0 and 4 times as fast; a difference must exceed 266000 %`.
+    for (floor, threshold) in [(2661.0, "a factor of 2670"), (2.3, "a factor of 2.3"), (2.0, "100 %")] {
+        let expected = format!(
+            "inconclusive (between 0.02 and 4.0 times as fast; a difference must exceed {threshold})"
+        );
         assert_eq!(phrase_with_floor(floor), expected);
     }
 }
@@ -131,7 +133,7 @@ fn evidence_from_few_blocks_is_labelled() {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
         Phrase::without_verdict(&evidence, Quality::Speed).to_string()
     };
-    assert_eq!(phrase_of(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] within launch");
+    assert_eq!(phrase_of(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] range only");
     assert_eq!(phrase_of(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] tentative");
 }
 

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::answer::{mix, normal};
 use crate::script::Script;
 
-/// The values in which one launch of a script differs from its other launches.
+/// The values of one launch; another launch with the same script has others.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
     seed: u64,
@@ -25,8 +25,8 @@ impl Launch {
         Self { seed, number: number.unwrap_or(0), began_ns }
     }
 
-    /// The factor on the token times of an iteration, from slowdown, drift at the iteration's start, and the noise of the
-    /// launch and of the iteration.
+    /// The factor on the token times of one iteration of a request (`protocol/README.md`): from the slowdown, from the drift
+    /// at the iteration's start, and from the noise of the launch and of the iteration.
     pub fn factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
         let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_ns);
         let seconds = unix_ns().saturating_sub(from_ns) as f64 / 1e9;
@@ -37,9 +37,9 @@ impl Launch {
     fn factor_without_drift(&self, script: &Script, request: u64, iteration: u64) -> f64 {
         let seed = script.value("noise_seed").as_u64().map_or(self.seed, |seed| mix(seed ^ mix(self.number)));
         let of_launch = normal(seed) * fraction(script, "noise_percent").ln_1p();
-        let of_request = normal(mix(seed ^ mix(request)) ^ mix(!iteration))
+        let of_iteration = normal(mix(seed ^ mix(request)) ^ mix(!iteration))
             * fraction(script, "request_noise_percent").ln_1p();
-        (1.0 + fraction(script, "slower_percent")) * (of_launch + of_request).exp()
+        (1.0 + fraction(script, "slower_percent")) * (of_launch + of_iteration).exp()
     }
 }
 

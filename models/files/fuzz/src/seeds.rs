@@ -19,7 +19,7 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
             let start = &weights_file[..8 + usize::try_from(u64::from_le_bytes(*length))?];
             vec![
                 safetensors(u32::try_from(weights_file.len() - start.len())?, &start[8..]),
-                safetensors(SMALL_BYTES.into(), SMALL.as_bytes()),
+                safetensors(SMALL_DATA_BYTES.into(), SMALL.as_bytes()),
                 safetensors(16, UNUSUAL.as_bytes()),
                 safetensors(0, b"{}"),
             ]
@@ -32,8 +32,8 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
             GEMMA.into(),
         ],
         "folder" => {
-            let b = weights(OTHER_BYTES, OTHER);
-            let a = weights(SMALL_BYTES, SMALL);
+            let b = weights(OTHER_DATA_BYTES, OTHER);
+            let a = weights(SMALL_DATA_BYTES, SMALL);
             let config = read("config.json")?;
             let generation = read("generation_config.json")?;
             vec![
@@ -47,9 +47,9 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
 }
 
 const SMALL: &str = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F32","shape":[],"data_offsets":[12,16]}}"#;
-const SMALL_BYTES: u16 = 16;
+const SMALL_DATA_BYTES: u16 = 16;
 const OTHER: &str = r#"{"c":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}}"#;
-const OTHER_BYTES: u16 = 8;
+const OTHER_DATA_BYTES: u16 = 8;
 const UNUSUAL: &str = r#"{"x":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]},"y":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]},"z":{"dtype":"BOOL","shape":[3],"data_offsets":[5,8]},"e":{"dtype":"I64","shape":[0,7],"data_offsets":[8,8]},"w":{"dtype":"C64","shape":[1,1,1],"data_offsets":[8,16]}}"#;
 const INDEX: &str =
     r#"{"metadata":{"total_size":24},"weight_map":{"a":"model.safetensors","c":"b.safetensors"}}"#;
@@ -60,17 +60,19 @@ fn join(files: &[&[u8]]) -> Vec<u8> {
     files.join(&SEPARATOR)
 }
 
+/// An input of the target `safetensors`. With the highest bit, the target corrects the header's length.
 fn safetensors(data_bytes: u32, header: &[u8]) -> Vec<u8> {
     let length = header.len() as u64;
     [&(data_bytes | 1 << 31).to_le_bytes(), length.to_le_bytes().as_slice(), header].concat()
 }
 
+/// A weight file of the target `folder`, which adds the header's length.
 fn weights(data_bytes: u16, header: &str) -> Vec<u8> {
     [data_bytes.to_le_bytes().as_slice(), header.as_bytes()].concat()
 }
 
-/// A llama with one value of each type and one tensor of each block format, and a minimal llama. The fuzzer explores the
-/// smaller file sooner.
+/// A llama with a value of each type and tensors of f32, f16, bf16, q8_0 and q4_k, and a minimal llama. The fuzzer explores
+/// the smaller file sooner.
 fn gguf() -> Vec<Vec<u8>> {
     let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
     let value =
@@ -115,9 +117,9 @@ fn gguf() -> Vec<Vec<u8>> {
         tensor("half", &[2, 1, 1, 2], 30, 640),
         tensor("empty", &[0, 1 << 40, 2], 1, 648),
     ];
-    let file = |values: &[Vec<u8>], tensors: &[Vec<u8>], zeros: u16| {
+    let file = |values: &[Vec<u8>], tensors: &[Vec<u8>], trailing_zeros: u16| {
         let counts = [tensors.len() as u64, values.len() as u64].map(u64::to_le_bytes).concat();
-        let start = [&zeros.to_le_bytes(), b"GGUF\x03\0\0\0".as_slice(), &counts].concat();
+        let start = [&trailing_zeros.to_le_bytes(), b"GGUF\x03\0\0\0".as_slice(), &counts].concat();
         [start, values.concat(), tensors.concat()].concat()
     };
     // The data begins at the next multiple of 32 bytes and takes 648 bytes.

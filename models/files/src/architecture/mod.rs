@@ -29,13 +29,13 @@ pub struct Architecture {
     pub norm_epsilon: f64,
     /// The default inner size in multiples of the hidden size, if config.json may omit it.
     inner_multiple: Option<u32>,
-    /// The `Pre` of its tokenizers by name, for models that consist of a config.json only.
+    /// The name of its pre-tokenizer (`Pre`), for models that consist of a config.json only.
     pub(crate) pre: &'static str,
     /// Ends of tensor names that identify the architecture: every model of the architecture has all of them.
     pub(crate) marks: &'static [&'static str],
     /// Marks of other architectures that some models of this architecture also have.
     pub(crate) may_have: &'static [&'static str],
-    /// Ends of the names of tensors that follow from the config: checkpoints also hold masks and frequencies.
+    /// Ends of the names of tensors that can be computed from the config: some checkpoints also hold masks and frequencies.
     pub(crate) buffers: &'static [&'static str],
     /// The prefix that some checkpoints add, and the beginnings of the names that get it.
     prefix: Option<(&'static str, &'static [&'static str])>,
@@ -185,7 +185,7 @@ pub struct Part {
     pub shape: Vec<u64>,
     pub kind: Kind,
     pub component: Component,
-    pub order: Order,
+    pub gguf_form: GgufForm,
     /// The number of inputs to each output number.
     pub fan_in: u64,
 }
@@ -224,7 +224,7 @@ impl Component {
 
 /// The difference in content between GGUF's tensor and Hugging Face's. Only `PlusOne` changes values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum GgufForm {
     Same,
     /// Rotary embeddings rotate pairs of rows. Hugging Face stores the two halves of a head in sequence; GGUF stores the
     /// two rows of each pair side by side.
@@ -252,7 +252,7 @@ impl Part {
     /// The shape in this format.
     pub fn shape_in(&self, format: Format) -> Vec<u64> {
         let mut shape = self.shape.clone();
-        if format == Format::Gguf && self.order == Order::Transposed {
+        if format == Format::Gguf && self.gguf_form == GgufForm::Transposed {
             shape.reverse();
         }
         shape
@@ -267,14 +267,14 @@ impl Part {
         }
     }
 
-    /// Whether GGUF stores the part in f32 only: ggml adds norms, biases and learned positions in f32.
+    /// Whether GGUF stores the part in f32 only: ggml multiplies by norms, and adds biases and learned positions, in f32.
     pub fn is_f32_in_gguf(&self) -> bool {
         self.kind != Kind::Matrix || self.component == Component::Positions
     }
 
-    /// The index of row `row` in the other format. Valid only for orders that keep rows whole.
+    /// The index of row `row` in the other format. Valid only for forms that keep rows whole.
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
-        let Order::Pairs { heads } = self.order else { return row };
+        let GgufForm::Pairs { heads } = self.gguf_form else { return row };
         let head_rows = self.shape[0] / heads;
         let (head, row_in_head, half) = (row / head_rows, row % head_rows, head_rows / 2);
         let other_row = match from {
@@ -320,8 +320,8 @@ impl Parts {
         fan_in: u32,
     ) -> &mut Part {
         let (name, gguf) = (format!("{}{name}", self.layer.0), format!("{}{gguf}", self.layer.1));
-        let (order, fan_in) = (Order::Same, u64::from(fan_in));
-        self.list.push_mut(Part { name, gguf, shape, kind, component, order, fan_in })
+        let (gguf_form, fan_in) = (GgufForm::Same, u64::from(fan_in));
+        self.list.push_mut(Part { name, gguf, shape, kind, component, gguf_form, fan_in })
     }
 }
 
@@ -338,7 +338,7 @@ mod tests {
             shape: vec![12, 1],
             kind: Kind::Matrix,
             component: Component::Attention,
-            order: Order::Pairs { heads: 2 },
+            gguf_form: GgufForm::Pairs { heads: 2 },
             fan_in: 1,
         };
         let in_gguf: Vec<_> = (0..6).map(|row| part.row_in_other_format(row, Format::Safetensors)).collect();

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::metadata::{Key, integer, real};
-use super::{Architecture, Component, Order, Part, Parts};
+use super::{Architecture, Component, GgufForm, Part, Parts};
 use crate::{Config, Format};
 
 /// If several architectures share a name in GGUF, readers take the first.
@@ -214,9 +214,9 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
         parts.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
         for &(letter, outputs, rotated_heads) in &projections {
             let (name, gguf) = (format!("self_attn.{letter}_proj"), format!("attn_{letter}"));
-            let order = match rotated_heads.filter(|_| flavour.in_pairs) {
-                Some(heads) => Order::Pairs { heads: u64::from(heads) },
-                None => Order::Same,
+            let gguf_form = match rotated_heads.filter(|_| flavour.in_pairs) {
+                Some(heads) => GgufForm::Pairs { heads: u64::from(heads) },
+                None => GgufForm::Same,
             };
             linear(
                 &mut parts,
@@ -224,7 +224,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
                 (&name, &gguf),
                 (outputs, hidden),
                 flavour.qkv_bias,
-                order,
+                gguf_form,
             );
         }
         if flavour.qk_norms {
@@ -232,7 +232,14 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
             parts.norm(("self_attn.k_norm.weight", "attn_k_norm.weight"), head_dim);
         }
         let output = ("self_attn.o_proj", "attn_output");
-        linear(&mut parts, Component::Attention, output, (hidden, queries), flavour.output_bias, Order::Same);
+        linear(
+            &mut parts,
+            Component::Attention,
+            output,
+            (hidden, queries),
+            flavour.output_bias,
+            GgufForm::Same,
+        );
         parts.norm(("post_attention_layernorm.weight", "ffn_norm.weight"), hidden);
         for &(name_part, gguf, outputs, inputs) in &feed_forward {
             let names = (&*format!("mlp.{name_part}_proj"), &*format!("ffn_{gguf}"));
@@ -242,7 +249,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
                 names,
                 (outputs, inputs),
                 flavour.mlp_bias,
-                Order::Same,
+                GgufForm::Same,
             );
         }
     }
@@ -261,13 +268,13 @@ fn linear(
     (name, gguf): (&str, &str),
     (outputs, inputs): (u32, u32),
     bias: bool,
-    order: Order,
+    gguf_form: GgufForm,
 ) {
     let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
-    parts.matrix(component, names, outputs, inputs).order = order;
+    parts.matrix(component, names, outputs, inputs).gguf_form = gguf_form;
     if bias {
         let names = (&*format!("{name}.bias"), &*format!("{gguf}.bias"));
-        parts.bias(component, names, outputs, inputs).order = order;
+        parts.bias(component, names, outputs, inputs).gguf_form = gguf_form;
     }
 }
 
@@ -280,7 +287,7 @@ fn gemma(config: &Config) -> Result<Vec<Part>> {
     let mut parts = decoder(config, &Flavour::of_attention_bias(config))?;
     for part in &mut parts {
         match part.component {
-            Component::Norms => part.order = Order::PlusOne,
+            Component::Norms => part.gguf_form = GgufForm::PlusOne,
             // The network multiplies the embedding by the root of the hidden size. With random weights of the usual size,
             // each token would predict itself.
             Component::Embedding => part.fan_in *= u64::from(config.hidden_size),
@@ -310,7 +317,7 @@ fn gpt2(config: &Config) -> Result<Vec<Part>> {
         ] {
             let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
             let matrix = parts.matrix(component, names, inputs, outputs);
-            (matrix.order, matrix.fan_in) = (Order::Transposed, u64::from(inputs));
+            (matrix.gguf_form, matrix.fan_in) = (GgufForm::Transposed, u64::from(inputs));
             parts.bias(component, (&format!("{name}.bias"), &format!("{gguf}.bias")), outputs, inputs);
         }
         for (name, gguf) in [("ln_1", "attn_norm"), ("ln_2", "ffn_norm")] {

@@ -73,9 +73,9 @@ impl Tokenizer {
         let highest = invalid.max_by_key(|&(_, id)| id);
         ensure!(
             highest.is_none(),
-            "the tokenizer has another vocabulary: {}, and the model's vocabulary has {vocabulary}",
+            "the tokenizer has another vocabulary than the model: {}, but the model has {vocabulary} tokens",
             highest.map_or_else(String::new, |(token, id)| format!(
-                "id {id} is `{}` among its {} tokens",
+                "`{}`, one of its {} tokens, has id {id}",
                 printable(&token),
                 self.vocabulary_size()
             ))
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-/// Returns the memory that reading freed from the allocator to the system: 46 MB after 128,000 tokens.
+/// Returns the allocator's free memory to the system: 46 MB after a tokenizer of 128,000 tokens was read.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "a function of the C library")]
 fn return_free_memory() {

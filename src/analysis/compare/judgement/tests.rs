@@ -248,7 +248,7 @@ fn a_baseline_measured_again_is_paired_with_its_row() {
 /// A record in which the scores of the engine differ from the verifier's by `difference`.
 fn checked(difference: f64) -> RunRecord {
     let mut record = specimen::checked();
-    specimen::score(&mut record, specimen::ENGINE, |_| Some(difference));
+    specimen::set_scores(&mut record, specimen::ENGINE, |_| Some(difference));
     record
 }
 

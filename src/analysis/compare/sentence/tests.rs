@@ -56,7 +56,7 @@ fn same_and_inconclusive_include_the_interval() {
     );
     assert_eq!(
         sentence_of("decode_rate", "decode", 1.01, 0.05),
-        "`a` decodes: inconclusive against `b` (between 4 % slower and 6 % faster; 2 % would count)"
+        "`a` decodes: inconclusive against `b` (between 4 % slower and 6 % faster; a difference must exceed 2 %)"
     );
 }
 
@@ -79,7 +79,7 @@ fn the_case_is_in_parentheses_unless_the_verb_implies_it() {
 }
 
 #[test]
-fn a_sentence_about_memory_has_the_verb_needs() {
+fn a_sentence_about_memory_says_needs() {
     for (ratio, spread, expected) in [
         (1.8, 0.02, "`a` needs 1.80 times as much memory (decode) as `b` [1.77, 1.84]"),
         (1.14, 0.02, "`a` needs 14 % more memory (decode) than `b` [12, 16]"),
@@ -89,7 +89,7 @@ fn a_sentence_about_memory_has_the_verb_needs() {
     }
     assert_eq!(
         sentence_of("peak_memory", "decode", 1.01, 0.05),
-        "`a`, memory needed (decode): inconclusive against `b` (between 4 % less and 6 % more; 2 % would count)"
+        "`a`, memory needed (decode): inconclusive against `b` (between 4 % less and 6 % more; a difference must exceed 2 %)"
     );
 }
 
@@ -99,7 +99,7 @@ fn evidence_without_a_verdict_includes_the_reason() {
     let sentence_for = |blocks| sentence(&plan, &compared("decode_rate", 2.0, 0.02, blocks));
     assert_eq!(
         sentence_for(1),
-        "`a` decodes 1.96 times as fast as `b` [1.96, 1.96] (within launch: 1 block, no verdict)"
+        "`a` decodes 1.96 times as fast as `b` [1.96, 1.96] (range only: 1 block, no verdict)"
     );
     assert!(sentence_for(3).ends_with("] (tentative: 3 blocks, no verdict)"), "{}", sentence_for(3));
     let selection = Selection { order: Order::Sequential, ..selection(&["b", "a"], &["decode"]) };

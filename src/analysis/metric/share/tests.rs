@@ -8,7 +8,8 @@ use crate::machine::cpu::Cache;
 use crate::plan::{Configuration, Mode, Model};
 use crate::record::{self, Launch, Sample};
 
-/// Llama-3.2-1B: a tied table of 128,256 x 2,048, and 16 layers of 60,821,504 numbers, and a last norm of 2,048.
+/// Llama-3.2-1B: a tied table of 128,256 x 2,048, and 16 layers of 60,821,504 numbers, and a last norm of 2,048. A token reads
+/// all these numbers, and its row of the table once more.
 const LLAMA: Sizes = Sizes {
     parameters: 1_235_814_400,
     read_per_token: 1_235_814_400 + 2048,
@@ -33,9 +34,9 @@ impl Setup {
         let cache = Cache { level: 3, kind: "Unified".into(), size_bytes: 32 << 20, shared_by: 2 };
         let cpu = Cpu { logical_cores: Some(2), caches: vec![cache], ..Cpu::default() };
         let reads = |threads, streams, bytes| Reads { threads, streams, bytes, ns: 1_000_000_000 };
-        let unit = |unit: &str, loads, operations: f64| Operations {
+        let unit = |unit: &str, includes_loads, operations: f64| Operations {
             unit: unit.into(),
-            loads,
+            loads: includes_loads,
             threads: 2,
             operations: operations as u64,
             ns: 1_000_000_000,
@@ -113,11 +114,11 @@ fn a_llama_of_1b_parameters_reads_2_5_gb_for_a_token() {
     assert_eq!(gigabytes("BF16"), 2.472);
     assert_eq!(gigabytes("q8_0"), 1.313);
     assert_eq!(gigabytes("q4_k"), 0.695);
-    assert_eq!(LLAMA.weight_bytes("of_later"), None);
+    assert_eq!(LLAMA.weight_bytes("of_a_later_version"), None);
 }
 
 #[test]
-fn the_bandwidth_share_of_a_decode_is_its_bytes_by_time_and_limit() {
+fn the_bandwidth_share_of_a_decode_is_its_bytes_per_second_divided_by_the_limit() {
     // Three tokens in 300 ms after the first, with a prompt of 10: weights three times, and 11 + 12 + 13 positions of 32,768
     // bytes. At two threads the best read is 40 GB/s, with four streams.
     let bytes = 3.0 * 2.0 * 1_235_816_448.0 + 36.0 * 32_768.0;
@@ -198,7 +199,7 @@ fn prompt_tokens_from_a_cache_are_not_computed_but_are_attended_to() {
 #[test]
 fn weights_that_caches_may_hold_have_no_share_of_bandwidth() {
     let mut observed = Setup::of(vec![sequence(10, &[50, 350])]);
-    // 128 MiB of bf16, and one weight less.
+    // Four times the cache is 128 MiB of bf16. One weight less may stay in the cache.
     observed.configuration.model.sizes.as_mut().unwrap().read_per_token = 64 << 20;
     assert_eq!(observed.share("bandwidth_share").len(), 1);
     assert_eq!(observed.share("compute_share").len(), 1);
@@ -223,7 +224,7 @@ fn an_unknown_fact_leaves_the_share_out() {
         |observed: &Setup| ["bandwidth_share", "compute_share"].map(|metric| observed.share(metric).len());
     let observed = || Setup::of(vec![sequence(10, &[50, 350])]);
     assert_eq!(counts(&observed()), [1, 1]);
-    assert_eq!(counts(&observed().dtypes("of_later", Some("of_later"))), [0, 0]);
+    assert_eq!(counts(&observed().dtypes("of_a_later_version", Some("of_a_later_version"))), [0, 0]);
     assert_eq!(counts(&observed().dtypes("bf16", None)), [1, 0]);
     let changed = |change: fn(&mut Setup)| {
         let mut observed = observed();
@@ -258,7 +259,7 @@ fn extreme_facts_give_finite_shares_or_none() {
 }
 
 #[test]
-fn bits_are_those_of_the_blocks_that_files_hold() {
+fn bits_per_number_are_those_that_model_files_store() {
     for dtype in model_files::Dtype::ALL {
         let (numbers, bytes) = dtype.block();
         assert_eq!(bits(dtype.as_str()), Some(bytes as f64 * 8.0 / numbers as f64), "{dtype:?}");
@@ -327,7 +328,7 @@ fn an_unknown_or_unprobed_gpu_has_no_shares() {
 }
 
 #[test]
-fn weights_that_a_gpu_keeps_in_its_cache_have_no_share_of_its_memory() {
+fn weights_that_a_gpu_keeps_in_its_cache_have_no_bandwidth_share() {
     let bytes = LLAMA.weight_bytes("bf16").unwrap() as u64;
     let share = |l2_bytes| on_a_gpu("cuda:1", GpuLimits { l2_bytes, ..gpu() }).share("bandwidth_share").len();
     assert_eq!((share(Some(bytes / 4)), share(Some(bytes / 4 + 1)), share(None)), (1, 0, 1));
