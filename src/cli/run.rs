@@ -71,7 +71,7 @@ pub struct RunArgs {
     /// Engine that the others are compared with; default: the reference engine of the tree
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
-    /// Reference engine for output checks, or `none`; default: ORCHESTRATE_VERIFIER, else the tree's reference engine
+    /// Engine that verifies the others' outputs, or `none`; default: ORCHESTRATE_VERIFIER, else the reference engine of the tree
     #[arg(long, value_name = "ENGINE", alias = "witness")]
     pub verifier: Option<String>,
     /// Measure only engines that are ready: build and set up nothing
@@ -178,7 +178,7 @@ impl Default for RunArgs {
     }
 }
 
-/// Names the reference engine for output checks in every run of a shell or of a test.
+/// Names the verifier in every run of a shell or of a test.
 const VERIFIER: &str = "ORCHESTRATE_VERIFIER";
 /// The name of the same variable in earlier versions.
 const OLD_VERIFIER: &str = "ORCHESTRATE_WITNESS";
@@ -217,7 +217,7 @@ impl RunArgs {
         }
     }
 
-    /// The reference engine for output checks: the flag's, else the environment's.
+    /// The verifier: the flag's, else the environment's.
     fn verifier_name(&self) -> Option<String> {
         let variable = || [VERIFIER, OLD_VERIFIER].iter().find_map(|name| std::env::var(name).ok());
         self.verifier.clone().or_else(variable)

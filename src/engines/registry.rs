@@ -144,7 +144,7 @@ impl Registry {
         engines.into_iter().filter_map(notice).collect()
     }
 
-    /// The reference engine for output checks, if it is ready to run. Nothing is set up for it.
+    /// The verifier, if it is ready to run. Nothing is set up for it.
     pub fn verifier(&self) -> Option<Candidate> {
         let engine_or_program = self.find(self.reference()?).ok()?;
         Some(self.candidate(&engine_or_program))

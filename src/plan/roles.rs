@@ -78,7 +78,7 @@ impl Plan {
         all.filter(|(_, it)| it.role != Some(Role::Verifier)).map(|(index, _)| index).collect()
     }
 
-    /// The configuration of the reference engine on a model.
+    /// The configuration of the verifier on a model.
     pub fn verifier_of(&self, model: &Model) -> Option<usize> {
         let can_verify = |it: &Configuration| it.verifies && it.model == *model && it.unavailable.is_none();
         let with_role = |role| self.configurations.iter().position(|it| it.role == role && can_verify(it));

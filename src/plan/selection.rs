@@ -24,7 +24,7 @@ pub struct Names {
     pub models: Vec<String>,
     pub model_type: Option<String>,
     pub reference: Option<String>,
-    /// The reference engine for output checks.
+    /// The verifier.
     pub verifier: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub struct Resolved<'a> {
     selection: Selection,
 }
 
-/// The selected reference engine for output checks.
+/// The selected verifier.
 #[derive(Debug)]
 enum Verifier<'a> {
     /// The reference engine of the tree, where it can run.

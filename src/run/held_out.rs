@@ -75,8 +75,7 @@ impl OutputChecks<'_, '_> {
             (None, Some(verifier)) if !selected.contains(&verifier) => selected.push(verifier),
             (None, Some(_)) => {}
             (None, None) => {
-                let reason =
-                    "held-out text was not checked: no reference engine for output checks can run here";
+                let reason = "held-out text was not checked: no verifier can run here";
                 self.no_verifier(model, reason)?;
             }
         }

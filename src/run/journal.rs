@@ -22,7 +22,7 @@ pub enum Event {
     Loaded { label: String, load_ns: u64 },
     /// Before the first block: the output check of an engine begins.
     CheckingOutput { label: String },
-    /// After the last block: the reference engine checks the tokens of other engines.
+    /// After the last block: the verifier checks the tokens of other engines.
     CheckingTokens { label: String, samples: usize },
     /// The next request is the first one of a case in a launch.
     CaseStarted { label: String, workload: String },

@@ -1,4 +1,4 @@
-//! `reference-answers.json` beside a model: the answers of a reference engine in f32, stored so that a run need not start that
+//! `reference-answers.json` beside a model: the answers of a verifier, stored so that a run need not start that
 //! engine. They are valid only for the same requests and weights.
 
 use std::path::{Path, PathBuf};

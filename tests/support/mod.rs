@@ -148,7 +148,7 @@ impl Scratch {
         }
         command.env_remove("FAKE_ENGINE").env_remove("CARGO_TARGET_DIR").env_remove("RUST_BACKTRACE");
         command.env("ORCHESTRATE_HOME", self.join("home")).env(TEST_ID_VARIABLE, &self.test_id);
-        // PyTorch on this machine must not change a test. Tests of output checks name their own reference engine.
+        // PyTorch on this machine must not change a test. Tests of output checks name their own verifier.
         command.env("ORCHESTRATE_VERIFIER", "none");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

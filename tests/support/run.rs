@@ -16,7 +16,7 @@ pub const RUN: &[&str] =
 /// The name of the engine without faults.
 const HEALTHY: &str = "healthy";
 
-/// The reference engine for output checks.
+/// The verifier.
 #[derive(Clone, Copy)]
 pub enum Verifier<'a> {
     None,

@@ -1,4 +1,4 @@
-//! The verifier of a model: the reference engine of output checks, or its stored answers.
+//! The verifier of a model: the engine that answers in f32, or its stored answers.
 
 use protocol::Facts;
 use serde::Serialize;

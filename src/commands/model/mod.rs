@@ -21,7 +21,7 @@ pub enum ModelCommand {
     List,
     /// Show a model's architecture, sizes, bytes read per token, and memory by context length
     Info(info::InfoArgs),
-    /// Store the reference engine's answers beside the model, so that runs need not compute them
+    /// Store the verifier's answers beside the model, so that runs need not compute them
     #[command(alias = "witness")]
     ReferenceAnswers(reference_answers::ReferenceAnswersArgs),
     /// List, limit or remove the format conversions made by runs

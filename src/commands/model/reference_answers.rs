@@ -1,4 +1,4 @@
-//! `orchestrate model reference-answers`: runs the output checks on the reference engine, and stores its answers beside the
+//! `orchestrate model reference-answers`: runs the output checks on the verifier, and stores its answers beside the
 //! model.
 
 use std::path::PathBuf;
