@@ -75,7 +75,8 @@ class Serving(Model):
             message = "`score`: this TensorRT engine was built without context logits, which slow down every prompt"
             raise Failed("unsupported", message, "load with the option `context_logits = true`")
         if len(ids) - 1 > library.MAX_STEP_TOKENS:
-            raise Failed("unsupported", f"`score`: {len(ids)} ids, at most {library.TOKENS_AT_ONCE + 1} in one piece")
+            limit = library.MAX_STEP_TOKENS + 1
+            raise Failed("unsupported", f"`score`: {len(ids)} ids, but one pass computes at most {limit}")
         # The logits at one id give the probabilities of the next, so the last id is not computed.
         logits = self._reader.context_logits(ids[:-1], self._end_id(), self._check_workers)
         return library.logprobs(logits, ids[1:], self._folder.vocabulary_size)

@@ -199,6 +199,12 @@ class Scoring(unittest.TestCase):
         failed = loaded(self, few_logits=True).request(type="score", sequences=[PROMPT])
         self.assertEqual(failed["message"], "TensorRT-LLM returned logits of 1 positions, not of 3")
 
+    def test_score_of_more_ids_than_one_pass_computes_is_refused(self):
+        worker = loaded(self, folder=write_folder(self, {"max_position_embeddings": 20000}))
+        failed = worker.request(type="score", sequences=[[1] * 8194])
+        message = "`score`: 8194 ids, but one pass computes at most 8193"
+        self.assertEqual((failed["kind"], failed["message"]), ("unsupported", message))
+
     def test_score_without_context_logits_is_refused_with_a_hint(self):
         options = {"backend": "tensorrt", "cuda_graphs": "false", "overlap": "false", "fp8": "off"}
         failed = loaded(self, options=options).request(type="score", sequences=[PROMPT])
