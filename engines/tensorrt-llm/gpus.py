@@ -16,8 +16,8 @@ VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 BY_SLOT = "PCI_BUS_ID"
 
 # The caller's values, read before a load makes fewer devices visible.
-CALLERS_LIST = os.environ.get(VISIBLE_VARIABLE)
-CALLERS_ORDER = os.environ.get(ORDER_VARIABLE, BY_SLOT)
+CALLER_LIST = os.environ.get(VISIBLE_VARIABLE)
+CALLER_ORDER = os.environ.get(ORDER_VARIABLE, BY_SLOT)
 
 
 def has_driver():
@@ -80,7 +80,7 @@ def _text(value):
 
 def choose_devices(device, count, gpus):
     """`count` visible devices, the first of which is `device` (`cuda`, `cuda:1`)."""
-    visible = visible_devices(CALLERS_LIST, CALLERS_ORDER, gpus)
+    visible = visible_devices(CALLER_LIST, CALLER_ORDER, gpus)
     index = device.partition(":")[2] if ":" in device else "0"
     if not (index.isascii() and index.isdecimal()):
         raise Failed("bad_request", f"device `{device[:80]}`: expected `cuda` or `cuda:` and a number")
@@ -88,27 +88,28 @@ def choose_devices(device, count, gpus):
     chosen = visible[first : first + count]
     if len(chosen) == count:
         return chosen
-    available = f"this machine has {_count(len(gpus))}"
-    if CALLERS_LIST is not None:
-        available += f", and `{VISIBLE_VARIABLE}={CALLERS_LIST[:80]}` shows {_count(len(visible)) if visible else 'none'}"
+    available = f"this machine has {_count_text(len(gpus))}"
+    if CALLER_LIST is not None:
+        visible_text = _count_text(len(visible)) if visible else "none"
+        available += f", and `{VISIBLE_VARIABLE}={CALLER_LIST[:80]}` shows {visible_text}"
     if count == 1:
         raise Failed("unavailable", f"no `{device[:80]}`: {available}")
-    raise Failed("unavailable", f"option `tp`: {count} GPUs are needed, the first is `{device[:80]}`: {available}")
+    raise Failed("unavailable", f"option `tp`: {count} GPUs starting at `{device[:80]}` are needed, but {available}")
 
 
 def show_only(devices):
     """Hides all other devices. Call this before any code uses CUDA: child processes inherit the variables."""
-    os.environ[ORDER_VARIABLE] = CALLERS_ORDER
+    os.environ[ORDER_VARIABLE] = CALLER_ORDER
     os.environ[VISIBLE_VARIABLE] = ",".join(device.name for device in devices)
 
 
-def _count(gpus):
+def _count_text(gpus):
     return f"{gpus} GPU{'' if gpus == 1 else 's'}"
 
 
 def visible_devices(visible_list, order, gpus):
     """The devices that CUDA shows, in the order of CUDA's numbers. `name` is a device's name in `CUDA_VISIBLE_DEVICES`.
-    `gpu` is None if the order depends on CUDA's ranking by speed. `gpus` have `uuid`, `pci` (or None) and `mig_uuids`."""
+    `gpu` is None if only CUDA knows which GPU the device is. `gpus` have `uuid`, `pci` (or None) and `mig_uuids`."""
     ordered = _in_order(order, gpus)
     if visible_list is None:
         if len(gpus) > 1 and any(gpu.mig_uuids for gpu in gpus):

@@ -40,7 +40,7 @@ MAX_STEP_TOKENS = 8192
 # The packages whose versions `loaded` reports.
 REPORTED_PACKAGES = ("tensorrt-llm", "tensorrt", "torch", "transformers", "flashinfer-python")
 
-# The beginning of a failure's message.
+# Prefixes of a failure's message.
 LOADING = "TensorRT-LLM cannot load the model"
 GENERATING = "TensorRT-LLM failed in a request"
 
@@ -97,8 +97,8 @@ def check_interface(backend):
     if not (lines := interface_differences(backend)):
         return
     listed = "; ".join(lines[:4]) + (f"; and {len(lines) - 4} more" if len(lines) > 4 else "")
-    message = f"TensorRT-LLM {installed_version()} has another interface than {EXPECTED_VERSION}, for which this engine was written: {listed}"
-    raise Failed("unavailable", message, INSTALL_HINT)
+    cause = f"TensorRT-LLM {installed_version()} has another interface than {EXPECTED_VERSION}"
+    raise Failed("unavailable", f"{cause}, for which this engine was written: {listed}", INSTALL_HINT)
 
 
 def llm_arguments(settings, folder, context_tokens, dtype, kv_dtype):
@@ -264,8 +264,8 @@ def shutdown(llm):
         sys.stderr.write(f"cannot shut down TensorRT-LLM: {error}\n")
 
 
-def failure(error, beginning):
-    """Converts an exception of the library to a `Failed` whose message starts with `beginning`. The library has few
+def failure(error, prefix):
+    """Converts an exception of the library to a `Failed` whose message starts with `prefix`. The library has few
     exception types and wraps errors of its worker processes, so the texts of the whole chain are searched."""
     if isinstance(error, Failed):
         return error
@@ -276,17 +276,17 @@ def failure(error, beginning):
     sys.stderr.flush()
     if OUT_OF_MEMORY.search(text):
         line = next((line for line in text.splitlines() if OUT_OF_MEMORY.search(line)), root_cause)
-        return Failed("out_of_memory", f"{beginning}: {line.strip()[:300]}", MEMORY_HINT)
+        return Failed("out_of_memory", f"{prefix}: {line.strip()[:300]}", MEMORY_HINT)
     if match := UNKNOWN_ARCHITECTURE.search(text):
         name = (match.group(1) or match.group(2) or "").strip("`'\".,") or "of this model"
         return Failed("unsupported", f"architecture `{name}`: TensorRT-LLM has no such model")
     if UNSUPPORTED_GPU.search(text):
-        return Failed("unsupported", f"{beginning}: {root_cause}")
-    if beginning == GENERATING and PROMPT_TOO_LONG.search(text):
-        return Failed("context", f"{beginning}: {root_cause}")
+        return Failed("unsupported", f"{prefix}: {root_cause}")
+    if prefix == GENERATING and PROMPT_TOO_LONG.search(text):
+        return Failed("context", f"{prefix}: {root_cause}")
     if NEEDS_NEW_LOAD.search(text):
-        return Failed("device", f"{beginning}: {root_cause}", "send `load` again")
-    return Failed("internal", f"{beginning}: {root_cause}")
+        return Failed("device", f"{prefix}: {root_cause}", "send `load` again")
+    return Failed("internal", f"{prefix}: {root_cause}")
 
 
 def _exception_chain(error):

@@ -81,9 +81,8 @@ class TensorRTLLM(engine_kit.Engine):
         facts = model_facts(request, settings, folder, context_tokens, kv_dtype, library.reported_arguments(llm))
         self._model = LoadedModel(llm, folder, settings, facts, processes.workers_since(before))
         if library.installed_version() != EXPECTED_VERSION:
-            sys.stderr.write(
-                f"this engine was written for TensorRT-LLM {EXPECTED_VERSION}, and the installed version has the same interface\n"
-            )
+            written_for = f"this engine was written for TensorRT-LLM {EXPECTED_VERSION}"
+            sys.stderr.write(f"{written_for}, and the installed version has the same interface\n")
         return self._model
 
     def close(self):

@@ -34,11 +34,16 @@ PROMPT = [1, 17, 42, 9]
 TIMEOUT_S = 60
 
 
-def write_folder(test, changes=None, quantised=None, dtype="BF16"):
-    """A model folder that lives as long as the test. The numbers of its only tensor are never read."""
+def temporary_folder(test):
+    """A folder that lives as long as the test."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
-    path = Path(folder.name)
+    return Path(folder.name)
+
+
+def write_folder(test, changes=None, quantised=None, dtype="BF16"):
+    """A model folder. The numbers of its only tensor are never read."""
+    path = temporary_folder(test)
     (path / "config.json").write_text(json.dumps({**CONFIG, **(changes or {})}))
     size = {"BF16": 2, "F32": 4, "F8_E4M3": 1}[dtype] * VOCABULARY * 32
     header = {"model.embed_tokens.weight": {"dtype": dtype, "shape": [VOCABULARY, 32], "data_offsets": [0, size]}}
@@ -51,20 +56,19 @@ def write_folder(test, changes=None, quantised=None, dtype="BF16"):
 
 def packages_folder(test, version="1.2.1"):
     """A folder with the metadata of an installed library of this version; an empty folder for None."""
-    folder = tempfile.TemporaryDirectory()
-    test.addCleanup(folder.cleanup)
+    folder = temporary_folder(test)
     if version is not None:
-        metadata = Path(folder.name) / f"tensorrt_llm-{version}.dist-info"
+        metadata = folder / f"tensorrt_llm-{version}.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n")
-    return folder.name
+    return str(folder)
 
 
 class EngineProcess:
     """An engine process. `settings` configures the stand-in."""
 
     def __init__(self, test, version="1.2.1", environment=None, stand_in=True, **settings):
-        self.record_file = Path(packages_folder(test, None)) / "record"
+        self.record_file = temporary_folder(test) / "record"
         packages = [str(KIT), *([str(STAND_IN)] if stand_in else []), packages_folder(test, version)]
         environment = {
             **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
@@ -167,9 +171,9 @@ def expected_ids(prompt, count):
         from tensorrt_llm.llmapi import logits_after
     finally:
         sys.path.remove(str(STAND_IN))
-    ids, new = list(prompt), []
+    ids, new_ids = list(prompt), []
     for _ in range(count):
         logits = logits_after(ids, VOCABULARY)
-        new.append(max(range(VOCABULARY), key=logits.__getitem__))
-        ids.append(new[-1])
-    return new
+        new_ids.append(max(range(VOCABULARY), key=logits.__getitem__))
+        ids.append(new_ids[-1])
+    return new_ids

@@ -8,7 +8,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from support import ENGINE, KIT, STAND_IN, packages_folder
+from support import ENGINE, KIT, STAND_IN, packages_folder, temporary_folder
 
 ROOT = ENGINE.parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -19,7 +19,7 @@ HAS_TOKENIZERS = importlib.util.find_spec("tokenizers") is not None
 class Conformance(unittest.TestCase):
     @unittest.skipUnless(PROGRAMS and HAS_TOKENIZERS, "needs a built `orchestrate`, and `tokenizers` in this Python")
     def test_the_engine_conforms_to_the_protocol(self):
-        folder = Path(packages_folder(self, None))
+        folder = temporary_folder(self)
         engine = folder / "engine"
         packages = os.pathsep.join([str(KIT), str(STAND_IN), packages_folder(self)])
         settings = json.dumps({"record": str(folder / "record")})

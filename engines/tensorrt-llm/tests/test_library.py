@@ -60,7 +60,7 @@ class InterfaceComparison(unittest.TestCase):
         engine = EngineProcess(self, version=version, faults=list(faults))
         failed = engine.load(write_folder(self), **fields)
         self.assertEqual((failed["type"], failed.get("kind")), ("failed", "unavailable"), failed)
-        self.assertEqual(engine.records("created"), [])
+        self.assertEqual(engine.records("llm_class"), [])
         return failed
 
     def test_a_library_that_cannot_be_imported_is_reported_with_the_error(self):
@@ -117,8 +117,8 @@ class RealPackages(unittest.TestCase):
         engine = EngineProcess(self)
         self.assertEqual(engine.load(EMBEDDED)["type"], "loaded")
         answer = engine.request(type="generate", prompt="Hello", max_new_tokens=2)
-        (submitted,) = engine.records("submitted")
-        self.assertEqual(submitted["submitted"], Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode("Hello").ids)
+        (request,) = engine.records("prompt_ids")
+        self.assertEqual(request["prompt_ids"], Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode("Hello").ids)
         self.assertIn("text", answer["iterations"][0]["sequences"][0])
 
 

@@ -9,20 +9,20 @@ FP8 = {"quant_algo": "FP8", "kv_cache_quant_algo": None}
 
 
 class LoadArguments(unittest.TestCase):
-    def created(self, **fields):
-        """The stand-in's record of the arguments of `LLM`."""
+    def llm_call(self, **fields):
+        """The stand-in's record of the call of `LLM`."""
         engine = loaded_engine(self, **fields)
-        (created,) = engine.records("created")
-        return created
+        (call,) = engine.records("llm_class")
+        return call
 
     def test_basic_has_neither_graphs_nor_overlap_and_the_models_own_dtype(self):
         folder = write_folder(self)
-        created = self.created(folder=folder, options={"cuda_graphs": False, "overlap": False, "fp8": "off"})
-        self.assertEqual((created["created"], created["module"]), ("LLM", "tensorrt_llm.llmapi"))
-        self.assertEqual(created["model"], str(folder.resolve()))
-        self.assertEqual((created["skip_tokenizer_init"], created["trust_remote_code"]), (True, False))
-        self.assertEqual((created["tensor_parallel_size"], created["dtype"], created["visible"]), (1, "auto", "0"))
-        kwargs = created["kwargs"]
+        call = self.llm_call(folder=folder, options={"cuda_graphs": False, "overlap": False, "fp8": "off"})
+        self.assertEqual((call["llm_class"], call["module"]), ("LLM", "tensorrt_llm.llmapi"))
+        self.assertEqual(call["model"], str(folder.resolve()))
+        self.assertEqual((call["skip_tokenizer_init"], call["trust_remote_code"]), (True, False))
+        self.assertEqual((call["tensor_parallel_size"], call["dtype"], call["visible"]), (1, "auto", "0"))
+        kwargs = call["kwargs"]
         self.assertEqual((kwargs["cuda_graph_config"], kwargs["disable_overlap_scheduler"]), (None, True))
         self.assertEqual((kwargs["max_batch_size"], kwargs["max_seq_len"], kwargs["max_num_tokens"]), (64, 128, 8192))
         self.assertEqual((kwargs["enable_chunked_prefill"], kwargs["stream_interval"]), (False, 1))
@@ -32,13 +32,13 @@ class LoadArguments(unittest.TestCase):
 
     def test_optimized_captures_graphs_of_several_batch_sizes_with_padding(self):
         options = {"cuda_graphs": True, "overlap": True, "fp8": "auto"}
-        kwargs = self.created(options=options)["kwargs"]
+        kwargs = self.llm_call(options=options)["kwargs"]
         graphs = kwargs["cuda_graph_config"]
         self.assertEqual((graphs["batch_sizes"], graphs["enable_padding"]), ([1, 2, 4, 8, 16, 32, 64], True))
         self.assertEqual((kwargs["disable_overlap_scheduler"], kwargs["kv_cache_config"]["dtype"]), (False, "auto"))
         # These options are the defaults.
-        self.assertEqual(self.created()["kwargs"], kwargs)
-        arguments = self.created(options={**options, "max_batch": 12})["kwargs"]
+        self.assertEqual(self.llm_call()["kwargs"], kwargs)
+        arguments = self.llm_call(options={**options, "max_batch": 12})["kwargs"]
         self.assertEqual((arguments["cuda_graph_config"]["batch_sizes"], arguments["max_batch_size"]), ([1, 2, 4, 8, 12], 12))
 
     def test_keys_and_values_are_fp8_on_request_or_if_the_model_is_fp8(self):
@@ -50,43 +50,43 @@ class LoadArguments(unittest.TestCase):
             ({"quant_algo": "W4A16_AWQ"}, "auto", "auto"),
         ):
             folder = write_folder(self, quantised=quantised)
-            created = self.created(folder=folder, options={"fp8": fp8})
-            self.assertEqual(created["kwargs"]["kv_cache_config"]["dtype"], expected, (quantised, fp8))
+            call = self.llm_call(folder=folder, options={"fp8": fp8})
+            self.assertEqual(call["kwargs"]["kv_cache_config"]["dtype"], expected, (quantised, fp8))
 
     def test_pool_context_dtype_and_device_reach_the_library(self):
         engine = EngineProcess(self, gpus=[["A", [9, 0]], ["B", [9, 0]], ["C", [9, 0]]])
         options = {"memory_fraction": 0.25, "pool_tokens": 4096, "tp": "2"}
         folder = write_folder(self, {"max_position_embeddings": 20000})
         engine.load(folder, options=options, device="cuda:1", dtype="f16", context_tokens=16000)
-        (created,) = engine.records("created")
-        pool = created["kwargs"]["kv_cache_config"]
+        (call,) = engine.records("llm_class")
+        pool = call["kwargs"]["kv_cache_config"]
         self.assertEqual((pool["free_gpu_memory_fraction"], pool["max_tokens"]), (0.25, 4096))
-        self.assertEqual((created["tensor_parallel_size"], created["visible"], created["dtype"]), (2, "1,2", "float16"))
+        self.assertEqual((call["tensor_parallel_size"], call["visible"], call["dtype"]), (2, "1,2", "float16"))
         # A prompt with more tokens than one pass computes needs chunks.
-        self.assertEqual((created["kwargs"]["max_seq_len"], created["kwargs"]["enable_chunked_prefill"]), (16000, True))
+        self.assertEqual((call["kwargs"]["max_seq_len"], call["kwargs"]["enable_chunked_prefill"]), (16000, True))
 
     def test_a_device_number_counts_only_the_devices_that_the_caller_shows(self):
         engine = EngineProcess(self, environment={"CUDA_VISIBLE_DEVICES": "5,7"}, gpus=[["A", [9, 0]]] * 8)
         folder = write_folder(self)
         engine.load(folder, device="cuda:1")
         engine.load(folder, device="cuda:0")
-        self.assertEqual([created["visible"] for created in engine.records("created")], ["7", "5"])
+        self.assertEqual([call["visible"] for call in engine.records("llm_class")], ["7", "5"])
 
     def test_names_of_visible_devices_are_passed_on_as_cuda_reads_them(self):
         folder = write_folder(self)
         for visible_list, expected in (("1gpu, 0", "1"), ("GPU-2,GPU-0f", "GPU-2"), ("MIG-10,MIG-11", "MIG-10"), ("2,-1,0", "2")):
             engine = EngineProcess(self, environment={"CUDA_VISIBLE_DEVICES": visible_list}, gpus=[["A", [9, 0]]] * 3, partitioned_gpu=1)
             self.assertEqual(engine.load(folder)["type"], "loaded", visible_list)
-            self.assertEqual([created["visible"] for created in engine.records("created")], [expected])
+            self.assertEqual([call["visible"] for call in engine.records("llm_class")], [expected])
 
     def test_the_backend_tensorrt_has_separate_phases_for_build_and_load(self):
         engine = EngineProcess(self)
         options = {"backend": "tensorrt", "cuda_graphs": False, "overlap": False, "context_logits": True}
         message = engine.load(write_folder(self), options=options)
-        (created,) = engine.records("created")
-        self.assertEqual(created["module"], "tensorrt_llm._tensorrt_engine")
+        (call,) = engine.records("llm_class")
+        self.assertEqual(call["module"], "tensorrt_llm._tensorrt_engine")
         self.assertEqual(
-            created["kwargs"]["build_config"],
+            call["kwargs"]["build_config"],
             {
                 "max_input_len": 1024,
                 "max_seq_len": 128,
@@ -95,7 +95,7 @@ class LoadArguments(unittest.TestCase):
                 "gather_context_logits": True,
             },
         )
-        self.assertNotIn("cuda_graph_config", created["kwargs"])
+        self.assertNotIn("cuda_graph_config", call["kwargs"])
         phases = [phase["name"] for phase in message["phases"]]
         self.assertEqual(phases, ["headers", "import", "check", "build", "load"])
         build = next(phase["ns"] for phase in message["phases"] if phase["name"] == "build")
@@ -208,7 +208,7 @@ class RefusedLoads(unittest.TestCase):
 
     def test_more_gpus_than_the_machine_has_are_refused(self):
         failed = self.failed_load(options={"tp": 2})
-        message = "option `tp`: 2 GPUs are needed, the first is `cuda`: this machine has 1 GPU"
+        message = "option `tp`: 2 GPUs starting at `cuda` are needed, but this machine has 1 GPU"
         self.assertEqual((failed["kind"], failed["message"]), ("unavailable", message))
         self.assertEqual(self.failed_load(device="cuda:3")["message"], "no `cuda:3`: this machine has 1 GPU")
         self.assertEqual(self.failed_load(device="cpu")["message"], "device `cpu`: expected one of `cuda`")

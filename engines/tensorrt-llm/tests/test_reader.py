@@ -20,8 +20,8 @@ class EmptyResult:
         raise StopAsyncIteration
 
 
-class SilentLlm:
-    """An `LLM` that sends no responses. The test sends them."""
+class ManualLlm:
+    """An `LLM` whose responses the test sends."""
 
     def generate_async(self, inputs, sampling_params, streaming):
         if not inputs:
@@ -36,7 +36,7 @@ class SilentLlm:
 
 class ReaderTest(unittest.TestCase):
     def setUp(self):
-        self.reader = Reader(SilentLlm())
+        self.reader = Reader(ManualLlm())
         self.addCleanup(self.reader.close)
         self.sequence = SimpleNamespace(prompt=PROMPT, task=None)
         self.reader.submit([self.sequence], None, lambda: None)

@@ -13,10 +13,10 @@ class Generation(unittest.TestCase):
         self.assertEqual((answer["output_ids"], answer["finish"], answer["prompt_tokens"]), (expected_ids(PROMPT, 6), "length", 4))
         self.assertEqual(answer["token_ns"], sorted(answer["token_ns"]))
         self.assertEqual(answer["cached_prompt_tokens"], 0)
-        (submitted,) = engine.records("submitted")
-        self.assertEqual((submitted["submitted"], submitted["streaming"]), (PROMPT, True))
-        self.assertEqual((submitted["params"]["top_k"], submitted["params"]["max_tokens"]), (1, 6))
-        self.assertEqual((submitted["params"]["ignore_eos"], submitted["params"]["detokenize"]), (True, False))
+        (request,) = engine.records("prompt_ids")
+        self.assertEqual((request["prompt_ids"], request["streaming"]), (PROMPT, True))
+        self.assertEqual((request["params"]["top_k"], request["params"]["max_tokens"]), (1, 6))
+        self.assertEqual((request["params"]["ignore_eos"], request["params"]["detokenize"]), (True, False))
 
     def test_streamed_tokens_have_the_ids_and_timestamps_of_the_answer(self):
         engine = loaded_engine(self)
@@ -40,22 +40,22 @@ class Generation(unittest.TestCase):
                 answer = single_sequence(engine.generate(max_new_tokens=9))
                 self.assertEqual(answer["output_ids"], [*expected_ids(PROMPT, 2), eos_ids[-1]])
                 self.assertEqual(answer["finish"], "eos")
-                (submitted,) = engine.records("submitted")
-                self.assertEqual(submitted["params"]["end_id"], EOS)
-                self.assertEqual(submitted["params"]["stop_token_ids"], eos_ids[1:] or None)
-                self.assertEqual(submitted["params"]["include_stop_str_in_output"], len(eos_ids) > 1)
+                (request,) = engine.records("prompt_ids")
+                self.assertEqual(request["params"]["end_id"], EOS)
+                self.assertEqual(request["params"]["stop_token_ids"], eos_ids[1:] or None)
+                self.assertEqual(request["params"]["include_stop_str_in_output"], len(eos_ids) > 1)
 
     def test_an_ignored_eos_id_does_not_end_a_sequence(self):
         folder = write_folder(self, {"eos_token_id": expected_ids(PROMPT, 3)})
         engine = loaded_engine(self, folder=folder)
         answer = single_sequence(engine.generate(max_new_tokens=5, ignore_eos=True))
         self.assertEqual((answer["output_ids"], answer["finish"]), (expected_ids(PROMPT, 5), "length"))
-        self.assertEqual(engine.records("submitted")[0]["params"]["stop_token_ids"], None)
+        self.assertEqual(engine.records("prompt_ids")[0]["params"]["stop_token_ids"], None)
 
     def test_a_model_without_eos_ids_generates_the_requested_number_of_tokens(self):
         engine = loaded_engine(self, folder=write_folder(self, {"eos_token_id": None}))
         self.assertEqual(ids(engine.generate(max_new_tokens=3)), expected_ids(PROMPT, 3))
-        self.assertEqual(engine.records("submitted")[0]["params"]["end_id"], -1)
+        self.assertEqual(engine.records("prompt_ids")[0]["params"]["end_id"], -1)
 
     def test_a_request_with_too_few_or_too_many_tokens_fails(self):
         after_end = "a token for sequence 0 after it was done"
@@ -72,7 +72,7 @@ class Generation(unittest.TestCase):
         self.assertEqual(ids(first), ids(engine.generate(max_new_tokens=8, ignore_eos=True, sampling=requested)))
         engine.generate(max_new_tokens=8, ignore_eos=True, sampling={"temperature": 1.5, "seed": 4})
         engine.generate(max_new_tokens=2, ignore_eos=True, sampling={"temperature": 0.0})
-        params = [record["params"] for record in engine.records("submitted")]
+        params = [record["params"] for record in engine.records("prompt_ids")]
         self.assertEqual({name: params[0][name] for name in requested}, requested)
         # The library is greedy without top_k and top_p, so a value that keeps all tokens is sent.
         self.assertEqual((params[2]["top_k"], params[2]["top_p"]), (None, 1.0))
@@ -101,7 +101,7 @@ class Generation(unittest.TestCase):
             engine.send(type="generate", id=name, prompt_ids=prompt, max_new_tokens=6, ignore_eos=True)
         answers = {message["id"]: message for message in (engine.receive() for _ in prompts)}
         self.assertEqual({name: ids(it) for name, it in answers.items()}, {n: expected_ids(p, 6) for n, p in prompts.items()})
-        self.assertEqual(len(engine.records("submitted")), 5)
+        self.assertEqual(len(engine.records("prompt_ids")), 5)
 
     def test_no_response_is_lost_with_two_requests_at_a_time(self):
         """A response would be lost if the reader's loop did not run between requests or during writes."""
@@ -148,7 +148,7 @@ class Generation(unittest.TestCase):
     def test_a_request_beyond_the_context_does_not_reach_the_library(self):
         engine = loaded_engine(self)
         failed = engine.generate(prompt=[1] * 120, max_new_tokens=9)
-        self.assertEqual((failed["kind"], engine.records("submitted")), ("context", []))
+        self.assertEqual((failed["kind"], engine.records("prompt_ids")), ("context", []))
 
     def test_a_request_without_cache_is_refused(self):
         failed = loaded_engine(self).generate(max_new_tokens=1, use_cache=False)
@@ -182,8 +182,8 @@ class Scores(unittest.TestCase):
         # A greedy id is the most likely of all 64 ids, so its probability is at least 1/64.
         for value in scored["logprobs"][1][3:]:
             self.assertTrue(-math.log(64) <= value < 0, value)
-        records = engine.records("submitted")
-        self.assertEqual([record["submitted"] for record in records], [first[:-1], second[:-1]])
+        records = engine.records("prompt_ids")
+        self.assertEqual([record["prompt_ids"] for record in records], [first[:-1], second[:-1]])
         self.assertTrue(all(record["params"]["return_context_logits"] for record in records))
 
     def test_fewer_logits_than_positions_are_a_failure(self):

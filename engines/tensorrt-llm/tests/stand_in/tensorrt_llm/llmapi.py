@@ -206,7 +206,7 @@ class LLM:
         **kwargs,
     ):
         record_call(
-            created=type(self).__name__,
+            llm_class=type(self).__name__,
             module=type(self).__module__,
             model=model,
             skip_tokenizer_init=skip_tokenizer_init,
@@ -255,7 +255,7 @@ class LLM:
             raise ValueError(f"The sum of prompt length ({len(inputs)}) should not exceed max_num_tokens")
         if inputs == SETTINGS.get("refused_prompt"):
             raise ValueError("the library refuses this prompt")
-        record_call(submitted=inputs, params=vars(sampling_params), streaming=streaming)
+        record_call(prompt_ids=inputs, params=vars(sampling_params), streaming=streaming)
         result = RequestOutput(inputs)
         threading.Thread(target=self._respond, args=(result, sampling_params, streaming), daemon=True).start()
         return result
