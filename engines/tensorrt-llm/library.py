@@ -203,7 +203,7 @@ def submit(llm, ids, params):
 
 
 async def responses(result):
-    """The responses of a sequence as they arrive: new ids, the finish reason or None, the id that ended it or None."""
+    """The responses of a sequence as they arrive: new ids, the finish reason or None, the EOS id if it is reported."""
     async for output in result:
         completion = output.outputs[0]
         finish_reason = (completion.finish_reason or "unknown") if output.finished else None
@@ -239,8 +239,8 @@ async def context_logits(llm, ids, end_id):
 
 
 def logprobs(logits, ids, vocabulary_size):
-    """The log-probability of each id, from the row of logits with the id's index. Rows are converted to double
-    precision one at a time, because all rows together would take gigabytes."""
+    """The log-probability of each id. The row of logits with the same index predicts the id. Rows are converted to
+    double precision one at a time, because all rows together would take gigabytes."""
     import torch
 
     if logits is None:
