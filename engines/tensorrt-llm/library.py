@@ -1,28 +1,30 @@
-"""The only file that calls TensorRT-LLM. `expected.py` lists every call, field and attribute used here, and compares
-them with the installed library before a load.
+"""Calls TensorRT-LLM, and converts its exceptions to failures. No other file calls the library.
 
-Importing this file imports nothing heavy; `open_library` does.
+`interface.py` lists every call, field and attribute used here, and compares them with the installed library before a load.
+To import this file is quick; `open_library` imports the library.
 """
 
 import importlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import sys
+import traceback
 
 from engine_kit import Failed
-from expected import CLASSES, WRITTEN_FOR, differences
+from interface import EXPECTED_VERSION, LLM_CLASSES, interface_differences
 
 DISTRIBUTION = "tensorrt-llm"
 
-# A command to paste, and the sources of the library. The names are those of NVIDIA's pages and image.
+# A command to paste, and two sources of the library.
 INSTALL_HINT = (
     "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it"
-    f"  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:{WRITTEN_FOR}`"
+    f"  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:{EXPECTED_VERSION}`"
 )
 
 # No network access: model folders are local, and no data of this machine is sent anywhere.
-OFFLINE = {
+OFFLINE_VARIABLES = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
@@ -32,14 +34,35 @@ OFFLINE = {
     "DO_NOT_TRACK": "1",
 }
 
-# Prompts of up to this many tokens are computed in one piece, the library's default; longer ones in several.
+# The most tokens of one forward pass, the library's default. A longer prompt is computed in several passes.
 MAX_STEP_TOKENS = 8192
 
-LIBRARIES = ("tensorrt-llm", "tensorrt", "torch", "transformers", "flashinfer-python")
+# The packages whose versions `loaded` reports.
+REPORTED_PACKAGES = ("tensorrt-llm", "tensorrt", "torch", "transformers", "flashinfer-python")
+
+# Prefixes of a failure's message.
+LOADING = "TensorRT-LLM cannot load the model"
+GENERATING = "TensorRT-LLM failed in a request"
+
+# Texts of the library's exceptions, by cause.
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|outofmemory|insufficient gpu memory|cudaErrorMemoryAllocation|std::bad_alloc|CUBLAS_STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+UNKNOWN_ARCHITECTURE = re.compile(
+    r"unknown architecture for \w+: (\S+)|unsupported (?:model )?architecture:? ?(\S*)", re.IGNORECASE
+)
+PROMPT_TOO_LONG = re.compile(r"should not exceed max_num_tokens|max_seq_len|exceeds? the (?:maximum|max)", re.IGNORECASE)
+UNSUPPORTED_GPU = re.compile(r"no kernel image|not supported on (?:this|sm)|requires? sm|pre sm ?80", re.IGNORECASE)
+NEEDS_NEW_LOAD = re.compile(
+    r"worker died|shutting down|MPI_ABORT|BrokenPipe|connection (?:reset|refused)|cuda error|cudaError", re.IGNORECASE
+)
+
+MEMORY_HINT = "reduce one of these: `context_tokens`, or the options `max_batch`, `memory_fraction`, `pool_tokens`"
 
 
 def installed_version():
-    """The version, from metadata only. None if the library is not installed."""
+    """The library's version, from metadata only. None if the library is not installed."""
     try:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -47,44 +70,39 @@ def installed_version():
     return version if importlib.util.find_spec("tensorrt_llm") is not None else None
 
 
-def versions():
+def package_versions():
     """The versions of the library and its main dependencies."""
-    found = {}
-    for name in LIBRARIES:
+    versions = {}
+    for name in REPORTED_PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
-
-
-def stay_offline():
-    os.environ.update(OFFLINE)
+    return versions
 
 
 def open_library():
-    """Imports the library. Minutes on a cold disk."""
-    stay_offline()
+    """Imports the library, without network access. The first import after a restart of the machine takes minutes."""
+    os.environ.update(OFFLINE_VARIABLES)
     try:
         importlib.import_module("tensorrt_llm")
     except Exception as error:
         # A missing shared library gives an OSError or an ImportError; a wrong PyTorch can give any exception.
-        line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        message = f"TensorRT-LLM {installed_version()} cannot be imported: {type(error).__name__}: {line}"
+        message = f"TensorRT-LLM {installed_version()} cannot be imported: {_first_line(error)}"
         raise Failed("unavailable", message, INSTALL_HINT) from error
 
 
-def check_expected(backend):
+def check_interface(backend):
     """Refuses an installed library whose interface differs from the expected one."""
-    if not (found := differences(backend)):
+    if not (lines := interface_differences(backend)):
         return
-    listed = "; ".join(found[:4]) + (f"; and {len(found) - 4} more" if len(found) > 4 else "")
-    message = f"TensorRT-LLM {installed_version()} has another interface than {WRITTEN_FOR}, for which this engine was written: {listed}"
-    raise Failed("unavailable", message, INSTALL_HINT)
+    listed = "; ".join(lines[:4]) + (f"; and {len(lines) - 4} more" if len(lines) > 4 else "")
+    cause = f"TensorRT-LLM {installed_version()} has another interface than {EXPECTED_VERSION}"
+    raise Failed("unavailable", f"{cause}, for which this engine was written: {listed}", INSTALL_HINT)
 
 
-def arguments(settings, folder, context_tokens, dtype, kv_dtype):
-    """The arguments of `LLM`."""
+def llm_arguments(settings, folder, context_tokens, dtype, kv_dtype):
+    """The arguments of the library's class `LLM`."""
     from tensorrt_llm import llmapi
 
     pool = {"enable_block_reuse": False, "free_gpu_memory_fraction": settings.memory_fraction, "dtype": kv_dtype}
@@ -95,7 +113,7 @@ def arguments(settings, folder, context_tokens, dtype, kv_dtype):
         "max_seq_len": context_tokens,
         "max_num_tokens": MAX_STEP_TOKENS,
     }
-    passed = {
+    arguments = {
         "model": str(folder.path),
         "skip_tokenizer_init": True,
         "trust_remote_code": False,
@@ -107,12 +125,12 @@ def arguments(settings, folder, context_tokens, dtype, kv_dtype):
     }
     if settings.backend == "tensorrt":
         build = llmapi.BuildConfig(**limits, gather_context_logits=settings.context_logits)
-        return {**passed, "build_config": build}
+        return {**arguments, "build_config": build}
     graphs = None
     if settings.cuda_graphs:
         graphs = llmapi.CudaGraphConfig(batch_sizes=settings.graph_batch_sizes(), enable_padding=True)
     return {
-        **passed,
+        **arguments,
         "cuda_graph_config": graphs,
         "disable_overlap_scheduler": not settings.overlap,
         "stream_interval": 1,
@@ -120,13 +138,13 @@ def arguments(settings, folder, context_tokens, dtype, kv_dtype):
 
 
 def load(backend, arguments):
-    """The engine, ready to generate."""
-    module, name, *_ = CLASSES[backend]
+    """Returns the library's `LLM`, ready to generate."""
+    module, name = LLM_CLASSES[backend]
     return getattr(importlib.import_module(module), name)(**arguments)
 
 
 def build_seconds(llm):
-    """The duration of a build's steps, if the library built an engine and reports it; else None."""
+    """The duration of a build's steps; None if the library built no engine or reports no steps."""
     steps = getattr(getattr(llm, "llm_build_stats", None), "build_steps_info", None)
     try:
         return sum(float(seconds) for _, seconds in steps) if steps else None
@@ -134,56 +152,73 @@ def build_seconds(llm):
         return None
 
 
+def reported_arguments(llm):
+    """The arguments of `LLM` as the library reports them after the load; an unreported argument is left out."""
+    args = getattr(llm, "args", None)
+    graphs, pool = getattr(args, "cuda_graph_config", None), getattr(args, "kv_cache_config", None)
+    overlap_disabled = getattr(args, "disable_overlap_scheduler", None)
+    reported = {
+        "cuda_graph_batch_sizes": list(getattr(graphs, "batch_sizes", None) or []),
+        "cuda_graph_padding": getattr(graphs, "enable_padding", None),
+        "overlap_scheduler": None if overlap_disabled is None else not overlap_disabled,
+        "block_reuse": getattr(pool, "enable_block_reuse", None),
+        "pool_fraction": getattr(pool, "free_gpu_memory_fraction", None),
+        "pool_tokens": getattr(pool, "max_tokens", None),
+        "pool_dtype": getattr(pool, "dtype", None),
+        "tensor_parallel": getattr(args, "tensor_parallel_size", None),
+    }
+    return {name: value for name, value in reported.items() if value is not None}
+
+
 def sampling_params(job, eos_ids):
-    """Converts a kit's job to the library's parameters. Without a tokenizer the library must be given the EOS ids."""
+    """Converts a kit's job to the library's parameters. The library has no tokenizer, so it gets the EOS ids here."""
     from tensorrt_llm import SamplingParams
 
-    ends = list(eos_ids)
-    passed = {
+    eos_ids = list(eos_ids)
+    params = {
         "max_tokens": job.max_new_tokens,
         "ignore_eos": job.ignore_eos,
-        "end_id": ends[0] if ends else -1,
-        "pad_id": ends[0] if ends else 0,
+        "end_id": eos_ids[0] if eos_ids else -1,
+        "pad_id": eos_ids[0] if eos_ids else 0,
         "detokenize": False,
     }
-    if len(ends) > 1 and not job.ignore_eos:
-        # An id that ends a sequence stays as its last.
-        passed.update(stop_token_ids=ends[1:], include_stop_str_in_output=True)
+    if len(eos_ids) > 1 and not job.ignore_eos:
+        # The second option keeps the EOS id as the last id of the sequence.
+        params.update(stop_token_ids=eos_ids[1:], include_stop_str_in_output=True)
     if job.sampling is None:
-        return SamplingParams(**passed, top_k=1)
-    sampling = job.sampling
+        return SamplingParams(**params, top_k=1)
     return SamplingParams(
-        **passed,
-        temperature=sampling.temperature,
-        top_k=sampling.top_k or None,
-        # Always set: to the library a request with neither top_k nor top_p is greedy.
-        top_p=1.0 if sampling.top_p is None else sampling.top_p,
-        seed=sampling.seed,
+        **params,
+        temperature=job.sampling.temperature,
+        top_k=job.sampling.top_k or None,
+        # Always set: the library treats a request with neither top_k nor top_p as greedy.
+        top_p=1.0 if job.sampling.top_p is None else job.sampling.top_p,
+        seed=job.sampling.seed,
     )
 
 
 def submit(llm, ids, params):
-    """Submits a sequence. Call it in the event loop, so that its answers come back there."""
+    """Submits a sequence. The library sends its responses to the event loop that calls this function."""
     return llm.generate_async(inputs=list(ids), sampling_params=params, streaming=True)
 
 
 async def responses(result):
-    """Results of a sequence as they come: (new ids, its finish reason or None, the id that ended it or None)."""
+    """The responses of a sequence as they arrive: new ids, the finish reason or None, the EOS id if it is reported."""
     async for output in result:
         completion = output.outputs[0]
-        reason = (completion.finish_reason or "unknown") if output.finished else None
-        stop = completion.stop_reason if isinstance(completion.stop_reason, int) else None
-        yield list(completion.token_ids_diff), reason, stop
+        finish_reason = (completion.finish_reason or "unknown") if output.finished else None
+        stop_id = completion.stop_reason if isinstance(completion.stop_reason, int) else None
+        yield list(completion.token_ids_diff), finish_reason, stop_id
 
 
 def cached_tokens(result):
-    """Prompt tokens that the library took from a cache, if it reports them. None are expected: reuse is off."""
+    """The number of prompt tokens that the library took from a cache; None if it reports no number."""
     cached = getattr(result, "cached_tokens", None)
     return cached if type(cached) is int and cached >= 0 else None
 
 
 def abort(result):
-    """Aborts a request. A finished request, or one without an engine, needs no abort."""
+    """Aborts a request that has not finished."""
     try:
         if not result.finished:
             result.abort()
@@ -204,8 +239,8 @@ async def context_logits(llm, ids, end_id):
 
 
 def logprobs(logits, ids, vocabulary_size):
-    """The log-probability of each of `ids`, from the row of logits at its index. It uses double precision, one row at
-    a time: all rows together are gigabytes."""
+    """The log-probability of each id. The row of logits with the same index predicts the id. Rows are converted to
+    double precision one at a time, because all rows together would take gigabytes."""
     import torch
 
     if logits is None:
@@ -213,7 +248,7 @@ def logprobs(logits, ids, vocabulary_size):
     if logits.dim() == 3:
         logits = logits[0]
     if logits.shape[0] < len(ids):
-        raise Failed("internal", f"TensorRT-LLM returned logits of {logits.shape[0]} positions, not of {len(ids)}")
+        raise Failed("internal", f"TensorRT-LLM returned logits for {logits.shape[0]} of {len(ids)} positions")
     values = []
     for position, id in enumerate(ids):
         row = logits[position][:vocabulary_size].double()
@@ -221,30 +256,48 @@ def logprobs(logits, ids, vocabulary_size):
     return values
 
 
-def in_effect(llm):
-    """The arguments in effect, as far as the library reports them."""
-    args = getattr(llm, "args", None)
-    graphs, pool = getattr(args, "cuda_graph_config", None), getattr(args, "kv_cache_config", None)
-    found = {
-        "cuda_graph_batch_sizes": list(getattr(graphs, "batch_sizes", None) or []),
-        "cuda_graph_padding": getattr(graphs, "enable_padding", None),
-        "overlap_scheduler": _negated(getattr(args, "disable_overlap_scheduler", None)),
-        "block_reuse": getattr(pool, "enable_block_reuse", None),
-        "pool_fraction": getattr(pool, "free_gpu_memory_fraction", None),
-        "pool_tokens": getattr(pool, "max_tokens", None),
-        "pool_dtype": getattr(pool, "dtype", None),
-        "tensor_parallel": getattr(args, "tensor_parallel_size", None),
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _negated(value):
-    return None if value is None else not value
-
-
 def shutdown(llm):
-    """Ends its worker processes. An error here affects no request."""
+    """Ends the library's worker processes. An error here affects no request."""
     try:
         llm.shutdown()
     except Exception as error:
         sys.stderr.write(f"cannot shut down TensorRT-LLM: {error}\n")
+
+
+def failure(error, prefix):
+    """Converts an exception of the library to a `Failed` whose message starts with `prefix`. The library has few
+    exception types and wraps errors of its worker processes, so the texts of the whole chain are searched."""
+    if isinstance(error, Failed):
+        return error
+    chain = list(_exception_chain(error))
+    text = "\n".join(f"{type(cause).__name__}: {cause}" for cause in chain)
+    root_cause = _first_line(chain[-1])
+    sys.stderr.write("".join(traceback.format_exception(error)[-12:]))
+    sys.stderr.flush()
+    if OUT_OF_MEMORY.search(text):
+        line = next((line for line in text.splitlines() if OUT_OF_MEMORY.search(line)), root_cause)
+        return Failed("out_of_memory", f"{prefix}: {line.strip()[:300]}", MEMORY_HINT)
+    if match := UNKNOWN_ARCHITECTURE.search(text):
+        name = (match.group(1) or match.group(2) or "").strip("`'\".,") or "of this model"
+        return Failed("unsupported", f"architecture `{name}`: TensorRT-LLM has no such model")
+    if UNSUPPORTED_GPU.search(text):
+        return Failed("unsupported", f"{prefix}: {root_cause}")
+    if prefix == GENERATING and PROMPT_TOO_LONG.search(text):
+        return Failed("context", f"{prefix}: {root_cause}")
+    if NEEDS_NEW_LOAD.search(text):
+        return Failed("device", f"{prefix}: {root_cause}", "send `load` again")
+    return Failed("internal", f"{prefix}: {root_cause}")
+
+
+def _exception_chain(error):
+    """The raised exception and its causes; the root cause comes last."""
+    visited = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _first_line(error):
+    text = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return f"{type(error).__name__}: {text}"

@@ -1,9 +1,8 @@
-"""Reads the library's answers in a separate thread with an event loop that always runs.
+"""Reads the library's responses in a separate thread, whose event loop runs from the load to the end.
 
-The library keeps every response, but wakes its reader only while the reader's loop runs; other responses wait until the
-next one, or forever. So the loop runs from the load to the end. That thread timestamps each response and passes it
-through a queue to the main thread. The main thread may be writing lines: this delays its work on a token, but not the
-token's timestamp.
+The library keeps every response, but wakes its reader only while the reader's loop runs. Otherwise a response waits for
+the next one, possibly forever. The thread timestamps each response and passes it to the main thread through a queue. If
+the main thread is busy, it handles a response later, but the timestamp stays right.
 """
 
 import asyncio
@@ -15,97 +14,99 @@ import time
 from types import SimpleNamespace
 
 import library
-import errors
 
-# The interval of the checks by a waiting thread.
-CHECK_S = 1.0
+# A waiting thread checks the worker processes after each interval.
+CHECK_INTERVAL_S = 1.0
 # The time for an aborted request to end inside the library.
-END_S = 10.0
-# The interpreter's switch interval. Python's default of 5 ms is many tokens, and no computation here needs
-# longer turns.
-SWITCH_S = 0.0005
+ABORT_TIMEOUT_S = 10.0
+# After this time a thread yields the interpreter to another. Python's default, 5 ms, is the time of many tokens.
+SWITCH_INTERVAL_S = 0.0005
 # The time for the loop to end.
-STOP_S = 1.0
+STOP_TIMEOUT_S = 1.0
 
 
 class Reader:
     def __init__(self, llm):
-        self._llm, self._results = llm, queue.SimpleQueue()
+        self._llm, self._responses = llm, queue.SimpleQueue()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="reader", daemon=True)
-        sys.setswitchinterval(SWITCH_S)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._thread.start()
 
     # Methods for the main thread.
 
-    def begin(self, flows, params, check):
-        """Submits the flows. `take` returns their results."""
-        self._do(self._begin(flows, params), check)
+    def submit(self, sequences, params, check):
+        """Submits the sequences. `take` returns their responses."""
+        self._run(self._submit(sequences, params), check)
 
     def take(self):
-        """All results so far, oldest first, as (flow, result). The result is a response, an error that ended the flow, or
-        None if it ended without a response. Waits a moment for the first, and returns an empty list if none comes."""
-        results = []
+        """All responses so far, oldest first, as pairs (sequence, response). In place of a response a pair may have the
+        error that ended the sequence, or None if no final response came. Waits a moment for the first pair; the list is
+        empty if no pair comes."""
+        responses = []
         try:
-            results.append(self._results.get(timeout=CHECK_S))
+            responses.append(self._responses.get(timeout=CHECK_INTERVAL_S))
             while True:
-                results.append(self._results.get_nowait())
+                responses.append(self._responses.get_nowait())
         except queue.Empty:
-            return results
+            return responses
 
-    def end(self, flows, timeout_s=END_S):
-        """Aborts the running flows, and waits until they have ended inside the library too."""
-        self._do(self._end(flows, timeout_s), lambda: None)
+    def abort(self, sequences, timeout_s=ABORT_TIMEOUT_S):
+        """Aborts the running sequences, and waits until they have ended inside the library too."""
+        self._run(self._abort(sequences, timeout_s), lambda: None)
 
     def context_logits(self, ids, end_id, check):
-        return self._do(library.context_logits(self._llm, ids, end_id), check)
+        return self._run(library.context_logits(self._llm, ids, end_id), check)
 
     def close(self):
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(STOP_S)
+        self._thread.join(STOP_TIMEOUT_S)
         if not self._thread.is_alive():
             self._loop.close()
 
-    def _do(self, coroutine, check):
+    def _run(self, coroutine, check):
         """Runs a coroutine in the loop. Calls `check` at intervals while it waits; `check` may raise."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            while not concurrent.futures.wait([future], CHECK_S).done:
+            while not concurrent.futures.wait([future], CHECK_INTERVAL_S).done:
                 check()
             return future.result()
         except Exception as error:
             future.cancel()
-            raise errors.failure(error, errors.GENERATING) from error
+            raise library.failure(error, library.GENERATING) from error
 
     # Coroutines of the loop's thread.
 
-    async def _begin(self, flows, params):
-        for flow in flows:
-            flow.result = library.submit(self._llm, flow.prompt, params)
-            flow.task = asyncio.ensure_future(self._follow(flow))
+    async def _submit(self, sequences, params):
+        for sequence in sequences:
+            sequence.result = library.submit(self._llm, sequence.prompt, params)
+            sequence.task = asyncio.ensure_future(self._collect(sequence))
 
-    async def _follow(self, flow):
-        """Collects the results of one sequence in order."""
-        ended = None
+    async def _collect(self, sequence):
+        """Puts the responses of one sequence into the queue."""
+        finish_reason = None
         try:
-            async for ids, ended, stop in library.responses(flow.result):
+            async for ids, finish_reason, stop_id in library.responses(sequence.result):
                 at_ns = time.perf_counter_ns()
-                cached = None if ended is None else library.cached_tokens(flow.result)
-                self._results.put((flow, SimpleNamespace(at_ns=at_ns, ids=ids, ended=ended, stop=stop, cached=cached)))
+                cached = None if finish_reason is None else library.cached_tokens(sequence.result)
+                response = SimpleNamespace(
+                    at_ns=at_ns, ids=ids, finish_reason=finish_reason, stop_id=stop_id, cached_tokens=cached
+                )
+                self._responses.put((sequence, response))
         except Exception as error:
-            self._results.put((flow, error))
+            self._responses.put((sequence, error))
             return
-        if ended is None:
-            self._results.put((flow, None))
+        if finish_reason is None:
+            self._responses.put((sequence, None))
 
-    async def _end(self, flows, timeout_s):
-        tasks = [flow.task for flow in flows if flow.task is not None]
-        for flow in flows:
-            if flow.task is not None and not flow.task.done():
-                library.abort(flow.result)
+    async def _abort(self, sequences, timeout_s):
+        tasks = [sequence.task for sequence in sequences if sequence.task is not None]
+        for sequence in sequences:
+            if sequence.task is not None and not sequence.task.done():
+                library.abort(sequence.result)
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=timeout_s)
-            for task in late:
+            _, late_tasks = await asyncio.wait(tasks, timeout=timeout_s)
+            for task in late_tasks:
                 task.cancel()
-            # Their results were handled, or are not needed any more.
+            # Waits for the cancelled tasks too. Exceptions of aborted sequences do not matter.
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,16 +1,16 @@
-"""Load options, parsed and checked: those of the presets, and the user's. Does not use the library."""
+"""Parses and checks the load options. Does not use the library."""
 
 import json
 from dataclasses import dataclass
 
 from engine_kit import Failed
 
-# The most concurrent sequences, in a batch or in overlapping requests. hello states it before a load, so it also bounds the
-# option `max_batch`.
+# The most concurrent sequences, in a batch or in overlapping requests. `hello` reports this number before a load, so the
+# number is also the limit of the option `max_batch`.
 MAX_SEQUENCES = 64
 
 BACKENDS = ("pytorch", "tensorrt")
-FP8 = ("auto", "on", "off")
+FP8_MODES = ("auto", "on", "off")
 
 
 @dataclass(frozen=True)
@@ -28,55 +28,55 @@ class Settings:
     context_logits: bool = False
 
     def graph_batch_sizes(self):
-        """Powers of two up to the largest batch, and that batch: padding rounds every batch up to one of them."""
+        """Powers of two up to `max_batch`, and `max_batch`. Padding rounds every batch up to the next of these sizes."""
         sizes = [1]
         while sizes[-1] * 2 < self.max_batch:
             sizes.append(sizes[-1] * 2)
         return sizes if sizes[-1] == self.max_batch else [*sizes, self.max_batch]
 
 
-def read_settings(options):
-    settings = Settings(**{name: _READERS[name](name, value) for name, value in options.items()})
+def parse_settings(options):
+    settings = Settings(**{name: _PARSERS[name](name, value) for name, value in options.items()})
     if settings.backend == "tensorrt":
-        # Fields of the PyTorch backend only: an explicit one must not be ignored.
+        # Only the PyTorch backend has these options. An explicit option must not be ignored.
         for name in ("cuda_graphs", "overlap"):
             if options.get(name) is not None and getattr(settings, name):
-                message = f"option `{name}`: the backend `tensorrt` has no such setting"
+                message = f"option `{name}`: only the backend `pytorch` has this option"
                 raise Failed("unsupported", message, f"leave out `{name}`, or use the preset `basic`")
         if settings.fp8 == "on":
             message = "option `fp8`: calibration for the backend `tensorrt` needs a data set from the network"
             raise Failed("unsupported", message, "load a model folder that is quantised to fp8")
     elif settings.context_logits:
-        message = "option `context_logits`: the backend `pytorch` has context logits without a build"
+        message = "option `context_logits`: only the backend `tensorrt` has this option"
         raise Failed("bad_request", message, "leave out `context_logits`")
     return settings
 
 
-def _choice(values):
-    def read(name, value):
+def _choice_parser(values):
+    def parse(name, value):
         if value not in values:
-            raise _invalid(name, "one of " + ", ".join(f"`{known}`" for known in values), value)
+            raise _invalid(name, "one of " + ", ".join(f"`{choice}`" for choice in values), value)
         return value
 
-    return read
+    return parse
 
 
-def _switch(name, value):
-    # Text from a command line counts as the value that it spells.
-    spelled = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
-    if type(spelled) is not bool:
+def _parse_switch(name, value):
+    # A value from a command line is text.
+    parsed = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    if type(parsed) is not bool:
         raise _invalid(name, "true or false", value)
-    return spelled
+    return parsed
 
 
-def _fp8(name, value):
-    spelled = {True: "on", False: "off", "true": "on", "false": "off"}
-    known = spelled.get(value, value) if isinstance(value, (bool, str)) else value
-    return _choice(FP8)(name, known)
+def _parse_fp8(name, value):
+    modes = {True: "on", False: "off", "true": "on", "false": "off"}
+    mode = modes.get(value, value) if isinstance(value, (bool, str)) else value
+    return _choice_parser(FP8_MODES)(name, mode)
 
 
-def _integer(largest):
-    def read(name, value):
+def _integer_parser(largest):
+    def parse(name, value):
         number = value
         if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 12:
             number = int(value)
@@ -84,10 +84,10 @@ def _integer(largest):
             raise _invalid(name, f"a whole number from 1 to {largest}", value)
         return number
 
-    return read
+    return parse
 
 
-def _fraction(name, value):
+def _parse_fraction(name, value):
     try:
         fraction = float(value) if type(value) in (int, float, str) else None
     except (ValueError, OverflowError):
@@ -97,19 +97,19 @@ def _fraction(name, value):
     return fraction
 
 
-def _invalid(name, expected, found):
-    return Failed("bad_request", f"option `{name}`: expected {expected}, found `{json.dumps(found)[:80]}`")
+def _invalid(name, expected, value):
+    return Failed("bad_request", f"option `{name}`: expected {expected}, found `{json.dumps(value)[:80]}`")
 
 
-_READERS = {
-    "backend": _choice(BACKENDS),
-    "cuda_graphs": _switch,
-    "overlap": _switch,
-    "fp8": _fp8,
-    "tp": _integer(1024),
-    "max_batch": _integer(MAX_SEQUENCES),
-    "memory_fraction": _fraction,
-    "pool_tokens": _integer(10**9),
-    "context_logits": _switch,
+_PARSERS = {
+    "backend": _choice_parser(BACKENDS),
+    "cuda_graphs": _parse_switch,
+    "overlap": _parse_switch,
+    "fp8": _parse_fp8,
+    "tp": _integer_parser(1024),
+    "max_batch": _integer_parser(MAX_SEQUENCES),
+    "memory_fraction": _parse_fraction,
+    "pool_tokens": _integer_parser(10**9),
+    "context_logits": _parse_switch,
 }
-OPTIONS = tuple(_READERS)
+OPTIONS = tuple(_PARSERS)

@@ -3,45 +3,47 @@
 import sys
 
 import engine_kit
+import gpus
 import library
-import machine
+import processes
 from engine_kit import Failed
-from expected import WRITTEN_FOR
-from folder import FORMATS, open_folder
-from settings import MAX_SEQUENCES, OPTIONS, read_settings
+from folder import open_folder
+from interface import EXPECTED_VERSION
+from model_folder import FORMATS
+from settings import MAX_SEQUENCES, OPTIONS, parse_settings
 
 NAME = "tensorrt-llm"
 
-# Dtype names in loads and facts, and in the library. `auto` follows the model folder.
-DTYPES = {"auto": "auto", "bf16": "bfloat16", "f16": "float16"}
+# The library's dtype names, by the protocol's names. `auto` follows the model folder.
+LIBRARY_DTYPES = {"auto": "auto", "bf16": "bfloat16", "f16": "float16"}
 
-# The first GPUs with fp8 arithmetic.
-FP8_CAPABILITY = (8, 9)
+# The lowest compute capability with fp8 arithmetic.
+MIN_FP8_CAPABILITY = (8, 9)
 
 
 class TensorRTLLM(engine_kit.Engine):
     options = OPTIONS
 
     def __init__(self):
-        self._serving = None
+        self._model = None
 
     def hello(self):
         version = library.installed_version()
         missing = []
         if version is None:
             missing.append(f"TensorRT-LLM is not installed in `{sys.executable}`")
-        if not machine.has_driver():
+        if not gpus.has_driver():
             missing.append("no NVIDIA driver found")
         if missing:
             raise Failed("unavailable", " and ".join(missing), library.INSTALL_HINT if version is None else None)
         return {
             "engine": NAME,
             "version": version,
-            # The library returns an iteration's ids in one response; it does not promise one id each.
+            # A response of the library may hold several ids, which then have the same timestamp.
             "stamp": "chunk",
             "capabilities": {
                 "devices": ["cuda"],
-                "dtypes": list(DTYPES),
+                "dtypes": list(LIBRARY_DTYPES),
                 "formats": FORMATS,
                 "batch": MAX_SEQUENCES,
                 "concurrency": MAX_SEQUENCES,
@@ -56,43 +58,37 @@ class TensorRTLLM(engine_kit.Engine):
         self.close()
         with phases.time("headers"):
             folder = open_folder(request.model)
-            settings = read_settings(request.options)
+            settings = parse_settings(request.options)
             context_tokens = decide_context(request, folder)
-            gpus = machine.gpus()
-            chosen = machine.choose(request.device, settings.tp, gpus)
-            kv_dtype = decide_kv_dtype(settings, folder, [gpu.gpu for gpu in chosen], gpus)
-            machine.show_only(chosen)
+            all_gpus = gpus.read_gpus()
+            devices = gpus.choose_devices(request.device, settings.tp, all_gpus)
+            kv_dtype = decide_kv_dtype(settings, folder, [device.gpu for device in devices], all_gpus)
+            gpus.show_only(devices)
         with phases.time("import"):
             library.open_library()
-            import errors
-            import serving
+            from loaded_model import LoadedModel
         with phases.time("check"):
-            library.check_expected(settings.backend)
-        before = machine.processes()
+            library.check_interface(settings.backend)
+        before = processes.parent_pids()
         try:
             with phases.time("build" if settings.backend == "tensorrt" else "load"):
-                dtype = DTYPES[request.dtype]
-                llm = library.load(
-                    settings.backend, library.arguments(settings, folder, context_tokens, dtype, kv_dtype)
-                )
+                dtype = LIBRARY_DTYPES[request.dtype]
+                arguments = library.llm_arguments(settings, folder, context_tokens, dtype, kv_dtype)
+                llm = library.load(settings.backend, arguments)
         except Exception as error:
-            raise errors.failure(error, errors.LOADING) from error
+            raise library.failure(error, library.LOADING) from error
         split_build(phases, library.build_seconds(llm))
-        loaded = {
-            "backend": settings.backend,
-            "context_logits": settings.context_logits,
-            "max_batch": settings.max_batch,
-            "facts": facts(request, settings, folder, context_tokens, kv_dtype, library.in_effect(llm)),
-        }
-        self._serving = serving.Serving(llm, folder, loaded, machine.workers_since(before))
-        if library.installed_version() != WRITTEN_FOR:
-            sys.stderr.write(f"this engine was written for TensorRT-LLM {WRITTEN_FOR}, and the installed version has the same interface\n")
-        return self._serving
+        facts = model_facts(request, settings, folder, context_tokens, kv_dtype, library.reported_arguments(llm))
+        self._model = LoadedModel(llm, folder, settings, facts, processes.workers_since(before))
+        if library.installed_version() != EXPECTED_VERSION:
+            written_for = f"this engine was written for TensorRT-LLM {EXPECTED_VERSION}"
+            sys.stderr.write(f"{written_for}, and the installed version has the same interface\n")
+        return self._model
 
     def close(self):
-        serving, self._serving = self._serving, None
-        if serving is not None:
-            serving.close()
+        model, self._model = self._model, None
+        if model is not None:
+            model.close()
 
 
 def decide_context(request, folder):
@@ -105,28 +101,29 @@ def decide_context(request, folder):
     return requested or limit
 
 
-def decide_kv_dtype(settings, folder, chosen, gpus):
-    """The dtype of keys and values under the library's name. If only CUDA knows the chosen GPUs, a GPU is not called
-    too old when another may be meant."""
-    known = None not in chosen
-    slow = [gpu for gpu in (chosen if known else gpus) if gpu.capability < FP8_CAPABILITY]
-    if (slow if known else len(slow) == len(gpus)) and (settings.fp8 == "on" or folder.is_fp8):
+def decide_kv_dtype(settings, folder, chosen, all_gpus):
+    """The library's name for the dtype of keys and values. `chosen` has None for a GPU that only CUDA knows. fp8 is then
+    refused only if all GPUs are too old."""
+    is_known = None not in chosen
+    too_old = [gpu for gpu in (chosen if is_known else all_gpus) if gpu.capability < MIN_FP8_CAPABILITY]
+    is_refused = bool(too_old) if is_known else len(too_old) == len(all_gpus)
+    if is_refused and (settings.fp8 == "on" or folder.is_fp8):
         cause = "option `fp8`" if settings.fp8 == "on" else f"model `{folder.name}` is in fp8"
-        capability = ".".join(str(number) for number in slow[0].capability)
-        raise Failed("unsupported", f"{cause}: `{slow[0].name}` has compute capability {capability}, fp8 needs 8.9")
+        capability = ".".join(str(number) for number in too_old[0].capability)
+        raise Failed("unsupported", f"{cause}: `{too_old[0].name}` has compute capability {capability}, fp8 needs 8.9")
     if settings.backend == "pytorch" and (settings.fp8 == "on" or settings.fp8 == "auto" and folder.is_fp8):
         return "fp8"
     return "auto"
 
 
-def facts(request, settings, folder, context_tokens, kv_dtype, in_effect):
+def model_facts(request, settings, folder, context_tokens, kv_dtype, reported_arguments):
     compute_dtype = folder.compute_dtype if request.dtype == "auto" else request.dtype
-    # Without a requested dtype, the library decides how to handle f32 weights.
+    # The library may convert f32 weights, and does not report the dtype.
     if compute_dtype == "f32":
         compute_dtype = None
     weights_dtype = "fp8" if folder.is_fp8 else None if folder.is_quantised else compute_dtype
-    pool_is_fp8 = "fp8" in (kv_dtype, in_effect.get("pool_dtype")) or folder.has_fp8_pool
-    stated = {
+    pool_is_fp8 = "fp8" in (kv_dtype, reported_arguments.get("pool_dtype")) or folder.has_fp8_pool
+    facts = {
         "device": request.device,
         "weights_dtype": weights_dtype,
         "compute_dtype": compute_dtype,
@@ -135,28 +132,28 @@ def facts(request, settings, folder, context_tokens, kv_dtype, in_effect):
         "context_tokens": context_tokens,
         "use_cache": True,
         "prefix_cache": False,
-        "weights_bytes": weights_bytes(folder, compute_dtype),
+        "weights_bytes": loaded_bytes(folder, compute_dtype),
         "parameters": folder.parameters,
         "vocabulary_size": folder.vocabulary_size,
         "hidden_size": folder.hidden_size,
         "eos_ids": folder.eos_ids,
         "bos_id": folder.bos_id,
-        "libraries": library.versions(),
-        # Additional facts: the protocol has no field for these.
-        "in_effect": {"backend": settings.backend, "max_batch": settings.max_batch, **in_effect},
+        "libraries": library.package_versions(),
+        # Additional facts, without fields in the protocol.
+        "in_effect": {"backend": settings.backend, "max_batch": settings.max_batch, **reported_arguments},
     }
-    return {name: value for name, value in stated.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
-def weights_bytes(folder, compute_dtype):
-    """The bytes on disk, unless the load converts the numbers."""
+def loaded_bytes(folder, compute_dtype):
+    """The bytes of the loaded weights: those on disk, or two for each parameter if the load converts the weights."""
     if folder.parameters is None or compute_dtype is None or folder.weights_dtype == compute_dtype:
         return folder.weights_bytes
     return 2 * folder.parameters
 
 
 def split_build(phases, build_seconds):
-    """Separates building an engine from loading it, if the library reports the build's steps."""
+    """Separates the build of a TensorRT engine from its load, if the library reports the duration of the build."""
     last = phases.times[-1]
     build_ns = None if build_seconds is None else int(build_seconds * 1e9)
     if last["name"] == "build" and build_ns is not None and 0 < build_ns < last["ns"]:

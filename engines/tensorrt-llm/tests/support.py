@@ -1,4 +1,4 @@
-"""The worker as a process, over the protocol, with the stand-in in place of the library."""
+"""Starts the engine as a process and speaks the protocol with it. A stand-in replaces the library (`stand_in`)."""
 
 import json
 import os
@@ -16,6 +16,7 @@ sys.path[:0] = [str(ENGINE), str(KIT)]
 
 VOCABULARY, EOS, SECOND_EOS = 64, 3, 5
 
+# The engine needs no `num_hidden_layers`, so this config has none.
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -29,15 +30,20 @@ CONFIG = {
 
 PROMPT = [1, 17, 42, 9]
 
-# The longest wait for a line; then the test fails.
+# A test fails if it waits longer for a message or a process.
 TIMEOUT_S = 60
 
 
-def write_folder(test, changes=None, quantised=None, dtype="BF16"):
-    """A model folder that lives as long as the test. Its one tensor is never read."""
+def temporary_folder(test):
+    """A folder that lives as long as the test."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
-    path = Path(folder.name)
+    return Path(folder.name)
+
+
+def write_folder(test, changes=None, quantised=None, dtype="BF16"):
+    """A model folder. The numbers of its only tensor are never read."""
+    path = temporary_folder(test)
     (path / "config.json").write_text(json.dumps({**CONFIG, **(changes or {})}))
     size = {"BF16": 2, "F32": 4, "F8_E4M3": 1}[dtype] * VOCABULARY * 32
     header = {"model.embed_tokens.weight": {"dtype": dtype, "shape": [VOCABULARY, 32], "data_offsets": [0, size]}}
@@ -48,58 +54,56 @@ def write_folder(test, changes=None, quantised=None, dtype="BF16"):
     return path
 
 
-def site(test, version="1.2.1"):
-    """A folder of packages that states the installed version of the library; None: no library."""
-    folder = tempfile.TemporaryDirectory()
-    test.addCleanup(folder.cleanup)
+def packages_folder(test, version="1.2.1"):
+    """A folder with the metadata of an installed library of this version; an empty folder for None."""
+    folder = temporary_folder(test)
     if version is not None:
-        metadata = Path(folder.name) / f"tensorrt_llm-{version}.dist-info"
+        metadata = folder / f"tensorrt_llm-{version}.dist-info"
         metadata.mkdir()
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tensorrt_llm\nVersion: {version}\n")
-    return folder.name
+    return str(folder)
 
 
-class Worker:
-    """A worker process and its conversation. `settings` configures the stand-in."""
+class EngineProcess:
+    """An engine process. `settings` configures the stand-in."""
 
     def __init__(self, test, version="1.2.1", environment=None, stand_in=True, **settings):
-        self.record = Path(site(test, None)) / "record"
-        packages = [str(KIT), *([str(STAND_IN)] if stand_in else []), site(test, version)]
+        self.record_file = temporary_folder(test) / "record"
+        packages = [str(KIT), *([str(STAND_IN)] if stand_in else []), packages_folder(test, version)]
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
             "PYTHONPATH": os.pathsep.join(packages),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "STAND_IN": json.dumps({"record": str(self.record), **settings}),
+            "STAND_IN": json.dumps({"record": str(self.record_file), **settings}),
             **(environment or {}),
         }
-        environment.pop("CUDA_VISIBLE_DEVICES", None) if "CUDA_VISIBLE_DEVICES" not in (environment or {}) else None
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.process = subprocess.Popen([sys.executable, "-s", str(ENGINE / "worker.py")], env=environment, **pipes)
-        self.lines, self.stderr = queue.Queue(), []
-        takers = ((self.process.stdout, self._line), (self.process.stderr, self.stderr.append))
-        self.drains = [threading.Thread(target=self._drain, args=taker, daemon=True) for taker in takers]
-        for drain in self.drains:
-            drain.start()
+        self.messages, self.stderr = queue.Queue(), []
+        readers = ((self.process.stdout, self._take_message), (self.process.stderr, self.stderr.append))
+        self.threads = [threading.Thread(target=self._read_lines, args=reader, daemon=True) for reader in readers]
+        for thread in self.threads:
+            thread.start()
         test.addCleanup(self.end)
 
-    def _drain(self, stream, take):
+    def _read_lines(self, stream, take):
         for line in stream:
             take(line)
 
-    def _line(self, line):
-        self.lines.put(json.loads(line))
+    def _take_message(self, line):
+        self.messages.put(json.loads(line))
 
     def send(self, **request):
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
         self.process.stdin.flush()
 
     def receive(self):
-        """The next message except progress."""
-        while (message := self.lines.get(timeout=TIMEOUT_S))["type"] == "progress":
+        """The next message that reports no progress."""
+        while (message := self.messages.get(timeout=TIMEOUT_S))["type"] == "progress":
             pass
         return message
 
-    def receive_past(self, type):
+    def receive_except(self, type):
         """The next message of another type."""
         while (message := self.receive())["type"] == type:
             pass
@@ -116,8 +120,8 @@ class Worker:
         return self.request(type="generate", prompt_ids=prompt, **fields)
 
     def records(self, name):
-        """The stand-in's records of a name, in order."""
-        lines = self.record.read_text().splitlines() if self.record.exists() else []
+        """The stand-in's records that have a field of this name, in order."""
+        lines = self.record_file.read_text().splitlines() if self.record_file.exists() else []
         return [record for record in map(json.loads, lines) if name in record]
 
     def end(self):
@@ -130,46 +134,46 @@ class Worker:
                 self.process.wait()
         for record in self.records("workers"):
             for pid in record["workers"]:
-                # Ends all processes of a test, even if the engine failed to.
+                # A failed test may leave worker processes.
                 try:
                     os.kill(pid, 9)
                 except OSError:
                     pass
-        for drain in self.drains:
-            # The reader thread owns these streams; it ends when the other ends are closed.
-            drain.join(TIMEOUT_S)
+        for thread in self.threads:
+            # A thread ends when the engine has closed the stream.
+            thread.join(TIMEOUT_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
 
 
-def loaded(test, options=None, folder=None, **settings):
-    """A worker with a loaded model."""
-    worker = Worker(test, **settings)
-    message = worker.load(folder or write_folder(test), options=options or {})
+def loaded_engine(test, options=None, folder=None, **settings):
+    """An engine with a loaded model."""
+    engine = EngineProcess(test, **settings)
+    message = engine.load(folder or write_folder(test), options=options or {})
     test.assertEqual(message["type"], "loaded", message)
-    return worker
+    return engine
 
 
-def sequence(answer):
+def single_sequence(answer):
     (iteration,) = answer["iterations"]
     (sequence,) = iteration["sequences"]
     return sequence
 
 
 def ids(answer):
-    return sequence(answer)["output_ids"]
+    return single_sequence(answer)["output_ids"]
 
 
 def expected_ids(prompt, count):
-    """The greedy ids of the stand-in's model, computed here."""
+    """The greedy ids of the stand-in's model after a prompt."""
     sys.path.append(str(STAND_IN))
     try:
-        from tensorrt_llm.llmapi import row
+        from tensorrt_llm.llmapi import logits_after
     finally:
         sys.path.remove(str(STAND_IN))
-    ids, new = list(prompt), []
+    ids, new_ids = list(prompt), []
     for _ in range(count):
-        logits = row(ids, VOCABULARY)
-        new.append(max(range(VOCABULARY), key=logits.__getitem__))
-        ids.append(new[-1])
-    return new
+        logits = logits_after(ids, VOCABULARY)
+        new_ids.append(max(range(VOCABULARY), key=logits.__getitem__))
+        ids.append(new_ids[-1])
+    return new_ids

@@ -1,4 +1,4 @@
-"""Runs `orchestrate check` on the worker, as on any engine; the library is the stand-in."""
+"""Runs `orchestrate check` on this engine, with the stand-in in place of the library."""
 
 import importlib.util
 import json
@@ -8,7 +8,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from support import ENGINE, KIT, STAND_IN, site
+from support import ENGINE, KIT, STAND_IN, packages_folder, temporary_folder
 
 ROOT = ENGINE.parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -18,10 +18,10 @@ HAS_TOKENIZERS = importlib.util.find_spec("tokenizers") is not None
 
 class Conformance(unittest.TestCase):
     @unittest.skipUnless(PROGRAMS and HAS_TOKENIZERS, "needs a built `orchestrate`, and `tokenizers` in this Python")
-    def test_the_worker_conforms_to_the_protocol(self):
-        folder = Path(site(self, None))
+    def test_the_engine_conforms_to_the_protocol(self):
+        folder = temporary_folder(self)
         engine = folder / "engine"
-        packages = os.pathsep.join([str(KIT), str(STAND_IN), site(self)])
+        packages = os.pathsep.join([str(KIT), str(STAND_IN), packages_folder(self)])
         settings = json.dumps({"record": str(folder / "record")})
         engine.write_text(
             f"#!/bin/sh\nexport PYTHONPATH='{packages}' PYTHONDONTWRITEBYTECODE=1 STAND_IN='{settings}'\n"

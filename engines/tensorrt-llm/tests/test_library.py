@@ -1,35 +1,35 @@
-"""Tests the reports on a missing or different library, before any load and with both versions."""
+"""Tests `hello`, the reports on a missing library or one with another interface, and functions of a real library."""
 
 import importlib.util
 import sys
 import unittest
 from pathlib import Path
 
-from support import ENGINE, Worker, write_folder
+from support import ENGINE, TIMEOUT_S, EngineProcess, write_folder
 
 import library
 
-HAS = {name: importlib.util.find_spec(name) is not None for name in ("torch", "tokenizers")}
+HAS_TORCH, HAS_TOKENIZERS = (importlib.util.find_spec(name) is not None for name in ("torch", "tokenizers"))
 EMBEDDED = Path(__file__).resolve().parents[3] / "models" / "embedded"
 
 HELLO = {"type": "hello", "protocol": 1}
 
 
-class Greeting(unittest.TestCase):
+class Hello(unittest.TestCase):
     def test_hello_does_not_import_the_library(self):
-        worker = Worker(self)
-        hello = worker.request(**HELLO)
+        engine = EngineProcess(self)
+        hello = engine.request(**HELLO)
         self.assertEqual((hello["type"], hello["engine"], hello["version"]), ("hello", "tensorrt-llm", "1.2.1"))
         self.assertEqual((hello["stamp"], hello["deterministic"]), ("chunk", False))
-        can = hello["capabilities"]
-        self.assertEqual((can["devices"], can["ignore_eos"], can["score"]), (["cuda"], "exact", True))
-        self.assertEqual((can["batch"], can["concurrency"], can["padding_sides"]), (64, 64, ["packed"]))
-        self.assertFalse(can["use_cache_toggle"])
-        # An imported stand-in would have recorded its environment.
-        self.assertEqual(worker.records("environment"), [])
+        capabilities = hello["capabilities"]
+        self.assertEqual((capabilities["devices"], capabilities["ignore_eos"], capabilities["score"]), (["cuda"], "exact", True))
+        self.assertEqual((capabilities["batch"], capabilities["concurrency"], capabilities["padding_sides"]), (64, 64, ["packed"]))
+        self.assertFalse(capabilities["use_cache_toggle"])
+        # The stand-in records its environment when it is imported.
+        self.assertEqual(engine.records("environment"), [])
 
     def test_a_missing_library_is_reported_with_its_source(self):
-        failed = Worker(self, version=None).request(**HELLO)
+        failed = EngineProcess(self, version=None).request(**HELLO)
         self.assertEqual(failed["kind"], "unavailable")
         self.assertEqual(failed["message"], f"TensorRT-LLM is not installed in `{sys.executable}`")
         self.assertIn("export ORCHESTRATE_PYTHON_TENSORRT_LLM=", failed["hint"])
@@ -39,86 +39,86 @@ class Greeting(unittest.TestCase):
         for file in ("engine.toml", "src/main.rs"):
             self.assertIn(f'"{library.INSTALL_HINT}"', (ENGINE / file).read_text(), file)
 
-    def test_every_file_of_the_worker_is_in_the_program(self):
+    def test_the_program_contains_every_python_file_of_the_engine(self):
         program = (ENGINE / "src/main.rs").read_text()
         for file in ENGINE.glob("*.py"):
             self.assertIn(f'("{file.name}", include_str!("../{file.name}"))', program)
 
-    def test_a_package_without_the_library_in_it_is_not_installed(self):
-        failed = Worker(self, stand_in=False).request(**HELLO)
+    def test_metadata_without_a_package_counts_as_not_installed(self):
+        failed = EngineProcess(self, stand_in=False).request(**HELLO)
         self.assertIn("TensorRT-LLM is not installed in", failed["message"])
 
     def test_a_missing_driver_is_reported(self):
-        failed = Worker(self, faults=["no_driver"]).request(**HELLO)
+        failed = EngineProcess(self, faults=["no_driver"]).request(**HELLO)
         self.assertEqual((failed["kind"], failed["message"]), ("unavailable", "no NVIDIA driver found"))
-        both = Worker(self, version=None, faults=["no_driver"]).request(**HELLO)
-        self.assertIn(" and no NVIDIA driver found", both["message"])
+        both_missing = EngineProcess(self, version=None, faults=["no_driver"]).request(**HELLO)
+        self.assertIn(" and no NVIDIA driver found", both_missing["message"])
 
 
-class Comparing(unittest.TestCase):
-    def failure(self, *faults, version="1.2.1", **fields):
-        worker = Worker(self, version=version, faults=list(faults))
-        failed = worker.load(write_folder(self), **fields)
+class InterfaceComparison(unittest.TestCase):
+    def failed_load(self, *faults, version="1.2.1", **fields):
+        engine = EngineProcess(self, version=version, faults=list(faults))
+        failed = engine.load(write_folder(self), **fields)
         self.assertEqual((failed["type"], failed.get("kind")), ("failed", "unavailable"), failed)
-        self.assertEqual(worker.records("made"), [])
+        self.assertEqual(engine.records("llm_class"), [])
         return failed
 
     def test_a_library_that_cannot_be_imported_is_reported_with_the_error(self):
-        failed = self.failure("does_not_import")
+        failed = self.failed_load("import_error")
         message = "TensorRT-LLM 1.2.1 cannot be imported: ImportError: libmpi.so.40: cannot open shared object file"
         self.assertIn(message, failed["message"])
         self.assertIn("ORCHESTRATE_PYTHON_TENSORRT_LLM", failed["hint"])
 
     def test_a_missing_method_is_named_with_both_versions(self):
-        failed = self.failure("no_generate_async", version="1.9.0")
+        failed = self.failed_load("no_generate_async", version="1.9.0")
         message = "TensorRT-LLM 1.9.0 has another interface than 1.2.1, for which this engine was written: "
         self.assertEqual(failed["message"], f"{message}`LLM.generate_async` is missing")
 
-    def test_a_missing_argument_and_a_new_one_are_named(self):
-        message = self.failure("another_argument")["message"]
+    def test_a_missing_parameter_and_a_new_required_one_are_named(self):
+        message = self.failed_load("other_arguments")["message"]
         takes = "it takes `prompt`, `sampling_params`, `streaming`, `deadline`"
         self.assertIn(f"`LLM.generate_async` takes no `inputs`: {takes}", message)
         self.assertIn("`LLM.generate_async` needs `deadline`, which this engine does not pass", message)
 
     def test_a_renamed_field_and_a_renamed_class_are_named(self):
-        message = self.failure("fields_renamed")["message"]
+        message = self.failed_load("renamed_fields")["message"]
         self.assertIn("`KvCacheConfig` has no field `enable_block_reuse`: it has `reuse_blocks`", message)
         self.assertIn("`KvCacheConfig` has no field `free_gpu_memory_fraction`", message)
         self.assertIn("`tensorrt_llm.llmapi.CudaGraphConfig` is missing", message)
 
     def test_another_version_with_the_same_interface_runs_with_a_note(self):
-        worker = Worker(self, version="1.2.9")
-        self.assertEqual(worker.load(write_folder(self))["type"], "loaded")
-        worker.request(type="shutdown")
-        worker.process.wait(timeout=60)
-        self.assertIn(b"was written for TensorRT-LLM 1.2.1", b"".join(worker.stderr))
+        engine = EngineProcess(self, version="1.2.9")
+        self.assertEqual(engine.load(write_folder(self))["type"], "loaded")
+        engine.request(type="shutdown")
+        engine.process.wait(timeout=TIMEOUT_S)
+        self.assertIn(b"was written for TensorRT-LLM 1.2.1", b"".join(engine.stderr))
 
 
-class LogProbabilities(unittest.TestCase):
-    """Tests with the library's dependencies, if a Python has them: `scripts/python-of pytorch-baseline` does."""
+class RealPackages(unittest.TestCase):
+    """Tests that need packages of the library. `scripts/python-of pytorch-baseline` runs a Python with these packages."""
 
-    @unittest.skipUnless(HAS["torch"], "PyTorch is not installed in this Python")
+    @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed in this Python")
     def test_log_probabilities_of_real_tensors_are_those_of_log_softmax(self):
         import torch
 
         torch.manual_seed(1)
         logits, ids = torch.randn(5, 70).bfloat16(), [3, 64, 0, 17, 9]
         expected = torch.log_softmax(logits[:, :65].double(), dim=-1)[range(5), ids]
-        # A vocabulary is padded for the GPU, and some backends add a dimension for the sequence.
+        # The vocabulary is padded for the GPU. Some backends add a dimension for the sequence.
         for batch in (logits, logits[None]):
-            found = library.logprobs(batch, ids, 65)
-            self.assertTrue(torch.allclose(torch.tensor(found, dtype=torch.float64), expected, atol=1e-12))
+            values = library.logprobs(batch, ids, 65)
+            self.assertTrue(torch.allclose(torch.tensor(values, dtype=torch.float64), expected, atol=1e-12))
         self.assertEqual(len(library.logprobs(logits.float(), ids[:2], 65)), 2)
 
-    @unittest.skipUnless(HAS["tokenizers"], "`tokenizers` is not installed in this Python")
-    def test_text_is_tokenised_by_the_models_own_tokenizer(self):
+    @unittest.skipUnless(HAS_TOKENIZERS, "`tokenizers` is not installed in this Python")
+    def test_the_tokenizer_of_the_model_converts_text_to_ids(self):
         from tokenizers import Tokenizer
 
-        worker = Worker(self)
-        self.assertEqual(worker.load(EMBEDDED)["type"], "loaded")
-        answer = worker.request(type="generate", prompt="Hello", max_new_tokens=2)
-        (requested,) = worker.records("requested")
-        self.assertEqual(requested["requested"], Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode("Hello").ids)
+        engine = EngineProcess(self)
+        self.assertEqual(engine.load(EMBEDDED)["type"], "loaded")
+        answer = engine.request(type="generate", prompt="Hello", max_new_tokens=2)
+        (request,) = engine.records("prompt_ids")
+        self.assertEqual(request["prompt_ids"], Tokenizer.from_file(str(EMBEDDED / "tokenizer.json")).encode("Hello").ids)
         self.assertIn("text", answer["iterations"][0]["sequences"][0])
 
 

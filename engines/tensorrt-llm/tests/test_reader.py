@@ -1,4 +1,4 @@
-"""Tests the reader alone: the time of its timestamps, and sequences that end without a result."""
+"""Tests the reader without the engine: timestamps, errors, and sequences that end without a response."""
 
 import sys
 import time
@@ -10,8 +10,8 @@ from support import TIMEOUT_S, PROMPT, STAND_IN
 from reader import Reader
 
 
-class Nothing:
-    """A request without any result."""
+class EmptyResult:
+    """The result of a request without responses."""
 
     def __aiter__(self):
         return self
@@ -20,12 +20,12 @@ class Nothing:
         raise StopAsyncIteration
 
 
-class Llm:
-    """Gives no answers by itself: the test does."""
+class ManualLlm:
+    """An `LLM` whose responses the test sends."""
 
     def generate_async(self, inputs, sampling_params, streaming):
         if not inputs:
-            return Nothing()
+            return EmptyResult()
         sys.path.append(str(STAND_IN))
         try:
             from tensorrt_llm.llmapi import RequestOutput
@@ -34,49 +34,49 @@ class Llm:
         return RequestOutput(inputs)
 
 
-class Reading(unittest.TestCase):
+class ReaderTest(unittest.TestCase):
     def setUp(self):
-        self.reader = Reader(Llm())
+        self.reader = Reader(ManualLlm())
         self.addCleanup(self.reader.close)
-        self.flow = SimpleNamespace(prompt=PROMPT, task=None)
-        self.reader.begin([self.flow], None, lambda: None)
-        self.addCleanup(lambda: self.reader.end([self.flow], 0))
+        self.sequence = SimpleNamespace(prompt=PROMPT, task=None)
+        self.reader.submit([self.sequence], None, lambda: None)
+        self.addCleanup(lambda: self.reader.abort([self.sequence], 0))
 
-    def until_waiting(self, count):
-        """Waits until this many results are in the queue."""
+    def wait_for_responses(self, count):
+        """Waits until the queue has this many responses."""
         deadline = time.monotonic() + TIMEOUT_S
-        while self.reader._results.qsize() < count:
-            self.assertLess(time.monotonic(), deadline, "nothing came")
+        while self.reader._responses.qsize() < count:
+            self.assertLess(time.monotonic(), deadline, "no response came")
             time.sleep(0.001)
 
-    def test_a_token_has_the_time_of_the_librarys_response(self):
+    def test_a_timestamp_is_the_time_of_the_librarys_response(self):
         times = [time.perf_counter_ns()]
         for id in (7, 8, 9):
-            self.flow.result.put(ids=[id], reason="length" if id == 9 else None)
-            self.until_waiting(id - 6)
+            self.sequence.result.put(ids=[id], reason="length" if id == 9 else None)
+            self.wait_for_responses(len(times))
             times.append(time.perf_counter_ns())
-        news = [news for _, news in self.reader.take()]
-        self.assertEqual([item.ids for item in news], [[7], [8], [9]])
-        for item, before, after in zip(news, times, times[1:]):
-            self.assertTrue(before < item.at_ns < after, (before, item.at_ns, after))
+        responses = [response for _, response in self.reader.take()]
+        self.assertEqual([response.ids for response in responses], [[7], [8], [9]])
+        for response, before, after in zip(responses, times, times[1:]):
+            self.assertTrue(before < response.at_ns < after, (before, response.at_ns, after))
 
     def test_a_sequence_that_ends_without_a_response_is_reported(self):
-        flow = SimpleNamespace(prompt=[], task=None)
-        self.reader.begin([flow], None, lambda: None)
-        self.assertEqual(self.receive(1), [(flow, None)])
+        sequence = SimpleNamespace(prompt=[], task=None)
+        self.reader.submit([sequence], None, lambda: None)
+        self.assertEqual(self.take_after_wait(1), [(sequence, None)])
 
     def test_an_error_of_the_library_is_passed_on(self):
-        self.flow.result.put(error="CUDA error")
-        ((flow, error),) = self.receive(1)
-        self.assertEqual((flow, str(error)), (self.flow, "CUDA error"))
+        self.sequence.result.put(error="CUDA error")
+        ((sequence, error),) = self.take_after_wait(1)
+        self.assertEqual((sequence, str(error)), (self.sequence, "CUDA error"))
 
-    def test_a_wait_without_results_returns(self):
+    def test_take_returns_even_without_responses(self):
         self.assertEqual(self.reader.take(), [])
-        self.reader.end([self.flow], 0)
-        self.assertTrue(self.flow.task.done())
+        self.reader.abort([self.sequence], 0)
+        self.assertTrue(self.sequence.task.done())
 
-    def receive(self, count):
-        self.until_waiting(count)
+    def take_after_wait(self, count):
+        self.wait_for_responses(count)
         return self.reader.take()
 
 

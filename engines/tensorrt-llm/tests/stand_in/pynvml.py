@@ -1,11 +1,11 @@
-"""A driver that answers without a GPU. `STAND_IN` configures its GPUs and their processes."""
+"""A stand-in for the driver's library. The variable `STAND_IN` configures its GPUs and their processes, as JSON."""
 
 import json
 import os
 from types import SimpleNamespace
 
 SETTINGS = json.loads(os.environ.get("STAND_IN", "{}"))
-GPUS = SETTINGS.get("gpus", [["Pretence 9000", [9, 0]]])
+GPUS = SETTINGS.get("gpus", [["Stand-in GPU", [9, 0]]])
 
 
 class NVMLError(Exception):
@@ -42,7 +42,7 @@ def nvmlDeviceGetPciInfo(handle):
 
 
 def nvmlDeviceGetMaxMigDeviceCount(handle):
-    if handle != SETTINGS.get("divided"):
+    if handle != SETTINGS.get("partitioned_gpu"):
         raise NVMLError("Not Supported")
     return 2
 
@@ -52,7 +52,7 @@ def nvmlDeviceGetMigDeviceHandleByIndex(handle, index):
 
 
 def nvmlDeviceGetComputeRunningProcesses(handle):
-    """Every worker in the stand-in's record holds a gigabyte on the first GPU."""
+    """Each worker process in the stand-in's record uses a gigabyte on the first GPU."""
     try:
         lines = [json.loads(line) for line in open(SETTINGS["record"])]
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""The part of a tensor that the engine needs for logits, so that its tests run without PyTorch."""
+"""A stand-in for PyTorch: the operations on logits that the engine uses."""
 
 import math
 
@@ -18,8 +18,8 @@ class Tensor:
     def double(self):
         return self
 
-    def __getitem__(self, place):
-        value = self._values[place]
+    def __getitem__(self, index):
+        value = self._values[index]
         return Tensor(value) if isinstance(value, list) else Scalar(value)
 
 

@@ -1,4 +1,4 @@
-"""The backend that builds an engine."""
+"""The stand-in for the backend `tensorrt`, which builds a TensorRT engine."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from .llmapi import TrtLlmArgs
 
 
 class LLM(llmapi.LLM):
-    arguments = TrtLlmArgs
+    args_class = TrtLlmArgs
 
     def __init__(self, model, **kwargs):
         super().__init__(model, **kwargs)

@@ -1,4 +1,4 @@
-"""Classes of the stand-in: arguments that refuse unknown fields, and an engine that answers from a thread."""
+"""The stand-in's LLM API: arguments that refuse unknown fields, and an `LLM` that sends responses from a thread."""
 
 import asyncio
 import collections
@@ -17,14 +17,14 @@ from pathlib import Path
 from . import FAULTS, SETTINGS
 
 
-def record_call(**facts):
-    """Records an event for the test."""
+def record_call(**fields):
+    """Appends a call to the file that the test reads."""
     if (path := SETTINGS.get("record")) is not None:
         with open(path, "a") as file:
-            file.write(json.dumps(facts, default=vars) + "\n")
+            file.write(json.dumps(fields, default=vars) + "\n")
 
 
-class Strict:
+class StrictModel:
     """Like a pydantic model that forbids unknown fields."""
 
     model_fields = {}
@@ -36,7 +36,7 @@ class Strict:
         self.__dict__.update({**self.model_fields, **fields})
 
 
-class KvCacheConfig(Strict):
+class KvCacheConfig(StrictModel):
     model_fields = {
         "enable_block_reuse": True,
         "max_tokens": None,
@@ -49,11 +49,11 @@ class KvCacheConfig(Strict):
     }
 
 
-class CudaGraphConfig(Strict):
+class CudaGraphConfig(StrictModel):
     model_fields = {"batch_sizes": None, "max_batch_size": 0, "enable_padding": False}
 
 
-class BuildConfig(Strict):
+class BuildConfig(StrictModel):
     model_fields = {
         "max_input_len": 1024,
         "max_seq_len": None,
@@ -63,8 +63,8 @@ class BuildConfig(Strict):
     }
 
 
-class _Args(Strict):
-    shared = {
+class _Args(StrictModel):
+    common_fields = {
         "kv_cache_config": None,
         "enable_chunked_prefill": False,
         "max_batch_size": None,
@@ -76,7 +76,7 @@ class _Args(Strict):
 
 class TorchLlmArgs(_Args):
     model_fields = {
-        **_Args.shared,
+        **_Args.common_fields,
         "cuda_graph_config": None,
         "disable_overlap_scheduler": False,
         "stream_interval": 1,
@@ -85,7 +85,7 @@ class TorchLlmArgs(_Args):
 
 
 class TrtLlmArgs(_Args):
-    model_fields = {**_Args.shared, "build_config": None, "fast_build": False}
+    model_fields = {**_Args.common_fields, "build_config": None, "fast_build": False}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -107,7 +107,7 @@ class SamplingParams:
 
     @property
     def greedy(self):
-        """The library also treats a request with neither `top_k` nor `top_p` as greedy."""
+        """Like in the library, a request with neither `top_k` nor `top_p` is greedy."""
         return self.top_k == 1 or (self.top_k is None and self.top_p is None)
 
 
@@ -119,67 +119,49 @@ class CompletionOutput:
     logprobs: list = dataclasses.field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: int | str | None = None
-    last: int = 0
+    previous_count: int = 0
 
     @property
     def token_ids_diff(self):
-        return self.token_ids[self.last :]
+        return self.token_ids[self.previous_count :]
 
 
 class RequestError(RuntimeError):
-    """Like the library's own error of one request."""
+    """The library's error type for one request."""
 
 
 class RequestOutput:
-    """One request; its responses come through a queue of the loop in which it was made. Like the library's queue, it
-    keeps each response, wakes its reader only while that loop runs, and does not try again."""
+    """One request and the queue of its responses. Like the library's queue, it keeps each response, but wakes the reader
+    only while the reader's event loop runs. A missed wake is not repeated."""
+
+    # The engine looks for these attributes in the class.
+    outputs, finished, context_logits = (), False, None
 
     def __init__(self, prompt_token_ids):
         self.prompt_token_ids = prompt_token_ids
-        self.outputs, self.finished, self.cached_tokens = [CompletionOutput(0)], False, 0
-        self.aborted, self._logits = threading.Event(), None
-        self._loop, self._kept, self._event = asyncio.get_running_loop(), collections.deque(), asyncio.Event()
-
-    @property
-    def finished(self):
-        return self._done
-
-    @finished.setter
-    def finished(self, done):
-        self._done = done
-
-    @property
-    def context_logits(self):
-        return self._logits
-
-    @property
-    def outputs(self):
-        return self._outputs
-
-    @outputs.setter
-    def outputs(self, outputs):
-        self._outputs = outputs
+        self.outputs, self.cached_tokens, self.aborted = [CompletionOutput(0)], 0, threading.Event()
+        self._loop, self._waiting, self._event = asyncio.get_running_loop(), collections.deque(), asyncio.Event()
 
     def abort(self):
         record_call(aborted=self.prompt_token_ids)
         self.aborted.set()
 
     def put(self, **response):
-        self._kept.append(response)
+        self._waiting.append(response)
         if not self._loop.is_running():
-            # The library's dispatching thread logs this and continues.
+            # The library logs this and continues.
             return record_call(lost_wake=self.prompt_token_ids)
         asyncio.run_coroutine_threadsafe(self._wake(), self._loop)
 
     async def _wake(self):
-        if self._kept:
+        if self._waiting:
             self._event.set()
 
     async def _get(self):
-        while not self._kept:
+        while not self._waiting:
             await self._event.wait()
-        response = self._kept.popleft()
-        if not self._kept:
+        response = self._waiting.popleft()
+        if not self._waiting:
             self._event.clear()
         return response
 
@@ -199,16 +181,16 @@ class RequestOutput:
             self.finished = True
             raise RequestError(response["error"])
         output = self.outputs[0]
-        output.last = len(output.token_ids)
+        output.previous_count = len(output.token_ids)
         output.token_ids.extend(response["ids"])
         if (reason := response.get("reason")) is not None:
-            output.finish_reason, output.stop_reason = reason, response.get("stop")
-            self._logits, self.finished = response.get("logits"), True
+            output.finish_reason, output.stop_reason = reason, response.get("stop_id")
+            self.context_logits, self.finished = response.get("logits"), True
         return self
 
 
 class LLM:
-    arguments = TorchLlmArgs
+    args_class = TorchLlmArgs
 
     def __init__(
         self,
@@ -224,7 +206,7 @@ class LLM:
         **kwargs,
     ):
         record_call(
-            made=type(self).__name__,
+            llm_class=type(self).__name__,
             module=type(self).__module__,
             model=model,
             skip_tokenizer_init=skip_tokenizer_init,
@@ -235,9 +217,9 @@ class LLM:
             visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
         )
         for name in kwargs:
-            if name not in self.arguments.model_fields:
+            if name not in self.args_class.model_fields:
                 raise ValueError(f"LLM got invalid argument: {name}")
-        self.args = self.arguments(**kwargs)
+        self.args = self.args_class(**kwargs)
         self.args.__dict__["tensor_parallel_size"] = tensor_parallel_size
         config = json.loads(Path(model, "config.json").read_text())
         self._vocabulary = config.get("vocab_size") or 64
@@ -246,9 +228,9 @@ class LLM:
                 raise RuntimeError("CUDA out of memory. Tried to allocate 48.00 GiB. GPU 0 has 3.00 GiB free.")
             except RuntimeError as error:
                 raise RuntimeError("Executor worker returned error") from error
-        if config.get("architectures") == ["MadeUpForCausalLM"]:
+        if config.get("architectures") == ["InventedForCausalLM"]:
             try:
-                raise ValueError("Unknown architecture for AutoModelForCausalLM: MadeUpForCausalLM")
+                raise ValueError("Unknown architecture for AutoModelForCausalLM: InventedForCausalLM")
             except ValueError as error:
                 raise RuntimeError("Executor worker returned error") from error
         self._workers = [start_worker() for _ in range(tensor_parallel_size)]
@@ -271,14 +253,14 @@ class LLM:
             raise ValueError("tokenizer is required to reset end_id if it is None")
         if len(inputs) > self.args.max_num_tokens and not self.args.enable_chunked_prefill:
             raise ValueError(f"The sum of prompt length ({len(inputs)}) should not exceed max_num_tokens")
-        if inputs == SETTINGS.get("refused"):
-            raise ValueError("a prompt that the library does not take")
-        record_call(requested=inputs, params=vars(sampling_params), streaming=streaming)
+        if inputs == SETTINGS.get("refused_prompt"):
+            raise ValueError("the library refuses this prompt")
+        record_call(prompt_ids=inputs, params=vars(sampling_params), streaming=streaming)
         result = RequestOutput(inputs)
-        threading.Thread(target=self._answer, args=(result, sampling_params, streaming), daemon=True).start()
+        threading.Thread(target=self._respond, args=(result, sampling_params, streaming), daemon=True).start()
         return result
 
-    def _answer(self, result, params, streaming):
+    def _respond(self, result, params, streaming):
         if "worker_dies" in FAULTS:
             for pid in self._workers:
                 os.kill(pid, 9)
@@ -290,36 +272,35 @@ class LLM:
         if params.return_context_logits:
             import torch
 
-            logits = torch.Tensor([row(ids[: end + 1], self._vocabulary) for end in range(len(ids))])
+            logits = torch.Tensor([logits_after(ids[: end + 1], self._vocabulary) for end in range(len(ids))])
             if SETTINGS.get("few_logits"):
                 logits = logits[:1]
-        stops = [] if params.ignore_eos else [params.end_id, *(params.stop_token_ids or [])]
-        draw, new, chunk, reason = random.Random(params.seed), 0, [], None
+        eos_ids = [] if params.ignore_eos else [params.end_id, *(params.stop_token_ids or [])]
+        generator, count, chunk, reason = random.Random(params.seed), 0, [], None
         while reason is None:
             time.sleep(SETTINGS.get("token_s", 0.0))
-            if "never_answers" in FAULTS and new == 2:
+            if "stops_responding" in FAULTS and count == 2:
                 result.aborted.wait()
             if result.aborted.is_set():
                 return result.put(ids=[], reason="cancelled")
-            id = pick(row(ids, self._vocabulary), params, draw)
-            if SETTINGS.get("ends_after") == new:
-                # The model's output is made up, and so is its end.
-                id = (stops or [id])[-1]
+            id = choose_id(logits_after(ids, self._vocabulary), params, generator)
+            if SETTINGS.get("eos_after") == count:
+                id = (eos_ids or [id])[-1]
             ids.append(id)
-            new += 1
-            if id in stops:
+            count += 1
+            if id in eos_ids:
                 reason = "stop"
-                if "cuts_the_end" in FAULTS:
-                    return result.put(ids=chunk, reason=reason, stop=None if id == params.end_id else id)
-            elif new == params.max_tokens - ("ends_early" in FAULTS):
+                if "removes_eos" in FAULTS:
+                    return result.put(ids=chunk, reason=reason, stop_id=None if id == params.end_id else id)
+            elif count == params.max_tokens - ("ends_early" in FAULTS):
                 reason = "length"
             chunk.append(id)
             if streaming and (len(chunk) == SETTINGS.get("chunk", 1) and reason is None):
                 result.put(ids=chunk)
                 chunk = []
-        stop = id if reason == "stop" and id != params.end_id else None
-        extra = [id] if "gives_too_much" in FAULTS else []
-        result.put(ids=chunk + extra, reason=reason, stop=stop, logits=logits)
+        stop_id = id if reason == "stop" and id != params.end_id else None
+        extra_ids = [id] if "extra_token" in FAULTS else []
+        result.put(ids=chunk + extra_ids, reason=reason, stop_id=stop_id, logits=logits)
 
     def shutdown(self):
         record_call(shut_down=True)
@@ -332,31 +313,41 @@ class LLM:
                 pass
 
 
-def row(ids, vocabulary):
-    """Logits after these ids: not like a model's, but deterministic, and different after different ids."""
+def logits_after(ids, vocabulary):
+    """The logits of the invented model after these ids. They are deterministic, and different after different ids."""
     seed = zlib.crc32(b"".join(id.to_bytes(4, "little") for id in ids)) | 1
     return [((seed * (2 * id + 1)) >> 4) % 997 / 100 for id in range(vocabulary)]
 
 
-def pick(logits, params, draw):
+def choose_id(logits, params, generator):
     if params.greedy:
         return max(range(len(logits)), key=logits.__getitem__)
     order = sorted(range(len(logits)), key=lambda id: -logits[id])[: params.top_k or None]
     weights = [math.exp((logits[id] - logits[order[0]]) / (params.temperature or 1.0)) for id in order]
     if params.top_p is not None and params.top_p < 1:
-        remainder, count = params.top_p * sum(weights), 0
-        while remainder > 0:
-            remainder -= weights[count]
+        remaining_weight, count = params.top_p * sum(weights), 0
+        while remaining_weight > 0:
+            remaining_weight -= weights[count]
             count += 1
         order, weights = order[:count], weights[:count]
-    return draw.choices(order, weights)[0]
+    return generator.choices(order, weights)[0]
+
+
+# Starts a worker process and ends, so that the worker process is no descendant of the engine. The worker process first
+# writes a line: its variables are in /proc only after its start.
+DETACHED_START = """
+import subprocess, sys
+options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "start_new_session": True}
+worker = subprocess.Popen([sys.executable, "-c", "print(flush=True)\\n" + sys.argv[1]], **options)
+worker.stdout.readline()
+print(worker.pid)
+"""
 
 
 def start_worker():
-    """A process that computes nothing and is no descendant: like MPI's workers, its parent ends at once."""
-    sleeper = "import sys, time\ntime.sleep(600)"
+    """Starts a worker process that computes nothing. A detached one is no descendant of the engine, like MPI's."""
+    worker = "import time\ntime.sleep(600)"
     if "detached_worker" in FAULTS:
-        quiet = "stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True"
-        script = f"import subprocess, sys\nprint(subprocess.Popen([sys.executable, '-c', {sleeper!r}], {quiet}).pid)"
-        return int(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
-    return subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True).pid
+        starter = [sys.executable, "-c", DETACHED_START, worker]
+        return int(subprocess.run(starter, capture_output=True, check=True).stdout)
+    return subprocess.Popen([sys.executable, "-c", worker], start_new_session=True).pid

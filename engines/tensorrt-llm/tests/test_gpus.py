@@ -1,0 +1,74 @@
+"""Tests CUDA's numbers of GPUs, with the cases of the orchestrator's test (`src/machine/gpu/cuda.rs`)."""
+
+import unittest
+from types import SimpleNamespace
+
+import support  # noqa: F401 (finds the modules of the engine)
+
+import gpus
+from gpus import BY_SLOT
+
+
+def gpu(uuid, pci, *parts):
+    return SimpleNamespace(uuid=uuid, pci=pci, mig_uuids=list(parts))
+
+
+# The driver counts these GPUs in another order than that of their slots.
+GPUS = [gpu("GPU-aa31", "c1"), gpu("GPU-ab32", "1b"), gpu("GPU-bb33", "43")]
+
+
+class VisibleDevices(unittest.TestCase):
+    def indices(self, visible_list, order=BY_SLOT, all_gpus=GPUS):
+        """The driver's indices of the GPUs that CUDA shows; None for a GPU that only CUDA knows."""
+        devices = gpus.visible_devices(visible_list, order, all_gpus)
+        return [None if device.gpu is None else all_gpus.index(device.gpu) for device in devices]
+
+    def test_the_order_of_gpus_is_known_only_if_cuda_counts_by_slot(self):
+        self.assertEqual(self.indices(None), [1, 2, 0])
+        self.assertEqual(self.indices(None, "FASTEST_FIRST"), [None] * 3)
+        self.assertEqual(self.indices("1", "FASTEST_FIRST"), [None])
+        self.assertEqual(self.indices(None, "FASTEST_FIRST", GPUS[2:]), [0])
+        self.assertEqual(self.indices(None, all_gpus=[]), [])
+        self.assertEqual(self.indices(None, all_gpus=[gpu(it.uuid, None) for it in GPUS]), [0, 1, 2])
+
+    def test_a_list_of_numbers_renumbers_gpus_and_ends_at_an_invalid_number(self):
+        for visible_list, expected in {
+            "2,0": [0, 1],
+            " 1 , 2": [2, 0],
+            "0,2,-1,1": [1, 0],
+            "0,3,1": [1],
+            "1gpu,2nd": [2, 0],
+            "0,": [1],
+            "": [],
+            "-1": [],
+            "none": [],
+            "99999999999999999999": [],
+            "0,1,0": [],
+            "0,GPU-bb33": [1],
+        }.items():
+            self.assertEqual(self.indices(visible_list), expected, visible_list)
+        self.assertEqual(self.indices("0,0", "FASTEST_FIRST"), [])
+
+    def test_a_uuid_names_a_gpu_in_any_order(self):
+        for visible_list, expected in {
+            "GPU-bb33,GPU-aa31": [2, 0],
+            "GPU-b,GPU-ab": [2, 1],
+            "GPU-a": [],
+            "GPU-bb33,GPU-x,GPU-ab32": [2],
+            "GPU-bb33,0": [2],
+            "GPU-b,GPU-bb33": [],
+        }.items():
+            for order in (BY_SLOT, "FASTEST_FIRST"):
+                self.assertEqual(self.indices(visible_list, order), expected, visible_list)
+
+    def test_only_the_first_of_several_mig_parts_is_visible_and_counts_as_its_gpu(self):
+        partitioned = [GPUS[0], gpu("GPU-ab32", "1b", "MIG-0a", "MIG-1b"), GPUS[2]]
+        self.assertEqual(self.indices("MIG-1b,MIG-0a", all_gpus=partitioned), [1])
+        self.assertEqual(self.indices("MIG-GPU-ab32/1/0", all_gpus=partitioned), [1])
+        self.assertEqual(self.indices("MIG-7", all_gpus=partitioned), [])
+        self.assertEqual(self.indices(None, all_gpus=partitioned), [None] * 3)
+        self.assertEqual(self.indices(None, all_gpus=partitioned[1:2]), [0])
+
+
+if __name__ == "__main__":
+    unittest.main()
