@@ -11,9 +11,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE, KIT = ROOT / "engines/llama-cpp", ROOT / "engines/kit/python"
-sys.path.insert(0, str(ENGINE))
-
-from processors import cores_first
 
 # The engine's program, which converts models to GGUF.
 PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "llama-cpp-engine"
@@ -21,8 +18,9 @@ PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release
 BENCH = os.environ.get("LLAMA_BENCH") or ROOT / "scripts/llama-cpp/llama-bench"
 
 DTYPES = "bf16,q8_0,q4_0,q4_k"
-# The allowed relative difference of the two rates.
+# The allowed relative difference between the two rates.
 MAX_DIFFERENCE = 0.03
+SIDES = ("llama-bench", "engine")
 
 
 def main() -> int:
@@ -38,12 +36,14 @@ def main() -> int:
     if process.returncode != 0:
         raise SystemExit(f"error: `{BENCH}` does not run")
     pin_note = ", pinned" if options.pin else ""
-    print(f"{options.model.name}, {options.threads} threads{pin_note}, {options.rounds} rounds in turn")
-    print("tokens per second (medians), and the engine's divided by llama-bench's, round by round\n")
+    print(f"{options.model.name}, {options.threads} threads{pin_note}, {options.rounds} rounds")
+    print("medians of tokens per second; the ratio is the engine's rate divided by llama-bench's, round by round\n")
     print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>9}   {'lowest':>7}{'highest':>9}", flush=True)
-    different = [name for dtype in requested_dtypes(options) for name in compare(dtype, converted_file(options.model, dtype), options)]
+    different = []
+    for dtype in requested_dtypes(options):
+        different += compare(dtype, gguf_file(options.model, dtype), options)
     if different:
-        print(f"error: different by more than {MAX_DIFFERENCE:.0%}: {', '.join(different)}", file=sys.stderr)
+        print(f"error: rates differ by more than {MAX_DIFFERENCE:.0%}: {', '.join(different)}", file=sys.stderr)
     return 1 if different else 0
 
 
@@ -61,12 +61,12 @@ def requested_dtypes(options):
     return options.dtypes or DTYPES.split(",")
 
 
-def converted_file(model, dtype):
+def gguf_file(model, dtype):
     if dtype is None:
         return model
     if not PROGRAM.is_file():
         raise SystemExit(f"error: no `{PROGRAM}`\nhint: cargo run --release -- setup llama-cpp")
-    print(f"the model in {dtype} ...", file=sys.stderr)
+    print(f"converting the model to {dtype} ...", file=sys.stderr)
     process = subprocess.run([str(PROGRAM), "convert", str(model), dtype], stdout=subprocess.PIPE, text=True)
     if process.returncode != 0:
         raise SystemExit(process.returncode)
@@ -74,18 +74,18 @@ def converted_file(model, dtype):
 
 
 def compare(dtype, file, options) -> list[str]:
-    """Compares the rates, and returns the names of those that differ too much."""
+    """Measures both programs in turn, and returns the names of the rates that differ too much."""
     engine = Engine(file, options)
     rates = {name: ([], []) for name in (f"pp{options.prompt}", f"tg{options.tokens}")}
-    sides = [lambda: bench(file, options), engine.measure]
+    measure = [lambda: measure_bench(file, options, engine), engine.measure]
     for round in range(options.rounds):
         # The order alternates, so that a machine that slows down favours neither side.
         for side in (0, 1) if round % 2 == 0 else (1, 0):
-            measured = sides[side]()
+            measured = measure[side]()
             for name, rate in measured.items():
                 rates[name][side].append(rate)
-            shown = "  ".join(f"{name} {rate:.2f}" for name, rate in measured.items())
-            print(f"{dtype or file.name}, round {round + 1}, {('llama-bench', 'engine')[side]}: {shown}", file=sys.stderr)
+            text = "  ".join(f"{name} {rate:.2f}" for name, rate in measured.items())
+            print(f"{dtype or file.name}, round {round + 1}, {SIDES[side]}: {text}", file=sys.stderr)
     engine.end()
     different = []
     for name, (bench_rates, engine_rates) in rates.items():
@@ -98,16 +98,17 @@ def compare(dtype, file, options) -> list[str]:
     return different
 
 
-def bench(file, options):
+def measure_bench(file, options, engine):
     command = [BENCH, "-m", file, "-t", options.threads, "-p", options.prompt, "-n", options.tokens, "-r", 1, "-o", "jsonl"]
     if options.pin:
-        mask = sum(1 << processor for processor in cores_first()[: options.threads])
+        mask = sum(1 << processor for processor in engine.pinned_processors())
         command += ["--cpu-mask", hex(mask), "--cpu-strict", 1]
     process = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if process.returncode != 0:
         raise SystemExit(f"error: llama-bench ended with {process.returncode}\n{process.stderr.strip()[-2000:]}")
     results = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
-    return {f"pp{result['n_prompt']}" if result["n_prompt"] else f"tg{result['n_gen']}": result["avg_ts"] for result in results}
+    names = [f"pp{result['n_prompt']}" if result["n_prompt"] else f"tg{result['n_gen']}" for result in results]
+    return dict(zip(names, (result["avg_ts"] for result in results)))
 
 
 class Engine:
@@ -120,9 +121,9 @@ class Engine:
         pipe = subprocess.PIPE
         self.worker = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
         load = {"type": "load", "model": str(file.resolve()), "threads": options.threads, "options": {"pin": options.pin}}
-        loaded = self.request(load)
+        vocabulary_size = self.request(load)["vocabulary_size"]
         random.seed(1)
-        self.ids = [random.randrange(loaded["vocabulary_size"]) for _ in range(options.prompt)]
+        self.ids = [random.randrange(vocabulary_size) for _ in range(options.prompt)]
         self.measure(tokens=8)
 
     def request(self, request):
@@ -136,10 +137,15 @@ class Engine:
                 return answer
         raise SystemExit(f"error: the engine ended with {self.worker.wait()}")
 
+    def pinned_processors(self):
+        """The processors of the worker's pinned threads. The kit's threads are not pinned."""
+        affinities = [os.sched_getaffinity(int(thread)) for thread in os.listdir(f"/proc/{self.worker.pid}/task")]
+        return set().union(*(affinity for affinity in affinities if len(affinity) == 1))
+
     def measure(self, tokens=None):
         tokens = tokens or self.options.tokens
         prefill = self.generate(self.ids, 1)
-        # The first token is the result of the one-id prompt, and is not counted. llama-bench decodes `tokens` too.
+        # The first token comes from the prompt, so it is not counted. llama-bench also counts `tokens` decoded tokens.
         decode = self.generate(self.ids[:1], tokens + 1)["token_ns"]
         return {
             f"pp{self.options.prompt}": self.options.prompt * 1e9 / (prefill["token_ns"][0] - prefill["start_ns"]),

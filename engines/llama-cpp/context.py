@@ -1,6 +1,5 @@
-"""llama.cpp's contexts. A context holds the KV cache of a number of sequences and positions. `llama_decode` does all
-the work.
-"""
+"""llama.cpp's contexts. A context has the KV cache for a number of sequences and positions. Its `llama_decode` computes
+tokens."""
 
 import ctypes
 
@@ -9,53 +8,53 @@ import numpy
 
 import library
 from engine_kit import Failed
-from threads import Pool
 
-# The sizes of llama-bench: tokens of one call, and tokens of one pass through the layers within it.
+# The sizes of llama-bench: tokens of one call, and tokens of one pass through the layers in this call.
 BATCH_TOKENS, PASS_TOKENS = 2048, 512
 
-# The default positions of a load; llama-bench allocates exactly what it needs.
-FIRST_POSITIONS = 2048
+# The positions of the first context if the load requests no number.
+DEFAULT_POSITIONS = 2048
 
 ATTENTION = {"auto": -1, "plain": 0, "fused": 1}
 # Type numbers of ggml.h; the bindings lack some.
-KV = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
+KV_DTYPES = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
 
 
 class Contexts:
-    """One context for requests of one sequence, made at the load, and one for batches, made on demand. A request that
+    """A context for requests of one sequence, made at the load, and a context for batches, made on demand. A request that
     needs more positions replaces its context by a larger one."""
 
-    def __init__(self, weights, options, threads, context_tokens, requested_tokens):
-        self._weights, self._options, self._max_tokens = weights, options, context_tokens
-        self._pool = Pool(threads, options.pin)
+    def __init__(self, weights, options, threads, max_tokens, requested_tokens):
+        self._weights, self._options, self._max_tokens = weights, options, max_tokens
+        self._pool = library.ThreadPool(threads, options.pin)
         self._contexts = {}
-        self.empty(1, requested_tokens or min(FIRST_POSITIONS, context_tokens))
+        self.empty_context(1, requested_tokens or min(DEFAULT_POSITIONS, max_tokens))
 
     @property
     def single(self):
+        """The context for requests of one sequence."""
         return self._contexts["single"]
 
-    def empty(self, sequences, positions):
+    def empty_context(self, sequences, positions):
         """An empty context of at least this size."""
         kind = "single" if sequences == 1 else "batch"
         context = self._contexts.get(kind)
         if context is None or context.sequences < sequences or context.positions < positions:
-            # Dropped first, so that both never exist at once.
+            # The old context is dropped first, so that memory never has to hold both.
             self._contexts[kind] = context = None
-            self._contexts[kind] = context = self._make(sequences, self._rounded(positions))
+            self._contexts[kind] = context = self._new_context(sequences, self._rounded_up(positions))
         context.clear()
         return context
 
-    def for_scores(self, positions):
-        """A single-use context with logits for every token, which need much memory."""
-        return self._make(1, positions, every_logit=True)
+    def scoring_context(self, positions):
+        """A context for one request. It has logits of every token, which take much memory."""
+        return self._new_context(1, positions, every_logit=True)
 
-    def _rounded(self, positions):
-        """Rounds to powers of two, so that growing requests do not each make a new context."""
+    def _rounded_up(self, positions):
+        """The next power of two, so that requests of growing length do not each make a new context."""
         return min(self._max_tokens, max(256, 1 << (positions - 1).bit_length()))
 
-    def _make(self, sequences, positions, every_logit=False):
+    def _new_context(self, sequences, positions, every_logit=False):
         return Context(self._weights, self._options, self._pool, sequences, positions, every_logit)
 
 
@@ -66,27 +65,27 @@ class Context:
         settings.n_ctx = positions * sequences
         settings.n_batch, settings.n_ubatch = BATCH_TOKENS, PASS_TOKENS
         settings.n_seq_max = sequences
-        # Each sequence has its own cache: in a shared one, rows of other sequences would be computed and masked.
+        # Each sequence has its own cache. In a shared cache, llama.cpp computes and masks positions of other sequences.
         settings.kv_unified = False
         settings.n_outputs_max = PASS_TOKENS if every_logit else 0
         settings.n_outputs_max_per_seq = 0 if every_logit else 1
         settings.n_threads = settings.n_threads_batch = pool.threads
         settings.flash_attn_type = ATTENTION[options.attention]
-        settings.type_k = settings.type_v = KV[options.kv]
+        settings.type_k = settings.type_v = KV_DTYPES[options.kv]
         settings.swa_full = False
         library.clear_messages()
         self.handle = bindings.llama_init_from_model(weights.handle, settings)
         if not self.handle:
-            cause = library.last_error("llama.cpp gives no reason")
+            cause = library.last_error()
             kind = "out_of_memory" if "alloc" in cause else "unsupported"
             size = f"{positions} tokens" + (f" in each of {sequences} sequences" if sequences > 1 else "")
             raise Failed(kind, f"no context for {size}: {cause}")
         pool.attach(self.handle)
         self.memory = bindings.llama_get_memory(self.handle)
-        # A small model allows fewer tokens in a call than requested.
+        # llama.cpp lowers the requested number of tokens for a small model.
         self.batch_tokens = PASS_TOKENS if every_logit else bindings.llama_n_batch(self.handle)
         self.pass_tokens = bindings.llama_n_ubatch(self.handle)
-        self._arrays = {}
+        self._logits_by_address = {}
         self._make_batch(self.batch_tokens)
 
     def _make_batch(self, size):
@@ -94,12 +93,12 @@ class Context:
         self._token, self._position = numpy.zeros(size, numpy.int32), numpy.zeros(size, numpy.int32)
         self._sequence, self._count = numpy.zeros(size, numpy.int32), numpy.ones(size, numpy.int32)
         self._with_logits = numpy.zeros(size, numpy.int8)
-        # One sequence for each token: a pointer to each element of the array above.
-        self._sequences = numpy.arange(size, dtype=numpy.uintp) * 4 + self._sequence.ctypes.data
+        # llama.cpp reads the sequence of each token through a pointer: here, to the element of `_sequence`.
+        self._sequence_pointers = numpy.arange(size, dtype=numpy.uintp) * 4 + self._sequence.ctypes.data
         batch = self._batch = bindings.llama_batch()
         fields = [
             ("token", self._token), ("pos", self._position), ("n_seq_id", self._count),
-            ("seq_id", self._sequences), ("logits", self._with_logits),
+            ("seq_id", self._sequence_pointers), ("logits", self._with_logits),
         ]
         types = dict(bindings.llama_batch._fields_)
         for name, array in fields:
@@ -109,60 +108,57 @@ class Context:
         """Frees every position, so that no request depends on an earlier one."""
         bindings.llama_memory_clear(self.memory, False)
 
-    def fill(self, prompts, every=False):
-        """Computes prompts, each as a new sequence, in as few calls as possible. Returns for each the logits after
-        its last token. With `every`, for one sequence, it also calls `every(index, logits)` for each token."""
+    def fill(self, prompts, on_logits=None):
+        """Computes prompts, each as a new sequence, in as few calls as possible. Returns the logits after the last token of
+        each prompt. With `on_logits`, there is one prompt: calls `on_logits(index, logits)` for each of its tokens."""
         lengths = [len(prompt) for prompt in prompts]
         token = numpy.concatenate([numpy.array(prompt, numpy.int32) for prompt in prompts])
         position = numpy.concatenate([numpy.arange(length, dtype=numpy.int32) for length in lengths])
         sequence = numpy.repeat(numpy.arange(len(prompts), dtype=numpy.int32), lengths)
-        ends = numpy.cumsum(lengths) - 1
+        last_tokens = numpy.cumsum(lengths) - 1
         with_logits = numpy.zeros(len(token), numpy.int8)
-        with_logits[slice(None) if every else ends] = 1
-        rows = [None] * len(prompts)
+        with_logits[slice(None) if on_logits else last_tokens] = 1
+        last_logits = [None] * len(prompts)
         for start in range(0, len(token), self.batch_tokens):
             end = min(start + self.batch_tokens, len(token))
-            for array, column in self._columns(token, position, sequence, with_logits):
-                array[: end - start] = column[start:end]
-            self._decode(end - start)
+            count = end - start
+            self._token[:count], self._position[:count] = token[start:end], position[start:end]
+            self._sequence[:count], self._with_logits[:count] = sequence[start:end], with_logits[start:end]
+            self._decode(count)
             for index in with_logits[start:end].nonzero()[0].tolist():
                 logits = self._logits(index)
-                if every:
-                    every(start + index, logits)
+                if on_logits:
+                    on_logits(start + index, logits)
                 else:
                     # The next call overwrites this memory.
-                    rows[sequence[start + index]] = logits if end == len(token) else logits.copy()
-        return rows
-
-    def _columns(self, token, position, sequence, with_logits):
-        return zip((self._token, self._position, self._sequence, self._with_logits), (token, position, sequence, with_logits))
+                    last_logits[sequence[start + index]] = logits if end == len(token) else logits.copy()
+        return last_logits
 
     def step(self, tokens):
-        """Adds one token to some sequences: `(sequence, position, id)` each. Returns the logits after each."""
-        count = len(tokens)
+        """Adds a token to some sequences; each token is `(sequence, position, id)`. Returns the logits after each token."""
         for index, (sequence, position, id) in enumerate(tokens):
-            self._sequence[index], self._position[index], self._token[index], self._with_logits[index] = sequence, position, id, 1
-        self._decode(count)
-        return [self._logits(index) for index in range(count)]
+            self._sequence[index], self._position[index], self._token[index] = sequence, position, id
+            self._with_logits[index] = 1
+        self._decode(len(tokens))
+        return [self._logits(index) for index in range(len(tokens))]
 
     def _decode(self, count):
         self._batch.n_tokens = count
         code = bindings.llama_decode(self.handle, self._batch)
         if code != 0:
-            cause = library.last_error("llama.cpp gives no reason")
-            raise Failed("internal", f"`llama_decode` of {count} tokens returned {code}: {cause}")
+            raise Failed("internal", f"`llama_decode` of {count} tokens returned {code}: {library.last_error()}")
 
     def _logits(self, index):
-        """The logits of the token at this index of the last call; valid until the next."""
+        """The logits of the token at this index of the last call. The next call overwrites them."""
         pointer = bindings.llama_get_logits_ith(self.handle, index)
         if not pointer:
-            raise Failed("internal", f"no logits at {index}: {library.last_error('llama.cpp gives no reason')}")
+            raise Failed("internal", f"no logits at {index}: {library.last_error()}")
         # The same few addresses repeat, and a lookup is faster than making an array.
         address = ctypes.addressof(pointer.contents)
-        known = self._arrays.get(address)
-        if known is None:
-            known = self._arrays[address] = numpy.ctypeslib.as_array(pointer, (self._weights.vocabulary_size,))
-        return known  # [vocabulary]
+        logits = self._logits_by_address.get(address)
+        if logits is None:
+            logits = self._logits_by_address[address] = numpy.ctypeslib.as_array(pointer, (self._weights.vocabulary_size,))
+        return logits  # [vocabulary]
 
     def threads(self):
         return bindings.llama_n_threads(self.handle)

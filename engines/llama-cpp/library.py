@@ -1,4 +1,4 @@
-"""llama.cpp's library and its bindings: its log messages, its build, and functions that the bindings lack.
+"""Parts of llama.cpp's library around the model: its log messages, its build, and ggml's thread pool.
 
 This module imports the bindings, so the engine imports it only during a load.
 """
@@ -15,28 +15,31 @@ import llama_cpp.llama_cpp as bindings
 
 from engine_kit import Failed
 
-# Log levels of ggml.h that the bindings lack.
-WARNING, ERROR, CONTINUED = 3, 4, 5
+# Log levels of ggml.h that the bindings lack. A CONTINUED text continues the previous message.
+WARNING, CONTINUED = 3, 5
+
+# The limit of ggml.h. A thread pool's mask of processors has this length too.
+MAX_THREADS = 512
 
 # The folder of this process' library. Another library needs another process.
 FOLDER = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(bindings.__file__).parent / "lib").resolve()
 
 _messages = collections.deque(maxlen=32)
-_level = 0
+_last_level = 0
 
 
 @bindings.llama_log_callback
 def _log(level, text, _):
     """Keeps warnings and errors, and prints them on stderr; stdout belongs to the protocol."""
-    global _level
+    global _last_level
     text = text.decode("utf-8", "replace")
     if level == CONTINUED:
-        level = _level
+        level = _last_level
         if level >= WARNING and _messages:
             _messages[-1] += text
     elif level >= WARNING:
         _messages.append(text)
-    _level = level
+    _last_level = level
     if level >= WARNING:
         sys.stderr.write(text)
 
@@ -46,21 +49,21 @@ bindings.llama_backend_init()
 
 
 def clear_messages():
-    """Drops earlier messages."""
     _messages.clear()
 
 
-def last_error(default):
-    """The last specific message of the library, without the name of its function."""
+def last_error():
+    """The last message of the library that gives a reason, without the name of the function that logged it."""
     lines = [line.strip() for text in _messages for line in text.splitlines() if line.strip()]
-    specific = [line for line in lines if not line.endswith(("failed to load model", "failed to load model from file"))]
-    for line in reversed(specific or lines):
-        name, _, message = line.partition(": ")
-        return (message if message and name.isidentifier() else line).removeprefix("error loading model: ")
-    return default
+    reasons = [line for line in lines if not line.endswith(("failed to load model", "failed to load model from file"))]
+    for line in reversed(reasons or lines):
+        function, _, message = line.partition(": ")
+        return (message if message and function.isidentifier() else line).removeprefix("error loading model: ")
+    return "llama.cpp gives no reason"
 
 
 def check_folder(requested):
+    """Refuses another library than the one that this process uses."""
     if requested is not None and requested != FOLDER:
         raise Failed("unsupported", f"`library`: this process already uses the library in `{FOLDER}`", "start a new process")
 
@@ -68,23 +71,95 @@ def check_folder(requested):
 def system_info():
     """The build and CPU features that the library reports: `AVX512_VNNI`, `AMX_INT8`, `OPENMP`, `REPACK`, ..."""
     text = bindings.llama_print_system_info().decode("utf-8", "replace")
-    pieces = [piece.strip() for piece in text.replace("CPU :", "").split("|")]
-    return [piece.removesuffix(" = 1") for piece in pieces if piece.endswith(" = 1")]
+    features = [feature.strip() for feature in text.replace("CPU :", "").split("|")]
+    return [feature.removesuffix(" = 1") for feature in features if feature.endswith(" = 1")]
 
 
 def versions():
-    versions = {"python": platform.python_version(), "llama-cpp-python": importlib.metadata.version("llama-cpp-python")}
+    libraries = {"python": platform.python_version(), "llama-cpp-python": importlib.metadata.version("llama-cpp-python")}
     for name, function in (("llama.cpp", "llama_version"), ("ggml", "ggml_version")):
-        version = _decoded_text(function)
+        version = _text_of(function)
         if version:
-            versions[name] = version
-    return versions | {"llama.cpp-features": " ".join(system_info())}
+            libraries[name] = version
+    return libraries | {"llama.cpp-features": " ".join(system_info())}
 
 
-def _decoded_text(function):
-    """The text that a function without arguments returns, if the library has it."""
+def _text_of(function):
+    """The text that a function without arguments returns; None if the library lacks the function."""
     function = getattr(bindings._lib, function, None)
     if function is None:
         return None
     function.restype, function.argtypes = ctypes.c_char_p, []
     return (function() or b"").decode("utf-8", "replace")
+
+
+class ThreadPoolSettings(ctypes.Structure):
+    """`ggml_threadpool_params` of ggml.h, which the bindings lack. `reserved` is for more fields, which a user's own library
+    may have."""
+
+    _fields_ = [
+        ("cpumask", ctypes.c_bool * MAX_THREADS),
+        ("n_threads", ctypes.c_int),
+        ("prio", ctypes.c_int),
+        ("poll", ctypes.c_uint32),
+        ("strict_cpu", ctypes.c_bool),
+        ("paused", ctypes.c_bool),
+        ("reserved", ctypes.c_char * 3072),
+    ]
+
+
+class ThreadPool:
+    """ggml's thread pool with its defaults, as in llama-bench: threads poll for work, then sleep. Without a pool, every call
+    would start and end threads.
+
+    With `pin` each thread stays on one processor, as with llama-bench's `--cpu-mask` and `--cpu-strict 1`. The calling
+    thread is a thread of the pool, so it is pinned too until the pool is freed."""
+
+    def __init__(self, threads, pin):
+        self.threads, self.handle = threads, None
+        if threads > MAX_THREADS:
+            raise Failed("bad_request", f"`threads`: {threads} are more than the {MAX_THREADS} that ggml supports")
+        self._original_affinity = os.sched_getaffinity(0) if pin else None
+        settings = ThreadPoolSettings()
+        bindings._lib.ggml_threadpool_params_init(ctypes.byref(settings), ctypes.c_int(threads))
+        if pin:
+            # The first processor of each core comes first, then the second processor of each core, and so on.
+            order = sorted((index, processor) for core in processors_by_core() for index, processor in enumerate(core))
+            self._pin_to([processor for _, processor in order[:threads]], settings)
+        bindings._lib.ggml_threadpool_new.restype = ctypes.c_void_p
+        self.handle = bindings._lib.ggml_threadpool_new(ctypes.byref(settings))
+        if not self.handle:
+            raise Failed("internal", f"no pool of {threads} threads: {last_error()}")
+
+    def _pin_to(self, processors, settings):
+        # ggml has set this field. Another value shows that the library's structure has another layout.
+        if settings.n_threads != self.threads:
+            message = "option `pin`: this library's thread settings are not those of ggml 0.25"
+            raise Failed("unsupported", message, "--set pin=false")
+        for processor in processors:
+            if processor < MAX_THREADS:
+                settings.cpumask[processor] = True
+        settings.strict_cpu = True
+
+    def attach(self, context):
+        bindings._lib.llama_attach_threadpool(ctypes.c_void_p(context), ctypes.c_void_p(self.handle), None)
+
+    def __del__(self):
+        if self.handle:
+            bindings._lib.ggml_threadpool_free(ctypes.c_void_p(self.handle))
+            self.handle = None
+            if self._original_affinity is not None:
+                os.sched_setaffinity(0, self._original_affinity)
+
+
+def processors_by_core():
+    """The processors that this process may use: a list for each core."""
+    cores = {}
+    for processor in sorted(os.sched_getaffinity(0)):
+        try:
+            core = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list").read_text()
+        except OSError:
+            # Without this file, each processor is its own core.
+            core = processor
+        cores.setdefault(core, []).append(processor)
+    return list(cores.values())

@@ -1,52 +1,60 @@
-"""A load, phase by phase: the file, its weights, a context for requests. Imports llama.cpp's library."""
+"""A load: finds or converts the GGUF file, loads its weights and makes the first context. Imports llama.cpp's library."""
+
+import os
+import subprocess
+from pathlib import Path
 
 import llama_cpp.llama_cpp as bindings
 
 import library
 from context import Contexts
 from engine_kit import Failed
-from file import convert, gguf_in
 from model import LlamaModel, Text
-from options import OWN_DTYPE
-from processors import physical_cores
+from model_folder import read_json
 
-# llama.cpp's messages for a complete file that it does not support.
+# This variable names the program that started the worker. The program converts models to GGUF.
+PROGRAM_VARIABLE = "ORCHESTRATE_ENGINE_PROGRAM"
+
+# The first bytes of every GGUF file.
+MAGIC = b"GGUF"
+
+# Parts of llama.cpp's messages for a complete file that it does not support.
 UNSUPPORTED = ("unknown model architecture", "unsupported", "not supported", "unknown pre-tokenizer")
 NO_MEMORY = ("unable to allocate", "failed to allocate", "out of memory")
 
 
-def load(request, options, phases):
+def load(request, dtype, options, phases):
+    """Loads the model in `dtype`; None keeps the model's own dtype."""
     library.check_folder(options.library)
-    dtype = None if request.dtype == OWN_DTYPE else request.dtype
-    file = gguf_in(request.model)
+    file = find_gguf(request.model)
     if file is None:
-        file, dtype = converted(request.model, dtype, phases), None
+        file, dtype = convert(request.model, dtype, phases), None
     with phases.time("weights"):
         weights = Weights(file, options)
     if dtype is not None and weights.dtype() != dtype:
-        # Checked after the load, so that the usual case reads the file only once.
+        # Checked after the load, so that a file in the requested dtype is read only once.
         weights.close()
-        file = converted(file, dtype, phases)
+        file = convert(file, dtype, phases)
         with phases.time("weights"):
             weights = Weights(file, options)
-    context_tokens = longest_context(request, weights)
+    requested, limit = request.context_tokens, bindings.llama_model_n_ctx_train(weights.handle)
+    if requested is not None and requested > limit:
+        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{file.name}`")
+    max_tokens = requested or limit
     with phases.time("context"):
-        contexts = Contexts(weights, options, request.threads or physical_cores(), context_tokens, request.context_tokens)
-    return LlamaModel(weights, Text(weights), contexts, options, context_tokens)
-
-
-def converted(path, dtype, phases):
-    with phases.time("conversion"):
-        return convert(path, dtype, phases)
+        # By default one thread for each core, as in llama.cpp's own programs.
+        threads = request.threads or len(library.processors_by_core())
+        contexts = Contexts(weights, options, threads, max_tokens, requested)
+    return LlamaModel(weights, Text(weights), contexts, options, max_tokens)
 
 
 class Weights:
-    """llama.cpp's model: weights and vocabulary. Freed with the last reference."""
+    """llama.cpp's model: weights and vocabulary. The last reference frees it."""
 
     def __init__(self, file, options):
         self.file, self.handle = file, None
         settings = bindings.llama_model_default_params()
-        # An empty list of devices: a user's own library may also support a GPU.
+        # The list of devices is empty, because a user's own library may support a GPU too.
         self._no_devices = (bindings.ctypes.c_void_p * 1)(None)
         settings.devices = bindings.ctypes.cast(self._no_devices, bindings.ctypes.c_void_p)
         settings.n_gpu_layers = 0
@@ -60,12 +68,12 @@ class Weights:
 
     def dtype(self):
         """The dtype under this project's name: `q4_k` for llama.cpp's `Q4_K - Small`, `f32` for `all F32`."""
-        name = bindings._lib.llama_ftype_name
-        name.argtypes, name.restype = [bindings.ctypes.c_int], bindings.ctypes.c_char_p
-        kind = bindings._lib.llama_model_ftype
-        kind.argtypes, kind.restype = [bindings.ctypes.c_void_p], bindings.ctypes.c_int
-        text = name(kind(self.handle)).decode().removeprefix("(guessed) ").removeprefix("all ")
-        return text.split(" ")[0].lower()
+        name_of = bindings._lib.llama_ftype_name
+        name_of.argtypes, name_of.restype = [bindings.ctypes.c_int], bindings.ctypes.c_char_p
+        file_type = bindings._lib.llama_model_ftype
+        file_type.argtypes, file_type.restype = [bindings.ctypes.c_void_p], bindings.ctypes.c_int
+        name = name_of(file_type(self.handle)).decode().removeprefix("(guessed) ").removeprefix("all ")
+        return name.split(" ")[0].lower()
 
     def metadata(self, key):
         buffer = bindings.ctypes.create_string_buffer(256)
@@ -82,7 +90,7 @@ class Weights:
 
 
 def load_failure(file):
-    cause = library.last_error("llama.cpp gives no reason")
+    cause = library.last_error()
     lower = cause.lower()
     if any(part in lower for part in NO_MEMORY):
         return Failed("out_of_memory", f"`{file}`: {cause}")
@@ -91,9 +99,79 @@ def load_failure(file):
     return Failed("model", f"`{file}`: {cause}", "fetch or copy this file again")
 
 
-def longest_context(request, weights):
-    limit = bindings.llama_model_n_ctx_train(weights.handle)
-    requested = request.context_tokens
-    if requested is not None and requested > limit:
-        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{weights.file.name}`")
-    return requested or limit
+def find_gguf(path):
+    """The GGUF file at a path: the file itself, or the only one in a folder without safetensors. None for any other
+    folder."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(path.glob("*.gguf"))
+        if len(files) != 1 or any(path.glob("*.safetensors")):
+            return None
+        path = files[0]
+    elif path.suffix.lower() != ".gguf":
+        raise Failed("model", f"`{path}`: expected a `.gguf` file or a model folder")
+    check_magic(path)
+    return path
+
+
+def check_magic(path):
+    """Refuses files that are not GGUF: llama.cpp's own error gives no reason for them."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(MAGIC))
+    except OSError as error:
+        raise Failed("model", f"`{path}`: {error.strerror or error}") from None
+    if start != MAGIC:
+        raise Failed("model", f"`{path}` is not a GGUF file: it begins with {start!r}", "fetch or copy this file again")
+
+
+def convert(path, dtype, phases):
+    """Converts a model to GGUF in `dtype` (None keeps the model's own), and returns the file. The program finds an earlier
+    conversion of the same content again."""
+    if Path(path).is_dir():
+        # A folder without a model gets a message of this engine.
+        read_json(Path(path) / "config.json")
+        if not (Path(path) / "tokenizer.json").is_file():
+            raise Failed("model", f"`{path}`: no `tokenizer.json`, and llama.cpp loads no model without its vocabulary")
+    program = os.environ.get(PROGRAM_VARIABLE)
+    if not program:
+        hint = f"orchestrate model convert {path} --to gguf" + (f" --dtype {dtype}" if dtype else "")
+        raise Failed("unavailable", f"`{path}` needs a conversion to GGUF, and `{PROGRAM_VARIABLE}` names no program", hint)
+    command = [program, "convert", str(path), *([dtype] if dtype else [])]
+    with phases.time("conversion"):
+        line, errors, code = run(command, lambda fraction: phases.progress("conversion", fraction, dtype))
+    if code != 0 or not line.startswith("/"):
+        cause = errors.splitlines()[-1].removeprefix("error: ") if errors else f"`{program}` ended with {code}, and named no file"
+        raise Failed("model", f"`{path}` cannot be converted to GGUF: {cause}")
+    return Path(line)
+
+
+def run(command, progress):
+    """Runs a command, and returns the last line of its stdout, its stderr and its exit status."""
+    pipe = subprocess.PIPE
+    # Paths are bytes; surrogates preserve paths that are not UTF-8.
+    encoding = {"encoding": "utf-8", "errors": "surrogateescape"}
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **encoding)
+    except OSError as error:
+        cause = error.strerror or error
+        raise Failed("unavailable", f"`{command[0]}` ({PROGRAM_VARIABLE}) cannot be started: {cause}") from None
+    # Its stderr is read after stdout, because it is short: one line, or a backtrace.
+    with process:
+        line = ""
+        for line in process.stdout:
+            line = line.rstrip("\n")
+            fraction = parse_fraction(line)
+            if fraction is not None:
+                progress(fraction)
+        errors = process.stderr.read().strip()
+    return line, errors, process.returncode
+
+
+def parse_fraction(line):
+    """The progress in a line; None for other lines."""
+    try:
+        fraction = float(line)
+    except ValueError:
+        return None
+    return fraction if 0 <= fraction <= 1 else None

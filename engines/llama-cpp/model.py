@@ -1,4 +1,4 @@
-"""A loaded model: greedy or sampled tokens one at a time, scores, texts, and the facts in effect."""
+"""A loaded model: generates tokens one at a time, scores ids, converts texts, and reports the configuration in effect."""
 
 import os
 
@@ -8,27 +8,24 @@ import numpy
 import library
 from engine_kit import Model, Sampler
 
-# The dtype to which llama.cpp rounds activations for weights of a dtype; products use both unchanged.
-COMPUTED_IN = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
-
 
 class LlamaModel(Model):
-    def __init__(self, weights, text, contexts, options, context_tokens):
+    def __init__(self, weights, text, contexts, options, max_tokens):
         self._weights, self._text, self._contexts = weights, text, contexts
-        self._options, self._context_tokens = options, context_tokens
-        self._facts = self._known_facts()
+        self._options, self._max_tokens = options, max_tokens
+        self._facts = self._read_facts()
 
     def generate(self, job, tokens):
-        choose = self._choice(job)
+        choose = self._chooser(job)
         longest = max(map(len, job.prompts)) + job.max_new_tokens
-        context = self._contexts.empty(len(job.prompts), longest)
+        context = self._contexts.empty_context(len(job.prompts), longest)
         if not job.use_cache:
-            return recompute(context, job, tokens, choose)
+            return generate_without_cache(context, job, tokens, choose)
         lengths = [len(prompt) for prompt in job.prompts]
-        rows, active = context.fill(job.prompts), range(len(job.prompts))
+        logits_of_active, active = context.fill(job.prompts), range(len(job.prompts))
         while True:
             next_tokens = []
-            for sequence, logits in zip(active, rows):
+            for sequence, logits in zip(active, logits_of_active):
                 id = choose(logits, sequence)
                 if not tokens.push(sequence, id):
                     next_tokens.append((sequence, lengths[sequence], id))
@@ -36,9 +33,10 @@ class LlamaModel(Model):
             if not next_tokens:
                 return
             active = [sequence for sequence, _, _ in next_tokens]
-            rows = context.step(next_tokens)
+            logits_of_active = context.step(next_tokens)
 
-    def _choice(self, job):
+    def _chooser(self, job):
+        """The function that chooses an id from the logits of a sequence."""
         if job.sampling is None:
             # Among equal logits `argmax` takes the first, which is the lowest id.
             return lambda logits, sequence: int(logits.argmax())
@@ -48,13 +46,12 @@ class LlamaModel(Model):
     def score(self, ids):
         logprobs = [0.0] * (len(ids) - 1)
 
-        def add(position, logits):
-            wide = logits.astype(numpy.float64)
-            largest = wide.max()
-            logprobs[position] = float(wide[ids[position + 1]] - largest - numpy.log(numpy.exp(wide - largest).sum()))
+        def add_logprob(position, logits):
+            shifted = logits.astype(numpy.float64) - logits.max()
+            logprobs[position] = float(shifted[ids[position + 1]] - numpy.log(numpy.exp(shifted).sum()))
 
-        # The last token needs no logits.
-        self._contexts.for_scores(len(ids)).fill([ids[:-1]], every=add)
+        # No id follows the last one, so its logits are not computed.
+        self._contexts.scoring_context(len(ids)).fill([ids[:-1]], on_logits=add_logprob)
         return logprobs
 
     def encode(self, text):
@@ -66,17 +63,17 @@ class LlamaModel(Model):
     def facts(self):
         return dict(self._facts)
 
-    def _known_facts(self):
+    def _read_facts(self):
         weights, context = self._weights, self._contexts.single
         handle, dtype = weights.handle, weights.dtype()
         facts = {
             "device": "cpu",
             "weights_dtype": dtype,
-            "compute_dtype": COMPUTED_IN.get(dtype, "q8_k" if "_k" in dtype else "q8_0"),
+            "compute_dtype": compute_dtype(dtype),
             "kv_dtype": self._options.kv,
             "architecture": weights.metadata("general.architecture"),
             "threads": context.threads(),
-            "context_tokens": self._context_tokens,
+            "context_tokens": self._max_tokens,
             "use_cache": True,
             "prefix_cache": False,
             "weights_bytes": bindings.llama_model_size(handle),
@@ -97,16 +94,23 @@ class LlamaModel(Model):
         return facts
 
 
-def recompute(context, job, tokens, choose):
+def compute_dtype(weights_dtype):
+    """The dtype to which llama.cpp rounds the activations before a product with these weights."""
+    if weights_dtype in ("f32", "f16", "bf16"):
+        return weights_dtype
+    return "q8_k" if "_k" in weights_dtype else "q8_0"
+
+
+def generate_without_cache(context, job, tokens, choose):
     """Computes every whole sequence again for every token."""
     sequences = [list(prompt) for prompt in job.prompts]
     active = list(range(len(sequences)))
     while active:
         context.clear()
-        # Unfinished sequences take the slots of finished ones.
-        rows = context.fill([sequences[sequence] for sequence in active])
+        # The context numbers the active sequences from 0.
+        logits_of_active = context.fill([sequences[sequence] for sequence in active])
         unfinished = []
-        for sequence, logits in zip(active, rows):
+        for sequence, logits in zip(active, logits_of_active):
             id = choose(logits, sequence)
             sequences[sequence].append(id)
             if not tokens.push(sequence, id):
@@ -115,17 +119,19 @@ def recompute(context, job, tokens, choose):
 
 
 class Text:
-    """Texts and ids, by the vocabulary in the file."""
+    """Converts between texts and ids by the vocabulary in the file."""
 
     def __init__(self, weights):
         self._weights, vocabulary = weights, weights.vocabulary
-        valid = lambda id: id if id >= 0 else None
-        self.bos_id = valid(bindings.llama_vocab_bos(vocabulary))
-        ends = (valid(bindings.llama_vocab_eos(vocabulary)), valid(bindings.llama_vocab_eot(vocabulary)))
-        self.eos_ids = list(dict.fromkeys(id for id in ends if id is not None))
+        # llama.cpp returns a negative id for a token that the vocabulary lacks.
+        bos_id = bindings.llama_vocab_bos(vocabulary)
+        self.bos_id = bos_id if bos_id >= 0 else None
+        # The ends of a sequence and of a turn may be the same token.
+        ends = (bindings.llama_vocab_eos(vocabulary), bindings.llama_vocab_eot(vocabulary))
+        self.eos_ids = list(dict.fromkeys(id for id in ends if id >= 0))
 
     def encode(self, text):
-        """Ids with the special tokens that the file adds; special tokens spelled in a text become their ids."""
+        """The ids of a text, with the special tokens that the file adds. A special token spelled in the text becomes its id."""
         utf8 = text.encode()
         size = len(utf8) + 8
         while True:
@@ -133,10 +139,11 @@ class Text:
             count = bindings.llama_tokenize(self._weights.vocabulary, utf8, len(utf8), ids, size, True, True)
             if count >= 0:
                 return list(ids[:count])
+            # A negative count is the required size.
             size = -count
 
     def decode(self, ids):
-        """The text of ids without special tokens, as in every tokenizer here."""
+        """The text of ids, without special tokens."""
         tokens = (bindings.llama_token * len(ids))(*ids)
         size = 16 * len(ids) + 16
         while True:

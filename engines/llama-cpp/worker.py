@@ -1,23 +1,34 @@
-"""The engine `llama-cpp`: llama.cpp through its library, one token at a time."""
+"""The engine `llama-cpp`: its hello and its load options. The worker imports llama.cpp's library during a load."""
 
 import importlib.metadata
 import os
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import engine_kit
-from engine_kit import Failed
-from options import DTYPES, OPTIONS, OWN_DTYPE, read_options
+from engine_kit import Failed, read_choice, read_flag
+
+# The dtypes of conversions to GGUF. A GGUF file in any other dtype is loaded without a conversion.
+DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
+
+# The dtype of a load that requests none: the model keeps its own.
+OWN_DTYPE = "own"
+
+# `auto`: llama.cpp chooses fused attention where it supports that.
+ATTENTION = ["auto", "fused", "plain"]
+KV_DTYPES = ["f16", "bf16", "f32", "q8_0"]
 
 
 class LlamaCpp(engine_kit.Engine):
-    options = OPTIONS
+    options = ("library", "attention", "kv", "repack", "pin")
 
     def hello(self):
         try:
             version = importlib.metadata.version("llama-cpp-python")
         except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup llama-cpp  # one that ORCHESTRATE_PYTHON names needs its own"
-            message = f"no llama-cpp-python in the Python that this engine runs in (`{sys.executable}`)"
+            hint = "orchestrate setup llama-cpp  # a Python that ORCHESTRATE_PYTHON names needs the package itself"
+            message = f"no llama-cpp-python in the Python that runs this engine (`{sys.executable}`)"
             raise Failed("unavailable", message, hint) from None
         return {
             "engine": "llama-cpp",
@@ -42,11 +53,39 @@ class LlamaCpp(engine_kit.Engine):
     def load(self, request, phases):
         options = read_options(request.options)
         if options.library is not None:
-            # The bindings read this variable at import.
+            # The bindings read this variable at their import.
             os.environ["LLAMA_CPP_LIB_PATH"] = str(options.library)
+        dtype = None if request.dtype == OWN_DTYPE else request.dtype
         with phases.time("import"):
             import loading
-        return loading.load(request, options, phases)
+        return loading.load(request, dtype, options, phases)
+
+
+def read_options(options):
+    parsed = SimpleNamespace(
+        library=library_folder(options.get("library")),
+        attention=read_choice(options, "attention", ATTENTION),
+        kv=read_choice(options, "kv", KV_DTYPES),
+        repack=read_flag(options, "repack", True),
+        pin=read_flag(options, "pin", False),
+    )
+    if parsed.kv == "q8_0" and parsed.attention == "plain":
+        # Plain attention stores the values transposed, which is impossible for quantised blocks.
+        raise Failed("unsupported", "kv `q8_0` with attention `plain`: llama.cpp needs fused attention for it", "--set kv=f16")
+    return parsed
+
+
+def library_folder(value):
+    """The folder of the user's own `libllama.so`. The option names the folder or the file."""
+    if value is None:
+        return None
+    path = Path(value) if isinstance(value, str) and value else None
+    if path is not None and path.is_file():
+        path = path.parent
+    if path is None or not (path / "libllama.so").is_file():
+        message = f"option `library`: no `libllama.so` at `{str(value)[:200]}`"
+        raise Failed("bad_request", message, "--set library=/folder/of/libllama.so")
+    return path.resolve()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,20 @@
-//! `llama-cpp`: llama.cpp through its library. The engine itself is `worker.py`; this program starts it in its pinned
-//! environment, where it inherits stdin and stdout. It also converts models to GGUF for the worker.
+//! `llama-cpp`: llama.cpp through its library. The engine itself is `worker.py`. This program starts the worker in its pinned
+//! environment, where the worker inherits stdin and stdout.
+//!
+//! `llama-cpp-engine convert MODEL [DTYPE]` writes the model as a GGUF file into the cache of conversions. It prints its
+//! progress on stdout line by line (`0.25`), and then the path of the file. The worker calls this command.
 
-mod convert;
-
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::{Context, Result, bail};
 use engine_kit::python::{PythonEngine, host};
+use model_files::{Dtype, Format, ModelFolder, check_writable, conversions, own_dtype};
 
 fn main() -> ExitCode {
-    if let Some(request) = convert::parse(std::env::args().skip(1)) {
-        return convert::answer(&request);
+    if let Some(conversion) = Conversion::parse(std::env::args().skip(1)) {
+        return conversion.run();
     }
     host(PythonEngine {
         name: "llama-cpp",
@@ -25,14 +30,86 @@ fn main() -> ExitCode {
         missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
-            ("options.py", include_str!("../options.py")),
-            ("file.py", include_str!("../file.py")),
-            ("library.py", include_str!("../library.py")),
             ("loading.py", include_str!("../loading.py")),
-            ("model.py", include_str!("../model.py")),
-            ("processors.py", include_str!("../processors.py")),
-            ("threads.py", include_str!("../threads.py")),
+            ("library.py", include_str!("../library.py")),
             ("context.py", include_str!("../context.py")),
+            ("model.py", include_str!("../model.py")),
         ],
     })
+}
+
+/// The arguments of `convert`.
+#[derive(Debug, PartialEq)]
+struct Conversion {
+    model: String,
+    dtype: Option<String>,
+}
+
+impl Conversion {
+    /// `None` if the arguments are not those of `convert`.
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Self> {
+        let command = arguments.next()?;
+        let model = arguments.next()?;
+        (command == "convert").then(|| Self { model, dtype: arguments.next() })
+    }
+
+    fn run(&self) -> ExitCode {
+        match self.write_gguf().and_then(|path| print_line(&path.to_string_lossy())) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "error: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn write_gguf(&self) -> Result<PathBuf> {
+        let model = ModelFolder::open(&self.model)?;
+        let dtype = match self.dtype.as_deref() {
+            Some(name) => {
+                let dtype = Dtype::named(name).with_context(|| format!("no dtype `{name}`"))?;
+                check_writable(Format::Gguf, dtype)?;
+                dtype
+            }
+            // The model's own dtype if GGUF has it, else f32, which keeps every number.
+            None => Some(own_dtype(&model)?)
+                .filter(|own| check_writable(Format::Gguf, *own).is_ok())
+                .unwrap_or(Dtype::F32),
+        };
+        conversions::convert_cached(&model, Format::Gguf, dtype, &|done, total| {
+            // A closed stdout has no reader, so the error ends the conversion.
+            print_line(&format!("{:.3}", done as f64 / total.max(1) as f64))
+        })
+    }
+}
+
+fn print_line(line: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
+        bail!("stdout is closed");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_convert_with_a_model_is_a_conversion() {
+        let parse = |arguments: &[&str]| Conversion::parse(arguments.iter().map(|it| it.to_string()));
+        let conversion =
+            |dtype: Option<&str>| Conversion { model: "/m".into(), dtype: dtype.map(str::to_string) };
+        assert_eq!(parse(&["convert", "/m", "q8_0"]), Some(conversion(Some("q8_0"))));
+        assert_eq!(parse(&["convert", "/m"]), Some(conversion(None)));
+        assert_eq!(parse(&["convert"]), None);
+        assert_eq!(parse(&[]), None);
+    }
+
+    #[test]
+    fn the_error_for_an_unknown_dtype_names_it() {
+        let embedded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/embedded");
+        let conversion = Conversion { model: embedded.into(), dtype: Some("q99".into()) };
+        assert_eq!(conversion.write_gguf().unwrap_err().to_string(), "no dtype `q99`");
+    }
 }

@@ -1,5 +1,4 @@
-"""The embedded model as GGUF files, made by the engine's own program, and the worker's own functions to load and
-generate."""
+"""The embedded model as GGUF files, and functions that load a model and generate with the worker's own code."""
 
 import os
 import sys
@@ -13,7 +12,7 @@ KIT = ENGINE.parent / "kit" / "python"
 EMBEDDED = ROOT / "models" / "embedded"
 sys.path[:0] = [str(ENGINE), str(KIT)]
 
-# The program for conversions, unless the environment names another one.
+# The program for conversions, unless the environment names another program.
 PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release" / "llama-cpp-engine"
 os.environ.setdefault("ORCHESTRATE_ENGINE_PROGRAM", str(PROGRAM))
 # Conversions go to a separate folder.
@@ -21,15 +20,16 @@ HOME = tempfile.TemporaryDirectory(prefix="llama-cpp-tests-")
 os.environ["ORCHESTRATE_HOME"] = HOME.name
 
 from engine_kit import Job, Phases, Tokens
-from file import convert
+from loading import convert
+from worker import OWN_DTYPE, LlamaCpp
 
-# f32 throughout: llama.cpp's fused attention rounds keys and values to 16 bits in every cache dtype.
+# Computes in f32 throughout. Fused attention rounds keys and values to 16 bits whatever the dtype of the cache.
 EXACT = {"kv": "f32", "attention": "plain"}
 
 _files = {}
 
 
-def file(dtype):
+def gguf_file(dtype):
     """The embedded model in a dtype."""
     if dtype not in _files:
         _files[dtype] = convert(EMBEDDED, dtype, Phases())
@@ -37,23 +37,14 @@ def file(dtype):
 
 
 def load(model=None, options=None, **fields):
-    """Loads like the worker, in f32 by default."""
-    import loading
-    from options import OWN_DTYPE, read_options
-
-    request = {"model": str(model or file("f32")), "dtype": OWN_DTYPE, "threads": 2, "context_tokens": None, **fields}
-    return loading.load(SimpleNamespace(**request), read_options(options or {}), Phases())
-
-
-def run(model, prompts, new_tokens, **fields):
-    eos = model.facts()["eos_ids"]
-    job = Job(prompts, new_tokens, **fields)
-    tokens = Tokens(job, eos, 0, 0)
-    model.generate(job, tokens)
-    return tokens
+    """Loads a model as the worker does: by default the embedded model in f32, with 2 threads."""
+    request = {"model": str(model or gguf_file("f32")), "dtype": OWN_DTYPE, "threads": 2, "context_tokens": None}
+    return LlamaCpp().load(SimpleNamespace(options=options or {}, **{**request, **fields}), Phases())
 
 
 def generate(model, prompts, new_tokens, **fields):
     """The new ids of each prompt."""
-    tokens = run(model, prompts, new_tokens, **fields)
+    job = Job(prompts, new_tokens, **fields)
+    tokens = Tokens(job, model.facts()["eos_ids"], 0, 0)
+    model.generate(job, tokens)
     return [tokens.ids(sequence) for sequence in range(len(prompts))]

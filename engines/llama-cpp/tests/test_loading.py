@@ -1,4 +1,4 @@
-"""Tests loads: files, folders, dtypes, and their refusals."""
+"""Tests loads: files, folders, conversions, dtypes, and refusals. Also tests the worker as a program."""
 
 import json
 import os
@@ -7,18 +7,21 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
-from support import EMBEDDED, ENGINE, KIT, file, generate, load
+from support import EMBEDDED, ENGINE, KIT, generate, gguf_file, load
 
 import library
-from engine_kit import Failed
-from options import DTYPES, read_options
+from engine_kit import Failed, Phases
+from loading import PROGRAM_VARIABLE, convert
+from worker import DTYPES, read_options
 
-NAME = b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0"
+# The GGUF field of the architecture, up to its value: the name, the type (8: a string), and the length of the value.
+ARCHITECTURE = b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0"
 
 
 class Loads(unittest.TestCase):
-    def test_a_folder_is_converted_to_every_dtype_and_the_dtype_is_stated(self):
+    def test_a_folder_is_converted_to_every_dtype_and_the_facts_report_the_dtype(self):
         for dtype in DTYPES:
             facts = load(EMBEDDED, dtype=dtype).facts()
             self.assertEqual(facts["weights_dtype"], dtype)
@@ -26,38 +29,37 @@ class Loads(unittest.TestCase):
 
     def test_a_load_without_a_dtype_keeps_the_models_own(self):
         self.assertEqual(load(EMBEDDED).facts()["weights_dtype"], "bf16")
-        self.assertEqual(load(file("q4_0")).facts()["weights_dtype"], "q4_0")
+        self.assertEqual(load(gguf_file("q4_0")).facts()["weights_dtype"], "q4_0")
 
     def test_a_file_in_another_dtype_is_converted_like_a_folder(self):
-        model = load(file("f32"), dtype="q8_0")
+        model = load(gguf_file("f32"), dtype="q8_0")
         self.assertEqual(model.facts()["weights_dtype"], "q8_0")
-        self.assertEqual(generate(model, [[0, 5]], 4), generate(load(file("q8_0")), [[0, 5]], 4))
+        self.assertEqual(generate(model, [[0, 5]], 4), generate(load(gguf_file("q8_0")), [[0, 5]], 4))
 
     def test_a_folder_that_holds_one_gguf_file_is_that_file(self):
         with tempfile.TemporaryDirectory() as folder:
-            os.symlink(file("f32"), Path(folder) / "model.gguf")
+            os.symlink(gguf_file("f32"), Path(folder) / "model.gguf")
             self.assertEqual(load(folder).facts()["weights_dtype"], "f32")
 
-    def test_facts_are_the_configuration_in_effect(self):
-        facts = load(file("q8_0"), {"kv": "q8_0"}, context_tokens=512).facts()
-        stated = {
+    def test_facts_report_the_configuration_in_effect(self):
+        facts = load(gguf_file("q8_0"), {"kv": "q8_0"}, context_tokens=512).facts()
+        expected = {
             "device": "cpu", "threads": 2, "context_tokens": 512, "kv_dtype": "q8_0", "architecture": "llama",
             "vocabulary_size": 2048, "bos_id": 0, "eos_ids": [1], "prefix_cache": False, "use_cache": True,
         }
-        self.assertEqual({name: facts[name] for name in stated}, stated)
+        self.assertEqual({name: facts[name] for name in expected}, expected)
         self.assertEqual(facts["libraries"]["llama-cpp-python"], "0.3.36")
         self.assertIn("llama.cpp", facts["libraries"])
 
-    def test_the_default_number_of_threads_is_at_most_that_of_the_processors(self):
+    def test_the_default_number_of_threads_does_not_exceed_the_processors(self):
         self.assertIn(load(threads=None).facts()["threads"], range(1, os.cpu_count() + 1))
 
     def test_a_model_answers_with_every_option(self):
         for options in ({"attention": "plain"}, {"attention": "fused"}, {"kv": "bf16"}, {"repack": "false"}):
-            self.assertEqual(len(generate(load(file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
-
+            self.assertEqual(len(generate(load(gguf_file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one processor")
-    def test_pinned_threads_stay_and_the_calling_thread_is_released_with_the_model(self):
+    def test_a_pinned_model_pins_the_calling_thread_until_the_model_is_dropped(self):
         allowed = os.sched_getaffinity(0)
         expected = generate(load(), [[0, 5]], 8)
         self.assertEqual(os.sched_getaffinity(0), allowed)
@@ -67,27 +69,31 @@ class Loads(unittest.TestCase):
         self.assertEqual(generate(model, [[0, 5]], 8), expected)
         del model
         self.assertEqual(os.sched_getaffinity(0), allowed)
-        # More threads than processors share them.
+        # Several threads share a processor if there are more threads than processors.
         self.assertEqual(generate(load(options={"pin": True}, threads=len(allowed) + 1), [[0, 5]], 8), expected)
 
 
-class Refusals(unittest.TestCase):
+class RefusalCase(unittest.TestCase):
     def assert_refused(self, kind, text, call):
         with self.assertRaises(Failed) as raised:
             call()
         self.assertEqual(raised.exception.kind, kind, raised.exception.message)
         self.assertIn(text, raised.exception.message)
 
+
+class Refusals(RefusalCase):
     def test_a_broken_file_is_refused_with_the_last_error_of_llama_cpp(self):
-        content = file("f32").read_bytes()
-        self.assertIn(NAME + b"llama", content)
+        content = gguf_file("f32").read_bytes()
+        self.assertIn(ARCHITECTURE + b"llama", content)
+        unknown_architecture = content.replace(ARCHITECTURE + b"llama", ARCHITECTURE + b"lamma")
+        missing_tensor = content.replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight")
         broken = {
             "half.gguf": (content[: len(content) // 2], "model", "not within the file bounds"),
-            "begun.gguf": (content[:200], "model", "begun.gguf"),
+            "truncated.gguf": (content[:200], "model", "truncated.gguf"),
             "empty.gguf": (b"", "model", "is not a GGUF file"),
-            "other.gguf": (b"hello, this is text", "model", "is not a GGUF file"),
-            "unknown.gguf": (content.replace(NAME + b"llama", NAME + b"lamma"), "unsupported", "unknown model architecture"),
-            "lacking.gguf": (content.replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"), "model", "blk.0.attn_q.weight"),
+            "text.gguf": (b"hello, this is text", "model", "is not a GGUF file"),
+            "unknown-architecture.gguf": (unknown_architecture, "unsupported", "unknown model architecture"),
+            "missing-tensor.gguf": (missing_tensor, "model", "blk.0.attn_q.weight"),
         }
         with tempfile.TemporaryDirectory() as folder:
             for name, (content, kind, text) in broken.items():
@@ -129,10 +135,59 @@ class Refusals(unittest.TestCase):
         for options, kind, text in cases:
             self.assert_refused(kind, text, lambda: read_options(options))
 
+    @mock.patch.dict(os.environ)
     def test_another_library_needs_another_process(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "libllama.so").write_bytes(b"")
             self.assert_refused("unsupported", "this process already uses", lambda: load(options={"library": folder}))
+
+
+class Conversions(RefusalCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def convert_with(self, script):
+        """The file and the reported progress, with this shell script as the program."""
+        program = Path(self.folder.name) / "program"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        progress = []
+        with mock.patch.dict(os.environ, {PROGRAM_VARIABLE: str(program)}):
+            path = convert(EMBEDDED, "f32", Phases(progress.append))
+        return path, [message["fraction"] for message in progress if "fraction" in message]
+
+    def test_lines_without_a_fraction_are_ignored(self):
+        path, fractions = self.convert_with("printf '0.25\\nwarning: hot\\n\\nnan\\n1e9\\n\\377\\n1.000\\n/made.gguf\\n'")
+        self.assertEqual((path, fractions), (Path("/made.gguf"), [0.25, 1.0]))
+
+    def test_a_conversion_without_a_file_fails_with_the_reason(self):
+        self.assert_refused("model", "ended with 0, and named no file", lambda: self.convert_with("echo 0.5"))
+        self.assert_refused("model", "ended with 3, and named no file", lambda: self.convert_with("exit 3"))
+        self.assert_refused("model", "to GGUF: disk full", lambda: self.convert_with("echo error: disk full >&2; exit 1"))
+
+    def test_a_conversion_by_a_program_that_cannot_be_started_fails(self):
+        for program in ("/no/such/program", "/etc/passwd"):
+            with mock.patch.dict(os.environ, {PROGRAM_VARIABLE: program}):
+                self.assert_refused("unavailable", program, lambda: convert(EMBEDDED, "f32", Phases()))
+        with mock.patch.dict(os.environ, {PROGRAM_VARIABLE: ""}):
+            self.assert_refused("unavailable", PROGRAM_VARIABLE, lambda: convert(EMBEDDED, "f32", Phases()))
+
+    def test_a_conversion_of_the_same_content_in_another_folder_is_found_again(self):
+        copy = Path(self.folder.name) / "copy"
+        copy.mkdir()
+        for path in EMBEDDED.iterdir():
+            if path.is_file():
+                (copy / path.name).write_bytes(path.read_bytes())
+        first = gguf_file("f32")
+        inode = first.stat().st_ino
+        self.assertEqual(convert(copy, "f32", Phases()), first)
+        self.assertEqual(first.stat().st_ino, inode)
+        # Other weights give another file.
+        weights = bytearray((copy / "model.safetensors").read_bytes())
+        weights[-100] ^= 1
+        (copy / "model.safetensors").write_bytes(weights)
+        self.assertNotEqual(convert(copy, "f32", Phases()), first)
 
 
 class Process(unittest.TestCase):
@@ -148,14 +203,14 @@ class Process(unittest.TestCase):
     def test_the_engine_answers_after_a_broken_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "half.gguf"
-            path.write_bytes(file("f32").read_bytes()[:100_000])
+            path.write_bytes(gguf_file("f32").read_bytes()[:100_000])
             load = {"type": "load", "model": str(path)}
-            answers = self.answers({"type": "hello", "protocol": 1}, load, {**load, "model": str(file("f32"))})
+            answers = self.answers({"type": "hello", "protocol": 1}, load, {**load, "model": str(gguf_file("f32"))})
         kinds = [answer["type"] for answer in answers if answer["type"] != "progress"]
         self.assertEqual(kinds, ["hello", "failed", "loaded"])
 
     def test_the_same_request_always_has_the_same_answer(self):
-        load = {"type": "load", "model": str(file("q8_0")), "threads": 2}
+        load = {"type": "load", "model": str(gguf_file("q8_0")), "threads": 2}
         generate = {"type": "generate", "prompt_ids": [0, 5, 9], "max_new_tokens": 32, "ignore_eos": True, "iterations": 5}
         answer = self.answers(load, generate)[-1]
         ids = [iteration["sequences"][0]["output_ids"] for iteration in answer["iterations"]]
@@ -165,7 +220,7 @@ class Process(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for path in library.FOLDER.glob("lib*"):
                 os.symlink(path, Path(folder) / path.name)
-            load = {"type": "load", "model": str(file("f32")), "options": {"library": f"{folder}/libllama.so"}}
+            load = {"type": "load", "model": str(gguf_file("f32")), "options": {"library": f"{folder}/libllama.so"}}
             environment = {"LLAMA_CPP_LIB_PATH": ""} if "LLAMA_CPP_LIB_PATH" in os.environ else {}
             answers = self.answers(load, {"type": "generate", "prompt": "The", "max_new_tokens": 2}, **environment)
         self.assertEqual([answer["type"] for answer in answers[-2:]], ["loaded", "generated"])
@@ -173,13 +228,10 @@ class Process(unittest.TestCase):
 
 class Build(unittest.TestCase):
     def test_the_library_is_built_with_this_processors_fast_instructions(self):
-        flags = set()
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("flags"):
-                flags = set(line.split(":", 1)[1].split())
-                break
-        known = {flag: flag.upper() for flag in ("avx2", "avx512_vnni", "avx512_bf16", "amx_int8")} | {"avx512f": "AVX512"}
-        expected = {name for flag, name in known.items() if flag in flags} | {"REPACK", "LLAMAFILE"}
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
+        names = {flag: flag.upper() for flag in ("avx2", "avx512_vnni", "avx512_bf16", "amx_int8")} | {"avx512f": "AVX512"}
+        expected = {name for flag, name in names.items() if flag in flags} | {"REPACK", "LLAMAFILE"}
         self.assertLessEqual(expected, set(library.system_info()))
 
 

@@ -1,10 +1,10 @@
-"""Tests requests: the same tokens for every layout, cache and sampler."""
+"""Tests generation, scores and texts: batches, caches and several calls do not change the tokens."""
 
 import math
 import unittest
-import unittest.mock
 import weakref
 from types import SimpleNamespace
+from unittest import mock
 
 from support import EXACT, generate, load
 
@@ -12,7 +12,9 @@ import context
 from engine_kit import Failed, Sampler
 
 IDS = [0, 17, 42, 9]
+# A batch of different lengths.
 RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
+# Longer than a pass of 512 tokens.
 LONG = [(7 * index * index + 3 * index) % 2000 for index in range(700)]
 
 
@@ -23,11 +25,11 @@ class Requests(unittest.TestCase):
 
     def logits(self, ids):
         """The logits after the last of these ids, by one pass."""
-        (logits,) = self.model._contexts.empty(1, len(ids)).fill([ids])
+        (logits,) = self.model._contexts.empty_context(1, len(ids)).fill([ids])
         return logits.copy()
 
     def greedy_without_cache(self, prompt, new_tokens):
-        """Greedy ids by whole passes only."""
+        """The greedy ids, with a pass over the whole sequence for each."""
         ids = list(prompt)
         for _ in range(new_tokens):
             ids.append(int(self.logits(ids).argmax()))
@@ -67,76 +69,70 @@ class Requests(unittest.TestCase):
 
     def test_a_prompt_gives_the_same_logits_in_several_calls_and_in_one(self):
         logits = self.logits(LONG)
-        context, batch = self.model._contexts.empty(1, len(LONG)), self.model._contexts.empty(2, len(LONG))
+        context, batch = (self.model._contexts.empty_context(sequences, len(LONG)) for sequences in (1, 2))
         expected = generate(self.model, [LONG, IDS], 6, ignore_eos=True)
-        saved = context.batch_tokens, batch.batch_tokens
-        context.batch_tokens, batch.batch_tokens = 96, 96
-        self.addCleanup(lambda: (setattr(context, "batch_tokens", saved[0]), setattr(batch, "batch_tokens", saved[1])))
-        self.assertLess(abs(self.logits(LONG) - logits).max(), 1e-3)
-        self.assertEqual(generate(self.model, [LONG, IDS], 6, ignore_eos=True), expected)
-        self.assertEqual(generate(self.model, [IDS, LONG], 6, ignore_eos=True), expected[::-1])
+        with mock.patch.object(context, "batch_tokens", 96), mock.patch.object(batch, "batch_tokens", 96):
+            self.assertLess(abs(self.logits(LONG) - logits).max(), 1e-3)
+            self.assertEqual(generate(self.model, [LONG, IDS], 6, ignore_eos=True), expected)
+            self.assertEqual(generate(self.model, [IDS, LONG], 6, ignore_eos=True), expected[::-1])
 
-    def test_a_longer_request_enlarges_the_context_and_the_next_one_keeps_it(self):
-        self.addCleanup(setattr, context, "FIRST_POSITIONS", context.FIRST_POSITIONS)
-        context.FIRST_POSITIONS = 256
+    @mock.patch.object(context, "DEFAULT_POSITIONS", 256)
+    def test_a_longer_request_enlarges_the_context_and_the_next_request_keeps_it(self):
         model = load(options=EXACT)
         first = model._contexts.single
         self.assertEqual(first.positions, 256)
         expected = generate(self.model, [LONG], 4, ignore_eos=True)
         self.assertEqual(generate(model, [LONG], 4, ignore_eos=True), expected)
         self.assertEqual(model._contexts.single.positions, 1024)
-        grown = model._contexts.single
+        larger = model._contexts.single
         generate(model, [IDS], 4, ignore_eos=True)
-        self.assertIs(model._contexts.single, grown)
+        self.assertIs(model._contexts.single, larger)
         self.assertEqual(model.facts()["context_tokens"], 2048)
 
-    def test_a_context_that_is_too_small_is_freed_before_the_larger_one_is_made(self):
-        self.addCleanup(setattr, context, "FIRST_POSITIONS", context.FIRST_POSITIONS)
-        context.FIRST_POSITIONS = 256
+    @mock.patch.object(context, "DEFAULT_POSITIONS", 256)
+    def test_a_context_that_is_too_small_is_freed_before_a_larger_context_is_made(self):
         model = load(options=EXACT)
         contexts, first = model._contexts, weakref.ref(model._contexts.single)
-        make = contexts._make
+        new_context = contexts._new_context
 
-        def make_after_check(*sizes):
+        def new_context_after_check(*sizes):
             self.assertIsNone(first())
-            return make(*sizes)
+            return new_context(*sizes)
 
-        contexts._make = make_after_check
+        contexts._new_context = new_context_after_check
         generate(model, [LONG], 2, ignore_eos=True)
         self.assertEqual(contexts.single.positions, 1024)
 
-    def test_a_context_that_cannot_be_made_fails_its_request_and_the_next_one_is_answered(self):
+    def test_a_context_that_cannot_be_made_fails_its_request_alone(self):
         model = load(options=EXACT)
         expected = generate(model, [IDS], 4, ignore_eos=True)
-        contexts, make = model._contexts, model._contexts._make
-        contexts._make = unittest.mock.Mock(side_effect=Failed("out_of_memory", "no memory"))
-        with self.assertRaises(Failed):
-            contexts.empty(1, 4096)
-        contexts._make = make
+        failure = Failed("out_of_memory", "no memory")
+        with mock.patch.object(model._contexts, "_new_context", side_effect=failure), self.assertRaises(Failed):
+            model._contexts.empty_context(1, 4096)
         self.assertEqual(model.facts()["threads"], 2)
         self.assertEqual(generate(model, [IDS], 4, ignore_eos=True), expected)
 
     def test_scores_are_the_log_probabilities_of_the_logits_of_generation(self):
         ids = LONG[:40]
         for end, logprob in enumerate(self.model.score(ids), 1):
-            wide = [float(value) for value in self.logits(ids[:end])]
-            largest = max(wide)
-            expected = wide[ids[end]] - largest - math.log(sum(math.exp(value - largest) for value in wide))
+            logits = [float(logit) for logit in self.logits(ids[:end])]
+            largest = max(logits)
+            expected = logits[ids[end]] - largest - math.log(sum(math.exp(logit - largest) for logit in logits))
             self.assertAlmostEqual(logprob, expected, delta=1e-3)
 
     def test_scores_of_several_passes_equal_those_of_a_prefix(self):
         scores = self.model.score(LONG)
         self.assertEqual(len(scores), len(LONG) - 1)
-        # 520 is in the second pass.
+        # This id is in the second pass.
         self.assertAlmostEqual(scores[519], self.model.score(LONG[:521])[-1], delta=1e-3)
 
     def test_greedy_takes_the_lowest_id_among_equal_logits(self):
         import numpy
 
-        choose = self.model._choice(SimpleNamespace(sampling=None))
+        choose = self.model._chooser(SimpleNamespace(sampling=None))
         self.assertEqual(choose(numpy.array([0, 3, 1, 3], numpy.float32), 0), 1)
 
-    def test_sampled_ids_are_those_of_the_kits_sampler(self):
+    def test_sampled_ids_equal_those_of_the_kits_sampler(self):
         sampling = SimpleNamespace(temperature=0.8, top_k=40, top_p=0.9, seed=7)
         sampler, ids = Sampler(sampling), list(IDS)
         for _ in range(8):
