@@ -20,7 +20,6 @@ BENCH = os.environ.get("LLAMA_BENCH") or ROOT / "scripts/llama-cpp/llama-bench"
 DTYPES = "bf16,q8_0,q4_0,q4_k"
 # The allowed relative difference between the two rates.
 MAX_DIFFERENCE = 0.03
-SIDES = ("llama-bench", "engine")
 
 
 def main() -> int:
@@ -76,20 +75,22 @@ def gguf_file(model, dtype):
 def compare(dtype, file, options) -> list[str]:
     """Measures both programs in turn, and returns the names of the rates that differ too much."""
     engine = Engine(file, options)
-    rates = {name: ([], []) for name in (f"pp{options.prompt}", f"tg{options.tokens}")}
-    measure = [lambda: measure_bench(file, options, engine), engine.measure]
+    measure = {"llama-bench": lambda: measure_bench(file, options, engine), "engine": engine.measure}
+    # The names of rates are llama-bench's: `pp512` for a prompt of 512 tokens, `tg128` for 128 decoded tokens.
+    rates = {name: {program: [] for program in measure} for name in (f"pp{options.prompt}", f"tg{options.tokens}")}
     for round in range(options.rounds):
-        # The order alternates, so that a machine that slows down favours neither side.
-        for side in (0, 1) if round % 2 == 0 else (1, 0):
-            measured = measure[side]()
-            for name, rate in measured.items():
-                rates[name][side].append(rate)
-            text = "  ".join(f"{name} {rate:.2f}" for name, rate in measured.items())
-            print(f"{dtype or file.name}, round {round + 1}, {SIDES[side]}: {text}", file=sys.stderr)
+        # The order alternates, so that a machine that slows down favours neither program.
+        for program in measure if round % 2 == 0 else reversed(measure):
+            round_rates = measure[program]()
+            for name, rate in round_rates.items():
+                rates[name][program].append(rate)
+            text = "  ".join(f"{name} {rate:.2f}" for name, rate in round_rates.items())
+            print(f"{dtype or file.name}, round {round + 1}, {program}: {text}", file=sys.stderr)
     engine.end()
     different = []
-    for name, (bench_rates, engine_rates) in rates.items():
-        ratios = [engine / bench for bench, engine in zip(bench_rates, engine_rates, strict=True)]
+    for name, by_program in rates.items():
+        bench_rates, engine_rates = by_program["llama-bench"], by_program["engine"]
+        ratios = [engine_rate / bench_rate for bench_rate, engine_rate in zip(bench_rates, engine_rates, strict=True)]
         ratio, lowest, highest = statistics.median(ratios), min(ratios), max(ratios)
         medians = f"{statistics.median(bench_rates):>12.2f}{statistics.median(engine_rates):>10.2f}"
         print(f"{dtype or '':<8}{name:<8}{medians}{ratio:>9.3f}   {lowest:>7.3f}{highest:>9.3f}", flush=True)

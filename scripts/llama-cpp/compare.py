@@ -1,14 +1,17 @@
-"""Checks that llama.cpp opens the GGUF files of `orchestrate`, and computes the same as the reference on the safetensors.
+"""Checks that llama.cpp opens the GGUF files of `orchestrate`, and computes the same as the reference engine.
 
-It compares log-probabilities of the same ids, from llama.cpp on the file and from the reference engine on the same numbers in
-f32; the ids of texts, from llama.cpp and from `tokenizers`; and every tensor, through the reader that llama.cpp publishes. The
-models are all small shapes with random weights, and the embedded one, which is trained."""
+For each file, the check compares log-probabilities of the same ids: llama.cpp reads the file, and the reference engine reads
+safetensors with the same weights in f32. It compares the ids of texts with those of `tokenizers`. It compares every tensor,
+through the reader that llama.cpp publishes. The models are all small shapes with random weights, and the embedded model,
+which is trained."""
 
 import argparse
+import math
 import statistics
 import sys
 import tempfile
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -20,9 +23,9 @@ from programs import Failed, LlamaCpp, Orchestrate, Reference
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = ROOT / "models/embedded"
 
-# Bounds for the median and the largest difference of a log-probability. Both sides have the same weights, so the difference is
-# llama.cpp's arithmetic. It rounds activations: for weights in f16 and bf16 to the same type, for blocks to 8 bits with a
-# scale for 32 or 256 activations. The bounds are two to seven times the observed differences.
+# Bounds for the median and the largest difference of a log-probability. Both sides have the same weights, so differences come
+# from llama.cpp's arithmetic. llama.cpp rounds activations: for weights in f16 and bf16 to the same dtype, for weights in
+# blocks to 8 bits with a scale for 32 or 256 activations. The bounds are two to seven times the observed differences.
 BOUNDS = {
     "f32": (1e-5, 1e-4),
     "f16": (1e-3, 1e-2),
@@ -32,13 +35,13 @@ BOUNDS = {
     "q6_k": (4e-2, 5e-1),
     "q4_k": (4e-2, 5e-1),
 }
-# ggml computes GELU by a table of f16 for all weights.
-GELU_BY_TABLE = {"tiny-gpt2", "tiny-gemma"}
+# The models with GELU, which ggml looks up in a table of f16 values.
+GELU_MODELS = {"tiny-gpt2", "tiny-gemma"}
 GELU_BOUNDS = (5e-4, 3e-3)
 
-# The error of our blocks (root mean square of a tensor) relative to the error of llama.cpp's own blocks of the same
-# tensor. The simple formats have only one possible result; in the other formats, our error may not be larger.
-BLOCKS = {"q8_0": "same bytes", "q4_0": "same bytes", "q6_k": "no worse", "q4_k": "no worse"}
+# The rule for the blocks of a tensor, compared with llama.cpp's own blocks of the same tensor. The simple formats have only one
+# possible result. In the other formats, the root mean square error of our blocks may not be larger.
+BLOCK_RULES = {"q8_0": "same bytes", "q4_0": "same bytes", "q6_k": "no worse", "q4_k": "no worse"}
 
 TEXTS = [
     "Hello world, the old keeper's 42 lanterns;\n\n  naïve 😀 été",
@@ -88,17 +91,17 @@ class Check:
         print(f"{'model':<14}{'dtype':<6}{'compared':<21}{'median':>9}{'largest':>10}{'bounds':>20}")
 
     def check_model(self, name: str) -> None:
-        with self.subject(name, "", "making"):
+        with self.step(name, "", "making"):
             folder = self.make_model(name)
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             sequences = score_sequences(tokenizer)
             expected = self.reference.scores(folder, sequences)
             for dtype in BOUNDS:
-                with self.subject(name, dtype, "opening"):
+                with self.step(name, dtype, "opening"):
                     self.check_dtype(name, dtype, folder, sequences, expected, tokenizer)
             for mistake in converter_mistakes.MISTAKES.get(name, []):
                 label = mistake.__name__.replace("_", " ")
-                with self.subject(name, "f32", label):
+                with self.step(name, "f32", label):
                     file = converter_mistakes.copy_with(self.folder / f"{name}-f32.gguf", mistake, self.folder)
                     scores = self.llama_cpp.request(file, sequences=sequences)["scores"]
                     self.check_mistake(name, label, scores, expected)
@@ -121,30 +124,30 @@ class Check:
             if synthesised.read_bytes() != file.read_bytes():
                 self.fail(name, dtype, "the synthesised and the converted file differ")
             synthesised.unlink()
-        # The weights of the file in f32. For floats these are the weights of the model.
-        widened = self.folder / f"{name}-{dtype}"
-        self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", widened)
-        for problem in official.problems(file, widened, dtype):
+        # A folder with the file's weights in f32. Quantised weights differ from those of `folder`.
+        f32_folder = self.folder / f"{name}-{dtype}"
+        self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", f32_folder)
+        for problem in official.problems(file, f32_folder, dtype):
             self.fail(name, dtype, problem)
-        if dtype in BLOCKS:
-            expected = self.reference.scores(widened, sequences)
+        if dtype in BLOCK_RULES:
+            expected = self.reference.scores(f32_folder, sequences)
             self.check_blocks(name, dtype, file)
-        # GGUF has no field for a normaliser (Qwen's: NFC), and llama.cpp has no normaliser, so it gets normalised text.
+        # GGUF has no field for a normaliser (Qwen's: NFC), and llama.cpp has no normaliser, so the texts are normalised here.
         texts = [tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text for text in TEXTS]
         answer = self.llama_cpp.request(file, sequences=sequences, texts=texts)
         bounds = BOUNDS[dtype]
-        if name in GELU_BY_TABLE:
+        if name in GELU_MODELS:
             bounds = tuple(map(max, bounds, GELU_BOUNDS))
         self.check_scores(name, dtype, "llama.cpp", answer["scores"], expected, bounds)
         for text, ids in zip(texts, answer["ids"], strict=True):
             expected_ids = tokenizer.encode(text).ids
             if ids != expected_ids:
                 self.fail(name, dtype, f"the ids of {text!r} are {ids}, expected {expected_ids}")
-        # Random weights leave the choice between ids nearly even; the trained model's own text must be the same.
+        # Random weights make several ids nearly equally likely, so only the trained model must choose the same ids.
         if name == "embedded" and dtype == "f32":
             prompt = sequences[0][:16]
             ids = self.llama_cpp.request(file, greedy=[prompt, 32])["greedy"]
-            expected_ids = self.reference.greedy(widened, prompt, 32)
+            expected_ids = self.reference.greedy(f32_folder, prompt, 32)
             if ids != expected_ids:
                 self.fail(name, dtype, f"its greedy ids are {ids}, expected {expected_ids}")
 
@@ -152,29 +155,29 @@ class Check:
         f32_file, llama_cpp_file = self.folder / f"{name}-f32.gguf", self.folder / f"{name}-{dtype}-llama-cpp.gguf"
         self.llama_cpp.request(f32_file, quantise=[dtype, str(llama_cpp_file)])
         errors = official.errors(f32_file, file, llama_cpp_file)
-        ratios = [found / reference for found, reference, _ in errors]
+        ratios = [our_error / their_error for our_error, their_error, _ in errors]
         median, largest = statistics.median(ratios), max(ratios)
-        expected = BLOCKS[dtype]
-        self.print(name, dtype, "error / llama.cpp's", f"{median:.3f}", f"{largest:.3f}", expected)
-        is_good = all(same for _, _, same in errors) if expected == "same bytes" else largest <= 1
-        if not is_good:
-            self.fail(name, dtype, f"the error of its blocks is {largest:.3f} times that of llama.cpp's: expected {expected}")
+        rule = BLOCK_RULES[dtype]
+        self.print(name, dtype, "error / llama.cpp's", f"{median:.3f}", f"{largest:.3f}", rule)
+        passed = all(same_bytes for _, _, same_bytes in errors) if rule == "same bytes" else largest <= 1
+        if not passed:
+            self.fail(name, dtype, f"the error of its blocks is {largest:.3f} times that of llama.cpp's: expected {rule}")
 
     def check_scores(self, name, dtype, compared, scores, expected, bounds) -> None:
         median, largest = differences(scores, expected)
         self.print(name, dtype, compared, f"{median:.1e}", f"{largest:.1e}", f"{bounds[0]:.0e} {bounds[1]:.0e}")
-        # A NaN must fail too, so the condition is negated.
+        # Every comparison with NaN is false, so a NaN fails too.
         if not (median <= bounds[0] and largest <= bounds[1]):
-            found = f"{median:.1e} and {largest:.1e}, bounds {bounds[0]:.0e} and {bounds[1]:.0e}"
-            self.fail(name, dtype, f"log-probabilities differ by {found}")
+            values = f"{median:.1e} and {largest:.1e}, bounds {bounds[0]:.0e} and {bounds[1]:.0e}"
+            self.fail(name, dtype, f"log-probabilities differ by {values}")
 
     def check_mistake(self, name, mistake, scores, expected) -> None:
-        """A mistake must exceed ten times the bound, so that a slightly different bound still finds it."""
-        bounds = GELU_BOUNDS if name in GELU_BY_TABLE else BOUNDS["f32"]
+        """Checks that the differences exceed ten times their bound, so that a slightly different bound still finds the mistake."""
+        bound = (GELU_BOUNDS if name in GELU_MODELS else BOUNDS["f32"])[1]
         median, largest = differences(scores, expected)
-        self.print(name, "f32", mistake, f"{median:.1e}", f"{largest:.1e}", f"must be over {10 * bounds[1]:.0e}")
-        if not largest > 10 * bounds[1]:
-            self.fail(name, "f32", f"{mistake}: {largest:.1e} is too near to the bound of {bounds[1]:.0e}")
+        self.print(name, "f32", mistake, f"{median:.1e}", f"{largest:.1e}", f"must be over {10 * bound:.0e}")
+        if not largest > 10 * bound:
+            self.fail(name, "f32", f"{mistake}: {largest:.1e} is too near to the bound of {bound:.0e}")
 
     def print(self, name, dtype, compared, median, largest, bounds) -> None:
         self.rows += 1
@@ -183,49 +186,39 @@ class Check:
     def fail(self, name, dtype, problem) -> None:
         self.failures.append(f"{name} {dtype}: {problem}".replace(" :", ":"))
 
-    def subject(self, name, dtype, step):
-        return Subject(self, name, dtype, step)
+    @contextmanager
+    def step(self, name, dtype, label):
+        """A step of the check. An exception in the step becomes a failure, and the check continues."""
+        try:
+            yield
+        except Exception as error:
+            text = str(error) if isinstance(error, Failed) else traceback.format_exc().strip()
+            self.fail(name, dtype, f"{label}: {text}")
 
     def end(self) -> None:
         self.reference.end()
         self.llama_cpp.end()
 
 
-class Subject:
-    """A step of the check. An exception in the step becomes a failure, and the check continues."""
-
-    def __init__(self, check: Check, name: str, dtype: str, step: str):
-        self.check, self.name, self.dtype, self.step = check, name, dtype, step
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, _) -> bool:
-        if error is None or not isinstance(error, Exception):
-            return False
-        text = str(error) if isinstance(error, Failed) else "".join(traceback.format_exception(error)).strip()
-        self.check.fail(self.name, self.dtype, f"{self.step}: {text}")
-        return True
-
-
 def score_sequences(tokenizer: Tokenizer) -> list[list[int]]:
-    """Real text, long enough to test slow rotations, and ids from the whole vocabulary."""
+    """The ids of a real text, long enough to test slow rotations, and ids from the whole vocabulary."""
     text = (EMBEDDED / "heldout.txt").read_text(encoding="utf-8")
-    real = tokenizer.encode(text[:4000]).ids[:400]
-    assert len(real) == 400
+    ids_of_text = tokenizer.encode(text[:4000]).ids[:400]
+    assert len(ids_of_text) == 400
     size = tokenizer.get_vocab_size()
-    scattered = [(7919 * index * index + 104729 * index) % size for index in range(1, 201)]
-    return [real, scattered]
+    scattered_ids = [(7919 * index * index + 104729 * index) % size for index in range(1, 201)]
+    return [ids_of_text, scattered_ids]
 
 
 def differences(scores, expected) -> tuple[float, float]:
     """The median and the largest difference."""
     pairs = [(a, b) for pair in zip(scores, expected, strict=True) for a, b in zip(*pair, strict=True)]
-    # None means minus infinity. A NaN must be found, although every comparison with it is false.
-    gaps = [abs(a - b) if a is not None and b is not None else float("inf") for a, b in pairs]
-    if any(value != value for value in gaps):
+    # None means minus infinity.
+    absolute = [abs(a - b) if a is not None and b is not None else float("inf") for a, b in pairs]
+    # `median` and `max` may miss a NaN.
+    if any(map(math.isnan, absolute)):
         return float("nan"), float("nan")
-    return statistics.median(gaps), max(gaps)
+    return statistics.median(absolute), max(absolute)
 
 
 if __name__ == "__main__":

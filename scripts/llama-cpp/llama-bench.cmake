@@ -1,6 +1,6 @@
-# Included by cmake right after the Python package's `project(llama_cpp)`. Builds llama-bench from the llama.cpp in the package
-# over an existing library (LIBRARIES is its folder), so that llama-bench measures that library. The package's own list then
-# does nothing (LLAMA_BUILD=OFF).
+# Included by cmake right after the Python package's `project(llama_cpp)`. Builds llama-bench from the package's source of
+# llama.cpp against the library in the folder LIBRARIES, so that llama-bench measures this library. LLAMA_BUILD=OFF switches
+# off the package's own targets.
 set(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
 set(BUILD_SHARED_LIBS OFF)
 set(LLAMA_BUILD_COMMON ON)
@@ -16,7 +16,7 @@ endforeach()
 target_link_libraries(ggml INTERFACE ggml-cpu ggml-base)
 target_link_libraries(llama INTERFACE ggml)
 
-# Definitions that the subdirectories expect.
+# The subdirectories expect these definitions.
 include(${SOURCE}/cmake/license.cmake)
 include(${SOURCE}/cmake/build-info.cmake)
 set(LLAMA_BUILD_NUMBER ${BUILD_NUMBER})

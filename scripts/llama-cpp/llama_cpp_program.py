@@ -1,6 +1,7 @@
-"""Answers requests with llama.cpp. A separate program, because llama.cpp may abort on a file. It reads one request a line,
-{"model": path, "sequences": ids, "texts": [...], "greedy": [ids, count]} or {"model": path, "quantise": [dtype, path]}, and
-writes one answer a line. The messages of llama.cpp go to stderr."""
+"""Answers requests with llama.cpp. This is a separate program, because llama.cpp may abort on a file.
+
+A request is a line: {"model": path, "sequences": [ids, ...], "texts": [...], "greedy": [ids, count]} or {"model": path,
+"quantise": [dtype, path]}. Each answer is a line. The messages of llama.cpp go to stderr."""
 
 import ctypes
 import json
@@ -11,8 +12,8 @@ import llama_cpp
 import numpy
 from llama_cpp import GGML_TYPE_F32, Llama
 
-# llama.cpp's type of a file in these blocks, and the type of the blocks.
-BLOCKS = {
+# For each dtype: llama.cpp's type of a file, and the type of its blocks.
+BLOCK_TYPES = {
     "q4_0": (llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, llama_cpp.GGML_TYPE_Q4_0),
     "q8_0": (llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, llama_cpp.GGML_TYPE_Q8_0),
     "q4_k": (llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_K_S, llama_cpp.GGML_TYPE_Q4_K),
@@ -27,27 +28,27 @@ def log_probabilities(model: Llama, ids: list[int]) -> list[float]:
     logits = numpy.array(model.scores[: len(ids)], dtype=numpy.float64)  # [tokens, vocabulary]
     logits -= logits.max(axis=1, keepdims=True)
     logits -= numpy.log(numpy.exp(logits).sum(axis=1, keepdims=True))
-    return [float(row[following]) for row, following in zip(logits, ids[1:])]
+    return [float(row[next_id]) for row, next_id in zip(logits, ids[1:])]
 
 
 def greedy(model: Llama, prompt: list[int], count: int) -> list[int]:
     model.reset()
-    ids, following = [], prompt
+    ids, input_ids = [], prompt
     for _ in range(count):
-        model.eval(following)
-        following = [int(numpy.argmax(model.scores[model.n_tokens - 1]))]
-        ids += following
+        model.eval(input_ids)
+        input_ids = [int(numpy.argmax(model.scores[model.n_tokens - 1]))]
+        ids += input_ids
     return ids
 
 
 def quantise(path: str, dtype: str, out: str) -> None:
-    """Quantises with llama.cpp itself, every matrix to the same blocks."""
+    """Quantises with llama.cpp itself, every matrix to blocks of the same type."""
     settings = llama_cpp.llama_model_quantize_default_params()
-    settings.ftype, block = BLOCKS[dtype]
+    settings.ftype, block_type = BLOCK_TYPES[dtype]
     settings.pure, settings.nthread = True, 1
-    settings.token_embedding_type = settings.output_tensor_type = block
+    settings.token_embedding_type = settings.output_tensor_type = block_type
     if llama_cpp.llama_model_quantize(path.encode(), out.encode(), ctypes.byref(settings)) != 0:
-        raise RuntimeError(f"cannot make `{dtype}` of `{path}`")
+        raise RuntimeError(f"cannot quantise `{path}` to `{dtype}`")
 
 
 def answer(request: dict) -> dict:
@@ -59,7 +60,7 @@ def answer(request: dict) -> dict:
         request["model"], n_ctx=512, n_batch=512, n_threads=1, n_threads_batch=1, logits_all=True,
         type_k=GGML_TYPE_F32, type_v=GGML_TYPE_F32, flash_attn=False, vocab_only=request.get("vocab_only", False),
     )
-    # With `add_bos` llama.cpp does as the file says: it adds a BOS only if the file requests one.
+    # With `add_bos` llama.cpp adds a BOS only if the file requests it.
     answers = {"ids": [model.tokenize(text.encode(), add_bos=True, special=True) for text in request.get("texts", [])]}
     answers["scores"] = [log_probabilities(model, ids) for ids in request.get("sequences", [])]
     if "greedy" in request:
@@ -69,7 +70,7 @@ def answer(request: dict) -> dict:
 
 
 if __name__ == "__main__":
-    # Libraries may print, so only the answers go to the real stdout.
+    # Libraries may print, so their stdout becomes stderr. `out` is the real stdout.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -1,5 +1,5 @@
-"""Checks the files with the reader that llama.cpp publishes for Python: names, shapes, types and every number, by its own
-tables and formulas."""
+"""Checks GGUF files with the reader that llama.cpp publishes for Python. The reader has its own tables of names and its own
+formulas for blocks, so it checks names, shapes, types and every number independently."""
 
 import functools
 import json
@@ -9,37 +9,37 @@ import gguf
 import numpy
 
 
-# Cached, because it reads every token of a vocabulary in Python, and each file is read more than once.
-read = functools.lru_cache(maxsize=4)(gguf.GGUFReader)
+# Cached, because the reader is slow for large vocabularies, and each file is read more than once.
+read_gguf = functools.lru_cache(maxsize=4)(gguf.GGUFReader)
 
 
-def safetensors(folder: Path) -> dict[str, numpy.ndarray]:
+def read_safetensors(folder: Path) -> dict[str, numpy.ndarray]:
     """Every tensor of a folder in f32, by name."""
     tensors = {}
     for path in sorted(folder.glob("*.safetensors")):
         content = numpy.memmap(path, dtype=numpy.uint8, mode="r")
-        begin = 8 + int(content[:8].view("<u8")[0])
-        for name, entry in json.loads(bytes(content[8:begin])).items():
+        data_start = 8 + int(content[:8].view("<u8")[0])
+        for name, entry in json.loads(bytes(content[8:data_start])).items():
             if name == "__metadata__":
                 continue
             if entry["dtype"] != "F32":
                 raise ValueError(f"`{path}`: `{name}` is {entry['dtype']}, expected F32")
             start, end = entry["data_offsets"]
-            tensors[name] = content[begin + start : begin + end].view("<f4").reshape(entry["shape"])
+            tensors[name] = content[data_start + start : data_start + end].view("<f4").reshape(entry["shape"])
     return tensors
 
 
 def problems(file: Path, folder: Path, dtype: str) -> list[str]:
-    """Compares `file` with `folder`, the same model in f32, by llama.cpp's tables. Returns a line for each difference."""
-    reader = read(file)
+    """Compares `file` with `folder`, which has the same weights in f32. Returns a line for each difference."""
+    reader = read_gguf(file)
     architecture = reader.get_field("general.architecture").contents()
-    known = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
+    architectures = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
     layers = reader.get_field(f"{architecture}.block_count").contents()
-    names = gguf.get_tensor_name_map(known[architecture], layers)
+    gguf_names = gguf.get_tensor_name_map(architectures[architecture], layers)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     lines = []
-    for name, values in safetensors(folder).items():
-        expected_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    for name, values in read_safetensors(folder).items():
+        expected_name = gguf_names.get_name(name, try_suffixes=(".weight", ".bias"))
         tensor = tensors.pop(expected_name, None)
         if tensor is None:
             lines.append(f"`{name}` should be `{expected_name}`, which is missing")
@@ -55,16 +55,17 @@ def problems(file: Path, folder: Path, dtype: str) -> list[str]:
         elif not numpy.array_equal(numbers, values):
             difference = numpy.abs(numbers - values).max()
             lines.append(f"`{expected_name}` has other numbers than `{name}`, by up to {difference:.1e}")
-    # This tensor is computed from the config; no checkpoint has it.
+    # The converter computes this tensor from the config, so no checkpoint has it.
     tensors.pop("rope_freqs.weight", None)
     lines += [f"`{name}` is not a tensor of the model" for name in tensors]
     return lines
 
 
 def errors(original: Path, converted: Path, reference: Path) -> list[tuple[float, float, bool]]:
-    """For each tensor in blocks: the error of our blocks, the error of llama.cpp's blocks, and whether both have the same bytes."""
+    """For each tensor in blocks: the root mean square error of our blocks and of llama.cpp's blocks, and whether the bytes of
+    both are the same."""
     exact, our_blocks, their_blocks = (
-        {tensor.name: tensor for tensor in read(file).tensors} for file in (original, converted, reference)
+        {tensor.name: tensor for tensor in read_gguf(file).tensors} for file in (original, converted, reference)
     )
     results = []
     for name, tensor in our_blocks.items():
@@ -73,16 +74,17 @@ def errors(original: Path, converted: Path, reference: Path) -> list[tuple[float
             continue
         if tensor.tensor_type != reference_tensor.tensor_type:
             raise ValueError(f"`{name}` is {tensor.tensor_type.name}, llama.cpp has it as {reference_tensor.tensor_type.name}")
-        pair = []
+        both_errors = []
         for blocks in (tensor, reference_tensor):
             numbers = gguf.quants.dequantize(blocks.data, blocks.tensor_type)
-            pair.append(float(numpy.sqrt(numpy.square(numbers - exact[name].data).mean(dtype=numpy.float64))))
-        results.append((*pair, numpy.array_equal(tensor.data, reference_tensor.data)))
+            both_errors.append(float(numpy.sqrt(numpy.square(numbers - exact[name].data).mean(dtype=numpy.float64))))
+        results.append((*both_errors, numpy.array_equal(tensor.data, reference_tensor.data)))
     return results
 
 
 def as_hugging_face(reader, architecture: str, name: str, numbers: numpy.ndarray) -> numpy.ndarray:
-    """Converts back to the checkpoint's layout: halves of heads instead of pairs, transposed matrices, norms minus one."""
+    """Converts numbers of GGUF to the checkpoint's layout: the halves of each head instead of pairs, transposed matrices, norms
+    minus one."""
     if architecture == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
         key = "llama.attention.head_count" + ("_kv" if "attn_k" in name else "")
         heads = reader.get_field(key).contents()

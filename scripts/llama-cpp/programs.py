@@ -22,7 +22,7 @@ class Orchestrate:
 
 
 class Conversation:
-    """A program that answers each line with a line. Its stderr is written to `log`; a failure quotes the last lines."""
+    """A program that answers each line with a line. `log` gets its stderr; a failure quotes the last lines of the log."""
 
     def __init__(self, command: list, log: Path):
         self.command, self.log, self.process = command, log, None
@@ -38,16 +38,16 @@ class Conversation:
             self.process.stdin.write(json.dumps(message) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise self.end_failure() from None
+            raise self.failure_at_end() from None
 
     def receive(self) -> dict:
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
-        raise self.end_failure()
+        raise self.failure_at_end()
 
-    def end_failure(self) -> Failed:
-        """The failure of an ended program; the next message starts it again."""
+    def failure_at_end(self) -> Failed:
+        """The failure of a program that ended. The next message starts the program again."""
         status, self.process = self.process.wait(), None
         return Failed(f"`{self.command[-1]}` ended with status {status}\n{self.last_lines()}")
 
@@ -62,7 +62,7 @@ class Conversation:
 
 
 class Reference(Conversation):
-    """An engine of this project through its protocol, in f32, from safetensors."""
+    """An engine of this project that computes in f32 from safetensors. It speaks the protocol."""
 
     def request(self, message: dict) -> dict:
         self.send(message)
@@ -74,7 +74,8 @@ class Reference(Conversation):
         return answer
 
     def load(self, folder: Path) -> None:
-        # One thread on both sides: the models are small, and busy waiting of several threads is slow on a busy machine.
+        # The engine and llama.cpp use one thread: the models are small, and threads that wait for each other are slow on a busy
+        # machine.
         self.request({"type": "load", "model": str(folder), "dtype": "f32", "device": "cpu", "threads": 1})
 
     def scores(self, folder: Path, sequences: list[list[int]]) -> list[list[float]]:
