@@ -1,5 +1,5 @@
-"""llama.cpp's contexts. A context has the KV cache for a number of sequences and positions. Its `llama_decode` computes
-tokens."""
+"""llama.cpp's contexts. A context has the KV cache for a number of sequences and positions. The function `llama_decode`
+computes tokens in a context."""
 
 import ctypes
 
@@ -59,6 +59,8 @@ class Contexts:
 
 
 class Context:
+    """A context of llama.cpp. With `every_logit` it has the logits of every token, else those of the last tokens."""
+
     def __init__(self, weights, options, pool, sequences, positions, every_logit):
         self._weights, self._pool, self.sequences, self.positions, self.handle = weights, pool, sequences, positions, None
         settings = bindings.llama_context_default_params()

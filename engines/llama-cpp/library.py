@@ -1,4 +1,4 @@
-"""Parts of llama.cpp's library around the model: its log messages, its build, and ggml's thread pool.
+"""llama.cpp's library: its log messages, its build, and ggml's thread pool.
 
 This module imports the bindings, so the engine imports it only during a load.
 """
@@ -63,7 +63,7 @@ def last_error():
 
 
 def check_folder(requested):
-    """Refuses another library than the one that this process uses."""
+    """Refuses a library other than the library of this process."""
     if requested is not None and requested != FOLDER:
         raise Failed("unsupported", f"`library`: this process already uses the library in `{FOLDER}`", "start a new process")
 
@@ -77,16 +77,16 @@ def system_info():
 
 def versions():
     libraries = {"python": platform.python_version(), "llama-cpp-python": importlib.metadata.version("llama-cpp-python")}
-    for name, function in (("llama.cpp", "llama_version"), ("ggml", "ggml_version")):
+    for library, function in (("llama.cpp", "llama_version"), ("ggml", "ggml_version")):
         version = _text_of(function)
         if version:
-            libraries[name] = version
+            libraries[library] = version
     return libraries | {"llama.cpp-features": " ".join(system_info())}
 
 
-def _text_of(function):
-    """The text that a function without arguments returns; None if the library lacks the function."""
-    function = getattr(bindings._lib, function, None)
+def _text_of(name):
+    """The text that the function of this name returns; None if the library lacks the function."""
+    function = getattr(bindings._lib, name, None)
     if function is None:
         return None
     function.restype, function.argtypes = ctypes.c_char_p, []

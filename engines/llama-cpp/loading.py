@@ -126,10 +126,10 @@ def check_magic(path):
 
 
 def convert(path, dtype, phases):
-    """Converts a model to GGUF in `dtype` (None keeps the model's own), and returns the file. The program finds an earlier
-    conversion of the same content again."""
+    """Converts a model to GGUF in `dtype` (None keeps the model's own), and returns the file. The program reuses
+    an earlier conversion of the same content."""
     if Path(path).is_dir():
-        # A folder without a model gets a message of this engine.
+        # Checked first, so that the message names the missing file.
         read_json(Path(path) / "config.json")
         if not (Path(path) / "tokenizer.json").is_file():
             raise Failed("model", f"`{path}`: no `tokenizer.json`, and llama.cpp loads no model without its vocabulary")
@@ -156,7 +156,7 @@ def run(command, progress):
     except OSError as error:
         cause = error.strerror or error
         raise Failed("unavailable", f"`{command[0]}` ({PROGRAM_VARIABLE}) cannot be started: {cause}") from None
-    # Its stderr is read after stdout, because it is short: one line, or a backtrace.
+    # stderr is read last: it is short (a line or a backtrace), so the program never waits for its reader.
     with process:
         line = ""
         for line in process.stdout:

@@ -15,7 +15,7 @@ DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
 # The dtype of a load that requests none: the model keeps its own.
 OWN_DTYPE = "own"
 
-# `auto`: llama.cpp chooses fused attention where it supports that.
+# With `auto` llama.cpp chooses: fused attention where possible.
 ATTENTION = ["auto", "fused", "plain"]
 KV_DTYPES = ["f16", "bf16", "f32", "q8_0"]
 
@@ -27,7 +27,7 @@ class LlamaCpp(engine_kit.Engine):
         try:
             version = importlib.metadata.version("llama-cpp-python")
         except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup llama-cpp  # a Python that ORCHESTRATE_PYTHON names needs the package itself"
+            hint = "orchestrate setup llama-cpp  # or install it into the Python that ORCHESTRATE_PYTHON names"
             message = f"no llama-cpp-python in the Python that runs this engine (`{sys.executable}`)"
             raise Failed("unavailable", message, hint) from None
         return {

@@ -23,7 +23,7 @@ from engine_kit import Job, Phases, Tokens
 from loading import convert
 from worker import OWN_DTYPE, LlamaCpp
 
-# Computes in f32 throughout. Fused attention rounds keys and values to 16 bits whatever the dtype of the cache.
+# All computation is in f32. Fused attention would round keys and values to 16 bits, even in an f32 cache.
 EXACT = {"kv": "f32", "attention": "plain"}
 
 _files = {}

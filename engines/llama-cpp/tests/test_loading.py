@@ -36,7 +36,7 @@ class Loads(unittest.TestCase):
         self.assertEqual(model.facts()["weights_dtype"], "q8_0")
         self.assertEqual(generate(model, [[0, 5]], 4), generate(load(gguf_file("q8_0")), [[0, 5]], 4))
 
-    def test_a_folder_that_holds_one_gguf_file_is_that_file(self):
+    def test_a_folder_with_one_gguf_file_loads_that_file(self):
         with tempfile.TemporaryDirectory() as folder:
             os.symlink(gguf_file("f32"), Path(folder) / "model.gguf")
             self.assertEqual(load(folder).facts()["weights_dtype"], "f32")
@@ -148,7 +148,7 @@ class Conversions(RefusalCase):
         self.addCleanup(self.folder.cleanup)
 
     def convert_with(self, script):
-        """The file and the reported progress, with this shell script as the program."""
+        """Converts with this shell script as the program. Returns the file and the reported fractions."""
         program = Path(self.folder.name) / "program"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)

@@ -35,12 +35,12 @@ class Requests(unittest.TestCase):
             ids.append(int(self.logits(ids).argmax()))
         return ids[len(prompt) :]
 
-    def test_greedy_ids_equal_those_of_whole_passes_with_and_without_a_cache(self):
+    def test_greedy_ids_with_and_without_a_cache_equal_those_of_whole_passes(self):
         expected = self.greedy_without_cache(IDS, 12)
         self.assertEqual(generate(self.model, [IDS], 12, ignore_eos=True), [expected])
         self.assertEqual(generate(self.model, [IDS], 12, ignore_eos=True, use_cache=False), [expected])
 
-    def test_a_request_for_one_token_gets_one(self):
+    def test_a_request_for_one_token_gets_one_token(self):
         self.assertEqual(generate(self.model, [IDS], 1, ignore_eos=True), [self.greedy_without_cache(IDS, 1)])
 
     def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone(self):
@@ -50,7 +50,7 @@ class Requests(unittest.TestCase):
                 fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
                 self.assertEqual(generate(self.model, RAGGED, 8, **fields), separate, fields)
 
-    def test_each_sequence_of_a_batch_ends_at_its_own_end_of_sequence(self):
+    def test_each_sequence_of_a_batch_ends_at_its_own_eos_id(self):
         model = load(options=EXACT)
         separate = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
         # The third token of the first sequence ends every sequence that has it.
