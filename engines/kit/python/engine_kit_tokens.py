@@ -184,13 +184,13 @@ def _draw(logits, sampling, uniform):
     """Draws a token: temperature, then the `top_k` largest, then the fewest whose probabilities reach `top_p`."""
     largest = max(logits)
     weights = [(id, math.exp((logit - largest) / sampling.temperature)) for id, logit in enumerate(logits)]
-    top_p = sampling.top_p if sampling.top_p is not None and sampling.top_p < 1 else None
-    if sampling.top_k or top_p is not None:
-        weights.sort(key=lambda pair: (-pair[1], pair[0]))
+    by_probability = lambda pair: (-pair[1], pair[0])
     if sampling.top_k:
+        weights.sort(key=by_probability)
         del weights[sampling.top_k :]
-    if top_p is not None:
-        target, total = top_p * _sum(weights), 0.0
+    if sampling.top_p is not None and sampling.top_p < 1:
+        target, total = sampling.top_p * _sum(weights), 0.0
+        weights.sort(key=by_probability)
         for count, (_, weight) in enumerate(weights, 1):
             total += weight
             if total >= target:
