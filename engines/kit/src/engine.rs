@@ -13,7 +13,7 @@ use crate::{Phases, Tokens};
 pub trait Engine {
     type Model: Model;
 
-    /// The facts of the engine, from constants: it initialises no library and reads no model file. `Err` when the machine
+    /// The facts of the engine, from constants: the call initialises no library and reads no model file. `Err` if the machine
     /// lacks something that the engine needs (kind `unavailable`, with a hint).
     fn hello(&self) -> Result<HelloFacts, Failed>;
 
@@ -26,21 +26,21 @@ pub trait Engine {
 /// A loaded model. The kit makes one call at a time, on one thread. It runs one request at a time, unless the engine has
 /// `slots`.
 pub trait Model {
-    /// The configuration in effect and the facts known at this time. It must be fast: it does not synchronise with the
-    /// device unless `facts` was requested.
+    /// The configuration in effect and the facts known at this time. The call must be fast: it does not wait for the device.
     fn facts(&self) -> Facts;
 
-    /// Runs the prompts once. The engine calls `tokens.push(sequence, id)` for every new token, as soon as the host can use
+    /// Generates once for every prompt. The engine calls `tokens.push(sequence, id)` for every new token, as soon as the host can use
     /// the id. It stops when `push` answers that the sequence is done. The kit has checked the context, the batch and the
     /// capabilities.
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed>;
 
-    /// Natural-log probabilities of `ids[1..]`, each given all ids before it. The kit calls it only if hello states `score`.
+    /// Natural-log probabilities of `ids[1..]`, each given all ids before it. The kit calls it only for engines with the
+    /// capability `score`.
     fn score(&mut self, _ids: &[u32]) -> Result<Vec<f64>, Failed> {
-        Err(Failed::new(FailureKind::Unsupported, "`score` is not supported by this engine"))
+        Err(unsupported_score())
     }
 
-    /// The slots of an engine that advances several requests at once; hello's `concurrency` is their number.
+    /// The slots of an engine that advances several requests at once. The capability `concurrency` is their number.
     fn slots(&mut self) -> Option<&mut dyn Slots> {
         None
     }
@@ -48,11 +48,11 @@ pub trait Model {
 
 /// Overlapping requests: the kit admits a request at any time, then advances every admitted request by one step.
 pub trait Slots {
-    /// Admits a request under `slot`, a number below hello's `concurrency`. The slot stays taken until `leave`; after an
-    /// `Err` it is free.
+    /// Admits a request under `slot`, a number below `concurrency`. The slot stays taken until `leave`; after an `Err` it is
+    /// free.
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed>;
 
-    /// Advances every admitted request by one token (its prefill counts as the first): `tokens[slot].push(sequence, id)`.
+    /// Advances every admitted request by one token: `tokens[slot].push(sequence, id)`. The first step includes the prefill.
     /// `tokens` holds `None` for free slots. `Tokens::fail` fails one request; an `Err` fails all of them.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
@@ -60,7 +60,7 @@ pub trait Slots {
     fn leave(&mut self, slot: usize);
 }
 
-/// One run through the prompts.
+/// One iteration of a request: the engine generates once for every prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     /// The token ids of each sequence. Neither the list nor a prompt is empty.
@@ -68,7 +68,7 @@ pub struct Job {
     pub max_new_tokens: u32,
     /// `None` is greedy: the largest logit, the lowest id among equals.
     pub sampling: Option<Sampling>,
-    /// EOS ends no sequence. The kit enforces this in `Tokens::push`; an engine that masks EOS reads this field.
+    /// Whether sequences continue after EOS. `Tokens::push` ensures this; an engine that masks EOS reads this field.
     pub ignore_eos: bool,
     pub use_cache: bool,
     pub padding: Padding,
@@ -94,6 +94,10 @@ fn with_hint(kind: FailureKind, message: &str) -> Failed {
     }
 }
 
+pub(crate) fn unsupported_score() -> Failed {
+    Failed::new(FailureKind::Unsupported, "`score` is not supported by this engine")
+}
+
 /// The error of a call into the engine.
 pub(crate) enum CallError {
     /// The engine returned an error; its state is intact.
@@ -108,8 +112,8 @@ impl From<Failed> for CallError {
     }
 }
 
-/// Calls into the engine. After `Panicked`, the caller drops everything that the call had borrowed, so that nothing uses
-/// the broken state.
+/// Calls into the engine, and catches a panic. After `Panicked`, the caller drops everything that the call had borrowed,
+/// because its state is unknown.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T, Failed>) -> Result<T, CallError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(CallError::Failed),

@@ -1,4 +1,4 @@
-//! Facts that every engine states in the same way.
+//! Facts that every engine reports in the same way.
 
 use protocol::{Build, Capabilities, Facts, HelloFacts, IgnoreEos, version};
 
@@ -17,7 +17,7 @@ pub fn hello(engine: &str, version_of_engine: &str) -> HelloFacts {
     }
 }
 
-/// The capabilities that the kit gives every engine; the engine states the others.
+/// The capabilities that the kit gives every engine. The engine adds its own.
 pub fn capabilities() -> Capabilities {
     Capabilities {
         dtypes: vec!["f32".into()],
@@ -44,7 +44,7 @@ pub fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |threads| u32::try_from(threads.get()).unwrap_or(u32::MAX))
 }
 
-/// Fills in facts from the model's files where the engine states none.
+/// Fills in facts from the model's files where the engine reports none.
 pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, context_tokens: Option<u32>) {
     let config = &folder.config;
     facts.architecture.get_or_insert_with(|| config.architecture.clone());
@@ -63,6 +63,7 @@ pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, context
     facts.weights_bytes = facts.weights_bytes.or_else(|| Some(facts.parameters? * bytes_per_weight?));
 }
 
+/// Instruction sets by name, with whether the compiler could use each.
 macro_rules! sets {
     ($($name:tt),* $(,)?) => { &[$(($name, cfg!(target_feature = $name))),*] };
 }

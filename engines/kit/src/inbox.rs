@@ -1,7 +1,7 @@
 //! The queue of requests from stdin. Each request has the time at which its line was read, and can be cancelled while it waits
 //! or runs.
 //!
-//! One thread reads and another works. They share this queue and one cancel flag per request with an id.
+//! One thread reads and another works. They share this queue, and a cancel flag for each request with an id.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read};
@@ -13,23 +13,18 @@ use protocol::{Failed, FailureKind, Frame, Framer, Id, MAX_LINE_BYTES, Request, 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The clock of one request: zero is the moment at which the whole request line was read.
+/// Counts nanoseconds from an instant. The clock of a request starts when its whole line was read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(Instant);
 
 impl Clock {
-    pub fn zero_at(read_at: Instant) -> Self {
-        Self(read_at)
+    pub fn start() -> Self {
+        Self(Instant::now())
     }
 
     pub fn ns(self) -> u64 {
-        ns_since(self.0)
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
-}
-
-/// The nanoseconds since `began`. A u64 holds five hundred years of nanoseconds.
-pub(crate) fn ns_since(began: Instant) -> u64 {
-    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The queue between the reading and the working thread.
@@ -47,7 +42,7 @@ struct State {
     closed: bool,
 }
 
-/// A line, and the clock that started when it was read.
+/// A line, and the clock that started when the line was read.
 pub(crate) struct QueuedLine {
     pub clock: Clock,
     pub line: Line,
@@ -108,7 +103,7 @@ impl Inbox {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let line = state.register(line);
-        state.queue.push_back(QueuedLine { clock: Clock::zero_at(read_at), line });
+        state.queue.push_back(QueuedLine { clock: Clock(read_at), line });
         self.changed.notify_all();
     }
 
@@ -143,7 +138,7 @@ impl Inbox {
         }
     }
 
-    /// Sets the cancel flag of a request. A late cancel, or a cancel of an unknown id, does nothing: a cancel has no answer.
+    /// Sets the cancel flag of a request. A late cancel or an unknown id has no effect: a cancel has no answer.
     fn cancel(&self, id: &Id) {
         if let Some(cancelled) = self.lock().cancel_flags.get(id) {
             cancelled.store(true, Ordering::Relaxed);

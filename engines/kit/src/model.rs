@@ -1,13 +1,12 @@
 //! The loaded model: the engine's model, the tokenizer, and the facts in effect.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use model_files::{ModelFolder, Tokenizer};
 use protocol::{Capabilities, Facts, Failed, FailureKind, Load, Loaded, environment};
 
 use crate::engine::{CallError, OrFail, catch_panic};
-use crate::inbox::ns_since;
+use crate::inbox::Clock;
 use crate::load::{PlantedDelay, quote};
 use crate::{Engine, Model, Phases, facts};
 
@@ -77,7 +76,7 @@ impl<M: Model> LoadedModel<M> {
             );
         }
         let (delay, load) = PlantedDelay::take(load)?;
-        let began = Instant::now();
+        let clock = Clock::start();
         let open = || ModelFolder::open(model_files::resolve(Some(&load.model))?);
         let folder = phases.phase("headers", open).or_fail(FailureKind::Model)?;
         check_offered("format", Some(folder.format.as_str()), &capabilities.formats)?;
@@ -98,7 +97,7 @@ impl<M: Model> LoadedModel<M> {
         loaded_model.eos_ids = loaded_model.facts.eos_ids.as_deref().unwrap_or_default().into();
         let phases = phases.finish();
         let loaded =
-            Loaded { load_ns: ns_since(began), phases, pids: Vec::new(), facts: loaded_model.facts.clone() };
+            Loaded { load_ns: clock.ns(), phases, pids: Vec::new(), facts: loaded_model.facts.clone() };
         Ok((loaded_model, loaded))
     }
 

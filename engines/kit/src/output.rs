@@ -1,7 +1,7 @@
 //! The only writer of protocol messages: it writes whole lines and flushes each.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use protocol::{Failed, FailureKind, MAX_LINE_BYTES, Message};
 
@@ -25,23 +25,25 @@ impl Output {
         if line.len() > MAX_LINE_BYTES + 1 {
             line = protocol::encode(&too_long(message, line.len() - 1));
         }
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         if state.error.is_none() {
             let written = state.writer.write_all(&line).and_then(|()| state.writer.flush());
             state.error = written.err();
         }
     }
 
-    /// The first error of any `send` since the last call.
+    /// The first error of a `send` since the last `check`.
     pub fn check(&self) -> io::Result<()> {
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).error.take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.lock().error.take().map_or(Ok(()), Err)
     }
 
+    /// Whether a `send` failed since the last `check`.
     pub fn is_broken(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).error.is_some()
+        self.lock().error.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,12 +68,8 @@ mod tests {
     fn an_answer_too_long_for_a_line_is_a_failure_with_its_id() {
         let (mut reader, writer) = io::pipe().unwrap();
         let output = Output::new(writer);
-        let summary = Some("a".repeat(MAX_LINE_BYTES).into());
-        output.send(&Message::Generated(Generated {
-            id: Some(Id::Number(3)),
-            summary,
-            ..Generated::default()
-        }));
+        let (id, summary) = (Some(Id::Number(3)), Some("a".repeat(MAX_LINE_BYTES).into()));
+        output.send(&Message::Generated(Generated { id, summary, ..Generated::default() }));
         drop(output);
         let mut line = String::new();
         std::io::Read::read_to_string(&mut reader, &mut line).unwrap();

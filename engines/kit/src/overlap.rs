@@ -1,7 +1,7 @@
 //! Overlapping requests. The server admits a request when a slot is free, advances all admitted requests together, and
 //! answers each when it is done.
 
-use protocol::{Capabilities, Generate, Id, Message, Request};
+use protocol::{Capabilities, Failed, FailureKind, Generate, Id, Message, Request};
 
 use crate::engine::{CallError, catch_panic};
 use crate::inbox::{Line, QueuedLine};
@@ -36,43 +36,36 @@ impl Overlap {
 impl<E: Engine> Server<E> {
     /// Whether a request may overlap: it has an id, and the engine runs several requests at once.
     pub(crate) fn may_overlap(&mut self, capabilities: &Capabilities, id: Option<&Id>) -> bool {
-        let Some(loaded_model) =
-            self.loaded_model.as_mut().filter(|_| id.is_some() && capabilities.concurrency > 1)
-        else {
-            return false;
-        };
-        matches!(catch_panic(|| Ok(loaded_model.model.slots().is_some())), Ok(true))
+        let loaded_model =
+            self.loaded_model.as_mut().filter(|_| id.is_some() && capabilities.concurrency > 1);
+        loaded_model.is_some_and(|it| matches!(catch_panic(|| Ok(it.model.slots().is_some())), Ok(true)))
     }
 
     /// Admits waiting requests that may overlap, while others run. The first request that may not overlap waits, and all
     /// requests behind it wait too. The first request with text may not overlap, because the time to open the tokenizer
     /// would count in the times of the running requests.
     pub(crate) fn admit_waiting(&mut self) {
-        let tokenizer_open = self.loaded_model.as_ref().is_some_and(LoadedModel::has_open_tokenizer);
+        let has_tokenizer = self.loaded_model.as_ref().is_some_and(LoadedModel::has_open_tokenizer);
         while self.overlap.is_active() && self.overlap.free_slot().is_some() {
-            let may_join = |line: &Line| match line {
+            let may_overlap = |line: &Line| match line {
                 Line::Invalid(_) => true,
                 Line::Request { request: Request::Generate(generate), .. } => {
-                    generate.id.is_some() && (tokenizer_open || has_ids(generate))
+                    generate.id.is_some() && (has_tokenizer || has_ids(generate))
                 }
                 Line::Request { .. } => false,
             };
-            let Some(QueuedLine { clock, line }) = self.inbox.next_if(may_join) else { return };
+            let Some(QueuedLine { clock, line }) = self.inbox.next_if(may_overlap) else { return };
             match line {
                 Line::Invalid(failed) => self.output.send(&Message::Failed(failed)),
                 Line::Request { request: Request::Generate(generate), has_type, cancelled } => {
-                    self.join(Run::new(generate, clock, has_type, cancelled));
+                    let mut run = Run::new(generate, clock, has_type, cancelled);
+                    match self.prepare(&mut run) {
+                        Ok(_) => self.admit(run),
+                        Err(error) => self.fail(run, error),
+                    }
                 }
                 Line::Request { .. } => {}
             }
-        }
-    }
-
-    /// Prepares a request, and admits it among the running requests.
-    fn join(&mut self, mut run: Run) {
-        match self.prepare(&mut run) {
-            Ok(_) => self.admit(run),
-            Err(error) => self.fail(run, error),
         }
     }
 
@@ -123,7 +116,9 @@ impl<E: Engine> Server<E> {
         self.work.begin();
         let tokens = &mut self.overlap.tokens;
         if let Err(error) = catch_panic(|| slots(&mut loaded_model.model)?.step(tokens)) {
-            return self.fail_all(error);
+            // The error does not name a request.
+            let failed = self.failure_of(error, None);
+            return self.fail_all(&failed);
         }
         self.end_finished();
     }
@@ -166,25 +161,18 @@ impl<E: Engine> Server<E> {
         self.respond(id.as_ref(), |_| Err(error));
         if panicked {
             // The panic also dropped the model of the other requests in the slots.
-            for other in self.overlap.clear() {
-                let failed = protocol::Failed::new(
-                    protocol::FailureKind::Internal,
-                    "the engine panicked in another request",
-                );
-                let id = other.id().cloned();
-                self.respond(id.as_ref(), |_| Err(failed.into()));
-            }
+            let message = "the engine panicked in another request";
+            self.fail_all(&Failed::new(FailureKind::Internal, message));
         }
     }
 
-    /// Fails every request in a step, because the error does not name one of them.
-    fn fail_all(&mut self, error: CallError) {
-        let active: Vec<usize> =
-            (0..self.overlap.runs.len()).filter(|&slot| self.overlap.runs[slot].is_some()).collect();
-        let failed = self.failure_of(error, None);
-        for slot in active {
-            // An error is ignored, because the request has failed already.
-            let _ = self.leave(slot);
+    /// Fails every request in the slots.
+    fn fail_all(&mut self, failed: &Failed) {
+        for slot in 0..self.overlap.runs.len() {
+            if self.overlap.runs[slot].is_some() {
+                // An error is ignored, because the request has failed already.
+                let _ = self.leave(slot);
+            }
         }
         for run in self.overlap.clear() {
             let (id, failed) = (run.id().cloned(), failed.clone());
@@ -197,7 +185,6 @@ fn has_ids(generate: &Generate) -> bool {
     generate.prompt_ids.is_some() || generate.prompts_ids.is_some()
 }
 
-fn slots<M: Model>(model: &mut M) -> Result<&mut dyn Slots, protocol::Failed> {
-    let no_slots = || protocol::Failed::new(protocol::FailureKind::Internal, "the engine has no slots now");
-    model.slots().ok_or_else(no_slots)
+fn slots<M: Model>(model: &mut M) -> Result<&mut dyn Slots, Failed> {
+    model.slots().ok_or_else(|| Failed::new(FailureKind::Internal, "the engine has no slots at this time"))
 }

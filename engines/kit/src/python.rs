@@ -2,9 +2,9 @@
 //! relay adds time.
 
 use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use paths::{NoProgram, Python};
@@ -19,20 +19,20 @@ pub struct PythonEngine {
     pub name: &'static str,
     /// The name of its environment: the engine's own, or the folder of an environment that several engines share.
     pub environment: &'static str,
-    /// Everything that makes up its environment: the pinned requirements, then the files of the manifest's `[environment]
-    /// build`, in their order.
+    /// The contents of its environment: the pinned requirements, then the files of the manifest's `[environment] build`, in
+    /// their order.
     pub requirements: &'static str,
     /// The Python version of its environment: `3.11`.
     pub python: &'static str,
     /// The manifest's `[environment] install_hint`: another way to get the environment, shown if it is missing.
     pub install_hint: Option<&'static str>,
-    /// Returns a requirement besides the environment that the machine lacks. The message of a missing environment names it.
+    /// Returns another requirement that the machine lacks, for the message of a missing environment.
     pub missing_requirement: Option<fn() -> Option<&'static str>>,
-    /// Name and content of each file. The first is the script to run. The Python kit is written beside them.
+    /// The name and content of each file. The first file is the script to run. The files of the Python kit are added.
     pub files: &'static [(&'static str, &'static str)],
 }
 
-/// The Python kit, which every worker imports as `engine_kit`.
+/// The files of the Python kit. Every worker imports `engine_kit`.
 const KIT: [(&str, &str); 9] = [
     ("engine_kit.py", include_str!("../python/engine_kit.py")),
     ("engine_kit_checks.py", include_str!("../python/engine_kit_checks.py")),
@@ -45,23 +45,17 @@ const KIT: [(&str, &str); 9] = [
     ("model_folder.py", include_str!("../python/model_folder.py")),
 ];
 
-/// The variable that names the program that started a worker. The worker calls it for functions that only Rust has.
+/// The variable with the path of the program that started a worker. The worker starts this program for functions that only
+/// Rust has.
 pub const PROGRAM_VARIABLE: &str = "ORCHESTRATE_ENGINE_PROGRAM";
 
 /// The complete `main` of a Python engine.
 pub fn host(engine: PythonEngine) -> ExitCode {
     match start(&engine) {
         Ok(status) => exit_code_of(status),
-        Err(failed) => {
-            serve::print_usage();
-            let inbox = Arc::new(Inbox::default());
-            let reader_inbox = inbox.clone();
-            let reader = std::thread::Builder::new().name("stdin".into());
-            if let Err(error) = reader.spawn(move || reader_inbox.read_from(io::stdin().lock())) {
-                return serve::exit_code(Err(error));
-            }
-            serve::exit_code(fail_all(&inbox, &Output::new(io::stdout()), &failed))
-        }
+        Err(failed) => serve::exit_code(
+            serve::read_stdin().and_then(|inbox| fail_all(&inbox, &Output::new(io::stdout()), &failed)),
+        ),
     }
 }
 
@@ -95,7 +89,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let mut command = match &python {
         // A user's own Python keeps its search path: PYTHONPATH and the packages in the user's home.
         Python::Own(_) => duct::cmd!(interpreter, "-u", &worker),
-        // The worker's modules come only from its folder and its environment, so the caller's search path is removed.
+        // The worker imports only from its folder and its environment, so the caller's search path is removed.
         Python::Pinned(_) | Python::NotSetUp => {
             duct::cmd!(interpreter, "-u", "-s", &worker).env_remove("PYTHONPATH").env_remove("PYTHONHOME")
         }
@@ -135,8 +129,8 @@ fn no_python(error: anyhow::Error) -> Failed {
     }
 }
 
-/// Whether the program starts but is not Python. The output of such a program is not the protocol. `start` reports a program that cannot
-/// start.
+/// Whether the program starts but is not Python, so that its output would not be the protocol. `start` reports a program
+/// that cannot start.
 fn is_not_python(interpreter: &Path) -> bool {
     // The argument does not contain `python`, so a program that repeats its arguments fails the test.
     let command = duct::cmd!(interpreter, "-S", "-c", "print('py' + 'thon')");
@@ -155,18 +149,18 @@ fn setup_command(name: &str, in_checkout: bool) -> String {
     }
 }
 
-/// The exit code for the status of the worker. Reports a crash, because the worker could not.
+/// The exit code for the status of the worker. Reports a crash, because a crashed worker cannot.
 fn exit_code_of(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;
     }
-    let (ending, code) = match (status.code(), signal(status)) {
+    let (ending, code) = match (status.code(), status.signal()) {
         (Some(code), _) => (format!("ended with exit code {code}"), code),
         (None, Some(signal)) => (format!("was killed by signal {signal}"), 128 + signal),
         (None, None) => ("ended without an exit code".into(), 1),
     };
     let failed = Failed::new(FailureKind::Internal, format!("the Python worker {ending}"));
-    // The worker may have died in the middle of a line, so this line begins with a newline.
+    // The worker may have ended in the middle of a line, so the failure begins with a newline.
     let mut line = b"\n".to_vec();
     line.extend(protocol::encode(&Message::Failed(failed)));
     let mut stdout = io::stdout().lock();
@@ -174,17 +168,7 @@ fn exit_code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-#[cfg(unix)]
-fn signal(status: ExitStatus) -> Option<i32> {
-    std::os::unix::process::ExitStatusExt::signal(&status)
-}
-
-#[cfg(not(unix))]
-fn signal(_: ExitStatus) -> Option<i32> {
-    None
-}
-
-/// Answers every request with the same failure, so that the row of this engine gives the reason.
+/// Answers every request with the same failure, so that the row of this engine shows the reason.
 fn fail_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
     while let Some(queued_line) = inbox.next() {
         let failed = match queued_line.line {
@@ -204,8 +188,8 @@ fn fail_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the worker's files into a folder named by their content. Identical files stay; others are replaced atomically, so
-/// that a worker starting at the same time never reads half a file.
+/// Writes the worker's files into a folder named by their content. Identical files stay. Other files are replaced atomically,
+/// so that a worker that starts at the same time never reads half a file.
 fn write_files(engine: &PythonEngine) -> Result<PathBuf> {
     let files = || engine.files.iter().chain(&KIT);
     let content: String = files().flat_map(|(name, content)| [*name, "\0", *content, "\0"]).collect();

@@ -1,5 +1,5 @@
-//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock around each. A single
-//! request and overlapping requests take the same steps.
+//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock of each. Single requests and overlapping
+//! requests take the same steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,8 @@ pub(crate) struct Run {
     clock: Clock,
     pub has_type: bool,
     cancelled: Arc<AtomicBool>,
-    loaded: Option<Loaded>,
+    /// The load that this request caused.
+    pub loaded: Option<Loaded>,
     warmup_iterations: Vec<Iteration>,
     iterations: Vec<Iteration>,
 }
@@ -36,28 +37,19 @@ enum Prompts {
 
 impl Run {
     pub fn new(mut request: Generate, clock: Clock, has_type: bool, cancelled: Arc<AtomicBool>) -> Self {
-        let prompts = if let Some(ids) = request.prompt_ids.take() {
-            Prompts::Ids(vec![ids])
-        } else if let Some(ids) = request.prompts_ids.take() {
-            Prompts::Ids(ids)
-        } else if let Some(text) = request.prompt.take() {
-            Prompts::Texts(vec![text])
-        } else {
-            Prompts::Texts(request.prompts.take().unwrap_or_default())
-        };
-        // Requests can express greedy decoding in several ways; an engine always gets `None`.
-        let sampling = request.sampling.filter(|sampling| !is_greedy(sampling));
-        let (warmup_iterations, iterations) = (Vec::new(), Vec::new());
+        let ids = request.prompt_ids.take().map(|ids| vec![ids]).or(request.prompts_ids.take());
+        let texts = request.prompt.take().map(|text| vec![text]).or(request.prompts.take());
         Self {
+            prompts: ids.map_or_else(|| Prompts::Texts(texts.unwrap_or_default()), Prompts::Ids),
+            // Requests can express greedy decoding in several ways; an engine always gets `None`.
+            sampling: request.sampling.filter(|sampling| !is_greedy(sampling)),
             request,
-            prompts,
-            sampling,
             clock,
             has_type,
             cancelled,
             loaded: None,
-            warmup_iterations,
-            iterations,
+            warmup_iterations: Vec::new(),
+            iterations: Vec::new(),
         }
     }
 
@@ -68,10 +60,6 @@ impl Run {
     /// Whether the prompts are texts, which need a tokenizer.
     pub fn has_text(&self) -> bool {
         matches!(self.prompts, Prompts::Texts(_))
-    }
-
-    pub fn set_loaded(&mut self, loaded: Option<Loaded>) {
-        self.loaded = loaded;
     }
 
     pub fn is_cancelled(&self) -> bool {
@@ -106,31 +94,24 @@ impl Run {
         }
     }
 
-    /// Begins the next iteration: starts the clock, tokenises, then checks the length.
+    /// Begins the next iteration: reads the clock, tokenises, then checks the length.
     pub fn begin<M>(
         &self,
         loaded_model: &LoadedModel<M>,
         capabilities: &Capabilities,
         output: &Output,
     ) -> Result<(Job, Tokens), Failed> {
-        // The ids are copied before the clock starts, so that the copy is not timed.
-        let copied_ids = match &self.prompts {
-            Prompts::Ids(ids) => Some(ids.clone()),
-            Prompts::Texts(_) => None,
+        // The ids are copied before the iteration starts, so that the copy is not timed.
+        let mut prompts = match &self.prompts {
+            Prompts::Ids(ids) => ids.clone(),
+            Prompts::Texts(_) => Vec::new(),
         };
         let start_ns = self.clock.ns();
-        let prompts = match (copied_ids, &self.prompts) {
-            (Some(ids), _) => ids,
-            (None, Prompts::Texts(texts)) => {
-                let ids =
-                    texts.iter().map(|text| loaded_model.encode(text)).collect::<Result<Vec<_>, _>>()?;
-                self.check_ids(&ids, capabilities, &loaded_model.facts)?;
-                ids
-            }
-            (None, Prompts::Ids(_)) => Vec::new(),
-        };
-        let is_warmup = self.warmup_iterations.len() < self.request.warmup as usize;
-        let stream = (self.request.stream && !is_warmup).then(|| Stream {
+        if let Prompts::Texts(texts) = &self.prompts {
+            prompts = texts.iter().map(|text| loaded_model.encode(text)).collect::<Result<_, _>>()?;
+            self.check_ids(&prompts, capabilities, &loaded_model.facts)?;
+        }
+        let stream = (self.request.stream && !self.is_warmup()).then(|| Stream {
             output: output.clone(),
             id: self.request.id.clone(),
             iteration: self.iterations.len() as u32,
@@ -153,12 +134,14 @@ impl Run {
     /// Ends an iteration as soon as the engine is done with it.
     pub fn end(&mut self, tokens: Tokens) -> Result<(), Failed> {
         let iteration = tokens.finish()?;
-        if self.warmup_iterations.len() < self.request.warmup as usize {
-            self.warmup_iterations.push(iteration);
-        } else {
-            self.iterations.push(iteration);
-        }
+        let iterations = if self.is_warmup() { &mut self.warmup_iterations } else { &mut self.iterations };
+        iterations.push(iteration);
         Ok(())
+    }
+
+    /// Whether the current iteration is warm-up.
+    fn is_warmup(&self) -> bool {
+        self.warmup_iterations.len() < self.request.warmup as usize
     }
 
     /// Whether all iterations are done, or the request was cancelled.
@@ -176,12 +159,8 @@ impl Run {
             |iteration: &Iteration| iteration.sequences.iter().any(|s| s.finish == Finish::Cancelled);
         let is_complete = self.iterations.len() >= self.request.iterations as usize;
         if !is_complete && !self.iterations.last().is_some_and(is_cancelled) {
-            let now_ns = self.clock.ns();
-            self.iterations.push(Iteration {
-                start_ns: now_ns,
-                end_ns: now_ns,
-                sequences: self.prompts.cancelled_sequences(),
-            });
+            let (now_ns, sequences) = (self.clock.ns(), self.prompts.cancelled_sequences());
+            self.iterations.push(Iteration { start_ns: now_ns, end_ns: now_ns, sequences });
         }
         // Requests in ids get their answer in ids.
         if let Some(loaded_model) = loaded_model.filter(|_| self.has_text()) {
@@ -200,6 +179,7 @@ impl Run {
         }
     }
 
+    /// Checks that ids are in the vocabulary, fit the context, and have lengths that the engine can batch.
     fn check_ids(
         &self,
         prompts: &[Vec<u32>],
@@ -208,23 +188,20 @@ impl Run {
     ) -> Result<(), Failed> {
         let new_tokens = self.request.max_new_tokens;
         for (sequence, ids) in prompts.iter().enumerate() {
-            let field =
-                if prompts.len() == 1 { "prompt_ids".into() } else { format!("prompts_ids[{sequence}]") };
+            let (field, subject) = match prompts.len() {
+                1 => ("prompt_ids".into(), String::new()),
+                _ => (format!("prompts_ids[{sequence}]"), format!("sequence {sequence}: ")),
+            };
             check_vocabulary(ids, facts, &field)?;
-            if ids.is_empty() {
+            let length = ids.len();
+            if length == 0 {
                 return Err(Failed::new(FailureKind::BadRequest, format!("`{field}`: no tokens")));
             }
-            let needed = ids.len() as u64 + u64::from(new_tokens);
+            let needed = length as u64 + u64::from(new_tokens);
             if let Some(context) = facts.context_tokens.filter(|&context| needed > u64::from(context)) {
-                let subject =
-                    if prompts.len() == 1 { String::new() } else { format!("sequence {sequence}: ") };
-                let length = ids.len();
-                return Err(Failed::new(
-                    FailureKind::Context,
-                    format!(
-                        "{subject}prompt of {length} tokens and {new_tokens} new ones exceed the context of {context}"
-                    ),
-                ));
+                let tokens = format!("{length} tokens and {new_tokens} new ones");
+                let message = format!("{subject}prompt of {tokens} exceed the context of {context}");
+                return Err(Failed::new(FailureKind::Context, message));
             }
         }
         let has_different_lengths = prompts.iter().any(|ids| ids.len() != prompts[0].len());
@@ -232,18 +209,12 @@ impl Run {
             let wire_name = |padding| serde_json::to_value(padding).ok()?.as_str().map(str::to_string);
             let sides: Vec<String> = capabilities.padding_sides.iter().filter_map(wire_name).collect();
             let requested = wire_name(&self.request.padding).unwrap_or_default();
-            return Err(Failed::new(
-                FailureKind::Unsupported,
-                match sides.is_empty() {
-                    true => "prompts of different lengths in one batch: this engine does not pad".into(),
-                    false => {
-                        format!(
-                            "padding `{requested}`: expected one of {}",
-                            quote(sides.iter().map(String::as_str))
-                        )
-                    }
-                },
-            ));
+            let offered = quote(sides.iter().map(String::as_str));
+            let message = match sides.is_empty() {
+                true => "prompts of different lengths in one batch: this engine does not pad".into(),
+                false => format!("padding `{requested}`: expected one of {offered}"),
+            };
+            return Err(Failed::new(FailureKind::Unsupported, message));
         }
         Ok(())
     }
@@ -273,7 +244,7 @@ impl Prompts {
     }
 }
 
-/// Checks that every id is in the model's vocabulary.
+/// Checks that every id is in the model's vocabulary. `field` is the field of the request that has the ids.
 pub(crate) fn check_vocabulary(ids: &[u32], facts: &Facts, field: &str) -> Result<(), Failed> {
     let Some(size) = facts.vocabulary_size else { return Ok(()) };
     match ids.iter().position(|&id| id >= size) {

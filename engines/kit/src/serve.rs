@@ -23,16 +23,23 @@ pub fn serve<E: Engine>(engine: E) -> ExitCode {
 fn try_serve<E: Engine>(engine: E) -> io::Result<()> {
     let (stdout, work) = (redirect_stdout()?, Work::default());
     end_with_reader(stdout.try_clone()?, work.clone())?;
+    let mut server = Server::new(engine, read_stdin()?, Output::new(stdout), Environment::read());
+    server.work = work;
+    server.run()
+}
+
+/// Starts the thread that reads stdin into an inbox. No code joins this thread: a read may still block it at the end of the
+/// work. It ends with the process.
+pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
     print_usage();
     let inbox = Arc::new(Inbox::default());
     let reader_inbox = inbox.clone();
-    // No code joins this thread: a read may still block it at the end of the work. It ends with the process.
     thread::Builder::new().name("stdin".into()).spawn(move || reader_inbox.read_from(io::stdin().lock()))?;
-    Server::new(engine, inbox, Output::new(stdout), Environment::read()).with_work(work).run()
+    Ok(inbox)
 }
 
-/// Ends this process if the reader of stdout ends during a request, because the answer would reach no reader. Between
-/// requests the process stays: a reader that has all its answers may close the pipe.
+/// Ends this process if the reader of stdout ends during a request, because no reader would get the answer. Between
+/// requests the process continues: a reader that has all its answers may close the pipe.
 #[expect(
     clippy::disallowed_methods,
     reason = "the main thread computes, and nothing that it started outlives it"
@@ -51,7 +58,7 @@ fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
 }
 
 /// Prints the expected input for a person who started the engine in a terminal.
-pub(crate) fn print_usage() {
+fn print_usage() {
     if io::stdin().is_terminal() {
         let hint = "reads one JSON request per line on stdin, for example: {\"prompt\":\"Hello\"}\n";
         let _ = io::stderr().write_all(hint.as_bytes());
@@ -70,13 +77,13 @@ pub(crate) fn exit_code(served: io::Result<()>) -> ExitCode {
 
 /// Returns the real stdout, and redirects file descriptor 1 to stderr. Called once, before any library loads.
 fn redirect_stdout() -> io::Result<File> {
-    // The clone is close-on-exec: a child must not hold the protocol's pipe open after its parent.
+    // The clone is close-on-exec: a child that outlives this process must not keep the protocol's pipe open.
     let stdout = io::stdout().as_fd().try_clone_to_owned()?;
     dup2_stdout(io::stderr())?;
     Ok(File::from(stdout))
 }
 
-/// Returns when the other end of a pipe, a socket or a terminal is closed; never for a file.
+/// Returns when the other end of a pipe, a socket or a terminal is closed. For a file it never returns.
 fn wait_until_closed(stdout: &File) -> io::Result<()> {
     loop {
         // `poll` always reports errors and hang-ups, so no event is requested.
@@ -89,8 +96,8 @@ fn wait_until_closed(stdout: &File) -> io::Result<()> {
     }
 }
 
-/// Whether an answer is in progress. The server sets it for the thread that waits for the end of the reader; clones share
-/// it.
+/// Whether an answer is in progress. The server reports this to the thread that waits for the end of the reader. Clones share
+/// the state.
 #[derive(Clone, Default)]
 pub(crate) struct Work(Arc<Shared>);
 
@@ -101,7 +108,7 @@ struct Shared {
 }
 
 impl Work {
-    /// Marks an answer as in progress. Notifies only on a change, because it is called for every step.
+    /// Marks an answer as in progress. Notifies only on a change, because the server calls this for every step.
     pub fn begin(&self) {
         let mut in_progress = self.lock();
         if !*in_progress {
@@ -110,8 +117,8 @@ impl Work {
         }
     }
 
-    /// Marks the answer as finished. Called before the answer is sent: a reader that has its answer may close the pipe, and
-    /// that must not end the process.
+    /// Marks the answer as finished. The server calls this before it sends the answer: a reader that has its answer may close
+    /// the pipe, and a closed pipe must not end the process then.
     pub fn end(&self) {
         *self.lock() = false;
     }

@@ -1,30 +1,28 @@
-//! The conversation: takes requests from the inbox in order and answers each once. Requests with ids overlap if the model
-//! has slots.
+//! Takes requests from the inbox in order, and answers each once. Requests with ids overlap if the model has slots.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 
 use protocol::{
-    Capabilities, Facts, Failed, FailureKind, Generated, HelloFacts, Id, Load, Loaded, Message, Request,
-    Score, Scored, version,
+    Capabilities, Facts, Failed, FailureKind, HelloFacts, Id, Load, Loaded, Message, Request, Score, Scored,
+    version,
 };
 
-use crate::engine::{CallError, catch_panic};
-use crate::inbox::{Inbox, Line, QueuedLine, ns_since};
+use crate::engine::{CallError, catch_panic, unsupported_score};
+use crate::inbox::{Clock, Inbox, Line, QueuedLine};
 use crate::model::{Environment, LoadedModel};
 use crate::overlap::Overlap;
 use crate::run::{Run, check_vocabulary};
 use crate::serve::Work;
 use crate::{Engine, Model, Output, Phases, facts, summary};
 
-/// An engine that serves an inbox. `serve` connects it to stdin and stdout; tests run it in memory.
+/// An engine that answers the requests of an inbox. `serve` connects it to stdin and stdout; tests run it in memory.
 pub struct Server<E: Engine> {
     pub(crate) engine: E,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) output: Output,
-    /// The output for a person.
+    /// The output for a person; stderr except in tests.
     stderr: Box<dyn Write + Send>,
     environment: Environment,
     hello: Option<HelloFacts>,
@@ -32,30 +30,24 @@ pub struct Server<E: Engine> {
     /// The reason why a `load` left no model. The environment's model must not replace the requested model.
     load_failure: Option<String>,
     pub(crate) overlap: Overlap,
+    /// Set while an answer is in progress.
     pub(crate) work: Work,
 }
 
 impl<E: Engine> Server<E> {
     pub fn new(engine: E, inbox: Arc<Inbox>, output: Output, environment: Environment) -> Self {
-        let stderr = Box::new(io::stderr());
-        let (overlap, work) = (Overlap::default(), Work::default());
         Self {
             engine,
             inbox,
             output,
-            stderr,
+            stderr: Box::new(io::stderr()),
             environment,
             hello: None,
             loaded_model: None,
             load_failure: None,
-            overlap,
-            work,
+            overlap: Overlap::default(),
+            work: Work::default(),
         }
-    }
-
-    /// Reports through `work` whether an answer is in progress.
-    pub(crate) fn with_work(self, work: Work) -> Self {
-        Self { work, ..self }
     }
 
     /// Sends the messages for a person to this writer instead of stderr.
@@ -64,7 +56,7 @@ impl<E: Engine> Server<E> {
         self
     }
 
-    /// Answers until `shutdown` or the end of the input. An error means that the answers have no reader.
+    /// Answers until `shutdown` or the end of the input. Returns an error if an answer cannot be written.
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.output.check()?;
@@ -202,28 +194,25 @@ impl<E: Engine> Server<E> {
 
     fn score(&mut self, score: Score) -> Result<Scored, CallError> {
         if !self.capabilities()?.score {
-            return Err(
-                Failed::new(FailureKind::Unsupported, "`score` is not supported by this engine").into()
-            );
+            return Err(unsupported_score().into());
         }
         self.ensure_loaded()?;
         let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
+        let facts = &loaded_model.facts;
         for (index, ids) in score.sequences.iter().enumerate() {
-            check_vocabulary(ids, &loaded_model.facts, &format!("sequences[{index}]"))?;
-            if let Some(context) =
-                loaded_model.facts.context_tokens.filter(|&context| ids.len() > context as usize)
-            {
-                let message =
-                    format!("`sequences[{index}]`: {} tokens exceed the context of {context}", ids.len());
+            let (field, length) = (format!("sequences[{index}]"), ids.len());
+            check_vocabulary(ids, facts, &field)?;
+            if let Some(context) = facts.context_tokens.filter(|&context| length > context as usize) {
+                let message = format!("`{field}`: {length} tokens exceed the context of {context}");
                 return Err(Failed::new(FailureKind::Context, message).into());
             }
         }
-        let began = Instant::now();
+        let clock = Clock::start();
         let mut logprobs = Vec::with_capacity(score.sequences.len());
         for (index, ids) in score.sequences.iter().enumerate() {
             logprobs.push(check_logprobs(catch_panic(|| loaded_model.model.score(ids))?, ids.len(), index)?);
         }
-        Ok(Scored { id: score.id, logprobs, ns: ns_since(began) })
+        Ok(Scored { id: score.id, logprobs, ns: clock.ns() })
     }
 
     /// Runs a request alone, or admits it among the overlapping requests.
@@ -234,17 +223,17 @@ impl<E: Engine> Server<E> {
                 Ok(Message::Generated(run.answer(server.loaded_model.as_ref(), None)))
             });
         }
-        let prepared = self.prepare(&mut run);
-        match prepared {
+        match self.prepare(&mut run) {
             Err(error) => self.respond(id.as_ref(), |_| Err(error)),
             Ok(capabilities) if self.may_overlap(&capabilities, id.as_ref()) => self.admit(run),
             Ok(capabilities) => self.respond(id.as_ref(), |server| server.run_alone(run, &capabilities)),
         }
     }
 
+    /// Loads a model if none is loaded, checks the request, and opens the tokenizer for a request with text.
     pub(crate) fn prepare(&mut self, run: &mut Run) -> Result<Capabilities, CallError> {
         let capabilities = self.capabilities()?;
-        run.set_loaded(self.ensure_loaded()?);
+        run.loaded = self.ensure_loaded()?;
         let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
         run.check(&capabilities, &loaded_model.facts)?;
         if run.has_text() {
@@ -268,7 +257,7 @@ impl<E: Engine> Server<E> {
         let Some(loaded_model) = &self.loaded_model else { return Err(no_model().into()) };
         let device_memory = loaded_model.facts_now()?.device_memory;
         let has_type = run.has_type;
-        let generated: Generated = run.answer(Some(loaded_model), device_memory);
+        let generated = run.answer(Some(loaded_model), device_memory);
         if let Some(summary) = generated.summary.as_ref().filter(|_| !has_type) {
             // A write error is ignored: if stderr is closed, it has no reader.
             let _ = self.stderr.write_all(summary::lines(summary, &generated.iterations).as_bytes());

@@ -1,5 +1,5 @@
-//! A few lines for a person at a shell. The formulas are those of the orchestrator, which ignores these results and
-//! computes its own from the timestamps.
+//! The summary of an answer, for a person at a shell. The formulas are those of the orchestrator, which ignores the summary
+//! and computes its own results from the timestamps.
 
 use protocol::{Iteration, Sequence};
 use serde_json::{Value, json};
@@ -17,9 +17,16 @@ pub fn summarise(iterations: &[Iteration]) -> Value {
     let output_tokens: usize = sequences().map(|(_, s)| s.output_ids.as_ref().map_or(0, Vec::len)).sum();
     let (first, p95) = (quantile(&first_ms, 0.5), quantile(&first_ms, 0.95));
     let (prefill, decode) = (quantile(&prefill, 0.5), quantile(&decode, 0.5));
-    let text = text(iterations.len(), output_tokens, first, p95, prefill, decode);
+    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let mut parts =
+        vec![format!("{}, {}", plural(iterations.len(), "iteration"), plural(output_tokens, "token"))];
+    if let (Some(first), Some(p95)) = (first, p95) {
+        parts.push(format!("first token {first:.2} ms (p95 {p95:.2} ms)"));
+    }
+    parts.extend(prefill.map(|rate| format!("prefill {rate:.1} tok/s")));
+    parts.extend(decode.map(|rate| format!("decode {rate:.1} tok/s")));
     json!({
-        "text": text,
+        "text": parts.join("; "),
         "iterations": iterations.len(),
         "prompt_tokens": prompt_tokens,
         "output_tokens": output_tokens,
@@ -30,31 +37,14 @@ pub fn summarise(iterations: &[Iteration]) -> Value {
     })
 }
 
-/// The summary as readable lines, with the model's text.
+/// The summary as readable lines, with the first text that the model wrote.
 pub fn lines(summary: &Value, iterations: &[Iteration]) -> String {
     let text = iterations.first().and_then(|i| i.sequences.first()).and_then(|s| s.text.as_deref());
     let text_line = text.map(|text| format!("  wrote: {:?}\n", text.chars().take(200).collect::<String>()));
     format!("{}\n{}", summary["text"].as_str().unwrap_or_default(), text_line.unwrap_or_default())
 }
 
-fn text(
-    iterations: usize,
-    output_tokens: usize,
-    first: Option<f64>,
-    p95: Option<f64>,
-    prefill: Option<f64>,
-    decode: Option<f64>,
-) -> String {
-    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    let mut parts = vec![format!("{}, {}", plural(iterations, "iteration"), plural(output_tokens, "token"))];
-    if let (Some(first), Some(p95)) = (first, p95) {
-        parts.push(format!("first token {first:.2} ms (p95 {p95:.2} ms)"));
-    }
-    parts.extend(prefill.map(|rate| format!("prefill {rate:.1} tok/s")));
-    parts.extend(decode.map(|rate| format!("decode {rate:.1} tok/s")));
-    parts.join("; ")
-}
-
+/// The time from the start to the first token.
 fn first_ns(start_ns: u64, sequence: &Sequence) -> Option<u64> {
     sequence.token_ns.as_ref()?.first()?.checked_sub(start_ns).filter(|&ns| ns > 0)
 }
@@ -79,7 +69,7 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(low + (high - low) * position.fract())
 }
 
-/// Rounds to four decimals, the precision that a person needs.
+/// Rounds to four decimals.
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
@@ -89,8 +79,7 @@ mod tests {
     use super::*;
 
     fn iteration(start_ns: u64, prompt_tokens: u32, token_ns: &[u64]) -> Iteration {
-        let ids = vec![5; token_ns.len()];
-        let (output_ids, token_ns) = (Some(ids), Some(token_ns.to_vec()));
+        let (output_ids, token_ns) = (Some(vec![5; token_ns.len()]), Some(token_ns.to_vec()));
         let sequences = vec![Sequence { prompt_tokens, output_ids, token_ns, ..Sequence::default() }];
         Iteration { start_ns, end_ns: u64::MAX, sequences }
     }

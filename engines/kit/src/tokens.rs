@@ -1,8 +1,7 @@
-//! Receives the new tokens: timestamps and streams them, and decides when a sequence is done.
+//! Receives the new tokens, timestamps and streams them, and decides when a sequence is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use protocol::{Failed, FailureKind, Finish, Id, Iteration, Message, Sequence, Token};
 
@@ -18,7 +17,7 @@ pub enum Flow {
     Done,
 }
 
-/// The new tokens of one run through the prompts.
+/// The new tokens of one iteration.
 pub struct Tokens {
     clock: Clock,
     start_ns: u64,
@@ -84,7 +83,7 @@ impl Tokens {
     /// Collects tokens without an output, for tests of an engine that call `Model::generate` directly.
     pub fn collecting(prompts: &[Vec<u32>], max_new_tokens: u32, eos_ids: &[u32]) -> Self {
         let stop = StopConditions { max_new_tokens, eos_ids: eos_ids.into(), cancelled: Arc::default() };
-        Self::new(Clock::zero_at(Instant::now()), 0, stop, None, prompts)
+        Self::new(Clock::start(), 0, stop, None, prompts)
     }
 
     /// Takes a new token of a sequence, as soon as the host can use its id.
@@ -118,11 +117,11 @@ impl Tokens {
             None
         };
         let (is_done, index) = (state.finish.is_some(), state.ids.len() - 1);
-        // The token is written after its timestamp, so the time of streaming counts in the next token.
+        // The token is written after its timestamp, so the time of writing counts in the next token.
         if let Some(stream) = &self.stream {
             stream.send(sequence, index, id, ns);
             if stream.output.is_broken() {
-                // No reader is left, so further work is useless.
+                // No reader is left, so the request is cancelled.
                 self.stop.cancelled.store(true, Ordering::Relaxed);
             }
         }
@@ -138,7 +137,7 @@ impl Tokens {
         self.sequences.iter().all(|state| state.finish.is_some())
     }
 
-    /// Whether the request was cancelled. `push` acts on it; an engine needs this only in long work without a `push`.
+    /// Whether the request was cancelled. `push` ends its sequences; an engine needs this only in long work without a `push`.
     pub fn is_cancelled(&self) -> bool {
         self.stop.cancelled.load(Ordering::Relaxed)
     }
@@ -164,22 +163,20 @@ impl Tokens {
         self.failed.is_some()
     }
 
-    /// Ends the iteration. Returns an error if the request failed, or if the engine stopped before every sequence was done and
-    /// the request was not cancelled.
+    /// Ends the iteration. Returns an error if the request failed. If the engine stopped before every sequence was done, the
+    /// request must have been cancelled.
     pub(crate) fn finish(self) -> Result<Iteration, Failed> {
-        let end_ns = self.clock.ns();
+        let (end_ns, cancelled) = (self.clock.ns(), self.is_cancelled());
         if let Some(failed) = self.failed {
             return Err(failed);
         }
-        let cancelled = self.stop.cancelled.load(Ordering::Relaxed);
+        let requested = self.stop.max_new_tokens;
         let mut sequences = Vec::with_capacity(self.sequences.len());
         for (index, state) in self.sequences.into_iter().enumerate() {
             let count = state.ids.len();
             let Some(finish) = state.finish.or_else(|| cancelled.then_some(Finish::Cancelled)) else {
-                let requested = self.stop.max_new_tokens;
-                return Err(internal(format!(
-                    "{count} of {requested} tokens of sequence {index} and stopped"
-                )));
+                let message = format!("{count} of {requested} tokens of sequence {index} and stopped");
+                return Err(internal(message));
             };
             sequences.push(Sequence {
                 prompt_tokens: state.prompt_tokens,
@@ -194,7 +191,7 @@ impl Tokens {
     }
 }
 
-/// The failure of an engine that broke the contract.
+/// The failure of an engine that broke the contract of `Model` or `Slots`.
 fn internal(message: String) -> Failed {
     Failed::new(FailureKind::Internal, format!("the engine returned {message}"))
 }
@@ -226,22 +223,19 @@ mod tests {
         assert_eq!((tokens.ids(0), tokens.ids(1)), ([5, 6, 7].as_slice(), [9].as_slice()));
         tokens.set_cached_prompt_tokens(0, 1);
         let iteration = tokens.finish().unwrap();
-        let counts: Vec<_> =
-            iteration.sequences.iter().map(|s| (s.prompt_tokens, s.cached_prompt_tokens)).collect();
-        assert_eq!(counts, [(2, Some(1)), (1, None)]);
+        let counts = iteration.sequences.iter().map(|s| (s.prompt_tokens, s.cached_prompt_tokens));
+        assert_eq!(counts.collect::<Vec<_>>(), [(2, Some(1)), (1, None)]);
     }
 
     #[test]
     fn the_first_token_is_later_than_the_start() {
         for _ in 0..1000 {
-            let clock = Clock::zero_at(Instant::now());
-            let stop =
-                StopConditions { max_new_tokens: 1, eos_ids: Arc::default(), cancelled: Arc::default() };
-            let start_ns = clock.ns();
-            let mut tokens = Tokens::new(clock, start_ns, stop, None, &[vec![1]]);
+            let mut tokens = Tokens::collecting(&[vec![1]], 1, &[]);
+            tokens.start_ns = tokens.clock.ns();
             assert_eq!(tokens.push(0, 5), Flow::Done);
             let iteration = tokens.finish().unwrap();
-            assert!(iteration.sequences[0].token_ns.as_ref().is_some_and(|ns| ns[0] > start_ns));
+            let first_ns = iteration.sequences[0].token_ns.as_ref().unwrap()[0];
+            assert!(first_ns > iteration.start_ns);
         }
     }
 
@@ -249,13 +243,10 @@ mod tests {
     fn a_stream_without_a_reader_ends_the_work() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let stop =
-            StopConditions { max_new_tokens: 1000, eos_ids: Arc::default(), cancelled: Arc::default() };
-        let stream = Stream { output: Output::new(writer), id: None, iteration: 0 };
-        let mut tokens = Tokens::new(Clock::zero_at(Instant::now()), 0, stop, Some(stream), &[vec![1]]);
-        assert_eq!(
-            (tokens.push(0, 5), tokens.is_cancelled(), tokens.push(0, 5)),
-            (Flow::More, true, Flow::Done)
-        );
+        let mut tokens = Tokens::collecting(&[vec![1]], 1000, &[]);
+        tokens.stream = Some(Stream { output: Output::new(writer), id: None, iteration: 0 });
+        assert_eq!(tokens.push(0, 5), Flow::More);
+        assert!(tokens.is_cancelled());
+        assert_eq!(tokens.push(0, 5), Flow::Done);
     }
 }
