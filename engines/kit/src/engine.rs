@@ -56,7 +56,7 @@ pub trait Slots {
     /// `tokens` holds `None` for free slots. `Tokens::fail` fails one request; an `Err` fails all of them.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
-    /// Forgets a request that is done, cancelled or failed. The kit calls it once for every admitted slot.
+    /// Removes a request that is done, cancelled or failed. The kit calls `leave` once for every admitted request.
     fn leave(&mut self, slot: usize);
 }
 
@@ -74,7 +74,7 @@ pub struct Job {
     pub padding: Padding,
 }
 
-/// Turns any error into a `failed` of a kind: `weights.read().or_fail(FailureKind::Model)?`.
+/// Converts any error to a `Failed` of a kind: `weights.read().or_fail(FailureKind::Model)?`.
 pub trait OrFail<T> {
     fn or_fail(self, kind: FailureKind) -> Result<T, Failed>;
 }
@@ -86,7 +86,7 @@ impl<T, E: Display> OrFail<T> for Result<T, E> {
     }
 }
 
-/// Moves a `hint:` line at the end of a message to the `hint` field of the wire.
+/// Moves a `hint:` line at the end of a message to the field `hint` of the failure.
 fn with_hint(kind: FailureKind, message: &str) -> Failed {
     match message.split_once("\nhint: ") {
         Some((message, hint)) => Failed::new(kind, message).hint(hint),

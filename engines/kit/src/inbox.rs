@@ -1,5 +1,5 @@
-//! The queue of requests from stdin. Each request has the time at which its line was read, and can be cancelled while it waits
-//! or runs.
+//! The queue of requests from stdin. Each request has the time at which its line was read. A request can be cancelled while it
+//! waits or runs.
 //!
 //! One thread reads and another works. They share this queue, and a cancel flag for each request with an id.
 
@@ -113,7 +113,7 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Waits for the next line; `None` after the last.
+    /// Waits for the next line. Returns `None` after the last line.
     pub(crate) fn next(&self) -> Option<QueuedLine> {
         let mut state = self.lock();
         while state.queue.is_empty() && !state.closed {
@@ -123,7 +123,7 @@ impl Inbox {
         state.queue.pop_front()
     }
 
-    /// The next line, if the queue has one and `accepts` accepts it.
+    /// The next line, if one waits and `accepts` returns true for this line.
     pub(crate) fn next_if(&self, accepts: impl FnOnce(&Line) -> bool) -> Option<QueuedLine> {
         let mut state = self.lock();
         let next = state.queue.pop_front_if(|queued_line| accepts(&queued_line.line));

@@ -1,7 +1,7 @@
 //! The common parts of every engine: JSON, clocks, tokenising, iterations and warm-up, streaming, batches, overlapping
 //! requests, cancelling, length and end of sequence, failures on the wire.
 //!
-//! An engine is two types and a `main`. This one is complete; it writes the prompt's last token again and again:
+//! An engine is two types and a `main`. This engine is complete; it repeats the prompt's last token:
 //!
 //! ```no_run
 //! use engine_kit::model_files::ModelFolder;
@@ -39,8 +39,7 @@
 //! ```
 //!
 //! An engine in Python is a Python worker and a `main` that calls [`python::host`]. An engine that advances several requests
-//! at once adds [`Slots`].
-//! [`Server`] is `serve` in memory, without stdin and stdout, for tests.
+//! at once adds [`Slots`]. [`Server`] does the same as `serve` in memory, for tests.
 //!
 //! # Structure
 //!
@@ -50,8 +49,8 @@
 //!                                                  or, with ids and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!
-//! The kit has no tensor, device or model arithmetic, and derives no metric. Only `summary`, for a person at a shell,
-//! computes with times; the orchestrator ignores it.
+//! The kit does no arithmetic on tensors, and derives no metric. Only `summary`, for a person at a shell, computes with times;
+//! the orchestrator ignores the summary.
 
 mod engine;
 pub mod facts;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::Output;
 use crate::inbox::Clock;
 
-/// The options of a load. Read every option that the engine knows, then call `finish`.
+/// The options of a load. An engine reads every option that it knows, then calls `finish`.
 pub struct Options<'a> {
     values: &'a Map<String, Value>,
     known: RefCell<BTreeSet<String>>,
@@ -37,7 +37,7 @@ impl<'a> Options<'a> {
         self.read(name, "a whole number", |value| value.as_u64().or_else(|| value.as_str()?.parse().ok()))
     }
 
-    /// Refuses every option that the calls above did not read.
+    /// Refuses every option that the engine did not read.
     pub fn finish(&self) -> Result<(), Failed> {
         let known = self.known.borrow();
         let Some(unknown) = self.values.keys().find(|name| !known.contains(*name)) else { return Ok(()) };

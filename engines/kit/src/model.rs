@@ -110,8 +110,8 @@ impl<M: Model> LoadedModel<M> {
 }
 
 impl<M> LoadedModel<M> {
-    /// Opens the tokenizer, before the clock of a request with text starts. A request with ids does not need it: a
-    /// vocabulary of 128,000 tokens takes a third of a second and 50 MB to open.
+    /// Opens the tokenizer, before the first iteration of a request with text. A request with ids needs no tokenizer, and to
+    /// open a vocabulary of 128,000 tokens takes a third of a second and 50 MB.
     pub fn open_tokenizer(&mut self) -> Result<(), Failed> {
         if self.tokenizer.is_none() && self.folder.has_tokenizer() {
             self.tokenizer = Some(self.folder.tokenizer().or_fail(FailureKind::Model)?);
@@ -150,8 +150,8 @@ impl<M> LoadedModel<M> {
     }
 }
 
-/// Refuses a device, dtype, format or architecture that the engine does not list. An engine that lists nothing decides for
-/// itself. `cuda` covers every numbered GPU such as `cuda:1`; `cpu` covers only `cpu:0`.
+/// Refuses a device, dtype, format or architecture that the engine does not list. If the engine lists none, the engine itself
+/// decides. `cuda` covers every numbered GPU such as `cuda:1`; `cpu` covers only `cpu:0`.
 fn check_offered(field: &str, requested: Option<&str>, offered: &[String]) -> Result<(), Failed> {
     let Some(requested) = requested.filter(|_| !offered.is_empty()) else { return Ok(()) };
     let is_numbered_device = |name: &String| {

@@ -66,7 +66,7 @@ impl Run {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Checks that the engine can do everything in the request.
+    /// Checks that the engine supports every field of the request.
     pub fn check(&self, capabilities: &Capabilities, facts: &Facts) -> Result<(), Failed> {
         let unsupported = |message: String| Err(Failed::new(FailureKind::Unsupported, message));
         let (request, count) = (&self.request, self.prompts.count());
@@ -131,7 +131,7 @@ impl Run {
         Ok((job, tokens))
     }
 
-    /// Ends an iteration as soon as the engine is done with it.
+    /// Ends the current iteration. The caller calls this as soon as the engine is done.
     pub fn end(&mut self, tokens: Tokens) -> Result<(), Failed> {
         let iteration = tokens.finish()?;
         let iterations = if self.is_warmup() { &mut self.warmup_iterations } else { &mut self.iterations };

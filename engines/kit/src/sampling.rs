@@ -63,6 +63,7 @@ pub fn log_softmax_at(logits: &[f32], id: u32) -> f64 {
     f64::from(logit) - largest - sum.ln()
 }
 
+/// The largest logit, computed in lanes that the compiler vectorises.
 fn largest(logits: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; 16];
     let chunks = logits.chunks_exact(lanes.len());

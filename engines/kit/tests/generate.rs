@@ -6,7 +6,7 @@ mod toy;
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message, Padding};
 use toy::{
     CANCELS_REQUEST_7, ENDS_WITH_EOS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy,
-    WRONG_SEQUENCE, answers_to, converse, environment, environment_of, failure_of,
+    WRONG_SEQUENCE, answers_to, converse, environment, environment_of, failure_of, model,
 };
 
 fn generated(answer: &Message) -> &Generated {
@@ -41,9 +41,9 @@ fn ids(generated: &Generated, sequence: usize) -> &[u32] {
 }
 
 #[test]
-fn iterations_and_warm_up_are_separate_and_do_not_overlap() {
-    let answer =
-        generate("iterations", r#"{"prompt":"w5 w6","iterations":50,"warmup":3,"max_new_tokens":4}"#);
+fn warm_up_and_iterations_run_one_after_the_other() {
+    let line = r#"{"prompt":"w5 w6","iterations":50,"warmup":3,"max_new_tokens":4}"#;
+    let answer = generate("iterations", line);
     assert_eq!((answer.iterations.len(), answer.warmup_iterations.len()), (50, 3));
     assert!(answer.iterations.windows(2).all(|pair| pair[0].end_ns <= pair[1].start_ns));
     assert!(answer.warmup_iterations[2].end_ns <= answer.iterations[0].start_ns);
@@ -54,7 +54,7 @@ fn iterations_and_warm_up_are_separate_and_do_not_overlap() {
 
 #[test]
 fn a_planted_delay_precedes_every_token_but_the_first() {
-    let path = environment("planted").model.unwrap();
+    let path = model("planted");
     let load =
         |us: &str| format!(r#"{{"type":"load","model":"{path}","options":{{"planted_delay_us":{us}}}}}"#);
     let batch = r#"{"prompts_ids":[[5],[7]],"max_new_tokens":3}"#;
@@ -76,10 +76,8 @@ fn a_generate_before_any_load_loads_the_model_of_the_environment() {
     let [first, second] = session.messages.as_slice() else { panic!("{}", session.raw) };
     let loaded = generated(first).loaded.as_ref().unwrap();
     assert!(loaded.load_ns > 0 && loaded.facts.vocabulary_size == Some(64));
-    assert!(
-        generated(first).iterations[0].start_ns >= loaded.load_ns,
-        "the load is not in the first token's time"
-    );
+    let start_ns = generated(first).iterations[0].start_ns;
+    assert!(start_ns >= loaded.load_ns, "the time to the first token must not include the load");
     assert!(generated(second).loaded.is_none());
 }
 
@@ -88,24 +86,19 @@ fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answe
     let session =
         converse(Toy::new(), environment("summary"), br#"{"prompt":"w5","iterations":2,"max_new_tokens":3}"#);
     assert!(session.stderr.starts_with("2 iterations, 6 tokens; first token "), "{}", session.stderr);
-    assert!(
-        session.stderr.contains("decode ") && session.stderr.contains("wrote: \"w8 w9 w10\""),
-        "{}",
-        session.stderr
-    );
-    let summary = session.raw.find(r#","summary":{"#).unwrap();
-    assert!(
-        ["\"iterations\":[", "\"loaded\":"].iter().all(|field| session.raw.find(field).unwrap() < summary)
-    );
+    for part in ["decode ", "wrote: \"w8 w9 w10\""] {
+        assert!(session.stderr.contains(part), "{}", session.stderr);
+    }
+    let position = |field: &str| session.raw.find(field).unwrap();
+    let summary_position = position(r#","summary":{"#);
+    assert!(position(r#""iterations":["#) < summary_position && position(r#""loaded":"#) < summary_position);
     let summary = generated(&session.messages[0]).summary.as_ref().unwrap();
-    assert_eq!(
-        (&summary["iterations"], &summary["output_tokens"], &summary["prompt_tokens"]),
-        (&2.into(), &6.into(), &2.into())
-    );
-    assert!(
-        summary["first_token_ms"].as_f64().unwrap() > 0.0
-            && summary["decode_tokens_per_s"].as_f64().unwrap() > 0.0
-    );
+    for (name, count) in [("iterations", 2), ("output_tokens", 6), ("prompt_tokens", 2)] {
+        assert_eq!(summary[name], count, "{name}");
+    }
+    for name in ["first_token_ms", "decode_tokens_per_s"] {
+        assert!(summary[name].as_f64().unwrap() > 0.0, "{name}");
+    }
 
     let with_type = br#"{"type":"generate","prompt":"w5"}"#;
     assert_eq!(converse(Toy::new(), environment("summary"), with_type).stderr, "");
@@ -113,34 +106,24 @@ fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answe
 
 #[test]
 fn eos_ends_a_sequence_unless_it_is_ignored() {
-    let with_eos = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS_WITH_EOS}],"max_new_tokens":5}}"#));
-    assert_eq!((ids(&with_eos, 0).len(), ids(&with_eos, 0)[2]), (3, 1));
-    assert_eq!(with_eos.iterations[0].sequences[0].finish, Finish::Eos);
-    let without_eos = generate(
-        "eos",
-        &format!(r#"{{"prompt_ids":[{ENDS_WITH_EOS}],"max_new_tokens":5,"ignore_eos":true}}"#),
-    );
-    assert_eq!((ids(&without_eos, 0).len(), ids(&without_eos, 0)[2]), (5, 1));
-    assert_eq!(without_eos.iterations[0].sequences[0].finish, Finish::Length);
-    let eos_last = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS_WITH_EOS}],"max_new_tokens":3}}"#));
-    assert_eq!(
-        eos_last.iterations[0].sequences[0].finish,
-        Finish::Eos,
-        "EOS as the last requested token is still EOS"
-    );
+    // The third token is EOS, also if it is the last requested token.
+    for (fields, count, finish) in [
+        (r#""max_new_tokens":5"#, 3, Finish::Eos),
+        (r#""max_new_tokens":5,"ignore_eos":true"#, 5, Finish::Length),
+        (r#""max_new_tokens":3"#, 3, Finish::Eos),
+    ] {
+        let answer = generate("eos", &format!(r#"{{"prompt_ids":[{ENDS_WITH_EOS}],{fields}}}"#));
+        assert_eq!((ids(&answer, 0).len(), ids(&answer, 0)[2]), (count, toy::tiny::EOS), "{fields}");
+        assert_eq!(answer.iterations[0].sequences[0].finish, finish, "{fields}");
+    }
 }
 
 #[test]
 fn the_sequences_of_a_batch_end_independently() {
-    let answer = generate(
-        "batch",
-        &format!(r#"{{"prompts_ids":[[5,6],[{ENDS_WITH_EOS},6],[7,8]],"max_new_tokens":4}}"#),
-    );
-    let ends: Vec<_> = answer.iterations[0]
-        .sequences
-        .iter()
-        .map(|s| (s.output_ids.as_ref().unwrap().len(), s.finish))
-        .collect();
+    let line = format!(r#"{{"prompts_ids":[[5,6],[{ENDS_WITH_EOS},6],[7,8]],"max_new_tokens":4}}"#);
+    let answer = generate("batch", &line);
+    let sequences = answer.iterations[0].sequences.iter().enumerate();
+    let ends: Vec<_> = sequences.map(|(index, s)| (ids(&answer, index).len(), s.finish)).collect();
     assert_eq!(ends, [(4, Finish::Length), (3, Finish::Eos), (4, Finish::Length)]);
 }
 
@@ -216,14 +199,8 @@ fn a_broken_tokenizer_fails_texts_but_not_ids() {
 #[test]
 fn a_request_in_ids_is_answered_in_ids_after_a_request_in_text() {
     let answers = answers_to("in-ids", Toy::new(), &[r#"{"prompt":"w5"}"#, r#"{"prompt_ids":[5]}"#]);
-    let texts: Vec<_> = answers
-        .iter()
-        .map(|message| match message {
-            Message::Generated(generated) => generated.iterations[0].sequences[0].text.is_some(),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(texts, [true, false]);
+    let has_text = |answer| generated(answer).iterations[0].sequences[0].text.is_some();
+    assert_eq!(answers.iter().map(has_text).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
@@ -237,7 +214,7 @@ fn a_request_may_fill_the_context_and_not_exceed_it() {
 }
 
 #[test]
-fn a_request_beyond_the_capabilities_is_refused_before_any_work() {
+fn an_unsupported_request_is_refused_before_the_engine_generates() {
     let mut toy = Toy::new();
     toy.capabilities = engine_kit::protocol::Capabilities { batch: 2, concurrency: 1, ..Default::default() };
     for (line, message) in [
@@ -256,15 +233,13 @@ fn a_request_beyond_the_capabilities_is_refused_before_any_work() {
     let failure = failure_of("unsupported", Toy::new(), r#"{"prompts":["w5","w5 w6"],"padding":"packed"}"#);
     assert_eq!(failure.message, "padding `packed`: expected one of `left`");
     toy.capabilities.padding_sides = vec![Padding::Left];
+    // Equal lengths need no padding, and a temperature of 0 is greedy.
     let request = r#"{"prompts":["w5","w6"],"padding":"right","sampling":{"temperature":0}}"#;
-    assert!(
-        matches!(answers_to("unsupported", toy, &[request]).as_slice(), [Message::Generated(_)]),
-        "equal lengths need no padding, and temperature 0 is greedy"
-    );
+    generated(&answers_to("unsupported", toy, &[request])[0]);
 }
 
 #[test]
-fn a_contract_error_of_the_engine_is_an_internal_failure() {
+fn an_engine_that_breaks_the_contract_causes_an_internal_failure() {
     for (first, message) in [
         (STOPS_EARLY, "the engine returned 2 of 4 tokens of sequence 0 and stopped"),
         (NEVER_STOPS, "the engine returned a token for sequence 0 after it was done"),
@@ -276,10 +251,8 @@ fn a_contract_error_of_the_engine_is_an_internal_failure() {
         let [Message::Failed(failed), Message::Generated(_)] = answers.as_slice() else {
             panic!("{answers:?}")
         };
-        assert_eq!(
-            (failed.kind, failed.message.as_str(), &failed.id),
-            (FailureKind::Internal, message, &Some(Id::Number(2)))
-        );
+        assert_eq!((failed.kind, failed.message.as_str()), (FailureKind::Internal, message));
+        assert_eq!(failed.id, Some(Id::Number(2)));
     }
     let line = format!(r#"{{"prompt_ids":[{RUNS_OUT_OF_MEMORY}]}}"#);
     let failure = failure_of("contract", Toy::new(), &line);
@@ -293,12 +266,9 @@ fn a_panic_drops_the_model_and_not_the_engine() {
     let [Message::Failed(failed), Message::Generated(after)] = session.messages.as_slice() else {
         panic!("{}", session.raw)
     };
-    assert_eq!(
-        (failed.kind, failed.message.as_str()),
-        (FailureKind::Internal, "the engine panicked: a panic by request")
-    );
-    assert_eq!(failed.id, Some(Id::Number(4)));
-    assert!(after.loaded.is_some(), "loaded again");
+    assert_eq!((failed.kind, &failed.id), (FailureKind::Internal, &Some(Id::Number(4))));
+    assert_eq!(failed.message, "the engine panicked: a panic by request");
+    assert!(after.loaded.is_some(), "the model must be loaded again");
     let log: Vec<_> = session.log.iter().map(|line| line.split([' ', '-']).next().unwrap()).collect();
     assert_eq!(log, ["load", "generate", "drop", "load", "generate", "drop"]);
 }
@@ -312,11 +282,7 @@ fn a_cancel_ends_a_running_request_after_its_current_token() {
     assert_eq!((ids(&answer, 0).len(), answer.iterations[0].sequences[0].finish), (4, Finish::Cancelled));
     let warmup = generate("cancel", &line.replace("\"iterations\":9", "\"warmup\":9"));
     assert_eq!((warmup.warmup_iterations.len(), warmup.iterations.len()), (1, 1));
-    assert_eq!(
-        warmup.iterations[0].sequences[0].finish,
-        Finish::Cancelled,
-        "the answer says that the request was cancelled"
-    );
+    assert_eq!(warmup.iterations[0].sequences[0].finish, Finish::Cancelled);
 }
 
 #[test]

@@ -15,7 +15,9 @@ use toy::{Toy, tiny};
 /// The variable that selects the engine that this process runs.
 const ROLE: &str = "KIT_TEST_ROLE";
 
-/// A fake Python that is a shell: `-u -s FILE` runs FILE.
+const HELLO: &str = r#"{"type":"hello","protocol":1}"#;
+
+/// A fake Python that is a shell: with the arguments `-u -s FILE`, it runs FILE.
 const SHELL_PYTHON: &str = "#!/bin/sh\nshift 2\nexec sh \"$@\"\n";
 
 macro_rules! tests {
@@ -30,12 +32,11 @@ const TESTS: &[(&str, fn())] = tests![
     a_missing_environment_is_reported,
     an_engine_with_an_install_hint_shows_this_hint,
     a_program_other_than_python_is_reported,
-    only_the_worker_writes_the_protocol,
+    only_the_worker_writes_the_protocol_and_the_search_path_of_the_caller_is_removed,
     a_killed_worker_is_reported,
     a_failed_worker_is_reported,
     a_changed_worker_file_is_written_again,
     a_worker_gets_the_path_of_the_embedded_model,
-    the_module_path_of_the_caller_is_not_passed_to_the_worker,
     the_python_of_the_user_runs_the_worker,
     a_variable_that_names_no_program_is_reported,
 ];
@@ -61,11 +62,15 @@ fn run_role(role: &str) -> ExitCode {
     let worker = match role {
         "toy" => return engine_kit::serve(PrintingToy(Toy::new())),
         "echo" => {
-            "read line; echo \"model: $ORCHESTRATE_MODEL\" >&2; echo \"path: ${PYTHONPATH-none} ${PYTHONSAFEPATH-} $(cat \"$(dirname \"$0\")/beside.txt\") $line\" >&2; echo '{\"type\":\"bye\"}'"
+            r#"
+            read line
+            echo "model: $ORCHESTRATE_MODEL" >&2
+            echo "path: ${PYTHONPATH-none} ${PYTHONSAFEPATH-} $(cat "$(dirname "$0")/beside.txt") $line" >&2
+            echo '{"type":"bye"}'"#
         }
-        "killed" => "printf '{\"type\":\"gener'; kill -9 $$",
+        "killed" => r#"printf '{"type":"gener'; kill -9 $$"#,
         "fails" | "install-hint" => "exit 3",
-        other => panic!("no role `{other}`"),
+        unknown => panic!("unknown role `{unknown}`"),
     };
     let files: &'static [_] = Box::leak(Box::new([("worker.py", worker), ("beside.txt", "beside")]));
     let has_install_hint = role == "install-hint";
@@ -109,13 +114,13 @@ struct Output {
     code: Option<i32>,
 }
 
-/// Starts this program in a role and passes all of its input at once.
-fn start(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Output {
-    start_with(role, home, model, input, None)
+/// Starts this program in a role, sends the whole input at once, and waits for its end.
+fn run(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Output {
+    run_with(role, home, model, input, None)
 }
 
-/// Like `start`, with the user's own Python for this engine.
-fn start_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python: Option<&Path>) -> Output {
+/// Like `run`, with the user's own Python for this engine.
+fn run_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python: Option<&Path>) -> Output {
     let mut engine = duct::cmd!(std::env::current_exe().unwrap())
         .env(ROLE, role)
         .env("ORCHESTRATE_HOME", home)
@@ -157,23 +162,18 @@ fn write_program(path: &Path, text: &str) {
 
 fn output_printed_by_an_engine_goes_to_stderr() {
     let (home, model) = (tiny::folder("home-prints"), tiny::model("prints"));
-    let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"prompt\":\"w5\",\"max_new_tokens\":2}\n";
-    let output = start("toy", &home, Some(&model), input);
+    let input = format!("{HELLO}\n{{\"prompt\":\"w5\",\"max_new_tokens\":2}}\n");
+    let output = run("toy", &home, Some(&model), &input);
     assert_eq!((output.raw.lines().count(), output.code), (2, Some(0)), "{}", output.raw);
-    assert!(
-        matches!(output.messages.as_slice(), [Message::Hello(_), Message::Generated(_)]),
-        "{}",
-        output.raw
-    );
-    assert!(
-        output.stderr.contains("hello from a library") && output.stderr.contains("loading..."),
-        "{}",
-        output.stderr
-    );
-    assert!(output.stderr.contains("1 iteration, 2 tokens; first token "), "{}", output.stderr);
+    let [Message::Hello(_), Message::Generated(_)] = output.messages.as_slice() else {
+        panic!("{}", output.raw)
+    };
+    for part in ["hello from a library", "loading...", "1 iteration, 2 tokens; first token "] {
+        assert!(output.stderr.contains(part), "{}", output.stderr);
+    }
 }
 
-/// A running toy with the other ends of its stdin, stdout and stderr.
+/// A running toy, and the ends of its stdin, stdout and stderr that the test uses.
 fn start_toy(test: &str) -> (duct::Handle, PipeWriter, PipeReader, BufReader<PipeReader>) {
     let (stdin, to_engine) = std::io::pipe().unwrap();
     let (from_engine, stdout) = std::io::pipe().unwrap();
@@ -214,26 +214,18 @@ fn a_stdout_closed_after_the_answer_is_no_error() {
 
 fn an_engine_ends_when_its_input_ends() {
     let home = tiny::folder("home-ends");
-    let output = start("toy", &home, None, "{\"type\":\"facts\"}");
+    let output = run("toy", &home, None, r#"{"type":"facts"}"#);
     assert!(matches!(output.messages.as_slice(), [Message::Facts(_)]), "{}", output.raw);
-    let output = start("toy", &home, None, "{\"type\":\"shutdown\"}\n{\"type\":\"facts\"}\n");
-    assert!(
-        matches!(output.messages.as_slice(), [Message::Bye {}]) && output.code == Some(0),
-        "{}",
-        output.raw
-    );
+    let output = run("toy", &home, None, "{\"type\":\"shutdown\"}\n{\"type\":\"facts\"}\n");
+    assert!(matches!(output.messages.as_slice(), [Message::Bye {}]), "{}", output.raw);
+    assert_eq!(output.code, Some(0));
 }
 
 fn a_missing_environment_is_reported() {
     let home = tiny::folder("home-missing");
-    let lines = [
-        "{\"type\":\"hello\",\"protocol\":1}",
-        "{\"id\":7,\"prompt\":\"a\"}",
-        "nonsense",
-        "{\"type\":\"shutdown\"}",
-    ];
-    let output = start("echo", &home, None, &lines.join("\n"));
-    let [Message::Failed(hello), Message::Failed(generate), Message::Failed(broken), Message::Bye {}] =
+    let lines = [HELLO, r#"{"id":7,"prompt":"a"}"#, "nonsense", r#"{"type":"shutdown"}"#];
+    let output = run("echo", &home, None, &lines.join("\n"));
+    let [Message::Failed(hello), Message::Failed(generate), Message::Failed(invalid), Message::Bye {}] =
         output.messages.as_slice()
     else {
         panic!("{}", output.raw)
@@ -243,13 +235,12 @@ fn a_missing_environment_is_reported() {
     // These tests run in a checkout.
     assert_eq!(hello.hint.as_deref(), Some("cargo run --release -- setup snake"));
     assert_eq!((generate.kind, generate.id.is_some()), (FailureKind::Unavailable, true));
-    assert_eq!((broken.kind, output.code), (FailureKind::BadRequest, Some(0)));
-    assert!(!home.join("workers").exists(), "no file is written for an engine that cannot run");
+    assert_eq!((invalid.kind, output.code), (FailureKind::BadRequest, Some(0)));
+    assert!(!home.join("workers").exists(), "no file must be written for an engine that cannot run");
 }
 
 fn an_engine_with_an_install_hint_shows_this_hint() {
-    let output =
-        start("install-hint", &tiny::folder("home-elsewhere"), None, "{\"type\":\"hello\",\"protocol\":1}");
+    let output = run("install-hint", &tiny::folder("home-install-hint"), None, HELLO);
     let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
     assert_eq!(failed.message, "the Python 3.11 environment of `snake` is not set up, and no image found");
     assert_eq!(failed.hint.as_deref(), Some("use the container"));
@@ -259,8 +250,8 @@ fn a_program_other_than_python_is_reported() {
     let home = home_with_environment("home-no-python");
     // `true` prints nothing, `echo` prints its arguments, and `yes` never ends.
     for program in ["/bin/true", "/bin/echo", "/usr/bin/yes"] {
-        let input = "{\"type\":\"hello\",\"protocol\":1}\n{\"type\":\"shutdown\"}\n";
-        let output = start_with("echo", &home, None, input, Some(Path::new(program)));
+        let input = format!("{HELLO}\n{{\"type\":\"shutdown\"}}\n");
+        let output = run_with("echo", &home, None, &input, Some(Path::new(program)));
         let [Message::Failed(failed), Message::Bye {}] = output.messages.as_slice() else {
             panic!("{}", output.raw)
         };
@@ -270,38 +261,35 @@ fn a_program_other_than_python_is_reported() {
     }
 }
 
-fn only_the_worker_writes_the_protocol() {
-    let output = start("echo", &home_with_environment("home-echo"), None, "the request\n");
-    assert!(output.stderr.contains("beside the request"), "{}", output.stderr);
+fn only_the_worker_writes_the_protocol_and_the_search_path_of_the_caller_is_removed() {
+    let output = run("echo", &home_with_environment("home-echo"), None, "the request\n");
+    assert!(output.stderr.contains("path: none  beside the request"), "{}", output.stderr);
     assert_eq!((output.raw.as_str(), output.code), ("{\"type\":\"bye\"}\n", Some(0)));
 }
 
 fn a_killed_worker_is_reported() {
-    let output = start("killed", &home_with_environment("home-killed"), None, "");
+    let output = run("killed", &home_with_environment("home-killed"), None, "");
     let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
-    assert_eq!(
-        (failed.kind, failed.message.as_str()),
-        (FailureKind::Internal, "the Python worker was killed by signal 9")
-    );
-    assert!(output.raw.starts_with("{\"type\":\"gener\n"), "not on its own line: {}", output.raw);
-    assert_eq!(output.code, Some(137));
+    assert_eq!((failed.kind, output.code), (FailureKind::Internal, Some(137)));
+    assert_eq!(failed.message, "the Python worker was killed by signal 9");
+    assert!(output.raw.starts_with("{\"type\":\"gener\n"), "the failure must begin a line: {}", output.raw);
 }
 
 fn a_failed_worker_is_reported() {
-    let output = start("fails", &home_with_environment("home-fails"), None, "");
+    let output = run("fails", &home_with_environment("home-fails"), None, "");
     let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
     assert_eq!((failed.message.as_str(), output.code), ("the Python worker ended with exit code 3", Some(3)));
 }
 
 fn a_changed_worker_file_is_written_again() {
     let home = home_with_environment("home-changed");
-    let run = || start("echo", &home, None, "x\n").stderr;
-    assert!(run().contains("beside x"));
+    let stderr = || run("echo", &home, None, "x\n").stderr;
+    assert!(stderr().contains("beside x"));
     let folders: Vec<_> =
         std::fs::read_dir(home.join("workers")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(folders.len(), 1);
     std::fs::write(folders[0].join("beside.txt"), b"changed").unwrap();
-    assert!(run().contains("beside x"));
+    assert!(stderr().contains("beside x"));
     let mut names: Vec<_> =
         std::fs::read_dir(&folders[0]).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     // The files of the Python kit are also in the folder.
@@ -310,14 +298,9 @@ fn a_changed_worker_file_is_written_again() {
     assert_eq!(names, ["beside.txt", "worker.py"]);
 }
 
-fn the_module_path_of_the_caller_is_not_passed_to_the_worker() {
-    let output = start("echo", &home_with_environment("home-path"), None, "x\n");
-    assert!(output.stderr.contains("path: none "), "{}", output.stderr);
-}
-
 fn a_worker_gets_the_path_of_the_embedded_model() {
     let (home, model) = (home_with_environment("home-embedded"), tiny::model("named"));
-    let model_line = |model| start("echo", &home, model, "x\n").stderr.lines().next().unwrap().to_string();
+    let model_line = |model| run("echo", &home, model, "x\n").stderr.lines().next().unwrap().to_string();
     assert!(model_line(None).ends_with("models/embedded"), "{}", model_line(None));
     assert_eq!(model_line(Some(Path::new("embedded"))), model_line(None));
     assert_eq!(model_line(Some(&model)), format!("model: {}", model.display()));
@@ -331,7 +314,7 @@ fn the_python_of_the_user_runs_the_worker() {
         &python,
         "#!/bin/sh\n[ \"$1\" = -S ] && echo python && exit\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n",
     );
-    let output = start_with("echo", &home, None, "x\n", Some(&python));
+    let output = run_with("echo", &home, None, "x\n", Some(&python));
     assert!(output.stderr.contains("own -u /"), "{}", output.stderr);
     assert!(output.stderr.contains("path: /somewhere/else  beside x"), "{}", output.stderr);
     assert_eq!((output.raw.as_str(), output.code), ("{\"type\":\"bye\"}\n", Some(0)));
@@ -340,7 +323,7 @@ fn the_python_of_the_user_runs_the_worker() {
 
 fn a_variable_that_names_no_program_is_reported() {
     let home = home_with_environment("home-no-program");
-    let output = start_with("echo", &home, None, "{\"type\":\"facts\"}", Some(Path::new("/no/such/python")));
+    let output = run_with("echo", &home, None, HELLO, Some(Path::new("/no/such/python")));
     let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
     assert_eq!(failed.message, "`ORCHESTRATE_PYTHON_SNAKE` names no program: `/no/such/python`");
     assert_eq!(failed.kind, FailureKind::Unavailable);

@@ -18,7 +18,7 @@ use engine_kit::{
 #[path = "../../../../models/files/tests/tiny/mod.rs"]
 pub mod tiny;
 
-/// The first id of a prompt selects one of these behaviours. After any other id, the toy counts up from that id.
+/// The first id of a prompt selects a behaviour. After any other id, the toy counts up from that id.
 pub const ENDS_WITH_EOS: u32 = 50;
 pub const PANICS: u32 = 51;
 pub const CANCELS_REQUEST_7: u32 = 52;
@@ -43,6 +43,7 @@ pub struct Toy {
 pub struct ToyModel {
     toy: Toy,
     threads: Option<u32>,
+    /// The slot, the job and the number of tokens of each admitted request.
     admitted: Vec<(usize, Job, u32)>,
 }
 
@@ -140,7 +141,7 @@ impl Model for ToyModel {
 }
 
 impl ToyModel {
-    /// Makes one token of one sequence; false when the toy stops.
+    /// Makes one token of one sequence. Returns false if the toy stops.
     fn advance(
         &mut self,
         selector: u32,
@@ -179,7 +180,7 @@ impl ToyModel {
             }
             Flow::Done | Flow::More => {}
         }
-        // No sequence gets the token, so no sequence would ever end: the toy stops here.
+        // Without a stop, the toy would repeat a token that no sequence gets.
         Ok(selector != WRONG_SEQUENCE)
     }
 }
@@ -194,13 +195,11 @@ impl Slots for ToyModel {
 
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed> {
         self.toy.record(format!("step {}", self.admitted.len()));
-        let work: Vec<_> =
-            self.admitted.iter().map(|(slot, job, index)| (*slot, job.prompts.clone(), *index)).collect();
-        for (slot, prompts, index) in work {
+        for (slot, job, index) in self.admitted.clone() {
             let tokens = tokens[slot].as_mut().unwrap();
-            for (sequence, prompt) in prompts.iter().enumerate() {
+            for (sequence, prompt) in job.prompts.iter().enumerate() {
                 if !tokens.is_done(sequence) {
-                    let _ = self.advance(prompt[0], index, sequence, prompts.len(), tokens)?;
+                    let _ = self.advance(prompt[0], index, sequence, job.prompts.len(), tokens)?;
                 }
             }
         }
@@ -235,7 +234,7 @@ impl Bytes {
     }
 }
 
-/// The messages, output and calls of a conversation.
+/// The answers of a conversation, its output on stderr, and the calls to the toy.
 pub struct Session {
     pub raw: String,
     pub messages: Vec<Message>,
@@ -279,12 +278,17 @@ pub fn answers_to(test: &str, toy: Toy, lines: &[&str]) -> Vec<Message> {
     converse(toy, environment(test), lines.join("\n")).messages
 }
 
-/// The answer to a line, which must be a single `failed`.
-pub fn failure_of(test: &str, toy: Toy, line: &str) -> Failed {
-    let mut answers = answers_to(test, toy, &[line]);
-    assert_eq!(answers.len(), 1, "{answers:?}");
-    match answers.remove(0) {
+/// The failure in an answer that must be one.
+pub fn failed(answer: &Message) -> &Failed {
+    match answer {
         Message::Failed(failed) => failed,
         other => panic!("expected `failed`, found {other:?}"),
     }
+}
+
+/// The answer to a line, which must be a single `failed`.
+pub fn failure_of(test: &str, toy: Toy, line: &str) -> Failed {
+    let answers = answers_to(test, toy, &[line]);
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    failed(&answers[0]).clone()
 }
