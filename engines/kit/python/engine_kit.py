@@ -34,24 +34,11 @@ import signal
 import threading
 import time
 
+# Engines import these names from this module.
 from engine_kit_checks import check_offered, read_choice, read_flag
 from engine_kit_conversation import END, MAX_WAITING_LINES, Conversation, OutputClosed
 from engine_kit_tokens import Job, Phases, Sampler, Tokens
 from engine_kit_wire import Failed, Framer
-
-__all__ = [
-    "Engine",
-    "Failed",
-    "Job",
-    "Model",
-    "Phases",
-    "Sampler",
-    "Tokens",
-    "check_offered",
-    "read_choice",
-    "read_flag",
-    "serve",
-]
 
 
 class Engine:
@@ -61,9 +48,9 @@ class Engine:
     options = ()
 
     def hello(self):
-        """The hello facts: `engine`, `version`, `output`, `stamp`, `deterministic`, `capabilities`. They must be
-        constants that need no heavy import. Raise `Failed("unavailable", ..., hint)` when the machine lacks something
-        that the engine needs."""
+        """The facts of hello: `engine`, `version`, `output`, `stamp`, `deterministic`, `capabilities`. They must be
+        constants that need no heavy import. Raises `Failed("unavailable", ..., hint)` if the machine lacks something that
+        the engine needs."""
         raise NotImplementedError
 
     def default_dtype(self, request):
@@ -78,14 +65,14 @@ class Engine:
         raise NotImplementedError
 
     def close(self):
-        """Ends the processes that the engine started. The kit calls this method last; the method has a few seconds. If
-        the reader of the answers ends, another thread calls the method, even during a request."""
+        """Ends the processes that the engine started, within a few seconds. The kit calls this method last. If the reader
+        of the answers ends, another thread calls the method, even during a request."""
 
 
 class Model:
     """A loaded model. The kit makes one call at a time, from the main thread.
 
-    An engine that advances several requests at once (hello's `concurrency` states how many) implements three more
+    An engine that advances several requests at once (the capability `concurrency` is their number) implements three more
     methods. `admit(slot, job)` takes a request. `step(tokens)` advances every admitted request by a token with
     `tokens[slot].push(sequence, id)`; free slots hold None. `leave(slot)` removes a request.
     """
@@ -96,19 +83,19 @@ class Model:
         raise NotImplementedError
 
     def encode(self, text):
-        """Token ids with the tokenizer's default special tokens. The first call opens the tokenizer; the load does not,
-        because prompts of ids need no tokenizer. The kit makes the first call with an empty text, before any clock
-        runs. If the tokenizer is broken, only requests with text fail."""
+        """Token ids with the tokenizer's default special tokens. The first call opens the tokenizer, because prompts of ids
+        need none. The kit makes the first call with an empty text, before any iteration starts. If the tokenizer is
+        broken, only requests with text fail."""
         raise Failed("model", "the model has no tokenizer", "send `prompt_ids`")
 
     def decode(self, ids):
-        """The text of token ids; None without a tokenizer. Called for prompts in text only, after the clocks have
-        stopped."""
+        """The text of token ids; None without a tokenizer. The kit calls it only for prompts in text, after the last
+        iteration."""
         return None
 
     def generate(self, job, tokens):
-        """Runs `job.prompts` once: calls `tokens.push(sequence, id)` for every new token, until it returns True. The
-        kit has checked the context, the batch and the capabilities."""
+        """Generates once for every prompt in `job.prompts`. Calls `tokens.push(sequence, id)` for every new token, until
+        `push` returns True. The kit has checked the context, the batch and the capabilities."""
         raise NotImplementedError
 
     def score(self, ids):
@@ -146,9 +133,9 @@ def _end(engine, code, error=None):
 
 def _end_with_reader(engine, working):
     """Ends this process if the reader of stdout ends during a request, because no reader would get the answer. Between
-    requests the process stays: a reader that has all its answers may close the pipe."""
+    requests the process continues: a reader that has all its answers may close the pipe."""
     stdout = select.poll()
-    # `poll` always reports errors and hang-ups, so no event is requested. On a file it never returns.
+    # `poll` always reports errors and hang-ups, so no event is requested. On a file `poll` never returns.
     stdout.register(PROTOCOL_OUT, 0)
     stdout.poll()
     working.wait()
@@ -161,7 +148,7 @@ def end_with_parent():
         return
     parent, pr_set_pdeathsig = os.getppid(), 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-    # A parent that ended before the call above sends no signal, so the parent is compared again.
+    # If the parent ended before the call above, no signal comes.
     if os.getppid() != parent:
         os._exit(1)
 
@@ -169,14 +156,14 @@ def end_with_parent():
 def _redirect_stdin():
     """Moves stdin to another descriptor, so that no library or child process takes a line."""
     stdin = os.dup(0)
-    empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)
-    os.close(empty)
+    null_device = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_device, 0)
+    os.close(null_device)
     return stdin
 
 
 def _read_lines(stdin, put):
-    """Timestamps every line when its last bytes have arrived, before parsing."""
+    """Puts every line into the inbox, with the time at which its last bytes arrived."""
     framer = Framer()
     while chunk := os.read(stdin, 1 << 20):
         read_ns = time.perf_counter_ns()

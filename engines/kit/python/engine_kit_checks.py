@@ -9,7 +9,7 @@ import traceback
 from engine_kit_tokens import is_greedy
 from engine_kit_wire import Failed
 
-# Defaults of hello. The kit provides the first three; the others are the protocol's defaults.
+# The default capabilities. The kit provides the first three; the other values are the protocol's defaults.
 CAPABILITIES = {
     "stream": True,
     "prompt_ids": True,
@@ -27,14 +27,13 @@ CAPABILITIES = {
     "score": False,
 }
 
-
 # The load option that delays each token of a sequence but the first, to test the detection of slowdowns on any engine.
 # The kit handles this option; engines do not see it.
 PLANTED_DELAY_OPTION = "planted_delay_us"
 
 
 def check_load(request, capabilities, engine):
-    """Refuses an inconsistent load, and fills in the default device and dtype."""
+    """Refuses an invalid load, and fills in the default device and dtype."""
     options = engine.options
     check_offered("device", request.device, capabilities["devices"])
     check_offered("dtype", request.dtype, capabilities["dtypes"])
@@ -50,7 +49,7 @@ def check_load(request, capabilities, engine):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
     request.device = request.device or next(iter(capabilities["devices"]), "cpu")
     if request.device == "cpu:0":
-        # An engine gets the CPU only as `cpu`; every other device is a GPU.
+        # The engine gets the CPU as `cpu`, so that every numbered device is a GPU.
         request.device = "cpu"
     request.dtype = request.dtype or engine.default_dtype(request) or next(iter(capabilities["dtypes"]), None)
 
@@ -68,8 +67,8 @@ def _split_planted_delay(options):
 
 
 def check_offered(field, requested, offered):
-    """Refuses a value that the engine does not list. An engine without a list decides for itself. `cuda` covers
-    `cuda:1`, but `cpu` covers only `cpu:0`."""
+    """Refuses a value that the engine does not list. If the engine lists none, the engine itself decides. `cuda` covers
+    every numbered GPU such as `cuda:1`; `cpu` covers only `cpu:0`."""
     if requested is None or not offered or requested in offered:
         return
     family, _, index = requested.partition(":")
@@ -112,7 +111,7 @@ def check_generate(request, capabilities, facts):
         raise Failed("unsupported", "`ignore_eos`: this engine stops at the end of sequence")
     if not is_greedy(request.sampling) and not capabilities["sampling"]:
         raise Failed("unsupported", "`sampling`: this engine is greedy")
-    # An engine that never has a cache fulfils `use_cache: false`.
+    # An engine without a cache supports `use_cache: false`.
     if not request.use_cache and not capabilities["use_cache_toggle"] and facts.get("use_cache") is not False:
         raise Failed("unsupported", "`use_cache`: this engine always uses its cache")
 

@@ -1,8 +1,8 @@
 """Answers requests in their order, and converts errors to failures.
 
 One thread does everything. Lines and their timestamps come through a queue. While an engine works, the thread checks the
-queue after every token, so that a `cancel` takes effect. This module uses no file descriptor and no process, so tests can
-run it in memory.
+queue after every token, so that a `cancel` has an effect. This module uses no file descriptor and no process, so tests run
+in memory.
 """
 
 import os
@@ -18,7 +18,7 @@ from engine_kit_summary import lines
 from engine_kit_tokens import Phases
 from engine_kit_wire import MAX_LINE_BYTES, PROTOCOL, Failed, TooLong, encode, parse_request
 
-# The last item of the queue: the end of the input.
+# The last item of the queue, which marks the end of the input.
 END = object()
 
 # The most lines that a queue holds. More lines wait in the pipe, not in this process's memory.
@@ -26,16 +26,18 @@ MAX_WAITING_LINES = 1024
 
 
 class Conversation:
-    """An engine that serves an inbox of `(read_ns, frame)`. `serve` connects it to stdin and stdout."""
+    """Answers the requests of an inbox, whose items are `(read_ns, frame)`. `serve` connects it to stdin and stdout."""
 
     def __init__(self, engine, inbox, write, environment=os.environ, stderr=sys.stderr, clock=time.perf_counter_ns):
         self._engine, self._inbox, self._write_line, self._stderr = engine, inbox, write, stderr
         self._environment, self._clock = environment, clock
         self._waiting, self._ids, self._cancelled = deque(), set(), set()
-        self._slots = {}  # of overlapping requests: slot -> Run
-        self._hello_facts = None  # read once: the facts of an engine do not change
+        # The overlapping requests: slot -> Run.
+        self._slots = {}
+        # Read once, because the facts of an engine do not change.
+        self._hello_facts = None
         self._model, self.facts, self.planted_delay_ns = None, {}, 0
-        # Whether the model has opened its tokenizer. The first request with text opens the tokenizer.
+        # The first request with text opens the tokenizer of the model.
         self._tokenizer_open = False
         # The reason why a `load` left no model. The environment's model must not replace the requested model.
         self._load_failure = None
@@ -151,23 +153,16 @@ class Conversation:
             raise Failed("model", "no model: neither `load` nor `ORCHESTRATE_MODEL` names one", "send `load` first")
         if threads is not None and not (threads.isascii() and threads.isdecimal() and int(threads) > 0):
             raise Failed("bad_request", f"`ORCHESTRATE_THREADS`: expected a number of threads, found `{threads[:80]}`")
-        return self._load(
-            SimpleNamespace(
-                model=model,
-                device=device,
-                dtype=dtype,
-                threads=None if threads is None else int(threads),
-                context_tokens=None,
-                options={},
-            )
-        )
+        threads = None if threads is None else int(threads)
+        settings = dict(device=device, dtype=dtype, threads=threads, context_tokens=None, options={})
+        return self._load(SimpleNamespace(model=model, **settings))
 
     def _needs_tokenizer(self, request):
         return not self._tokenizer_open and prompt_texts(request) is not None
 
     def _open_tokenizer(self):
-        """Makes the model open its tokenizer, before any clock runs. The text is empty, because a text of the request would
-        be tokenised faster the second time, when it is measured."""
+        """Makes the model open its tokenizer, before any iteration starts. The text is empty, because a library may tokenise
+        the same text faster the second time, which is measured."""
         self._model.encode("")
         self._tokenizer_open = True
 
@@ -183,14 +178,14 @@ class Conversation:
     def _finish(self, run):
         """Writes the answer of a finished request, and a summary to stderr if a person seems to have typed the request."""
         memory = self._model.facts().get("device_memory") if self._model else None
-        # Without a model nothing has run, so there is nothing to decode.
+        # Without a model no iteration has run, so no text is decoded.
         answer = run.answer(self._model.decode if self._model else None, memory)
         self.write_for(run.request, answer)
         if not run.request.has_type:
             self._stderr.write(lines(answer["summary"], answer["iterations"]))
             self._stderr.flush()
 
-    # Overlapping requests: they are admitted when a slot is free, advanced together, and answered when they are done.
+    # Overlapping requests: each is admitted when a slot is free. All are advanced together. Each is answered when it is done.
 
     def _may_start(self, request):
         """Whether a request may start. While others run, only a request that may overlap starts. A request that may not
@@ -214,7 +209,7 @@ class Conversation:
         self._end_finished()
         if not self._slots:
             return
-        # The answer to another request may have cleared this flag.
+        # The answer to another request may have cleared this event.
         self.working.set()
         tokens = [self._slots[slot].tokens if slot in self._slots else None for slot in range(max(self._slots) + 1)]
         try:
@@ -255,7 +250,7 @@ class Conversation:
         try:
             self._model.leave(slot)
         except Exception as error:
-            # Prints the error. The request gets its answer anyway, and a broken slot fails a later request.
+            # Only prints the error: the request gets its answer, and a broken slot fails a later request.
             checks.failure(error)
 
     # Lines, ids, failures.
@@ -316,7 +311,7 @@ class Conversation:
         self.write({"type": "failed", **{name: value for name, value in facts.items() if value is not None}})
 
     def write_for(self, request, message):
-        """Writes an answer with the request's id right after its type."""
+        """Writes an answer, with the id of its request after its type."""
         self.write(message if request.id is None else {"type": message["type"], "id": request.id, **message})
 
     def write(self, message):
@@ -325,8 +320,8 @@ class Conversation:
             message = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
             raise Failed("bad_request", message, "request fewer iterations or sequences")
         if message["type"] not in ("progress", "token") and not self._slots:
-            # Cleared before the answer is sent: a reader that has its answer may close the pipe, and that must not end the
-            # process.
+            # Cleared before the answer is sent: a reader that has its answer may close the pipe, and a closed pipe must not
+            # end the process then.
             self.working.clear()
         try:
             self._write_line(line)
@@ -335,4 +330,4 @@ class Conversation:
 
 
 class OutputClosed(Exception):
-    """The reader of the answers has closed the pipe."""
+    """An answer cannot be written, because its reader has closed the pipe."""

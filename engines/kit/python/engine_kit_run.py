@@ -1,5 +1,5 @@
-"""One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock around each. Single
-requests and overlapping requests take the same steps.
+"""One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock of each. Single requests and
+overlapping requests take the same steps.
 """
 
 import engine_kit_checks as checks
@@ -12,17 +12,17 @@ class Run:
 
     def __init__(self, conversation, request, clock):
         self._conversation, self.request, self._clock = conversation, request, clock
+        # The prompts are texts or ids.
+        self._texts = prompt_texts(request)
+        self._ids = request.prompts_ids if request.prompt_ids is None else [request.prompt_ids]
         self._warmup, self._iterations = [], []
         self.loaded = self.tokens = None
 
     def begin(self, check_cancel=None):
-        """Begins the next iteration: starts the clock, tokenises, then checks the length."""
+        """Begins the next iteration: reads the clock, tokenises, then checks the length."""
         request, conversation = self.request, self._conversation
         start_ns = self._clock() - request.read_ns
-        if (texts := prompt_texts(request)) is not None:
-            prompts = [conversation.encode(text) for text in texts]
-        else:
-            prompts = self._ids()
+        prompts = self._ids if self._texts is None else [conversation.encode(text) for text in self._texts]
         checks.check_prompts(prompts, request, conversation.capabilities(), conversation.facts)
         # Requests can express greedy decoding in several ways; an engine always gets None.
         sampling = None if is_greedy(request.sampling) else request.sampling
@@ -32,7 +32,7 @@ class Run:
             conversation.facts.get("eos_ids") or (),
             request.read_ns,
             start_ns,
-            self._stream if request.stream and len(self._warmup) == request.warmup else None,
+            self._stream if request.stream and not self._is_warmup() else None,
             (lambda: check_cancel(self)) if check_cancel else None,
             self._clock,
             conversation.planted_delay_ns,
@@ -40,18 +40,21 @@ class Run:
         return job, self.tokens
 
     def end(self):
-        """Ends an iteration as soon as the engine is done with it."""
+        """Ends the current iteration. The caller calls this as soon as the engine is done."""
         iteration = self.tokens.iteration()
-        (self._warmup if len(self._warmup) < self.request.warmup else self._iterations).append(iteration)
+        (self._warmup if self._is_warmup() else self._iterations).append(iteration)
+
+    def _is_warmup(self):
+        return len(self._warmup) < self.request.warmup
 
     def is_finished(self):
         """Whether all iterations are done, or the request was cancelled."""
         return len(self._iterations) == self.request.iterations or self._conversation.is_cancelled(self.request)
 
     def answer(self, decode, device_memory):
-        """The answer. It has text only for prompts in text, because ids need no tokenizer. A cancelled request has at least
-        one iteration that finished as cancelled; it may have no tokens."""
-        if prompt_texts(self.request) is not None:
+        """The answer. It has text only for prompts in text, because ids need no tokenizer. The answer to a cancelled request
+        has at least one cancelled iteration, which may have no tokens."""
+        if self._texts is not None:
             self._write_texts(decode)
         if len(self._iterations) < self.request.iterations and not _has_cancelled(self._iterations[-1:]):
             self._iterations.append(self._empty_iteration())
@@ -61,15 +64,12 @@ class Run:
         return {**answer, "summary": summarise(self._iterations)}
 
     def _write_texts(self, decode):
-        """Adds the text of each sequence, after every clock has stopped. A request that never ran has no iteration here, so
-        it does not open the tokenizer."""
+        """Adds the text of each sequence, after the last iteration. A request that never ran has no iteration at this time,
+        so it does not open the tokenizer."""
         for iteration in self._iterations:
             for sequence in iteration["sequences"]:
                 if (text := decode(sequence["output_ids"])) is not None:
                     sequence["text"] = text
-
-    def _ids(self):
-        return [self.request.prompt_ids] if self.request.prompt_ids is not None else self.request.prompts_ids
 
     def _stream(self, sequence, index, id, ns):
         position = {"iteration": len(self._iterations), "sequence": sequence, "index": index}
@@ -78,8 +78,7 @@ class Run:
     def _empty_iteration(self):
         """The sequences of a request that never ran. Texts were not tokenised, so their length is unknown."""
         now_ns = self._clock() - self.request.read_ns
-        texts = prompt_texts(self.request)
-        lengths = [0] * len(texts) if texts is not None else [len(ids) for ids in self._ids()]
+        lengths = [len(ids) for ids in self._ids] if self._texts is None else [0] * len(self._texts)
         empty = {"output_ids": [], "token_ns": [], "finish": "cancelled"}
         sequences = [{"prompt_tokens": length, **empty} for length in lengths]
         return {"start_ns": now_ns, "end_ns": now_ns, "sequences": sequences}

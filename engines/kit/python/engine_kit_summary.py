@@ -1,6 +1,6 @@
-"""The `summary` at the end of an answer: the values that a person at a shell needs first.
+"""The summary of an answer, for a person at a shell.
 
-The formulas are those of the orchestrator. It ignores this summary, so no result computed by an engine reaches a table.
+The formulas are those of the orchestrator, which ignores the summary and computes its own results from the timestamps.
 """
 
 import json
@@ -8,7 +8,7 @@ import math
 
 
 def summarise(iterations):
-    """Builds the same object as the Rust kit. Medians are over all sequences of all iterations; null means unknown."""
+    """The same object as in the Rust kit. Medians are over all sequences of all iterations; null means unknown."""
     sequences = [(iteration["start_ns"], sequence) for iteration in iterations for sequence in iteration["sequences"]]
     first_ms, prefill, decode = [], [], []
     for start_ns, sequence in sequences:

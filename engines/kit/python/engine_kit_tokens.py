@@ -7,17 +7,16 @@ import math
 import operator
 import time
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 from engine_kit_wire import Failed
 
 
 class Job:
-    """One run through the prompts.
+    """One iteration of a request: the engine generates once for every prompt.
 
     `prompts`: lists of token ids; no list is empty. `sampling`: None is greedy, else `temperature`, `top_k` (0 keeps all),
-    `top_p` (None keeps all) and `seed`. `ignore_eos`: the kit enforces it; an engine that masks EOS reads this field.
-    `max_new_tokens`, `use_cache` and `padding` are those of the request.
+    `top_p` (None keeps all) and `seed`. `ignore_eos`: whether sequences continue after EOS. `Tokens.push` ensures this; an
+    engine that masks EOS reads this field. `max_new_tokens`, `use_cache` and `padding` are those of the request.
     """
 
     def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left"):
@@ -33,88 +32,77 @@ class Tokens:
         self._eos_ids = frozenset() if job.ignore_eos else frozenset(eos_ids)
         self._max_new_tokens, self._zero_ns, self._clock = job.max_new_tokens, zero_ns, clock
         self._start_ns, self._stream, self._check_cancel, self._contract_error = start_ns, stream, check_cancel, None
-        self._sequences = [
-            SimpleNamespace(prompt_tokens=len(prompt), ids=[], ns=[], finish=None, cached_prompt_tokens=None)
-            for prompt in job.prompts
-        ]
+        # As in the answer, except that `finish` is None until the sequence is done.
+        empty = ({"prompt_tokens": len(prompt), "output_ids": [], "token_ns": [], "finish": None} for prompt in job.prompts)
+        self._sequences = list(empty)
         self._planted_delay_ns = planted_delay_ns
-        # Set when the request is cancelled. `push` acts on it; an engine needs it only in long work without a `push`.
+        # Set when the request is cancelled. `push` reads it; an engine needs it only in long work without a `push`.
         self.cancelled = False
 
     def push(self, sequence, id, at_ns=None):
-        """Takes a new token of `sequence`, as soon as the host can use it. Returns True once the sequence is done.
-        `at_ns` is a timestamp by `time.perf_counter_ns` from another thread that received the token."""
+        """Takes a new token of `sequence`, as soon as the host can use its id. Returns True if the sequence is done.
+        `at_ns` is the timestamp by `time.perf_counter_ns` of another thread that received the token."""
         if type(id) is not int:
             # The conversion may wait for a device, so it comes before the timestamp.
             id = operator.index(id)
         state = self._sequences[sequence]
-        if self._planted_delay_ns and state.ids:
+        ids = state["output_ids"]
+        if self._planted_delay_ns and ids:
             _wait(self._planted_delay_ns)
             at_ns = None
         ns = (self._clock() if at_ns is None else at_ns) - self._zero_ns
-        if state.finish is not None:
+        if state["finish"] is not None:
             self._contract_error = self._contract_error or f"a token for sequence {sequence} after it was done"
             return True
-        state.ids.append(id)
-        state.ns.append(ns)
+        ids.append(id)
+        state["token_ns"].append(ns)
         if self._check_cancel is not None:
             self._check_cancel()
         if id in self._eos_ids:
-            state.finish = "eos"
-        elif len(state.ids) == self._max_new_tokens:
-            state.finish = "length"
+            state["finish"] = "eos"
+        elif len(ids) == self._max_new_tokens:
+            state["finish"] = "length"
         elif self.cancelled:
-            state.finish = "cancelled"
-        # Written after the timestamp, so the time of streaming counts in the next token.
+            state["finish"] = "cancelled"
+        # The token is written after its timestamp, so the time of writing counts in the next token.
         if self._stream is not None:
-            self._stream(sequence, len(state.ids) - 1, id, ns)
-        return state.finish is not None
+            self._stream(sequence, len(ids) - 1, id, ns)
+        return state["finish"] is not None
 
     def is_done(self, sequence):
-        return self._sequences[sequence].finish is not None
+        return self._sequences[sequence]["finish"] is not None
 
     def all_done(self):
-        return all(state.finish is not None for state in self._sequences)
+        return all(state["finish"] is not None for state in self._sequences)
 
     def ids(self, sequence):
         """The tokens of a sequence so far."""
-        return self._sequences[sequence].ids
+        return self._sequences[sequence]["output_ids"]
 
     def set_cached_prompt_tokens(self, sequence, tokens):
         """Sets the number of prompt tokens that came from the cache of an earlier request."""
-        self._sequences[sequence].cached_prompt_tokens = tokens
+        self._sequences[sequence]["cached_prompt_tokens"] = tokens
 
     def iteration(self):
-        """Ends the run and returns its facts. Raises `Failed` if the engine broke the contract, for example if it
-        returned before a sequence was done."""
+        """Ends the iteration and returns it for the answer. Raises `Failed` if the engine broke the contract, for example if
+        it returned before a sequence was done."""
         end_ns = self._clock() - self._zero_ns
         if self._contract_error is not None:
             raise Failed("internal", f"the engine returned {self._contract_error}")
         for index, state in enumerate(self._sequences):
-            if state.finish is None and not self.cancelled:
-                count = f"{len(state.ids)} of {self._max_new_tokens} tokens of sequence {index}"
+            if state["finish"] is None and not self.cancelled:
+                count = f"{len(state['output_ids'])} of {self._max_new_tokens} tokens of sequence {index}"
                 raise Failed("internal", f"the engine returned {count} and stopped")
-        return {"start_ns": self._start_ns, "end_ns": end_ns, "sequences": [_facts(state) for state in self._sequences]}
+            state["finish"] = state["finish"] or "cancelled"
+        return {"start_ns": self._start_ns, "end_ns": end_ns, "sequences": self._sequences}
 
 
 def _wait(ns):
-    """Waits exactly `ns`. A sleep ends about 0.1 ms late, so the last 0.2 ms are a busy wait."""
+    """Waits `ns` nanoseconds. A sleep ends about 0.1 ms late, so the last 0.2 ms are a busy wait."""
     until_ns = time.perf_counter_ns() + ns
     time.sleep(max(0, ns - 200_000) / 1e9)
     while time.perf_counter_ns() < until_ns:
         pass
-
-
-def _facts(state):
-    facts = {
-        "prompt_tokens": state.prompt_tokens,
-        "output_ids": state.ids,
-        "token_ns": state.ns,
-        "finish": state.finish or "cancelled",
-    }
-    if state.cached_prompt_tokens is not None:
-        facts["cached_prompt_tokens"] = state.cached_prompt_tokens
-    return facts
 
 
 class Phases:
@@ -142,7 +130,7 @@ GREEDY_BELOW = 1e-30
 
 
 def is_greedy(sampling):
-    """Whether there is no sampling, or a temperature of 0 or small enough to mean 0."""
+    """Whether there is no sampling, or its temperature is 0 or so small that it counts as 0."""
     return sampling is None or sampling.temperature < GREEDY_BELOW
 
 
@@ -150,21 +138,20 @@ class Sampler:
     """Picks a token from logits (any sequence of numbers). The Rust kit picks the same token from the same logits and seed.
     Greedy takes the lowest id among equals.
 
-    Every sequence of a batch has its own random stream, so that its tokens do not depend on the others in the batch. Make
-    one sampler for each run, so that every iteration begins with the seed again.
+    Every sequence of a batch has its own random numbers, so that its tokens do not depend on the other sequences. An engine
+    makes a sampler for each call of `generate`, so that every iteration begins with the seed again.
     """
 
     def __init__(self, sampling):
-        self._sampling, self._streams = sampling, {}
+        self._sampling, self._uniforms = sampling, {}
 
     def pick(self, logits, sequence=0):
         if is_greedy(self._sampling):
             # `max` keeps the first of equals, which is the lowest id.
             return max(range(len(logits)), key=logits.__getitem__)
-        stream = self._streams.get(sequence)
-        if stream is None:
-            stream = self._streams[sequence] = uniforms(self._sampling.seed, sequence)
-        return _draw(logits, self._sampling, next(stream))
+        if sequence not in self._uniforms:
+            self._uniforms[sequence] = uniforms(self._sampling.seed, sequence)
+        return _draw(logits, self._sampling, next(self._uniforms[sequence]))
 
 
 _BITS = 2**64 - 1
@@ -207,7 +194,7 @@ def _draw(logits, sampling, uniform):
 
 
 def _sum(weights):
-    # A plain loop: Python's `sum` rounds less from 3.12 on, and would pick other tokens.
+    # A plain loop, because Python's `sum` rounds less from 3.12 on. Another sum can pick another token.
     total = 0.0
     for _, weight in weights:
         total += weight

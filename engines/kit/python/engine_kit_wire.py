@@ -7,34 +7,18 @@ error and its position.
 import json
 from types import SimpleNamespace
 
-from engine_kit_fields import (
-    REQUIRED,
-    Invalid,
-    optional_id,
-    any_map,
-    boolean,
-    list_of,
-    required_id,
-    one_of,
-    optional,
-    read_field,
-    sampling,
-    shorten,
-    split_fields,
-    string,
-    u32,
-    visible,
-)
+from engine_kit_fields import REQUIRED, Invalid, any_map, boolean, list_of, one_of, optional, optional_id, read_field
+from engine_kit_fields import required_id, sampling, shorten, split_fields, string, u32, visible
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 16 * 1024 * 1024
-# An answer holds every iteration, so their number is limited.
+# One answer holds all iterations, so their number is limited.
 MAX_ITERATIONS = 1_000_000
 KINDS = ("bad_request", "unsupported", "unavailable", "model", "context", "out_of_memory", "device", "internal")
 
 
 class Failed(Exception):
-    """A request that cannot be answered: raise it anywhere in an engine. `hint` is a command or setting to paste."""
+    """The failure of a request, which an engine can raise anywhere. `hint` is a command or setting to paste."""
 
     def __init__(self, kind, message, hint=None, id=None):
         super().__init__(message)
@@ -44,15 +28,11 @@ class Failed(Exception):
 
 
 def parse_request(line):
-    """Parses a line to a request: a namespace with `type`, `has_type` (whether the line names it) and its fields."""
-    text = _decode_line(line)
+    """The request in a line: a namespace with `type`, `has_type` (whether the line names its type) and the fields."""
+    text, id = _decode_line(line), None
     try:
         fields = split_fields(text)
-    except Invalid as error:
-        raise Failed("bad_request", error.describe(text)) from None
-    # The id is read first, so that a refusal for another field has it.
-    id = None
-    try:
+        # The id is read first, so that a failure for another field has the id.
         id = read_field("id", fields, optional_id, None)
         type = read_field("type", fields, optional(string), None)
         request = _parse_fields(type or "generate", fields)
@@ -63,7 +43,7 @@ def parse_request(line):
 
 
 def encode(message):
-    """One message as a line. Refuses NaN, which a reader could not parse."""
+    """The line of a message. Raises `ValueError` for NaN, because JSON has no NaN."""
     return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
 
@@ -75,7 +55,7 @@ class TooLong:
 
 
 class Framer:
-    """Splits bytes into lines, and never holds more than `max_line_bytes`."""
+    """Splits bytes into lines, and never stores more than `max_line_bytes`."""
 
     def __init__(self, max_line_bytes=MAX_LINE_BYTES):
         self._max_line_bytes, self._line, self._skipped_bytes = max_line_bytes, bytearray(), 0
@@ -111,25 +91,17 @@ class Framer:
 
 
 # The fields of each request: field -> (reader, default). A field without a default is required.
-
-def _parse_fields(type, fields):
-    table = _FIELDS_BY_TYPE.get(type)
-    if table is None:
-        raise Invalid(f"unknown request type `{shorten(type)}`")
-    request = SimpleNamespace(type=type, **{name: read_field(name, fields, *rule) for name, rule in table().items()})
-    if type == "generate":
-        _check_generate(request)
-    if type == "load" and not request.model:
-        raise Invalid("`model`: empty")
-    if type == "score":
-        for index, ids in enumerate(request.sequences):
-            if len(ids) < 2:
-                raise Invalid(f"`sequences[{index}]`: needs at least two ids")
-    return request
-
-
-def _generate_fields():
-    return {
+_FIELDS_BY_TYPE = {
+    "hello": {"protocol": (u32, REQUIRED)},
+    "load": {
+        "model": (string, REQUIRED),
+        "device": (optional(string), None),
+        "dtype": (optional(string), None),
+        "threads": (optional(u32), None),
+        "context_tokens": (optional(u32), None),
+        "options": (any_map, {}),
+    },
+    "generate": {
         "prompt": (optional(string), None),
         "prompt_ids": (optional(list_of(u32)), None),
         "prompts": (optional(list_of(string)), None),
@@ -142,29 +114,28 @@ def _generate_fields():
         "use_cache": (boolean, True),
         "padding": (one_of("left", "right", "packed"), "left"),
         "stream": (boolean, False),
-    }
-
-
-def _load_fields():
-    return {
-        "model": (string, REQUIRED),
-        "device": (optional(string), None),
-        "dtype": (optional(string), None),
-        "threads": (optional(u32), None),
-        "context_tokens": (optional(u32), None),
-        "options": (any_map, {}),
-    }
-
-
-_FIELDS_BY_TYPE = {
-    "hello": lambda: {"protocol": (u32, REQUIRED)},
-    "load": _load_fields,
-    "generate": _generate_fields,
-    "score": lambda: {"sequences": (list_of(list_of(u32)), REQUIRED)},
-    "facts": dict,
-    "cancel": lambda: {"id": (required_id, REQUIRED)},
-    "shutdown": dict,
+    },
+    "score": {"sequences": (list_of(list_of(u32)), REQUIRED)},
+    "facts": {},
+    "cancel": {"id": (required_id, REQUIRED)},
+    "shutdown": {},
 }
+
+
+def _parse_fields(type, fields):
+    rules = _FIELDS_BY_TYPE.get(type)
+    if rules is None:
+        raise Invalid(f"unknown request type `{shorten(type)}`")
+    request = SimpleNamespace(type=type, **{name: read_field(name, fields, *rule) for name, rule in rules.items()})
+    if type == "generate":
+        _check_generate(request)
+    if type == "load" and not request.model:
+        raise Invalid("`model`: empty")
+    if type == "score":
+        for index, ids in enumerate(request.sequences):
+            if len(ids) < 2:
+                raise Invalid(f"`sequences[{index}]`: needs at least two ids")
+    return request
 
 
 def _check_generate(request):

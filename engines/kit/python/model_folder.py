@@ -2,7 +2,7 @@
 tokenizer.
 
 This module imports no tensor library, so that a broken folder is reported before any heavy import. It imports
-`tokenizers` at the first text, because ids need no library.
+`tokenizers` only to read a tokenizer, because prompts of ids need none.
 """
 
 import json
@@ -21,8 +21,7 @@ SINGLE_FILE = "model.safetensors"
 # The format's own limit on the size of a header.
 MAX_HEADER_BYTES = 100_000_000
 
-# The bytes of a number, by the name of the dtype in files. Tensors of other dtypes are valid, but their sizes are not
-# checked.
+# The bytes of a number, by the name of the dtype in files. The sizes of tensors of other dtypes are not checked.
 NUMBER_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),
@@ -58,7 +57,7 @@ def open_folder(path):
 
 def read_tokenizer(folder, rows=None):
     """The tokenizer as an object of the library `tokenizers`; None if the folder has none. `rows` is the number of
-    rows of the embedding: a tokenizer with higher ids belongs to another model."""
+    rows of the embedding: a tokenizer with an id outside the rows belongs to another model."""
     if folder.tokenizer is None:
         return None
     try:
@@ -180,12 +179,11 @@ def read_json(path):
 def first_integer(config, names):
     """The value of the first of these fields that a config has; None if it has none of them."""
     for name in names:
-        value = config.get(name)
-        if value is None:
-            continue
-        if type(value) is not int or not 0 < value < 2**32:
-            raise Failed("model", f"`config.json`: `{name}`: expected a whole number of at least 1, found `{str(value)[:80]}`")
-        return value
+        if (value := config.get(name)) is not None:
+            if type(value) is not int or not 0 < value < 2**32:
+                problem = f"expected a whole number of at least 1, found `{str(value)[:80]}`"
+                raise Failed("model", f"`config.json`: `{name}`: {problem}")
+            return value
     return None
 
 

@@ -9,17 +9,8 @@ import unittest
 import unittest.mock
 
 from engine_kit_conversation import END, Conversation, OutputClosed
-from engine_kit_wire import Framer
-from toy_engine import (
-    EXITS,
-    FAILS,
-    NEVER_STOPS,
-    RAISES,
-    RUNS_OUT_OF_MEMORY,
-    STOPS_EARLY,
-    SlotsEngine,
-    ToyEngine,
-)
+from engine_kit_wire import Failed, Framer
+from toy_engine import EXITS, FAILS, NEVER_STOPS, RAISES, RUNS_OUT_OF_MEMORY, STOPS_EARLY, SlotsEngine, ToyEngine
 
 MODEL = {"ORCHESTRATE_MODEL": "."}
 LOAD = {"type": "load", "model": "."}
@@ -62,7 +53,7 @@ def ids(message):
     return [sequence["output_ids"] for iteration in message["iterations"] for sequence in iteration["sequences"]]
 
 
-class Loading(unittest.TestCase):
+class Loads(unittest.TestCase):
     def test_hello_has_the_engines_facts_and_the_protocols_defaults(self):
         (hello,) = converse({"type": "hello", "protocol": 1})
         self.assertEqual((hello["type"], hello["protocol"], hello["engine"]), ("hello", 1, "toy"))
@@ -75,7 +66,7 @@ class Loading(unittest.TestCase):
         engine = ToyEngine()
         progress, half, loaded = converse({**LOAD, "threads": 3, "options": {"speed": "some"}}, engine=engine)
         self.assertEqual(progress, {"type": "progress", "phase": "weights"})
-        self.assertEqual(half, {"type": "progress", "phase": "weights", "fraction": 0.5, "note": "half of it"})
+        self.assertEqual(half, {"type": "progress", "phase": "weights", "fraction": 0.5, "note": "half of the weights"})
         self.assertEqual((loaded["type"], loaded["threads"], loaded["device"]), ("loaded", 3, "cpu"))
         self.assertEqual(loaded["weights_dtype"], "f32")
         self.assertEqual([phase["name"] for phase in loaded["phases"]], ["weights"])
@@ -115,15 +106,10 @@ class Loading(unittest.TestCase):
         converse(LOAD, {**LOAD, "device": "cuda"}, {**LOAD, "device": "cuda", "dtype": "f32"}, engine=engine)
         self.assertEqual([load.dtype for load in engine.loads], ["f32", "bf16", "f32"])
 
-    def test_a_numbered_device_is_accepted_if_its_kind_is_listed(self):
+    def test_a_numbered_gpu_is_accepted_and_cpu_0_is_the_only_cpu(self):
         engine = ToyEngine()
-        converse({**LOAD, "device": "cuda:1"}, engine=engine)
-        self.assertEqual(engine.loads[0].device, "cuda:1")
-
-    def test_cpu_and_cpu_0_are_the_same_device(self):
-        engine = ToyEngine()
-        converse({**LOAD, "device": "cpu:0"}, engine=engine)
-        self.assertEqual(engine.loads[0].device, "cpu")
+        converse({**LOAD, "device": "cuda:1"}, {**LOAD, "device": "cpu:0"}, engine=engine)
+        self.assertEqual([load.device for load in engine.loads], ["cuda:1", "cpu"])
         (failed,) = converse({**LOAD, "device": "cpu:1"}, engine=engine)
         self.assertEqual((failed["kind"], failed["message"]), ("unsupported", "device `cpu:1`: expected one of `cpu`, `cuda`"))
 
@@ -164,7 +150,7 @@ class Loading(unittest.TestCase):
         self.assertEqual(after["vocabulary_size"], 300)
 
 
-class Generating(unittest.TestCase):
+class GenerateRequests(unittest.TestCase):
     def test_every_id_has_a_timestamp_in_order(self):
         (answer,) = converse({"prompt_ids": [1, 7], "max_new_tokens": 5, "iterations": 3, "warmup": 2})
         self.assertEqual(ids(answer), [[8, 9, 10, 11, 12]] * 3)
@@ -243,10 +229,9 @@ class Generating(unittest.TestCase):
             self.assertEqual((failed["type"], failed["kind"]), ("failed", "unsupported"), request)
         (failed,) = converse({"prompts": ["a", "bb"], "padding": "right"})
         self.assertEqual(failed["message"], "padding `right`: expected one of `left`, `packed`")
-        (answer,) = converse({"prompts": ["a", "b"], "padding": "right", "sampling": {"temperature": 0}})
-        self.assertEqual(answer["type"], "generated")
-        (answer,) = converse({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**plain))
-        self.assertEqual(answer["type"], "generated")
+        (batch,) = converse({"prompts": ["a", "b"], "padding": "right", "sampling": {"temperature": 0}})
+        (greedy,) = converse({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**plain))
+        self.assertEqual((batch["type"], greedy["type"]), ("generated", "generated"))
 
     def test_a_request_beyond_the_context_or_vocabulary_is_refused_before_any_work(self):
         too_long, invalid_id, answer = converse(
@@ -265,7 +250,7 @@ class Generating(unittest.TestCase):
         self.assertGreaterEqual(scored["ns"], 0)
 
 
-class Failing(unittest.TestCase):
+class Failures(unittest.TestCase):
     def test_every_exception_of_an_engine_is_one_failure_and_the_engine_continues(self):
         for first, kind, message in [
             (RAISES, "internal", "the engine raised ValueError: something"),
@@ -292,7 +277,7 @@ class Failing(unittest.TestCase):
             b'{"prompt":"a","x":' + b"[" * 100_000,
         ]
         *failures, answer = converse(*invalid, {"prompt": "a"})
-        self.assertEqual([failure["kind"] for failure in failures], ["bad_request"] * len(invalid))
+        self.assertEqual([failed["kind"] for failed in failures], ["bad_request"] * len(invalid))
         self.assertEqual(failures[2]["message"], "line of 20000000 bytes is longer than 16777216")
         self.assertEqual(answer["type"], "generated")
 
@@ -304,14 +289,8 @@ class Failing(unittest.TestCase):
         self.assertEqual(answer["id"], 4)
 
     def test_a_missing_library_is_unavailable_with_a_hint(self):
-        class Missing(ToyEngine):
-            def hello(self):
-                raise self.failed
-
-        from engine_kit import Failed
-
-        engine = Missing()
-        engine.failed = Failed("unavailable", "`libtoy.so` was not found", "install toy")
+        engine = ToyEngine()
+        engine.hello = unittest.mock.Mock(side_effect=Failed("unavailable", "`libtoy.so` was not found", "install toy"))
         first, second = converse({"type": "hello", "protocol": 1}, {"prompt": "a"}, engine=engine)
         self.assertEqual((first["kind"], first["hint"]), ("unavailable", "install toy"))
         self.assertEqual(second["kind"], "unavailable")
@@ -324,7 +303,7 @@ class Failing(unittest.TestCase):
             TestConversation(after_write=close_pipe).run({"type": "facts"}, {"type": "facts"})
 
 
-class Ending(unittest.TestCase):
+class EndOfInput(unittest.TestCase):
     def test_shutdown_answers_earlier_requests_and_no_later_ones(self):
         answer, bye = converse({"prompt": "a"}, {"type": "shutdown"}, {"prompt": "a"})
         self.assertEqual((answer["type"], bye), ("generated", {"type": "bye"}))
@@ -338,7 +317,7 @@ def cancel_after(count):
     return lambda conversation: len(conversation.messages) == count and conversation.send({"type": "cancel", "id": 1})
 
 
-class Cancelling(unittest.TestCase):
+class Cancels(unittest.TestCase):
     def test_a_cancel_stops_a_running_request_at_its_next_token(self):
         conversation = TestConversation(after_write=cancel_after(3))
         *tokens, answer = conversation.run(
@@ -369,7 +348,7 @@ class Cancelling(unittest.TestCase):
         self.assertEqual((first["id"], first["type"], bye["type"]), (1, "generated", "bye"))
 
 
-class Overlapping(unittest.TestCase):
+class OverlappingRequests(unittest.TestCase):
     def test_requests_with_ids_overlap_and_the_shortest_is_answered_first(self):
         engine = SlotsEngine()
         short, middle, long = converse(
@@ -422,16 +401,9 @@ class Overlapping(unittest.TestCase):
 class Clock(unittest.TestCase):
     def test_the_time_of_a_request_includes_its_wait_for_another_request(self):
         ticks = iter(range(0, 10**9, 10))
-        inbox, messages = queue.SimpleQueue(), []
-        conversation = Conversation(ToyEngine(), inbox, messages.append, MODEL, io.StringIO(), lambda: next(ticks))
+        conversation = TestConversation(clock=lambda: next(ticks))
         for _ in range(2):
-            inbox.put((-1000, b'{"prompt_ids":[9],"max_new_tokens":2}'))
-        inbox.put(END)
-        conversation.run()
-        first, second = (json.loads(line)["iterations"][0] for line in messages)
+            conversation.inbox.put((-1000, b'{"prompt_ids":[9],"max_new_tokens":2}'))
+        first, second = (answer["iterations"][0] for answer in conversation.run())
         self.assertGreaterEqual(first["start_ns"], 1000)
         self.assertGreater(second["start_ns"], first["end_ns"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -21,14 +21,19 @@ LINES = [
 ]
 
 
-def golden(kind):
-    """Name -> value of every golden file of requests or messages."""
-    values = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(GOLDEN.glob(f"{kind}-*.json"))}
+def golden(direction):
+    """The values of all golden files of a direction, `request` or `message`, by name."""
+    values = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(GOLDEN.glob(f"{direction}-*.json"))}
     assert values, f"no golden files in {GOLDEN}"
     return values
 
 
-class Golden(unittest.TestCase):
+def sent_messages():
+    """Messages of all types, among them an answer that has loaded the model."""
+    return TestConversation().run(*LINES) + TestConversation().run({"prompt": "Once", "warmup": 1})
+
+
+class GoldenFiles(unittest.TestCase):
     def test_every_golden_request_is_parsed_field_by_field(self):
         for name, expected in golden("request").items():
             request = parse_request(json.dumps(expected).encode())
@@ -47,21 +52,18 @@ class Golden(unittest.TestCase):
                 parse_request(line.encode())
             self.assertEqual((caught.exception.kind, caught.exception.message), ("bad_request", message), line)
 
-    def test_every_kind_of_request_has_a_golden_file(self):
-        kinds = {value.get("type", "generate") for value in golden("request").values()}
-        self.assertEqual(kinds, {"hello", "load", "generate", "score", "facts", "cancel", "shutdown"})
+    def test_every_type_of_request_has_a_golden_file(self):
+        types = {value.get("type", "generate") for value in golden("request").values()}
+        self.assertEqual(types, {"hello", "load", "generate", "score", "facts", "cancel", "shutdown"})
 
     def test_the_kits_messages_have_every_field_of_the_golden_messages(self):
         sent = {}
-        for message in TestConversation().run(*LINES) + TestConversation().run({"prompt": "Once", "warmup": 1}):
+        for message in sent_messages():
             sent.setdefault(message["type"], {}).update(message)
-        expected = {name.removeprefix("message-"): value for name, value in golden("message").items()}
-        compared = 0
-        for kind in sent:
-            self.assertIn(kind, expected)
-            self.assertEqual(missing(expected[kind], sent[kind]), [])
-            compared += 1
-        self.assertEqual(compared, 9)
+        self.assertEqual(len(sent), 9)
+        expected = golden("message")
+        for kind, message in sent.items():
+            self.assertEqual(missing(expected[f"message-{kind}"], message), [], kind)
 
     def test_the_kits_messages_have_only_the_fields_of_the_golden_messages(self):
         known = {}
@@ -69,11 +71,11 @@ class Golden(unittest.TestCase):
             known.setdefault(value["type"], set()).update(paths(value))
         # The facts of a model and the fields of an iteration are the same in every message.
         facts = known["facts"] | known["loaded"]
-        for message in TestConversation().run(*LINES) + TestConversation().run({"prompt": "Once", "warmup": 1}):
+        for message in sent_messages():
             allowed = known[message["type"]] | facts | {f"loaded.{path}" for path in facts}
             present = {path.replace("warmup_iterations.", "iterations.") for path in paths(message)}
             unchecked = ("summary.", "libraries.", "loaded.libraries.")
-            unknown = sorted(path for path in present - allowed if not path.startswith(unchecked))
+            unknown = [path for path in present - allowed if not path.startswith(unchecked)]
             self.assertEqual(unknown, [], message["type"])
 
 
@@ -94,7 +96,3 @@ def missing(expected, message):
     present = set(paths(message))
     unchecked = ("summary.", "libraries.")
     return sorted(path for path in set(paths(expected)) - present if not path.startswith(unchecked))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -15,12 +15,16 @@ from model_folder import INDEX, SINGLE_FILE, first_integer, open_folder, read_te
 CONFIG = {"model_type": "llama", "bos_token_id": 1, "eos_token_id": 2}
 
 
-class Folders(unittest.TestCase):
+def temporary_folder(test):
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    return Path(folder.name)
+
+
+class ModelFolders(unittest.TestCase):
     def folder(self, config=CONFIG, files=(SINGLE_FILE,), **json_files):
         """Makes a model folder. `json_files` are additional JSON files, by their names without `.json`."""
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        path = Path(temporary.name)
+        path = temporary_folder(self)
         for name, content in {"config": config, **json_files}.items():
             (path / f"{name}.json").write_text(json.dumps(content))
         for number, name in enumerate(files):
@@ -34,7 +38,7 @@ class Folders(unittest.TestCase):
             read_tensors(open_folder(path).weights)
         return caught.exception.kind, caught.exception.message
 
-    def test_a_folder_has_its_paths_and_a_generation_config_overrules_the_config(self):
+    def test_a_folder_is_read_and_its_generation_config_overrules_the_config(self):
         path = self.folder(generation_config={"eos_token_id": [63, 5], "bos_token_id": None, "temperature": 0.6})
         folder = open_folder(str(path))
         self.assertEqual((folder.architecture, folder.bos_id, folder.eos_ids), ("llama", 1, [63, 5]))
@@ -153,7 +157,7 @@ class Folders(unittest.TestCase):
 
 
 class FakeTokenizer:
-    """A fake of the class `tokenizers.Tokenizer`. Truncation and padding are enabled at first."""
+    """Replaces the class `tokenizers.Tokenizer`. Truncation and padding are enabled at first."""
 
     def __init__(self, vocabulary):
         self.vocabulary, self.enabled = vocabulary, {"truncation", "padding"}
@@ -177,9 +181,7 @@ class FakeTokenizer:
 
 class Tokenizers(unittest.TestCase):
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.file = Path(temporary.name) / "tokenizer.json"
+        self.file = temporary_folder(self) / "tokenizer.json"
         self.folder = SimpleNamespace(name="small", tokenizer=self.file)
 
     def read(self, vocabulary, rows=None, library=SimpleNamespace(Tokenizer=FakeTokenizer)):
@@ -229,7 +231,3 @@ def safetensors(tensors):
 def with_header(header):
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -108,7 +108,3 @@ class Summary(unittest.TestCase):
 
     def test_quantiles_are_interpolated(self):
         self.assertEqual((quantile([4, 1, 2, 3], 0.5), quantile([1, 2], 0.95), quantile([7], 0.95)), (2.5, 1.95, 7))
-
-
-if __name__ == "__main__":
-    unittest.main()

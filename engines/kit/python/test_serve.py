@@ -9,6 +9,8 @@ import sys
 import unittest
 from pathlib import Path
 
+from toy_engine import HANGS, PRINTS
+
 TOY = Path(__file__).resolve().with_name("toy_engine.py")
 ENVIRONMENT = {**os.environ, "ORCHESTRATE_MODEL": str(TOY.parent)}
 
@@ -24,7 +26,16 @@ def converse(data):
     return [json.loads(line) for line in stdout.splitlines()], stderr.decode(), engine.returncode
 
 
-class Serving(unittest.TestCase):
+class EngineProcess(unittest.TestCase):
+    def start(self, request):
+        """A process that has got a request. The test closes its stdout."""
+        engine = start()
+        self.addCleanup(engine.stderr.close)
+        self.addCleanup(engine.stdin.close)
+        engine.stdin.write(request)
+        engine.stdin.flush()
+        return engine
+
     def test_a_request_gets_one_line_and_a_summary_on_stderr(self):
         (answer,), stderr, code = converse(b'{"prompt":"Hello","iterations":50}\n')
         self.assertEqual((answer["type"], len(answer["iterations"]), code), ("generated", 50, 0))
@@ -35,8 +46,8 @@ class Serving(unittest.TestCase):
         (answer,), _, code = converse(b'{"prompt":"Hello"}')
         self.assertEqual((answer["type"], code), ("generated", 0))
 
-    def test_prints_of_the_engine_go_to_stderr(self):
-        messages, stderr, _ = converse(b'{"prompt_ids":[294]}\n')
+    def test_output_printed_by_the_engine_goes_to_stderr(self):
+        messages, stderr, _ = converse(b'{"prompt_ids":[%d]}\n' % PRINTS)
         self.assertEqual([message["type"] for message in messages], ["generated"])
         self.assertIn("output before the first request", stderr)
         self.assertIn("library output\n", stderr)
@@ -52,22 +63,15 @@ class Serving(unittest.TestCase):
         messages, _, code = converse(b"")
         self.assertEqual((messages, code), ([], 0))
 
-    def test_the_engine_ends_when_its_reader_closes_the_pipe(self):
+    def test_an_answer_without_a_reader_ends_the_engine(self):
         engine = start()
         engine.stdout.close()
-        engine.stdin.write(b'{"type":"facts"}\n')
-        engine.stdin.flush()
-        self.assertEqual(engine.wait(timeout=60), 1)
-        self.assertIn(b"cannot write answers", engine.stderr.read())
-        engine.stdin.close()
-        engine.stderr.close()
+        _, stderr = engine.communicate(b'{"type":"facts"}\n', timeout=60)
+        self.assertEqual(engine.returncode, 1)
+        self.assertIn(b"cannot write answers", stderr)
 
     def test_a_running_request_ends_when_the_reader_closes_the_pipe(self):
-        engine = start()
-        self.addCleanup(engine.stderr.close)
-        self.addCleanup(engine.stdin.close)
-        engine.stdin.write(b'{"prompt_ids":[297]}\n')
-        engine.stdin.flush()
+        engine = self.start(b'{"prompt_ids":[%d]}\n' % HANGS)
         for line in engine.stderr:
             if line == b"hanging\n":
                 break
@@ -76,10 +80,7 @@ class Serving(unittest.TestCase):
         self.assertEqual(engine.stderr.read(), b"error: cannot write answers: Broken pipe\n")
 
     def test_a_pipe_closed_after_the_answer_is_no_error(self):
-        engine = start()
-        self.addCleanup(engine.stderr.close)
-        engine.stdin.write(b'{"prompt_ids":[5]}\n')
-        engine.stdin.flush()
+        engine = self.start(b'{"prompt_ids":[5]}\n')
         self.assertIn(b'"generated"', engine.stdout.readline())
         engine.stdout.close()
         engine.stdin.close()
@@ -87,8 +88,8 @@ class Serving(unittest.TestCase):
         self.assertNotIn(b"cannot write", engine.stderr.read())
 
     @unittest.skipUnless(sys.platform == "linux", "parent death signals are Linux's")
-    def test_an_engine_does_not_outlive_the_process_that_started_it(self):
-        # This test holds the engine's stdin open, so that only its parent's death can end it.
+    def test_an_engine_ends_with_the_process_that_started_it(self):
+        # The engine's stdin stays open, so that only the end of its parent can end the engine.
         reader, writer = os.pipe()
         self.addCleanup(os.close, writer)
         script = (
@@ -118,10 +119,6 @@ def wait_for_end(pid):
         ended, _, _ = select.select([process], [], [], 60)
         if not ended:
             os.kill(pid, signal.SIGKILL)
-            raise AssertionError(f"process {pid} still ran")
+            raise AssertionError(f"process {pid} still runs")
     finally:
         os.close(process)
-
-
-if __name__ == "__main__":
-    unittest.main()

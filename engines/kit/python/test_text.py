@@ -6,7 +6,7 @@ from engine_kit import Failed
 from test_conversation import LOAD, TestConversation, ids
 from toy_engine import SlotsEngine, SlotsModel
 
-# The time to open the tokenizer. Only this and each reading of the clock advance the clock.
+# The time to open the tokenizer. Each reading of the clock advances it by one nanosecond more.
 OPENING_NS = 1_000_000_000
 
 
@@ -20,11 +20,11 @@ class Clock:
 
 
 class LazyEngine(SlotsEngine):
-    """Opens its tokenizer with the first text. A broken tokenizer fails each time."""
+    """Its model opens the tokenizer for the first text. A broken tokenizer fails each time."""
 
     def __init__(self, clock, broken=False):
         super().__init__()
-        self.clock, self.broken, self.opened, self.encoded = clock, broken, 0, []
+        self.clock, self.is_broken, self.openings, self.encoded = clock, broken, 0, []
 
     def load(self, request, phases):
         return LazyModel(request, self)
@@ -48,8 +48,8 @@ class LazyModel(SlotsModel):
         if self._is_open:
             return
         self._engine.clock.now += OPENING_NS
-        self._engine.opened += 1
-        if self._engine.broken:
+        self._engine.openings += 1
+        if self._engine.is_broken:
             raise Failed("model", "`tokenizer.json`: broken")
         self._is_open = True
 
@@ -76,13 +76,13 @@ def times(answer):
     return [iteration["end_ns"] - iteration["start_ns"] for iteration in iterations]
 
 
-class Opening(unittest.TestCase):
+class TokenizerOpenings(unittest.TestCase):
     def test_ids_need_no_tokenizer_even_if_it_is_broken(self):
         answers, engine = converse(
             LOAD, {"prompt_ids": [9]}, {"id": 1, "prompts_ids": [[9], [8]]}, {"type": "score", "sequences": [[1, 5]]}, broken=True
         )
         self.assertEqual([answer["type"] for answer in answers], ["loaded", "generated", "generated", "scored"])
-        self.assertEqual(engine.opened, 0)
+        self.assertEqual(engine.openings, 0)
 
     def test_a_broken_tokenizer_fails_each_text_request_and_ids_still_work(self):
         requests_without_id = [{"prompt": "a"}, {"prompts": ["a", "b"]}, {"prompt_ids": [9]}]
@@ -92,29 +92,29 @@ class Opening(unittest.TestCase):
             self.assertEqual([answer.get("id") for answer in answers], [request.get("id") for request in requests])
             for failed in answers[:2]:
                 self.assertEqual((failed["kind"], failed["message"]), ("model", "`tokenizer.json`: broken"))
-            self.assertEqual((engine.opened, len(ids(answers[2])[0])), (2, 32))
+            self.assertEqual((engine.openings, len(ids(answers[2])[0])), (2, 32))
 
     def test_only_the_first_text_of_a_model_opens_its_tokenizer(self):
         _, engine = converse({"prompt": "a"}, {"id": 1, "prompt": "b"}, {"prompts": ["c", "d"]})
-        self.assertEqual(engine.opened, 1)
+        self.assertEqual(engine.openings, 1)
         _, engine = converse(LOAD, {"prompt": "a"}, LOAD, {"prompt_ids": [9]}, LOAD, {"id": 1, "prompt": "a"})
-        self.assertEqual(engine.opened, 2)
+        self.assertEqual(engine.openings, 2)
 
     def test_a_refused_request_opens_no_tokenizer(self):
         (failed,), engine = converse({"prompt": "a", "use_cache": False})
-        self.assertEqual((failed["kind"], engine.opened), ("unsupported", 0))
+        self.assertEqual((failed["kind"], engine.openings), ("unsupported", 0))
 
     def test_opening_the_tokenizer_counts_in_no_iteration_and_no_warm_up(self):
-        for id in ({}, {"id": 1}):
+        for id_field in ({}, {"id": 1}):
             (first, second), _ = converse(
-                {**id, "prompt": "a", "warmup": 1, "iterations": 2, "max_new_tokens": 4}, {"prompt": "a", "max_new_tokens": 4}
+                {**id_field, "prompt": "a", "warmup": 1, "iterations": 2, "max_new_tokens": 4}, {"prompt": "a", "max_new_tokens": 4}
             )
             self.assertLess(max(times(first)), OPENING_NS)
             self.assertEqual(len(times(first)), 3)
             self.assertGreater(first["warmup_iterations"][0]["start_ns"], OPENING_NS)
             self.assertEqual(times(first)[0], times(second)[0])
 
-    def test_the_first_text_is_tokenised_only_within_its_iterations(self):
+    def test_a_text_is_tokenised_once_for_each_iteration(self):
         _, engine = converse({"prompt": "words", "iterations": 2})
         self.assertEqual(engine.encoded, ["", "words", "words"])
 
@@ -127,7 +127,7 @@ class Opening(unittest.TestCase):
         self.assertEqual([with_ids["id"], first["id"], second["id"]], ["ids", "text", "more"])
         self.assertLess(max(times(with_ids) + times(first) + times(second)), OPENING_NS)
         # The first text waits until no request runs. Later texts overlap like ids.
-        self.assertEqual((engine.opened, engine.admitted), (1, [1, 1, 2]))
+        self.assertEqual((engine.openings, engine.admitted), (1, [1, 1, 2]))
 
     def test_a_failed_text_does_not_affect_running_requests(self):
         (first, failed, last), _ = converse(
@@ -137,7 +137,7 @@ class Opening(unittest.TestCase):
         self.assertLess(max(times(first) + times(last)), OPENING_NS)
 
 
-class Answering(unittest.TestCase):
+class AnswersInText(unittest.TestCase):
     def test_an_answer_has_text_only_if_the_prompt_was_text(self):
         requests_without_id = [{"prompt": "a"}, {"prompt_ids": [9]}, {"prompts": ["b", "c"]}, {"prompts_ids": [[100], [101]]}]
         requests_without_id = [{**request, "max_new_tokens": 1} for request in requests_without_id]
@@ -155,10 +155,5 @@ class Answering(unittest.TestCase):
         (_, cancelled), engine = converse(
             {"prompt_ids": [9]}, {"id": 2, "prompts": ["a", "b"]}, {"type": "cancel", "id": 2}, broken=True
         )
-        self.assertEqual((cancelled["type"], texts(cancelled), engine.opened), ("generated", [None, None], 0))
-        finishes = {sequence["finish"] for sequence in cancelled["iterations"][0]["sequences"]}
-        self.assertEqual(finishes, {"cancelled"})
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertEqual((cancelled["type"], texts(cancelled), engine.openings), ("generated", [None, None], 0))
+        self.assertEqual({sequence["finish"] for sequence in cancelled["iterations"][0]["sequences"]}, {"cancelled"})

@@ -51,13 +51,10 @@ class Parsing(unittest.TestCase):
 
     def test_an_invalid_line_is_refused_with_the_error_and_its_column(self):
         for line, message in {
-            '<"prompt":"Hello","iterations":50}': "column 1: expected `{`, found `<`",
             "": "empty line: expected one JSON object",
             " \t ": "empty line: expected one JSON object",
-            '{"prompt":"Hello"': "column 17: EOF while parsing an object",
             '{"prompt":"Hel': "column 14: `prompt`: EOF while parsing a string",
             '{"prompt":': "column 10: `prompt`: EOF while parsing a value",
-            '{"prompt":"Hello"} {}': "column 20: more after the object",
             '{"prompt" "Hello"}': "column 11: expected `:`, found `\"`",
             '{"prompt":"a",}': "column 15: expected a field's name in double quotes, found `}`",
             '{"prompt":"a" "b":1}': "column 15: expected `,` or `}`, found `\"`",
@@ -65,8 +62,6 @@ class Parsing(unittest.TestCase):
             '{"prompt":"\\ud800"}': "column 18: `prompt`: lone surrogate in a string",
             '{"type":"load"}': "missing field `model`",
             '{"type":"score","sequences":[[1]]}': "`sequences[0]`: needs at least two ids",
-            "[1]": "column 1: expected `{`, found `[`",
-            "\0\1\2": "column 1: expected `{`, found `\\u{0}`",
         }.items():
             self.assertEqual(self.failure(line).message, message)
         self.assertEqual(self.failure(b'{"prompt":"\xff"}').message, "byte 12: not UTF-8")
@@ -89,9 +84,6 @@ class Parsing(unittest.TestCase):
         for number in ("1e400", "NaN", "-Infinity", "9" * 5000, "99999999999"):
             self.assertIn("`iterations`: ", self.failure(f'{{"prompt":"a","iterations":{number}}}').message)
             self.assertIn("`sampling", self.failure(f'{{"prompt":"a","sampling":{{"seed":-{number}}}}}').message)
-        self.assertIn("`prompt_ids[1]`", self.failure('{"prompt_ids":[1,-5]}').message)
-        self.assertIn("`prompts_ids[1][0]`", self.failure('{"prompts_ids":[[1],["a"]]}').message)
-        self.assertIn("`sampling.temperature`", self.failure('{"prompt":"a","sampling":{"temperature":-1}}').message)
         self.assertIn("`sampling.top_p`", self.failure('{"prompt":"a","sampling":{"top_p":2}}').message)
 
     def test_deep_nesting_is_refused(self):
@@ -119,7 +111,3 @@ class Parsing(unittest.TestCase):
         self.assertTrue(self.failure("{}").message.startswith("no prompt"))
         self.assertTrue(self.failure('{"prompt":"a","prompt_ids":[1]}').message.startswith("more than one"))
         self.assertEqual(self.failure('{"prompts":[]}').message, "`prompts`: empty batch")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""An engine for the kit's tests: every token is the previous one plus one, and special prompts make it fail."""
+"""An engine for the kit's tests: every token is the previous token plus one, and special prompts make it fail."""
 
 import sys
 import threading
@@ -41,7 +41,7 @@ class ToyEngine(engine_kit.Engine):
     def load(self, request, phases):
         self.loads.append(request)
         with phases.time("weights"):
-            phases.progress("weights", 0.5, "half of it")
+            phases.progress("weights", 0.5, "half of the weights")
         if request.options.get("speed") == "none":
             raise ValueError("no speed")
         return ToyModel(request)
@@ -54,9 +54,7 @@ class ToyModel(engine_kit.Model):
     def facts(self):
         return {
             "device": self.request.device,
-            "weights_dtype": self.request.dtype,
-            "compute_dtype": self.request.dtype,
-            "kv_dtype": self.request.dtype,
+            **dict.fromkeys(("weights_dtype", "compute_dtype", "kv_dtype"), self.request.dtype),
             "threads": self.request.threads or 1,
             "architecture": "llama",
             "context_tokens": self.request.context_tokens or 64,
@@ -117,7 +115,7 @@ class SlotsModel(ToyModel):
     def admit(self, slot, job):
         assert slot not in self._slots
         if job.prompts[0][0] == FAILS:
-            raise engine_kit.Failed("device", "no room")
+            raise engine_kit.Failed("device", "the device has no free memory")
         self._slots[slot] = [prompt[-1] for prompt in job.prompts]
         self._admitted.append(len(self._slots))
 
