@@ -1,7 +1,7 @@
 """The engine kit for Python: the author of an engine implements the two classes below, without code for JSON, clocks
 or stdout.
 
-    import engine_kit            # the first import: it reserves stdout for the protocol
+    import engine_kit  # first, because this import reserves stdout for the protocol
 
     class MyEngine(engine_kit.Engine):
         def hello(self):

@@ -34,7 +34,6 @@ PLANTED_DELAY_OPTION = "planted_delay_us"
 
 def check_load(request, capabilities, engine):
     """Refuses an invalid load, and fills in the default device and dtype."""
-    options = engine.options
     check_offered("device", request.device, capabilities["devices"])
     check_offered("dtype", request.dtype, capabilities["dtypes"])
     for name in ("threads", "context_tokens"):
@@ -42,8 +41,8 @@ def check_load(request, capabilities, engine):
             raise Failed("bad_request", f"`{name}`: expected at least 1, found 0")
     request.options, request.planted_delay_ns = _split_planted_delay(request.options)
     for name in request.options:
-        if name not in options:
-            hint = f"the options are {quote(options)}" if options else "this engine has no options"
+        if name not in engine.options:
+            hint = f"the options are {quote(engine.options)}" if engine.options else "this engine has no options"
             raise Failed("bad_request", f"unknown option `{name[:80]}`", hint)
     if "\0" in request.model or not os.path.exists(request.model):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
@@ -59,11 +58,12 @@ def _split_planted_delay(options):
     if (us := options.get(PLANTED_DELAY_OPTION)) is None:
         return options, 0
     # A command line gives the value as a text.
-    planted_us = us if type(us) is int else int(us) if isinstance(us, str) and us.isascii() and us.isdecimal() else -1
-    if not 0 <= planted_us < 2**64:
+    if isinstance(us, str) and us.isascii() and us.isdecimal():
+        us = int(us)
+    if type(us) is not int or not 0 <= us < 2**64:
         message = f"option `{PLANTED_DELAY_OPTION}`: expected a whole number, found `{json.dumps(us)[:80]}`"
         raise Failed("bad_request", message)
-    return {name: value for name, value in options.items() if name != PLANTED_DELAY_OPTION}, planted_us * 1000
+    return {name: value for name, value in options.items() if name != PLANTED_DELAY_OPTION}, us * 1000
 
 
 def check_offered(field, requested, offered):

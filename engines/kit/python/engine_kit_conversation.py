@@ -153,8 +153,7 @@ class Conversation:
             raise Failed("model", "no model: neither `load` nor `ORCHESTRATE_MODEL` names one", "send `load` first")
         if threads is not None and not (threads.isascii() and threads.isdecimal() and int(threads) > 0):
             raise Failed("bad_request", f"`ORCHESTRATE_THREADS`: expected a number of threads, found `{threads[:80]}`")
-        threads = None if threads is None else int(threads)
-        settings = dict(device=device, dtype=dtype, threads=threads, context_tokens=None, options={})
+        settings = dict(device=device, dtype=dtype, threads=threads and int(threads), context_tokens=None, options={})
         return self._load(SimpleNamespace(model=model, **settings))
 
     def _needs_tokenizer(self, request):
@@ -185,7 +184,7 @@ class Conversation:
             self._stderr.write(lines(answer["summary"], answer["iterations"]))
             self._stderr.flush()
 
-    # Overlapping requests: each is admitted when a slot is free. All are advanced together. Each is answered when it is done.
+    # Overlapping requests: admitted when a slot is free, advanced together, answered when they are done.
 
     def _may_start(self, request):
         """Whether a request may start. While others run, only a request that may overlap starts. A request that may not
@@ -193,8 +192,8 @@ class Conversation:
         the time to open it would count in the times of the running requests."""
         if not self._slots or isinstance(request, Failed):
             return True
-        may_join = request is not END and request.type == "generate" and request.id is not None
-        return may_join and len(self._slots) < self.capabilities()["concurrency"] and not self._needs_tokenizer(request)
+        has_id = request is not END and request.type == "generate" and request.id is not None
+        return has_id and len(self._slots) < self.capabilities()["concurrency"] and not self._needs_tokenizer(request)
 
     def _admit(self, run):
         """Puts a request's next iteration into a free slot. After the last iteration it answers the request."""
@@ -273,7 +272,7 @@ class Conversation:
 
     def _accept(self, request):
         if request.type == "cancel":
-            # A late cancel, or a cancel of an unknown id, does nothing: a cancel has no answer.
+            # A late cancel or an unknown id has no effect: a cancel has no answer.
             self._cancelled.update({request.id} & self._ids)
             return
         if request.type in ("generate", "score") and request.id is not None:
@@ -307,8 +306,8 @@ class Conversation:
         self._cancelled.discard(request.id)
 
     def _fail(self, failed, id):
-        facts = {"id": id, "kind": failed.kind, "message": failed.message, "hint": failed.hint}
-        self.write({"type": "failed", **{name: value for name, value in facts.items() if value is not None}})
+        fields = {"id": id, "kind": failed.kind, "message": failed.message, "hint": failed.hint}
+        self.write({"type": "failed", **{name: value for name, value in fields.items() if value is not None}})
 
     def write_for(self, request, message):
         """Writes an answer, with the id of its request after its type."""

@@ -16,9 +16,9 @@ REQUIRED = object()
 class Invalid(Exception):
     """An error in a value, with the path of the value and its position in the line if they are known."""
 
-    def __init__(self, message, at=None):
+    def __init__(self, message, position=None):
         super().__init__(message)
-        self.message, self.at = message, at
+        self.message, self.position = message, position
         # `steps` is the path to the value: names and indices. `start` is the position of the outermost value.
         self.steps, self.start = [], None
 
@@ -26,9 +26,9 @@ class Invalid(Exception):
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
         path = "".join(steps).removeprefix(".")
         message = f"`{path}`: {self.message}" if path else self.message
-        at = self.at if self.start is None else _nested_position(text, self.start, self.steps[1:])
+        position = self.position if self.start is None else _nested_position(text, self.start, self.steps[1:])
         # Columns count bytes, as in every other engine.
-        return message if at is None else f"column {len(text[:at].encode('utf-8'))}: {message}"
+        return message if position is None else f"column {len(text[:position].encode('utf-8'))}: {message}"
 
 
 def read_field(name, fields, reader, default):
@@ -154,7 +154,7 @@ def _mismatch(value, expected):
     return Invalid(f"invalid type: {found}, expected {expected}")
 
 
-def visible(character):
+def escape_control(character):
     """Escapes a control character, and returns every other character unchanged."""
     return f"\\u{{{ord(character):x}}}" if unicodedata.category(character) == "Cc" else character
 
@@ -170,49 +170,49 @@ _WHITESPACE = re.compile(r"[ \t\n\r]*")
 def split_fields(text):
     """The fields of an object: name -> (value, position of the value)."""
     fields = {}
-    at = _skip_whitespace(text, _skip_whitespace(text, 0) + 1)
-    if text[at : at + 1] == "}":
-        return _expect_end(text, at + 1, fields)
+    position = _skip_whitespace(text, _skip_whitespace(text, 0) + 1)
+    if text[position : position + 1] == "}":
+        return _expect_end(text, position + 1, fields)
     while True:
-        _expect(text, at, '"', "a field's name in double quotes")
-        name, at = _decode(text, lambda at=at: json.decoder.scanstring(text, at + 1, True))
-        at = _skip_whitespace(text, at)
-        _expect(text, at, ":", "`:`")
-        at = start = _skip_whitespace(text, at + 1)
+        _expect(text, position, '"', "a field's name in double quotes")
+        name, position = _decode(text, lambda position=position: json.decoder.scanstring(text, position + 1, True))
+        position = _skip_whitespace(text, position)
+        _expect(text, position, ":", "`:`")
+        position = start = _skip_whitespace(text, position + 1)
         try:
-            value, at = _decode(text, lambda at=at: _DECODER.raw_decode(text, at))
+            value, position = _decode(text, lambda position=position: _DECODER.raw_decode(text, position))
         except Invalid as error:
-            error.steps, error.at = [shorten(name)], error.at or at + 1
+            error.steps, error.position = [shorten(name)], error.position or position + 1
             raise
         if name in fields:
-            raise Invalid(f"duplicate field `{shorten(name)}`", at)
+            raise Invalid(f"duplicate field `{shorten(name)}`", position)
         fields[name] = (value, start)
-        at = _skip_whitespace(text, at)
-        if text[at : at + 1] == "}":
-            return _expect_end(text, at + 1, fields)
-        _expect(text, at, ",", "`,` or `}`")
-        at = _skip_whitespace(text, at + 1)
+        position = _skip_whitespace(text, position)
+        if text[position : position + 1] == "}":
+            return _expect_end(text, position + 1, fields)
+        _expect(text, position, ",", "`,` or `}`")
+        position = _skip_whitespace(text, position + 1)
 
 
-def _nested_position(text, at, steps):
-    """The position of a value inside the outer value at `at`: its end, or its start if it is a list or an object."""
+def _nested_position(text, position, steps):
+    """The position of a value in the outer value, which begins at `position`: its end, or the start of a list or an object."""
     for step in steps:
-        at, index, step_at = _skip_whitespace(text, at + 1), 0, None
-        while text[at] not in "]}":
+        position, index, value_position = _skip_whitespace(text, position + 1), 0, None
+        while text[position] not in "]}":
             key = index
             if isinstance(step, str):
-                key, at = json.decoder.scanstring(text, at + 1, True)
-                at = _skip_whitespace(text, _skip_whitespace(text, at) + 1)
+                key, position = json.decoder.scanstring(text, position + 1, True)
+                position = _skip_whitespace(text, _skip_whitespace(text, position) + 1)
             if key == step:
                 # If a name occurs twice, the decoder keeps the last value.
-                step_at = at
-            _, at = _DECODER.raw_decode(text, at)
-            at = _skip_whitespace(text, at)
-            if text[at] == ",":
-                at = _skip_whitespace(text, at + 1)
+                value_position = position
+            _, position = _DECODER.raw_decode(text, position)
+            position = _skip_whitespace(text, position)
+            if text[position] == ",":
+                position = _skip_whitespace(text, position + 1)
             index += 1
-        at = step_at
-    return at if text[at] in "[{" else _DECODER.raw_decode(text, at)[1]
+        position = value_position
+    return position if text[position] in "[{" else _DECODER.raw_decode(text, position)[1]
 
 
 def _decode(text, decode):
@@ -223,7 +223,7 @@ def _decode(text, decode):
             raise Invalid("EOF while parsing a string", len(text)) from None
         if error.pos >= len(text.rstrip()):
             raise Invalid("EOF while parsing a value", len(text)) from None
-        message = _SYNTAX.get(error.msg, error.msg[:1].lower() + error.msg[1:])
+        message = _MESSAGES.get(error.msg, error.msg[:1].lower() + error.msg[1:])
         raise Invalid(message, error.pos + 1) from None
     except ValueError:  # An integer with more digits than Python converts.
         raise Invalid("number out of range") from None
@@ -231,7 +231,8 @@ def _decode(text, decode):
         raise Invalid("recursion limit exceeded: nested too deep") from None
 
 
-_SYNTAX = {
+# The messages of Python's decoder -> those of the Rust parser.
+_MESSAGES = {
     "Expecting value": "expected a value",
     "Expecting ',' delimiter": "expected `,`",
     "Expecting ':' delimiter": "expected `:`",
@@ -256,19 +257,19 @@ def _constant(name):
 _DECODER = json.JSONDecoder(parse_float=_float, parse_constant=_constant)
 
 
-def _skip_whitespace(text, at):
-    return _WHITESPACE.match(text, at).end()
+def _skip_whitespace(text, position):
+    return _WHITESPACE.match(text, position).end()
 
 
-def _expect(text, at, character, expected):
-    if at >= len(text):
+def _expect(text, position, character, expected):
+    if position >= len(text):
         raise Invalid("EOF while parsing an object", len(text))
-    if text[at] != character:
-        raise Invalid(f"expected {expected}, found `{visible(text[at])}`", at + 1)
+    if text[position] != character:
+        raise Invalid(f"expected {expected}, found `{escape_control(text[position])}`", position + 1)
 
 
-def _expect_end(text, at, fields):
-    at = _skip_whitespace(text, at)
-    if at < len(text):
-        raise Invalid("more after the object", at + 1)
+def _expect_end(text, position, fields):
+    position = _skip_whitespace(text, position)
+    if position < len(text):
+        raise Invalid("more after the object", position + 1)
     return fields

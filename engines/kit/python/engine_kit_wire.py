@@ -7,8 +7,8 @@ error and its position.
 import json
 from types import SimpleNamespace
 
-from engine_kit_fields import REQUIRED, Invalid, any_map, boolean, list_of, one_of, optional, optional_id, read_field
-from engine_kit_fields import required_id, sampling, shorten, split_fields, string, u32, visible
+from engine_kit_fields import REQUIRED, Invalid, any_map, boolean, escape_control, list_of, one_of, optional, optional_id
+from engine_kit_fields import read_field, required_id, sampling, shorten, split_fields, string, u32
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 16 * 1024 * 1024
@@ -170,5 +170,5 @@ def _decode_line(line):
         raise Failed("bad_request", f"byte {error.start + 1}: not UTF-8") from None
     start = len(text) - len(text.lstrip(" \t\n\r"))
     if text[start] != "{":
-        raise Failed("bad_request", f"column {start + 1}: expected `{{`, found `{visible(text[start])}`")
+        raise Failed("bad_request", f"column {start + 1}: expected `{{`, found `{escape_control(text[start])}`")
     return text

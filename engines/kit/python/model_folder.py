@@ -86,11 +86,11 @@ def read_tensors(files):
     incomplete file."""
     tensors = {}
     for file in files:
-        tensors |= _header(file)
+        tensors |= _read_header(file)
     return tensors
 
 
-def _header(path):
+def _read_header(path):
     try:
         with path.open("rb") as file:
             size = path.stat().st_size

@@ -139,7 +139,7 @@ class Loads(unittest.TestCase):
         self.assertEqual((failed["type"], answer["type"]), ("failed", "generated"))
         self.assertNotIn("loaded", answer)
 
-    def test_the_environments_model_is_loaded_again_after_a_failed_load(self):
+    def test_a_failed_load_of_the_environments_model_is_repeated(self):
         environment = {**MODEL, "ORCHESTRATE_DEVICE": "tpu"}
         first, second = converse({"prompt": "a"}, {"prompt": "a"}, environment=environment)
         self.assertEqual((first["kind"], second["kind"]), ("unsupported", "unsupported"))
@@ -215,7 +215,7 @@ class GenerateRequests(unittest.TestCase):
         self.assertNotEqual(first, ids(other)[0])
 
     def test_an_unsupported_request_is_refused_before_any_work(self):
-        plain = dict(stream=False, prompt_ids=False, batch=1, ignore_eos=False, sampling=False, score=False)
+        no_capabilities = dict(stream=False, prompt_ids=False, batch=1, ignore_eos=False, sampling=False, score=False)
         for request in [
             {"prompt": "a", "stream": True},
             {"prompt_ids": [1]},
@@ -225,12 +225,12 @@ class GenerateRequests(unittest.TestCase):
             {"prompt": "a", "use_cache": False},
             {"type": "score", "sequences": [[1, 2]]},
         ]:
-            (failed,) = converse(request, engine=ToyEngine(**plain))
+            (failed,) = converse(request, engine=ToyEngine(**no_capabilities))
             self.assertEqual((failed["type"], failed["kind"]), ("failed", "unsupported"), request)
         (failed,) = converse({"prompts": ["a", "bb"], "padding": "right"})
         self.assertEqual(failed["message"], "padding `right`: expected one of `left`, `packed`")
         (batch,) = converse({"prompts": ["a", "b"], "padding": "right", "sampling": {"temperature": 0}})
-        (greedy,) = converse({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**plain))
+        (greedy,) = converse({"prompt": "a", "sampling": {"temperature": 1e-300}}, engine=ToyEngine(**no_capabilities))
         self.assertEqual((batch["type"], greedy["type"]), ("generated", "generated"))
 
     def test_a_request_beyond_the_context_or_vocabulary_is_refused_before_any_work(self):
@@ -398,7 +398,7 @@ class OverlappingRequests(unittest.TestCase):
         self.assertEqual((other["id"], len(ids(other)[0])), (2, 32))
 
 
-class Clock(unittest.TestCase):
+class RequestClock(unittest.TestCase):
     def test_the_time_of_a_request_includes_its_wait_for_another_request(self):
         ticks = iter(range(0, 10**9, 10))
         conversation = TestConversation(clock=lambda: next(ticks))
