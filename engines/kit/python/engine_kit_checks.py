@@ -54,7 +54,7 @@ def check_load(request, capabilities, engine):
 
 
 def _split_planted_delay(options):
-    """The options without the planted delay, and its nanoseconds."""
+    """The options without the planted delay, and the delay in nanoseconds."""
     if (us := options.get(PLANTED_DELAY_OPTION)) is None:
         return options, 0
     # A command line gives the value as a text.

@@ -319,8 +319,8 @@ class Conversation:
             message = f"the answer of {len(line) - 1} bytes is longer than a line may be ({MAX_LINE_BYTES})"
             raise Failed("bad_request", message, "request fewer iterations or sequences")
         if message["type"] not in ("progress", "token") and not self._slots:
-            # Cleared before the answer is sent: a reader that has its answer may close the pipe, and a closed pipe must not
-            # end the process then.
+            # Cleared before the answer is sent: a reader that has its answer may close the pipe, and then the process must
+            # continue.
             self.working.clear()
         try:
             self._write_line(line)

@@ -41,8 +41,7 @@ class Run:
 
     def end(self):
         """Ends the current iteration. The caller calls this as soon as the engine is done."""
-        iteration = self.tokens.iteration()
-        (self._warmup if self._is_warmup() else self._iterations).append(iteration)
+        (self._warmup if self._is_warmup() else self._iterations).append(self.tokens.iteration())
 
     def _is_warmup(self):
         return len(self._warmup) < self.request.warmup

@@ -36,7 +36,7 @@ class Tokens:
         empty = ({"prompt_tokens": len(prompt), "output_ids": [], "token_ns": [], "finish": None} for prompt in job.prompts)
         self._sequences = list(empty)
         self._planted_delay_ns = planted_delay_ns
-        # Set when the request is cancelled. `push` reads it; an engine needs it only in long work without a `push`.
+        # Set when the request is cancelled. `push` checks this; an engine checks only in long work without a `push`.
         self.cancelled = False
 
     def push(self, sequence, id, at_ns=None):
@@ -124,8 +124,8 @@ class Phases:
             self._progress({name: value for name, value in facts.items() if value is not None})
 
 
-# The lowest temperature that samples. Below it, a logit divided by the temperature overflows an f32, and only the largest
-# logit has any weight.
+# The lowest temperature that samples. Below this temperature, a logit divided by the temperature overflows an f32, and only
+# the largest logit has any weight.
 GREEDY_BELOW = 1e-30
 
 
@@ -168,7 +168,7 @@ def uniforms(seed, sequence):
 
 
 def _draw(logits, sampling, uniform):
-    """Draws a token: temperature, then the `top_k` largest, then the fewest whose probabilities reach `top_p`."""
+    """Draws a token: temperature, then the `top_k` most probable tokens, then as few of them as reach `top_p`."""
     largest = max(logits)
     weights = [(id, math.exp((logit - largest) / sampling.temperature)) for id, logit in enumerate(logits)]
     by_probability = lambda pair: (-pair[1], pair[0])

@@ -6,7 +6,7 @@ from engine_kit import Failed
 from test_conversation import LOAD, TestConversation, ids
 from toy_engine import SlotsEngine, SlotsModel
 
-# The time to open the tokenizer. Each reading of the clock advances it by one nanosecond more.
+# Opening the tokenizer advances the clock of a test by this time. Each reading advances the clock by one nanosecond.
 OPENING_NS = 1_000_000_000
 
 

@@ -29,9 +29,9 @@ pub trait Model {
     /// The configuration in effect and the facts known at this time. The call must be fast: it does not wait for the device.
     fn facts(&self) -> Facts;
 
-    /// Generates once for every prompt. The engine calls `tokens.push(sequence, id)` for every new token, as soon as the host can use
-    /// the id. It stops when `push` answers that the sequence is done. The kit has checked the context, the batch and the
-    /// capabilities.
+    /// Generates once for every prompt. The engine calls `tokens.push(sequence, id)` for every new token, as soon as the host
+    /// can use the id. The engine stops a sequence when `push` returns `Flow::Done`. The kit has checked the context, the batch
+    /// and the capabilities.
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed>;
 
     /// Natural-log probabilities of `ids[1..]`, each given all ids before it. The kit calls it only for engines with the

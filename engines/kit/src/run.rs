@@ -149,7 +149,7 @@ impl Run {
         self.iterations.len() >= self.request.iterations as usize || self.is_cancelled()
     }
 
-    /// The answer. A cancelled request has at least one iteration that finished as cancelled; it may have no tokens.
+    /// The answer. For a cancelled request it has at least one cancelled iteration, which may have no tokens.
     pub fn answer<M>(
         mut self,
         loaded_model: Option<&LoadedModel<M>>,

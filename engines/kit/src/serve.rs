@@ -118,7 +118,7 @@ impl Work {
     }
 
     /// Marks the answer as finished. The server calls this before it sends the answer: a reader that has its answer may close
-    /// the pipe, and a closed pipe must not end the process then.
+    /// the pipe, and then the process must continue.
     pub fn end(&self) {
         *self.lock() = false;
     }

@@ -154,6 +154,7 @@ impl<E: Engine> Server<E> {
         Ok(self.hello()?.capabilities)
     }
 
+    /// Loads a model. The load that a `generate` causes is not explicit: it reports no progress.
     fn load(&mut self, load: &Load, is_explicit: bool) -> Result<Loaded, CallError> {
         let capabilities = self.capabilities()?;
         let phases = Phases::new(is_explicit.then(|| self.output.clone()));

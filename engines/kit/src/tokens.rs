@@ -163,8 +163,8 @@ impl Tokens {
         self.failed.is_some()
     }
 
-    /// Ends the iteration. Returns an error if the request failed. If the engine stopped before every sequence was done, the
-    /// request must have been cancelled.
+    /// Ends the iteration. Returns an error if the request failed, or if the engine stopped early and the request was not
+    /// cancelled.
     pub(crate) fn finish(self) -> Result<Iteration, Failed> {
         let (end_ns, cancelled) = (self.clock.ns(), self.is_cancelled());
         if let Some(failed) = self.failed {

@@ -267,7 +267,7 @@ fn a_panic_drops_the_model_and_not_the_engine() {
         panic!("{}", session.raw)
     };
     assert_eq!((failed.kind, &failed.id), (FailureKind::Internal, &Some(Id::Number(4))));
-    assert_eq!(failed.message, "the engine panicked: a panic by request");
+    assert_eq!(failed.message, "the engine panicked: a requested panic");
     assert!(after.loaded.is_some(), "the model must be loaded again");
     let log: Vec<_> = session.log.iter().map(|line| line.split([' ', '-']).next().unwrap()).collect();
     assert_eq!(log, ["load", "generate", "drop", "load", "generate", "drop"]);

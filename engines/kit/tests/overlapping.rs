@@ -188,7 +188,7 @@ fn a_request_that_fails_alone_frees_its_slot() {
 #[test]
 fn an_engine_without_slots_runs_requests_one_after_the_other() {
     let mut toy = Toy::overlapping();
-    toy.slots = false;
+    toy.has_slots = false;
     let lines = [
         r#"{"id":1,"prompt_ids":[5],"max_new_tokens":6}"#,
         r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,

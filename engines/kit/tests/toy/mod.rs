@@ -35,7 +35,7 @@ pub type Log = Arc<Mutex<Vec<String>>>;
 #[derive(Clone)]
 pub struct Toy {
     pub capabilities: Capabilities,
-    pub slots: bool,
+    pub has_slots: bool,
     pub inbox: Arc<Inbox>,
     pub log: Log,
 }
@@ -58,13 +58,17 @@ impl Toy {
             score: true,
             ..engine_kit::facts::capabilities()
         };
-        Self { capabilities, slots: false, inbox: Arc::default(), log: Arc::default() }
+        Self { capabilities, has_slots: false, inbox: Arc::default(), log: Arc::default() }
     }
 
     /// A toy that runs two requests at a time, if each has an `id`.
     pub fn overlapping() -> Self {
         let toy = Self::new();
-        Self { capabilities: Capabilities { concurrency: 2, ..toy.capabilities.clone() }, slots: true, ..toy }
+        Self {
+            capabilities: Capabilities { concurrency: 2, ..toy.capabilities.clone() },
+            has_slots: true,
+            ..toy
+        }
     }
 
     fn record(&self, event: impl Into<String>) {
@@ -85,7 +89,7 @@ impl Engine for Toy {
         options.finish()?;
         self.record(format!("load {}", folder.name));
         phases.phase("weights", || ());
-        assert_ne!(panics, Some(true), "the load panics by request");
+        assert_ne!(panics, Some(true), "the option requests a panic");
         if let Some(message) = fails {
             return Err(Failed::new(FailureKind::Device, message));
         }
@@ -136,7 +140,7 @@ impl Model for ToyModel {
     }
 
     fn slots(&mut self) -> Option<&mut dyn Slots> {
-        self.toy.slots.then_some(self)
+        self.toy.has_slots.then_some(self)
     }
 }
 
@@ -147,12 +151,12 @@ impl ToyModel {
         selector: u32,
         index: u32,
         sequence: usize,
-        count: usize,
+        sequence_count: usize,
         tokens: &mut Tokens,
     ) -> Result<bool, Failed> {
         let id = match (selector, index) {
             (ENDS_WITH_EOS, 2) => tiny::EOS,
-            (PANICS, 1) => panic!("a panic by request"),
+            (PANICS, 1) => panic!("a requested panic"),
             (HANGS, 1) => {
                 let _ = std::io::stderr().write_all(b"hanging\n");
                 loop {
@@ -161,7 +165,7 @@ impl ToyModel {
             }
             (STOPS_EARLY, 2) => return Ok(false),
             (FAILS_ONE_REQUEST, 1) => {
-                tokens.fail(Failed::new(FailureKind::Model, "no number"));
+                tokens.fail(Failed::new(FailureKind::Model, "this request fails alone"));
                 return Ok(false);
             }
             (RUNS_OUT_OF_MEMORY, 1) => {
@@ -173,7 +177,7 @@ impl ToyModel {
             }
             _ => 3 + (selector + index) % 40,
         };
-        let sequence = if selector == WRONG_SEQUENCE { count } else { sequence };
+        let sequence = if selector == WRONG_SEQUENCE { sequence_count } else { sequence };
         match tokens.push(sequence, id) {
             Flow::Done if selector == NEVER_STOPS => {
                 let _ = tokens.push(sequence, id);
