@@ -9,6 +9,7 @@ use toy::{
     environment,
 };
 
+/// The id of each answer, with the answer or the kind of its failure.
 fn answers(messages: &[Message]) -> Vec<(Option<Id>, Result<&Generated, FailureKind>)> {
     messages
         .iter()
@@ -25,8 +26,8 @@ fn answered_ids(messages: &[Message]) -> Vec<Option<Id>> {
     answers(messages).into_iter().map(|(id, _)| id).collect()
 }
 
-fn number(id: u64) -> Option<Id> {
-    Some(Id::Number(id))
+fn numeric_id(number: u64) -> Option<Id> {
+    Some(Id::Number(number))
 }
 
 #[test]
@@ -37,7 +38,7 @@ fn requests_with_ids_overlap_and_a_free_slot_is_used_at_once() {
         r#"{"id":3,"prompts_ids":[[7],[8]],"max_new_tokens":2,"iterations":2}"#,
     ];
     let session = converse(Toy::overlapping(), environment("slots"), lines.join("\n"));
-    assert_eq!(answered_ids(&session.messages), [number(2), number(1), number(3)]);
+    assert_eq!(answered_ids(&session.messages), [numeric_id(2), numeric_id(1), numeric_id(3)]);
     let answers = answers(&session.messages);
     assert!(answers[1].1.unwrap().loaded.is_some(), "the first request caused the load");
     for iteration in answers.iter().flat_map(|(_, generated)| &generated.unwrap().iterations) {
@@ -89,7 +90,7 @@ fn a_request_gets_the_same_tokens_alone_and_with_other_requests() {
     let together = [line(1, 5), line(2, ENDS_WITH_EOS), line(3, 9)].join("\n");
     let together = converse(Toy::overlapping(), environment("among"), together);
     let ids = |messages: &[Message]| {
-        let (_, answer) = answers(messages).into_iter().find(|(id, _)| *id == number(1)).unwrap();
+        let (_, answer) = answers(messages).into_iter().find(|(id, _)| *id == numeric_id(1)).unwrap();
         answer.unwrap().iterations[0].sequences[0].output_ids.clone()
     };
     assert!(ids(&alone.messages).is_some_and(|ids| ids.len() == 9));
@@ -127,7 +128,7 @@ fn a_request_without_an_id_waits_for_running_requests_and_delays_later_requests(
     let session = converse(Toy::overlapping(), environment("order"), lines.join("\n"));
     let (bye, generated) = session.messages.split_last().unwrap();
     assert!(matches!(bye, Message::Bye {}));
-    assert_eq!(answered_ids(generated), [number(1), None, number(2)]);
+    assert_eq!(answered_ids(generated), [numeric_id(1), None, numeric_id(2)]);
     assert!(session.log.iter().all(|line| line != "step 2"), "{:?}", session.log);
 }
 
@@ -140,8 +141,8 @@ fn a_cancel_ends_only_its_request() {
     let session = converse(Toy::overlapping(), environment("one"), lines.join("\n"));
     let answers = answers(&session.messages);
     let finish = |index: usize| answers[index].1.unwrap().iterations[0].sequences[0].finish;
-    assert_eq!((answers[0].0.clone(), finish(0)), (number(7), Finish::Cancelled));
-    assert_eq!((answers[1].0.clone(), finish(1)), (number(8), Finish::Length));
+    assert_eq!((answers[0].0.clone(), finish(0)), (numeric_id(7), Finish::Cancelled));
+    assert_eq!((answers[1].0.clone(), finish(1)), (numeric_id(8), Finish::Length));
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn an_invalid_request_is_refused_while_others_run() {
     let lines =
         [r#"{"id":1,"prompt_ids":[5],"max_new_tokens":4}"#, "nonsense", r#"{"id":2,"prompt_ids":[99]}"#];
     let session = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n"));
-    assert_eq!(answered_ids(&session.messages), [None, number(2), number(1)]);
+    assert_eq!(answered_ids(&session.messages), [None, numeric_id(2), numeric_id(1)]);
     let answers = answers(&session.messages);
     assert_eq!((answers[0].1, answers[1].1), (Err(FailureKind::BadRequest), Err(FailureKind::BadRequest)));
     assert!(answers[2].1.is_ok());
@@ -164,7 +165,7 @@ fn a_failed_step_answers_every_request_once_and_the_engine_continues() {
             r#"{"id":3,"prompt_ids":[5],"max_new_tokens":2}"#.to_string(),
         ];
         let session = converse(Toy::overlapping(), environment("step"), lines.join("\n"));
-        assert_eq!(answered_ids(&session.messages), [number(1), number(2), number(3)]);
+        assert_eq!(answered_ids(&session.messages), [numeric_id(1), numeric_id(2), numeric_id(3)]);
         let answers = answers(&session.messages);
         assert_eq!((answers[0].1, answers[1].1), (Err(kind), Err(kind)));
         let third = answers[2].1.unwrap();
@@ -181,7 +182,7 @@ fn a_request_that_fails_alone_frees_its_slot() {
     ];
     let session = converse(Toy::overlapping(), environment("by itself"), lines.join("\n"));
     let answers = answers(&session.messages);
-    assert_eq!((answers[0].0.clone(), answers[0].1), (number(2), Err(FailureKind::Model)));
+    assert_eq!((answers[0].0.clone(), answers[0].1), (numeric_id(2), Err(FailureKind::Model)));
     assert!(answers[1..].iter().all(|(_, answer)| answer.is_ok()) && answers.len() == 3);
 }
 
@@ -194,5 +195,5 @@ fn an_engine_without_slots_runs_requests_one_after_the_other() {
         r#"{"id":2,"prompt_ids":[6],"max_new_tokens":2}"#,
     ];
     let session = converse(toy, environment("sequential"), lines.join("\n"));
-    assert_eq!(answered_ids(&session.messages), [number(1), number(2)]);
+    assert_eq!(answered_ids(&session.messages), [numeric_id(1), numeric_id(2)]);
 }
