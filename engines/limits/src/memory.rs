@@ -6,9 +6,8 @@ use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Reads;
 use crate::read::{Reader, STEP};
-use crate::team::{self, Core};
+use crate::{Reads, team};
 
 /// The numbers of streams that a thread reads at once, each measured separately.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
@@ -32,11 +31,11 @@ pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Op
 }
 
 /// The best pass for each number of streams. Empty if there is no memory for the buffer.
-pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
+pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
-    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, cores.len()));
+    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, processors.len()));
     let strides = STREAMS.map(|streams| parts.stride(streams));
-    if parts.unread.len() < cores.len() || strides.iter().any(Option::is_none) {
+    if parts.unread.len() < processors.len() || strides.iter().any(Option::is_none) {
         return Vec::new();
     }
     let read = |position: &mut Position, setting: usize| {
@@ -44,20 +43,20 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
             reader.read(position.next(stride), stride.stream_bytes, STREAMS[setting]);
         }
     };
-    let best = team::fastest_passes(cores, STREAMS.len(), budget, |index| parts.take(index), read);
+    let best = team::fastest_passes(processors, STREAMS.len(), budget, |index| parts.take(index), read);
     let times = best.unwrap_or_default();
     let reads = STREAMS.iter().zip(strides).zip(times).filter_map(|((&streams, stride), ns)| {
-        let bytes = (stride?.stream_bytes * streams as usize * cores.len()) as u64;
-        Some(Reads { threads: u32::try_from(cores.len()).ok()?, streams, bytes, ns })
+        let bytes = (stride?.stream_bytes * streams as usize * processors.len()) as u64;
+        Some(Reads { threads: u32::try_from(processors.len()).ok()?, streams, bytes, ns })
     });
     reads.collect()
 }
 
-/// The mean speed of memory reads in bytes per second, with these cores and streams during `time`. `probe` measures the best
+/// The mean speed of memory reads in bytes per second, with these processors and streams during `time`. `probe` measures the best
 /// milliseconds instead. `None` if there is no memory for the buffer.
-pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
+pub fn sustained(processors: &[usize], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
-    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, cores.len()));
+    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, processors.len()));
     let stride = parts.stride(streams)?;
     let rates = Mutex::new(Vec::new());
     let read = |position: &mut Position, _| {
@@ -69,7 +68,7 @@ pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Op
         let rate = bytes_read as f64 / began.elapsed().as_secs_f64();
         rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
     };
-    team::fastest_passes(cores, 1, Duration::ZERO, |index| parts.take(index), read)?;
+    team::fastest_passes(processors, 1, Duration::ZERO, |index| parts.take(index), read)?;
     let rates = rates.into_inner().unwrap_or_else(PoisonError::into_inner);
     Some(rates.iter().sum::<f64>() / team::MIN_PASSES as f64)
 }

@@ -13,7 +13,6 @@
 
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
-mod processors;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use processors::Pinned;
+use system::processors::{self, Pinned};
 
 /// A fixed set of threads, kept for the life of the pool.
 #[derive(Debug)]
@@ -97,7 +96,7 @@ const SPINS_BEFORE_YIELD: u32 = 4096;
 impl Pool {
     /// Threads without pinning.
     pub fn new(threads: usize) -> Self {
-        Self::start(threads.min(processors::allowed_processors().len()), None)
+        Self::start(threads.min(processors::allowed().len()), None)
     }
 
     /// Threads pinned to one processor each, with the calling thread pinned until the pool is dropped. The first threads of all

@@ -4,10 +4,11 @@
 //! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product. Each takes
 //! sixteen cycles, with a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. The kernels with
 //! loads read the four operands from the nearest cache in every round, the fewest loads of any such matrix product.
-#![expect(unsafe_code, reason = "assembly, and a system call that no safe crate has")]
+#![expect(unsafe_code, reason = "assembly")]
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+use system::amx::Products;
 
 use super::Unit;
 use crate::names;
@@ -22,7 +23,7 @@ const DEPTH_INT8: u64 = ROW_BYTES as u64;
 
 /// The units that this machine has and that its kernel permits to this process.
 pub fn supported() -> impl Iterator<Item = Unit> {
-    let support = Support::supported();
+    let products = Products::request();
     let unit = |name, loads, depth, run| Unit {
         name,
         loads,
@@ -30,61 +31,16 @@ pub fn supported() -> impl Iterator<Item = Unit> {
         run,
     };
     let units = [
-        (support.bf16, unit(names::AMX_BF16, false, DEPTH_BF16, bf16 as unsafe fn(u64))),
-        (support.bf16, unit(names::AMX_BF16, true, DEPTH_BF16, bf16_with_loads)),
-        (support.int8, unit(names::AMX_INT8, false, DEPTH_INT8, int8)),
-        (support.int8, unit(names::AMX_INT8, true, DEPTH_INT8, int8_with_loads)),
+        (products.bf16, unit(names::AMX_BF16, false, DEPTH_BF16, bf16 as unsafe fn(u64))),
+        (products.bf16, unit(names::AMX_BF16, true, DEPTH_BF16, bf16_with_loads)),
+        (products.int8, unit(names::AMX_INT8, false, DEPTH_INT8, int8)),
+        (products.int8, unit(names::AMX_INT8, true, DEPTH_INT8, int8_with_loads)),
     ];
     units.into_iter().filter_map(|(is_supported, unit)| is_supported.then_some(unit))
 }
 
 const fn operations_per_round(depth: u64) -> u64 {
     2 * PRODUCTS_PER_ROUND * ROWS * ROWS * depth
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Support {
-    bf16: bool,
-    int8: bool,
-}
-
-impl Support {
-    fn supported() -> Self {
-        // Leaf 7 exists if the highest leaf is at least 7.
-        if __cpuid(0).eax < 7 {
-            return Self::default();
-        }
-        let support = Self::from_cpuid(__cpuid_count(7, 0).edx);
-        if support == Self::default() || system::request_tiles() { support } else { Self::default() }
-    }
-
-    /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
-    fn from_cpuid(edx: u32) -> Self {
-        let bit = |bit: u32| edx >> bit & 1 == 1;
-        Self { bf16: bit(24) && bit(22), int8: bit(24) && bit(25) }
-    }
-}
-
-#[cfg(target_os = "linux")]
-mod system {
-    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-    /// The state component of tiles.
-    const XFEATURE_XTILEDATA: libc::c_long = 18;
-
-    /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process needs permission before any of its
-    /// threads uses them. A kernel without support for tiles returns an error.
-    pub fn request_tiles() -> bool {
-        // SAFETY: the call takes two numbers and accesses no memory of this process.
-        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod system {
-    /// Returns false, because only Linux has a known request.
-    pub fn request_tiles() -> bool {
-        false
-    }
 }
 
 /// The operand of `ldtilecfg`: the number of rows of each tile, and the bytes of a row.
@@ -207,16 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn products_are_supported_only_together_with_tiles() {
-        let (bf16, tile, int8) = (1 << 22, 1 << 24, 1 << 25);
-        assert_eq!(Support::from_cpuid(bf16 | int8), Support::default());
-        assert_eq!(Support::from_cpuid(tile | bf16), Support { bf16: true, int8: false });
-        assert_eq!(Support::from_cpuid(tile | bf16 | int8), Support { bf16: true, int8: true });
-    }
-
-    #[test]
     fn a_machine_without_tiles_lists_no_unit_of_tiles() {
-        let support = Support::from_cpuid(__cpuid_count(7, 0).edx);
-        assert!(supported().count() <= 2 * (usize::from(support.bf16) + usize::from(support.int8)));
+        let products = Products::request();
+        assert_eq!(supported().count(), 2 * (usize::from(products.bf16) + usize::from(products.int8)));
     }
 }

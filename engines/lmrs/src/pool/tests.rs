@@ -125,7 +125,7 @@ fn many_pools_start_and_end() {
 
 #[test]
 fn a_pool_has_at_least_one_thread_and_at_most_one_for_each_processor() {
-    let max_threads = processors::allowed_processors().len();
+    let max_threads = processors::allowed().len();
     for requested in [0, 1, 2, 64, 4096] {
         assert_eq!(Pool::new(requested).threads(), requested.clamp(1, max_threads));
         assert_eq!(Pool::new_pinned(requested).threads(), requested.clamp(1, max_threads));
@@ -134,11 +134,11 @@ fn a_pool_has_at_least_one_thread_and_at_most_one_for_each_processor() {
 
 #[test]
 fn a_dropped_pool_restores_the_pinning_of_its_caller() {
-    let caller = processors::read_affinity;
+    let caller = processors::affinity;
     let original = caller();
     let pool = Pool::new_pinned(2);
     let pinned: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
-    pool.run(&|thread| *lock(&pinned[thread]) = processors::read_affinity());
+    pool.run(&|thread| *lock(&pinned[thread]) = processors::affinity());
     // Systems without this call report no processors.
     let expected = original.len().min(1);
     assert!(pinned.iter().all(|pinned| lock(pinned).len() == expected), "{pinned:?}");
