@@ -1,4 +1,4 @@
-//! Intel's matrix unit (AMX), which multiplies tiles.
+//! Intel's matrix unit (AMX), which multiplies tiles: the permission to use it, and the configuration of full tiles.
 #![expect(unsafe_code, reason = "a system call that no safe crate has")]
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -45,6 +45,31 @@ fn request_tiles() -> bool {
     false
 }
 
+pub const TILE_ROWS: usize = 16;
+/// Bytes of a tile's row.
+pub const ROW_BYTES: usize = 64;
+
+/// The operand of `ldtilecfg`: the number of rows of each tile, and the bytes of a row.
+#[repr(C, align(64))]
+pub struct TileShape {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// All eight tiles at full size.
+pub static FULL_TILES: TileShape = {
+    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
+    let mut tile = 0;
+    while tile < 8 {
+        (row_bytes[tile], rows[tile]) = (ROW_BYTES as u16, TILE_ROWS as u8);
+        tile += 1;
+    }
+    TileShape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +80,17 @@ mod tests {
         assert_eq!(Products::from_cpuid(bf16 | int8), Products::default());
         assert_eq!(Products::from_cpuid(tile | bf16), Products { bf16: true, int8: false });
         assert_eq!(Products::from_cpuid(tile | bf16 | int8), Products { bf16: true, int8: true });
+    }
+
+    #[test]
+    fn the_shape_has_the_layout_that_the_instruction_reads() {
+        assert_eq!((size_of::<TileShape>(), align_of::<TileShape>()), (64, 64));
+        assert_eq!(std::mem::offset_of!(TileShape, row_bytes), 16);
+        assert_eq!(std::mem::offset_of!(TileShape, rows), 48);
+        let shape = &FULL_TILES;
+        assert_eq!((shape.palette, shape.start_row, shape.reserved), (1, 0, [0; 14]));
+        assert_eq!(shape.row_bytes.map(u32::from).iter().sum::<u32>(), 8 * 64);
+        assert_eq!(shape.rows[..8], [16; 8]);
+        assert_eq!(shape.rows[8..], [0; 8]);
     }
 }

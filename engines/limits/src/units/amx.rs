@@ -8,15 +8,14 @@
 
 use std::arch::asm;
 
-use system::amx::Products;
+use system::amx::{FULL_TILES, Products, ROW_BYTES, TILE_ROWS};
 
 use super::Unit;
 use crate::names;
 
-/// Rows of a tile, and columns of a result.
-const ROWS: u64 = 16;
 const PRODUCTS_PER_ROUND: u64 = 4;
-const ROW_BYTES: usize = 64;
+/// Rows of a tile, and columns of a result.
+const ROWS: u64 = TILE_ROWS as u64;
 /// The inner dimension of one product, in numbers.
 const DEPTH_BF16: u64 = ROW_BYTES as u64 / 2;
 const DEPTH_INT8: u64 = ROW_BYTES as u64;
@@ -43,32 +42,11 @@ const fn operations_per_round(depth: u64) -> u64 {
     2 * PRODUCTS_PER_ROUND * ROWS * ROWS * depth
 }
 
-/// The operand of `ldtilecfg`: the number of rows of each tile, and the bytes of a row.
-#[repr(C, align(64))]
-struct Shape {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-/// All eight tiles at full size.
-static FULL_TILES: Shape = {
-    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
-    let mut tile = 0;
-    while tile < 8 {
-        (row_bytes[tile], rows[tile]) = (ROW_BYTES as u16, ROWS as u8);
-        tile += 1;
-    }
-    Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
-};
-
 /// Two tiles of A and two of B, 4 KiB together. As bf16 every number is about 0.75: zeros would draw less power.
 #[repr(C, align(64))]
-struct Tiles([u8; 4 * ROW_BYTES * ROWS as usize]);
+struct Tiles([u8; 4 * ROW_BYTES * TILE_ROWS]);
 
-static TILES: Tiles = Tiles([0x3f; 4 * ROW_BYTES * ROWS as usize]);
+static TILES: Tiles = Tiles([0x3f; 4 * ROW_BYTES * TILE_ROWS]);
 
 /// A loop around four products. tmm0 to tmm3 are results, tmm4 and tmm5 are A, tmm6 and tmm7 are B.
 macro_rules! kernel {
@@ -148,18 +126,6 @@ mod tests {
         // two operations.
         assert_eq!(operations_per_round(DEPTH_BF16), 65_536);
         assert_eq!(operations_per_round(DEPTH_INT8), 131_072);
-    }
-
-    #[test]
-    fn the_shape_has_the_layout_that_the_instruction_reads() {
-        assert_eq!((size_of::<Shape>(), align_of::<Shape>()), (64, 64));
-        assert_eq!(std::mem::offset_of!(Shape, row_bytes), 16);
-        assert_eq!(std::mem::offset_of!(Shape, rows), 48);
-        let shape = &FULL_TILES;
-        assert_eq!((shape.palette, shape.start_row, shape.reserved), (1, 0, [0; 14]));
-        assert_eq!(shape.row_bytes.map(u32::from).iter().sum::<u32>(), 8 * 64);
-        assert_eq!(shape.rows[..8], [16; 8]);
-        assert_eq!(shape.rows[8..], [0; 8]);
     }
 
     #[test]
