@@ -3,7 +3,7 @@
 use protocol::Failed;
 
 use crate::cache::Cache;
-use crate::kernels::attention::{KvDtype, TILE_POSITIONS};
+use crate::kernels::attention::{BLOCK_POSITIONS, KvDtype};
 use crate::shape::Shape;
 use crate::weights::Plan;
 
@@ -43,7 +43,7 @@ fn longest_context(context: usize, fits: impl Fn(usize) -> bool) -> usize {
         return context;
     }
     let mut tokens = context.next_power_of_two();
-    while tokens > TILE_POSITIONS && (tokens >= context || !fits(tokens)) {
+    while tokens > BLOCK_POSITIONS && (tokens >= context || !fits(tokens)) {
         tokens /= 2;
     }
     tokens.min(context)
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!((longest_context(131_072, 131_071), longest_context(131_072, 40_000)), (65_536, 32_768));
         assert_eq!((longest_context(7_900_000, 7_899_999), longest_context(5000, 4500)), (4_194_304, 4096));
         // At least one block always fits, because the kit refuses texts that are too long.
-        assert_eq!((longest_context(5000, 0), longest_context(40, 0)), (TILE_POSITIONS, 40));
+        assert_eq!((longest_context(5000, 0), longest_context(40, 0)), (BLOCK_POSITIONS, 40));
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!((fitting(Some(4096), needed), fitting(Some(4096), needed - 1)), (Some(4096), None));
         assert_eq!(
             (fitting(None, plan.bytes()), fitting(None, plan.bytes() - 1)),
-            (Some(TILE_POSITIONS), None)
+            (Some(BLOCK_POSITIONS), None)
         );
     }
 }

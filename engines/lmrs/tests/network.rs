@@ -315,7 +315,7 @@ fn one_token_at_a_time_gives_the_same_bits_as_all_at_once() {
     }
 }
 
-/// Ids of a long prompt: more than a pass, and more than a stretch of positions.
+/// Ids of a long prompt: more than a pass, and more than a partition of positions.
 const LONG_PROMPT_IDS: usize = PASS_TOKENS + 300;
 
 fn long_ids() -> Vec<u32> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Span, Wanted};
 use crate::attention::Segment;
-use crate::kernels::attention::TILE_POSITIONS;
+use crate::kernels::attention::BLOCK_POSITIONS;
 use crate::matrix::Rows;
 use crate::ops::Ops;
 use crate::pool::MIN_SHARED_ROWS;
@@ -92,10 +92,10 @@ impl Pass {
             let cache = &mut spans[piece.span].cache;
             let positions = piece.start..piece.start + piece.ids.len();
             let tiles = cache
-                .tiles_mut(layer, positions.start / TILE_POSITIONS..positions.end.div_ceil(TILE_POSITIONS));
+                .tiles_mut(layer, positions.start / BLOCK_POSITIONS..positions.end.div_ceil(BLOCK_POSITIONS));
             ops.pool.share_if(positions.len() >= MIN_SHARED_ROWS, tiles, |_, (block, head, mut tile)| {
-                let (base, width) = (block * TILE_POSITIONS, tile.head_dim());
-                for position in positions.start.max(base)..positions.end.min(base + TILE_POSITIONS) {
+                let (base, width) = (block * BLOCK_POSITIONS, tile.head_dim());
+                for position in positions.start.max(base)..positions.end.min(base + BLOCK_POSITIONS) {
                     let row = piece.rows.start + position - positions.start;
                     let dims = head * width..(head + 1) * width;
                     let (key, value) = (&keys.row(row)[dims.clone()], &values.row(row)[dims]);

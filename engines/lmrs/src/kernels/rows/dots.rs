@@ -67,7 +67,7 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
     for index in 0..outs[0].outputs().len() {
         let mut rows = [weights.as_ptr(); ROWS];
         for (row, out) in rows.iter_mut().zip(&*outs) {
-            // A shorter stretch repeats the first stretch's row.
+            // A shorter stream repeats the first stream's row.
             let output =
                 if index < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
             *row = weights[(output + index - first_output) * row_bytes..].as_ptr();

@@ -127,9 +127,9 @@ impl TileKernel {
     }
 }
 
-/// The number of separate stretches of the matrix that are read at once. Several rows share the activations that are read. A
+/// The number of separate ranges of the matrix that are read at once. Several rows share the activations that are read. A
 /// single token reads its rows from memory, and most processors read memory fastest sequentially. (Measured: `MEASURED.md`.)
-pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
+pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;
     }
@@ -174,7 +174,7 @@ pub fn narrow(level: Level, x: &[f32], narrowed: &mut AlignedBf16) {
     levels::narrow(level, x, narrowed.all_mut());
 }
 
-/// Multiplies a few tokens. `outs` are `stretches` ranges of outputs, none longer than the first, computed side by side. Above
+/// Multiplies a few tokens. `outs` are `streams` ranges of outputs, none longer than the first, computed side by side. Above
 /// `MAX_DECODE_TOKENS` tokens the weights are read more than once, so they should fit into the second-level cache.
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
     let narrowed = matches!(x, Activations::Bf16(_));
@@ -182,8 +182,8 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     let tokens = outs[0].tokens();
     assert_eq!(x.len(), tokens * matrix.inputs, "activations and the inputs of a matrix");
     assert!(
-        outs.len() == stretches(level, matrix, tokens) && !matrix.format.is_panels(),
-        "the stretches of the matrix"
+        outs.len() == streams(level, matrix, tokens) && !matrix.format.is_panels(),
+        "the streams of the matrix"
     );
     let longest = outs[0].outputs().len();
     assert!(outs.iter().all(|out| out.outputs().len() <= longest && out.tokens() == tokens));

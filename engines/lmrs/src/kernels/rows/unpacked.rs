@@ -60,17 +60,17 @@ pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [
     for_each_unpacked_block::<P>(level, matrix, out, max_bytes, |floats, out| {
         // Several rows share each read of a token.
         let (rows, streams) = (out.outputs().len(), levels::rows(level));
-        let stretch = rows.div_ceil(streams);
+        let stream_rows = rows.div_ceil(streams);
         match streams {
             _ if is_single && rows < streams => levels::dot::<InBf16>(level, &floats, x, &mut [out]),
             2 => {
-                let (first, second) = split_after(out, stretch);
+                let (first, second) = split_after(out, stream_rows);
                 levels::dot::<InBf16>(level, &floats, x, &mut [first, second]);
             }
             _ => {
-                let (first, rest) = split_after(out, stretch);
-                let (second, rest) = split_after(rest, stretch);
-                let (third, fourth) = split_after(rest, stretch);
+                let (first, rest) = split_after(out, stream_rows);
+                let (second, rest) = split_after(rest, stream_rows);
+                let (third, fourth) = split_after(rest, stream_rows);
                 levels::dot::<InBf16>(level, &floats, x, &mut [first, second, third, fourth]);
             }
         }

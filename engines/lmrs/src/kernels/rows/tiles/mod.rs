@@ -365,12 +365,12 @@ impl<N: PanelFormat> WeightSource for Widened<'_, N> {
         {
             let bytes = self.matrix.panel(panel);
             for line in lines.clone().step_by(GROUP_INPUTS / LINE_INPUTS) {
-                let (stretch, group) = (
+                let (section, group) = (
                     line / (GROUP_INPUTS / LINE_INPUTS) / N::GROUPS,
                     line / (GROUP_INPUTS / LINE_INPUTS) % N::GROUPS,
                 );
-                let stretch = &bytes[stretch * N::STRETCH_BYTES..][..N::STRETCH_BYTES];
-                let (mut block, scales) = N::widen(stretch, group);
+                let section = &bytes[section * N::SECTION_BYTES..][..N::SECTION_BYTES];
+                let (mut block, scales) = N::widen(section, group);
                 // SAFETY: the caller guarantees this; the same below.
                 unsafe { T::transpose(&mut block) };
                 let local =
