@@ -108,7 +108,7 @@ fn windows(bytes: usize) -> usize {
 /// The layout of a thread's streams in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stride {
-    window: usize,
+    window_bytes: usize,
     /// Bytes of each stream; the next stream follows it.
     stream_bytes: usize,
 }
@@ -117,10 +117,10 @@ impl Stride {
     /// `None` if the part is too small for these streams. Streams are an odd number of steps apart: at powers of two they would
     /// map to the same cache sets and memory banks, and measure a bad layout instead of the limit.
     fn of(part_bytes: usize, windows: usize, streams: usize) -> Option<Self> {
-        let window = part_bytes / windows / STEP * STEP;
-        let steps = window / STEP / streams;
+        let window_bytes = part_bytes / windows / STEP * STEP;
+        let steps = window_bytes / STEP / streams;
         let even_steps = steps.div_ceil(2) * 2;
-        (even_steps > 0).then(|| Self { window, stream_bytes: (even_steps - 1) * STEP })
+        (even_steps > 0).then(|| Self { window_bytes, stream_bytes: (even_steps - 1) * STEP })
     }
 }
 
@@ -133,9 +133,9 @@ struct Position<'a> {
 
 impl<'a> Position<'a> {
     fn next(&mut self, stride: Stride) -> &'a [u8] {
-        let offset = self.window * stride.window;
+        let offset = self.window * stride.window_bytes;
         self.window = (self.window + 1) % self.windows;
-        &self.part[offset..offset + stride.window]
+        &self.part[offset..offset + stride.window_bytes]
     }
 }
 
@@ -202,7 +202,7 @@ mod tests {
     fn every_number_of_streams_reads_every_window() {
         for bytes in [1 << 20, 256 << 20, 512 << 20, 420 << 20, 4 << 30] {
             let (part, count) = ([0u8; 64], windows(bytes));
-            let stride = Stride { window: 0, stream_bytes: 0 };
+            let stride = Stride { window_bytes: 0, stream_bytes: 0 };
             let mut position = Position { part: &part, windows: count, window: 0 };
             let mut read = vec![std::collections::BTreeSet::new(); STREAMS.len()];
             for pass in 0..count * STREAMS.len() {
@@ -217,11 +217,17 @@ mod tests {
     fn streams_lie_an_odd_number_of_steps_apart_and_fit_into_their_window() {
         for part in [STEP * 64, 1 << 20, (128 << 20) + STEP, 100_000_000] {
             for streams in STREAMS.map(|streams| streams as usize) {
-                let Stride { window, stream_bytes } = Stride::of(part, MIN_WINDOWS, streams).unwrap();
+                let Stride { window_bytes, stream_bytes } = Stride::of(part, MIN_WINDOWS, streams).unwrap();
                 assert_eq!((stream_bytes / STEP % 2, stream_bytes % STEP), (1, 0), "{part} {streams}");
-                assert!(stream_bytes * streams <= window && window * MIN_WINDOWS <= part, "{part} {streams}");
+                assert!(
+                    stream_bytes * streams <= window_bytes && window_bytes * MIN_WINDOWS <= part,
+                    "{part} {streams}"
+                );
                 // Almost all of a large window is read.
-                assert!(part < 1 << 20 || stream_bytes * streams * 100 >= window * 95, "{part} {streams}");
+                assert!(
+                    part < 1 << 20 || stream_bytes * streams * 100 >= window_bytes * 95,
+                    "{part} {streams}"
+                );
             }
         }
         assert_eq!(Stride::of(STEP * 39, MIN_WINDOWS, 8), None);

@@ -25,7 +25,7 @@ use sequence::Sequence;
 use step::{Schedule, chunk_rows};
 
 /// Rows of prompts in one pass while no sequence waits for its next token. Requests can be cancelled between two such steps.
-pub(crate) const PASS_ROWS: usize = 256;
+pub(crate) const MAX_PASS_ROWS: usize = 256;
 
 /// The network, and the state of the current requests.
 pub struct LoadedModel<D: Decoder> {
@@ -175,7 +175,7 @@ fn score<D: Decoder>(decoder: &mut D, cache: &mut D::Cache, ids: &[u32]) -> Resu
     };
     let mut scores = Vec::with_capacity(next.len());
     while !inputs.is_empty() {
-        let (chunk, later) = inputs.split_at(chunk_rows(inputs.len(), PASS_ROWS));
+        let (chunk, later) = inputs.split_at(chunk_rows(inputs.len(), MAX_PASS_ROWS));
         decoder.forward_each(cache, chunk, &mut |pool, logits| {
             let (targets, rest) = next.split_at(logits.tokens());
             let bits: Vec<_> = targets.iter().map(|_| AtomicU64::new(0)).collect();

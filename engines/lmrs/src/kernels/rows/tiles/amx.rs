@@ -13,7 +13,7 @@ use std::arch::asm;
 
 use system::amx::{FULL_TILES, ROW_BYTES, TILE_ROWS};
 
-use super::pairs::Pairs;
+use super::pairs::PairUnit;
 use super::{PairBlock, TileProduct, TileUnit};
 use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
 
@@ -39,19 +39,19 @@ impl TileUnit for AmxUnit {
     #[inline(always)]
     unsafe fn line(numbers: &[f32]) -> PairLine {
         // SAFETY: a machine with tiles has AVX-512 and its bf16 products. The same below.
-        unsafe { Pairs::line(numbers) }
+        unsafe { PairUnit::line(numbers) }
     }
 
     #[inline(always)]
     unsafe fn transpose(block: &mut PairBlock) {
         // SAFETY: as above.
-        unsafe { Pairs::transpose(block) }
+        unsafe { PairUnit::transpose(block) }
     }
 
     #[inline(always)]
     unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
         // SAFETY: as above.
-        unsafe { Pairs::widen(numbers, factors, offsets) }
+        unsafe { PairUnit::widen(numbers, factors, offsets) }
     }
 
     #[inline(always)]
