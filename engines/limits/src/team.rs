@@ -152,8 +152,8 @@ impl Shared {
     }
 }
 
-/// Selects `count` processors, spread as widely as possible, so that few share caches and memory channels. A scheduler places threads
-/// in this way on an idle machine.
+/// Selects `count` processors, spread as widely as possible, so that few share caches and memory channels. A scheduler places
+/// threads in this way on an idle machine.
 pub fn spread(processors: &[usize], count: usize) -> Vec<usize> {
     let count = count.min(processors.len());
     (0..count).map(|index| processors[index * processors.len() / count]).collect()

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! for four groups a line: f16 `d` for 16 outputs, 32 bytes unused. Then for each group a line of i8 scales: for each 16
-//! inputs, 16 outputs; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two (byte i of line j has those of
-//! byte i of lines j, j+4 of the low halves in bits 0-1 and 2-3, and of the high halves in bits 4-5 and 6-7); stored plus 32.
+//! inputs, 16 outputs; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two. Byte i of line j has those of
+//! byte i of lines j and j + 4: of the low halves in bits 0-1 and 2-3, of the high halves in bits 4-5 and 6-7. Stored plus 32.
 //! 3,392 bytes for 4 groups: 6.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]

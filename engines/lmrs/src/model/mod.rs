@@ -34,7 +34,7 @@ pub struct LoadedModel<D: Decoder> {
     /// The most tokens that prompt lookup drafts; 0 disables it.
     lookup: usize,
     /// Empty caches of the last requests, whose memory is reused. The next request drops those that it does not need,
-    /// so that one large batch does not keep its memory for ever.
+    /// so that one large batch does not keep its memory.
     spare: Vec<D::Cache>,
     /// Sequences of overlapping requests, each with its slot and its index in the request.
     admitted: Vec<(usize, usize, Sequence<D::Cache>)>,

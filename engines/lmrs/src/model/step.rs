@@ -1,7 +1,7 @@
 //! The rows of a step, and their grouping into passes through the network.
 //!
 //! A request's ids must not depend on other requests. So rows that make the next token go in passes of at most
-//! `MAX_DECODE_ROWS` rows, where each row gets the same bits as in a pass of its own. These rows never share a pass with a long
+//! `MAX_DECODE_ROWS` rows, where each row gets the same bits as alone. These rows never share a pass with a long
 //! prompt. Passes for long prompts contain only chunks of long prompts.
 
 use super::MAX_PASS_ROWS;

@@ -1,5 +1,5 @@
-//! The trait of a format that is stored in panels (each format is a file in `crate::formats`), and the definition of a product
-//! with it, number by number: the portable level, which is the reference for the others.
+//! The trait of a format in panels (each format is a file in `crate::formats`). `multiply` defines the product, number by
+//! number: the portable level, which is the reference for the other levels.
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
 use std::ops::Range;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and
-//! `blocked` compute each sum in the same order for any number of tokens, so a token's results do not depend on the other
+//! `blocked` compute each sum in the same order for any number of tokens. So a token's results do not depend on the other
 //! tokens of a batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
 
 mod activations;
