@@ -1,8 +1,8 @@
 //! The facts of the machine, for records and comparisons. An absent fact is unknown, never zero.
 
 use serde::{Deserialize, Serialize};
+use system::container::{self, ContainerLimit};
 
-use super::container::{self, ContainerLimit};
 use super::cpu::Cpu;
 use super::gpu::{self, Gpu};
 use super::kernel::{load_average, read};

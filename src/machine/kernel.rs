@@ -1,9 +1,6 @@
 //! Files of the kernel: `/proc` and `/sys`.
 
-/// The text of a file; `None` where it cannot be read.
-pub fn read(path: impl AsRef<std::path::Path>) -> Option<String> {
-    std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-}
+pub use system::read;
 
 /// The three averages of `/proc/loadavg`.
 pub fn load_average(loadavg: &str) -> Option<[f64; 3]> {

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use system::memory::field_bytes;
+
 use super::kernel::read;
 use crate::machine::observed::HeldMemory;
 
 pub use super::processes::tree;
+pub use system::memory::available_bytes;
 
 /// The time between two readings is at least this many times the duration of a reading, which is tens of milliseconds for
 /// gigabytes.
@@ -66,13 +69,13 @@ struct ProcessMemory {
 
 impl ProcessMemory {
     fn of(rollup: &str, status: &str) -> Option<Self> {
-        let field = |name: &str| bytes_of(rollup, name);
+        let field = |name: &str| field_bytes(rollup, name);
         let (resident, proportional) = (field("Rss:")?, field("Pss:")?);
         // Kernels before 5.4 do not report `Pss_Anon`, so anonymous memory counts in full.
         let anonymous = field("Pss_Anon:").or_else(|| field("Anonymous:"))?.min(proportional);
         let shared_memory = field("Pss_Shmem:").unwrap_or(0);
         let file_by_share = field("Pss_File:").unwrap_or(proportional.saturating_sub(anonymous));
-        let file = bytes_of(status, "RssFile:").unwrap_or(file_by_share).min(resident);
+        let file = field_bytes(status, "RssFile:").unwrap_or(file_by_share).min(resident);
         let anonymous = anonymous.saturating_add(shared_memory);
         Some(Self { resident, proportional, anonymous, file_by_share, file })
     }
@@ -93,22 +96,11 @@ fn sum_of_tree(processes: &[ProcessMemory]) -> Option<HeldMemory> {
 
 /// The peak in a status file. Kernel threads and ended processes have none.
 fn peak_bytes(status: &str) -> Option<u64> {
-    bytes_of(status, "VmHWM:")
-}
-
-/// The memory available without swapping, by the kernel and by the container's limit.
-pub fn available_bytes() -> Option<u64> {
-    let machine = bytes_of(&read("/proc/meminfo")?, "MemAvailable:");
-    [machine, super::container::memory_left_bytes()].into_iter().flatten().min()
+    field_bytes(status, "VmHWM:")
 }
 
 pub(super) fn total_bytes(meminfo: &str) -> Option<u64> {
-    bytes_of(meminfo, "MemTotal:")
-}
-
-fn bytes_of(text: &str, field: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(field))?;
-    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    field_bytes(meminfo, "MemTotal:")
 }
 
 #[cfg(test)]

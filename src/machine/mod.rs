@@ -3,7 +3,6 @@
 //!
 //! Nothing here changes the machine. Only `versions` and `gpu_limits` run other programs.
 
-pub mod container;
 pub mod cpu;
 pub mod cpu_time;
 mod description;

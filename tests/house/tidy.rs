@@ -55,7 +55,7 @@ fn the_orchestrator_depends_on_no_engine_kit_or_tensor_framework() {
 #[test]
 fn shared_engine_crates_use_no_tensor_framework_and_no_tokio() {
     let workspace = Workspace::read();
-    for shared in ["engine-kit", "machine-limits", "model-files", "paths", "protocol"] {
+    for shared in ["engine-kit", "machine-limits", "model-files", "paths", "protocol", "system"] {
         let reached = workspace.all_dependencies(shared);
         assert_no_tensors(shared, &reached);
         assert!(
@@ -133,6 +133,7 @@ const IMPURE: &[&str] = &[
     "model_files",
     "paths",
     "machine_limits",
+    "system",
 ];
 /// Pure names in the crates of IMPURE.
 const PURE_NAMES: &[&str] = &[

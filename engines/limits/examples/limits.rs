@@ -1,9 +1,9 @@
 //! Prints the limits of this machine as a table.
 //!
 //! `cargo run --release -p machine-limits --example limits -- [--mib SIZE] [--ms TIME] [THREADS...]`: by default 1 thread and
-//! all cores, 1024 MiB and 4000 ms. `--mib 0` skips memory.
+//! all processors, 1024 MiB and 4000 ms. `--mib 0` skips memory.
 //!
-//! `... --example limits -- --sustained 3000 [STREAMS]`: the speed of memory with all cores during 3000 ms, for each number of
+//! `... --example limits -- --sustained 3000 [STREAMS]`: the speed of memory with all processors during 3000 ms, for each number of
 //! streams or only for STREAMS. The table has the best of short passes, which a shared machine may not sustain.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 

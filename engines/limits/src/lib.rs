@@ -13,6 +13,7 @@ mod units;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use system::processors;
 
 pub use gpu::{GpuProbeSettings, probe_gpus};
 pub use memory::{STREAMS, buffer_bytes};
@@ -96,7 +97,7 @@ pub struct Operations {
 /// The settings of a probe, and its time budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProbeSettings {
-    /// Thread counts, probed separately. Counts above the available cores are reduced to them.
+    /// Thread counts, probed separately. Counts above the number of processors are reduced to it.
     pub threads: Vec<u32>,
     /// The size of the buffer to read, from `buffer_bytes`. Zero skips the probe of memory.
     pub buffer_bytes: u64,
@@ -107,10 +108,10 @@ pub struct ProbeSettings {
 /// Memory's share of the budget, in thirds. Its passes are longer, and its buffer must be written once before them.
 const MEMORY_THIRDS: u32 = 2;
 
-/// Measures the limits. It takes about its budget. Meanwhile it keeps one core busy for each thread, and holds `buffer_bytes`
+/// Measures the limits. It takes about its budget. Meanwhile it keeps one processor busy for each thread, and holds `buffer_bytes`
 /// of memory. The result lacks probes that are impossible on this machine.
 pub fn probe(settings: &ProbeSettings) -> Limits {
-    let allowed = team::allowed_cores();
+    let allowed = processors::cores_first();
     let max = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
     let mut threads: Vec<u32> = settings.threads.iter().map(|&threads| threads.clamp(1, max)).collect();
     threads.sort_unstable();
@@ -126,10 +127,10 @@ pub fn probe(settings: &ProbeSettings) -> Limits {
     limits
 }
 
-/// Bytes read per second by all cores during `time`, with `streams` (one of `STREAMS`) per thread. `None` if impossible.
+/// Bytes read per second by all processors during `time`, with `streams` (one of `STREAMS`) per thread. `None` if impossible.
 pub fn sustained(buffer_bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     STREAMS.contains(&streams).then_some(())?;
-    memory::sustained(&team::allowed_cores(), buffer_bytes, streams, time)
+    memory::sustained(&processors::cores_first(), buffer_bytes, streams, time)
 }
 
 impl Limits {

@@ -6,9 +6,8 @@ use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Reads;
 use crate::read::{Reader, STEP};
-use crate::team::{self, Core};
+use crate::{Reads, team};
 
 /// The numbers of streams that a thread reads at once, each measured separately.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
@@ -32,11 +31,11 @@ pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Op
 }
 
 /// The best pass for each number of streams. Empty if there is no memory for the buffer.
-pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
+pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
-    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, cores.len()));
+    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, processors.len()));
     let strides = STREAMS.map(|streams| parts.stride(streams));
-    if parts.unread.len() < cores.len() || strides.iter().any(Option::is_none) {
+    if parts.unread.len() < processors.len() || strides.iter().any(Option::is_none) {
         return Vec::new();
     }
     let read = |position: &mut Position, setting: usize| {
@@ -44,20 +43,20 @@ pub fn probe(cores: &[Core], bytes: u64, budget: Duration) -> Vec<Reads> {
             reader.read(position.next(stride), stride.stream_bytes, STREAMS[setting]);
         }
     };
-    let best = team::fastest_passes(cores, STREAMS.len(), budget, |index| parts.take(index), read);
+    let best = team::fastest_passes(processors, STREAMS.len(), budget, |index| parts.take(index), read);
     let times = best.unwrap_or_default();
     let reads = STREAMS.iter().zip(strides).zip(times).filter_map(|((&streams, stride), ns)| {
-        let bytes = (stride?.stream_bytes * streams as usize * cores.len()) as u64;
-        Some(Reads { threads: u32::try_from(cores.len()).ok()?, streams, bytes, ns })
+        let bytes = (stride?.stream_bytes * streams as usize * processors.len()) as u64;
+        Some(Reads { threads: u32::try_from(processors.len()).ok()?, streams, bytes, ns })
     });
     reads.collect()
 }
 
-/// The mean speed of memory reads in bytes per second, with these cores and streams during `time`. `probe` measures the best
+/// The mean speed of memory reads in bytes per second, with these processors and streams during `time`. `probe` measures the best
 /// milliseconds instead. `None` if there is no memory for the buffer.
-pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
+pub fn sustained(processors: &[usize], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
-    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, cores.len()));
+    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, processors.len()));
     let stride = parts.stride(streams)?;
     let rates = Mutex::new(Vec::new());
     let read = |position: &mut Position, _| {
@@ -69,7 +68,7 @@ pub fn sustained(cores: &[Core], bytes: u64, streams: u32, time: Duration) -> Op
         let rate = bytes_read as f64 / began.elapsed().as_secs_f64();
         rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
     };
-    team::fastest_passes(cores, 1, Duration::ZERO, |index| parts.take(index), read)?;
+    team::fastest_passes(processors, 1, Duration::ZERO, |index| parts.take(index), read)?;
     let rates = rates.into_inner().unwrap_or_else(PoisonError::into_inner);
     Some(rates.iter().sum::<f64>() / team::MIN_PASSES as f64)
 }
@@ -109,7 +108,7 @@ fn windows(bytes: usize) -> usize {
 /// The layout of a thread's streams in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stride {
-    window: usize,
+    window_bytes: usize,
     /// Bytes of each stream; the next stream follows it.
     stream_bytes: usize,
 }
@@ -118,10 +117,10 @@ impl Stride {
     /// `None` if the part is too small for these streams. Streams are an odd number of steps apart: at powers of two they would
     /// map to the same cache sets and memory banks, and measure a bad layout instead of the limit.
     fn of(part_bytes: usize, windows: usize, streams: usize) -> Option<Self> {
-        let window = part_bytes / windows / STEP * STEP;
-        let steps = window / STEP / streams;
+        let window_bytes = part_bytes / windows / STEP * STEP;
+        let steps = window_bytes / STEP / streams;
         let even_steps = steps.div_ceil(2) * 2;
-        (even_steps > 0).then(|| Self { window, stream_bytes: (even_steps - 1) * STEP })
+        (even_steps > 0).then(|| Self { window_bytes, stream_bytes: (even_steps - 1) * STEP })
     }
 }
 
@@ -134,9 +133,9 @@ struct Position<'a> {
 
 impl<'a> Position<'a> {
     fn next(&mut self, stride: Stride) -> &'a [u8] {
-        let offset = self.window * stride.window;
+        let offset = self.window * stride.window_bytes;
         self.window = (self.window + 1) % self.windows;
-        &self.part[offset..offset + stride.window]
+        &self.part[offset..offset + stride.window_bytes]
     }
 }
 
@@ -203,7 +202,7 @@ mod tests {
     fn every_number_of_streams_reads_every_window() {
         for bytes in [1 << 20, 256 << 20, 512 << 20, 420 << 20, 4 << 30] {
             let (part, count) = ([0u8; 64], windows(bytes));
-            let stride = Stride { window: 0, stream_bytes: 0 };
+            let stride = Stride { window_bytes: 0, stream_bytes: 0 };
             let mut position = Position { part: &part, windows: count, window: 0 };
             let mut read = vec![std::collections::BTreeSet::new(); STREAMS.len()];
             for pass in 0..count * STREAMS.len() {
@@ -218,11 +217,17 @@ mod tests {
     fn streams_lie_an_odd_number_of_steps_apart_and_fit_into_their_window() {
         for part in [STEP * 64, 1 << 20, (128 << 20) + STEP, 100_000_000] {
             for streams in STREAMS.map(|streams| streams as usize) {
-                let Stride { window, stream_bytes } = Stride::of(part, MIN_WINDOWS, streams).unwrap();
+                let Stride { window_bytes, stream_bytes } = Stride::of(part, MIN_WINDOWS, streams).unwrap();
                 assert_eq!((stream_bytes / STEP % 2, stream_bytes % STEP), (1, 0), "{part} {streams}");
-                assert!(stream_bytes * streams <= window && window * MIN_WINDOWS <= part, "{part} {streams}");
+                assert!(
+                    stream_bytes * streams <= window_bytes && window_bytes * MIN_WINDOWS <= part,
+                    "{part} {streams}"
+                );
                 // Almost all of a large window is read.
-                assert!(part < 1 << 20 || stream_bytes * streams * 100 >= window * 95, "{part} {streams}");
+                assert!(
+                    part < 1 << 20 || stream_bytes * streams * 100 >= window_bytes * 95,
+                    "{part} {streams}"
+                );
             }
         }
         assert_eq!(Stride::of(STEP * 39, MIN_WINDOWS, 8), None);

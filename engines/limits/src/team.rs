@@ -1,12 +1,14 @@
-//! Threads on chosen cores. They start each short pass together, and the fastest pass of each setting counts.
+//! Threads on chosen processors. They start each short pass together, and the fastest pass of each setting counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use system::processors::Pinned;
+
 /// The fewest passes of each setting, however long they take. In the first pass, the caches do not hold the data.
 pub const MIN_PASSES: usize = 2;
-/// The spins of a waiting thread before it yields. A thread with its own core never reaches this limit.
+/// The spins of a waiting thread before it yields. A thread with its own processor never reaches this limit.
 const MAX_SPINS: u32 = 1 << 16;
 /// The value of `setting` that ends the measurement.
 const END_OF_PASSES: usize = usize::MAX;
@@ -14,16 +16,16 @@ const END_OF_PASSES: usize = usize::MAX;
 /// The nanoseconds of the fastest pass of each setting, from the first thread's start to the last thread's end. Settings take
 /// turns until the budget is over. Every thread prepares its own data. `None` if the threads cannot be started.
 pub fn fastest_passes<S>(
-    cores: &[Core],
+    processors: &[usize],
     settings: usize,
     budget: Duration,
     prepare: impl Fn(usize) -> S + Sync,
     work: impl Fn(&mut S, usize) + Sync,
 ) -> Option<Vec<u64>> {
     let began = Instant::now();
-    let shared = Shared::of(cores.len());
+    let shared = Shared::of(processors.len());
     let work = |index: usize| {
-        system::pin_to(cores[index]);
+        let _pinned = Pinned::to(processors[index]);
         let mut state = prepare(index);
         let mut best = vec![u64::MAX; settings];
         for pass in 0.. {
@@ -54,12 +56,12 @@ pub fn fastest_passes<S>(
         }
         None
     };
-    if cores.is_empty() || settings == 0 {
+    if processors.is_empty() || settings == 0 {
         return None;
     }
     let best = thread::scope(|scope| {
         let mut team = Vec::new();
-        for index in 0..cores.len() {
+        for index in 0..processors.len() {
             match thread::Builder::new().spawn_scoped(scope, bind_index(&work, index)) {
                 Ok(handle) => team.push(handle),
                 // The started threads would otherwise wait forever for this thread.
@@ -150,78 +152,11 @@ impl Shared {
     }
 }
 
-/// A logical core, by the kernel's number.
-pub type Core = usize;
-
-/// The cores that this process may use. The first logical cores of all physical cores come first, because two threads on one
-/// physical core share its units.
-pub fn allowed_cores() -> Vec<Core> {
-    let mut cores = system::allowed();
-    cores.sort_by_key(|&core| (index_among_siblings(core), core));
-    cores
-}
-
-/// Selects `count` cores, spread as widely as possible, so that few share caches and memory channels. A scheduler places threads
-/// in this way on an idle machine.
-pub fn spread(cores: &[Core], count: usize) -> Vec<Core> {
-    let count = count.min(cores.len());
-    (0..count).map(|index| cores[index * cores.len() / count]).collect()
-}
-
-/// 0 for the first logical core of a physical core, 1 for its second.
-fn index_among_siblings(core: Core) -> usize {
-    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
-    std::fs::read_to_string(path).map_or(0, |list| siblings_before(&list, core))
-}
-
-/// The number of cores that a list such as `0,32` or `0-1` has before this one.
-fn siblings_before(list: &str, core: Core) -> usize {
-    let ranges = list.trim().split(',').filter_map(|part| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        Some((from.parse::<Core>().ok()?, to.parse::<Core>().ok()?))
-    });
-    ranges.map(|(from, to)| core.min(to.saturating_add(1)).saturating_sub(from)).sum()
-}
-
-#[cfg(target_os = "linux")]
-mod system {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-    use super::Core;
-
-    pub fn allowed() -> Vec<Core> {
-        // The call fails on a machine with more cores than the set can hold.
-        sched_getaffinity(None).map_or_else(
-            |_| super::all_cores(),
-            |set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect(),
-        )
-    }
-
-    /// Pins the calling thread to a core, if the system allows it.
-    pub fn pin_to(core: Core) {
-        if core < CpuSet::MAX_CPU {
-            let mut set = CpuSet::new();
-            set.set(core);
-            // A failure is ignored: a container may forbid pinning.
-            let _ = sched_setaffinity(None, &set);
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod system {
-    use super::Core;
-
-    pub fn allowed() -> Vec<Core> {
-        super::all_cores()
-    }
-
-    pub fn pin_to(_core: Core) {}
-}
-
-/// All cores by number, if the system has no list.
-fn all_cores() -> Vec<Core> {
-    (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
+/// Selects `count` processors, spread as widely as possible, so that few share caches and memory channels. A scheduler places
+/// threads in this way on an idle machine.
+pub fn spread(processors: &[usize], count: usize) -> Vec<usize> {
+    let count = count.min(processors.len());
+    (0..count).map(|index| processors[index * processors.len() / count]).collect()
 }
 
 #[cfg(test)]
@@ -279,23 +214,11 @@ mod tests {
     }
 
     #[test]
-    fn few_threads_are_spread_over_all_cores() {
+    fn few_threads_are_spread_over_all_processors() {
         assert_eq!(spread(&[0, 1, 2, 3, 4, 5, 6, 7], 2), [0, 4]);
         assert_eq!(spread(&[0, 1, 2], 2), [0, 1]);
         assert_eq!(spread(&[5, 9], 2), [5, 9]);
         assert_eq!(spread(&[5, 9], 7), [5, 9]);
         assert_eq!(spread(&[], 1), [0; 0]);
-    }
-
-    #[test]
-    fn siblings_give_the_index_of_a_logical_core_in_its_physical_core() {
-        assert_eq!([0, 32].map(|core| siblings_before("0,32\n", core)), [0, 1]);
-        assert_eq!([4, 5].map(|core| siblings_before("4-5\n", core)), [0, 1]);
-        assert_eq!([siblings_before("", 3), siblings_before("x-y", 3), siblings_before("7", 7)], [0, 0, 0]);
-    }
-
-    #[test]
-    fn at_least_one_core_is_allowed() {
-        assert!(!allowed_cores().is_empty());
     }
 }

@@ -9,8 +9,7 @@ mod x86;
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::team::{self, Core};
-use crate::{Operations, names};
+use crate::{Operations, names, team};
 
 /// A loop over one instruction, with enough independent results that no instruction waits for an earlier one.
 #[derive(Clone, Copy)]
@@ -29,16 +28,17 @@ const MIN_PASS_OPERATIONS: u64 = 1 << 26;
 const MIN_PASS_ROUNDS: u64 = 1 << 14;
 
 /// The best pass of each unit of this machine.
-pub fn probe(cores: &[Core], budget: Duration) -> Vec<Operations> {
+pub fn probe(processors: &[usize], budget: Duration) -> Vec<Operations> {
     let units = all_units();
-    let best = team::fastest_passes(cores, units.len(), budget, |_| (), |(), setting| units[setting].pass());
+    let best =
+        team::fastest_passes(processors, units.len(), budget, |_| (), |(), setting| units[setting].pass());
     let times = best.unwrap_or_default();
     let operations = units.iter().zip(times).filter_map(|(unit, ns)| {
         Some(Operations {
             unit: unit.name.into(),
             loads: unit.loads,
-            threads: u32::try_from(cores.len()).ok()?,
-            operations: unit.rounds() * unit.operations_per_round * cores.len() as u64,
+            threads: u32::try_from(processors.len()).ok()?,
+            operations: unit.rounds() * unit.operations_per_round * processors.len() as u64,
             ns,
         })
     });

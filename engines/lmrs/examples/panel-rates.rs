@@ -41,7 +41,7 @@ fn region(bytes: usize) -> Result<Region> {
 /// products of bf16.
 fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
-        let (input, packed) = (input(level, tokens, inputs), packed(level, tokens, inputs));
+        let (input, packed) = (input(level, tokens, inputs), pack_input(level, tokens, inputs));
         let matrix = |format: &'static Format| {
             Ok(Matrix::new(format, outputs, inputs, region(format.bytes(outputs, inputs))?))
         };
@@ -92,7 +92,7 @@ fn input(level: Level, tokens: usize, inputs: usize) -> Input {
 }
 
 /// The activations for the kernel of widened panels; `None` if the level has no such kernel.
-fn packed(level: Level, tokens: usize, inputs: usize) -> Option<TileInput> {
+fn pack_input(level: Level, tokens: usize, inputs: usize) -> Option<TileInput> {
     if !rows::has_pairs(level) {
         return None;
     }

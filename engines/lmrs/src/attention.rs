@@ -1,15 +1,15 @@
 //! Attention of queries to the keys and values of their sequences, distributed over the threads.
 //!
 //! A job is one head of keys and values with all queries that share it, for a few tokens of one sequence: each key is read once
-//! for all of them. Positions are summed in stretches, and the partial results are joined from first to last. If there are few
-//! jobs, each stretch becomes a job of its own. The borders of stretches are fixed, so a token's result depends only on its
+//! for all of them. Positions are summed in partitions, and the partial results are joined from first to last. If there are few
+//! jobs, each partition becomes a job of its own. The borders of partitions are fixed, so a token's result depends only on its
 //! position, not on threads or other tokens.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cache::{Cache, STRIP_DIMS, value_dims};
-use crate::kernels::attention::{CacheRows, LeftRows, Product, Softmax, Sums, TILE_POSITIONS, accumulate};
+use crate::kernels::attention::{BLOCK_POSITIONS, CacheRows, LeftRows, Product, Softmax, Sums, accumulate};
 use crate::matrix::Rows;
 use crate::ops::Ops;
 
@@ -37,7 +37,7 @@ impl Heads {
     }
 }
 
-/// The buffers of each thread: the result of a stretch, and the joined result of the stretches before it.
+/// The buffers of each thread: the result of a partition, and the joined result of the partitions before it.
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
 
@@ -45,8 +45,8 @@ pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
 const MAX_JOB_ROWS: usize = 64;
 /// Jobs for each thread, so that a delayed thread leaves work to the others.
 const JOBS_PER_THREAD: usize = 4;
-/// Blocks of a stretch: 512 positions.
-const STRETCH_BLOCKS: usize = 8;
+/// Blocks of a partition: 512 positions.
+const PARTITION_BLOCKS: usize = 8;
 
 /// Attention in one layer: the common part of all jobs.
 #[derive(Debug, Clone, Copy)]
@@ -73,20 +73,20 @@ pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment]
     scratch.0.resize_with(ops.pool.threads(), Mutex::default);
     let jobs = jobs(attention, segments, out);
     let share_whole_jobs = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
-        || jobs.iter().all(|job| job.stretches().len() == 1);
+        || jobs.iter().all(|job| job.partitions().len() == 1);
     if share_whole_jobs || ops.pool.threads() == 1 {
         return ops.pool.share_pieces(jobs.into_iter(), |thread, job| {
-            let [total, stretch] = &mut *lock(&scratch.0[thread]);
+            let [total, partial] = &mut *lock(&scratch.0[thread]);
             total.clear(job.rows(heads), heads.head_dim);
-            for blocks in job.stretches() {
-                stretch.attend(attention, &job, blocks);
-                total.join(stretch);
+            for blocks in job.partitions() {
+                partial.attend(attention, &job, blocks);
+                total.join(partial);
             }
             total.finish(job.outputs, heads.head_dim);
         });
     }
-    let stretches = jobs.iter().flat_map(|job| job.stretches().map(move |blocks| (job, blocks)));
-    let partials: Vec<_> = stretches.map(|stretch| (stretch, Mutex::new(Partial::default()))).collect();
+    let partitions = jobs.iter().flat_map(|job| job.partitions().map(move |blocks| (job, blocks)));
+    let partials: Vec<_> = partitions.map(|partition| (partition, Mutex::new(Partial::default()))).collect();
     ops.pool.share_pieces(partials.iter(), |_, ((job, blocks), partial)| {
         lock(partial).attend(attention, job, blocks.clone());
     });
@@ -95,7 +95,7 @@ pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment]
     for job in jobs {
         let mut total = Partial::default();
         total.clear(job.rows(heads), heads.head_dim);
-        partials.by_ref().take(job.stretches().len()).for_each(|stretch| total.join(&stretch));
+        partials.by_ref().take(job.partitions().len()).for_each(|partial| total.join(&partial));
         total.finish(job.outputs, heads.head_dim);
     }
 }
@@ -117,11 +117,12 @@ impl Job<'_> {
         self.tokens.len() * heads.group()
     }
 
-    /// The stretches of its blocks, in order, with the same borders as in every other job.
-    fn stretches(&self) -> impl ExactSizeIterator<Item = Range<usize>> + use<> {
+    /// The partitions of its blocks, in order, with the same borders as in every other job.
+    fn partitions(&self) -> impl ExactSizeIterator<Item = Range<usize>> + use<> {
         let Range { start, end } = self.blocks;
-        let stretch = move |at: usize| start.max(at * STRETCH_BLOCKS)..end.min((at + 1) * STRETCH_BLOCKS);
-        (start / STRETCH_BLOCKS..end.div_ceil(STRETCH_BLOCKS)).map(stretch)
+        let partition =
+            move |at: usize| start.max(at * PARTITION_BLOCKS)..end.min((at + 1) * PARTITION_BLOCKS);
+        (start / PARTITION_BLOCKS..end.div_ceil(PARTITION_BLOCKS)).map(partition)
     }
 }
 
@@ -137,8 +138,8 @@ fn jobs<'a>(attention: &Attention, segments: &'a [Segment], out: &'a mut Rows) -
         let count = segment.rows.len();
         for first in (0..count).step_by(job_tokens).rev() {
             let tokens = first..count.min(first + job_tokens);
-            let blocks = attention.first_visible(segment.start + first) / TILE_POSITIONS
-                ..(segment.start + tokens.end).div_ceil(TILE_POSITIONS);
+            let blocks = attention.first_visible(segment.start + first) / BLOCK_POSITIONS
+                ..(segment.start + tokens.end).div_ceil(BLOCK_POSITIONS);
             for kv_head in 0..kv_heads {
                 let indices = tokens.clone().map(|token| (segment.rows.start + token) * kv_heads + kv_head);
                 let outputs = indices.filter_map(|index| outputs[index].take()).collect();
@@ -150,11 +151,11 @@ fn jobs<'a>(attention: &Attention, segments: &'a [Segment], out: &'a mut Rows) -
     jobs
 }
 
-/// Buffers and partial sums of a stretch of positions, for the queries of a job.
+/// Buffers and partial sums of a partition of positions, for the queries of a job.
 #[derive(Debug, Default)]
 struct Partial {
     queries: Vec<f32>,     // [rows, head_dim]
-    scores: Vec<f32>,      // [rows, TILE_POSITIONS]
+    scores: Vec<f32>,      // [rows, BLOCK_POSITIONS]
     outputs: Vec<f32>,     // [rows, value_dims]
     softmax: Vec<Softmax>, // [rows]
 }
@@ -194,18 +195,18 @@ impl Partial {
     fn score(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
         let (head_dim, cache) = (attention.heads.head_dim, job.segment.cache);
         let rows = job.rows(attention.heads);
-        zero(&mut self.scores, rows * TILE_POSITIONS);
+        zero(&mut self.scores, rows * BLOCK_POSITIONS);
         let left = LeftRows { numbers: &self.queries, stride: head_dim, rows };
         let bytes = cache.tile(attention.layer, job.kv_head, block).keys;
-        let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width: TILE_POSITIONS, ahead };
-        let sums = Sums { numbers: &mut self.scores, stride: TILE_POSITIONS };
+        let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width: BLOCK_POSITIONS, ahead };
+        let sums = Sums { numbers: &mut self.scores, stride: BLOCK_POSITIONS };
         accumulate(attention.ops.level, Product { left, right, depth: head_dim, sums });
     }
 
     /// Turns scores into weights, and rescales the outputs if a larger score was found.
     fn weigh(&mut self, attention: &Attention, job: &Job, block: usize) {
-        let base = block * TILE_POSITIONS;
-        let scores = self.scores.as_chunks_mut::<TILE_POSITIONS>().0.iter_mut();
+        let base = block * BLOCK_POSITIONS;
+        let scores = self.scores.as_chunks_mut::<BLOCK_POSITIONS>().0.iter_mut();
         let outputs = self.outputs.chunks_exact_mut(value_dims(attention.heads.head_dim));
         for (row, ((scores, softmax), output)) in scores.zip(&mut self.softmax).zip(outputs).enumerate() {
             let position = job.segment.start + job.tokens.start + row / attention.heads.group();
@@ -222,12 +223,12 @@ impl Partial {
     fn add_values(&mut self, attention: &Attention, job: &Job, block: usize, ahead: usize) {
         let (dims, cache) = (value_dims(attention.heads.head_dim), job.segment.cache);
         let left =
-            LeftRows { numbers: &self.scores, stride: TILE_POSITIONS, rows: job.rows(attention.heads) };
-        let count = TILE_POSITIONS.min(job.segment.start + job.tokens.end - block * TILE_POSITIONS);
+            LeftRows { numbers: &self.scores, stride: BLOCK_POSITIONS, rows: job.rows(attention.heads) };
+        let count = BLOCK_POSITIONS.min(job.segment.start + job.tokens.end - block * BLOCK_POSITIONS);
         let mut strips = cache.tile(attention.layer, job.kv_head, block).values;
         for dim in (0..dims).step_by(STRIP_DIMS) {
             let width = STRIP_DIMS.min(dims - dim);
-            let (bytes, rest) = strips.split_at(TILE_POSITIONS * width * cache.kv_dtype().bytes());
+            let (bytes, rest) = strips.split_at(BLOCK_POSITIONS * width * cache.kv_dtype().bytes());
             let right = CacheRows { bytes, kv_dtype: cache.kv_dtype(), width, ahead };
             let sums = Sums { numbers: &mut self.outputs[dim..], stride: dims };
             accumulate(attention.ops.level, Product { left, right, depth: count, sums });
@@ -235,7 +236,7 @@ impl Partial {
         }
     }
 
-    /// Adds the result of the next stretch for the same rows.
+    /// Adds the result of the next partition for the same rows.
     fn join(&mut self, next: &Self) {
         let dims = self.outputs.len() / self.softmax.len();
         let rows = self.outputs.chunks_exact_mut(dims).zip(next.outputs.chunks_exact(dims));

@@ -1,7 +1,7 @@
 //! Keys and values of one sequence (KV cache).
 //!
 //! They are stored in blocks of 64 positions. So the touched memory is a prefix of the reserved memory, and reads for one head
-//! are a few long stretches. Within a block, layer by layer and head by head:
+//! are a few long ranges. Within a block, layer by layer and head by head:
 //!
 //! ```text
 //! keys    [head_dim][64 positions]                   a vector holds one dimension of many positions: no sums across lanes
@@ -13,7 +13,7 @@ use std::ops::Range;
 use anyhow::{Context, Result};
 use memmap2::{MmapMut, MmapOptions};
 
-use crate::kernels::attention::{KvDtype, TILE_POSITIONS};
+use crate::kernels::attention::{BLOCK_POSITIONS, KvDtype};
 use crate::region::{LARGE_PAGE_BYTES, request_large_pages};
 use crate::shape::Shape;
 
@@ -59,11 +59,11 @@ pub struct TileMut<'a> {
 
 impl Sizes {
     fn key_bytes(self) -> usize {
-        TILE_POSITIONS * self.head_dim * self.kv_dtype.bytes()
+        BLOCK_POSITIONS * self.head_dim * self.kv_dtype.bytes()
     }
 
     fn tile_bytes(self) -> usize {
-        self.key_bytes() + TILE_POSITIONS * value_dims(self.head_dim) * self.kv_dtype.bytes()
+        self.key_bytes() + BLOCK_POSITIONS * value_dims(self.head_dim) * self.kv_dtype.bytes()
     }
 
     fn layer_bytes(self) -> usize {
@@ -81,7 +81,7 @@ impl Cache {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
         let context = context.min(shape.context);
         let sizes = Sizes { context, layers, kv_heads, head_dim, kv_dtype };
-        let bytes = context.div_ceil(TILE_POSITIONS).checked_mul(sizes.block_bytes());
+        let bytes = context.div_ceil(BLOCK_POSITIONS).checked_mul(sizes.block_bytes());
         let reserve = |bytes: usize| MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon().ok();
         let memory = bytes.and_then(reserve);
         let memory = memory.with_context(|| {
@@ -97,7 +97,7 @@ impl Cache {
     pub fn bytes_for(shape: &Shape, tokens: usize, kv_dtype: KvDtype) -> usize {
         let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
         let sizes = Sizes { context: tokens, layers, kv_heads, head_dim, kv_dtype };
-        tokens.div_ceil(TILE_POSITIONS).saturating_mul(sizes.block_bytes())
+        tokens.div_ceil(BLOCK_POSITIONS).saturating_mul(sizes.block_bytes())
     }
 
     pub fn context(&self) -> usize {
@@ -161,11 +161,12 @@ impl TileMut<'_> {
         let size = self.sizes.kv_dtype.bytes();
         let mut narrowed = [0; 4 * STRIP_DIMS];
         let (keys, values) = self.bytes.split_at_mut(self.sizes.key_bytes());
-        for (dims, columns) in key.chunks(STRIP_DIMS).zip(keys.chunks_mut(STRIP_DIMS * TILE_POSITIONS * size))
+        for (dims, columns) in
+            key.chunks(STRIP_DIMS).zip(keys.chunks_mut(STRIP_DIMS * BLOCK_POSITIONS * size))
         {
             let narrowed = self.sizes.kv_dtype.narrow(dims, &mut narrowed);
             for (number, column) in
-                narrowed.chunks_exact(size).zip(columns.chunks_exact_mut(TILE_POSITIONS * size))
+                narrowed.chunks_exact(size).zip(columns.chunks_exact_mut(BLOCK_POSITIONS * size))
             {
                 column[position * size..][..size].copy_from_slice(number);
             }
@@ -174,7 +175,7 @@ impl TileMut<'_> {
         let mut strips = values;
         for dims in value.chunks(STRIP_DIMS) {
             let width = dims_left.min(STRIP_DIMS);
-            let (strip, rest) = strips.split_at_mut(TILE_POSITIONS * width * size);
+            let (strip, rest) = strips.split_at_mut(BLOCK_POSITIONS * width * size);
             let narrowed = self.sizes.kv_dtype.narrow(dims, &mut narrowed);
             strip[position * width * size..][..narrowed.len()].copy_from_slice(narrowed);
             (strips, dims_left) = (rest, dims_left - width);
@@ -202,9 +203,9 @@ mod tests {
         let number = |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().unwrap());
         let tile = cache.tile(1, 2, 1);
         for dim in 0..72 {
-            assert_eq!(number(tile.keys, dim * TILE_POSITIONS + 5), key[dim]);
+            assert_eq!(number(tile.keys, dim * BLOCK_POSITIONS + 5), key[dim]);
             // 80 padded dimensions: a strip of 64 and one of 16.
-            let at = if dim < 64 { 5 * 64 + dim } else { 64 * TILE_POSITIONS + 5 * 16 + dim - 64 };
+            let at = if dim < 64 { 5 * 64 + dim } else { 64 * BLOCK_POSITIONS + 5 * 16 + dim - 64 };
             assert_eq!(number(tile.values, at), value[dim]);
         }
         let other_cells = [(0, 2, 1), (1, 1, 1), (1, 2, 0), (1, 2, 2)];

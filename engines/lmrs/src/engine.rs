@@ -8,10 +8,10 @@ use engine_kit::{Engine, Options, OrFail, Phases};
 use model_files::ModelFolder;
 use protocol::{Capabilities, Facts, Failed, FailureKind, HelloFacts, Load, Padding};
 
+use crate::context::choose_context;
 use crate::formats::Format;
 use crate::kernels::attention::KvDtype;
 use crate::kernels::{Level, rows};
-use crate::memory::{self, choose_context};
 use crate::model::LoadedModel;
 use crate::model::decoder::MAX_DECODE_ROWS;
 use crate::network::{Network, NetworkDecoder};
@@ -70,7 +70,7 @@ impl Engine for Lmrs {
         let exact = load.dtype.as_deref().unwrap_or(&file_dtype) == "f32";
         let kv_dtype = if exact { KvDtype::F32 } else { KvDtype::F16 };
         let mut plan = Plan::of(folder, &shape, requested)?;
-        let available = memory::available_bytes();
+        let available = system::memory::available_bytes();
         let (context, note) = choose_context(&shape, kv_dtype, &plan, load.context_tokens, available)?;
         if note.is_some() {
             phases.progress(1.0, note);

@@ -12,15 +12,13 @@
 //! sidecar, memory, pool          packed weights on disk; the available memory; the threads
 //! ```
 
-#![deny(clippy::undocumented_unsafe_blocks)]
-
 pub mod attention;
 pub mod cache;
+pub mod context;
 pub mod engine;
 pub mod formats;
 pub mod kernels;
 pub mod matrix;
-pub mod memory;
 pub mod model;
 pub mod network;
 pub mod ops;

@@ -2,7 +2,7 @@
 //! work and return when it is done. The pool does not interpret the work.
 //!
 //! ```text
-//! run:     writes down the work, then raises the generation, which starts the workers
+//! run:     stores the work, then raises the generation, which starts the workers
 //! worker:  spins on the generation, takes its own share, then any free share
 //! caller:  takes share 0, then any free share, then spins until all are done
 //! idle:    a worker parks after spinning for a millisecond; the next run wakes it
@@ -13,7 +13,6 @@
 
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
-mod processors;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use processors::Pinned;
+use system::processors::{self, Pinned};
 
 /// A fixed set of threads, kept for the life of the pool.
 #[derive(Debug)]
@@ -48,7 +47,7 @@ struct Shared {
     call: CachePadded<Call>,
     shares: Box<[CachePadded<Share>]>,
     ending: AtomicBool,
-    /// Workers that are parked, or about to be.
+    /// Workers that are parked, or about to park.
     parked: AtomicUsize,
     park_lock: Mutex<()>,
     wake: Condvar,
@@ -97,7 +96,7 @@ const SPINS_BEFORE_YIELD: u32 = 4096;
 impl Pool {
     /// Threads without pinning.
     pub fn new(threads: usize) -> Self {
-        Self::start(threads.min(processors::allowed_processors().len()), None)
+        Self::start(threads.min(processors::allowed().len()), None)
     }
 
     /// Threads pinned to one processor each, with the calling thread pinned until the pool is dropped. The first threads of all
@@ -133,7 +132,7 @@ impl Pool {
     }
 
     /// Calls `work(thread)` once for each number below `threads`, several at a time, and returns when all have returned. A
-    /// panic in one of them becomes the caller's. Nested calls of `run` do their work on the calling thread.
+    /// panic in a call reaches the caller. Nested calls of `run` do their work on the calling thread.
     pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
         let _run_lock = match self.run_lock.try_lock() {
             _ if self.threads() == 1 => return work(0),
@@ -156,9 +155,9 @@ impl Pool {
         if count <= 1 || self.threads() == 1 {
             return (0..count).step_by(max_len).for_each(|first| work(first..count.min(first + max_len), 0));
         }
-        let shares = Shares::new(count, self.threads());
+        let ranges = Ranges::new(count, self.threads());
         self.run(&|thread| {
-            while let Some(range) = shares.take(thread, max_len) {
+            while let Some(range) = ranges.take(thread, max_len) {
                 work(range, thread);
             }
         });
@@ -326,30 +325,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Distributes the numbers below a limit, each number once. Every thread has a share of neighbours, so that it reads memory
-/// sequentially as long as possible. Then it takes the remaining numbers of other shares.
-struct Shares(Vec<Remaining>);
+/// Distributes the numbers below a limit, each number once. Every thread has a range of its own, so that it reads memory
+/// sequentially as long as possible. Then it takes the remaining numbers of other ranges.
+struct Ranges(Vec<Remaining>);
 
-/// A thread's share, on cache lines of its own, so that threads contend only if one helps another.
+/// The remaining numbers of a thread's range, on separate cache lines, so that threads contend only if one helps another.
 #[repr(align(128))]
 struct Remaining {
     next: AtomicUsize,
     end: usize,
 }
 
-/// Each take gets the remaining share divided by this number: large ranges first, and small ones at the end.
+/// Each take gets the remaining count divided by this number: large ranges first, and small ones at the end.
 const DIVISOR: usize = 2;
 
-impl Shares {
+impl Ranges {
     fn new(limit: usize, threads: usize) -> Self {
         let bound = |thread: usize| thread * limit / threads;
-        let share = |thread| Remaining { next: bound(thread).into(), end: bound(thread + 1) };
-        Self((0..threads).map(share).collect())
+        let range = |thread| Remaining { next: bound(thread).into(), end: bound(thread + 1) };
+        Self((0..threads).map(range).collect())
     }
 
     /// Takes a range of at most `max_len` numbers; `None` when all are taken.
     fn take(&self, thread: usize, max_len: usize) -> Option<Range<usize>> {
-        self.0[thread..].iter().chain(&self.0[..thread]).find_map(|share| share.take(max_len))
+        self.0[thread..].iter().chain(&self.0[..thread]).find_map(|range| range.take(max_len))
     }
 }
 

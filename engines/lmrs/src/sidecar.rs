@@ -273,7 +273,7 @@ fn free_bytes(folder: &Path) -> Result<u64> {
 const SUMMED_BYTES: usize = 4 << 20;
 const LANES: usize = 8;
 
-/// A checksum that finds damage at the speed of memory. Not cryptographic.
+/// A checksum that finds damage at the speed of memory. It is not cryptographic.
 fn checksum(pool: &Pool, bytes: &[u8]) -> u64 {
     let chunks: Vec<&[u8]> = bytes.chunks(SUMMED_BYTES).collect();
     let sums: Vec<_> = chunks.iter().map(|_| AtomicU64::new(0)).collect();

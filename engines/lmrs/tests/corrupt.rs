@@ -70,7 +70,7 @@ fn load(path: &Path) -> Result<(), Failed> {
 }
 
 /// Checks the rule for every file: it loads and computes, or fails with a message.
-fn load_checked(path: &Path, case: &str) -> Option<Failed> {
+fn check_load(path: &Path, case: &str) -> Option<Failed> {
     LARGEST_ALLOCATION.store(0, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(|| load(path)));
     let largest = LARGEST_ALLOCATION.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ struct Model {
     bytes: Vec<u8>,
 }
 
-fn synthesised(name: &str) -> Model {
+fn synthesise_model(name: &str) -> Model {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/configs/{name}.json"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
@@ -102,7 +102,7 @@ fn synthesised(name: &str) -> Model {
 }
 
 fn gguf(name: &str, dtype: Dtype) -> Model {
-    let model = synthesised(name);
+    let model = synthesise_model(name);
     let path = model.path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype, out: path.clone() };
     model_files::convert(&ModelFolder::open(&model.path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
@@ -161,19 +161,19 @@ fn damage(model: &Model, rng: &mut Rng) -> (String, Vec<u8>) {
 
 fn check_damaged(model: &Model, seed: u64, cases: usize) {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(load_checked(&model.path, "undamaged"), None);
+    assert_eq!(check_load(&model.path, "undamaged"), None);
     let mut rng = Rng::new(seed);
     for case in 0..cases {
         let (description, bytes) = damage(model, &mut rng);
         std::fs::write(&model.weights, bytes).unwrap();
-        load_checked(&model.path, &format!("case {case} of seed {seed}, {description}"));
+        check_load(&model.path, &format!("case {case} of seed {seed}, {description}"));
     }
 }
 
 #[test]
 fn a_damaged_safetensors_file_is_loaded_or_refused() {
-    check_damaged(&synthesised("llama"), 1, 300);
-    check_damaged(&synthesised("gpt2"), 2, 100);
+    check_damaged(&synthesise_model("llama"), 1, 300);
+    check_damaged(&synthesise_model("gpt2"), 2, 100);
 }
 
 #[test]
@@ -200,7 +200,7 @@ const SIZE_FIELDS: [&str; 8] = [
 fn any_config_is_loaded_or_refused_by_the_name_of_the_wrong_field() {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     for name in ["llama", "qwen2-window", "gpt2", "gemma", "phi3", "llama3"] {
-        let model = synthesised(name);
+        let model = synthesise_model(name);
         let path = model.path.join("config.json");
         let config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let numbers = config.as_object().unwrap().iter().filter(|(_, value)| value.is_number());
@@ -223,7 +223,7 @@ fn any_config_is_loaded_or_refused_by_the_name_of_the_wrong_field() {
                 changed[field] = wrong.clone();
                 std::fs::write(&path, changed.to_string()).unwrap();
                 let case = format!("{name} with `{field}` {wrong}");
-                let failed = load_checked(&model.path, &case);
+                let failed = check_load(&model.path, &case);
                 let is_size = SIZE_FIELDS.contains(&field.as_str());
                 assert!(failed.is_some() || !is_size || *wrong != json!(0), "{case} was loaded");
             }
@@ -247,7 +247,7 @@ fn any_metadata_of_a_gguf_is_loaded_or_refused() {
                 let mut bytes = model.bytes.clone();
                 bytes[at..at + 4].copy_from_slice(&wrong.to_le_bytes());
                 std::fs::write(&model.weights, bytes).unwrap();
-                load_checked(&model.path, &format!("{name} with `{key}` {wrong}"));
+                check_load(&model.path, &format!("{name} with `{key}` {wrong}"));
             }
         }
     }
@@ -256,7 +256,7 @@ fn any_metadata_of_a_gguf_is_loaded_or_refused() {
 #[test]
 fn a_wrong_number_of_heads_is_reported_by_the_name_of_its_field() {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let model = synthesised("gpt2");
+    let model = synthesise_model("gpt2");
     let path = model.path.join("config.json");
     let config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     // The model is 64 wide.
@@ -264,20 +264,20 @@ fn a_wrong_number_of_heads_is_reported_by_the_name_of_its_field() {
         let mut changed = config.clone();
         changed["n_head"] = json!(heads);
         std::fs::write(&path, changed.to_string()).unwrap();
-        let failed = load_checked(&model.path, "heads").unwrap();
+        let failed = check_load(&model.path, "heads").unwrap();
         assert!(failed.message.contains("`n_head`"), "{failed:?}");
     }
     let mut changed = config;
     changed["num_key_value_heads"] = json!(2);
     std::fs::write(&path, changed.to_string()).unwrap();
-    let failed = load_checked(&model.path, "heads of keys").unwrap();
+    let failed = check_load(&model.path, "heads of keys").unwrap();
     assert!(failed.message.contains("2 heads of keys and values"), "{failed:?}");
 }
 
 #[test]
 fn a_wrong_size_is_reported_by_the_name_of_its_tensor() {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    let model = synthesised("llama");
+    let model = synthesise_model("llama");
     let header = String::from_utf8(model.bytes[8..header_end(&model)].to_vec()).unwrap();
     let mut tensors: Value = serde_json::from_str(header.trim()).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
@@ -287,13 +287,13 @@ fn a_wrong_size_is_reported_by_the_name_of_its_tensor() {
     bytes.extend(header.as_bytes());
     bytes.extend(&model.bytes[header_end(&model)..]);
     std::fs::write(&model.weights, bytes).unwrap();
-    let failed = load_checked(&model.path, "a shape of 2^60 rows").unwrap();
+    let failed = check_load(&model.path, "a shape of 2^60 rows").unwrap();
     assert!(failed.message.contains(name), "{failed:?}");
     // A header longer than the file.
     let mut bytes = model.bytes.clone();
     bytes[..8].copy_from_slice(&(1_u64 << 50).to_le_bytes());
     std::fs::write(&model.weights, bytes).unwrap();
-    let failed = load_checked(&model.path, "a header of 2^50 bytes").unwrap();
+    let failed = check_load(&model.path, "a header of 2^50 bytes").unwrap();
     assert!(failed.message.contains("model.safetensors") && failed.message.contains("header"), "{failed:?}");
 }
 
@@ -315,7 +315,7 @@ fn rotation_factors_are_counted_before_they_are_read() {
     std::fs::write(&model.weights, bytes).unwrap();
     let file = std::fs::File::options().write(true).open(&model.weights).unwrap();
     file.set_len(begin + end + 4 * count).unwrap();
-    let failed = load_checked(&model.path, "2^38 factors").unwrap();
+    let failed = check_load(&model.path, "2^38 factors").unwrap();
     let expected = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, for 8 pairs");
     assert!(failed.message.ends_with(&expected), "{failed:?}");
     // A conversion fails in the same way, and also reads nothing.

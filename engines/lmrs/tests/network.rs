@@ -11,7 +11,7 @@ use lmrs::formats::{self, F16, F32};
 use lmrs::kernels::Level;
 use lmrs::kernels::attention::KvDtype;
 use lmrs::matrix::Rows;
-use lmrs::network::{Network, NotFinite, PASS_TOKENS, Predictions, Span, Wanted};
+use lmrs::network::{MAX_PASS_TOKENS, Network, NotFinite, Predictions, Span, Wanted};
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
 use lmrs::shape::Shape;
@@ -48,7 +48,7 @@ fn goldens() -> Vec<Golden> {
 }
 
 /// The model of a golden file, in a temporary folder.
-fn synthesised(name: &str, dtype: Dtype) -> (tempfile::TempDir, PathBuf) {
+fn synthesise_model(name: &str, dtype: Dtype) -> (tempfile::TempDir, PathBuf) {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/configs/{name}.json"));
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");
@@ -117,8 +117,8 @@ fn differences(logits: &Rows, golden: &Golden) -> Vec<f64> {
 }
 
 /// Greedy decoding: the prompt at once, then one token at a time.
-fn greedy(network: &mut Network, ops: &mut Ops, stored: KvDtype, ids: &[u32], count: usize) -> Vec<u32> {
-    let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
+fn greedy(network: &mut Network, ops: &mut Ops, kv_dtype: KvDtype, ids: &[u32], count: usize) -> Vec<u32> {
+    let mut cache = Cache::new(&network.shape, 256, kv_dtype).unwrap();
     let (mut generated, mut next): (Vec<u32>, Vec<u32>) = (Vec::new(), ids.to_vec());
     for _ in 0..count {
         let span = Span { cache: &mut cache, ids: &next, wanted: Wanted::Largest };
@@ -131,7 +131,7 @@ fn greedy(network: &mut Network, ops: &mut Ops, stored: KvDtype, ids: &[u32], co
 #[test]
 fn f32_agrees_with_pytorch_for_every_architecture_in_both_formats() {
     for golden in goldens() {
-        let (_folder, path) = synthesised(&golden.name, Dtype::BF16);
+        let (_folder, path) = synthesise_model(&golden.name, Dtype::BF16);
         let windowed = golden.name.contains("window") && !golden.name.contains("phi3");
         let gguf = (!windowed).then(|| gguf_of(&path, Dtype::BF16));
         for path in std::iter::once(path).chain(gguf) {
@@ -157,7 +157,7 @@ fn f32_agrees_with_pytorch_for_every_architecture_in_both_formats() {
 /// llama.cpp's converter writes GPT-2's output matrix although it is the embedding.
 #[test]
 fn a_gpt2_in_gguf_uses_its_own_output_matrix_if_it_has_one() {
-    let (folder, path) = synthesised("gpt2", Dtype::BF16);
+    let (folder, path) = synthesise_model("gpt2", Dtype::BF16);
     let set_tied = |config: &Path, tied: bool| {
         let mut fields: Value = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
         fields["tie_word_embeddings"] = tied.into();
@@ -204,7 +204,7 @@ fn a_gpt2_in_gguf_uses_its_own_output_matrix_if_it_has_one() {
 #[test]
 fn narrower_floats_stay_close_to_f32_whether_mapped_or_read() {
     for golden in goldens() {
-        let (_folder, path) = synthesised(&golden.name, Dtype::BF16);
+        let (_folder, path) = synthesise_model(&golden.name, Dtype::BF16);
         for requested in [RequestedFormat::File, RequestedFormat::Format(&F16)] {
             let mut ops = ops(2);
             let mut network = load(&path, requested, &ops);
@@ -228,7 +228,7 @@ fn set_last_bits(path: &Path, dtype: Dtype) {
 #[test]
 fn embedding_rows_are_rounded_to_the_requested_format() {
     for (stored, dtype) in [(Dtype::F32, Dtype::BF16), (Dtype::F32, Dtype::F16), (Dtype::F16, Dtype::BF16)] {
-        let (_folder, path) = synthesised("llama", stored);
+        let (_folder, path) = synthesise_model("llama", stored);
         set_last_bits(&path, stored);
         let folder = ModelFolder::open(&path).unwrap();
         let shape = Shape::of(&folder).unwrap();
@@ -260,7 +260,7 @@ fn embedding_rows_are_rounded_to_the_requested_format() {
 #[test]
 fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
     for golden in goldens() {
-        let (_folder, path) = synthesised(&golden.name, Dtype::BF16);
+        let (_folder, path) = synthesise_model(&golden.name, Dtype::BF16);
         for level in Level::available() {
             let mut ops = Ops::new(Pool::new(2), level);
             let mut network = load(&path, RequestedFormat::File, &ops);
@@ -279,7 +279,7 @@ fn floats_of_a_file_are_used_in_place() {
     for (name, has_owned) in
         [("llama", false), ("qwen2", false), ("phi3", false), ("gemma", false), ("gpt2", true)]
     {
-        let (_folder, path) = synthesised(name, Dtype::BF16);
+        let (_folder, path) = synthesise_model(name, Dtype::BF16);
         let folder = ModelFolder::open(&path).unwrap();
         let shape = Shape::of(&folder).unwrap();
         let plan = Plan::of(&folder, &shape, RequestedFormat::File).unwrap();
@@ -296,7 +296,7 @@ fn assert_same(a: &[f32], b: &[f32], case: &str) {
 #[test]
 fn one_token_at_a_time_gives_the_same_bits_as_all_at_once() {
     for (golden, dtype) in goldens().iter().flat_map(|golden| [(golden, Dtype::F32), (golden, Dtype::BF16)]) {
-        let (_folder, path) = synthesised(&golden.name, dtype);
+        let (_folder, path) = synthesise_model(&golden.name, dtype);
         // AMX tiles sum bf16 in an order of their own.
         for level in
             Level::available().into_iter().filter(|level| dtype == Dtype::F32 || level.to_string() != "amx")
@@ -315,8 +315,8 @@ fn one_token_at_a_time_gives_the_same_bits_as_all_at_once() {
     }
 }
 
-/// Ids of a long prompt: more than a pass, and more than a stretch of positions.
-const LONG_PROMPT_IDS: usize = PASS_TOKENS + 300;
+/// Ids of a long prompt: more than a pass, and more than a partition of positions.
+const LONG_PROMPT_IDS: usize = MAX_PASS_TOKENS + 300;
 
 fn long_ids() -> Vec<u32> {
     (0..LONG_PROMPT_IDS as u32).map(|at| (at * at * 31 + at) % 320).collect()
@@ -331,7 +331,7 @@ fn long_network(path: &Path, ops: &Ops) -> Network {
 
 #[test]
 fn a_prompt_in_pieces_or_after_a_truncation_gives_the_same_bits() {
-    let (_folder, path) = synthesised("llama", Dtype::F32);
+    let (_folder, path) = synthesise_model("llama", Dtype::F32);
     let ids = long_ids();
     for level in Level::available() {
         let mut ops = Ops::new(Pool::new(3), level);
@@ -363,19 +363,19 @@ fn a_prompt_in_pieces_or_after_a_truncation_gives_the_same_bits() {
 
 #[test]
 fn sequences_of_a_batch_give_the_same_bits_as_alone() {
-    let (_folder, path) = synthesised("qwen2-window", Dtype::F32);
+    let (_folder, path) = synthesise_model("qwen2-window", Dtype::F32);
     assert_batch_equals_single(&path, KvDtype::F32, &[3, 150, 1, 190, 64]);
 }
 
 /// At most eight rows are decoded together: with more rows, AMX tiles sum in another order.
 #[test]
 fn sequences_decoded_together_in_bf16_give_the_same_bits_as_alone() {
-    let (_folder, path) = synthesised("llama", Dtype::BF16);
+    let (_folder, path) = synthesise_model("llama", Dtype::BF16);
     assert_batch_equals_single(&path, KvDtype::F16, &[1, 3, 2]);
     assert_batch_equals_single(&path, KvDtype::F16, &[3, 1, 4]);
 }
 
-fn assert_batch_equals_single(path: &Path, stored: KvDtype, counts: &[u32]) {
+fn assert_batch_equals_single(path: &Path, kv_dtype: KvDtype, counts: &[u32]) {
     let texts: Vec<Vec<u32>> =
         counts.iter().map(|count| (0..*count).map(|at| (at * 7 + count) % 320).collect()).collect();
     for level in Level::available() {
@@ -384,12 +384,12 @@ fn assert_batch_equals_single(path: &Path, stored: KvDtype, counts: &[u32]) {
         let single: Vec<Rows> = texts
             .iter()
             .map(|ids| {
-                let mut cache = Cache::new(&network.shape, 256, stored).unwrap();
+                let mut cache = Cache::new(&network.shape, 256, kv_dtype).unwrap();
                 logits(&mut network, &mut ops, &mut cache, ids)
             })
             .collect();
         let mut caches: Vec<Cache> =
-            texts.iter().map(|_| Cache::new(&network.shape, 256, stored).unwrap()).collect();
+            texts.iter().map(|_| Cache::new(&network.shape, 256, kv_dtype).unwrap()).collect();
         let wanted = Wanted::Logits;
         let spans = caches.iter_mut().zip(&texts).map(|(cache, ids)| Span { cache, ids, wanted });
         let rows = forward(&mut network, &mut ops, &mut spans.collect::<Vec<_>>()).logits;
@@ -402,15 +402,15 @@ fn assert_batch_equals_single(path: &Path, stored: KvDtype, counts: &[u32]) {
 #[test]
 fn each_span_gets_the_requested_results_and_no_more() {
     use Wanted::{EveryLargest, Largest, Logits, Nothing};
-    let (_folder, path) = synthesised("llama", Dtype::F32);
+    let (_folder, path) = synthesise_model("llama", Dtype::F32);
     let (mut ops, ids) = (ops(2), long_ids());
     let mut network = long_network(&path, &ops);
     // The second span continues in the next pass, and so does the fourth.
     let requested = [
         (20, Largest),
-        (PASS_TOKENS, Nothing),
+        (MAX_PASS_TOKENS, Nothing),
         (7, Logits),
-        (PASS_TOKENS, EveryLargest),
+        (MAX_PASS_TOKENS, EveryLargest),
         (5, Nothing),
         (1, Logits),
     ];
@@ -440,7 +440,7 @@ fn each_span_gets_the_requested_results_and_no_more() {
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    let (_folder, path) = synthesised("qwen2", Dtype::F32);
+    let (_folder, path) = synthesise_model("qwen2", Dtype::F32);
     let ids = long_ids();
     for level in Level::available() {
         let mut expected: Option<Rows> = None;
@@ -458,7 +458,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 
 #[test]
 fn ids_beyond_the_context_or_the_vocabulary_are_refused_without_a_change() {
-    let (_folder, path) = synthesised("llama", Dtype::BF16);
+    let (_folder, path) = synthesise_model("llama", Dtype::BF16);
     let mut ops = ops(1);
     let mut network = load(&path, RequestedFormat::File, &ops);
     let mut cache = Cache::new(&network.shape, 10, KvDtype::F16).unwrap();
@@ -480,7 +480,7 @@ fn weights_with_a_nan_are_an_error_and_give_no_id() {
         (Dtype::BF16, &0x7fc0_u16.to_le_bytes()),
         (Dtype::BF16, &0x7f81_u16.to_le_bytes()),
     ] {
-        let (_folder, path) = synthesised("llama", dtype);
+        let (_folder, path) = synthesise_model("llama", dtype);
         let file = path.join("model.safetensors");
         let mut bytes = std::fs::read(&file).unwrap();
         // The last weight of the file, in any tensor.

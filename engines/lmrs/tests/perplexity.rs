@@ -97,8 +97,8 @@ fn perplexity(
     let owned = plan.read(&ops.pool, &|_| ()).unwrap();
     let weights = plan.weights(&shape, &owned).unwrap();
     let mut network = Network::new(shape, weights);
-    let stored = if requested == RequestedFormat::Format(&F32) { KvDtype::F32 } else { KvDtype::F16 };
-    let mut cache = Cache::new(&network.shape, windows.ids, stored).unwrap();
+    let kv_dtype = if requested == RequestedFormat::Format(&F32) { KvDtype::F32 } else { KvDtype::F16 };
+    let mut cache = Cache::new(&network.shape, windows.ids, kv_dtype).unwrap();
     let mut sum = 0.0;
     for window in 0..windows.count {
         let ids = &text[text.len() / windows.count * window..][..windows.ids];

@@ -69,7 +69,7 @@ const RECIPE: &str = r#"{"prompt":"You need:\n- 1 cup of cinnamon\n- 1 cup of ca
 const PROMPT: &str = r#"{"prompt_ids":[0,88,13,396,1670,800,347],"max_new_tokens":24,"ignore_eos":true}"#;
 
 #[test]
-fn a_load_reports_its_effective_settings() {
+fn a_load_reports_its_dtypes_its_context_and_the_size_of_its_weights() {
     let has_bf16_products = has_pairs(Level::best());
     let bf16 = if has_bf16_products { "bf16" } else { "f32" };
     let cases = [

@@ -13,7 +13,7 @@ use model_files::{Dtype, Format, ModelFolder};
 use protocol::{Failed, FailureKind};
 use serde_json::{Value, json};
 
-fn synthesised(name: &str) -> (tempfile::TempDir, PathBuf) {
+fn synthesise_model(name: &str) -> (tempfile::TempDir, PathBuf) {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/configs/{name}.json"));
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");
@@ -34,7 +34,7 @@ fn load(path: &Path, requested: RequestedFormat) -> Result<(), Failed> {
 
 /// The refusal of a model after a change of one config field.
 fn failure_with_field(name: &str, field: &str, value: Value) -> Failed {
-    let (_folder, path) = synthesised(name);
+    let (_folder, path) = synthesise_model(name);
     set_field(&path, field, value);
     load(&path, RequestedFormat::File).unwrap_err()
 }
@@ -102,7 +102,7 @@ fn an_invalid_number_is_reported_with_its_file() {
 /// The defaults of qwen2 for missing fields: a window of 4096 tokens, from layer 28 on.
 #[test]
 fn windows_of_missing_fields_have_the_defaults_of_transformers() {
-    let (_folder, path) = synthesised("qwen2-window");
+    let (_folder, path) = synthesise_model("qwen2-window");
     let windows = |field, value| {
         set_field(&path, field, value);
         Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().windows
@@ -121,7 +121,7 @@ fn windows_of_missing_fields_have_the_defaults_of_transformers() {
 /// Since transformers version 5, `rope_parameters` takes precedence.
 #[test]
 fn the_base_of_rotation_is_read_from_rope_parameters_first() {
-    let (_folder, path) = synthesised("llama");
+    let (_folder, path) = synthesise_model("llama");
     let rotation = |field, value| {
         set_field(&path, field, value);
         Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation.unwrap()
@@ -136,7 +136,7 @@ fn the_base_of_rotation_is_read_from_rope_parameters_first() {
 
 #[test]
 fn biases_in_a_file_whose_config_denies_them_are_refused() {
-    let (_folder, path) = synthesised("llama-linear-biased");
+    let (_folder, path) = synthesise_model("llama-linear-biased");
     set_field(&path, "attention_bias", json!(false));
     let failed = load(&path, RequestedFormat::File).unwrap_err();
     assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
@@ -145,7 +145,7 @@ fn biases_in_a_file_whose_config_denies_them_are_refused() {
 
 #[test]
 fn tensors_of_another_network_in_the_folder_are_ignored() {
-    let (_folder, path) = synthesised("llama");
+    let (_folder, path) = synthesise_model("llama");
     let weights = path.join("model.safetensors");
     let whole = std::fs::read(&weights).unwrap();
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
@@ -172,7 +172,7 @@ fn tensors_of_another_network_in_the_folder_are_ignored() {
 
 /// A GGUF of this model, with its bytes.
 fn gguf(name: &str) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
-    let (folder, path) = synthesised(name);
+    let (folder, path) = synthesise_model(name);
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::BF16, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
@@ -241,7 +241,7 @@ fn invalid_rotation_factors_are_reported_with_their_tensor() {
 
 #[test]
 fn unknown_blocks_are_reported_with_their_tensor_and_a_hint() {
-    let (_folder, path) = synthesised("llama");
+    let (_folder, path) = synthesise_model("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q4_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
@@ -284,7 +284,7 @@ fn a_size_of_zero_is_reported_by_name() {
 
 #[test]
 fn a_truncated_file_or_a_missing_tensor_is_an_error() {
-    let (_folder, path) = synthesised("llama");
+    let (_folder, path) = synthesise_model("llama");
     let weights = path.join("model.safetensors");
     let whole = std::fs::read(&weights).unwrap();
     std::fs::write(&weights, &whole[..whole.len() - 100]).unwrap();
@@ -302,7 +302,7 @@ fn a_truncated_file_or_a_missing_tensor_is_an_error() {
 
 #[test]
 fn a_file_that_shrinks_after_its_header_was_read_is_an_error() {
-    let (_folder, path) = synthesised("llama");
+    let (_folder, path) = synthesise_model("llama");
     let folder = ModelFolder::open(&path).unwrap();
     let shape = Shape::of(&folder).unwrap();
     let weights = std::fs::OpenOptions::new().write(true).open(path.join("model.safetensors")).unwrap();
@@ -323,7 +323,7 @@ fn least_sufficient(is_enough: impl Fn(u64) -> bool) -> u64 {
 
 #[test]
 fn a_model_larger_than_memory_is_refused_before_it_is_read_or_mapped() {
-    let (_folder, path) = synthesised("llama");
+    let (_folder, path) = synthesise_model("llama");
     let folder = ModelFolder::open(&path).unwrap();
     let shape = Shape::of(&folder).unwrap();
     let mut least_bytes =
@@ -353,7 +353,7 @@ fn dtypes_are_found_by_name_and_blocks_are_not_rounded_twice() {
     assert_eq!(RequestedFormat::from_name(Some("bf16"), "bf16").unwrap(), RequestedFormat::File);
     assert_eq!(RequestedFormat::from_name(Some("q4_0"), "bf16").unwrap(), RequestedFormat::Format(&Q4_0));
     assert_eq!(RequestedFormat::from_name(Some("int3"), "bf16").unwrap_err().kind, FailureKind::Unsupported);
-    let (_folder, path) = synthesised("llama");
+    let (_folder, path) = synthesise_model("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();

@@ -3,8 +3,10 @@
 
 use std::time::Instant;
 
+use system::container;
+
 use crate::machine::kernel::read;
-use crate::machine::{container, processes};
+use crate::machine::processes;
 
 /// One reading of all counters.
 #[derive(Debug, Clone)]

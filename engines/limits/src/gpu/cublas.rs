@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use libloading::Library;
 
-use super::Number;
+use super::NumberType;
 use super::driver::{Context, Memory, function, open};
 
 /// The names of the library by CUDA's major version, the newest first.
@@ -129,7 +129,7 @@ impl<'a> Cublas<'a> {
     }
 
     /// Starts a product of square matrices, without waiting for it.
-    pub fn product(&self, side: u64, number: &Number, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
+    pub fn product(&self, side: u64, number: &NumberType, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
         let Ok(n) = c_int::try_from(side) else { return Err("the side is larger than an int".into()) };
         let needed = (side * side) as usize * number.bytes;
         if [a, b, c].iter().any(|matrix| matrix.bytes() < needed) {

@@ -25,7 +25,7 @@ type Opaque = *mut c_void;
 const L2_CACHE_SIZE: c_int = 38;
 /// `CU_EVENT_DEFAULT`: events with timing.
 const WITH_TIME: c_uint = 0;
-/// The default stream, which synchronizes with all others of a context, including those of cuBLAS.
+/// The default stream, which synchronizes with all other streams of a context, including those of cuBLAS.
 const DEFAULT_STREAM: Opaque = null_mut();
 
 /// The most passes. More passes would not make the time of a short pass more accurate.
@@ -102,7 +102,7 @@ impl Driver {
 
     pub fn count(&self) -> Result<u32, String> {
         let mut count = 0;
-        // SAFETY: writes one int.
+        // SAFETY: the call writes one int.
         self.check("cuDeviceGetCount", unsafe { (self.device_get_count)(&mut count) })?;
         Ok(u32::try_from(count).unwrap_or(0))
     }
@@ -110,18 +110,18 @@ impl Driver {
     pub fn device(&self, index: u32) -> Result<Device<'_>, String> {
         let mut ordinal = 0;
         let index = c_int::try_from(index).map_err(|_| "the index is larger than an int".to_string())?;
-        // SAFETY: writes one int.
+        // SAFETY: the call writes one int.
         self.check("cuDeviceGet", unsafe { (self.device_get)(&mut ordinal, index) })?;
         Ok(Device { driver: self, ordinal })
     }
 
-    /// Turns a code into a result. An error is `cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY (2)`.
+    /// Turns a code into a result. The error has the name of the code, such as `CUDA_ERROR_OUT_OF_MEMORY (2)`.
     fn check(&self, name: &str, code: Code) -> Result<(), String> {
         if code == 0 {
             return Ok(());
         }
         let mut text = std::ptr::null();
-        // SAFETY: writes one pointer: to a string that the driver owns, or null for an unknown code.
+        // SAFETY: the call writes one pointer: to a string that the driver owns, or null for an unknown code.
         let has_name = unsafe { (self.error_name)(code, &mut text) } == 0 && !text.is_null();
         // SAFETY: as above, and the string ends with a nul.
         let error_name = has_name.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
@@ -138,7 +138,7 @@ impl<'a> Device<'a> {
     pub fn name(&self) -> String {
         let mut name = [0_u8; 256];
         // The length is one less than the buffer's, so that the last byte stays nul.
-        // SAFETY: writes at most 255 bytes.
+        // SAFETY: the call writes at most 255 bytes.
         let code = unsafe { (self.driver.device_get_name)(name.as_mut_ptr().cast(), 255, self.ordinal) };
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
         if code == 0 { name.into_owned() } else { String::new() }
@@ -148,14 +148,14 @@ impl<'a> Device<'a> {
     pub fn uuid(&self) -> Option<String> {
         let mut uuid: Uuid = [0; 16];
         let get = self.driver.device_get_uuid?;
-        // SAFETY: writes 16 bytes.
+        // SAFETY: the call writes 16 bytes.
         let code = unsafe { get(&mut uuid, self.ordinal) };
         (code == 0 && uuid != [0; 16]).then(|| uuid_text(&uuid))
     }
 
     pub fn l2_bytes(&self) -> Option<u64> {
         let mut bytes = 0;
-        // SAFETY: writes one int.
+        // SAFETY: the call writes one int.
         let code = unsafe { (self.driver.device_get_attribute)(&mut bytes, L2_CACHE_SIZE, self.ordinal) };
         u64::try_from(bytes).ok().filter(|&bytes| code == 0 && bytes > 0)
     }
@@ -163,7 +163,7 @@ impl<'a> Device<'a> {
     /// The device's primary context, which cuBLAS uses too.
     pub fn context(&self) -> Result<Context<'a>, String> {
         let mut handle = null_mut();
-        // SAFETY: writes one pointer.
+        // SAFETY: the call writes one pointer.
         let code = unsafe { (self.driver.context_retain)(&mut handle, self.ordinal) };
         self.driver.check("cuDevicePrimaryCtxRetain", code)?;
         // This value releases the context when it is dropped, also after an error below.
@@ -195,7 +195,7 @@ impl Drop for Context<'_> {
 impl Context<'_> {
     pub fn free_bytes(&self) -> Result<u64, String> {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: writes two sizes.
+        // SAFETY: the call writes two sizes.
         let code = unsafe { (self.driver.memory_get_info)(&mut free, &mut total) };
         self.driver.check("cuMemGetInfo", code)?;
         Ok(free as u64)
@@ -203,7 +203,7 @@ impl Context<'_> {
 
     pub fn allocate(&self, bytes: usize) -> Result<Memory<'_>, String> {
         let mut address = 0;
-        // SAFETY: writes one address.
+        // SAFETY: the call writes one address.
         let code = unsafe { (self.driver.memory_alloc)(&mut address, bytes) };
         self.driver.check("cuMemAlloc", code)?;
         Ok(Memory { driver: self.driver, address, bytes })
@@ -234,7 +234,7 @@ impl Context<'_> {
 
     fn event(&self) -> Result<Event<'_>, String> {
         let mut handle = null_mut();
-        // SAFETY: writes one pointer.
+        // SAFETY: the call writes one pointer.
         let code = unsafe { (self.driver.event_create)(&mut handle, WITH_TIME) };
         self.driver.check("cuEventCreate", code)?;
         Ok(Event { driver: self.driver, handle })
@@ -278,7 +278,7 @@ impl Memory<'_> {
     }
 
     pub fn set(&self, value: u8) -> Result<(), String> {
-        // SAFETY: exactly the allocated range.
+        // SAFETY: the call writes exactly the allocated range.
         let code = unsafe { (self.driver.memory_set)(self.address, value, self.bytes) };
         self.driver.check("cuMemsetD8", code)
     }
@@ -288,7 +288,7 @@ impl Memory<'_> {
         let mut offset = 0;
         while offset < self.bytes && !pattern.is_empty() {
             let bytes = pattern.len().min(self.bytes - offset);
-            // SAFETY: reads only within `pattern`, before the call returns, and writes only within the allocation.
+            // SAFETY: the call reads only within `pattern`, before it returns, and writes only within the allocation.
             let code = unsafe {
                 (self.driver.copy_from_host)(self.address + offset as u64, pattern.as_ptr().cast(), bytes)
             };
@@ -301,7 +301,7 @@ impl Memory<'_> {
     /// Starts a copy, without waiting for it.
     pub fn copy_from(&self, source: &Self) -> Result<(), String> {
         let bytes = self.bytes.min(source.bytes);
-        // SAFETY: within both allocations, which are different. Dropping either waits for the copy.
+        // SAFETY: the call stays within both allocations, which are different. Dropping an allocation waits for the copy.
         let code = unsafe { (self.driver.copy_within)(self.address, source.address, bytes, DEFAULT_STREAM) };
         self.driver.check("cuMemcpyDtoDAsync", code)
     }
@@ -321,18 +321,18 @@ impl Drop for Event<'_> {
 
 impl Event<'_> {
     fn record(&self) -> Result<(), String> {
-        // SAFETY: an event of the current context, in its default stream.
+        // SAFETY: the event belongs to the current context, and the stream is its default stream.
         self.driver.check("cuEventRecord", unsafe { (self.driver.event_record)(self.handle, DEFAULT_STREAM) })
     }
 
     fn wait(&self) -> Result<(), String> {
-        // SAFETY: an event of the current context.
+        // SAFETY: the event belongs to the current context.
         self.driver.check("cuEventSynchronize", unsafe { (self.driver.event_synchronize)(self.handle) })
     }
 
     fn since_ms(&self, start: &Self) -> Result<f32, String> {
         let mut ms = 0.0;
-        // SAFETY: writes one float; both are events of the current context.
+        // SAFETY: the call writes one float; both events belong to the current context.
         let code = unsafe { (self.driver.event_elapsed)(&mut ms, start.handle, self.handle) };
         self.driver.check("cuEventElapsedTime", code)?;
         Ok(ms)

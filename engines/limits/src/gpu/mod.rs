@@ -128,7 +128,7 @@ const PATTERN_BYTES: usize = 8 << 20;
 
 /// A kind of number, in memory and in cuBLAS's terms. Results have the kind of the operands; sums are always f32.
 #[derive(Debug, Clone, Copy)]
-struct Number {
+struct NumberType {
     unit: &'static str,
     bytes: usize,
     mantissa_bits: u32,
@@ -140,7 +140,7 @@ struct Number {
     compute: i32,
 }
 
-const F32: Number = Number {
+const F32: NumberType = NumberType {
     unit: names::CUBLAS_F32,
     bytes: 4,
     mantissa_bits: 23,
@@ -149,8 +149,8 @@ const F32: Number = Number {
     compute: COMPUTE_F32,
 };
 
-const NUMBERS: &[Number] = &[
-    Number {
+const NUMBERS: &[NumberType] = &[
+    NumberType {
         unit: names::CUBLAS_BF16,
         bytes: 2,
         mantissa_bits: 7,
@@ -158,7 +158,7 @@ const NUMBERS: &[Number] = &[
         data: DATA_BF16,
         compute: COMPUTE_F32,
     },
-    Number {
+    NumberType {
         unit: names::CUBLAS_F16,
         bytes: 2,
         mantissa_bits: 10,
@@ -166,14 +166,14 @@ const NUMBERS: &[Number] = &[
         data: DATA_F16,
         compute: COMPUTE_F32,
     },
-    Number { unit: names::CUBLAS_TF32, compute: COMPUTE_TF32, ..F32 },
+    NumberType { unit: names::CUBLAS_TF32, compute: COMPUTE_TF32, ..F32 },
     F32,
 ];
 
 fn probe_products(
     context: &Context,
     cublas: &Cublas,
-    number: &Number,
+    number: &NumberType,
     budget: Duration,
 ) -> Result<Operations, String> {
     let free_bytes = context.free_bytes()?;
@@ -208,7 +208,7 @@ fn matrix_side(free_bytes: u64, bytes: u64) -> Option<u64> {
 }
 
 /// Pseudo-random numbers between -1 and 1. On uniform numbers a GPU draws less power, and so runs faster.
-fn random_numbers(number: &Number, count: usize) -> Vec<u8> {
+fn random_numbers(number: &NumberType, count: usize) -> Vec<u8> {
     let sign_bit = 8 * number.bytes as u32 - 1;
     let mut state = 0x9e37_79b9_u32;
     let mut pattern = Vec::with_capacity(count * number.bytes);

@@ -4,25 +4,25 @@
 //! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product. Each takes
 //! sixteen cycles, with a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. The kernels with
 //! loads read the four operands from the nearest cache in every round, the fewest loads of any such matrix product.
-#![expect(unsafe_code, reason = "assembly, and a system call that no safe crate has")]
+#![expect(unsafe_code, reason = "assembly")]
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+
+use system::amx::{FULL_TILES, Products, ROW_BYTES, TILE_ROWS};
 
 use super::Unit;
 use crate::names;
 
-/// Rows of a tile, and columns of a result.
-const ROWS: u64 = 16;
 const PRODUCTS_PER_ROUND: u64 = 4;
-const ROW_BYTES: usize = 64;
+/// Rows of a tile, and columns of a result.
+const ROWS: u64 = TILE_ROWS as u64;
 /// The inner dimension of one product, in numbers.
 const DEPTH_BF16: u64 = ROW_BYTES as u64 / 2;
 const DEPTH_INT8: u64 = ROW_BYTES as u64;
 
 /// The units that this machine has and that its kernel permits to this process.
 pub fn supported() -> impl Iterator<Item = Unit> {
-    let support = Support::supported();
+    let products = Products::request();
     let unit = |name, loads, depth, run| Unit {
         name,
         loads,
@@ -30,10 +30,10 @@ pub fn supported() -> impl Iterator<Item = Unit> {
         run,
     };
     let units = [
-        (support.bf16, unit(names::AMX_BF16, false, DEPTH_BF16, bf16 as unsafe fn(u64))),
-        (support.bf16, unit(names::AMX_BF16, true, DEPTH_BF16, bf16_with_loads)),
-        (support.int8, unit(names::AMX_INT8, false, DEPTH_INT8, int8)),
-        (support.int8, unit(names::AMX_INT8, true, DEPTH_INT8, int8_with_loads)),
+        (products.bf16, unit(names::AMX_BF16, false, DEPTH_BF16, bf16 as unsafe fn(u64))),
+        (products.bf16, unit(names::AMX_BF16, true, DEPTH_BF16, bf16_with_loads)),
+        (products.int8, unit(names::AMX_INT8, false, DEPTH_INT8, int8)),
+        (products.int8, unit(names::AMX_INT8, true, DEPTH_INT8, int8_with_loads)),
     ];
     units.into_iter().filter_map(|(is_supported, unit)| is_supported.then_some(unit))
 }
@@ -42,77 +42,11 @@ const fn operations_per_round(depth: u64) -> u64 {
     2 * PRODUCTS_PER_ROUND * ROWS * ROWS * depth
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Support {
-    bf16: bool,
-    int8: bool,
-}
-
-impl Support {
-    fn supported() -> Self {
-        // Leaf 7 exists if the highest leaf is at least 7.
-        if __cpuid(0).eax < 7 {
-            return Self::default();
-        }
-        let support = Self::from_cpuid(__cpuid_count(7, 0).edx);
-        if support == Self::default() || system::request_tiles() { support } else { Self::default() }
-    }
-
-    /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
-    fn from_cpuid(edx: u32) -> Self {
-        let bit = |bit: u32| edx >> bit & 1 == 1;
-        Self { bf16: bit(24) && bit(22), int8: bit(24) && bit(25) }
-    }
-}
-
-#[cfg(target_os = "linux")]
-mod system {
-    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-    /// The state component of tiles.
-    const XFEATURE_XTILEDATA: libc::c_long = 18;
-
-    /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process needs permission before any of its
-    /// threads uses them. A kernel without support for tiles returns an error.
-    pub fn request_tiles() -> bool {
-        // SAFETY: the call takes two numbers and accesses no memory of this process.
-        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod system {
-    /// Returns false, because only Linux has a known request.
-    pub fn request_tiles() -> bool {
-        false
-    }
-}
-
-/// The operand of `ldtilecfg`: the number of rows of each tile, and the bytes of a row.
-#[repr(C, align(64))]
-struct Shape {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-/// All eight tiles at full size.
-static FULL_TILES: Shape = {
-    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
-    let mut tile = 0;
-    while tile < 8 {
-        (row_bytes[tile], rows[tile]) = (ROW_BYTES as u16, ROWS as u8);
-        tile += 1;
-    }
-    Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
-};
-
 /// Two tiles of A and two of B, 4 KiB together. As bf16 every number is about 0.75: zeros would draw less power.
 #[repr(C, align(64))]
-struct Tiles([u8; 4 * ROW_BYTES * ROWS as usize]);
+struct Tiles([u8; 4 * ROW_BYTES * TILE_ROWS]);
 
-static TILES: Tiles = Tiles([0x3f; 4 * ROW_BYTES * ROWS as usize]);
+static TILES: Tiles = Tiles([0x3f; 4 * ROW_BYTES * TILE_ROWS]);
 
 /// A loop around four products. tmm0 to tmm3 are results, tmm4 and tmm5 are A, tmm6 and tmm7 are B.
 macro_rules! kernel {
@@ -195,28 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_has_the_layout_that_the_instruction_reads() {
-        assert_eq!((size_of::<Shape>(), align_of::<Shape>()), (64, 64));
-        assert_eq!(std::mem::offset_of!(Shape, row_bytes), 16);
-        assert_eq!(std::mem::offset_of!(Shape, rows), 48);
-        let shape = &FULL_TILES;
-        assert_eq!((shape.palette, shape.start_row, shape.reserved), (1, 0, [0; 14]));
-        assert_eq!(shape.row_bytes.map(u32::from).iter().sum::<u32>(), 8 * 64);
-        assert_eq!(shape.rows[..8], [16; 8]);
-        assert_eq!(shape.rows[8..], [0; 8]);
-    }
-
-    #[test]
-    fn products_are_supported_only_together_with_tiles() {
-        let (bf16, tile, int8) = (1 << 22, 1 << 24, 1 << 25);
-        assert_eq!(Support::from_cpuid(bf16 | int8), Support::default());
-        assert_eq!(Support::from_cpuid(tile | bf16), Support { bf16: true, int8: false });
-        assert_eq!(Support::from_cpuid(tile | bf16 | int8), Support { bf16: true, int8: true });
-    }
-
-    #[test]
     fn a_machine_without_tiles_lists_no_unit_of_tiles() {
-        let support = Support::from_cpuid(__cpuid_count(7, 0).edx);
-        assert!(supported().count() <= 2 * (usize::from(support.bf16) + usize::from(support.int8)));
+        let products = Products::request();
+        assert_eq!(supported().count(), 2 * (usize::from(products.bf16) + usize::from(products.int8)));
     }
 }

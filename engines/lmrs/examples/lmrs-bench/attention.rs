@@ -7,7 +7,7 @@ use anyhow::Result;
 use lmrs::attention::{Attention, Heads, Scratch, Segment, attend};
 use lmrs::cache::Cache;
 use lmrs::kernels::Level;
-use lmrs::kernels::attention::{KvDtype, TILE_POSITIONS};
+use lmrs::kernels::attention::{BLOCK_POSITIONS, KvDtype};
 use lmrs::matrix::Rows;
 use lmrs::ops::Ops;
 use lmrs::pool::Pool;
@@ -91,8 +91,8 @@ fn filled_cache(shape: &Shape, depth: usize) -> Result<Cache> {
     let mut cache = Cache::new(shape, depth, KvDtype::F16)?;
     let numbers: Vec<f32> = (0..shape.head_dim).map(|dim| (dim * 7 % 5) as f32 - 2.0).collect();
     for layer in 0..shape.layers {
-        for (_, _, mut tile) in cache.tiles_mut(layer, 0..depth.div_ceil(TILE_POSITIONS)) {
-            (0..TILE_POSITIONS).for_each(|position| tile.write(position, &numbers, &numbers));
+        for (_, _, mut tile) in cache.tiles_mut(layer, 0..depth.div_ceil(BLOCK_POSITIONS)) {
+            (0..BLOCK_POSITIONS).for_each(|position| tile.write(position, &numbers, &numbers));
         }
     }
     cache.grow(depth);

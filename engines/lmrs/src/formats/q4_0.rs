@@ -42,13 +42,13 @@ impl PanelFormat for InQ4_0 {
         }
     }
 
-    fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
+    fn number(section: &[u8], output: usize, input: usize) -> i32 {
         let (block, quad) = (input % GROUP_INPUTS / 32, input % 32 / 4);
-        i32::from(stretch[(1 + quad) * 64 + output * 4 + input % 4] >> (4 * block) & 15) - 8
+        i32::from(section[(1 + quad) * 64 + output * 4 + input % 4] >> (4 * block) & 15) - 8
     }
 
-    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        (f16_at(stretch, input % GROUP_INPUTS / 32 * 16 + output), None)
+    fn scale_and_minimum(section: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
+        (f16_at(section, input % GROUP_INPUTS / 32 * 16 + output), None)
     }
 
     #[inline(always)]
@@ -69,8 +69,8 @@ impl PanelFormat for InQ4_0 {
     }
 
     #[inline(always)]
-    fn widen(stretch: &[u8], _: usize) -> (Bytes, Scales) {
-        let (head, numbers) = stretch.split_at(64);
+    fn widen(section: &[u8], _: usize) -> (Bytes, Scales) {
+        let (head, numbers) = section.split_at(64);
         let factors = [0, 32].map(|at| f16_lanes(&head[at..]));
         (nibbles(numbers), Scales::with_offset(8.0, repeat_for_runs(factors)))
     }

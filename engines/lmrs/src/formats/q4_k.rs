@@ -28,9 +28,9 @@ impl PanelFormat for InQ4K {
     const FILE_SCALES: &'static [usize] = &[0, 2];
 
     fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
-        let stretches = panel.chunks_exact_mut(Self::STRETCH_BYTES);
-        for (block, stretch) in file_blocks::<144>(inputs, 256, row).iter().zip(stretches) {
-            let (head, groups) = stretch.split_at_mut(64);
+        let sections = panel.chunks_exact_mut(Self::SECTION_BYTES);
+        for (block, section) in file_blocks::<144>(inputs, 256, row).iter().zip(sections) {
+            let (head, groups) = section.split_at_mut(64);
             head[output * 2..][..2].copy_from_slice(&block[..2]);
             head[32 + output * 2..][..2].copy_from_slice(&block[2..4]);
             for (number, group) in groups.chunks_exact_mut(Self::GROUP_BYTES).enumerate() {
@@ -48,17 +48,17 @@ impl PanelFormat for InQ4K {
         }
     }
 
-    fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
+    fn number(section: &[u8], output: usize, input: usize) -> i32 {
         let (group, block, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
         let line = 1 + group * 9 + 1 + quad;
-        i32::from(stretch[line * 64 + output * 4 + input % 4] >> (4 * block) & 15)
+        i32::from(section[line * 64 + output * 4 + input % 4] >> (4 * block) & 15)
     }
 
-    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
+    fn scale_and_minimum(section: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
         let (group, block) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32);
-        let line = &stretch[(1 + group * 9) * 64..];
-        let scale = f16_at(stretch, output) * f32::from(line[block * 16 + output]);
-        (scale, Some(f16_at(stretch, 16 + output) * f32::from(line[32 + block * 16 + output])))
+        let line = &section[(1 + group * 9) * 64..];
+        let scale = f16_at(section, output) * f32::from(line[block * 16 + output]);
+        (scale, Some(f16_at(section, 16 + output) * f32::from(line[32 + block * 16 + output])))
     }
 
     #[inline(always)]
@@ -88,8 +88,8 @@ impl PanelFormat for InQ4K {
     }
 
     #[inline(always)]
-    fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales) {
-        let (head, groups) = stretch.split_at(64);
+    fn widen(section: &[u8], group: usize) -> (Bytes, Scales) {
+        let (head, groups) = section.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
         let (d, minimum) = (f16_lanes(head), f16_lanes(&head[32..]));
         let factors = [0, 16].map(|at| product(d, lanes(&scales[at..], f32::from)));

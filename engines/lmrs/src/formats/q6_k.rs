@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! for four groups a line: f16 `d` for 16 outputs, 32 bytes unused. Then for each group a line of i8 scales: for each 16
-//! inputs, 16 outputs; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two (byte i of line j has those of
-//! byte i of lines j, j+4 of the low halves in bits 0-1 and 2-3, and of the high halves in bits 4-5 and 6-7); stored plus 32.
+//! inputs, 16 outputs; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two. Byte i of line j has those of
+//! byte i of lines j and j + 4: of the low halves in bits 0-1 and 2-3, of the high halves in bits 4-5 and 6-7. Stored plus 32.
 //! 3,392 bytes for 4 groups: 6.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
@@ -29,9 +29,9 @@ impl PanelFormat for InQ6K {
     const FILE_SCALES: &'static [usize] = &[208];
 
     fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
-        let stretches = panel.chunks_exact_mut(Self::STRETCH_BYTES);
-        for (block, stretch) in file_blocks::<210>(inputs, 256, row).iter().zip(stretches) {
-            let (head, groups) = stretch.split_at_mut(64);
+        let sections = panel.chunks_exact_mut(Self::SECTION_BYTES);
+        for (block, section) in file_blocks::<210>(inputs, 256, row).iter().zip(sections) {
+            let (head, groups) = section.split_at_mut(64);
             head[output * 2..][..2].copy_from_slice(&block[208..]);
             for run in 0..8 {
                 // The position of the run's 32 numbers: the half of a byte in the panel, and the half and the quarter of the
@@ -51,19 +51,19 @@ impl PanelFormat for InQ6K {
         }
     }
 
-    fn number(stretch: &[u8], output: usize, input: usize) -> i32 {
+    fn number(section: &[u8], output: usize, input: usize) -> i32 {
         let (group, block, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
-        let byte = |line: usize| i32::from(stretch[line * 64 + output * 4 + input % 4]);
+        let byte = |line: usize| i32::from(section[line * 64 + output * 4 + input % 4]);
         let first = 1 + group * 13 + 1;
         let lower = byte(first + quad) >> (4 * block) & 15;
         let upper = byte(first + 8 + quad % 4) >> (4 * block + quad / 4 * 2) & 3;
         (lower | upper << 4) - 32
     }
 
-    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        let scale = stretch[(1 + input / GROUP_INPUTS * 13) * 64 + input % GROUP_INPUTS / 16 * 16 + output]
+    fn scale_and_minimum(section: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
+        let scale = section[(1 + input / GROUP_INPUTS * 13) * 64 + input % GROUP_INPUTS / 16 * 16 + output]
             .cast_signed();
-        (f16_at(stretch, output) * f32::from(scale), None)
+        (f16_at(section, output) * f32::from(scale), None)
     }
 
     #[inline(always)]
@@ -96,8 +96,8 @@ impl PanelFormat for InQ6K {
     }
 
     #[inline(always)]
-    fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales) {
-        let (head, groups) = stretch.split_at(64);
+    fn widen(section: &[u8], group: usize) -> (Bytes, Scales) {
+        let (head, groups) = section.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
         let scale = |run: usize| lanes(&scales[run * 16..], |byte| f32::from(byte.cast_signed()));
         let d = f16_lanes(head);

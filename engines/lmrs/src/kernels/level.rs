@@ -87,10 +87,11 @@ impl FromStr for Level {
 
 /// The levels of x86 processors.
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "a system call, and instructions that are tried")]
+#[expect(unsafe_code, reason = "instructions that are tried")]
 mod machine {
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
     use std::sync::LazyLock;
+
+    use system::amx::Products;
 
     use super::{Entry, Instructions};
     use crate::kernels::rows::tiles_work;
@@ -120,51 +121,13 @@ mod machine {
     /// Checked once, because the permission is per process.
     fn amx() -> bool {
         static AMX: LazyLock<bool> = LazyLock::new(|| {
-            let has_avx512 = avx512() && is_x86_feature_detected!("avx512bf16");
-            // Leaf 7 exists if the highest leaf is at least 7.
-            let is_usable = has_avx512
-                && __cpuid(0).eax >= 7
-                && has_tile_bits(__cpuid_count(7, 0).edx)
-                && may_use_tiles();
+            let is_usable = avx512()
+                && is_x86_feature_detected!("avx512bf16")
+                && Products::request() == Products { bf16: true, int8: true };
             // SAFETY: the processor has tiles and the process may use them. A test product confirms that they work.
             is_usable && unsafe { tiles_work() }
         });
         *AMX
-    }
-
-    /// Whether EDX of CPUID leaf 7 reports tiles (bit 24), products of bf16 (bit 22) and of eight bits (bit 25).
-    fn has_tile_bits(edx: u32) -> bool {
-        [22, 24, 25].iter().all(|bit| edx >> bit & 1 == 1)
-    }
-
-    /// Requests permission for tiles. Tiles enlarge a thread's saved state by 8 KiB, so a process must request them before any
-    /// of its threads uses them. A system without support for tiles refuses.
-    #[cfg(target_os = "linux")]
-    fn may_use_tiles() -> bool {
-        const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
-        /// The state component of tiles.
-        const XFEATURE_XTILEDATA: libc::c_ulong = 18;
-        // SAFETY: the call takes two numbers and touches none of our memory.
-        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
-    }
-
-    /// The request is known only for Linux.
-    #[cfg(not(target_os = "linux"))]
-    fn may_use_tiles() -> bool {
-        false
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn tiles_need_all_three_bits_of_cpuid() {
-            assert!(has_tile_bits(1 << 22 | 1 << 24 | 1 << 25));
-            assert!(
-                !has_tile_bits(1 << 24 | 1 << 25) && !has_tile_bits(1 << 22 | 1 << 24) && !has_tile_bits(0)
-            );
-        }
     }
 }
 

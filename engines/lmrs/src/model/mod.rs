@@ -25,7 +25,7 @@ use sequence::Sequence;
 use step::{Schedule, chunk_rows};
 
 /// Rows of prompts in one pass while no sequence waits for its next token. Requests can be cancelled between two such steps.
-pub(crate) const PASS_ROWS: usize = 256;
+pub(crate) const MAX_PASS_ROWS: usize = 256;
 
 /// The network, and the state of the current requests.
 pub struct LoadedModel<D: Decoder> {
@@ -34,7 +34,7 @@ pub struct LoadedModel<D: Decoder> {
     /// The most tokens that prompt lookup drafts; 0 disables it.
     lookup: usize,
     /// Empty caches of the last requests, whose memory is reused. The next request drops those that it does not need,
-    /// so that one large batch does not keep its memory for ever.
+    /// so that one large batch does not keep its memory.
     spare: Vec<D::Cache>,
     /// Sequences of overlapping requests, each with its slot and its index in the request.
     admitted: Vec<(usize, usize, Sequence<D::Cache>)>,
@@ -175,7 +175,7 @@ fn score<D: Decoder>(decoder: &mut D, cache: &mut D::Cache, ids: &[u32]) -> Resu
     };
     let mut scores = Vec::with_capacity(next.len());
     while !inputs.is_empty() {
-        let (chunk, later) = inputs.split_at(chunk_rows(inputs.len(), PASS_ROWS));
+        let (chunk, later) = inputs.split_at(chunk_rows(inputs.len(), MAX_PASS_ROWS));
         decoder.forward_each(cache, chunk, &mut |pool, logits| {
             let (targets, rest) = next.split_at(logits.tokens());
             let bits: Vec<_> = targets.iter().map(|_| AtomicU64::new(0)).collect();

@@ -12,8 +12,7 @@ use super::step::{self, Chunk, Schedule};
 pub struct Sequence<S> {
     cache: S,
     ids: Vec<u32>,
-    /// Ids of the prompt.
-    prompt: usize,
+    prompt_ids: usize,
     /// Ids that the sequence's cache holds: all but the last when a token is generated, and 0 without the cache.
     cached: usize,
     /// The most ids of the sequence: its prompt and all new tokens.
@@ -35,7 +34,7 @@ impl<S> Sequence<S> {
         Self {
             cache,
             ids: prompt.to_vec(),
-            prompt: prompt.len(),
+            prompt_ids: prompt.len(),
             cached: 0,
             max_ids,
             sampling: job.sampling,
@@ -56,7 +55,7 @@ impl<S> Sequence<S> {
 
     /// Generated tokens.
     pub fn generated(&self) -> usize {
-        self.ids.len() - self.prompt
+        self.ids.len() - self.prompt_ids
     }
 
     /// Ids that the cache does not hold yet.
@@ -93,13 +92,13 @@ pub fn advance<D: Decoder>(
     let mut remaining = chunks.as_slice();
     while !remaining.is_empty() {
         let (chunks, later) = remaining.split_at(step::chunks_of_pass(remaining));
-        attempt(decoder, sequences, chunks, predictions, emit);
+        pass_or_retry(decoder, sequences, chunks, predictions, emit);
         remaining = later;
     }
 }
 
 /// Runs one pass. If it fails, each chunk runs in a pass of its own, and a sequence fails only if its own pass fails.
-fn attempt<D: Decoder>(
+fn pass_or_retry<D: Decoder>(
     decoder: &mut D,
     sequences: &mut [&mut Sequence<D::Cache>],
     chunks: &[Chunk],
@@ -115,7 +114,7 @@ fn attempt<D: Decoder>(
     for chunk in chunks {
         let sequence = &mut *sequences[chunk.index];
         decoder.truncate(&mut sequence.cache, sequence.cached);
-        attempt(decoder, sequences, slice::from_ref(chunk), predictions, emit);
+        pass_or_retry(decoder, sequences, slice::from_ref(chunk), predictions, emit);
     }
 }
 

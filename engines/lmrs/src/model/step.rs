@@ -1,15 +1,15 @@
 //! The rows of a step, and their grouping into passes through the network.
 //!
 //! A request's ids must not depend on other requests. So rows that make the next token go in passes of at most
-//! `MAX_DECODE_ROWS` rows, where each row gets the same bits as in a pass of its own. These rows never share a pass with a long
+//! `MAX_DECODE_ROWS` rows, where each row gets the same bits as alone. These rows never share a pass with a long
 //! prompt. Passes for long prompts contain only chunks of long prompts.
 
-use super::PASS_ROWS;
+use super::MAX_PASS_ROWS;
 use super::decoder::{MAX_DECODE_ROWS, Wanted};
 use super::sequence::Sequence;
 
 /// Rows of prompts in a step while other sequences wait for their next token.
-const SHARED_ROWS: usize = 128;
+const MAX_ROWS_WHILE_DECODING: usize = 128;
 
 /// The priority between prompts and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,8 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
     // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
     order.sort_by_key(|index| sequences[*index].generated());
     let mut long_prompts = sequences.iter().filter(|sequence| sequence.uncached() > MAX_DECODE_ROWS).count();
-    let mut rows_left = if schedule == Schedule::Shared && decoding { SHARED_ROWS } else { PASS_ROWS };
+    let mut rows_left =
+        if schedule == Schedule::Shared && decoding { MAX_ROWS_WHILE_DECODING } else { MAX_PASS_ROWS };
     let mut chunks = Vec::with_capacity(sequences.len());
     for index in order {
         let sequence = &mut *sequences[index];

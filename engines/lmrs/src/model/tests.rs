@@ -5,7 +5,7 @@ use engine_kit::{Job, Model, Slots, Tokens};
 use protocol::{Facts, Failed, FailureKind, Padding, Sampling};
 
 use super::decoder::{Decoder, MAX_DECODE_ROWS, Predictions, Span, Wanted};
-use super::{LoadedModel, PASS_ROWS};
+use super::{LoadedModel, MAX_PASS_ROWS};
 use crate::matrix::Rows;
 use crate::pool::Pool;
 
@@ -45,14 +45,14 @@ fn sampling_of(seed: u64) -> Option<Sampling> {
 
 #[test]
 fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
-    for length in [1, 2, 3, PASS_ROWS - 1, PASS_ROWS, PASS_ROWS + 1, 3 * PASS_ROWS] {
+    for length in [1, 2, 3, MAX_PASS_ROWS - 1, MAX_PASS_ROWS, MAX_PASS_ROWS + 1, 3 * MAX_PASS_ROWS] {
         let (mut model, prompt) = (model(ToyNetwork::new(ALL_IDS), 0), prompt(length, 1));
         let expected = model.decoder.expected(&prompt, 9);
         assert_eq!(
             run(&mut model, &job(std::slice::from_ref(&prompt), 9), &[]),
             std::slice::from_ref(&expected)
         );
-        let prefills = length.div_ceil(PASS_ROWS);
+        let prefills = length.div_ceil(MAX_PASS_ROWS);
         assert_eq!(model.decoder.passes.len(), prefills + 8, "a pass for each token after the first");
         let without_cache = Job { use_cache: false, ..job(&[prompt], 9) };
         assert_eq!(run(&mut model, &without_cache, &[]), [expected]);
@@ -76,7 +76,7 @@ fn a_batch_gives_the_ids_of_single_prompts_and_drops_finished_sequences() {
         run(&mut model, &job(&prompts, 20), &[eos]),
         expected.iter().map(until_eos).collect::<Vec<_>>()
     );
-    assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() <= PASS_ROWS));
+    assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() <= MAX_PASS_ROWS));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn scores_are_the_log_probabilities_of_the_network_and_no_pass_is_long() {
     let scores = model.score(&ids).unwrap();
     let expected = |at: usize| log_softmax_at(&model.decoder.logits(&ids[..at]), ids[at]);
     assert_eq!(scores, (1..ids.len()).map(expected).collect::<Vec<_>>());
-    assert!(model.decoder.passes.iter().all(|rows| rows[0] <= PASS_ROWS));
+    assert!(model.decoder.passes.iter().all(|rows| rows[0] <= MAX_PASS_ROWS));
     assert_eq!(model.score(&ids[..2]).unwrap(), scores[..1]);
 }
 

@@ -15,7 +15,7 @@ use crate::kernels::attention::KvDtype;
 use crate::kernels::lanes::all_finite;
 use crate::kernels::rows::MAX_DECODE_TOKENS;
 use crate::matrix::Rows;
-use crate::model::PASS_ROWS;
+use crate::model::MAX_PASS_ROWS;
 use crate::model::decoder::{self, Decoder, MAX_DECODE_ROWS};
 pub use crate::model::decoder::{Predictions, Wanted};
 use crate::ops::{self, Ops};
@@ -30,7 +30,7 @@ pub use row_ops::{Norm, Rotation};
 pub type Span<'a> = decoder::Span<'a, Cache>;
 
 /// Tokens in one pass: longer prompts go in pieces, so that activations stay small.
-pub const PASS_TOKENS: usize = 256;
+pub const MAX_PASS_TOKENS: usize = 256;
 
 #[derive(Debug)]
 pub struct Network {
@@ -84,14 +84,14 @@ impl Network {
         predictions.ids.clear();
         predictions.logits.reshape(0, self.shape.vocabulary);
         let mut logits = Rows::default();
-        for pass in Pass::cut(spans, PASS_TOKENS) {
+        for pass in Pass::cut(spans, MAX_PASS_TOKENS) {
             self.layers(ops, spans, &pass);
             let wanted = pass.wanted(spans);
             if let [(row, Wanted::Largest)] = wanted[..] {
                 predictions.ids.push(self.largest(ops, row)?);
                 continue;
             }
-            for wanted in wanted.chunks(LOGIT_ROWS) {
+            for wanted in wanted.chunks(MAX_LOGIT_ROWS) {
                 self.head(ops, wanted.iter().map(|(row, _)| *row), &mut logits);
                 for (at, (_, wanted)) in wanted.iter().enumerate() {
                     let logits = logits.row(at);
@@ -119,10 +119,10 @@ impl Network {
         let spans = &mut [Span { cache, ids, wanted: Wanted::Nothing }];
         self.check(spans)?;
         let mut logits = Rows::default();
-        for pass in Pass::cut(spans, PASS_TOKENS) {
+        for pass in Pass::cut(spans, MAX_PASS_TOKENS) {
             self.layers(ops, spans, &pass);
-            for first in (0..pass.tokens()).step_by(LOGIT_ROWS) {
-                self.head(ops, first..pass.tokens().min(first + LOGIT_ROWS), &mut logits);
+            for first in (0..pass.tokens()).step_by(MAX_LOGIT_ROWS) {
+                self.head(ops, first..pass.tokens().min(first + MAX_LOGIT_ROWS), &mut logits);
                 ensure!(all_finite(logits.all()), NotFinite);
                 on_logits(&ops.pool, &logits);
             }
@@ -228,7 +228,7 @@ impl Network {
 }
 
 /// Rows of logits in memory at once while a text is scored: 32 rows of 128,256 are 16 MB.
-const LOGIT_ROWS: usize = 32;
+const MAX_LOGIT_ROWS: usize = 32;
 
 /// A layer's queries, keys and values of the hidden state.
 struct Projected<'a> {
@@ -275,7 +275,7 @@ const _: () = assert!(
     "`MAX_DECODE_ROWS` is the number of rows that kernels decode at once"
 );
 const _: () = assert!(
-    PASS_ROWS <= PASS_TOKENS,
+    MAX_PASS_ROWS <= MAX_PASS_TOKENS,
     "a chunk of a prompt must be one pass: other cuts could leave a pass of a few rows"
 );
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Span, Wanted};
 use crate::attention::Segment;
-use crate::kernels::attention::TILE_POSITIONS;
+use crate::kernels::attention::BLOCK_POSITIONS;
 use crate::matrix::Rows;
 use crate::ops::Ops;
 use crate::pool::MIN_SHARED_ROWS;
@@ -27,18 +27,18 @@ struct Piece {
 }
 
 impl Pass {
-    /// Cuts spans into passes of at most `chunk` tokens.
-    pub fn cut(spans: &[Span], chunk: usize) -> Vec<Self> {
+    /// Cuts spans into passes of at most `max_tokens` tokens.
+    pub fn cut(spans: &[Span], max_tokens: usize) -> Vec<Self> {
         let (mut passes, mut pass, mut filled) = (Vec::new(), Self::default(), 0);
         for (number, span) in spans.iter().enumerate() {
             let mut at = 0;
             while at < span.ids.len() {
-                let count = (span.ids.len() - at).min(chunk - filled);
+                let count = (span.ids.len() - at).min(max_tokens - filled);
                 let (ids, rows) = (at..at + count, filled..filled + count);
                 let start = span.cache.tokens() + at;
                 pass.pieces.push(Piece { span: number, ids, rows, start });
                 (at, filled) = (at + count, filled + count);
-                if filled == chunk {
+                if filled == max_tokens {
                     passes.push(std::mem::take(&mut pass));
                     filled = 0;
                 }
@@ -92,10 +92,10 @@ impl Pass {
             let cache = &mut spans[piece.span].cache;
             let positions = piece.start..piece.start + piece.ids.len();
             let tiles = cache
-                .tiles_mut(layer, positions.start / TILE_POSITIONS..positions.end.div_ceil(TILE_POSITIONS));
+                .tiles_mut(layer, positions.start / BLOCK_POSITIONS..positions.end.div_ceil(BLOCK_POSITIONS));
             ops.pool.share_if(positions.len() >= MIN_SHARED_ROWS, tiles, |_, (block, head, mut tile)| {
-                let (base, width) = (block * TILE_POSITIONS, tile.head_dim());
-                for position in positions.start.max(base)..positions.end.min(base + TILE_POSITIONS) {
+                let (base, width) = (block * BLOCK_POSITIONS, tile.head_dim());
+                for position in positions.start.max(base)..positions.end.min(base + BLOCK_POSITIONS) {
                     let row = piece.rows.start + position - positions.start;
                     let dims = head * width..(head + 1) * width;
                     let (key, value) = (&keys.row(row)[dims.clone()], &values.row(row)[dims]);
@@ -130,14 +130,14 @@ mod tests {
     use crate::shape::tests::tiny;
 
     /// The rows of each pass whose logits are computed, for spans of these lengths.
-    fn wanted_rows(requests: &[(usize, Wanted)], chunk: usize) -> Vec<Vec<usize>> {
+    fn wanted_rows(requests: &[(usize, Wanted)], max_tokens: usize) -> Vec<Vec<usize>> {
         let mut caches: Vec<_> =
             requests.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();
         let spans = caches.iter_mut().zip(requests);
         let spans: Vec<_> =
             spans.map(|(cache, &(ids, wanted))| Span { cache, ids: &[0; 100][..ids], wanted }).collect();
         let rows = |pass: &Pass| pass.wanted(&spans).iter().map(|(row, _)| *row).collect();
-        Pass::cut(&spans, chunk).iter().map(rows).collect()
+        Pass::cut(&spans, max_tokens).iter().map(rows).collect()
     }
 
     #[test]

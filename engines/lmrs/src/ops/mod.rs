@@ -97,9 +97,9 @@ impl Ops {
             let positions = units.start * unit..(units.end * unit).min(all);
             let mut largest = Largest::default();
             match kernel {
-                Kernel::Dots(stretches) => {
-                    let mut numbers = vec![0.0; stretches * positions.len()];
-                    let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &positions));
+                Kernel::Dots(streams) => {
+                    let mut numbers = vec![0.0; streams * positions.len()];
+                    let ranges = (0..streams).map(|at| stream_outputs(matrix, streams, at, &positions));
                     let parts = numbers.chunks_mut(positions.len()).zip(ranges.clone());
                     let mut outs: Vec<_> = parts
                         .map(|(numbers, range)| Outputs::of(&mut numbers[..range.len()], range))
@@ -134,10 +134,10 @@ impl Scratch {
                 panels::prepare_part(workers.level, x, part);
             });
         }
-        let narrow = |task: &Task| {
+        let needs_bf16 = |task: &Task| {
             matches!(task.kernel, Kernel::Dots(_)) && rows::uses_bf16(workers.level, task.matrix.format)
         };
-        if tasks.iter().any(narrow) {
+        if tasks.iter().any(needs_bf16) {
             rows::narrow(workers.level, x.all(), &mut self.aligned);
         }
         if tasks.iter().any(|task| task.kernel == Kernel::Blocked) {
@@ -181,8 +181,8 @@ impl Scratch {
                 let mut out = unsafe { task.out.take(panel_outputs(matrix, &positions)) };
                 panels::multiply(level, matrix, positions, &self.panels, &mut out);
             }
-            Kernel::Dots(stretches) => {
-                let ranges = (0..stretches).map(|at| stretch(matrix, stretches, at, &positions));
+            Kernel::Dots(streams) => {
+                let ranges = (0..streams).map(|at| stream_outputs(matrix, streams, at, &positions));
                 // SAFETY: as above.
                 let mut outs: Vec<_> = ranges.map(|range| unsafe { task.out.take(range) }).collect();
                 rows::dot(level, matrix, self.activations(level, x.all(), matrix), &mut outs);
@@ -251,7 +251,7 @@ struct Task<'a> {
 enum Kernel {
     /// Panel kernels; a position is a panel.
     Panels,
-    /// Dot products of this number of stretches, read side by side; a position is one output of each stretch.
+    /// Dot products of this number of streams, read side by side; a position is one output of each stream.
     Dots(usize),
     /// Rows in the second-level cache; a position is an output.
     Blocked,
@@ -265,14 +265,14 @@ impl Kernel {
             format if rows::uses_tiles(level, format, tokens) => Self::Tiles,
             format if rows::uses_blocks(level, format, tokens) => Self::Blocked,
             format if format.is_panels() => Self::Panels,
-            _ => Self::Dots(rows::stretches(level, matrix, tokens)),
+            _ => Self::Dots(rows::streams(level, matrix, tokens)),
         }
     }
 
     fn positions(self, matrix: &Matrix) -> usize {
         match self {
             Self::Panels => matrix.outputs.div_ceil(PANEL_OUTPUTS),
-            Self::Dots(stretches) => matrix.outputs.div_ceil(stretches),
+            Self::Dots(streams) => matrix.outputs.div_ceil(streams),
             Self::Blocked | Self::Tiles => matrix.outputs,
         }
     }
@@ -331,9 +331,10 @@ impl Task<'_> {
     }
 }
 
-fn stretch(matrix: &Matrix, stretches: usize, at: usize, positions: &Range<usize>) -> Range<usize> {
-    let first = at * matrix.outputs.div_ceil(stretches);
-    let last = ((at + 1) * matrix.outputs.div_ceil(stretches)).min(matrix.outputs);
+/// The outputs of one stream at these positions.
+fn stream_outputs(matrix: &Matrix, streams: usize, at: usize, positions: &Range<usize>) -> Range<usize> {
+    let first = at * matrix.outputs.div_ceil(streams);
+    let last = ((at + 1) * matrix.outputs.div_ceil(streams)).min(matrix.outputs);
     (first + positions.start).min(last)..(first + positions.end).min(last)
 }
 

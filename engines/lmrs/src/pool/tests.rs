@@ -125,7 +125,7 @@ fn many_pools_start_and_end() {
 
 #[test]
 fn a_pool_has_at_least_one_thread_and_at_most_one_for_each_processor() {
-    let max_threads = processors::allowed_processors().len();
+    let max_threads = processors::allowed().len();
     for requested in [0, 1, 2, 64, 4096] {
         assert_eq!(Pool::new(requested).threads(), requested.clamp(1, max_threads));
         assert_eq!(Pool::new_pinned(requested).threads(), requested.clamp(1, max_threads));
@@ -134,11 +134,11 @@ fn a_pool_has_at_least_one_thread_and_at_most_one_for_each_processor() {
 
 #[test]
 fn a_dropped_pool_restores_the_pinning_of_its_caller() {
-    let caller = processors::read_affinity;
+    let caller = processors::affinity;
     let original = caller();
     let pool = Pool::new_pinned(2);
     let pinned: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
-    pool.run(&|thread| *lock(&pinned[thread]) = processors::read_affinity());
+    pool.run(&|thread| *lock(&pinned[thread]) = processors::affinity());
     // Systems without this call report no processors.
     let expected = original.len().min(1);
     assert!(pinned.iter().all(|pinned| lock(pinned).len() == expected), "{pinned:?}");
@@ -151,8 +151,8 @@ fn every_number_is_taken_once_with_any_number_of_threads() {
     for (limit, threads, max_len) in
         [(0, 3, 1), (1, 2, 9), (7, 3, 2), (100, 8, 3), (5, 8, 1), (1000, 2, 1000)]
     {
-        let shares = Shares::new(limit, threads);
-        let taken = (0..).map_while(|thread| shares.take(thread * 5 % 3 % threads, max_len));
+        let ranges = Ranges::new(limit, threads);
+        let taken = (0..).map_while(|thread| ranges.take(thread * 5 % 3 % threads, max_len));
         let mut numbers: Vec<usize> =
             taken.inspect(|range| assert!((1..=max_len).contains(&range.len()))).flatten().collect();
         numbers.sort_unstable();
@@ -162,8 +162,8 @@ fn every_number_is_taken_once_with_any_number_of_threads() {
 
 #[test]
 fn ranges_become_smaller_towards_the_end() {
-    let shares = Shares::new(100, 1);
-    let sizes: Vec<usize> = std::iter::from_fn(|| shares.take(0, 20)).map(|range| range.len()).collect();
+    let ranges = Ranges::new(100, 1);
+    let sizes: Vec<usize> = std::iter::from_fn(|| ranges.take(0, 20)).map(|range| range.len()).collect();
     assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
     assert_eq!((sizes[0], sizes.last()), (20, Some(&1)));
 }

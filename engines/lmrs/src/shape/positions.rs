@@ -100,10 +100,10 @@ fn number_above_zero(fields: &Fields, name: &str, value: &Value) -> Result<f64, 
 
 /// Newer configs keep all rotation fields in `rope_parameters`. An empty object has no meaning.
 fn rope_field<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
-    let field_or_null =
+    let nonempty_object =
         |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
-    field_or_null("rope_scaling")
-        .or_else(|| field_or_null("rope_parameters"))?
+    nonempty_object("rope_scaling")
+        .or_else(|| nonempty_object("rope_parameters"))?
         .get(name)
         .filter(|value| !value.is_null())
 }

@@ -9,15 +9,15 @@ use engine_kit::sampling::Rng;
 
 const NO_MATRICES: BTreeSet<String> = BTreeSet::new();
 
-fn packed(seed: u64) -> Region {
+fn packed_region(seed: u64) -> Region {
     let mut rng = Rng::new(seed);
     let mut region = NewRegion::new(300_001).unwrap();
     region.bytes_mut().fill_with(|| (rng.next_f64() * 256.0) as u8);
     region.finish()
 }
 
-fn assert_same(found: Option<Region>, expected: &Region) {
-    assert!(found.unwrap().bytes() == expected.bytes());
+fn assert_same(actual: Option<Region>, expected: &Region) {
+    assert!(actual.unwrap().bytes() == expected.bytes());
 }
 
 /// A file of weights, and a cache directory.
@@ -34,11 +34,11 @@ fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let sidecar = |plan| Sidecar::in_directory(&directory, std::slice::from_ref(&weights), plan).unwrap();
     assert!(sidecar("q8_0").read("q8_0", &pool).is_none());
-    let first = packed(1);
+    let first = packed_region(1);
     sidecar("q8_0").write("q8_0", &NO_MATRICES, &first, &pool).unwrap();
     assert_same(sidecar("q8_0").read("q8_0", &pool), &first);
     assert!(sidecar("q4_0").read("q4_0", &pool).is_none());
-    let second = packed(2);
+    let second = packed_region(2);
     sidecar("q8_0").write("q8_0", &NO_MATRICES, &second, &pool).unwrap();
     assert_same(sidecar("q8_0").read("q8_0", &pool), &second);
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "no temporary file remains");
@@ -48,11 +48,11 @@ fn packed_weights_are_mapped_by_the_next_load_of_the_same_files_and_plan() {
 fn changed_weights_have_no_cached_packing() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let sidecar = || Sidecar::in_directory(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
-    sidecar().write("q8_0", &NO_MATRICES, &packed(1), &pool).unwrap();
+    sidecar().write("q8_0", &NO_MATRICES, &packed_region(1), &pool).unwrap();
     let file = File::options().write(true).open(&weights).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(9)).unwrap();
     assert!(sidecar().read("q8_0", &pool).is_none());
-    sidecar().write("q8_0", &NO_MATRICES, &packed(1), &pool).unwrap();
+    sidecar().write("q8_0", &NO_MATRICES, &packed_region(1), &pool).unwrap();
     assert!(sidecar().read("q8_0", &pool).is_some());
     std::fs::write(&weights, "longer weights").unwrap();
     assert!(sidecar().read("q8_0", &pool).is_none());
@@ -62,7 +62,7 @@ fn changed_weights_have_no_cached_packing() {
 fn a_truncated_or_damaged_file_is_not_read() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let sidecar = Sidecar::in_directory(&directory, std::slice::from_ref(&weights), "q8_0").unwrap();
-    let region = packed(1);
+    let region = packed_region(1);
     sidecar.write("q8_0", &NO_MATRICES, &region, &pool).unwrap();
     let whole = std::fs::read(&sidecar.path).unwrap();
     for length in [0, 7, 8, 15, 16, 31, 32, 33, 400, PACKED_OFFSET, whole.len() / 2, whole.len() - 1] {
@@ -88,7 +88,7 @@ fn the_list_of_unfit_matrices_is_stored_under_the_plan_in_which_all_fit() {
     let ((_folder, weights, directory), pool) = (files(), Pool::new(2));
     let sidecar = || Sidecar::in_directory(&directory, std::slice::from_ref(&weights), "all fit").unwrap();
     assert_eq!(sidecar().unfit(), NO_MATRICES);
-    let (region, unfit) = (packed(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
+    let (region, unfit) = (packed_region(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
     sidecar().write("one does not", &unfit, &region, &pool).unwrap();
     assert_eq!(sidecar().unfit(), unfit);
     assert_same(sidecar().read("one does not", &pool), &region);
@@ -185,7 +185,7 @@ fn a_failed_write_is_reported_and_leaves_no_file() {
     let directory = folder.path().join("file");
     std::fs::write(&directory, "no folder").unwrap();
     let sidecar = Sidecar::in_directory(&directory, &[weights], "q8_0").unwrap();
-    let error = sidecar.write("q8_0", &NO_MATRICES, &packed(1), &pool).unwrap_err();
+    let error = sidecar.write("q8_0", &NO_MATRICES, &packed_region(1), &pool).unwrap_err();
     assert!(format!("{error:#}").contains("cannot write packed weights"), "{error:#}");
     assert!(sidecar.read("q8_0", &pool).is_none());
 }
@@ -217,7 +217,7 @@ fn every_packed_layout_has_the_digest_of_its_version() {
 fn the_checksum_finds_a_flipped_bit_and_swapped_words_on_any_number_of_threads() {
     let (single, double) = (Pool::new(1), Pool::new(2));
     let mut rng = Rng::new(1);
-    let mut below = |most: usize| (rng.next_f64() * most as f64) as usize;
+    let mut below = |limit: usize| (rng.next_f64() * limit as f64) as usize;
     for length in
         [1, 7, 64, 65, 4096, SUMMED_BYTES - 1, SUMMED_BYTES, SUMMED_BYTES + 1, 3 * SUMMED_BYTES + 100]
     {

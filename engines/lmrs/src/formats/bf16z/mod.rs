@@ -6,12 +6,12 @@
 //! ```text
 //! a block   sixteen rows (the last of a matrix may have fewer). Rows of more than 2,048 inputs are cut into equal parts, and
 //!           the first parts of all rows come before the second ones
-//! a group   a part of four of its rows: their heads, a line of 64 bytes each; then for each 128 inputs a stretch of three
+//! a group   a part of four of its rows: their heads, a line of 64 bytes each; then for each 128 inputs a section of three
 //!           lines of the first row, of the second, the third, the fourth
 //!
 //! a head    16 exponents; the number of exceptions, u16; from byte 20 on, the position (within the part) and the bits of
 //!           each exception, u16
-//! stretch   two lines with sign and mantissa of each number, one byte each: word i of the first has inputs i and 32 + i, of the
+//! section   two lines with sign and mantissa of each number, one byte each: word i of the first has inputs i and 32 + i, of the
 //!           second 64 + i and 96 + i. One line with exponent indices, four bits each: word i has inputs i, 32 + i, 64 + i and
 //!           96 + i
 //! ```
@@ -99,24 +99,24 @@ const BLOCK_ROWS: usize = 16;
 const LINE_BYTES: usize = 64;
 /// The most inputs of a part: these activations and four rows of such parts fill half of a first-level cache.
 const MAX_PART_INPUTS: usize = 2048;
-/// Inputs of a stretch, and its bytes.
-const STRETCH_INPUTS: usize = 128;
-const STRETCH_BYTES: usize = 3 * LINE_BYTES;
+/// Inputs of a section, and its bytes.
+const SECTION_INPUTS: usize = 128;
+const SECTION_BYTES: usize = 3 * LINE_BYTES;
 /// Exponents in the list of a row.
 const EXPONENTS: usize = 16;
 /// Offsets in the head: the number of exceptions, and the first exception.
 const COUNT_OFFSET: usize = EXPONENTS;
 const EXCEPTIONS_OFFSET: usize = 20;
 
-/// Whether rows with this number of inputs can be packed: they must be whole stretches.
+/// Whether rows with this number of inputs can be packed: they must be whole sections.
 fn can_pack(inputs: usize) -> bool {
-    inputs.is_multiple_of(STRETCH_INPUTS)
+    inputs.is_multiple_of(SECTION_INPUTS)
 }
 
 /// The parts of a row: as few as possible, and of equal length except for the last.
 fn parts(inputs: usize) -> impl Iterator<Item = Range<usize>> {
     let count = inputs.div_ceil(MAX_PART_INPUTS).max(1);
-    let length = inputs.div_ceil(count).next_multiple_of(STRETCH_INPUTS).max(1);
+    let length = inputs.div_ceil(count).next_multiple_of(SECTION_INPUTS).max(1);
     (0..inputs).step_by(length).map(move |start| start..inputs.min(start + length))
 }
 
@@ -125,7 +125,7 @@ fn row_bytes(inputs: usize) -> usize {
 }
 
 fn part_bytes(inputs: usize) -> usize {
-    LINE_BYTES + inputs / STRETCH_INPUTS * STRETCH_BYTES
+    LINE_BYTES + inputs / SECTION_INPUTS * SECTION_BYTES
 }
 
 /// A number that is stored whole: an exception.
@@ -245,14 +245,14 @@ impl<'a> Group<'a> {
         exceptions(self.head(row))
     }
 
-    /// Bytes from one stretch of a row to the next stretch of the same row.
-    pub fn stretch_distance(&self) -> usize {
-        self.rows * STRETCH_BYTES
+    /// Bytes from one section of a row to the next section of the same row.
+    pub fn section_distance(&self) -> usize {
+        self.rows * SECTION_BYTES
     }
 
-    /// The memory from the row's first stretch to the end of the group; other rows' stretches lie between.
-    pub fn stretches(&self, row: usize) -> &'a [u8] {
-        &self.bytes[self.rows * LINE_BYTES + row * STRETCH_BYTES..]
+    /// The memory from the row's first section to the end of the group; other rows' sections lie between.
+    pub fn sections(&self, row: usize) -> &'a [u8] {
+        &self.bytes[self.rows * LINE_BYTES + row * SECTION_BYTES..]
     }
 
     fn unpack<const ROWS: usize>(&self, level: Level, first: usize, mut destination: Destination) {
@@ -269,28 +269,28 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Visits the stretches in memory order: the first of each of `ROWS` rows, then the second of each, and so on.
+    /// Visits the sections in memory order: the first of each of `ROWS` rows, then the second of each, and so on.
     #[inline(always)]
-    pub(super) fn for_each_stretch<const ROWS: usize>(
+    pub(super) fn for_each_section<const ROWS: usize>(
         &self,
         first: usize,
         destination: &mut Destination,
-        unpack: impl Fn(usize, &[u8; STRETCH_BYTES], &mut [u16; STRETCH_INPUTS]),
+        unpack: impl Fn(usize, &[u8; SECTION_BYTES], &mut [u16; SECTION_INPUTS]),
     ) {
-        let stretches =
-            self.stretches(first).chunks(self.stretch_distance()).take(self.inputs / STRETCH_INPUTS);
-        for (number, stretches) in stretches.enumerate() {
-            let (stretches, _) = stretches.as_chunks::<STRETCH_BYTES>();
-            for (row, stretch) in stretches.iter().take(ROWS).enumerate() {
-                let destination = destination.numbers[row * destination.stride + number * STRETCH_INPUTS..]
+        let sections =
+            self.sections(first).chunks(self.section_distance()).take(self.inputs / SECTION_INPUTS);
+        for (number, sections) in sections.enumerate() {
+            let (sections, _) = sections.as_chunks::<SECTION_BYTES>();
+            for (row, section) in sections.iter().take(ROWS).enumerate() {
+                let destination = destination.numbers[row * destination.stride + number * SECTION_INPUTS..]
                     .first_chunk_mut();
-                unpack(row, stretch, destination.expect("numbers of each stretch"));
+                unpack(row, section, destination.expect("numbers of each section"));
             }
         }
     }
 }
 
-/// Unpacks whole stretches with the instructions of the level, without the exceptions.
+/// Unpacks whole sections with the instructions of the level, without the exceptions.
 fn unpack<const ROWS: usize>(
     level: Level,
     heads: [&[u8]; ROWS],
@@ -318,11 +318,11 @@ fn unpack_portable<const ROWS: usize>(
     first: usize,
     destination: &mut Destination,
 ) {
-    group.for_each_stretch::<ROWS>(first, destination, |row, stretch, destination| {
+    group.for_each_section::<ROWS>(first, destination, |row, section, destination| {
         for (at, number) in destination.iter_mut().enumerate() {
             let (set, word) = (at / 32, at % 32);
-            let byte = u16::from(stretch[set / 2 * LINE_BYTES + 2 * word + set % 2]);
-            let exponent = stretch[2 * LINE_BYTES + 2 * word + set / 2] >> (set % 2 * 4) & 15;
+            let byte = u16::from(section[set / 2 * LINE_BYTES + 2 * word + set % 2]);
+            let exponent = section[2 * LINE_BYTES + 2 * word + set / 2] >> (set % 2 * 4) & 15;
             *number = (byte & 0x80) << 8 | u16::from(heads[row][usize::from(exponent)]) << 7 | byte & 0x7f;
         }
     });
@@ -339,12 +339,12 @@ pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), U
         block = rest;
         for (number, group) in part_block.chunks_mut(GROUP_ROWS * part_bytes(part.len())).enumerate() {
             let group_rows = group.len() / part_bytes(part.len());
-            let (heads, stretches) = group.split_at_mut(group_rows * LINE_BYTES);
+            let (heads, sections) = group.split_at_mut(group_rows * LINE_BYTES);
             for (row, head) in heads.chunks_exact_mut(LINE_BYTES).enumerate() {
                 let first = (number * GROUP_ROWS + row) * inputs + part.start;
                 let numbers = numbers[first * 2..][..part.len() * 2].as_chunks::<2>().0;
-                let stretches = stretches.chunks_exact_mut(STRETCH_BYTES).skip(row).step_by(group_rows);
-                pack_row(numbers, head, stretches)?;
+                let sections = sections.chunks_exact_mut(SECTION_BYTES).skip(row).step_by(group_rows);
+                pack_row(numbers, head, sections)?;
             }
         }
     }
@@ -354,7 +354,7 @@ pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), U
 fn pack_row<'a>(
     numbers: &[[u8; 2]],
     head: &mut [u8],
-    stretches: impl Iterator<Item = &'a mut [u8]>,
+    sections: impl Iterator<Item = &'a mut [u8]>,
 ) -> Result<(), Unfit> {
     head.fill(0);
     let exponents = most_frequent(numbers);
@@ -365,22 +365,22 @@ fn pack_row<'a>(
     }
     let (start, exception) = head.split_at_mut(EXCEPTIONS_OFFSET);
     let (mut exception, mut count) = (exception.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
-    for (number, (numbers, stretch)) in numbers.chunks_exact(STRETCH_INPUTS).zip(stretches).enumerate() {
-        stretch[2 * LINE_BYTES..].fill(0);
+    for (number, (numbers, section)) in numbers.chunks_exact(SECTION_INPUTS).zip(sections).enumerate() {
+        section[2 * LINE_BYTES..].fill(0);
         for (at, bytes) in numbers.iter().enumerate() {
             let (set, word) = (at / 32, at % 32);
             let bits = u16::from_le_bytes(*bytes);
-            stretch[set / 2 * LINE_BYTES + 2 * word + set % 2] = (bits >> 8 & 0x80 | bits & 0x7f) as u8;
+            section[set / 2 * LINE_BYTES + 2 * word + set % 2] = (bits >> 8 & 0x80 | bits & 0x7f) as u8;
             let index: u8 = match indices[exponent(bits)] {
                 Some(index) => index,
                 None => {
-                    let position = ((number * STRETCH_INPUTS + at) as u16).to_le_bytes();
+                    let position = ((number * SECTION_INPUTS + at) as u16).to_le_bytes();
                     *exception.next().ok_or(Unfit)? = [position[0], position[1], bytes[0], bytes[1]];
                     count += 1;
                     0
                 }
             };
-            stretch[2 * LINE_BYTES + 2 * word + set / 2] |= index << (set % 2 * 4);
+            section[2 * LINE_BYTES + 2 * word + set / 2] |= index << (set % 2 * 4);
         }
     }
     start[COUNT_OFFSET..COUNT_OFFSET + 2].copy_from_slice(&count.to_le_bytes());

@@ -25,9 +25,9 @@ fn assert_round_trip(numbers: &[u16]) {
 fn assert_rows_round_trip(rows: &[&[u16]]) {
     let inputs = rows[0].len();
     let bytes: Vec<u8> = rows.concat().iter().flat_map(|number| number.to_le_bytes()).collect();
-    let mut pack_one_row = vec![7; rows.len() * row_bytes(inputs)];
-    pack(inputs, &bytes, &mut pack_one_row).unwrap();
-    let block = Block::new(&pack_one_row, rows.len(), inputs);
+    let mut packed_rows = vec![7; rows.len() * row_bytes(inputs)];
+    pack(inputs, &bytes, &mut packed_rows).unwrap();
+    let block = Block::new(&packed_rows, rows.len(), inputs);
     for level in Level::available() {
         for (at, row) in rows.iter().enumerate() {
             let mut unpacked_row = vec![7; inputs];

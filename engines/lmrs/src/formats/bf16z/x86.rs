@@ -14,7 +14,7 @@ use std::iter::Peekable;
 
 use super::{
     BLOCK_ROWS, Block, Destination, EXPONENTS, Exception, GROUP_ROWS, Group, LINE_BYTES, MAX_FUSED_TOKENS,
-    STRETCH_BYTES, STRETCH_INPUTS, parts, row_bytes,
+    SECTION_BYTES, SECTION_INPUTS, parts, row_bytes,
 };
 use crate::kernels::Outputs;
 use crate::kernels::rows::lanes::Lanes;
@@ -35,7 +35,7 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
     });
     let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
     let (four_bits, out_of_range) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
-    group.for_each_stretch::<ROWS>(first, destination, |row, stretch, destination| {
+    group.for_each_section::<ROWS>(first, destination, |row, section, destination| {
         let number = |bytes: __m256i, signs: __m256i, indices: __m256i| {
             // The upper byte of each word gets an index out of range, which the shuffle turns into 0.
             let indices = _mm256_or_si256(_mm256_and_si256(indices, four_bits), out_of_range);
@@ -45,10 +45,10 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
             _mm256_or_si256(exponent, sign_and_mantissa)
         };
         for half in 0..2 {
-            // SAFETY: a stretch has three lines, with both halves; `destination` has 128 numbers.
+            // SAFETY: a section has three lines, with both halves; `destination` has 128 numbers.
             unsafe {
                 let line = |at: usize| {
-                    _mm256_loadu_si256(stretch.as_ptr().add(at * LINE_BYTES + half * (LINE_BYTES / 2)).cast())
+                    _mm256_loadu_si256(section.as_ptr().add(at * LINE_BYTES + half * (LINE_BYTES / 2)).cast())
                 };
                 let (low, high, indices) = (line(0), line(1), line(2));
                 let mut store = |at: usize, numbers| {
@@ -72,14 +72,14 @@ const AND_OR: i32 = 0b1110_1010;
 
 /// The constants that decode a row.
 #[derive(Clone, Copy)]
-struct Row {
+struct RowDecoder {
     /// Exponents at their position in a word, listed twice: the lookup uses five bits, and an index is the lower four.
     exponents: __m512i,
     sign: __m512i,
     sign_and_mantissa: __m512i,
 }
 
-impl Row {
+impl RowDecoder {
     /// # Safety
     ///
     /// The machine has AVX-512.
@@ -94,14 +94,14 @@ impl Row {
         }
     }
 
-    /// The numbers of a stretch in order, without the exceptions.
+    /// The numbers of a section in order, without the exceptions.
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512, and `stretch` points to `STRETCH_BYTES`.
+    /// The machine has AVX-512, and `section` points to `SECTION_BYTES`.
     #[inline(always)]
-    unsafe fn numbers(self, stretch: *const u8) -> [__m512i; STRETCH_INPUTS / 32] {
-        let line = |at: usize| _mm512_loadu_si512(stretch.add(at * LINE_BYTES).cast());
+    unsafe fn numbers(self, section: *const u8) -> [__m512i; SECTION_INPUTS / 32] {
+        let line = |at: usize| _mm512_loadu_si512(section.add(at * LINE_BYTES).cast());
         let (low, high, indices) = (line(0), line(1), line(2));
         [
             self.number(low, _mm512_slli_epi16::<8>(low), indices),
@@ -132,10 +132,10 @@ pub(super) fn unpack_avx512<const ROWS: usize>(
     destination: &mut Destination,
 ) {
     // SAFETY: this function has the features.
-    let rows = heads.map(|head| unsafe { Row::of(head) });
-    group.for_each_stretch::<ROWS>(first, destination, |row, stretch, destination| {
+    let decoders = heads.map(|head| unsafe { RowDecoder::of(head) });
+    group.for_each_section::<ROWS>(first, destination, |row, section, destination| {
         // SAFETY: this function has the features.
-        let numbers = unsafe { rows[row].numbers(stretch.as_ptr()) };
+        let numbers = unsafe { decoders[row].numbers(section.as_ptr()) };
         for (numbers, destination) in numbers.into_iter().zip(destination.as_chunks_mut::<32>().0) {
             // SAFETY: 32 numbers are one register.
             unsafe { _mm512_storeu_si512(destination.as_mut_ptr().cast(), numbers) };
@@ -143,8 +143,8 @@ pub(super) fn unpack_avx512<const ROWS: usize>(
     });
 }
 
-/// Registers of a stretch.
-const STEPS: usize = STRETCH_INPUTS / Paired::LANES;
+/// Registers of a section.
+const STEPS: usize = SECTION_INPUTS / Paired::LANES;
 type Numbers = [__m512i; STEPS];
 
 /// # Safety
@@ -217,25 +217,25 @@ unsafe fn add_rows<const ROWS: usize, const TOKENS: usize>(
         x.iter().all(|x| x.len() == inputs) && first_row + ROWS <= group.rows(),
         "rows of a group, a part of a token"
     );
-    let heads = std::array::from_fn::<_, ROWS, _>(|row| Row::of(group.head(first_row + row)));
+    let decoders = std::array::from_fn::<_, ROWS, _>(|row| RowDecoder::of(group.head(first_row + row)));
     let mut exceptions =
         std::array::from_fn::<_, ROWS, _>(|row| group.exceptions(first_row + row).peekable());
     let mut next = next_position(&mut exceptions);
     let mut sums: [_; ROWS] = std::array::from_fn(|row| totals[row]);
     let x = x.map(<[u16]>::as_ptr);
-    let stretches = group.stretches(first_row).chunks(group.stretch_distance()).take(inputs / STRETCH_INPUTS);
-    for (number, stretches) in stretches.enumerate() {
-        let first = number * STRETCH_INPUTS;
-        let stretches = &stretches[..ROWS * STRETCH_BYTES];
+    let sections = group.sections(first_row).chunks(group.section_distance()).take(inputs / SECTION_INPUTS);
+    for (number, sections) in sections.enumerate() {
+        let first = number * SECTION_INPUTS;
+        let sections = &sections[..ROWS * SECTION_BYTES];
         let load = |token: usize, step: usize| Paired::load(x[token].add(first + step * Paired::LANES));
         let x: [[Paired; STEPS]; TOKENS] =
             std::array::from_fn(|token| std::array::from_fn(|step| load(token, step)));
-        let has_exception = next < first + STRETCH_INPUTS;
+        let has_exception = next < first + SECTION_INPUTS;
         for row in 0..ROWS {
-            let mut numbers = heads[row].numbers(stretches[row * STRETCH_BYTES..].as_ptr());
+            let mut numbers = decoders[row].numbers(sections[row * SECTION_BYTES..].as_ptr());
             if has_exception {
                 while let Some(exception) =
-                    exceptions[row].next_if(|exception| exception.position() < first + STRETCH_INPUTS)
+                    exceptions[row].next_if(|exception| exception.position() < first + SECTION_INPUTS)
                 {
                     numbers = write_exception(numbers, exception, first);
                 }
@@ -273,8 +273,8 @@ fn next_position(exceptions: &mut [Peekable<impl Iterator<Item = Exception>>]) -
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 unsafe fn write_exception(mut numbers: Numbers, exception: Exception, first: usize) -> Numbers {
-    // SAFETY: any bits are valid in these registers, which have as many numbers as a stretch.
-    let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; STRETCH_INPUTS]>() };
+    // SAFETY: any bits are valid in these registers, which have as many numbers as a section.
+    let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; SECTION_INPUTS]>() };
     // A position before `first` comes only from damaged data.
     if let Some(number) = exception.position().checked_sub(first).and_then(|index| all.get_mut(index)) {
         *number = exception.bits();

@@ -21,7 +21,7 @@ use super::lanes::exp;
 use x86::{avx2, avx512};
 
 /// Positions of a tile.
-pub const TILE_POSITIONS: usize = 64;
+pub const BLOCK_POSITIONS: usize = 64;
 
 /// The number type of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct Product<'a> {
 pub fn accumulate(level: Level, product: Product) {
     let Product { left: a, right: b, depth, sums: c } = &product;
     let depth = *depth;
-    assert!(b.width.is_multiple_of(16) && b.width <= TILE_POSITIONS, "tiles are whole vectors");
+    assert!(b.width.is_multiple_of(16) && b.width <= BLOCK_POSITIONS, "tiles are whole vectors");
     assert!(b.bytes.len() >= depth * b.width * b.kv_dtype.bytes(), "a tile has its rows");
     if a.rows == 0 || depth == 0 {
         return;
@@ -97,7 +97,7 @@ impl Softmax {
     pub const EMPTY: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
     /// Turns scores into weights; positions outside of `visible` get 0. Returns the factor for the outputs of earlier tiles.
-    pub fn step(&mut self, level: Level, scores: &mut [f32; TILE_POSITIONS], visible: Range<usize>) -> f32 {
+    pub fn step(&mut self, level: Level, scores: &mut [f32; BLOCK_POSITIONS], visible: Range<usize>) -> f32 {
         match level.instructions() {
             // SAFETY: a `Level` value exists only on a machine that has the level.
             #[cfg(target_arch = "x86_64")]
@@ -109,7 +109,7 @@ impl Softmax {
         }
     }
 
-    /// Adds the state of another stretch of positions. Returns two factors: for these outputs and for the other stretch's
+    /// Adds the state of another partition of positions. Returns two factors: for these outputs and for the other partition's
     /// outputs. The caller multiplies the outputs by these factors before it adds them.
     pub fn join(&mut self, other: Self) -> (f32, f32) {
         let largest = if self.largest > other.largest { self.largest } else { other.largest };
@@ -129,12 +129,12 @@ impl KvDtype {
     }
 
     /// Narrows at most 64 numbers. Numbers beyond f16 become the nearest f16.
-    pub fn narrow<'a>(self, numbers: &[f32], bytes: &'a mut [u8; 4 * TILE_POSITIONS]) -> &'a [u8] {
+    pub fn narrow<'a>(self, numbers: &[f32], bytes: &'a mut [u8; 4 * BLOCK_POSITIONS]) -> &'a [u8] {
         let bytes = &mut bytes[..self.bytes() * numbers.len()];
         // Neither conversion can fail: the lengths agree, and every number is within bounds or NaN.
         match self {
             Self::F16 => {
-                let mut clamped = [0.0; TILE_POSITIONS];
+                let mut clamped = [0.0; BLOCK_POSITIONS];
                 let clamped = &mut clamped[..numbers.len()];
                 for (clamped, number) in clamped.iter_mut().zip(numbers) {
                     *clamped = number.clamp(-65504.0, 65504.0);
@@ -150,7 +150,7 @@ impl KvDtype {
 /// The portable level: the reference for the other levels.
 fn accumulate_portable(product: Product) {
     let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
-    let mut row = [0.0; TILE_POSITIONS];
+    let mut row = [0.0; BLOCK_POSITIONS];
     let row = &mut row[..b.width];
     let bytes = b.width * b.kv_dtype.bytes();
     for (k, stored) in b.bytes.chunks_exact(bytes).take(depth).enumerate() {
@@ -176,8 +176,8 @@ const LANES: usize = 16;
 
 /// Updates the softmax state. It is inlined into the levels, so that each compiles it for its own vectors.
 #[inline(always)]
-fn step(state: &mut Softmax, scores: &mut [f32; TILE_POSITIONS], visible: Range<usize>) -> f32 {
-    if visible.start == 0 && visible.end >= TILE_POSITIONS {
+fn step(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS], visible: Range<usize>) -> f32 {
+    if visible.start == 0 && visible.end >= BLOCK_POSITIONS {
         return weigh::<false>(state, scores);
     }
     if visible.is_empty() {
@@ -192,7 +192,7 @@ fn step(state: &mut Softmax, scores: &mut [f32; TILE_POSITIONS], visible: Range<
 }
 
 #[inline(always)]
-fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; TILE_POSITIONS]) -> f32 {
+fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS]) -> f32 {
     let mut maxima = [f32::NEG_INFINITY; LANES];
     for chunk in scores.as_chunks::<LANES>().0 {
         for (maximum, score) in maxima.iter_mut().zip(chunk) {

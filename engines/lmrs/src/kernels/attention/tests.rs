@@ -12,8 +12,8 @@ fn every_level_multiplies_rows_with_a_tile_by_the_definition() {
         let (stride, c_stride) = (depth + rng.below(5), width + rng.below(7));
         let a = rng.numbers(rows * stride);
         let (mut bytes, mut widened) = (Vec::new(), Vec::new());
-        for row in rng.numbers(depth * width).chunks(TILE_POSITIONS) {
-            let mut narrowed = [0; 4 * TILE_POSITIONS];
+        for row in rng.numbers(depth * width).chunks(BLOCK_POSITIONS) {
+            let mut narrowed = [0; 4 * BLOCK_POSITIONS];
             let narrowed = kv_dtype.narrow(row, &mut narrowed);
             let mut wide = vec![0.0; row.len()];
             widen(kv_dtype, narrowed, &mut wide);
@@ -48,15 +48,15 @@ fn softmax_by_tiles_equals_softmax_of_all_scores() {
     for level in Level::available() {
         for _ in 0..100 {
             let tiles = 1 + rng.below(5);
-            let visible = rng.below(TILE_POSITIONS * tiles / 2)
-                ..TILE_POSITIONS * tiles / 2 + 1 + rng.below(TILE_POSITIONS * tiles / 2);
-            let scores: Vec<f32> = rng.numbers(TILE_POSITIONS * tiles).iter().map(|x| x * 20.0).collect();
+            let visible = rng.below(BLOCK_POSITIONS * tiles / 2)
+                ..BLOCK_POSITIONS * tiles / 2 + 1 + rng.below(BLOCK_POSITIONS * tiles / 2);
+            let scores: Vec<f32> = rng.numbers(BLOCK_POSITIONS * tiles).iter().map(|x| x * 20.0).collect();
             let mut state = Softmax::EMPTY;
             let mut weights: Vec<f64> = Vec::new();
             for tile in 0..tiles {
-                let mut tile_scores: [f32; TILE_POSITIONS] =
-                    scores[tile * TILE_POSITIONS..][..TILE_POSITIONS].try_into().unwrap();
-                let base = tile * TILE_POSITIONS;
+                let mut tile_scores: [f32; BLOCK_POSITIONS] =
+                    scores[tile * BLOCK_POSITIONS..][..BLOCK_POSITIONS].try_into().unwrap();
+                let base = tile * BLOCK_POSITIONS;
                 let correction = state.step(
                     level,
                     &mut tile_scores,
@@ -83,7 +83,7 @@ fn softmax_by_tiles_equals_softmax_of_all_scores() {
 }
 
 #[test]
-fn joining_an_empty_stretch_changes_nothing() {
+fn joining_an_empty_partition_changes_nothing() {
     let mut state = Softmax { largest: 2.0, sum: 3.0 };
     assert_eq!(state.join(Softmax::EMPTY), (1.0, 0.0));
     assert_eq!((state.largest, state.sum), (2.0, 3.0));
@@ -94,7 +94,7 @@ fn joining_an_empty_stretch_changes_nothing() {
 
 #[test]
 fn numbers_beyond_f16_become_the_nearest_f16() {
-    let mut bytes = [0; 4 * TILE_POSITIONS];
+    let mut bytes = [0; 4 * BLOCK_POSITIONS];
     let narrowed = KvDtype::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
     let mut wide = [0.0; 3];
     widen(KvDtype::F16, narrowed, &mut wide);

@@ -8,8 +8,8 @@ const MAX_ROWS: usize = 6;
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
-/// Some rows of `a` and `c`, and some columns of `b` and `c`.
-struct Block<'a> {
+/// A part of the product `c += a * b` with its sums in registers: some rows of `a` and `c`, some columns of `b` and `c`.
+struct RegisterTile<'a> {
     a: &'a [f32],
     a_stride: usize,
     b: &'a [u8],
@@ -20,13 +20,13 @@ struct Block<'a> {
     c_stride: usize,
 }
 
-/// Cuts a product into blocks of 1 to `MAX_ROWS` rows and 1 to `vectors` vectors of `lanes` numbers.
+/// Cuts a product into register tiles of 1 to `MAX_ROWS` rows and 1 to `vectors` vectors of `lanes` numbers.
 #[inline(always)]
-fn for_each_block(
+fn for_each_tile(
     product: Product,
     lanes: usize,
     vectors: usize,
-    mut multiply: impl FnMut(Block, usize, usize),
+    mut multiply: impl FnMut(RegisterTile, usize, usize),
 ) {
     let Product { left: a, right: b, depth, sums: c } = product;
     // Equal shares of rows: 7 are 4 and 3, not 6 and 1.
@@ -36,7 +36,7 @@ fn for_each_block(
         let mut column = 0;
         while column < b.width {
             let vectors = vectors.min((b.width - column) / lanes);
-            let block = Block {
+            let tile = RegisterTile {
                 a: &a.numbers[row * a.stride..],
                 a_stride: a.stride,
                 b: &b.bytes[column * b.kv_dtype.bytes()..],
@@ -47,13 +47,13 @@ fn for_each_block(
                 c: &mut c.numbers[row * c.stride + column..],
                 c_stride: c.stride,
             };
-            multiply(block, rows, vectors);
+            multiply(tile, rows, vectors);
             column += vectors * lanes;
         }
     }
 }
 
-/// The kernels of a level: its features, its vector, the lanes, the possible numbers of vectors in a block (the largest first),
+/// The kernels of a level: its features, its vector, the lanes, the possible numbers of vectors in a tile (the largest first),
 /// and the intrinsics.
 macro_rules! level {
     (
@@ -63,8 +63,8 @@ macro_rules! level {
         use std::arch::x86_64::*;
         use std::ops::Range;
 
-        use super::super::{Product, Softmax, KvDtype, TILE_POSITIONS};
-        use super::{Block, LINE_BYTES, MAX_ROWS, for_each_block};
+        use super::super::{Product, Softmax, KvDtype, BLOCK_POSITIONS};
+        use super::{RegisterTile, LINE_BYTES, MAX_ROWS, for_each_tile};
 
         const LANES: usize = $lanes;
 
@@ -75,12 +75,12 @@ macro_rules! level {
         #[target_feature(enable = $features)]
         pub unsafe fn accumulate(product: Product) {
             let kv_dtype = product.right.kv_dtype;
-            for_each_block(product, LANES, $max, |block, rows, vectors| {
+            for_each_tile(product, LANES, $max, |tile, rows, vectors| {
                 // SAFETY: there are 1 to `MAX_ROWS` rows and whole vectors, within the memory that the caller guarantees.
                 unsafe {
                     match kv_dtype {
-                        KvDtype::F16 => dispatch_rows::<true>(block, rows, vectors),
-                        KvDtype::F32 => dispatch_rows::<false>(block, rows, vectors),
+                        KvDtype::F16 => dispatch_rows::<true>(tile, rows, vectors),
+                        KvDtype::F32 => dispatch_rows::<false>(tile, rows, vectors),
                     }
                 }
             });
@@ -90,16 +90,16 @@ macro_rules! level {
         ///
         /// The same as for `product`, with `rows` for `M` and `vectors` for `N`.
         #[target_feature(enable = $features)]
-        unsafe fn dispatch_rows<const HALF: bool>(block: Block, rows: usize, vectors: usize) {
+        unsafe fn dispatch_rows<const HALF: bool>(tile: RegisterTile, rows: usize, vectors: usize) {
             // SAFETY: `M` is `rows`; the caller guarantees the other conditions.
             unsafe {
                 match rows {
-                    1 => dispatch_vectors::<HALF, 1>(block, vectors),
-                    2 => dispatch_vectors::<HALF, 2>(block, vectors),
-                    3 => dispatch_vectors::<HALF, 3>(block, vectors),
-                    4 => dispatch_vectors::<HALF, 4>(block, vectors),
-                    5 => dispatch_vectors::<HALF, 5>(block, vectors),
-                    _ => dispatch_vectors::<HALF, MAX_ROWS>(block, vectors),
+                    1 => dispatch_vectors::<HALF, 1>(tile, vectors),
+                    2 => dispatch_vectors::<HALF, 2>(tile, vectors),
+                    3 => dispatch_vectors::<HALF, 3>(tile, vectors),
+                    4 => dispatch_vectors::<HALF, 4>(tile, vectors),
+                    5 => dispatch_vectors::<HALF, 5>(tile, vectors),
+                    _ => dispatch_vectors::<HALF, MAX_ROWS>(tile, vectors),
                 }
             }
         }
@@ -108,24 +108,24 @@ macro_rules! level {
         ///
         /// The same as for `product`, with `vectors` for `N`.
         #[target_feature(enable = $features)]
-        unsafe fn dispatch_vectors<const HALF: bool, const M: usize>(block: Block, vectors: usize) {
+        unsafe fn dispatch_vectors<const HALF: bool, const M: usize>(tile: RegisterTile, vectors: usize) {
             // SAFETY: `N` is `vectors`; the caller guarantees the other conditions.
             unsafe {
                 match vectors {
-                    $($fewer => product::<HALF, M, $fewer>(block),)*
-                    _ => product::<HALF, M, $max>(block),
+                    $($fewer => product::<HALF, M, $fewer>(tile),)*
+                    _ => product::<HALF, M, $max>(tile),
                 }
             }
         }
 
         /// # Safety
         ///
-        /// The processor has the features. In the block, `a` has `(M - 1) * a_stride + depth` numbers; `b` has `N` vectors at
+        /// The processor has the features. In the tile, `a` has `(M - 1) * a_stride + depth` numbers; `b` has `N` vectors at
         /// the start of each of `depth` rows that are `b_stride` numbers apart, in f16 if `HALF`; `c` has `N` vectors in each
         /// of `M` rows.
         #[target_feature(enable = $features)]
-        unsafe fn product<const HALF: bool, const M: usize, const N: usize>(block: Block) {
-            let Block { a, a_stride, b, b_stride, ahead, depth, c, c_stride } = block;
+        unsafe fn product<const HALF: bool, const M: usize, const N: usize>(tile: RegisterTile) {
+            let RegisterTile { a, a_stride, b, b_stride, ahead, depth, c, c_stride } = tile;
             let size = if HALF { 2 } else { 4 };
             let mut sums = [[$zero(); N]; M];
             for k in 0..depth {
@@ -150,7 +150,7 @@ macro_rules! level {
             }
             for (row, sums) in sums.iter().enumerate() {
                 for (vector, sum) in sums.iter().enumerate() {
-                    // SAFETY: row `row` of `c` is as wide as the block.
+                    // SAFETY: row `row` of `c` is as wide as the tile.
                     unsafe {
                         let at = c.as_mut_ptr().add(row * c_stride + vector * LANES);
                         $store(at, $add($load(at), *sum));
@@ -170,7 +170,7 @@ macro_rules! level {
         }
 
         #[target_feature(enable = $features)]
-        pub fn step(state: &mut Softmax, scores: &mut [f32; TILE_POSITIONS], visible: Range<usize>) -> f32 {
+        pub fn step(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS], visible: Range<usize>) -> f32 {
             super::super::step(state, scores, visible)
         }
     };

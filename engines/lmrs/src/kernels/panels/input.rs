@@ -8,8 +8,8 @@ use crate::matrix::Rows;
 pub const BLOCK_INPUTS: usize = 32;
 /// Tokens whose blocks are stored together, so that a kernel reads its tokens side by side.
 pub const TILE_TOKENS: usize = 12;
-/// Zeros fill the inputs up to a multiple of this number, the longest stretch of any format.
-const STRETCH_INPUTS: usize = 256;
+/// Zeros fill the inputs up to a multiple of this number, the longest section of any format.
+const SECTION_INPUTS: usize = 256;
 
 /// 32 activations of one token, with sums that kernels would otherwise compute again for each panel. One cache line.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -93,7 +93,7 @@ impl Input {
     }
 
     pub fn blocks_of_token(&self) -> usize {
-        self.inputs.div_ceil(STRETCH_INPUTS) * (STRETCH_INPUTS / BLOCK_INPUTS)
+        self.inputs.div_ceil(SECTION_INPUTS) * (SECTION_INPUTS / BLOCK_INPUTS)
     }
 
     /// The tokens of each tile, with the tile's blocks.

@@ -43,9 +43,9 @@ use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
 /// The kernels of a format in panels.
 pub struct PanelKernels {
     /// Inputs that are stored together with their scales.
-    stretch: usize,
-    /// Bytes of 16 outputs over one stretch.
-    stretch_bytes: usize,
+    section: usize,
+    /// Bytes of 16 outputs over one section.
+    section_bytes: usize,
     /// Offsets of the f16 scales within a block of a file.
     pub file_scales: &'static [usize],
     pack: fn(usize, &[u8], &mut [u8], usize),
@@ -58,8 +58,8 @@ pub struct PanelKernels {
 impl PanelKernels {
     pub(crate) const fn of<N: PanelFormat>() -> Self {
         Self {
-            stretch: N::GROUPS * GROUP_INPUTS,
-            stretch_bytes: N::STRETCH_BYTES,
+            section: N::GROUPS * GROUP_INPUTS,
+            section_bytes: N::SECTION_BYTES,
             file_scales: N::FILE_SCALES,
             pack: N::pack,
             multiply: multiply_at::<N>,
@@ -70,7 +70,7 @@ impl PanelKernels {
     }
 
     pub fn bytes(&self, inputs: usize) -> usize {
-        inputs.div_ceil(self.stretch) * self.stretch_bytes
+        inputs.div_ceil(self.section) * self.section_bytes
     }
 
     /// Packs up to 16 rows of `inputs` numbers, in the layout of files, into one panel. Missing rows and padding inputs get the

@@ -43,18 +43,16 @@ fn zip_four<A: Copy, B: Copy, C>(
     [map_lane(a[0], b[0]), map_lane(a[1], b[1]), map_lane(a[2], b[2]), map_lane(a[3], b[3])]
 }
 
-/// Adds to each lane the product of its four signed numbers with those at `quad`. No activation is -128, so the sum of two
-/// products fits into an i16.
+/// Adds to each lane the product of its four signed numbers with the four activations at `quad`. No activation is -128, so the
+/// sum of two products fits into an i16.
 #[inline(always)]
 unsafe fn dot_signed(
     sums: Registers<int32x4_t>,
     numbers: Registers<int8x16_t>,
     quad: *const i8,
 ) -> Registers<int32x4_t> {
-    // SAFETY: the caller guarantees four numbers at `quad`.
-    let x = unsafe { vreinterpretq_s8_s32(vdupq_n_s32(quad.cast::<i32>().read_unaligned())) };
-    // SAFETY: every processor has these instructions.
-    zip_four(sums, numbers, |sums, numbers| unsafe {
+    let x = vreinterpretq_s8_s32(vdupq_n_s32(quad.cast::<i32>().read_unaligned()));
+    zip_four(sums, numbers, |sums, numbers| {
         let lower = vmull_s8(vget_low_s8(numbers), vget_low_s8(x));
         vpadalq_s16(sums, vpaddq_s16(lower, vmull_high_s8(numbers, x)))
     })

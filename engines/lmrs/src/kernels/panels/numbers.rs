@@ -1,5 +1,5 @@
-//! The trait of a format that is stored in panels (each format is a file in `crate::formats`), and the definition of a product
-//! with it, number by number: the portable level, which is the reference for the others.
+//! The trait of a format in panels (each format is a file in `crate::formats`). `multiply` defines the product, number by
+//! number: the portable level, which is the reference for the other levels.
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
 use std::ops::Range;
@@ -12,19 +12,19 @@ use crate::kernels::outputs::Outputs;
 use crate::kernels::rows::PairLine;
 use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS};
 
-/// The layout of a format in panels. A stretch is an optional line (the head) shared by some groups, then these groups. A group
+/// The layout of a format in panels. A section is an optional line (the head) shared by some groups, then these groups. A group
 /// (64 inputs) has a line of scales and some runs of lines.
 ///
 /// There are three ways to read this layout. `number` and `scale_and_minimum` give single numbers, for the portable level and
 /// for row lookups. `line`, `scale`, `minimum` and `correction` give one line at a time in the types of `PanelLanes`, for every
-/// level's products. There, `group` points to the group and `head` to its stretch; both are valid memory, and the processor has
+/// level's products. There, `group` points to the group and `head` to its section; both are valid memory, and the processor has
 /// the features of `L`. `widen` gives a group as bytes with factors, for tiles of bf16.
 pub trait PanelFormat {
     /// Bytes of the line that groups share.
     const HEAD_BYTES: usize;
     const GROUPS: usize;
     const GROUP_BYTES: usize;
-    const STRETCH_BYTES: usize = Self::HEAD_BYTES + Self::GROUPS * Self::GROUP_BYTES;
+    const SECTION_BYTES: usize = Self::HEAD_BYTES + Self::GROUPS * Self::GROUP_BYTES;
     /// Runs in a group, each with a scale of its own: 2 of 8 lines, or 4 of 4 lines.
     const RUNS: usize;
     /// Whether numbers are stored plus 128, as values up to 255.
@@ -37,9 +37,9 @@ pub trait PanelFormat {
     fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize);
 
     /// The weight before scaling.
-    fn number(stretch: &[u8], output: usize, input: usize) -> i32;
+    fn number(section: &[u8], output: usize, input: usize) -> i32;
     /// The scale of a number, and the minimum that is subtracted from the scaled number.
-    fn scale_and_minimum(stretch: &[u8], output: usize, input: usize) -> (f32, Option<f32>);
+    fn scale_and_minimum(section: &[u8], output: usize, input: usize) -> (f32, Option<f32>);
 
     /// A line of run `RUN`: four numbers of each output.
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes;
@@ -52,9 +52,9 @@ pub trait PanelFormat {
     /// The correction for numbers that are stored with an offset.
     fn correction<const RUN: usize>(x: &ActivationBlock) -> i32;
 
-    /// A group of a stretch as stored numbers, with the factors that turn them into weights.
+    /// A group of a section as stored numbers, with the factors that turn them into weights.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
-    fn widen(stretch: &[u8], group: usize) -> (Bytes, Scales);
+    fn widen(section: &[u8], group: usize) -> (Bytes, Scales);
 }
 
 /// The f16 at this index.
@@ -88,17 +88,17 @@ pub unsafe fn half_bytes<L: PanelLanes, const BLOCK: usize>(at: *const u8) -> L:
 pub fn multiply<N: PanelFormat>(matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     let start = out.outputs().start;
     for panel in panels {
-        let stretches = matrix.panel(panel).chunks_exact(N::STRETCH_BYTES);
+        let sections = matrix.panel(panel).chunks_exact(N::SECTION_BYTES);
         let outputs = panel * PANEL_OUTPUTS..matrix.outputs.min(panel * PANEL_OUTPUTS + PANEL_OUTPUTS);
         for token in 0..input.tokens() {
             let sums = &mut out.row_mut(token)[outputs.start - start..outputs.end - start];
             sums.fill(0.0);
-            for (at, stretch) in stretches.clone().enumerate() {
+            for (at, section) in sections.clone().enumerate() {
                 let blocks = N::GROUPS * GROUP_INPUTS / BLOCK_INPUTS;
                 for block in 0..blocks {
                     let x = input.block(token, at * blocks + block);
                     for (output, sum) in sums.iter_mut().enumerate() {
-                        add_block::<N>(stretch, block, output, x, sum);
+                        add_block::<N>(section, block, output, x, sum);
                     }
                 }
             }
@@ -108,7 +108,7 @@ pub fn multiply<N: PanelFormat>(matrix: &Matrix, panels: Range<usize>, input: &I
 
 /// Adds the products of 32 inputs with one output.
 fn add_block<N: PanelFormat>(
-    stretch: &[u8],
+    section: &[u8],
     block: usize,
     output: usize,
     x: &ActivationBlock,
@@ -118,9 +118,9 @@ fn add_block<N: PanelFormat>(
     let run = GROUP_INPUTS / N::RUNS;
     for (at, numbers) in x.numbers.chunks(run).enumerate() {
         let first = block * BLOCK_INPUTS + at * run;
-        let weights = (first..).map(|input| N::number(stretch, output, input));
+        let weights = (first..).map(|input| N::number(section, output, input));
         let dot: i32 = weights.zip(numbers).map(|(weight, &x)| weight * i32::from(x)).sum();
-        let (scale, minimum) = N::scale_and_minimum(stretch, output, first);
+        let (scale, minimum) = N::scale_and_minimum(section, output, first);
         *sum += dot as f32 * (scale * x.scale);
         if let Some(minimum) = minimum {
             *sum += minimum * x.minus_sum;
@@ -131,14 +131,14 @@ fn add_block<N: PanelFormat>(
 /// Looks up the weights of one output, widened by its format; embeddings use it.
 pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, destination: &mut [f32]) {
     assert!(output < matrix.outputs && destination.len() == matrix.inputs, "a row of the matrix");
-    let stretches = matrix.panel(output / PANEL_OUTPUTS).chunks_exact(N::STRETCH_BYTES);
+    let sections = matrix.panel(output / PANEL_OUTPUTS).chunks_exact(N::SECTION_BYTES);
     let output = output % PANEL_OUTPUTS;
     let run = GROUP_INPUTS / N::RUNS;
-    for (stretch, destination) in stretches.zip(destination.chunks_mut(N::GROUPS * GROUP_INPUTS)) {
+    for (section, destination) in sections.zip(destination.chunks_mut(N::GROUPS * GROUP_INPUTS)) {
         for (at, destination) in destination.chunks_mut(run).enumerate() {
-            let (scale, minimum) = N::scale_and_minimum(stretch, output, at * run);
+            let (scale, minimum) = N::scale_and_minimum(section, output, at * run);
             for (input, destination) in (at * run..).zip(destination) {
-                *destination = N::number(stretch, output, input) as f32 * scale - minimum.unwrap_or(0.0);
+                *destination = N::number(section, output, input) as f32 * scale - minimum.unwrap_or(0.0);
             }
         }
     }

@@ -91,7 +91,7 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
 ) {
     let product = Product::<N> {
         panels: matrix.panels(),
-        stretches: matrix.inputs.div_ceil(N::GROUPS * GROUP_INPUTS),
+        sections: matrix.inputs.div_ceil(N::GROUPS * GROUP_INPUTS),
         numbers: PhantomData,
     };
     // SAFETY: the caller guarantees this.
@@ -106,7 +106,7 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
                 );
             }
         } else {
-            let block_panels = (BLOCK_BYTES / (product.stretches * N::STRETCH_BYTES).max(1)).max(1);
+            let block_panels = (BLOCK_BYTES / (product.sections * N::SECTION_BYTES).max(1)).max(1);
             for start in panels.clone().step_by(block_panels) {
                 for tile in input.tiles() {
                     for panel in start..panels.end.min(start + block_panels) {
@@ -124,7 +124,7 @@ type Tile<'a> = (Range<usize>, &'a [ActivationBlock]);
 struct Product<'a, N> {
     /// All panels, one after the other.
     panels: &'a [u8],
-    stretches: usize,
+    sections: usize,
     numbers: PhantomData<N>,
 }
 
@@ -183,10 +183,10 @@ impl<N: PanelFormat> Product<'_, N> {
         out: &mut Outputs<'_>,
     ) {
         let width = tokens.len();
-        let bytes = self.stretches * N::STRETCH_BYTES;
+        let bytes = self.sections * N::SECTION_BYTES;
         let starts = panels.map(|panel| self.panels[panel * bytes..][..bytes].as_ptr());
         assert!(
-            blocks.len() >= self.stretches * N::GROUPS * (GROUP_INPUTS / BLOCK_INPUTS) * width,
+            blocks.len() >= self.sections * N::GROUPS * (GROUP_INPUTS / BLOCK_INPUTS) * width,
             "the blocks of a tile"
         );
         let mut done = 0;
@@ -197,7 +197,7 @@ impl<N: PanelFormat> Product<'_, N> {
                         let blocks = blocks[done..].as_ptr();
                         // SAFETY: the lengths of panels and blocks were just checked, and the tile has these tokens.
                         let sums = unsafe {
-                            multiply_tile::<L, N, PANELS, $count>(starts, self.stretches, blocks, width)
+                            multiply_tile::<L, N, PANELS, $count>(starts, self.sections, blocks, width)
                         };
                         for (panel, sums) in panels.into_iter().zip(&sums) {
                             write(panel, tokens.start + done, sums, out);
@@ -235,33 +235,33 @@ type Sums<const TOKENS: usize> = [[f32; PANEL_OUTPUTS]; TOKENS];
 /// several memory streams, which is faster only on processors with AMX.
 ///
 /// # Safety
-/// The processor has the features of `L`. Each of `panels` points to `stretches` stretches of `N`. `blocks` points to the first
-/// blocks of `TOKENS` consecutive tokens; the second blocks follow `width` blocks later, and so on to the end of the stretches.
+/// The processor has the features of `L`. Each of `panels` points to `sections` sections of `N`. `blocks` points to the first
+/// blocks of `TOKENS` consecutive tokens; the second blocks follow `width` blocks later, and so on to the end of the sections.
 #[inline(always)]
 unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: usize>(
     panels: [*const u8; PANELS],
-    stretches: usize,
+    sections: usize,
     mut blocks: *const ActivationBlock,
     width: usize,
 ) -> [Sums<TOKENS>; PANELS] {
-    // SAFETY: a stretch has `N::GROUPS` groups of `GROUP_INPUTS` inputs; the caller guarantees the other conditions.
+    // SAFETY: a section has `N::GROUPS` groups of `GROUP_INPUTS` inputs; the caller guarantees the other conditions.
     unsafe {
         let mut totals = [[L::load_f32([0.0; PANEL_OUTPUTS].as_ptr()); TOKENS]; PANELS];
-        for stretch in 0..stretches {
-            let stretch = panels.map(|panel| panel.add(stretch * N::STRETCH_BYTES));
+        for section in 0..sections {
+            let section = panels.map(|panel| panel.add(section * N::SECTION_BYTES));
             for group in 0..N::GROUPS {
                 let group = Group::<PANELS> {
-                    starts: stretch.map(|stretch| stretch.add(N::HEAD_BYTES + group * N::GROUP_BYTES)),
-                    heads: stretch,
+                    starts: section.map(|section| section.add(N::HEAD_BYTES + group * N::GROUP_BYTES)),
+                    heads: section,
                 };
                 if N::RUNS == 2 {
-                    run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
-                    run::<L, N, PANELS, TOKENS, 1>(&group, blocks.add(width), &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 1>(&group, blocks.add(width), &mut totals);
                 } else {
-                    run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
-                    run::<L, N, PANELS, TOKENS, 1>(&group, blocks, &mut totals);
-                    run::<L, N, PANELS, TOKENS, 2>(&group, blocks.add(width), &mut totals);
-                    run::<L, N, PANELS, TOKENS, 3>(&group, blocks.add(width), &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 1>(&group, blocks, &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 2>(&group, blocks.add(width), &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 3>(&group, blocks.add(width), &mut totals);
                 }
                 blocks = blocks.wrapping_add(GROUP_INPUTS / BLOCK_INPUTS * width);
             }
@@ -276,7 +276,7 @@ unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, cons
     }
 }
 
-/// The same group of each panel, with the start of its stretch.
+/// The same group of each panel, with the start of its section.
 struct Group<const PANELS: usize> {
     starts: [*const u8; PANELS],
     heads: [*const u8; PANELS],
@@ -285,10 +285,16 @@ struct Group<const PANELS: usize> {
 /// Adds one run: inputs that share a scale.
 ///
 /// # Safety
-/// The processor has the features of `L`; in each panel, `group` points to a group of `N` and to the head of its stretch;
+/// The processor has the features of `L`; in each panel, `group` points to a group of `N` and to the head of its section;
 /// `blocks` points to a block of each of `TOKENS` tokens, with the inputs of run `RUN`.
 #[inline(always)]
-unsafe fn run<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: usize, const RUN: usize>(
+unsafe fn add_run<
+    L: PanelLanes,
+    N: PanelFormat,
+    const PANELS: usize,
+    const TOKENS: usize,
+    const RUN: usize,
+>(
     group: &Group<PANELS>,
     blocks: *const ActivationBlock,
     totals: &mut [[L::Floats; TOKENS]; PANELS],

@@ -301,32 +301,31 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
 }
 
 /// Parts of a line, for `Prefetch`: the number of lines per tile is not an integer.
-const PARTS: usize = 1 << 16;
+const PARTS_PER_LINE: usize = 1 << 16;
 
 /// Prefetch of the next rows, spread evenly over the products of the current rows: the memory, and the progress.
 struct Prefetch {
     next: *const u8,
-    /// Lines that were prefetched.
-    lines: usize,
-    /// Lines per tile, and lines due for all tiles that have begun; both in units of 1/`PARTS`.
-    lines_per_tile: usize,
-    due: usize,
+    prefetched_lines: usize,
+    parts_per_tile: usize,
+    /// The parts of lines that all tiles so far should have prefetched.
+    due_parts: usize,
 }
 
 impl Prefetch {
     fn of(next: &[u8], tiles: usize) -> Self {
-        let lines = next.len() / LINE_BYTES;
-        Self { next: next.as_ptr(), lines: 0, lines_per_tile: (lines * PARTS).div_ceil(tiles.max(1)), due: 0 }
+        let parts_per_tile = (next.len() / LINE_BYTES * PARTS_PER_LINE).div_ceil(tiles.max(1));
+        Self { next: next.as_ptr(), prefetched_lines: 0, parts_per_tile, due_parts: 0 }
     }
 
     /// The address and the lines per step (0, 1, 2 or 4) that a tile with this number of steps prefetches.
     #[inline(always)]
     fn next(&mut self, steps: usize) -> (*const u8, usize) {
-        self.due += self.lines_per_tile;
-        let due_lines = (self.due / PARTS).saturating_sub(self.lines);
+        self.due_parts += self.parts_per_tile;
+        let due_lines = (self.due_parts / PARTS_PER_LINE).saturating_sub(self.prefetched_lines);
         let lines = [4, 2, 1].into_iter().find(|lines| due_lines >= lines * steps).unwrap_or(0);
-        let from = self.next.wrapping_add(self.lines * LINE_BYTES);
-        self.lines += lines * steps;
+        let from = self.next.wrapping_add(self.prefetched_lines * LINE_BYTES);
+        self.prefetched_lines += lines * steps;
         (from, lines)
     }
 }

@@ -67,7 +67,7 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
     for index in 0..outs[0].outputs().len() {
         let mut rows = [weights.as_ptr(); ROWS];
         for (row, out) in rows.iter_mut().zip(&*outs) {
-            // A shorter stretch repeats the first stretch's row.
+            // A shorter stream repeats the first stream's row.
             let output =
                 if index < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
             *row = weights[(output + index - first_output) * row_bytes..].as_ptr();
@@ -77,8 +77,8 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
             // A single token with one row has too little arithmetic to hide the prefetch.
-            let is_hidden = TOKENS > 1 || ROWS > 1 && weights.len() >= MIN_MEMORY_BYTES;
-            let ahead = if is_hidden && first == group.start { row_bytes } else { 0 };
+            let hides_prefetch = TOKENS > 1 || ROWS > 1 && weights.len() >= MIN_MEMORY_BYTES;
+            let ahead = if hides_prefetch && first == group.start { row_bytes } else { 0 };
             // SAFETY: each row has `inputs` numbers of `W` within `weights`, and each token `inputs` numbers within `x`.
             let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
             for (row, out) in outs.iter_mut().enumerate() {

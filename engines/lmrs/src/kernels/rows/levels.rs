@@ -15,7 +15,7 @@ use {
     super::blocked,
     super::lanes::{F32x8, F32x16},
     super::paired::{self, Paired},
-    super::tiles::{self, Widened, amx::AmxUnit, pairs::Pairs},
+    super::tiles::{self, WidenedPanels, amx::AmxUnit, pairs::PairUnit},
     crate::formats::floats::InBf16,
 };
 
@@ -138,11 +138,11 @@ with_pairs! {
     }
 
     fn pack(x: &Rows, first: usize, lines: &mut [PairLine]) {
-        tiles::pack::<Pairs>(x, first, lines)
+        tiles::pack::<PairUnit>(x, first, lines)
     }
 
     fn tile_with_pairs(floats: &Floats, packed: &TileInput, out: &mut Outputs) {
-        tiles::multiply::<Pairs, _>(floats, packed, out)
+        tiles::multiply::<PairUnit, _>(floats, packed, out)
     }
 
     fn tile_with_amx(floats: &Floats, packed: &TileInput, out: &mut Outputs) {
@@ -150,11 +150,11 @@ with_pairs! {
     }
 
     fn tile_panels_with_pairs<N: PanelFormat>(matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
-        tiles::multiply::<Pairs, _>(&Widened::<N>::new(matrix), packed, out)
+        tiles::multiply::<PairUnit, _>(&WidenedPanels::<N>::new(matrix), packed, out)
     }
 
     fn tile_panels_with_amx<N: PanelFormat>(matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
-        tiles::multiply::<AmxUnit, _>(&Widened::<N>::new(matrix), packed, out)
+        tiles::multiply::<AmxUnit, _>(&WidenedPanels::<N>::new(matrix), packed, out)
     }
 }
 

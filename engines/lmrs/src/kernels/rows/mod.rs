@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and
-//! `blocked` compute each sum in the same order for any number of tokens, so a token's results do not depend on the other
+//! `blocked` compute each sum in the same order for any number of tokens. So a token's results do not depend on the other
 //! tokens of a batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
 
 mod activations;
@@ -56,7 +56,7 @@ const MIN_MEMORY_BYTES: usize = 4 << 20;
 
 /// Activations of a token up to this size stay in the first-level cache until the next row. Larger ones come from the
 /// second-level cache for each row, so several rows share each read. (Measured: `MEASURED.md`.)
-const FIRST_CACHE_BYTES: usize = 12 << 10;
+const MAX_CACHED_TOKEN_BYTES: usize = 12 << 10;
 
 /// The kernels of a format in row layout. Only this module calls them, and it asserts their preconditions.
 pub struct RowKernels {
@@ -65,11 +65,11 @@ pub struct RowKernels {
     /// The product with a few tokens in f32.
     dot: fn(Level, &Matrix, &[f32], &mut [Outputs]),
     /// The product with pairs of bf16, if the format has it.
-    pairs: Option<Pairs>,
+    pairs: Option<PairKernels>,
 }
 
 #[derive(Clone, Copy)]
-struct Pairs {
+struct PairKernels {
     /// The most tokens for `dot`. Larger batches use `multiply_blocked`.
     max_tokens: usize,
     dot: fn(Level, &Matrix, &[u16], &mut [Outputs]),
@@ -79,7 +79,7 @@ struct Pairs {
 impl RowKernels {
     /// The kernels of a format that packs bf16 into fewer bits.
     pub(crate) const fn of_packed<P: PackedBf16>() -> Self {
-        let pairs = Pairs {
+        let pairs = PairKernels {
             max_tokens: P::MAX_DOT_TOKENS,
             dot: |level, matrix, x, outs| levels::dot_packed::<P>(level, matrix, x, &mut outs[0]),
             blocked: unpacked::multiply_blocked::<P>,
@@ -98,7 +98,7 @@ impl RowKernels {
 
     /// The same kernels, with products of bf16 pairs added.
     pub(crate) const fn with_pairs(self) -> Self {
-        let pairs = Pairs {
+        let pairs = PairKernels {
             max_tokens: MIN_BLOCKED_TOKENS - 1,
             dot: |level, matrix, x, outs| levels::dot_pairs(level, &matrix.floats(), x, outs),
             blocked: |level, matrix, x, out| levels::multiply_blocked(level, &matrix.floats(), x, out),
@@ -127,14 +127,14 @@ impl TileKernel {
     }
 }
 
-/// The number of separate stretches of the matrix that are read at once. Several rows share the activations that are read. A
+/// The number of separate ranges of the matrix that are read at once. Several rows share the activations that are read. A
 /// single token reads its rows from memory, and most processors read memory fastest sequentially. (Measured: `MEASURED.md`.)
-pub fn stretches(level: Level, matrix: &Matrix, tokens: usize) -> usize {
+pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;
     }
     let number_bytes = if uses_bf16(level, matrix.format) { 2 } else { 4 };
-    let fits_first_cache = matrix.inputs * number_bytes <= FIRST_CACHE_BYTES;
+    let fits_first_cache = matrix.inputs * number_bytes <= MAX_CACHED_TOKEN_BYTES;
     let is_sequential = tokens == 1
         && fits_first_cache
         && matrix.bytes() >= MIN_MEMORY_BYTES
@@ -160,10 +160,10 @@ impl Activations<'_> {
 
 /// Whether activations for this format are bf16: true for levels that multiply pairs of bf16.
 pub fn uses_bf16(level: Level, format: &Format) -> bool {
-    pairs(format).is_some() && has_pairs(level)
+    pair_kernels(format).is_some() && has_pairs(level)
 }
 
-fn pairs(format: &Format) -> Option<Pairs> {
+fn pair_kernels(format: &Format) -> Option<PairKernels> {
     format.rows()?.pairs
 }
 
@@ -174,7 +174,7 @@ pub fn narrow(level: Level, x: &[f32], narrowed: &mut AlignedBf16) {
     levels::narrow(level, x, narrowed.all_mut());
 }
 
-/// Multiplies a few tokens. `outs` are `stretches` ranges of outputs, none longer than the first, computed side by side. Above
+/// Multiplies a few tokens. `outs` are `streams` ranges of outputs, none longer than the first, computed side by side. Above
 /// `MAX_DECODE_TOKENS` tokens the weights are read more than once, so they should fit into the second-level cache.
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
     let narrowed = matches!(x, Activations::Bf16(_));
@@ -182,8 +182,8 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     let tokens = outs[0].tokens();
     assert_eq!(x.len(), tokens * matrix.inputs, "activations and the inputs of a matrix");
     assert!(
-        outs.len() == stretches(level, matrix, tokens) && !matrix.format.is_panels(),
-        "the stretches of the matrix"
+        outs.len() == streams(level, matrix, tokens) && !matrix.format.is_panels(),
+        "the streams of the matrix"
     );
     let longest = outs[0].outputs().len();
     assert!(outs.iter().all(|out| out.outputs().len() <= longest && out.tokens() == tokens));
@@ -204,7 +204,7 @@ pub fn uses_tiles(level: Level, format: &Format, tokens: usize) -> bool {
 
 /// Whether this number of tokens uses `multiply_blocked`, which gives the same bits as `dot` in less time.
 pub fn uses_blocks(level: Level, format: &Format, tokens: usize) -> bool {
-    let is_large_batch = pairs(format).is_some_and(|pairs| tokens > pairs.max_tokens);
+    let is_large_batch = pair_kernels(format).is_some_and(|pairs| tokens > pairs.max_tokens);
     is_large_batch && has_pairs(level) && !uses_tiles(level, format, tokens)
 }
 
@@ -218,7 +218,7 @@ pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Bf16Line]) {
 /// Multiplies all tokens of `out` with its rows. The rows after its outputs are prefetched for the next call.
 pub fn multiply_blocked(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
-    let pairs = pairs(matrix.format).expect("weights with products of pairs");
+    let pairs = pair_kernels(matrix.format).expect("weights with products of pairs");
     assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
     assert!(
         x.tokens() == out.tokens() && x.tokens() > pairs.max_tokens && out.outputs().end <= matrix.outputs

@@ -32,7 +32,7 @@ impl TestRng {
     }
 }
 
-fn widened(matrix: &Matrix, output: usize) -> Vec<f32> {
+fn widen_row(matrix: &Matrix, output: usize) -> Vec<f32> {
     let mut numbers = vec![0.0; matrix.inputs];
     model_files::blocks::widen(matrix.format.dtype, matrix.rows(output..output + 1), &mut numbers).unwrap();
     numbers
@@ -50,7 +50,7 @@ pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, relative_error: f64, c
     assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{case}");
     let relative_error = relative_error + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
     for output in 0..matrix.outputs {
-        let weights = widened(matrix, output);
+        let weights = widen_row(matrix, output);
         for token in 0..x.tokens() {
             let products = || weights.iter().zip(x.row(token)).map(|(a, b)| f64::from(*a) * f64::from(*b));
             let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());

@@ -41,9 +41,9 @@ pub(crate) trait PackedBf16: 'static {
 }
 
 /// Bytes of unpacked rows that a single token uses once: half of a first-level cache, or one block if it is larger.
-const FIRST_CACHE_BYTES: usize = 16 << 10;
+const SINGLE_TOKEN_BYTES: usize = 16 << 10;
 /// Bytes of unpacked rows that several tokens use repeatedly: half of a second-level cache.
-const SECOND_CACHE_BYTES: usize = 256 << 10;
+const MANY_TOKENS_BYTES: usize = 256 << 10;
 /// Bytes for few tokens, whose activations fit into the second-level cache together with the weights.
 const FEW_TOKENS_BYTES: usize = 32 << 10;
 const MAX_FEW_TOKENS: usize = 48;
@@ -56,21 +56,21 @@ thread_local! {
 pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [Outputs]) {
     let out = &mut outs[0];
     let is_single = out.tokens() == 1;
-    let max_bytes = if is_single { FIRST_CACHE_BYTES } else { SECOND_CACHE_BYTES };
+    let max_bytes = if is_single { SINGLE_TOKEN_BYTES } else { MANY_TOKENS_BYTES };
     for_each_unpacked_block::<P>(level, matrix, out, max_bytes, |floats, out| {
         // Several rows share each read of a token.
         let (rows, streams) = (out.outputs().len(), levels::rows(level));
-        let stretch = rows.div_ceil(streams);
+        let stream_rows = rows.div_ceil(streams);
         match streams {
             _ if is_single && rows < streams => levels::dot::<InBf16>(level, &floats, x, &mut [out]),
             2 => {
-                let (first, second) = split_after(out, stretch);
+                let (first, second) = split_after(out, stream_rows);
                 levels::dot::<InBf16>(level, &floats, x, &mut [first, second]);
             }
             _ => {
-                let (first, rest) = split_after(out, stretch);
-                let (second, rest) = split_after(rest, stretch);
-                let (third, fourth) = split_after(rest, stretch);
+                let (first, rest) = split_after(out, stream_rows);
+                let (second, rest) = split_after(rest, stream_rows);
+                let (third, fourth) = split_after(rest, stream_rows);
                 levels::dot::<InBf16>(level, &floats, x, &mut [first, second, third, fourth]);
             }
         }
@@ -84,7 +84,7 @@ fn split_after(out: Outputs, first: usize) -> (Outputs, Outputs) {
 }
 
 pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
-    let max_bytes = if out.tokens() > MAX_FEW_TOKENS { SECOND_CACHE_BYTES } else { FEW_TOKENS_BYTES };
+    let max_bytes = if out.tokens() > MAX_FEW_TOKENS { MANY_TOKENS_BYTES } else { FEW_TOKENS_BYTES };
     for_each_unpacked_block::<P>(level, matrix, out, max_bytes, |floats, mut out| {
         let Range { start, end } = out.outputs();
         let row_bytes = P::row_bytes(matrix.inputs);
@@ -95,7 +95,7 @@ pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &Padded
 }
 
 pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
-    for_each_unpacked_block::<P>(level, matrix, out, SECOND_CACHE_BYTES, |floats, mut out| {
+    for_each_unpacked_block::<P>(level, matrix, out, MANY_TOKENS_BYTES, |floats, mut out| {
         levels::tile(level, &floats, packed, &mut out);
     });
 }

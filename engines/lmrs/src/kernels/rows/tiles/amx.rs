@@ -1,6 +1,7 @@
 //! Tiles of Intel's matrix unit: 16 rows of 64 bytes. The weights are operand A as stored, the lines of activations operand B.
 //!
-//! `C[output][token] += sum over 16 steps of A[output][step] * B[step][token]`, where a step is a pair of bf16. Two tiles of A
+//! `C[output][token] += sum over 16 steps of A[output][step] * B[step][token]`, where a step is a pair of bf16, and a row of A
+//! has 16 steps. Two tiles of A
 //! and two of B give four tiles of C, so each loaded tile serves two products. The intrinsics are not stable in Rust, and no
 //! tile survives between two `asm!` blocks: so one block has the loop over all steps.
 #![expect(unsafe_code, reason = "assembly")]
@@ -10,14 +11,11 @@ pub mod tests;
 
 use std::arch::asm;
 
-use super::pairs::Pairs;
+use system::amx::{FULL_TILES, ROW_BYTES, TILE_ROWS};
+
+use super::pairs::PairUnit;
 use super::{PairBlock, TileProduct, TileUnit};
 use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
-
-/// Rows of a tile, and also the steps in one row.
-pub const TILE_ROWS: usize = 16;
-/// Bytes of a row.
-const ROW_BYTES: usize = 64;
 
 /// AMX tiles, two by two.
 pub struct AmxUnit;
@@ -41,19 +39,19 @@ impl TileUnit for AmxUnit {
     #[inline(always)]
     unsafe fn line(numbers: &[f32]) -> PairLine {
         // SAFETY: a machine with tiles has AVX-512 and its bf16 products. The same below.
-        unsafe { Pairs::line(numbers) }
+        unsafe { PairUnit::line(numbers) }
     }
 
     #[inline(always)]
     unsafe fn transpose(block: &mut PairBlock) {
         // SAFETY: as above.
-        unsafe { Pairs::transpose(block) }
+        unsafe { PairUnit::transpose(block) }
     }
 
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], times: [f32; 2], plus: [f32; 2]) -> PairLine {
+    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
         // SAFETY: as above.
-        unsafe { Pairs::widen(numbers, times, plus) }
+        unsafe { PairUnit::widen(numbers, factors, offsets) }
     }
 
     #[inline(always)]
@@ -98,27 +96,6 @@ impl Operands {
         }
     }
 }
-
-/// The operand of `ldtilecfg`: the number of rows of each tile, and the bytes of a row.
-#[repr(C, align(64))]
-struct Shape {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-/// All eight tiles at full size.
-static FULL_TILES: Shape = {
-    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
-    let mut tile = 0;
-    while tile < 8 {
-        (row_bytes[tile], rows[tile]) = (ROW_BYTES as u16, TILE_ROWS as u8);
-        tile += 1;
-    }
-    Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
-};
 
 /// Adds the products for two groups. tmm0 to tmm3 are C, tmm4 and tmm5 A, tmm6 and tmm7 B.
 ///

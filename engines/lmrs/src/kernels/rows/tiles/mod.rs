@@ -8,7 +8,7 @@
 //!         transpose the sums and add them to the outputs
 //! ```
 //!
-//! `pack` makes the lines, and `Widened` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx`
+//! `pack` makes the lines, and `WidenedPanels` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx`
 //! implement it. Products use `amx` only. `pairs` serves tests on machines without AMX, and is the reference of
 //! `examples/panel-rates`.
 #![expect(unsafe_code, reason = "instructions of a level")]
@@ -336,18 +336,18 @@ const LINE_INPUTS: usize = 32;
 ///
 /// Number and scale have 19 to 24 bits together, so the f32 values are exact except for Q4_K's subtraction, which rounds. A
 /// weight is off by at most half a unit of bf16, 2^-8 of itself.
-pub struct Widened<'a, N> {
+pub struct WidenedPanels<'a, N> {
     matrix: &'a Matrix,
     numbers: PhantomData<N>,
 }
 
-impl<'a, N: PanelFormat> Widened<'a, N> {
+impl<'a, N: PanelFormat> WidenedPanels<'a, N> {
     pub fn new(matrix: &'a Matrix) -> Self {
         Self { matrix, numbers: PhantomData }
     }
 }
 
-impl<N: PanelFormat> WeightSource for Widened<'_, N> {
+impl<N: PanelFormat> WeightSource for WidenedPanels<'_, N> {
     const FILLED_ROWS: usize = PANEL_OUTPUTS;
 
     /// Fills whole panels.
@@ -365,12 +365,12 @@ impl<N: PanelFormat> WeightSource for Widened<'_, N> {
         {
             let bytes = self.matrix.panel(panel);
             for line in lines.clone().step_by(GROUP_INPUTS / LINE_INPUTS) {
-                let (stretch, group) = (
+                let (section, group) = (
                     line / (GROUP_INPUTS / LINE_INPUTS) / N::GROUPS,
                     line / (GROUP_INPUTS / LINE_INPUTS) % N::GROUPS,
                 );
-                let stretch = &bytes[stretch * N::STRETCH_BYTES..][..N::STRETCH_BYTES];
-                let (mut block, scales) = N::widen(stretch, group);
+                let section = &bytes[section * N::SECTION_BYTES..][..N::SECTION_BYTES];
+                let (mut block, scales) = N::widen(section, group);
                 // SAFETY: the caller guarantees this; the same below.
                 unsafe { T::transpose(&mut block) };
                 let local =

@@ -8,9 +8,9 @@ use super::{PairBlock, TileProduct, TileUnit};
 use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
 
 /// A tile of eight outputs and three groups of tokens, with one register of sums for each.
-pub struct Pairs;
+pub struct PairUnit;
 
-impl TileUnit for Pairs {
+impl TileUnit for PairUnit {
     const OUTPUTS: usize = 8;
     const GROUPS: usize = 3;
     const STEPS: usize = 128;

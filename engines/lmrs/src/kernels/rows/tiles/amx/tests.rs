@@ -1,6 +1,6 @@
 //! Tests of the tiles on any machine: a model replaces the instruction and uses the same operands.
 
-use super::super::{WeightSource, Widened, multiply, pack};
+use super::super::{WeightSource, WidenedPanels, multiply, pack};
 use super::*;
 use crate::formats::BF16;
 use crate::kernels::Outputs;
@@ -79,7 +79,7 @@ fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
 
 /// The product of a matrix in panels of `N` through tiles, with a model in place of the instruction.
 pub fn model_panel_product<N: PanelFormat>(matrix: &Matrix, x: &Rows) -> Rows {
-    model_product(&Widened::<N>::new(matrix), matrix.outputs, x)
+    model_product(&WidenedPanels::<N>::new(matrix), matrix.outputs, x)
 }
 
 fn model_product(source: &impl WeightSource, outputs: usize, x: &Rows) -> Rows {
@@ -96,18 +96,18 @@ fn model_product(source: &impl WeightSource, outputs: usize, x: &Rows) -> Rows {
     out
 }
 
-/// `Pairs` with one wrong sum.
+/// `PairUnit` with one wrong sum.
 struct WrongUnit;
 
 impl TileUnit for WrongUnit {
-    const OUTPUTS: usize = Pairs::OUTPUTS;
-    const GROUPS: usize = Pairs::GROUPS;
-    const STEPS: usize = Pairs::STEPS;
+    const OUTPUTS: usize = PairUnit::OUTPUTS;
+    const GROUPS: usize = PairUnit::GROUPS;
+    const STEPS: usize = PairUnit::STEPS;
 
     unsafe fn add(part: &TileProduct) {
         // SAFETY: the caller guarantees this.
         unsafe {
-            Pairs::add(part);
+            PairUnit::add(part);
             *part.sums.add(part.sums_stride) += 1.0;
         }
     }
@@ -118,6 +118,6 @@ fn the_check_accepts_correct_tiles_and_finds_wrong_ones() {
     if !is_x86_feature_detected!("avx512bf16") || !is_x86_feature_detected!("avx512vl") {
         return;
     }
-    // SAFETY: the machine has the features of `Pairs`.
-    unsafe { assert!(computes_correctly::<Pairs>() && !computes_correctly::<WrongUnit>()) };
+    // SAFETY: the machine has the features of `PairUnit`.
+    unsafe { assert!(computes_correctly::<PairUnit>() && !computes_correctly::<WrongUnit>()) };
 }

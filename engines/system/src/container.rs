@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::kernel::read;
+use crate::read;
 
 /// In version 1, a memory limit of at least this size means no limit. The kernel then reports the largest number of whole pages.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
@@ -29,28 +29,29 @@ impl ContainerLimit {
 
 /// The CPU limit in thousandths of a CPU.
 pub fn cpu_limit_millicpus() -> ContainerLimit {
-    cpu_limit(Hierarchy::of_this_process("cpu"), &read_text)
+    cpu_limit(Hierarchy::of_this_process("cpu", &read_text), &read_text)
 }
 
 pub fn memory_limit_bytes() -> ContainerLimit {
-    memory_limit(Hierarchy::of_this_process("memory"), &read_text)
-}
-
-/// The memory left by the tightest limit. Page cache counts as used although it could be freed, so more may be available.
-pub fn memory_left_bytes() -> Option<u64> {
-    memory_left(&Hierarchy::of_this_process("memory")?, &read_text)
+    memory_limit(Hierarchy::of_this_process("memory", &read_text), &read_text)
 }
 
 /// The kernel's CPU statistics of this process's own cgroup: `cpu.stat`.
-pub(super) fn cpu_statistics() -> Option<String> {
-    read(Hierarchy::of_this_process("cpu")?.folders.first()?.join("cpu.stat"))
+pub fn cpu_statistics() -> Option<String> {
+    read(Hierarchy::of_this_process("cpu", &read_text)?.folders.first()?.join("cpu.stat"))
 }
 
-fn read_text(path: &Path) -> Option<String> {
+/// The memory left by the tightest limit.
+pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
+    memory_left(&Hierarchy::of_this_process("memory", read)?, read)
+}
+
+pub(crate) fn read_text(path: &Path) -> Option<String> {
     read(path)
 }
 
-type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
+/// Reads a file of the kernel. Tests have files of their own.
+pub(crate) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -67,8 +68,10 @@ struct Hierarchy {
 }
 
 impl Hierarchy {
-    fn of_this_process(controller: &str) -> Option<Self> {
-        Self::of(controller, &read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)
+    fn of_this_process(controller: &str, read: Read) -> Option<Self> {
+        let [cgroup, mounts] =
+            ["/proc/self/cgroup", "/proc/self/mountinfo"].map(|path| read(Path::new(path)));
+        Self::of(controller, &cgroup?, &mounts?)
     }
 
     /// Finds a controller's folders. A line of `cgroup` is `NUMBER:CONTROLLERS:PATH`, or `0::PATH` for version 2. Version 2 does
@@ -142,15 +145,21 @@ fn memory_limit_in(version: Version, folder: &Path, read: Read) -> Option<Contai
     parse_memory(&read(&folder.join(file))?)
 }
 
+/// Pages of files count as free, mapped or not, because the kernel can drop them.
 fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
-    let used = match hierarchy.version {
-        Version::One => "memory.usage_in_bytes",
-        Version::Two => "memory.current",
+    let (used, page_counts) = match hierarchy.version {
+        Version::One => ("memory.usage_in_bytes", ["total_inactive_file", "total_active_file"]),
+        Version::Two => ("memory.current", ["inactive_file", "active_file"]),
     };
     let left = |folder: &PathBuf| {
         // A parent may have a limit even if this folder has none.
         let limit = memory_limit_in(hierarchy.version, folder, read)?.limit()?;
-        Some(limit.saturating_sub(read(&folder.join(used))?.trim().parse().ok()?))
+        let used: u64 = read(&folder.join(used))?.trim().parse().ok()?;
+        let statistics = read(&folder.join("memory.stat")).unwrap_or_default();
+        let fields = statistics.lines().filter_map(|line| line.split_once(' '));
+        let file_bytes = fields.filter(|(name, _)| page_counts.contains(name));
+        let file_bytes: u64 = file_bytes.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
+        Some(limit.saturating_sub(used.saturating_sub(file_bytes)))
     };
     hierarchy.folders.iter().filter_map(left).min()
 }
@@ -243,11 +252,18 @@ mod tests {
             ("/sys/fs/cgroup/pod/box/cpu.max", "max 100000\n"),
             ("/sys/fs/cgroup/pod/cpu.max", "150000 100000\n"),
             ("/sys/fs/cgroup/pod/box/memory.max", "8589934592\n"),
-            ("/sys/fs/cgroup/pod/box/memory.current", "1073741824\n"),
+            ("/sys/fs/cgroup/pod/box/memory.current", "3221225472\n"),
             ("/sys/fs/cgroup/pod/memory.max", "max\n"),
+            (
+                "/sys/fs/cgroup/pod/box/memory.stat",
+                "anon 1073741824\ninactive_file 1073741824\nactive_file 1073741824\n",
+            ),
         ];
-        let actual = limits("0::/pod/box\n", VERSION_2, &files);
-        assert_eq!(actual, (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(7 * GIB)));
+        let expected_with_left =
+            |left| (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(left));
+        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files), expected_with_left(7 * GIB));
+        // Without statistics, pages of files are not known to be free.
+        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files[..5]), expected_with_left(5 * GIB));
     }
 
     #[test]
@@ -258,7 +274,8 @@ mod tests {
             ("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
             ("/sys/fs/cgroup/memory/box/a/memory.limit_in_bytes", UNLIMITED_V1),
             ("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n"),
-            ("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", "1073741824\n"),
+            ("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", "1610612736\n"),
+            ("/sys/fs/cgroup/memory/box/memory.stat", "active_file 1\ntotal_active_file 536870912\n"),
             // Ignored: version 2 does not have the memory controller here.
             ("/sys/fs/cgroup/unified/memory.max", "1\n"),
         ];
