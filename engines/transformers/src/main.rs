@@ -1,5 +1,5 @@
-//! `transformers`: Hugging Face's model classes on PyTorch. The engine itself is `worker.py`; this program starts it in its
-//! pinned environment, where it inherits stdin and stdout.
+//! `transformers`: Hugging Face's model classes on PyTorch. The engine itself is `worker.py`. This program starts the worker
+//! in its pinned environment, with the same stdin and stdout.
 
 use std::process::ExitCode;
 
