@@ -18,10 +18,10 @@ from engine_kit import Failed
 # rounding of bf16 in another order causes far less, and a wrong step far more.
 MAX_LOGIT_DIFFERENCE = 0.05
 
-# In these calls everything is allocated, profiled, tuned and compiled, because a capture allows none of it.
+# The calls of a step before its capture. They allocate, profile, tune and compile, which a capture does not allow.
 RUNS_BEFORE_CAPTURE = 4
 
-# To PyTorch each shape of a decode state is a recompilation.
+# PyTorch counts a recompilation for each shape of a decode state, and its default limit is too low.
 torch._dynamo.config.recompile_limit = 256
 
 
@@ -40,7 +40,7 @@ class EagerStep:
 
 
 class InductorGraphStep(EagerStep):
-    """Calls a step that Inductor captures in CUDA graphs. The next call overwrites its results."""
+    """Calls a step that Inductor captures in CUDA graphs. The next call overwrites the results."""
 
     def __call__(self, ids):
         torch.compiler.cudagraph_mark_step_begin()
@@ -55,12 +55,12 @@ class CapturedStep:
     def __init__(self, state, step):
         self._state, self._step = state, step
         # PyTorch requires a warm-up on another stream than the stream of the capture.
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        warm_up = torch.cuda.Stream()
+        warm_up.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(warm_up):
             for _ in range(RUNS_BEFORE_CAPTURE):
                 self._run_step()
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(warm_up)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._logits, self._best = self._run_step()
@@ -149,6 +149,6 @@ def end_compilers():
 
 
 def compile_cache_state():
-    """Whether Inductor found its code in the cache on disk: `warm`, `cold` or `warm in part`. None before any compilation."""
+    """Whether Inductor found its code in the disk cache: `warm`, `cold`, `warm in part`; None before any compilation."""
     hits, misses = (counters["inductor"][f"fxgraph_cache_{name}"] for name in ("hit", "miss"))
     return None if not hits + misses else "warm" if not misses else "cold" if not hits else "warm in part"

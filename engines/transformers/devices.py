@@ -20,7 +20,7 @@ DEFAULT_THREADS = torch.get_num_threads()
 
 
 def set_threads(requested):
-    """Sets the number of threads within an operation (OpenMP, MKL), and that of the pool between operations."""
+    """Sets the number of threads within operations (OpenMP, MKL) and of the pool that runs operations in parallel."""
     torch.set_num_threads(requested or DEFAULT_THREADS)
     try:
         torch.set_num_interop_threads(requested or DEFAULT_THREADS)
@@ -36,7 +36,7 @@ def find_device(name):
         raise Failed("device", f"no CUDA device for `{name}`: PyTorch {torch.__version__} finds none", "--device cpu")
     number, count = name.removeprefix("cuda").removeprefix(":") or "0", torch.cuda.device_count()
     if not number.isdecimal() or int(number) >= count:
-        raise Failed("device", f"no CUDA device `{name}`: there are {count}", "--device cuda:0")
+        raise Failed("device", f"no CUDA device `{name}`: PyTorch finds {count}", "--device cuda:0")
     device = torch.device("cuda", int(number))
     # Streams and graphs are made on the current device.
     torch.cuda.set_device(device)
@@ -86,7 +86,7 @@ def bytes_as(tensors, dtype):
 
 
 def check_free_memory(needs, dtype, free_on=free_bytes):
-    """Refuses weights that do not fit, before they are read: without memory, the kernel of the host would kill the
+    """Refuses weights that do not fit, before they are read: without memory, the operating system would kill the
     process. `needs`: bytes by device, because devices do not share memory."""
     for device, need in needs.items():
         if (unused := free_on(device)) is not None and need > unused:

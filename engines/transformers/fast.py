@@ -17,8 +17,8 @@ from engine_kit import Failed
 from fast_checkpoint import read_network, read_shape
 from fast_network import Decoder
 
-# The number of last log-probabilities of a score that the compiled step computes, so that the measured kernels are the
-# verified ones. The prefill, which is measured too, computes the others.
+# The number of last log-probabilities of a score that the compiled step computes, so that the measured kernels are
+# verified. The prefill, which is measured too, computes the others.
 SCORED_BY_STEPS = 16
 
 # The largest share of free memory for keys and values, if the request names no context.
@@ -71,13 +71,13 @@ class FastPath(DecodePath):
 
     def prepare(self):
         """Compiles the step of one sequence, so that no request waits for it. Batches compile their step at first use."""
-        self._decoder(1, self.loaded.context_tokens)
+        self._decoder_and_step(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):
         if not job.use_cache:
             raise Failed("unsupported", "`use_cache` false: the step of path `fast` needs its cache", "--set path=loop")
         batch, chooser = make_batch(job.prompts, job.padding, self.device), TokenChooser(job, tokens)
-        decoder, step = self._decoder(batch.sequences, batch.columns + job.max_new_tokens)
+        decoder, step = self._decoder_and_step(batch.sequences, batch.columns + job.max_new_tokens)
         decoder.prefill(batch.ids, None if batch.mask is None else batch.mask.bool())
         if chooser.is_sampling:
             self._sample(decoder, step, batch.columns, chooser, tokens)
@@ -115,7 +115,7 @@ class FastPath(DecodePath):
     @torch.no_grad()
     def score(self, ids):
         with explain_memory_errors(f"score ({len(ids)} tokens)", self.device):
-            decoder, step = self._decoder(1, len(ids))
+            decoder, step = self._decoder_and_step(1, len(ids))
             first = max(1, len(ids) - 1 - SCORED_BY_STEPS)
             sequence = torch.tensor(ids, device=self.device)
             x = decoder.prefill(sequence[None, :first])[0]  # [first, hidden]
@@ -128,12 +128,12 @@ class FastPath(DecodePath):
                 values += logprobs(decoder.logits, sequence[index + 1 : index + 2])
         return values
 
-    def _decoder(self, sequences, tokens):
+    def _decoder_and_step(self, sequences, tokens):
         """A decoder for this many sequences and tokens, and its step. For a single sequence the cache has the whole context.
         For batches only the last decoder is kept."""
         context = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
         if (sequences, context) not in self._decoders:
-            self._decoders = {key: decoder for key, decoder in self._decoders.items() if key[0] == 1}
+            self._decoders = {key: pair for key, pair in self._decoders.items() if key[0] == 1}
             decoder = Decoder(self.network, sequences, context, exact=not self._uses_graphs)
             step = GraphsByLength(decoder, self._cache_length) if self._uses_graphs else CompiledStep(decoder)
             step.prepare()
@@ -225,11 +225,11 @@ class CompiledStep:
 
 
 class GraphsByLength(CompiledStep):
-    """A compiled step, captured as a CUDA graph for each of a few lengths. `length_for` gives the captured length for a number
-    of tokens. A graph always reads that length, and a mask hides unwritten tokens. The state is on the device, so a replay
-    needs no arguments."""
+    """A compiled step, captured as a CUDA graph for each of a few lengths. `length_for` gives the captured length for a
+    number of tokens. A graph always reads that length, and a mask hides unwritten tokens. The state is on the device, so a
+    replay needs no arguments."""
 
-    # Coordinate descent also makes the compiler write products with one row itself, at memory speed.
+    # With this option the compiler also writes products with one row itself, at the speed of memory.
     COMPILE_OPTIONS = {"coordinate_descent_tuning": True}
 
     def __init__(self, decoder, length_for):
@@ -253,11 +253,11 @@ class GraphsByLength(CompiledStep):
     def _capture(self, length):
         with self._decoder.restore_state():
             # The first call compiles and tunes, which must happen outside the graph.
-            side, current = torch.cuda.Stream(), torch.cuda.current_stream()
-            side.wait_stream(current)
-            with torch.cuda.stream(side):
+            warm_up, current = torch.cuda.Stream(), torch.cuda.current_stream()
+            warm_up.wait_stream(current)
+            with torch.cuda.stream(warm_up):
                 self._run(length)
-            current.wait_stream(side)
+            current.wait_stream(warm_up)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool):
                 self._run(length)
@@ -266,8 +266,8 @@ class GraphsByLength(CompiledStep):
 
 
 class IdTransfer:
-    """Copies the ids of each token to the host without waiting. Two steps in turn have a buffer in pinned memory and an event,
-    for which the host waits before it reads."""
+    """Copies the ids of each step to the host asynchronously. Two buffers in pinned memory are used in turn, each with an
+    event for which the host waits before it reads."""
 
     def __init__(self, sequences, device):
         self._device = device

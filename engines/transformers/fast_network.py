@@ -16,9 +16,9 @@ from torch.nn.functional import gelu, linear, scaled_dot_product_attention, silu
 # Norms are in f32 for all weights: they are small, and their input is converted to f32.
 NORM_DTYPE = torch.float32
 
-# A product of a matrix with one row is bound by memory, and the compiler writes it as a loop over the matrix's rows. A loop
-# takes one row from each of this many distant panels: the processor prefetches as many streams, and their sums are
-# independent. More panels are slower.
+# A product of a matrix with one row is bound by memory, and the compiler writes it as a loop over the matrix's rows. The
+# matrix is divided into this many panels, and the loop takes one row of each panel at a time. So the processor prefetches
+# several streams, and their sums are independent. More panels are slower.
 PANELS = 4
 
 # The most columns that are summed in one piece. Above this the compiler uses a more precise method at half the speed.
@@ -122,8 +122,8 @@ class Decoder(nn.Module):
         self.network, self.context_tokens, self.is_masked = network, context_tokens, not exact or sequences > 1
         shape, dtype = network.shape, network.dtype
         device = dict(device=network.norm.device)
-        # The last position is never written. Without it, a view of the whole cache would be a special case to the compiler,
-        # and distances between heads would be powers of two, so that heads would share the processor's cache lines.
+        # The last position is never written. Without it, a view of the whole cache would be a special case to the compiler.
+        # And heads at distances of a power of two would compete for the same lines of the processor's cache.
         size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
         # Masked values are multiplied by zero, so they must be finite.
         make = torch.empty if exact else torch.zeros
@@ -305,15 +305,15 @@ def panel_sums(x, matrix):
     parts = next(count for count in range(1, columns + 1) if columns % count == 0 and columns // count <= MAX_SUM_COLUMNS)
     x = x.float().view(-1, parts, columns // parts)
     matrix = matrix.view(panels, rows // panels, parts, -1)
-    sums = [torch.cat([(panel.float() * row).sum(-1) for panel in matrix.unbind(0)]) for row in x.unbind(0)]
-    return torch.stack([part_sums.sum(-1) if parts > 1 else part_sums[:, 0] for part_sums in sums])  # of [out, parts]
+    sums = [torch.cat([(panel.float() * row).sum(-1) for panel in matrix.unbind(0)]) for row in x.unbind(0)]  # [out, parts]
+    return torch.stack([part_sums.sum(-1) if parts > 1 else part_sums[:, 0] for part_sums in sums])
 
 
 def linear_in_pieces(x, codes, scales, bias):
     size = max(1, PIECE_NUMBERS[x.device.type] // codes.shape[1])
     biases = [None] * len(codes) if bias is None else bias.split(size)
     pieces = zip(codes.split(size), scales.split(size), biases)
-    return torch.cat([linear(x, dequantise(code, scale, x.dtype), part) for code, scale, part in pieces], dim=-1)
+    return torch.cat([linear(x, dequantise(*piece, x.dtype), piece_bias) for *piece, piece_bias in pieces], dim=-1)
 
 
 @torch.library.custom_op("orchestrate_transformers::int8_linear", mutates_args=())

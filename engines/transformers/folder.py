@@ -1,4 +1,4 @@
-"""Opens a model folder: as all Python engines do, with the headers of all tensors and the sizes that limit requests.
+"""Opens a model folder with the kit's `model_folder`, and reads tensor headers and the sizes that limit requests.
 
 This module reads only config fields that all architectures have.
 """

@@ -7,7 +7,7 @@ import math
 from types import SimpleNamespace
 
 import torch
-import transformers.modeling_utils  # noqa: F401  Else the phase `weights` would import it.
+import transformers.modeling_utils  # noqa: F401  Otherwise the phase `weights` would import it.
 
 from devices import DTYPE_NAMES, DTYPES, bytes_as, check_free_memory, explain_memory_errors, find_device, set_threads, wait_for
 from growing_cache import GeneratePath, LoopPath

@@ -11,7 +11,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, 
 from devices import requested_bytes
 from engine_kit import Failed
 
-# The library's name of each value of the option `attention`.
+# The library's name of each value of the option `attention`; `decode_path.py` restricts `flash` to one kernel.
 LIBRARY_ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
 
 # The libraries warn of their own deprecations, and of settings that are deliberate here.
@@ -25,21 +25,21 @@ def read_config(folder):
     """The config as `transformers` reads it, and the class of the network that the config names."""
     architecture = folder.architecture
     if architecture not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        fault = f"transformers {transformers.__version__} has no causal language model of that name"
-        raise Failed("unsupported", f"architecture `{architecture[:80]}`: {fault}")
+        cause = f"transformers {transformers.__version__} has no causal language model of that name"
+        raise Failed("unsupported", f"architecture `{architecture[:80]}`: {cause}")
     try:
         config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
-        network = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        network_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     except Exception as error:
         # The library uses the values of a config unchecked, so any exception is possible.
         raise broken_config(folder, error) from None
-    return config, network
+    return config, network_class
 
 
-def read_network(folder, config, network, dtype, options, **placement):
+def read_network(folder, config, network_class, dtype, options, **placement):
     """The network in evaluation mode, with every tensor from the folder."""
     try:
-        loaded, report = network.from_pretrained(
+        network, report = network_class.from_pretrained(
             folder.path,
             config=config,
             dtype=dtype,
@@ -47,7 +47,7 @@ def read_network(folder, config, network, dtype, options, **placement):
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
-            # Otherwise the library lists the tensors of other shapes on stderr. The message below names only the first.
+            # Otherwise the library prints all tensors of other shapes; the message below names one.
             ignore_mismatched_sizes=True,
             **placement,
         )
@@ -59,9 +59,9 @@ def read_network(folder, config, network, dtype, options, **placement):
             raise Failed("unsupported", message, "--set attention=eager") from None
         try:
             with torch.device("meta"):
-                network(config)
-        except Exception as fault:
-            raise broken_config(folder, fault) from None
+                network_class(config)
+        except Exception as config_error:
+            raise broken_config(folder, config_error) from None
         raise Failed("model", f"model `{folder.name}`: {error_and_class(error)}") from None
     if report["mismatched_keys"]:
         raise Failed("model", shape_difference(folder, *min(report["mismatched_keys"])))
@@ -72,8 +72,8 @@ def read_network(folder, config, network, dtype, options, **placement):
     if report["error_msgs"]:
         raise Failed("model", f"model `{folder.name}`: {report['error_msgs'][0][:300]}")
     # A request has all generation settings, so those of the folder must have no effect.
-    loaded.generation_config = GenerationConfig()
-    return loaded.eval().requires_grad_(False)
+    network.generation_config = GenerationConfig()
+    return network.eval().requires_grad_(False)
 
 
 def shape_difference(folder, name, shape, expected):

@@ -21,9 +21,9 @@ def quantize_network(network, kind, device, dtype, for_inductor=False):
     """Quantises in place. Returns the facts `library`, `weights_dtype` and `compute_dtype`. `for_inductor`: Inductor will
     compile the step, and fuses only torchao's operations."""
     if kind == "int8-dynamic":
-        return _int8_dynamic(network, device, dtype, for_inductor)
+        return _quantize_to_int8(network, device, dtype, for_inductor)
     if kind == "int4":
-        return _int4(network, device, dtype)
+        return _quantize_to_int4(network, device, dtype)
     raise ValueError(f"`{kind}` quantises while weights are read")
 
 
@@ -38,7 +38,7 @@ def nf4_facts(dtype):
     return SimpleNamespace(library=f"bitsandbytes {version('bitsandbytes')}, nf4", weights_dtype="nf4", compute_dtype=DTYPE_NAMES[dtype])
 
 
-def _int8_dynamic(network, device, dtype, for_inductor):
+def _quantize_to_int8(network, device, dtype, for_inductor):
     """Quantises weights to int8 once, and activations for every product. PyTorch's own recipe supports only f32 on a CPU.
     Elsewhere torchao's recipe is used, which takes a hundred times as long on a CPU without a compiler."""
     if device.type == "cpu" and dtype == torch.float32 and not for_inductor:
@@ -88,7 +88,7 @@ def reduces_range():
     return torch.backends.quantized.engine != "qnnpack" and not torch.cpu._is_vnni_supported()
 
 
-def _int4(network, device, dtype):
+def _quantize_to_int4(network, device, dtype):
     """Weights in 4 bits with a scale and a zero point for each group, products in the dtype of the load."""
     from torchao.quantization import quantize_
 

@@ -28,13 +28,13 @@ from growing_cache import LoopPath
 from network import one_line
 from options import CAPTURED_PATHS, COMPILED_PATHS, GRAPH_MODES
 
-# The most decode states that are kept, above the number of shapes in a suite. Each has a cache, and possibly a graph.
+# The most decode states that are kept; no suite has as many shapes. Each state has a cache, and possibly a graph.
 MAX_STATES = 8
 
 # The tokens of the first trial prompt, with which a step is compiled and captured.
 TRIAL_TOKENS = 2
 
-# The tokens of the second trial prompt. Its result differs if a trace has a position, id or mask of the first as a constant.
+# The tokens of the second trial prompt. It finds a trace that has a position, id or mask of the first as a constant.
 SECOND_TRIAL_TOKENS = 7
 
 
@@ -49,7 +49,7 @@ class StaticCachePath(LoopPath):
         self._state_and_step(1, self._capacity_for(TRIAL_TOKENS), phases)
 
     def make_steps(self, batch, new_tokens):
-        # The last new token is never run, so it needs no column.
+        # The last new token is no input of a step, so it needs no column.
         capacity = self._capacity_for(batch.columns + new_tokens - 1)
         if new_tokens == 1:
             return StaticCacheSteps(self._state(batch.sequences, capacity), None)
@@ -111,7 +111,7 @@ class StaticCachePath(LoopPath):
                     function = trace_step(state) if options.compiler == "torchscript" else compile_step(function, options)
                 else:
                     function = compile_step(function, options, options.mode)
-                    # Inductor captures graphs of its own code. Without fusion, this engine captures, as in path `cuda-graph`.
+                    # Inductor captures graphs of its own code. Without fusion this engine captures the step.
                     step_class = InductorGraphStep if self._has_graphs and options.fusion else EagerStep
                     captures = self._has_graphs and not options.fusion
                 with require_graphs() if step_class is InductorGraphStep else nullcontext():

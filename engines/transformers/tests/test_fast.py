@@ -125,7 +125,7 @@ class Requests(unittest.TestCase):
         sampling = SimpleNamespace(temperature=1.5, top_k=20, top_p=None, seed=7)
         drawn = generated_ids(model, [IDS], 8, ignore_eos=True, sampling=sampling)[0]
         sampler, sequence = Sampler(sampling), list(IDS)
-        decoder, _ = model._decoder(1, 64)
+        decoder, _ = model._decoder_and_step(1, 64)
         for id in drawn:
             decoder.prefill(torch.tensor([sequence]))
             self.assertEqual(sampler.pick(decoder.logits[0].tolist()), id)

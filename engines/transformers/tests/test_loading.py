@@ -160,7 +160,7 @@ class Loading(unittest.TestCase):
 
         with mock.patch("torch.cuda.is_available", return_value=True), mock.patch("torch.cuda.device_count", return_value=1):
             failed = self.failure(write_folder(self), device="cuda:1")
-        self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: there are 1"))
+        self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: PyTorch finds 1"))
 
     def test_the_embedded_model_answers_in_text(self):
         model = load(EMBEDDED)
