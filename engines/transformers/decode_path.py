@@ -14,7 +14,7 @@ from devices import DTYPE_NAMES, device_memory, explain_memory_errors
 from engine_kit import Failed, Model, Sampler
 from model_folder import read_tokenizer
 
-# The positions whose logits are converted to f64 log-probabilities at once: each has a number for every id.
+# The positions whose logits are converted to f64 log-probabilities at once. A position has a logit for every id.
 MAX_SCORE_ROWS = 128
 
 

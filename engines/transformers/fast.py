@@ -287,7 +287,7 @@ class IdTransfer:
 
 
 def check_options(options):
-    """Refuses an option without effect instead of ignoring it."""
+    """Refuses an option without effect."""
     if options.get("attention") is not None:
         raise Failed("unsupported", "option `attention` has no effect with path `fast`", "--set path=loop")
 

@@ -99,7 +99,7 @@ def _read_and_check(options, device):
     if read.quantize != "none" and read.path in COMPILED_PATHS and not uses_inductor(read):
         message = f"quantize `{read.quantize}` with compiler `torchscript`: TorchScript traces only plain tensors"
         raise Failed("unsupported", message, "--set compiler=inductor")
-    # On CUDA the default uses CUDA graphs, as the maintainers of both libraries recommend.
+    # On CUDA the default uses CUDA graphs, as the maintainers of PyTorch and `transformers` recommend.
     read.mode = read.mode or ("reduce-overhead" if on_cuda else "default")
     return read
 
@@ -110,7 +110,7 @@ def uses_inductor(options):
 
 
 def default_dtype(options, device):
-    """The default dtype: f32 on a CPU and bf16 on CUDA. Path `fast` and 4-bit weights have bf16 on both."""
+    """The default dtype: f32 on a CPU and bf16 on CUDA. For path `fast` and 4-bit weights it is always bf16."""
     is_half_precision = options.get("quantize") == "int4" or options.get("path") == "fast"
     return "bf16" if is_half_precision or device != "cpu" else "f32"
 
