@@ -57,7 +57,7 @@ def _quantize_to_int8(network, device, dtype, for_inductor):
 
 class DynamicLinear(torch.ao.nn.quantized.dynamic.Linear):
     """PyTorch's own int8 product, with a scale for each token. PyTorch's operator has one scale for the activations of all
-    tokens, so a large number in one token would round the small numbers of all others to zero. Here each token's row is
+    tokens. A large number in one token would round small numbers of other tokens to zero. Here each token's row is
     divided by its largest number, and the result is multiplied by that number."""
 
     def __init__(self, *args, **kwargs):
