@@ -101,20 +101,19 @@ def make(options):
     after the first: wall time, and CPU time of all threads (including busy waiting)."""
     import torch
 
-    import compact
-    import compact_product
-    import fast_step
+    import fast
+    import fast_network
     import worker
     from engine_kit import Job, Phases, Tokens
 
     if options.variant in ("linear", "packed"):
-        compact.product = torch.nn.functional.linear
+        fast_network.product = torch.nn.functional.linear
     if options.variant == "packed":
-        fast_step.Steps.OPTIONS = {**fast_step.Steps.OPTIONS, "freezing": True}
+        fast.CompiledStep.COMPILE_OPTIONS = {**fast.CompiledStep.COMPILE_OPTIONS, "freezing": True}
     if options.variant == "one-panel":
-        compact_product.PANELS = 1
+        fast_network.PANELS = 1
     if options.variant == "eager":
-        fast_step.Steps._compiled = lambda self, step: step
+        fast.CompiledStep._compile = lambda self, step: step
     load = {"path": options.variant if options.variant in ("loop", "compile") else "fast"}
     if options.variant in ("int8", "int8-dynamic", "int4"):
         load = {"path": "fast" if options.variant == "int8" else "generate", "quantize": options.variant}

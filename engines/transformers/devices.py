@@ -1,4 +1,4 @@
-"""The device, threads and memory of a model, and the messages for too little memory."""
+"""The device, threads and memory of a load, and the messages for too little memory."""
 
 import math
 import re
@@ -10,22 +10,22 @@ import torch
 from engine_kit import Failed
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-# The files with a container's memory limit.
-CGROUP = Path("/sys/fs/cgroup")
+# The folder with the files of a container's memory limit.
+CGROUP_FOLDER = Path("/sys/fs/cgroup")
 
 # PyTorch's default number of threads, read before it is changed.
 DEFAULT_THREADS = torch.get_num_threads()
 
 
 def set_threads(requested):
-    """Sets the threads within an operation (OpenMP, MKL) and of the pool between operations."""
+    """Sets the number of threads within operations (OpenMP, MKL) and of the pool that runs operations in parallel."""
     torch.set_num_threads(requested or DEFAULT_THREADS)
     try:
         torch.set_num_interop_threads(requested or DEFAULT_THREADS)
     except RuntimeError:
-        # PyTorch allows this once in a process. The facts state the number in effect.
+        # PyTorch allows this only once in a process. The facts report the number in effect.
         pass
 
 
@@ -36,7 +36,7 @@ def find_device(name):
         raise Failed("device", f"no CUDA device for `{name}`: PyTorch {torch.__version__} finds none", "--device cpu")
     number, count = name.removeprefix("cuda").removeprefix(":") or "0", torch.cuda.device_count()
     if not number.isdecimal() or int(number) >= count:
-        raise Failed("device", f"no CUDA device `{name}`: there are {count}", "--device cuda:0")
+        raise Failed("device", f"no CUDA device `{name}`: PyTorch finds {count}", "--device cuda:0")
     device = torch.device("cuda", int(number))
     # Streams and graphs are made on the current device.
     torch.cuda.set_device(device)
@@ -44,16 +44,16 @@ def find_device(name):
 
 
 def wait_for(device):
-    """Waits for the device, so that a phase of a load contains its own work. No code measured per token calls it."""
+    """Waits for the device, so that a phase of a load contains its own work. The decode loops do not call this function."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def free_bytes(device):
-    """The memory still available to allocations; None if unknown."""
+    """The bytes that can still be allocated; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return min((free for free in (host_free_bytes(), container_free_bytes()) if free is not None), default=None)
+    return min((count for count in (host_free_bytes(), container_free_bytes()) if count is not None), default=None)
 
 
 def host_free_bytes():
@@ -65,8 +65,8 @@ def host_free_bytes():
         return None
 
 
-def container_free_bytes(folder=CGROUP):
-    """The memory left in a container's limit (cgroup v2); None without a limit. The host may have far more."""
+def container_free_bytes(folder=CGROUP_FOLDER):
+    """The bytes left in a container's limit (cgroup v2); None without a limit. The host may have far more."""
     try:
         limit, used = (int((folder / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):
@@ -85,18 +85,18 @@ def bytes_as(tensors, dtype):
     return sum(math.prod(tensor.shape) for tensor in tensors.values()) * dtype.itemsize
 
 
-def check_free_memory(needs, dtype, free=free_bytes):
-    """Refuses weights that cannot fit before reading them: a host without memory kills the process instead of
-    refusing. `needs`: bytes by device, because devices do not share memory."""
+def check_free_memory(needs, dtype, free_on=free_bytes):
+    """Refuses weights that do not fit, before they are read: without memory, the operating system would kill the
+    process. `needs`: bytes by device, because devices do not share memory."""
     for device, need in needs.items():
-        if (unused := free(device)) is not None and need > unused:
+        if (unused := free_on(device)) is not None and need > unused:
             subject = "the weights take" if len(needs) == 1 else f"the shard on {device} takes"
-            message = f"{subject} {gigabytes(need)} as {NAMES.get(dtype, 'int8')}, and {gigabytes(unused)} are free on {device}"
+            message = f"{subject} {gigabytes(need)} as {DTYPE_NAMES.get(dtype, 'int8')}, and {gigabytes(unused)} are free on {device}"
             raise Failed("out_of_memory", message, None if dtype.itemsize < 4 else "--dtype bf16")
 
 
 @contextmanager
-def explaining_memory(work, device):
+def explain_memory_errors(work, device):
     """Converts out-of-memory errors to one message: the work, the bytes requested and the bytes free."""
     try:
         yield
@@ -109,17 +109,17 @@ def explaining_memory(work, device):
             torch.cuda.empty_cache()
         available = free_bytes(device)
         amount = "more memory" if requested is None else gigabytes(requested)
-        free = "" if available is None else f", and {gigabytes(available)} are free"
-        raise Failed("out_of_memory", f"{work}: requested {amount} on {device}{free}") from None
+        free_part = "" if available is None else f", and {gigabytes(available)} are free"
+        raise Failed("out_of_memory", f"{work}: requested {amount} on {device}{free_part}") from None
 
 
 def requested_bytes(error):
     """The bytes that a failed allocation requested, from PyTorch's message; None for other errors."""
     text = str(error)
-    if found := re.search(r"tried to allocate (\d+) bytes", text):
-        return int(found[1])
-    if found := re.search(r"Tried to allocate ([\d.]+) (bytes|[KMGT]iB)", text):
-        return int(float(found[1]) * {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}[found[2]])
+    if match := re.search(r"tried to allocate (\d+) bytes", text):
+        return int(match[1])
+    if match := re.search(r"Tried to allocate ([\d.]+) (bytes|[KMGT]iB)", text):
+        return int(float(match[1]) * {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}[match[2]])
     return None
 
 
@@ -128,7 +128,7 @@ def gigabytes(count):
 
 
 def device_memory(devices):
-    """The memory of all devices of the load together."""
+    """The memory in use, its peak and the reserved memory, each summed over the devices."""
     counts = (torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.memory_reserved)
     names = ("in_use_bytes", "peak_bytes", "reserved_bytes")
     return {name: sum(count(device) for device in devices) for name, count in zip(names, counts)}

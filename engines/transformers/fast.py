@@ -1,39 +1,37 @@
-"""Path `fast`: PyTorch at its fastest. It uses the network of `compact.py`, one decode step compiled whole at the
-load, and a KV cache in place. Only the ids for the user cross between host and device.
+"""Path `fast`: PyTorch at its fastest. It has a network of its own (`fast_network.py`), one decode step compiled whole at
+the load, and a KV cache at a fixed address. Only the ids for the user cross between host and device.
 """
 
 import math
+import os
+import shutil
 from types import SimpleNamespace
 
 import torch
 import torch._dynamo
 
-from causal import SCORE_ROWS, Causal, Chooser, lay_out, libraries, push
-from compact import Decoder
-from compact_shape import read_shape
-from compact_weights import read_network
-from devices import DTYPES, bytes_as, check_free_memory, find_device, free_bytes, explaining_memory, set_threads, wait_for
+from decode_path import MAX_SCORE_ROWS, DecodePath, TokenChooser, logprobs, make_batch, push_ids
+from decode_steps import compare_logits, compile_cache_state, end_compilers, expected_logits
+from devices import DTYPES, bytes_as, check_free_memory, explain_memory_errors, find_device, free_bytes, set_threads, wait_for
 from engine_kit import Failed
-from fast_step import CapturedSteps, Steps, check_compiler
-from steps import compile_cache
+from fast_checkpoint import read_network, read_shape
+from fast_network import Decoder
 
-# The number of last log-probabilities of a score that come from the compiled step itself, so that the measured kernels are
-# the verified ones. Earlier ones come from the prefill, which is measured too.
+# The number of last log-probabilities of a score that the compiled step computes, so that the measured kernels are
+# verified. The prefill, which is measured too, computes the others.
 SCORED_BY_STEPS = 16
 
-# The share of free memory for keys and values if the load names no context.
-CACHE_SHARE = 0.5
-
-LIBRARIES = ("torch", "safetensors", "tokenizers")
+# The largest share of free memory for keys and values, if the request names no context.
+MAX_CACHE_SHARE = 0.5
 
 # The library of the quantisation, for the row.
-QUANTISED = "this engine itself (compact_product.py), int8 weight-only, a scale for each row"
+QUANTIZED_BY = "this engine itself (fast_network.py), int8 weight-only, a scale for each row"
 
 
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
     set_threads(request.threads)
-    # Frees compiled code of the model before, which would keep its weights.
+    # Frees compiled code of an earlier model, which would keep its weights in memory.
     torch._dynamo.reset()
     check_options(request.options)
     shape = read_shape(folder.config)
@@ -41,9 +39,9 @@ def load(request, folder, options, phases):
     int8 = options.quantize == "int8"
     weights_dtype = torch.int8 if int8 else dtype
     check_free_memory({device: bytes_as(folder.tensors, weights_dtype)}, weights_dtype)
-    with phases.time("weights"), explaining_memory("weights", device):
+    with phases.time("weights"), explain_memory_errors("weights", device):
         network = read_network(folder, shape, dtype, int8, lambda part, file: phases.progress("weights", part, file))
-    with phases.time("device"), explaining_memory("moving the weights", device):
+    with phases.time("device"), explain_memory_errors("moving the weights", device):
         network = network.to(device)
         wait_for(device)
     loaded = SimpleNamespace(
@@ -55,89 +53,91 @@ def load(request, folder, options, phases):
         context_tokens=context_in_effect(request.context_tokens, shape, dtype, device),
         devices=[device],
         weights=weight_facts(network, request.dtype, int8),
-        choices={"quantized by": QUANTISED} if int8 else {},
+        effects={"quantized by": QUANTIZED_BY} if int8 else {},
     )
-    model = Fast(loaded)
-    with phases.time("compile"), torch.no_grad(), explaining_memory("compiling the step", device):
+    model = FastPath(loaded)
+    with phases.time("compile"), torch.no_grad(), explain_memory_errors("compiling the step", device):
         model.prepare()
     return model
 
 
-class Fast(Causal):
+class FastPath(DecodePath):
+    LIBRARIES = ("torch", "safetensors", "tokenizers")
+
     def __init__(self, loaded):
         super().__init__(loaded)
         self.network.prepare(loaded.context_tokens)
-        self._decoders, self._captured = {}, loaded.device.type == "cuda"
+        self._decoders, self._uses_graphs = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence, so that no request waits for it. The first batch compiles its own."""
-        self._decoder(1, self.loaded.context_tokens)
+        """Compiles the step of one sequence, so that no request waits for it. Batches compile their step at first use."""
+        self._decoder_and_step(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):
         if not job.use_cache:
             raise Failed("unsupported", "`use_cache` false: the step of path `fast` needs its cache", "--set path=loop")
-        batch, chooser = lay_out(job.prompts, job.padding, self.device), Chooser(job, tokens)
-        decoder, steps = self._decoder(batch.sequences, batch.columns + job.max_new_tokens)
+        batch, chooser = make_batch(job.prompts, job.padding, self.device), TokenChooser(job, tokens)
+        decoder, step = self._decoder_and_step(batch.sequences, batch.columns + job.max_new_tokens)
         decoder.prefill(batch.ids, None if batch.mask is None else batch.mask.bool())
-        if chooser.samples:
-            self._sample(decoder, steps, batch.columns, chooser, tokens)
-        elif self._captured:
-            self._decode_ahead(decoder, steps, batch.columns, job.max_new_tokens, tokens)
+        if chooser.is_sampling:
+            self._sample(decoder, step, batch.columns, chooser, tokens)
+        elif self._uses_graphs:
+            self._decode_ahead(decoder, step, batch.columns, job.max_new_tokens, tokens)
         else:
             written = batch.columns
-            while not push(tokens, decoder.ids.tolist()):
+            while not push_ids(tokens, decoder.ids.tolist()):
                 written += 1
-                steps(written)
+                step(written)
 
-    def _sample(self, decoder, steps, written, chooser, tokens):
+    def _sample(self, decoder, step, written, chooser, tokens):
         """Copies logits to the host, which samples by the protocol's rules."""
         while True:
             decoder.ids.copy_(chooser(decoder.logits))
-            if push(tokens, decoder.ids.tolist()):
+            if push_ids(tokens, decoder.ids.tolist()):
                 return
             written += 1
-            steps(written)
+            step(written)
 
-    def _decode_ahead(self, decoder, steps, written, new_tokens, tokens):
+    def _decode_ahead(self, decoder, step, written, new_tokens, tokens):
         """Submits the next step to the device before the host has read the last id."""
         transfer = IdTransfer(len(decoder.ids), self.device)
         transfer.send(0, decoder.ids)
         for index in range(new_tokens):
             if index + 1 < new_tokens:
                 written += 1
-                steps(written)
+                step(written)
                 transfer.send(index + 1, decoder.ids)
-            if push(tokens, transfer.receive(index)):
+            if push_ids(tokens, transfer.receive(index)):
                 break
-        # A sequence that ends early leaves a running step, whose time belongs to this request.
+        # After an early end one step is still running. Its time belongs to this request.
         transfer.wait()
 
     @torch.no_grad()
     def score(self, ids):
-        with explaining_memory(f"score ({len(ids)} tokens)", self.device):
-            decoder, steps = self._decoder(1, len(ids))
+        with explain_memory_errors(f"score ({len(ids)} tokens)", self.device):
+            decoder, step = self._decoder_and_step(1, len(ids))
             first = max(1, len(ids) - 1 - SCORED_BY_STEPS)
             sequence = torch.tensor(ids, device=self.device)
             x = decoder.prefill(sequence[None, :first])[0]  # [first, hidden]
             values = []
-            for rows, scored in zip(x.split(SCORE_ROWS), sequence[1 : first + 1].split(SCORE_ROWS)):
-                values += logprobs(self.network.logits(rows), scored)
+            for rows, targets in zip(x.split(MAX_SCORE_ROWS), sequence[1 : first + 1].split(MAX_SCORE_ROWS)):
+                values += logprobs(self.network.logits(rows), targets)
             for index in range(first, len(ids) - 1):
                 decoder.ids.copy_(sequence[index : index + 1])
-                steps(index + 1)
+                step(index + 1)
                 values += logprobs(decoder.logits, sequence[index + 1 : index + 2])
         return values
 
-    def _decoder(self, sequences, tokens):
-        """A decoder for this many tokens and sequences, and its step. The decoder of a single sequence has a cache
-        for the whole context; of the others only the last is kept."""
+    def _decoder_and_step(self, sequences, tokens):
+        """A decoder for this many sequences and tokens, and its step. For a single sequence the cache has the whole context.
+        For batches only the last decoder is kept."""
         context = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
         if (sequences, context) not in self._decoders:
-            self._decoders = {key: decoder for key, decoder in self._decoders.items() if key[0] == 1}
-            decoder = Decoder(self.network, sequences, context, exact=not self._captured)
-            steps = CapturedSteps(decoder, self._cache_length) if self._captured else Steps(decoder)
-            steps.prepare()
-            self._decoders[sequences, context] = decoder, steps
+            self._decoders = {key: pair for key, pair in self._decoders.items() if key[0] == 1}
+            decoder = Decoder(self.network, sequences, context, exact=not self._uses_graphs)
+            step = GraphsByLength(decoder, self._cache_length) if self._uses_graphs else CompiledStep(decoder)
+            step.prepare()
+            self._decoders[sequences, context] = decoder, step
         return self._decoders[sequences, context]
 
     def _cache_length(self, tokens):
@@ -146,23 +146,128 @@ class Fast(Causal):
         doublings = max(0, math.ceil(math.log2(tokens / smallest)))
         return min(smallest << doublings, self.loaded.context_tokens)
 
-    def facts(self):
-        return {**super().facts(), "libraries": {**libraries(LIBRARIES), **self.choices()}}
-
-    def choices(self):
-        graphs = "captured in CUDA graphs by length" if self._captured else "one step for every length"
-        choices = {
+    def effects(self):
+        graphs = "captured in CUDA graphs by length" if self._uses_graphs else "one step for every length"
+        effects = {
             "decode": f"own loop and network, static cache, torch.compile (inductor), {graphs}",
             "prefill": "eager, scaled_dot_product_attention",
         }
-        if (found := compile_cache()) is not None:
-            choices["inductor cache"] = found
-        return {**super().choices(), **choices}
+        if (cache_state := compile_cache_state()) is not None:
+            effects["inductor cache"] = cache_state
+        return {**super().effects(), **effects}
+
+
+class CompiledStep:
+    """A decode step that is compiled once for every length. The caller passes the number of cached tokens, including the
+    token that the step adds."""
+
+    # The length for which the compiler tunes its loops. Other lengths run the same code.
+    TYPICAL_TOKENS = 512
+
+    COMPILE_OPTIONS = {
+        # Fused multiply-add, as in PyTorch's own kernels.
+        "cpp.enable_floating_point_contract_flag": "fast",
+        # Computes the input of a product once, not again for every row of the matrix.
+        "realize_reads_threshold": 1,
+    }
+
+    def __init__(self, decoder):
+        self._decoder = decoder
+        self._spans = torch.empty(decoder.context_tokens + 1, dtype=torch.bool, device=decoder.ids.device)
+        self._step = self._compile(decoder.step)
+
+    def __call__(self, tokens):
+        self._run(tokens)
+
+    def _compile(self, step):
+        return torch.compile(step, fullgraph=True, options=self.COMPILE_OPTIONS)
+
+    def prepare(self):
+        """Compiles at a typical length, and compares the result with the plain step. Compares again at other lengths with
+        other ids, which must neither need another compilation nor use constants of the first run."""
+        typical = min(self.TYPICAL_TOKENS, self._decoder.context_tokens)
+        self._compare_at(typical, self._first_run)
+        for tokens in (max(2, typical // 16), 2):
+            self._compare_at(tokens, self._run)
+        end_compilers()
+
+    def _compare_at(self, tokens, run):
+        """Compares `run` with the plain step, for the step that adds the last of this many tokens."""
+        decoder = self._decoder
+        decoder.fill_cache(tokens - 1)
+        ids = torch.arange(tokens, tokens + len(decoder.ids), device=decoder.ids.device)
+        decoder.ids.copy_(ids % decoder.logits.shape[-1])
+        with decoder.restore_state():
+            decoder.step(self._span(tokens))
+            expected = expected_logits(decoder.logits)
+        # Cleared, so that a step that writes to a wrong address does not read the plain step's result.
+        for buffers in (decoder.keys, decoder.values):
+            for index in range(len(decoder.network.layers)):
+                buffers[index][:, :, tokens - 1].zero_()
+        run(tokens)
+        compare_logits(expected, decoder.logits, "fast")
+
+    def _first_run(self, tokens):
+        try:
+            self._run(tokens)
+        except (MemoryError, torch.OutOfMemoryError, Failed):
+            raise
+        except Exception as error:
+            raise compiler_failure(error) from error
+
+    def _run(self, tokens):
+        self._step(self._span(tokens))
+
+    def _span(self, tokens):
+        span = self._spans[:tokens]
+        torch._dynamo.mark_dynamic(span, 0)
+        return span
+
+
+class GraphsByLength(CompiledStep):
+    """A compiled step, captured as a CUDA graph for each of a few lengths. `length_for` gives the captured length for a
+    number of tokens. A graph always reads that length, and a mask hides unwritten tokens. The state is on the device, so a
+    replay needs no arguments."""
+
+    # With this option the compiler also writes products with one row itself, at the speed of memory.
+    COMPILE_OPTIONS = {"coordinate_descent_tuning": True}
+
+    def __init__(self, decoder, length_for):
+        super().__init__(decoder)
+        self._length_for, self._graphs, self._pool = length_for, {}, None
+
+    def __call__(self, tokens):
+        length = self._length_for(tokens)
+        if length not in self._graphs:
+            self._graphs[length] = self._capture(length)
+        self._graphs[length].replay()
+
+    def prepare(self):
+        """Captures every length of the cache, so that no request of a single sequence waits for it."""
+        super().prepare()
+        length = 0
+        while length < self._decoder.context_tokens:
+            length = self._length_for(length + 1)
+            self._compare_at(length, self)
+
+    def _capture(self, length):
+        with self._decoder.restore_state():
+            # The first call compiles and tunes, which must happen outside the graph.
+            warm_up, current = torch.cuda.Stream(), torch.cuda.current_stream()
+            warm_up.wait_stream(current)
+            with torch.cuda.stream(warm_up):
+                self._run(length)
+            current.wait_stream(warm_up)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._run(length)
+            self._pool = self._pool or graph.pool()
+        return graph
 
 
 class IdTransfer:
-    """Transfers ids to the host, up to two steps at a time: an asynchronous copy into pinned memory for each token,
-    and an event for the host to wait on."""
+    """Copies the ids of each step to the host asynchronously. Two buffers in pinned memory are used in turn, each with an
+    event for which the host waits before it reads."""
 
     def __init__(self, sequences, device):
         self._device = device
@@ -182,30 +287,40 @@ class IdTransfer:
 
 
 def check_options(options):
-    """Refuses an option without effect instead of ignoring it."""
+    """Refuses an option without effect."""
     if options.get("attention") is not None:
         raise Failed("unsupported", "option `attention` has no effect with path `fast`", "--set path=loop")
 
 
+def check_compiler(device):
+    """Checks for a C++ compiler, with which Inductor compiles the loops of a CPU step."""
+    compiler = os.environ.get("CXX") or "g++"
+    if device.type == "cpu" and shutil.which(compiler) is None:
+        message = f"path `fast` compiles its step, and the C++ compiler `{compiler}` is missing"
+        raise Failed("unavailable", message, "apt-get install g++")
+
+
+def compiler_failure(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = lines[0][:300] if lines else type(error).__name__
+    return Failed("internal", f"path `fast`: cannot compile the step: {type(error).__name__}: {first}", "--set path=loop")
+
+
 def weight_facts(network, dtype, int8):
-    """The facts of the weights. Scales of int8 rows count as bytes, but not as numbers of the checkpoint."""
+    """The facts of the weights. The scales of int8 rows count as bytes, but not as parameters of the checkpoint."""
     size = sum(parameter.nbytes for parameter in network.parameters())
     numbers = sum(parameter.numel() for name, parameter in network.named_parameters() if not name.endswith(".scales"))
     return SimpleNamespace(parameters=numbers, weights_bytes=size, weights_dtype="int8" if int8 else dtype, compute_dtype=dtype)
 
 
-def logprobs(logits, ids):
-    """The log-probability of one id in each row of logits."""
-    return torch.log_softmax(logits.double(), -1).gather(1, ids[:, None])[:, 0].tolist()
-
-
-def context_in_effect(requested, shape, dtype, device, free=free_bytes):
-    """The requested context; else the model's, halved until its keys and values fit into their share."""
+def context_in_effect(requested, shape, dtype, device, free_on=free_bytes):
+    """The requested context, else the model's context, halved until keys and values fit into their share of memory."""
     context = requested or shape.context_tokens
     if shape.window is not None and context > shape.window:
         message = f"path `fast`: a context of {context} tokens, and the model's sliding window is {shape.window}"
         raise Failed("unsupported", message, "--set path=loop")
-    token_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
-    while requested is None and (unused := free(device)) is not None and context * token_bytes > CACHE_SHARE * unused and context > 1:
-        context //= 2
+    if requested is None and (unused := free_on(device)) is not None:
+        token_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+        while context * token_bytes > MAX_CACHE_SHARE * unused and context > 1:
+            context //= 2
     return context

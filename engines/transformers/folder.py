@@ -1,5 +1,6 @@
-"""A model folder for this engine: the common reading of Python engines, the tensors in its files, and the sizes that
-requests are checked against. This file reads only fields that all architectures have.
+"""Opens a model folder with the kit's `model_folder`, and reads tensor headers and the sizes that limit requests.
+
+This module reads only config fields that all architectures have.
 """
 
 import re
@@ -11,12 +12,12 @@ from model_folder import FORMATS, INDEX, SINGLE_FILE, first_integer, read_tensor
 __all__ = ["FORMATS", "open_folder"]
 
 # Names of the same field in configs of different families.
-CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
-HIDDEN = ("hidden_size", "n_embd", "d_model")
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
+HIDDEN_SIZE_FIELDS = ("hidden_size", "n_embd", "d_model")
+LAYER_COUNT_FIELDS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
 # Layers of the text model, not of an image or audio encoder.
-LAYER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|gpt_neox\.)*(?:layers|h)\.(\d+)\.")
+LAYER_NUMBER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|gpt_neox\.)*(?:layers|h)\.(\d+)\.")
 
 
 def open_folder(path):
@@ -25,42 +26,41 @@ def open_folder(path):
     folder = model_folder.open_folder(path)
     if folder.architecture is None:
         raise Failed("model", f"`{folder.path / 'config.json'}`: `model_type` is missing")
-    text = folder.config.get("text_config")
-    text = text if isinstance(text, dict) else folder.config
-    _refuse_quantised(folder.config, text)
+    text_config = folder.config.get("text_config")
+    text_config = text_config if isinstance(text_config, dict) else folder.config
+    _refuse_quantised(folder.config, text_config)
     if not folder.is_indexed:
         folder.weights = [_single_file(folder)]
     folder.tensors = read_tensors(folder.weights)
-    folder.context_tokens = first_integer(text, CONTEXT)
-    folder.vocabulary_size = first_integer(text, ("vocab_size",))
-    folder.hidden_size = first_integer(text, HIDDEN)
-    _check_layers(folder, text)
+    folder.context_tokens = first_integer(text_config, CONTEXT_FIELDS)
+    folder.vocabulary_size = first_integer(text_config, ("vocab_size",))
+    folder.hidden_size = first_integer(text_config, HIDDEN_SIZE_FIELDS)
+    _check_layers(folder, text_config)
     _check_ids(folder)
     return folder
 
 
 def _refuse_quantised(*configs):
-    """Refuses a quantised checkpoint: `transformers` would pass it to another library, and the row would not state it."""
+    """Refuses a quantised checkpoint: `transformers` would load it with another library, and the row would not name it."""
     for config in configs:
         if (quantization := config.get("quantization_config")) is not None:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-            message = f"`config.json`: the weights are already quantised (`{str(method)[:80]}`), and this engine loads plain ones"
-            raise Failed("unsupported", message, "load the folder that it was made from, with `--set quantize=int4`")
+            message = f"`config.json`: the weights are already quantised (`{str(method)[:80]}`), and this engine loads only plain weights"
+            raise Failed("unsupported", message, "load the folder of the original weights, with `--set quantize=int4`")
 
 
-def _check_layers(folder, text):
-    """Refuses a file with more layers than the network: it is another model, and `transformers` ignores the others
-    silently."""
-    layers = first_integer(text, LAYERS)
+def _check_layers(folder, text_config):
+    """Refuses tensors of more layers than the config has: `transformers` would ignore the additional layers silently."""
+    layers = first_integer(text_config, LAYER_COUNT_FIELDS)
     # Models with encoder and decoder count their layers separately.
-    if layers is None or "decoder_layers" in text:
+    if layers is None or "decoder_layers" in text_config:
         return
-    field = next(name for name in LAYERS if text.get(name) is not None)
-    # Layers for multi-token prediction come last, and plain decoding leaves them out.
-    extra = text.get("num_nextn_predict_layers")
-    layers_stated = layers + (extra if type(extra) is int else 0)
-    for number in sorted({int(match[1]) for name in folder.tensors if (match := LAYER.match(name))}):
-        if number >= layers_stated:
+    field = next(name for name in LAYER_COUNT_FIELDS if text_config.get(name) is not None)
+    # Layers for multi-token prediction follow the others, and plain decoding does not use them.
+    prediction_layers = text_config.get("num_nextn_predict_layers")
+    max_layers = layers + (prediction_layers if type(prediction_layers) is int else 0)
+    for number in sorted({int(match[1]) for name in folder.tensors if (match := LAYER_NUMBER.match(name))}):
+        if number >= max_layers:
             raise Failed("model", f"model `{folder.name}` has tensors of layer {number}, and `{field}` is {layers}")
 
 
@@ -74,7 +74,7 @@ def _check_ids(folder):
 
 
 def _single_file(folder):
-    """Checks the file names: `transformers` opens only a file of this name, or an index."""
+    """The weight file of a folder without an index. `transformers` opens no file of another name."""
     if folder.path / SINGLE_FILE not in folder.weights:
         name = folder.weights[0].name
         raise Failed("model", f"`{folder.path}` has `{name}`, but neither `{SINGLE_FILE}` nor `{INDEX}`")

@@ -1,32 +1,32 @@
-"""Loads a model, phase by phase, and counts its weights in memory. It imports heavy libraries, so that the import happens
-in a load.
+"""Loads a model for all paths except `fast`, phase by phase, and counts its weights in memory.
+
+The worker imports this module in a load, because it imports heavy libraries.
 """
 
 import math
 from types import SimpleNamespace
 
 import torch
-import transformers.modeling_utils  # noqa: F401  A first model's imports belong to this phase.
+import transformers.modeling_utils  # noqa: F401  Otherwise the phase `weights` would import it.
 
-from devices import DTYPES, NAMES, bytes_as, check_free_memory, find_device, explaining_memory, set_threads, wait_for
-from growing import Generating, Looping
-from network import read_config, read_network
-from options import STATIC, by_inductor
-from quantize import nf4_config, nf4_facts, quantise
-from shards import assign_devices
-from static import Static
+from devices import DTYPE_NAMES, DTYPES, bytes_as, check_free_memory, explain_memory_errors, find_device, set_threads, wait_for
+from growing_cache import GeneratePath, LoopPath
+from network import assign_devices, read_config, read_network
+from options import STATIC_CACHE_PATHS, uses_inductor
+from quantize import nf4_config, nf4_facts, quantize_network
+from static_cache import StaticCachePath
 
-MODELS = {"generate": Generating, "loop": Looping, **dict.fromkeys(STATIC, Static)}
+PATH_CLASSES = {"generate": GeneratePath, "loop": LoopPath, **dict.fromkeys(STATIC_CACHE_PATHS, StaticCachePath)}
 
 
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
     set_threads(request.threads)
-    with phases.time("weights"), explaining_memory("weights", device):
+    with phases.time("weights"), explain_memory_errors("weights", device):
         config, network_class = read_config(folder)
         placement, needs = {}, {device: bytes_as(folder.tensors, dtype)}
         if options.quantize == "nf4":
-            # The target device quantises the blocks.
+            # The weights are quantised on their way to the device.
             placement = {"device_map": {"": device}, "quantization_config": nf4_config(dtype)}
         elif options.shard > 1:
             placement["device_map"], needs = assign_devices(config, network_class, dtype, device, options.shard)
@@ -35,15 +35,15 @@ def load(request, folder, options, phases):
             check_free_memory(needs, dtype)
         network = read_network(folder, config, network_class, dtype, options, **placement)
     if not placement:
-        with phases.time("device"), explaining_memory("moving the weights", device):
+        with phases.time("device"), explain_memory_errors("moving the weights", device):
             network = network.to(device)
             wait_for(device)
     parameters, quantised = count_parameters(folder, network), None
     if options.quantize == "nf4":
         quantised = nf4_facts(dtype)
     elif options.quantize != "none":
-        with phases.time("quantize"), explaining_memory(f"quantising to `{options.quantize}`", device):
-            quantised = quantise(network, options.quantize, device, dtype, by_inductor(options))
+        with phases.time("quantize"), explain_memory_errors(f"quantising to `{options.quantize}`", device):
+            quantised = quantize_network(network, options.quantize, device, dtype, uses_inductor(options))
             wait_for(device)
     loaded = SimpleNamespace(
         folder=folder,
@@ -54,15 +54,15 @@ def load(request, folder, options, phases):
         options=options,
         context_tokens=request.context_tokens or folder.context_tokens,
         weights=weight_facts(network, dtype, parameters, quantised),
-        choices=choices(options, quantised, devices),
+        effects=option_effects(options, quantised, devices),
     )
-    model = MODELS[options.path](loaded)
-    with torch.no_grad(), explaining_memory(f"preparing path `{options.path}`", device):
+    model = PATH_CLASSES[options.path](loaded)
+    with torch.no_grad(), explain_memory_errors(f"preparing path `{options.path}`", device):
         model.prepare(phases)
     return model
 
 
-def choices(options, quantised, devices):
+def option_effects(options, quantised, devices):
     """The effects of options and defaults, as text for the row."""
     effects = {"attention": options.attention}
     if quantised is not None:
@@ -73,13 +73,14 @@ def choices(options, quantised, devices):
 
 
 def weight_facts(network, dtype, parameters, quantised=None):
-    """The facts of the weights. `quantised` (from `quantize.py`) has the dtypes of weights and products; None without
-    quantisation."""
+    """The facts of the weights. `quantised`: the facts of `quantize.py`; None without quantisation."""
     # A tensor that two modules share counts once.
-    count = sum(dict(tensor_sizes(network)).values())
-    weights = quantised.weights_dtype if quantised else main_dtype(network)
-    compute = quantised.compute_dtype if quantised else NAMES[dtype]
-    return SimpleNamespace(parameters=parameters, weights_bytes=count, weights_dtype=weights, compute_dtype=compute)
+    weights_bytes = sum(dict(tensor_sizes(network)).values())
+    weights_dtype = quantised.weights_dtype if quantised else main_dtype(network)
+    compute_dtype = quantised.compute_dtype if quantised else DTYPE_NAMES[dtype]
+    return SimpleNamespace(
+        parameters=parameters, weights_bytes=weights_bytes, weights_dtype=weights_dtype, compute_dtype=compute_dtype
+    )
 
 
 def main_dtype(network):
@@ -88,36 +89,37 @@ def main_dtype(network):
     for parameter in network.parameters():
         counts[parameter.dtype] = counts.get(parameter.dtype, 0) + parameter.numel()
     largest = max(counts, key=counts.__getitem__)
-    return NAMES.get(largest, str(largest).removeprefix("torch."))
+    return DTYPE_NAMES.get(largest, str(largest).removeprefix("torch."))
 
 
 def count_parameters(folder, network):
-    """The number of parameters, shared ones once; from the checkpoint if wrapped weights do not give it."""
-    wrapped = any(hasattr(parameter, "quant_state") for parameter in network.parameters())
-    if wrapped:
+    """The number of parameters; shared parameters count once."""
+    # bitsandbytes packs parameters, so the checkpoint's are counted.
+    if any(hasattr(parameter, "quant_state") for parameter in network.parameters()):
         return sum(math.prod(tensor.shape) for tensor in folder.tensors.values())
     return sum(parameter.numel() for parameter in network.parameters())
 
 
 def tensor_sizes(network):
-    """A key for each plain tensor, and its bytes; for wrapped weights those of the tensors inside."""
+    """A key and the bytes of each tensor in memory, including the tensors inside quantised weights."""
     for parameter in network.parameters():
         for tensor in plain_tensors(parameter):
             yield tensor.data_ptr(), tensor.numel() * tensor.element_size()
     for module in network.modules():
         packed = getattr(module, "_packed_params", None)
         if isinstance(packed, torch.nn.Module):
-            # PyTorch's own dynamic quantisation keeps weights outside the parameters, with a scale for each row.
+            # PyTorch's own dynamic quantisation stores weights outside the parameters, with a scale of 8 bytes for each row.
             weight, bias = packed._weight_bias()
             yield packed, weight.numel() + 8 * weight.shape[0] + (0 if bias is None else 4 * bias.numel())
 
 
 def plain_tensors(tensor):
+    """The tensors of a parameter in memory: several, if a library has quantised the parameter."""
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:
             yield from plain_tensors(getattr(tensor, name))
     elif getattr(tensor, "quant_state", None) is not None:
-        # bitsandbytes: blocks of codes, and their scales.
+        # A parameter of bitsandbytes: codes, and the scales of their blocks.
         yield tensor.data
         yield from (part for part in (tensor.quant_state.absmax, tensor.quant_state.code) if part is not None)
     else:

@@ -1,4 +1,4 @@
-"""Hugging Face's model from a folder: the class that its config names, with weights only from the folder."""
+"""Hugging Face's network from a folder, with weights only from the folder, on one device or divided over several."""
 
 import logging
 import warnings
@@ -11,9 +11,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, 
 from devices import requested_bytes
 from engine_kit import Failed
 
-ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
+# The library's name of each value of the option `attention`; `decode_path.py` restricts `flash` to one kernel.
+LIBRARY_ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
 
-# These warn of deprecations in the libraries, and of choices that are deliberate here.
+# The libraries warn of their own deprecations, and of settings that are deliberate here.
 for category in (DeprecationWarning, FutureWarning, UserWarning):
     warnings.filterwarnings("ignore", category=category)
 for name in ("torch", "torchao", "transformers"):
@@ -21,32 +22,32 @@ for name in ("torch", "torchao", "transformers"):
 
 
 def read_config(folder):
-    """The config as `transformers` reads it, and the class of the network."""
+    """The config as `transformers` reads it, and the class of the network that the config names."""
     architecture = folder.architecture
     if architecture not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        fault = f"transformers {transformers.__version__} has no causal language model of that name"
-        raise Failed("unsupported", f"architecture `{architecture[:80]}`: {fault}")
+        cause = f"transformers {transformers.__version__} has no causal language model of that name"
+        raise Failed("unsupported", f"architecture `{architecture[:80]}`: {cause}")
     try:
         config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
-        network = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        network_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     except Exception as error:
-        # The library checks a config only by computing with it, so any exception is possible.
+        # The library uses the values of a config unchecked, so any exception is possible.
         raise broken_config(folder, error) from None
-    return config, network
+    return config, network_class
 
 
-def read_network(folder, config, network, dtype, options, **placement):
+def read_network(folder, config, network_class, dtype, options, **placement):
     """The network in evaluation mode, with every tensor from the folder."""
     try:
-        loaded, report = network.from_pretrained(
+        network, report = network_class.from_pretrained(
             folder.path,
             config=config,
             dtype=dtype,
-            attn_implementation=ATTENTION[options.attention],
+            attn_implementation=LIBRARY_ATTENTION[options.attention],
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
-            # Without this the library lists them on stderr; here the message names the first.
+            # Otherwise the library prints all tensors of other shapes; the message below names one.
             ignore_mismatched_sizes=True,
             **placement,
         )
@@ -58,10 +59,10 @@ def read_network(folder, config, network, dtype, options, **placement):
             raise Failed("unsupported", message, "--set attention=eager") from None
         try:
             with torch.device("meta"):
-                network(config)
-        except Exception as fault:
-            raise broken_config(folder, fault) from None
-        raise Failed("model", f"model `{folder.name}`: {with_class(error)}") from None
+                network_class(config)
+        except Exception as config_error:
+            raise broken_config(folder, config_error) from None
+        raise Failed("model", f"model `{folder.name}`: {error_and_class(error)}") from None
     if report["mismatched_keys"]:
         raise Failed("model", shape_difference(folder, *min(report["mismatched_keys"])))
     # `transformers` would fill missing weights with random numbers.
@@ -70,30 +71,117 @@ def read_network(folder, config, network, dtype, options, **placement):
         raise Failed("model", f"model `{folder.name}` has no tensor `{missing[0]}`{more}")
     if report["error_msgs"]:
         raise Failed("model", f"model `{folder.name}`: {report['error_msgs'][0][:300]}")
-    # The generation settings of the folder are dropped: a request states its own.
-    loaded.generation_config = GenerationConfig()
-    return loaded.eval().requires_grad_(False)
+    # A request has all generation settings, so those of the folder must have no effect.
+    network.generation_config = GenerationConfig()
+    return network.eval().requires_grad_(False)
 
 
-def shape_difference(folder, name, found, expected):
+def shape_difference(folder, name, shape, expected):
     """The config field that causes a mismatch, if known; else the tensor and both shapes."""
     rows = {tensor.shape[0] for name, tensor in folder.tensors.items() if "embed" in name or "wte" in name}
     if folder.vocabulary_size and rows and folder.vocabulary_size not in rows:
         return f"model `{folder.name}`: its `vocab_size` is {folder.vocabulary_size}, and its embedding has {max(rows)} rows"
-    return f"tensor `{name}`: expected the shape {list(expected)}, found {list(found)}"
+    return f"tensor `{name}`: expected the shape {list(expected)}, found {list(shape)}"
 
 
 def broken_config(folder, error):
-    return Failed("model", f"`{folder.path / 'config.json'}`: {with_class(error)}")
+    return Failed("model", f"`{folder.path / 'config.json'}`: {error_and_class(error)}")
 
 
-def with_class(error):
-    """The message of an error with its class: that of a `KeyError` is only a key."""
+def error_and_class(error):
+    """The message of an error and its class: the message of a `KeyError` is only a key."""
     text = one_line(error)
     return text if text == type(error).__name__ else f"{type(error).__name__}: {text}"
 
 
 def one_line(error):
-    # Compilers append advice on debugging.
+    # PyTorch's compiler appends advice on debugging.
     text = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
     return (text or type(error).__name__)[:300]
+
+
+def divide_parts(parts, devices):
+    """Divides `parts` (names and bytes in the order of computation) over devices. Returns name -> device number.
+    Neighbours stay together, so that a token crosses each border once. The fullest device gets as few bytes as possible."""
+    if devices > len(parts):
+        raise Failed("unsupported", f"`shard` {devices}: the network has {len(parts)} parts to distribute")
+    low, high = max(size for _, size in parts), sum(size for _, size in parts)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _count_devices(parts, middle) <= devices else (middle + 1, high)
+    return _fill(parts, low, devices)
+
+
+def _count_devices(parts, capacity):
+    """The number of devices that the parts fill in order, with `capacity` bytes on each."""
+    used, remaining_bytes = 1, capacity
+    for _, size in parts:
+        if size > remaining_bytes:
+            used, remaining_bytes = used + 1, capacity
+        remaining_bytes -= size
+    return used
+
+
+def _fill(parts, capacity, devices):
+    """Fills device after device, and leaves each later device at least one part."""
+    placed, device, remaining_bytes = {}, 0, capacity
+    for index, (name, size) in enumerate(parts):
+        later_devices = devices - 1 - device
+        if later_devices and index and (size > remaining_bytes or len(parts) - index <= later_devices):
+            device, remaining_bytes = device + 1, capacity
+        placed[name], remaining_bytes = device, remaining_bytes - size
+    return placed
+
+
+def network_parts(network):
+    """Names and bytes of the movable parts: every layer, and the modules before and after the layers."""
+    base, parts = network.base_model_prefix, []
+    for name, child in network.named_children():
+        inner = child.named_children() if name == base else [("", child)]
+        for inner_name, module in inner:
+            path = f"{name}.{inner_name}" if inner_name else name
+            if isinstance(module, torch.nn.ModuleList):
+                parts += [(f"{path}.{index}", module_bytes(layer)) for index, layer in enumerate(module)]
+            else:
+                parts.append((path, module_bytes(module)))
+    return parts
+
+
+def module_bytes(module):
+    return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+
+
+def assign_devices(config, network_class, dtype, first, count):
+    """The device map for `from_pretrained`, with `count` devices from `first` on, and the bytes of weights on each."""
+    device_count = torch.cuda.device_count()
+    if first.index + count > device_count:
+        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {device_count} CUDA devices", f"--set shard={device_count}")
+    with torch.device("meta"):
+        empty = network_class(config).to(dtype)
+    placed, sizes = place_parts(empty, count)
+    device_map = {name: torch.device("cuda", first.index + number) for name, number in placed.items()}
+    return device_map, {torch.device("cuda", first.index + number): size for number, size in enumerate(sizes)}
+
+
+def place_parts(network, count):
+    """Names of parts to device numbers, and the bytes on each device. A tied head is placed with the embedding, whose
+    memory it shares."""
+    parts = dict(network_parts(network))
+    head, embedding = tied_head(network)
+    if shared := head in parts and embedding in parts:
+        del parts[head]
+    placed, sizes = divide_parts(list(parts.items()), count), [0] * count
+    for name, size in parts.items():
+        sizes[placed[name]] += size
+    if shared:
+        placed[head] = placed[embedding]
+    return placed, sizes
+
+
+def tied_head(network):
+    """The names of the head and of the embedding if they share one tensor; else (None, None)."""
+    embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
+    if head is None or not network.config.get_text_config(decoder=True).tie_word_embeddings:
+        return None, None
+    names = {id(module): name for name, module in network.named_modules()}
+    return names.get(id(head)), names.get(id(embedding))

@@ -1,6 +1,6 @@
 """The load options of this engine: their values, their valid combinations, and the default dtype.
 
-It imports no tensor library: an invalid option is refused before any heavy import.
+This module imports no tensor library, so that an invalid option is refused before any heavy import.
 """
 
 from types import SimpleNamespace
@@ -9,45 +9,46 @@ from engine_kit import Failed, read_choice, read_flag
 
 # The decode paths.
 PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
-# Paths with a captured graph as decode step.
-CAPTURED = ("cuda-graph", "jit-cuda-graph")
-# Paths with a compiled decode step.
-COMPILED = ("compile", "jit", "jit-cuda-graph")
-# Paths with a static KV cache.
-STATIC = (*CAPTURED, *COMPILED)
+# Paths with a decode step that this engine captures as a CUDA graph.
+CAPTURED_PATHS = ("cuda-graph", "jit-cuda-graph")
+# Paths with a decode step that is compiled or traced.
+COMPILED_PATHS = ("compile", "jit", "jit-cuda-graph")
+# Paths with a static KV cache and the library's network.
+STATIC_CACHE_PATHS = (*CAPTURED_PATHS, *COMPILED_PATHS)
 
 QUANTIZE = ["none", "int8", "int8-dynamic", "int4", "nf4"]
 ATTENTION = ["sdpa", "eager", "flash"]
 MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-# Modes of path `compile` that capture a step in CUDA graphs, on devices with graphs.
+# Modes of path `compile` that use CUDA graphs, on devices that have them.
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 COMPILERS = ["torchscript", "inductor"]
 
 OPTIONS = ("path", "quantize", "attention", "mode", "compiler", "fusion", "cache_tokens", "shard")
 
-# The smallest static cache in tokens; larger ones are twice, four times, ... as large.
-CACHE_TOKENS = 256
+# The default of `cache_tokens`, the size of the smallest static cache. Larger caches have twice, four times, ... that size.
+DEFAULT_CACHE_TOKENS = 256
 
 DTYPES = ["f32", "bf16", "f16"]
 
 
 def read_options(options, device):
-    """Every option with its value or default. `device` is that of the load: `cpu`, `cuda`, `cuda:1`."""
+    """Reads every option, or its default. `device` is the device of the load: `cpu`, `cuda`, `cuda:1`."""
     try:
-        return _read(options, device)
+        return _read_and_check(options, device)
     except Failed as failed:
-        if _hints_lead_back(options, device):
+        if _hints_form_cycle(options, device):
             raise Failed(failed.kind, failed.message) from None
         raise
 
 
-def _hints_lead_back(options, device):
-    """Whether following the hints leads back to the same options: two options that belong to different paths."""
+def _hints_form_cycle(options, device):
+    """Whether a user who follows each hint returns to the same options. This happens with two options that belong to
+    different paths."""
     previous = []
     while options not in previous:
         previous.append(options)
         try:
-            _read(options, device)
+            _read_and_check(options, device)
             return False
         except Failed as failed:
             if not (failed.hint or "").startswith("--set "):
@@ -57,7 +58,7 @@ def _hints_lead_back(options, device):
     return True
 
 
-def _read(options, device):
+def _read_and_check(options, device):
     read = SimpleNamespace(
         path=read_choice(options, "path", PATHS),
         quantize=read_choice(options, "quantize", QUANTIZE),
@@ -65,55 +66,56 @@ def _read(options, device):
         mode=read_choice(options, "mode", MODES, None),
         compiler=read_choice(options, "compiler", COMPILERS, None),
         fusion=read_flag(options, "fusion", True),
-        cache_tokens=_integer(options, "cache_tokens", CACHE_TOKENS, 16),
-        shard=_integer(options, "shard", 1, 1),
+        cache_tokens=_read_integer(options, "cache_tokens", DEFAULT_CACHE_TOKENS, 16),
+        shard=_read_integer(options, "shard", 1, 1),
     )
     on_cuda = device != "cpu"
-    _only_with(options, read, "mode", read.path == "compile", "path=compile")
-    _only_with(options, read, "compiler", read.path in ("jit", "jit-cuda-graph"), "path=jit")
+    _refuse_unless(read.path == "compile", options, read, "mode", "path=compile")
+    _refuse_unless(read.path in ("jit", "jit-cuda-graph"), options, read, "compiler", "path=jit")
     read.compiler = read.compiler or COMPILERS[0]
-    _only_with(options, read, "fusion", by_inductor(read), "compiler=inductor" if read.path in COMPILED else "path=compile")
-    _only_with(options, read, "cache_tokens", read.path in STATIC or read.path == "fast", "path=compile")
+    remedy = "compiler=inductor" if read.path in COMPILED_PATHS else "path=compile"
+    _refuse_unless(uses_inductor(read), options, read, "fusion", remedy)
+    _refuse_unless(read.path in (*STATIC_CACHE_PATHS, "fast"), options, read, "cache_tokens", "path=compile")
     if read.quantize == "int8" and read.path != "fast":
-        message = f"quantize `int8` with path `{read.path}`: only path `fast` computes with it"
+        message = f"quantize `int8` with path `{read.path}`: only path `fast` supports `int8`"
         raise Failed("unsupported", message, "--set path=fast")
     if read.quantize not in ("none", "int8") and read.path == "fast":
-        message = f"quantize `{read.quantize}` with path `fast`: it computes with `int8` only"
+        message = f"quantize `{read.quantize}` with path `fast`: this path supports only `int8`"
         raise Failed("unsupported", message, "--set quantize=int8")
-    for choice, chosen in [(f"path `{read.path}`", read.path in CAPTURED), ("quantize `nf4`", read.quantize == "nf4")]:
-        if chosen and not on_cuda:
-            raise Failed("unsupported", f"{choice} needs a CUDA device, and this load is for `{device}`", "--device cuda")
+    for option, value, needs_cuda in [("path", read.path, CAPTURED_PATHS), ("quantize", read.quantize, ("nf4",))]:
+        if value in needs_cuda and not on_cuda:
+            message = f"{option} `{value}` needs a CUDA device, and this load is for `{device}`"
+            raise Failed("unsupported", message, "--device cuda")
     if read.shard > 1:
         if not on_cuda:
             raise Failed("unsupported", f"`shard` {read.shard} needs CUDA devices, and this load is for `{device}`")
         if read.path not in ("generate", "loop"):
             raise Failed("unsupported", f"`shard` with path `{read.path}`: its step runs on one device", "--set path=loop")
         if read.quantize != "none":
-            raise Failed("unsupported", f"`shard` with quantize `{read.quantize}`: it is quantised on one device")
-    if read.attention == "flash" and read.path in STATIC:
+            raise Failed("unsupported", f"`shard` with quantize `{read.quantize}`: the weights are quantised on one device")
+    if read.attention == "flash" and read.path in STATIC_CACHE_PATHS:
         message = f"attention `flash` with path `{read.path}`: the flash kernel takes no mask, and a static cache needs one"
         raise Failed("unsupported", message, "--set attention=sdpa")
-    if read.quantize != "none" and read.path in COMPILED and not by_inductor(read):
-        message = f"quantize `{read.quantize}` with compiler `torchscript`: it traces plain tensors, not the wrappers of quantised ones"
+    if read.quantize != "none" and read.path in COMPILED_PATHS and not uses_inductor(read):
+        message = f"quantize `{read.quantize}` with compiler `torchscript`: TorchScript traces only plain tensors"
         raise Failed("unsupported", message, "--set compiler=inductor")
-    # The maintainers of both libraries recommend CUDA graphs.
+    # On CUDA the default uses CUDA graphs, as the maintainers of PyTorch and `transformers` recommend.
     read.mode = read.mode or ("reduce-overhead" if on_cuda else "default")
     return read
 
 
-def by_inductor(read):
-    """Whether the decode step is compiled by Inductor."""
-    return read.path == "compile" or (read.path in COMPILED and read.compiler == "inductor")
+def uses_inductor(options):
+    """Whether Inductor compiles the decode step."""
+    return options.path == "compile" or (options.path in COMPILED_PATHS and options.compiler == "inductor")
 
 
 def default_dtype(options, device):
-    """The default dtype: f32 on a CPU and bf16 on CUDA. On both it is bf16 for path `fast`, and for 4-bit weights,
-    whose kernels need it."""
+    """The default dtype: f32 on a CPU and bf16 on CUDA. For path `fast` and 4-bit weights it is always bf16."""
     is_half_precision = options.get("quantize") == "int4" or options.get("path") == "fast"
     return "bf16" if is_half_precision or device != "cpu" else "f32"
 
 
-def _integer(options, name, default, smallest):
+def _read_integer(options, name, default, smallest):
     value = options.get(name, default)
     value = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
     if type(value) is not int or not smallest <= value < 2**32:
@@ -121,8 +123,8 @@ def _integer(options, name, default, smallest):
     return value
 
 
-def _only_with(options, read, name, fits, remedy):
-    """Refuses an option without effect. With path `fast` the hint does not suggest another path."""
-    if options.get(name) is not None and not fits:
+def _refuse_unless(has_effect, options, read, name, remedy):
+    """Refuses an option that was set and has no effect. With path `fast` the hint does not suggest another path."""
+    if options.get(name) is not None and not has_effect:
         hint = None if read.path == "fast" else f"--set {remedy}"
         raise Failed("unsupported", f"option `{name}` has no effect with path `{read.path}`", hint)

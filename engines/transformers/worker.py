@@ -11,9 +11,10 @@ class Transformers(engine_kit.Engine):
     options = OPTIONS
 
     def hello(self):
-        # Imported here: reading versions takes time, and loads do not need it.
+        # Imported here, because the import takes time and loads do not need it.
         import importlib.metadata
 
+        # The version of the last package is the engine's version.
         for package in ("torch", "transformers"):
             try:
                 version = importlib.metadata.version(package)
@@ -48,10 +49,10 @@ class Transformers(engine_kit.Engine):
         prepare_environment(request.threads)
         with phases.time("import"):
             if options.path == "fast":
-                import fast as path
+                import fast as loader
             else:
-                import loading as path
-        return path.load(request, folder, options, phases)
+                import loading as loader
+        return loader.load(request, folder, options, phases)
 
 
 def check_context(request, folder):

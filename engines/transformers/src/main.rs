@@ -1,5 +1,5 @@
-//! `transformers`: Hugging Face's model classes on PyTorch. The engine itself is `worker.py`; this program starts it in its
-//! pinned environment, where it inherits stdin and stdout.
+//! `transformers`: Hugging Face's model classes on PyTorch. The engine itself is `worker.py`. This program starts the worker
+//! in its pinned environment, with the same stdin and stdout.
 
 use std::process::ExitCode;
 
@@ -15,25 +15,20 @@ fn main() -> ExitCode {
         missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
-            ("causal.py", include_str!("../causal.py")),
-            ("compact.py", include_str!("../compact.py")),
-            ("compact_product.py", include_str!("../compact_product.py")),
-            ("compact_shape.py", include_str!("../compact_shape.py")),
-            ("compact_weights.py", include_str!("../compact_weights.py")),
-            ("decode_state.py", include_str!("../decode_state.py")),
+            ("decode_path.py", include_str!("../decode_path.py")),
+            ("decode_steps.py", include_str!("../decode_steps.py")),
             ("devices.py", include_str!("../devices.py")),
             ("environment.py", include_str!("../environment.py")),
             ("fast.py", include_str!("../fast.py")),
-            ("fast_step.py", include_str!("../fast_step.py")),
+            ("fast_checkpoint.py", include_str!("../fast_checkpoint.py")),
+            ("fast_network.py", include_str!("../fast_network.py")),
             ("folder.py", include_str!("../folder.py")),
-            ("growing.py", include_str!("../growing.py")),
+            ("growing_cache.py", include_str!("../growing_cache.py")),
             ("loading.py", include_str!("../loading.py")),
             ("network.py", include_str!("../network.py")),
             ("options.py", include_str!("../options.py")),
             ("quantize.py", include_str!("../quantize.py")),
-            ("shards.py", include_str!("../shards.py")),
-            ("static.py", include_str!("../static.py")),
-            ("steps.py", include_str!("../steps.py")),
+            ("static_cache.py", include_str!("../static_cache.py")),
         ],
     })
 }

@@ -9,8 +9,7 @@ from support import CONFIG, EMBEDDED, load, random_weights, run, write_folder
 import torch
 
 import fast
-import fast_step
-from compact_shape import ARCHITECTURES
+from fast_checkpoint import ARCHITECTURES
 from engine_kit import Failed, Sampler
 from fast_support import CASES, FAST, hugging_face, write_case
 
@@ -22,7 +21,7 @@ def generated_ids(model, prompts, new_tokens, **job):
     return [tokens.ids(sequence) for sequence in range(len(prompts))]
 
 
-@mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
+@mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
 class SameNumbers(unittest.TestCase):
     def test_every_architecture_gives_the_log_probabilities_and_the_ids_of_transformers(self):
         for name in CASES:
@@ -72,7 +71,7 @@ class SameNumbers(unittest.TestCase):
                 self.assertAlmostEqual(found, expected, delta=difference)
 
 
-@mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
+@mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
 class Requests(unittest.TestCase):
     def load(self, changes=None, options=None, **fields):
         return load(write_folder(self, changes), {**FAST, **(options or {})}, **{"dtype": "f32", **fields})
@@ -126,7 +125,7 @@ class Requests(unittest.TestCase):
         sampling = SimpleNamespace(temperature=1.5, top_k=20, top_p=None, seed=7)
         drawn = generated_ids(model, [IDS], 8, ignore_eos=True, sampling=sampling)[0]
         sampler, sequence = Sampler(sampling), list(IDS)
-        decoder, _ = model._decoder(1, 64)
+        decoder, _ = model._decoder_and_step(1, 64)
         for id in drawn:
             decoder.prefill(torch.tensor([sequence]))
             self.assertEqual(sampler.pick(decoder.logits[0].tolist()), id)
@@ -177,7 +176,7 @@ class Requests(unittest.TestCase):
         token_bytes = 2 * 2 * 4 * 8 * 4
 
         def context(requested, tokens):
-            return fast.context_in_effect(requested, shape, torch.float32, None, free=lambda _: token_bytes * tokens)
+            return fast.context_in_effect(requested, shape, torch.float32, None, free_on=lambda _: token_bytes * tokens)
 
         self.assertEqual(context(None, 8192), 4096)
         self.assertEqual(context(None, 8191), 2048)
@@ -191,12 +190,12 @@ class Graph:
         self.replay = run
 
 
-class Captured(fast_step.CapturedSteps):
+class Captured(fast.GraphsByLength):
     lengths = []
 
-    def _captured(self, length):
+    def _capture(self, length):
         self.lengths.append(length)
-        with self._decoder.unchanged():
+        with self._decoder.restore_state():
             self._run(length)
         return Graph(lambda: self._run(length))
 
@@ -221,20 +220,20 @@ class IdTransfer:
         self.done.append("wait")
 
 
-@mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
+@mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
 class OnCuda(unittest.TestCase):
     """Tests path `fast` around its graphs, without a graph or a device."""
 
     def load(self, path):
         model = load(path, {**FAST, "cache_tokens": 32}, dtype="f32")
-        for name, stand_in in (("CapturedSteps", Captured), ("IdTransfer", IdTransfer)):
+        for name, stand_in in (("GraphsByLength", Captured), ("IdTransfer", IdTransfer)):
             patch = mock.patch.object(fast, name, stand_in)
             patch.start()
             self.addCleanup(patch.stop)
         Captured.lengths.clear()
         IdTransfer.done.clear()
         model._decoders.clear()
-        model._captured = True
+        model._uses_graphs = True
         model.prepare()
         return model
 
@@ -298,7 +297,7 @@ class Compiling(unittest.TestCase):
         self.assertIn("path `fast`: the decode step computes something else", self.failure(new=compile).message)
 
     def test_a_step_with_a_constant_from_its_first_run_fails_the_load(self):
-        for part in ("ids", "positions", "slot"):
+        for part in ("ids", "positions", "column"):
 
             def compile(step, **options):
                 state = getattr(step.__self__, part)

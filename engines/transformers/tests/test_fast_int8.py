@@ -8,9 +8,9 @@ from support import FULL, load, run, write_folder
 
 import torch
 
-import compact_product
-import fast_step
-from compact_product import Int8Matrix, int8_product, linear_in_pieces
+import fast
+import fast_network
+from fast_network import Int8Matrix, int8_product, linear_in_pieces
 from engine_kit import Failed
 from fast_support import CASES, FAST, write_case
 
@@ -42,7 +42,7 @@ class Rounding(unittest.TestCase):
         for dtype in (torch.float32, torch.bfloat16):
             matrix, narrow = Int8Matrix(80, 96), tensor.to(dtype)
             # A few rows at a time, as for a large tensor.
-            with mock.patch.dict(compact_product.PIECE, cpu=9 * 96):
+            with mock.patch.dict(fast_network.PIECE_NUMBERS, cpu=9 * 96):
                 self.assertTrue(matrix.write(10, narrow))
             codes, scales = matrix.codes[10:], matrix.scales[10:]
             difference = (codes.double() * scales[:, None] - narrow.double()).abs()
@@ -67,14 +67,14 @@ class Rounding(unittest.TestCase):
                 expected = x.double() @ (matrix.codes.double() * matrix.scales[:, None]).T + bias
                 with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
                     summed = int8_product(x, matrix.codes, matrix.scales, bias)
-                with mock.patch.dict(compact_product.PIECE, cpu=3 * columns):
+                with mock.patch.dict(fast_network.PIECE_NUMBERS, cpu=3 * columns):
                     in_pieces = linear_in_pieces(x, matrix.codes, matrix.scales, bias)
                 for found in (summed, in_pieces, int8_product(x, matrix.codes, matrix.scales, bias)):
                     self.assertEqual(found.shape, expected.shape)
                     self.assertLess((found - expected).abs().max(), 2e-4 * expected.abs().max())
 
 
-@mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
+@mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
 class Network(unittest.TestCase):
     def test_every_architecture_computes_the_same_with_codes_and_with_the_dequantised_numbers(self):
         for name in CASES:
@@ -129,7 +129,7 @@ class Compiled(unittest.TestCase):
     def test_the_compiled_step_gives_the_ids_of_the_model_with_the_dequantised_numbers(self):
         path = write_case(self, "llama with biases")
         model = load(path, INT8, dtype="f32")
-        with mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step):
+        with mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step):
             reference, _ = spelled_out(path, model, "f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
         separate = [generated_ids(reference, [prompt], 24)[0] for prompt in prompts]

@@ -49,7 +49,7 @@ class Folders(unittest.TestCase):
             for changes in (quantised, {"text_config": {**CONFIG, **quantised}}):
                 with self.assertRaises(Failed) as caught:
                     open_folder(write_folder(self, changes, random_weights(CONFIG)))
-                message = f"`config.json`: the weights are already quantised (`{method}`), and this engine loads plain ones"
+                message = f"`config.json`: the weights are already quantised (`{method}`), and this engine loads only plain weights"
                 self.assertEqual((caught.exception.kind, caught.exception.message), ("unsupported", message))
                 self.assertIn("--set quantize=int4", caught.exception.hint)
 

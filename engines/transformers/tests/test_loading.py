@@ -13,7 +13,7 @@ from support import CONFIG, EMBEDDED, ENGINE, KIT, generate, load, random_weight
 
 import torch
 
-import causal
+import decode_path
 import devices
 from devices import requested_bytes, bytes_as, check_free_memory, container_free_bytes
 from engine_kit import Failed, Phases
@@ -80,7 +80,7 @@ class Loading(unittest.TestCase):
     def test_a_tokenizer_is_opened_by_the_first_text(self):
         path = write_folder(self, tokenizer=64)
         model = load(path)
-        with mock.patch("causal.read_tokenizer", wraps=causal.read_tokenizer) as opened:
+        with mock.patch("decode_path.read_tokenizer", wraps=decode_path.read_tokenizer) as opened:
             generate(model, [IDS], 3, ignore_eos=True)
             model.score(IDS)
             opened.assert_not_called()
@@ -160,7 +160,7 @@ class Loading(unittest.TestCase):
 
         with mock.patch("torch.cuda.is_available", return_value=True), mock.patch("torch.cuda.device_count", return_value=1):
             failed = self.failure(write_folder(self), device="cuda:1")
-        self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: there are 1"))
+        self.assertEqual((failed.kind, failed.message), ("device", "no CUDA device `cuda:1`: PyTorch finds 1"))
 
     def test_the_embedded_model_answers_in_text(self):
         model = load(EMBEDDED)
@@ -171,19 +171,19 @@ class Loading(unittest.TestCase):
 class Memory(unittest.TestCase):
     def test_weights_that_do_not_fit_are_refused_before_they_are_read(self):
         need, gigabyte = bytes_as({"a": SimpleNamespace(shape=(1000, 1000, 1000))}, torch.float32), 10**9
-        check_free_memory({"cpu": need}, torch.float32, free=lambda device: 4 * gigabyte)
-        check_free_memory({"cpu": need}, torch.float32, free=lambda device: None)
+        check_free_memory({"cpu": need}, torch.float32, free_on=lambda device: 4 * gigabyte)
+        check_free_memory({"cpu": need}, torch.float32, free_on=lambda device: None)
         with self.assertRaises(Failed) as caught:
-            check_free_memory({"cpu": need}, torch.float32, free=lambda device: 3 * gigabyte)
+            check_free_memory({"cpu": need}, torch.float32, free_on=lambda device: 3 * gigabyte)
         self.assertEqual(caught.exception.kind, "out_of_memory")
         self.assertEqual(caught.exception.message, "the weights take 4.00 GB as f32, and 3.00 GB are free on cpu")
         self.assertEqual(caught.exception.hint, "--dtype bf16")
 
     def test_every_shard_is_checked_against_its_own_device(self):
         needs, free = {"cuda:0": 3 * 10**9, "cuda:1": 10**9}, {"cuda:0": 3 * 10**9, "cuda:1": 2 * 10**9}
-        check_free_memory(needs, torch.bfloat16, free=free.get)
+        check_free_memory(needs, torch.bfloat16, free_on=free.get)
         with self.assertRaises(Failed) as caught:
-            check_free_memory(needs, torch.bfloat16, free={"cuda:0": 2 * 10**9, "cuda:1": 9 * 10**9}.get)
+            check_free_memory(needs, torch.bfloat16, free_on={"cuda:0": 2 * 10**9, "cuda:1": 9 * 10**9}.get)
         message = "the shard on cuda:0 takes 3.00 GB as bf16, and 2.00 GB are free on cuda:0"
         self.assertEqual((caught.exception.kind, caught.exception.message), ("out_of_memory", message))
 
@@ -216,9 +216,9 @@ class Memory(unittest.TestCase):
         self.assertIsNone(requested_bytes(RuntimeError("shapes do not match")))
 
     def test_an_error_that_is_not_about_memory_is_unchanged(self):
-        with self.assertRaisesRegex(RuntimeError, "shapes"), devices.explaining_memory("weights", torch.device("cpu")):
+        with self.assertRaisesRegex(RuntimeError, "shapes"), devices.explain_memory_errors("weights", torch.device("cpu")):
             raise RuntimeError("shapes do not match")
-        with self.assertRaises(Failed) as caught, devices.explaining_memory("weights", torch.device("cpu")):
+        with self.assertRaises(Failed) as caught, devices.explain_memory_errors("weights", torch.device("cpu")):
             raise MemoryError
         self.assertIn("weights: requested more memory on cpu", caught.exception.message)
 

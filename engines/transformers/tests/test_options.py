@@ -100,7 +100,7 @@ class Options(unittest.TestCase):
         for options, text in [
             ({"attention": "flash", "path": "compile"}, "the flash kernel takes no mask"),
             ({"shard": 2, "path": "cuda-graph"}, "its step runs on one device"),
-            ({"shard": 2, "quantize": "int4"}, "it is quantised on one device"),
+            ({"shard": 2, "quantize": "int4"}, "the weights are quantised on one device"),
             ({"quantize": "int4", "path": "jit"}, "with compiler `torchscript`"),
         ]:
             failed = failure(self, options, "cuda")

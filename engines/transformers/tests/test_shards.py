@@ -10,8 +10,7 @@ import torch
 
 from engine_kit import Failed
 from folder import open_folder
-from network import read_config
-from shards import module_bytes, network_parts, place_parts, plan, assign_devices
+from network import assign_devices, divide_parts, module_bytes, network_parts, place_parts, read_config
 
 
 def loads(parts, placed, devices):
@@ -26,19 +25,19 @@ class Plans(unittest.TestCase):
         for sizes in ([5, 1, 1, 1, 1, 5], [1] * 10, [100, 1, 1], [1, 1, 100], [3, 3, 3, 3, 3], [0, 0, 0, 7]):
             parts = [(f"part {index}", size) for index, size in enumerate(sizes)]
             for devices in range(1, len(parts) + 1):
-                placed = [plan(parts, devices)[name] for name, _ in parts]
+                placed = [divide_parts(parts, devices)[name] for name, _ in parts]
                 self.assertEqual(placed, sorted(placed), (sizes, devices))
                 self.assertEqual(sorted(set(placed)), list(range(devices)), (sizes, devices))
 
     def test_the_fullest_device_holds_as_little_as_it_can(self):
         parts = [("embedding", 8), *((f"layer {index}", 2) for index in range(8)), ("head", 8)]
-        self.assertEqual(loads(parts, plan(parts, 2), 2), [16, 16])
-        self.assertEqual(max(loads(parts, plan(parts, 4), 4)), 8)
-        self.assertEqual(max(loads(parts, plan(parts, 3), 3)), 12)
+        self.assertEqual(loads(parts, divide_parts(parts, 2), 2), [16, 16])
+        self.assertEqual(max(loads(parts, divide_parts(parts, 4), 4)), 8)
+        self.assertEqual(max(loads(parts, divide_parts(parts, 3), 3)), 12)
 
     def test_more_devices_than_parts_are_refused(self):
         with self.assertRaises(Failed) as caught:
-            plan([("a", 1), ("b", 1)], 3)
+            divide_parts([("a", 1), ("b", 1)], 3)
         self.assertEqual(caught.exception.message, "`shard` 3: the network has 2 parts to distribute")
 
     def test_a_network_is_divided_between_layers(self):

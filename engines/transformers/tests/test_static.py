@@ -12,8 +12,7 @@ import torch
 # Imported before any stand-in is in place: libraries inspect the machine at import.
 import loading  # noqa: F401
 from engine_kit import Failed, Phases
-from decode_state import capacity_for
-from static import Static
+from static_cache import StaticCachePath, capacity_for
 
 IDS = [0, 17, 42, 9]
 RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
@@ -62,7 +61,7 @@ class Captured(unittest.TestCase):
         loaded = load(path, {"path": "loop"}).loaded
         changes = dict(path="jit-cuda-graph" if compiler else "cuda-graph", compiler=compiler or "torchscript", cache_tokens=64)
         loaded.options = SimpleNamespace(**{**vars(loaded.options), **changes})
-        return Static(loaded)
+        return StaticCachePath(loaded)
 
     def test_a_captured_step_gives_the_tokens_of_the_plain_loop(self):
         path = write_folder(self)
@@ -101,25 +100,25 @@ class Captured(unittest.TestCase):
             fields = dict(path="compile", fusion=False, mode=mode, cache_tokens=64)
             loaded.options = SimpleNamespace(**{**vars(loaded.options), **fields})
             # The stand-in records operations, so a test of a step without graphs covers the compiler.
-            with stand_in_for_cuda_graphs() as captured, torch.no_grad(), mock.patch("static.compiled", lambda step, *how: step):
-                with mock.patch("static.wait_for"), mock.patch("static.has_graphs", lambda device: True):
-                    model = Static(loaded)
+            with stand_in_for_cuda_graphs() as captured, torch.no_grad(), mock.patch("static_cache.compile_step", lambda step, *how: step):
+                with mock.patch("static_cache.wait_for"), mock.patch("static_cache.has_graphs", lambda device: True):
+                    model = StaticCachePath(loaded)
                     model.prepare(Phases())
                     self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), expected)
                     self.assertEqual(len(captured), graphs)
-                    self.assertEqual("captured CUDA graph" in model.choices()["decode"], bool(graphs))
+                    self.assertEqual("captured CUDA graph" in model.effects()["decode"], bool(graphs))
 
 
 class Made(unittest.TestCase):
     def test_a_step_that_computes_something_else_is_refused(self):
         model = load(write_folder(self), {"path": "jit", "cache_tokens": 64})
-        with mock.patch("static.traced", lambda room: lambda *place: (torch.zeros(1, 64), torch.zeros(1, dtype=torch.long))):
+        with mock.patch("static_cache.trace_step", lambda room: lambda *place: (torch.zeros(1, 64), torch.zeros(1, dtype=torch.long))):
             with self.assertRaises(Failed) as caught:
                 generate(model, [IDS], 100, ignore_eos=True)
         self.assertIn("its logits differ", caught.exception.message)
 
     def test_a_trace_with_a_constant_from_its_first_run_is_refused(self):
-        for sequences, part in [(1, "ids"), (1, "positions"), (1, "column"), (2, "real"), (1, "written")]:
+        for sequences, part in [(1, "ids"), (1, "positions"), (1, "column"), (2, "is_token"), (1, "written")]:
 
             def traced(room):
                 lengths = [layer.cumulative_length for layer in room.cache.layers]
@@ -139,7 +138,7 @@ class Made(unittest.TestCase):
 
             model = load(write_folder(self), {"path": "jit", "cache_tokens": 64})
             model._states.clear(), model._steps.clear()
-            with mock.patch("static.traced", traced), self.assertRaises(Failed) as caught:
+            with mock.patch("static_cache.trace_step", traced), self.assertRaises(Failed) as caught:
                 generate(model, [IDS] * sequences, 5, ignore_eos=True)
             self.assertIn("path `jit`: the decode step computes something else", caught.exception.message)
 
@@ -161,15 +160,15 @@ class Made(unittest.TestCase):
         self.assertIn("path `compile`: cannot make the decode step: RuntimeError: no compiler found", caught.exception.message)
 
     def test_a_load_fails_if_inductor_skips_the_graphs_of_its_mode(self):
-        from steps import counters, requiring_graphs
+        from decode_steps import counters, require_graphs
 
-        with requiring_graphs():
+        with require_graphs():
             pass
-        with self.assertRaises(Failed) as caught, requiring_graphs():
+        with self.assertRaises(Failed) as caught, require_graphs():
             counters["inductor"]["cudagraph_skips"] += 1
         self.assertIn("made no CUDA graph of 1 parts of the decode step", caught.exception.message)
         # A graph that an earlier load left out does not count for this one.
-        with requiring_graphs():
+        with require_graphs():
             pass
 
     def test_fusion_off_gives_the_same_ids_and_is_stated(self):

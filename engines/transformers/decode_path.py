@@ -1,5 +1,5 @@
-"""The common part of every path: prompts as tensors, tokens chosen from logits, scores and facts. A path implements its
-own `generate` loop.
+"""The common part of all decode paths: batches of prompts, choice of tokens from logits, scores and facts. Each path has
+a decode loop of its own.
 """
 
 import importlib.metadata
@@ -10,19 +10,20 @@ from types import SimpleNamespace
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from devices import NAMES, device_memory, explaining_memory
+from devices import DTYPE_NAMES, device_memory, explain_memory_errors
 from engine_kit import Failed, Model, Sampler
 from model_folder import read_tokenizer
 
-LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
-
-# Logits are wide, so only this many positions are converted to f64 probabilities at a time.
-SCORE_ROWS = 128
+# The positions whose logits are converted to f64 log-probabilities at once. A position has a logit for every id.
+MAX_SCORE_ROWS = 128
 
 
-class Causal(Model):
+class DecodePath(Model):
+    # The libraries whose versions the facts report.
+    LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
+
     def __init__(self, loaded):
-        """`loaded`: folder, network, device, devices, dtype, options, context_tokens, weights (their facts), choices."""
+        """`loaded`: folder, network, device, devices, dtype, options, context_tokens, weights (their facts), effects."""
         self.loaded = loaded
         self.network, self.device = loaded.network, loaded.device
 
@@ -30,29 +31,29 @@ class Causal(Model):
     def generate(self, job, tokens):
         prompt = max(len(prompt) for prompt in job.prompts)
         work = f"generate ({len(job.prompts)} x {prompt} tokens and {job.max_new_tokens} new ones)"
-        with explaining_memory(work, self.device), self.attention():
+        with explain_memory_errors(work, self.device), self.restrict_attention():
             self.run(job, tokens)
 
     def run(self, job, tokens):
-        """Brings every sequence of the job to its end."""
+        """Generates all tokens of the job."""
         raise NotImplementedError
 
-    def check_numbers(self, logits):
-        """Checks the logits of the first token of each request [sequences, vocabulary], because weights with NaN
-        would still give ids. The maximum is NaN if any logit is; -inf is allowed, because some models use it to
-        exclude ids."""
+    def check_finite(self, logits):
+        """Refuses NaN and infinity in the logits of a request's first token, because `argmax` would still return ids.
+        `logits`: [sequences, vocabulary]."""
+        # The maximum is NaN if any logit is NaN. Some models exclude ids with -inf, which is allowed.
         if not bool(torch.isfinite(logits.amax(-1)).all()):
-            problem = f"its weights lead to logits that are not finite, in {NAMES[logits.dtype]}"
-            # An overflow of f16 may not be the weights' fault.
-            widened = logits.dtype != torch.float32 and self.loaded.options.quantize == "none"
-            raise Failed("model", f"model `{self.loaded.folder.name}`: {problem}", "--dtype f32" if widened else None)
+            problem = f"its weights lead to logits that are not finite, in {DTYPE_NAMES[logits.dtype]}"
+            # The cause may be an overflow of a narrow dtype.
+            f32_may_help = logits.dtype != torch.float32 and self.loaded.options.quantize == "none"
+            raise Failed("model", f"model `{self.loaded.folder.name}`: {problem}", "--dtype f32" if f32_may_help else None)
 
     def prepare(self, phases):
         """Prepares this path once, at the load."""
 
     @contextmanager
-    def attention(self):
-        """`flash` is PyTorch's own flash kernel only: without it, there is no fallback."""
+    def restrict_attention(self):
+        """With attention `flash`, allows only PyTorch's own flash kernel; there is no fallback."""
         if self.loaded.options.attention != "flash":
             yield
             return
@@ -67,18 +68,18 @@ class Causal(Model):
 
     @torch.no_grad()
     def score(self, ids):
-        with explaining_memory(f"score ({len(ids)} tokens)", self.device), self.attention():
+        with explain_memory_errors(f"score ({len(ids)} tokens)", self.device), self.restrict_attention():
             sequence = torch.tensor([ids], device=self.device)
             logits = self.network(input_ids=sequence, use_cache=False).logits[0, :-1]  # [tokens - 1, vocabulary]
-            targets = torch.tensor(ids[1:], device=logits.device)[:, None]
+            targets = torch.tensor(ids[1:], device=logits.device)
             values = []
-            for rows, scored in zip(logits.split(SCORE_ROWS), targets.split(SCORE_ROWS)):
-                values += torch.log_softmax(rows.double(), -1).gather(1, scored)[:, 0].tolist()
+            for rows, row_targets in zip(logits.split(MAX_SCORE_ROWS), targets.split(MAX_SCORE_ROWS)):
+                values += logprobs(rows, row_targets)
         return values
 
     @cached_property
     def _tokenizer(self):
-        """Opened by the first text: ids need none."""
+        """The tokenizer, opened at the first text: requests with ids do not use it."""
         return read_tokenizer(self.loaded.folder, self.loaded.folder.vocabulary_size)
 
     def encode(self, text):
@@ -96,7 +97,7 @@ class Causal(Model):
             "device": str(self.device),
             "weights_dtype": loaded.weights.weights_dtype,
             "compute_dtype": loaded.weights.compute_dtype,
-            "kv_dtype": NAMES[loaded.dtype],
+            "kv_dtype": DTYPE_NAMES[loaded.dtype],
             "threads": torch.get_num_threads(),
             "architecture": loaded.folder.architecture,
             "context_tokens": loaded.context_tokens,
@@ -108,71 +109,72 @@ class Causal(Model):
             "hidden_size": loaded.folder.hidden_size,
             "eos_ids": loaded.folder.eos_ids,
             "bos_id": loaded.folder.bos_id,
-            "libraries": {**libraries(), **self.choices()},
+            "libraries": {**{name: importlib.metadata.version(name) for name in self.LIBRARIES}, **self.effects()},
         }
         if self.device.type == "cuda":
             facts["device_memory"] = device_memory(loaded.devices)
         return {name: value for name, value in facts.items() if value is not None}
 
-    def choices(self):
+    def effects(self):
         """The effects of options and defaults, as text for the row."""
-        return {**self.loaded.choices, "inter-op threads": str(torch.get_num_interop_threads())}
+        return {**self.loaded.effects, "inter-op threads": str(torch.get_num_interop_threads())}
 
 
-def libraries(names=LIBRARIES):
-    return {name: importlib.metadata.version(name) for name in names}
+def logprobs(logits, ids):
+    """The log-probability of one id in each row of logits."""
+    return torch.log_softmax(logits.double(), -1).gather(1, ids[:, None])[:, 0].tolist()
 
 
-def lay_out(prompts, padding, device, pad_id=0):
-    """`ids` and `mask` [sequences, columns]; the mask is None without padding."""
+def make_batch(prompts, padding, device, pad_id=0):
+    """The prompts as tensors `ids` and `mask` [sequences, columns]; the mask is None without padding."""
     columns = max(len(prompt) for prompt in prompts)
-    ragged = any(len(prompt) != columns for prompt in prompts)
-    rows = [_row(prompt, columns - len(prompt), padding, pad_id) for prompt in prompts]
+    is_ragged = any(len(prompt) != columns for prompt in prompts)
+    rows = [_pad(prompt, columns - len(prompt), padding, pad_id) for prompt in prompts]
     ids = torch.tensor([ids for ids, _ in rows], device=device)
-    mask = torch.tensor([mask for _, mask in rows], device=device) if ragged else None
+    mask = torch.tensor([mask for _, mask in rows], device=device) if is_ragged else None
     return SimpleNamespace(ids=ids, mask=mask, sequences=len(prompts), columns=columns)
 
 
-def _row(prompt, missing, padding, pad_id):
-    pads, masked = [pad_id] * missing, [0] * missing
+def _pad(prompt, count, padding, pad_id):
+    pads, masked = [pad_id] * count, [0] * count
     if padding == "left":
         return pads + prompt, masked + [1] * len(prompt)
-    # Pads go to the right of the text but before its last token: `generate` reads the last column, and a pad there gives no
-    # next token. Positions follow the mask, so each sequence computes as if it were alone.
+    # The last token stays in the last column, from which `generate` predicts the next token. Positions follow the mask,
+    # so each sequence is computed as if it were alone.
     return prompt[:-1] + pads + prompt[-1:], [1] * (len(prompt) - 1) + masked + [1]
 
 
 def mask_positions(mask):
-    """The position of each token within its own sequence."""
+    """The position of each token in its sequence, without the pads."""
     return (mask.cumsum(-1) - 1).clamp(min=0)
 
 
-class Chooser:
-    """Logits [sequences, vocabulary] to ids. Among equals the lowest id; sampling with the kit's sampler, on the
-    host."""
+class TokenChooser:
+    """Chooses ids from logits [sequences, vocabulary]: the lowest id among the largest logits, or by the kit's sampler
+    on the host."""
 
     def __init__(self, job, tokens):
         self._sampler = None if job.sampling is None else Sampler(job.sampling)
         self._tokens = tokens
 
     @property
-    def samples(self):
+    def is_sampling(self):
         return self._sampler is not None
 
     def __call__(self, logits):
         if self._sampler is None:
-            # `argmax` takes the first of equals, which is the lowest id.
+            # `argmax` returns the first of equal logits, which has the lowest id.
             return logits.argmax(-1)
         rows = logits.float().tolist()
-        return torch.tensor([self._pick(sequence, row) for sequence, row in enumerate(rows)], device=logits.device)
+        return torch.tensor([self._sample(sequence, row) for sequence, row in enumerate(rows)], device=logits.device)
 
-    def _pick(self, sequence, row):
-        # A finished sequence draws nothing, as if it were absent.
+    def _sample(self, sequence, row):
+        # A finished sequence uses no random number, as if it were absent.
         return 0 if self._tokens.is_done(sequence) else self._sampler.pick(row, sequence)
 
 
-def push(tokens, ids):
-    """Pushes new ids, one to each sequence. Returns True once all are done."""
+def push_ids(tokens, ids):
+    """Pushes one new id to each unfinished sequence. Returns whether all sequences are done."""
     for sequence, id in enumerate(ids):
         if not tokens.is_done(sequence):
             tokens.push(sequence, id)

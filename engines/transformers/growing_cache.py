@@ -1,19 +1,19 @@
-"""Paths with a growing cache. `generate`: tokens by the library's own `generate`, timestamped in its streamer. `loop`:
-the same call of the same model in a separate decode loop; the difference is the cost of `generate`.
+"""Paths with a growing cache. `generate` is the library's own `generate`, with tokens timestamped in its streamer.
+`loop` calls the same model in a separate decode loop: the difference is the cost of `generate`.
 """
 
 import torch
 from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
-from causal import Causal, Chooser, lay_out, mask_positions, push
+from decode_path import DecodePath, TokenChooser, make_batch, mask_positions, push_ids
 
 
-class Generating(Causal):
+class GeneratePath(DecodePath):
     def run(self, job, tokens):
         eos_ids = [] if job.ignore_eos else self.loaded.folder.eos_ids
         pad_id = next(iter(self.loaded.folder.eos_ids), 0)
-        batch = lay_out(job.prompts, job.padding, self.device, pad_id)
+        batch = make_batch(job.prompts, job.padding, self.device, pad_id)
         # All settings are explicit, so that neither the folder nor the library's defaults apply.
         config = GenerationConfig(
             max_new_tokens=job.max_new_tokens,
@@ -24,9 +24,9 @@ class Generating(Causal):
             pad_token_id=pad_id,
             disable_compile=True,
         )
-        chooser = Chooser(job, tokens)
-        checked = self._check_first()
-        processors = LogitsProcessorList([ChosenId(chooser)] if chooser.samples else [])
+        chooser = TokenChooser(job, tokens)
+        hook = self._check_first_logits()
+        processors = LogitsProcessorList([ChosenId(chooser)] if chooser.is_sampling else [])
         try:
             self.network.generate(
                 batch.ids,
@@ -35,49 +35,49 @@ class Generating(Causal):
                 logits_processor=processors,
                 streamer=Streamer(tokens),
             )
-        except Done:
+        except RequestCancelled:
             pass
         finally:
-            checked.remove()
+            hook.remove()
 
-    def _check_first(self):
-        """A hook that removes itself after the first call of the model, so that it costs no time at other tokens."""
+    def _check_first_logits(self):
+        """Adds a hook to the network. The hook removes itself after the first call, so that it costs no time at other
+        tokens."""
 
         def check(network, arguments, output):
-            handle.remove()
-            self.check_numbers(output.logits[:, -1])
+            hook.remove()
+            self.check_finite(output.logits[:, -1])
 
-        handle = self.network.register_forward_hook(check)
-        return handle
+        hook = self.network.register_forward_hook(check)
+        return hook
 
-    def choices(self):
-        return {**super().choices(), "decode": "transformers.generate, growing cache"}
+    def effects(self):
+        return {**super().effects(), "decode": "transformers.generate, growing cache"}
 
 
 class Streamer(BaseStreamer):
-    """Pushes each token when `generate` gives it to the streamer, on the host, like a user's streamer."""
+    """Pushes each token on the host when `generate` outputs it, like a user's streamer."""
 
     def __init__(self, tokens):
-        self._tokens, self._prompt = tokens, True
+        self._tokens, self._expects_prompt = tokens, True
 
     def put(self, value):
-        if self._prompt:
+        if self._expects_prompt:
             # The first value is the prompt.
-            self._prompt = False
-        elif push(self._tokens, value.tolist()) and self._tokens.cancelled:
-            raise Done
+            self._expects_prompt = False
+        elif push_ids(self._tokens, value.tolist()) and self._tokens.cancelled:
+            raise RequestCancelled
 
     def end(self):
         pass
 
 
-class Done(Exception):
-    """Aborts `generate` for a cancelled request. A stopping criterion would cost time at every token of every
-    request, and see the token only after the next one."""
+class RequestCancelled(Exception):
+    """Ends `generate` for a cancelled request. A stopping criterion would cost time at every token of every request."""
 
 
 class ChosenId(LogitsProcessor):
-    """Excludes all ids except the chosen one: the protocol's sampling inside `generate`."""
+    """Excludes all ids except the sampled id, so that `generate` samples by the protocol's rules."""
 
     def __init__(self, chooser):
         self._chooser = chooser
@@ -87,28 +87,28 @@ class ChosenId(LogitsProcessor):
         return excluded.scatter_(1, self._chooser(scores)[:, None], 0.0)
 
 
-class Looping(Causal):
+class LoopPath(DecodePath):
     def run(self, job, tokens):
-        batch, chooser = lay_out(job.prompts, job.padding, self.device), Chooser(job, tokens)
-        steps = self.steps(batch, job.max_new_tokens) if job.use_cache else WholeSequence(self.network)
+        batch, chooser = make_batch(job.prompts, job.padding, self.device), TokenChooser(job, tokens)
+        steps = self.make_steps(batch, job.max_new_tokens) if job.use_cache else WholeSequenceSteps(self.network)
         logits = steps.prefill(batch)
-        self.check_numbers(logits)
+        self.check_finite(logits)
         ids = chooser(logits)
-        while not push(tokens, ids.tolist()):
+        while not push_ids(tokens, ids.tolist()):
             logits = steps.advance(ids)
             # A compiled or captured step includes the greedy choice.
-            ids = steps.best if steps.best is not None and not chooser.samples else chooser(logits)
+            ids = steps.best if steps.best is not None and not chooser.is_sampling else chooser(logits)
 
-    def steps(self, batch, new_tokens):
-        """The functions that compute logits: `prefill(batch)`, then `advance(ids)` for every token, both [sequences,
-        vocabulary]."""
-        return Growing(self.network)
+    def make_steps(self, batch, new_tokens):
+        """The steps of one request: `prefill(batch)`, then `advance(ids)` for every token. Both return logits [sequences,
+        vocabulary]. `best`: the greedy ids of the last step, or None."""
+        return GrowingCacheSteps(self.network)
 
-    def choices(self):
-        return {**super().choices(), "decode": "loop over the model, growing cache"}
+    def effects(self):
+        return {**super().effects(), "decode": "loop over the model, growing cache"}
 
 
-class Growing:
+class GrowingCacheSteps:
     """Keys and values in tensors that grow by one token at a time, the library's default."""
 
     best = None
@@ -128,14 +128,14 @@ class Growing:
         return self._forward(ids[:, None])
 
     def _forward(self, ids):
-        # Only with padding: a user of the library omits them for one sequence.
+        # Without pads a user of the library passes neither mask nor positions.
         arguments = {} if self._mask is None else dict(attention_mask=self._mask, position_ids=self._positions)
         arguments.update(past_key_values=self._cache, use_cache=True, logits_to_keep=1)
         return self._network(input_ids=ids, **arguments).logits[:, -1]
 
 
-class WholeSequence:
-    """No KV cache: computes the whole sequence again for every token."""
+class WholeSequenceSteps:
+    """No KV cache: each step computes the whole sequence again."""
 
     best = None
 
