@@ -1,5 +1,5 @@
 """A stand-in for CUDA graphs in tests: it records captured operations, and a replay repeats them on the same tensors.
-As in a real capture, the captured operations change no tensor."""
+As after a real capture, all tensors are unchanged."""
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace

@@ -40,10 +40,10 @@ class Results(unittest.TestCase):
 
     def test_the_step_and_the_prefill_give_the_same_score(self):
         model = load(write_case(self, "qwen3"), FAST, dtype="f32")
-        by_steps = model.score(IDS)
+        step_scores = model.score(IDS)
         with mock.patch.object(fast, "SCORED_BY_STEPS", 0):
-            by_prefill = model.score(IDS)
-        for left, right in zip(by_steps, by_prefill, strict=True):
+            prefill_scores = model.score(IDS)
+        for left, right in zip(step_scores, prefill_scores, strict=True):
             self.assertAlmostEqual(left, right, delta=2e-5)
 
     def test_two_ids_have_one_score(self):
@@ -53,10 +53,10 @@ class Results(unittest.TestCase):
     def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone(self):
         model = load(write_case(self, "qwen2"), FAST, dtype="f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
-        separate = [generate(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
+        separate_ids = [generate(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
         for padding in ("left", "right"):
-            self.assertEqual(generate(model, prompts, 12, ignore_eos=True, padding=padding), separate)
-        self.assertEqual(generate(model, [IDS, IDS], 12, ignore_eos=True), [separate[0]] * 2)
+            self.assertEqual(generate(model, prompts, 12, ignore_eos=True, padding=padding), separate_ids)
+        self.assertEqual(generate(model, [IDS, IDS], 12, ignore_eos=True), [separate_ids[0]] * 2)
 
     def test_half_precision_scores_are_near_the_scores_in_f32(self):
         path = write_case(self, "llama")
@@ -145,11 +145,11 @@ class Requests(unittest.TestCase):
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
 
     def test_a_missing_tensor_and_a_tensor_of_another_shape_are_named(self):
-        missing, cut = "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"
+        missing_name, cut_name = "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"
         weights = random_weights(CONFIG)
         for changed, text in [
-            ({name: weights[name] for name in weights if name != missing}, f"`{missing}`"),
-            ({**weights, cut: weights[cut][:3].clone()}, f"`{cut}`: expected the shape [64, 32], found [3, 32]"),
+            ({name: weights[name] for name in weights if name != missing_name}, f"`{missing_name}`"),
+            ({**weights, cut_name: weights[cut_name][:3].clone()}, f"`{cut_name}`: expected the shape [64, 32], found [3, 32]"),
         ]:
             with self.assertRaises(Failed) as caught:
                 load(write_folder(self, weights=changed), FAST, dtype="f32")
@@ -209,7 +209,7 @@ class IdTransferStandIn:
 
 
 @mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step)
-class CudaPath(unittest.TestCase):
+class FastOnCuda(unittest.TestCase):
     """Tests the CUDA variant of path `fast` with stand-ins for graphs and transfers, on the CPU."""
 
     def load(self, path):
@@ -227,19 +227,19 @@ class CudaPath(unittest.TestCase):
 
     def test_captured_lengths_give_the_ids_of_exact_lengths_for_a_sequence_and_a_batch(self):
         path = write_case(self, "qwen3")
-        exact, model = load(path, FAST, dtype="f32"), self.load(path)
+        reference, model = load(path, FAST, dtype="f32"), self.load(path)
         self.assertEqual(CapturedStepsStandIn.lengths, [32, 64, 128])
-        expected = generate(exact, [IDS], 100, ignore_eos=True)
+        expected = generate(reference, [IDS], 100, ignore_eos=True)
         self.assertEqual(generate(model, [IDS], 100, ignore_eos=True), expected)
         # A shorter request must not read keys and values of the longer request.
-        expected = generate(exact, [IDS[:2]], 20, ignore_eos=True)
+        expected = generate(reference, [IDS[:2]], 20, ignore_eos=True)
         self.assertEqual(generate(model, [IDS[:2]], 20, ignore_eos=True), expected)
         self.assertEqual(CapturedStepsStandIn.lengths, [32, 64, 128])
-        for score, expected in zip(model.score(IDS), exact.score(IDS), strict=True):
+        for score, expected in zip(model.score(IDS), reference.score(IDS), strict=True):
             self.assertAlmostEqual(score, expected, delta=2e-5)
         prompts = [IDS, IDS[:3]]
         for padding in ("left", "right"):
-            expected = generate(exact, prompts, 40, ignore_eos=True, padding=padding)
+            expected = generate(reference, prompts, 40, ignore_eos=True, padding=padding)
             self.assertEqual(generate(model, prompts, 40, ignore_eos=True, padding=padding), expected)
 
     def test_each_step_starts_before_the_previous_id_is_read_and_no_step_follows_the_last_token(self):

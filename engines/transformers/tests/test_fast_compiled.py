@@ -39,9 +39,9 @@ class Compiled(unittest.TestCase):
     def test_a_sequence_gets_the_same_ids_in_a_ragged_batch_and_alone(self):
         model = load(write_case(self, "llama"), FAST, dtype="f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
-        separate = [generate(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
+        separate_ids = [generate(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
         for padding in ("left", "right"):
-            self.assertEqual(generate(model, prompts, 12, ignore_eos=True, padding=padding), separate)
+            self.assertEqual(generate(model, prompts, 12, ignore_eos=True, padding=padding), separate_ids)
 
     def test_bf16_scores_are_near_the_scores_in_f32(self):
         text = (EMBEDDED / "heldout.txt").read_text()[:1200]

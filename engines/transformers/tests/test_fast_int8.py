@@ -128,13 +128,13 @@ class Compiled(unittest.TestCase):
         with mock.patch.object(fast_step.Steps, "_compiled", lambda self, step: step):
             reference, _ = load_dequantised(path, model, "f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
-        separate = [generate(reference, [prompt], 24, ignore_eos=True)[0] for prompt in prompts]
-        self.assertEqual([generate(model, [prompt], 24, ignore_eos=True)[0] for prompt in prompts], separate)
+        separate_ids = [generate(reference, [prompt], 24, ignore_eos=True)[0] for prompt in prompts]
+        self.assertEqual([generate(model, [prompt], 24, ignore_eos=True)[0] for prompt in prompts], separate_ids)
         for left, right in zip(model.score(IDS), reference.score(IDS), strict=True):
             self.assertAlmostEqual(left, right, delta=1e-4)
         # A batch of 3 uses the compiled loop over the codes. A batch of 12 uses the widened matrix.
-        self.assertEqual(generate(model, prompts, 24, ignore_eos=True), separate)
-        self.assertEqual(generate(model, prompts * 4, 24, ignore_eos=True), separate * 4)
+        self.assertEqual(generate(model, prompts, 24, ignore_eos=True), separate_ids)
+        self.assertEqual(generate(model, prompts * 4, 24, ignore_eos=True), separate_ids * 4)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ PATHS = ("generate", "loop", "jit")
 
 class Requests(unittest.TestCase):
     def models(self, **fields):
-        path = write_folder(self, **fields)
-        return [load(path, {"path": path_name}) for path_name in PATHS]
+        folder = write_folder(self, **fields)
+        return [load(folder, {"path": path}) for path in PATHS]
 
     def greedy_ids(self, model, prompt, new_tokens):
         """Computes greedy ids by a forward pass over the whole sequence for every token."""
@@ -33,9 +33,9 @@ class Requests(unittest.TestCase):
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True, use_cache=False), [expected])
 
     def test_weights_that_are_not_finite_fail_the_request(self):
-        for path_name in ("generate", "loop"):
-            dtype, hint = ("f32", None) if path_name == "loop" else ("bf16", "--dtype f32")
-            model = load(write_folder(self), {"path": path_name}, dtype=dtype)
+        for path in ("generate", "loop"):
+            dtype, hint = ("f32", None) if path == "loop" else ("bf16", "--dtype f32")
+            model = load(write_folder(self), {"path": path}, dtype=dtype)
             expected, norm = generate(model, [IDS], 3, ignore_eos=True), model.network.model.norm.weight
             saved = norm.clone()
             for value in (float("nan"), float("inf")):
@@ -56,11 +56,11 @@ class Requests(unittest.TestCase):
 
     def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone_with_either_padding(self):
         for model in self.models():
-            separate = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED_PROMPTS]
+            separate_ids = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED_PROMPTS]
             for padding in ("left", "right"):
                 for use_cache in (True, False):
                     fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
-                    self.assertEqual(generate(model, RAGGED_PROMPTS, 8, **fields), separate, (type(model), fields))
+                    self.assertEqual(generate(model, RAGGED_PROMPTS, 8, **fields), separate_ids, (type(model), fields))
 
     def test_requests_do_not_change_the_next_answer(self):
         for model in self.models():
@@ -80,17 +80,17 @@ class Requests(unittest.TestCase):
             self.assertNotIn(9, chosen)
 
     def test_eos_ends_a_sequence_unless_the_request_ignores_it(self):
-        path = write_folder(self)
-        ids = generate(load(path), [IDS], 12, ignore_eos=True)[0]
+        folder = write_folder(self)
+        ids = generate(load(folder), [IDS], 12, ignore_eos=True)[0]
         eos = ids[4]
-        path = write_folder(self, {"eos_token_id": eos})
-        for path_name in PATHS:
-            model = load(path, {"path": path_name})
+        folder = write_folder(self, {"eos_token_id": eos})
+        for path in PATHS:
+            model = load(folder, {"path": path})
             self.assertEqual(generate(model, [IDS], 12), [ids[: ids.index(eos) + 1]])
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [ids])
             # The other sequences of a batch continue.
-            separate = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
-            self.assertEqual(generate(model, [IDS, [7]], 12), separate)
+            separate_ids = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
+            self.assertEqual(generate(model, [IDS, [7]], 12), separate_ids)
 
     def test_the_generation_config_of_the_folder_does_not_apply_to_a_request(self):
         reference = load(write_folder(self))
@@ -173,10 +173,10 @@ class Requests(unittest.TestCase):
 
 class Attention(unittest.TestCase):
     def test_every_kind_of_attention_gives_the_same_ids(self):
-        path = write_folder(self)
-        expected = generate(load(path), RAGGED_PROMPTS, 8, ignore_eos=True)
+        folder = write_folder(self)
+        expected = generate(load(folder), RAGGED_PROMPTS, 8, ignore_eos=True)
         for options in ({"attention": "eager"}, {"attention": "flash"}, {"attention": "eager", "path": "jit"}):
-            model = load(path, options)
+            model = load(folder, options)
             self.assertEqual(generate(model, RAGGED_PROMPTS, 8, ignore_eos=True), expected, options)
             self.assertEqual(model.facts()["libraries"]["attention"], options["attention"])
 
@@ -193,10 +193,10 @@ class Attention(unittest.TestCase):
             self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set attention=sdpa"))
 
     def test_narrow_dtypes_run_on_every_path(self):
-        path = write_folder(self)
-        for path_name in PATHS:
+        folder = write_folder(self)
+        for path in PATHS:
             for dtype in ("bf16", "f16"):
-                model = load(path, {"path": path_name}, dtype=dtype)
+                model = load(folder, {"path": path}, dtype=dtype)
                 facts = model.facts()
                 self.assertEqual([facts[name] for name in ("weights_dtype", "compute_dtype", "kv_dtype")], [dtype] * 3)
                 self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)

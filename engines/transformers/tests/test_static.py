@@ -28,10 +28,10 @@ class Capacities(unittest.TestCase):
         self.assertEqual(capacity_for(700, 256, None), 1024)
 
     def test_a_request_may_fill_the_whole_context(self):
-        path = write_folder(self)
+        folder = write_folder(self)
         prompt = [id % 64 for id in range(120)]
-        expected = generate(load(path), [prompt], 8, ignore_eos=True)
-        self.assertEqual(generate(load(path, {"path": "jit"}), [prompt], 8, ignore_eos=True), expected)
+        expected = generate(load(folder), [prompt], 8, ignore_eos=True)
+        self.assertEqual(generate(load(folder, {"path": "jit"}), [prompt], 8, ignore_eos=True), expected)
 
     def test_at_most_8_decode_states_are_kept_and_a_dropped_state_is_made_again(self):
         model = load(write_folder(self), {"path": "jit", "cache_tokens": 16})
@@ -43,33 +43,33 @@ class Capacities(unittest.TestCase):
 
     def test_a_window_that_ends_inside_the_cache_is_refused(self):
         config = {**CONFIG, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 32}
-        path = write_folder(self, config, random_weights(CONFIG))
+        folder = write_folder(self, config, random_weights(CONFIG))
         with self.assertRaises(Failed) as caught:
-            load(path, {"path": "jit"})
+            load(folder, {"path": "jit"})
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
         self.assertIn("architecture `mistral` attends only to the last 32", caught.exception.message)
         # A cache that is not longer than the window gives the same results.
-        expected = generate(load(path), [IDS], 12, ignore_eos=True)
-        model = load(path, {"path": "jit", "cache_tokens": 32})
+        expected = generate(load(folder), [IDS], 12, ignore_eos=True)
+        model = load(folder, {"path": "jit", "cache_tokens": 32})
         self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), expected)
 
 
 class CapturedSteps(unittest.TestCase):
-    """Tests captured steps on a stand-in, because no device with graphs was available."""
+    """Tests captured steps with a stand-in for CUDA graphs."""
 
-    def load_cuda_path(self, path, name):
-        """Loads a CUDA path on the CPU. The usual check of options would refuse it."""
-        loaded = load(path, {"path": "loop"}).loaded
-        changes = dict(path=name, compiler="torchscript", cache_tokens=64)
+    def load_cuda_path(self, folder, path):
+        """Loads a CUDA path on the CPU. The usual check of options would refuse this path."""
+        loaded = load(folder, {"path": "loop"}).loaded
+        changes = dict(path=path, compiler="torchscript", cache_tokens=64)
         loaded.options = SimpleNamespace(**{**vars(loaded.options), **changes})
         return Static(loaded)
 
     def test_a_captured_step_gives_the_tokens_of_the_plain_loop(self):
-        path = write_folder(self)
-        reference = load(path, {"path": "loop"})
-        for name in ("cuda-graph", "jit-cuda-graph"):
+        folder = write_folder(self)
+        reference = load(folder, {"path": "loop"})
+        for path in ("cuda-graph", "jit-cuda-graph"):
             with stand_in_for_cuda_graphs() as graphs, torch.no_grad():
-                model = self.load_cuda_path(path, name)
+                model = self.load_cuda_path(folder, path)
                 phases = Phases()
                 model.prepare(phases)
                 self.assertEqual([phase["name"] for phase in phases.times][-1], "capture")
@@ -93,9 +93,9 @@ class CapturedSteps(unittest.TestCase):
         self.assertIn("path `cuda-graph`: cannot make the decode step: RuntimeError: operation not", caught.exception.message)
 
     def test_fusion_off_keeps_the_cuda_graphs_of_the_mode(self):
-        path = write_folder(self)
-        expected = generate(load(path), [IDS], 12, ignore_eos=True)
-        loaded = load(path, {"path": "loop"}).loaded
+        folder = write_folder(self)
+        expected = generate(load(folder), [IDS], 12, ignore_eos=True)
+        loaded = load(folder, {"path": "loop"}).loaded
         for mode, graph_count in [("reduce-overhead", 1), ("max-autotune", 1), ("default", 0)]:
             fields = dict(path="compile", fusion=False, mode=mode, cache_tokens=64)
             loaded.options = SimpleNamespace(**{**vars(loaded.options), **fields})
@@ -146,10 +146,10 @@ class OptimisedSteps(unittest.TestCase):
     def test_logits_that_are_not_finite_fail_the_load(self):
         weights = random_weights(CONFIG)
         weights["lm_head.weight"][3] = float("inf")
-        path = write_folder(self, weights=weights)
+        folder = write_folder(self, weights=weights)
         for dtype, hint in [("f32", None), ("bf16", "--dtype f32")]:
             with self.assertRaises(Failed) as caught:
-                load(path, {"path": "jit"}, dtype=dtype)
+                load(folder, {"path": "jit"}, dtype=dtype)
             self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", hint))
             self.assertIn(f"its weights lead to logits that are not finite, in {dtype}", caught.exception.message)
 
@@ -173,22 +173,22 @@ class OptimisedSteps(unittest.TestCase):
             pass
 
     def test_fusion_off_gives_the_same_ids_and_is_reported(self):
-        path = write_folder(self)
-        model = load(path, {"path": "compile", "fusion": False})
-        self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), generate(load(path), [IDS], 12, ignore_eos=True))
+        folder = write_folder(self)
+        model = load(folder, {"path": "compile", "fusion": False})
+        self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), generate(load(folder), [IDS], 12, ignore_eos=True))
         self.assertIn("fusion off", model.facts()["libraries"]["decode"])
 
     @unittest.skipUnless(FULL_TESTS, "compiles: minutes on a small machine")
     def test_every_compiled_path_gives_the_tokens_of_the_plain_loop(self):
-        path = write_folder(self)
-        reference = load(path, {"path": "loop"})
+        folder = write_folder(self)
+        reference = load(folder, {"path": "loop"})
         for options in (
             {"path": "compile"},
             {"path": "compile", "mode": "max-autotune"},
             {"path": "jit", "compiler": "inductor"},
             {"path": "compile", "attention": "eager"},
         ):
-            model = load(path, options)
+            model = load(folder, options)
             for prompts in ([IDS], RAGGED_PROMPTS, [IDS]):
                 self.assertEqual(generate(model, prompts, 8, ignore_eos=True), generate(reference, prompts, 8, ignore_eos=True))
             self.assertIn(model.facts()["libraries"]["inductor cache"], ("cold", "warm", "warm in part"))
