@@ -46,8 +46,8 @@ class Arithmetic(unittest.TestCase):
 
     def test_qwen2_adds_a_bias_to_queries_keys_and_values(self):
         with_bias = self.assert_logits_agree({"model_type": "qwen2"})
-        without = self.assert_logits_agree({})
-        self.assertGreater(numpy.abs(with_bias - without).max(), 0.01)
+        without_bias = self.assert_logits_agree({})
+        self.assertGreater(numpy.abs(with_bias - without_bias).max(), 0.01)
 
     def test_half_precision_weights_are_widened_exactly(self):
         for dtype in (torch.bfloat16, torch.float16):

@@ -49,7 +49,7 @@ del CASES["gemma"]["tie_word_embeddings"]
 
 
 def write_case(test, name):
-    """Writes the folder of a network with random weights, in the way of `transformers`."""
+    """Writes a model folder with random weights, and the tensor names of `transformers`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder = tempfile.TemporaryDirectory()

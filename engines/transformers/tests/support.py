@@ -94,7 +94,7 @@ def write_tokenizer(path, size):
 
 
 def load(path, options=None, phases=None, **fields):
-    """Loads a model in the way of the kit, without the kit's checks of the request."""
+    """Loads a model as the kit does, without the kit's checks of the request."""
     from engine_kit import Phases
     from worker import Transformers
 

@@ -21,7 +21,7 @@ class Compiled(unittest.TestCase):
         self.assertEqual(generate(model, [prompt], 64, ignore_eos=True), [reference.greedy_ids(prompt, 64)])
         logprobs = torch.log_softmax(reference.logits(prompt).double(), -1)[range(len(prompt) - 1), prompt[1:]]
         self.assertLess((torch.tensor(model.score(prompt), dtype=torch.float64) - logprobs).abs().max(), 1e-4)
-        # The lengths are from the shortest possible sequence to the whole context.
+        # Two short requests, and a request that fills the whole context.
         context = model.facts()["context_tokens"]
         self.assertEqual(len(generate(model, [[7]], 1, ignore_eos=True)[0]), 1)
         self.assertEqual(len(generate(model, [[7]], 2, ignore_eos=True)[0]), 2)

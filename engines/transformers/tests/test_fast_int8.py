@@ -99,6 +99,7 @@ class Network(unittest.TestCase):
         facts, reference = load(path, INT8).facts(), load(path, FAST).facts()
         self.assertEqual([facts[f"{name}_dtype"] for name in ("weights", "compute", "kv")], ["int8", "bf16", "bf16"])
         self.assertEqual(facts["parameters"], reference["parameters"])
+        # A code has 1 byte. The scale of a row and the weight of a norm have 4 bytes.
         codes = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64) + 2 * 64 * 32
         rows, norms = 2 * (64 + 32 + 128 + 32) + 2 * 64, 5 * 32
         self.assertEqual(facts["parameters"], codes + norms)

@@ -105,7 +105,7 @@ class Loading(unittest.TestCase):
         failed = self.failure(write_folder(self, {"model_type": "lamma"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
         self.assertRegex(failed.message, r"architecture `lamma`: transformers [\d.]+ has no causal language model of that name")
-        # The library has this class, but the class generates no text.
+        # `transformers` has architecture `vit`, but this architecture generates no text.
         failed = self.failure(write_folder(self, {"model_type": "vit"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
 
@@ -236,7 +236,7 @@ class Environment(unittest.TestCase):
 
 
 class Worker(unittest.TestCase):
-    """Tests the worker as a process, started in the way of the program."""
+    """Tests the worker as a process."""
 
     def converse(self, *requests, script=None, **environment):
         import os
