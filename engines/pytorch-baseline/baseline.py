@@ -1,5 +1,6 @@
-"""A loaded model: weights from disk to the device, and the unoptimised loop. Imports PyTorch, so that the import
-happens in the load and not in hello.
+"""Loads the weights to the device and runs the unoptimised loop over tokens.
+
+Only the load imports this module, so that hello does not import PyTorch.
 """
 
 import importlib.metadata
@@ -24,10 +25,10 @@ NETWORKS = {
     "gpt2": GPT2,
 }
 
-# PyTorch's default number of threads, read before it is changed.
+# PyTorch's default number of threads, read before a load changes the number.
 DEFAULT_THREADS = torch.get_num_threads()
 
-WIDENED = (torch.float32, torch.float16, torch.bfloat16)
+SUPPORTED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def load(request, folder, phases):
@@ -55,7 +56,7 @@ class Baseline(Model):
         ids, sampler, done = list(prompt), Sampler(job.sampling), False
         while not done:
             logits = self._logits(ids)[-1]
-            # Among equal logits `argmax` takes the first, which is the lowest id.
+            # Among equal logits `argmax` takes the lowest id.
             id = int(logits.argmax()) if job.sampling is None else sampler.pick(logits.tolist())
             done = tokens.push(0, id)
             ids.append(id)
@@ -71,7 +72,7 @@ class Baseline(Model):
 
     @cached_property
     def _tokenizer(self):
-        """Opened by the first text: ids need none."""
+        """The tokenizer, read when the first text comes. Token ids do not need it."""
         return read_tokenizer(self._folder)
 
     def encode(self, text):
@@ -98,7 +99,7 @@ class Baseline(Model):
             "vocabulary_size": self._folder.shape.vocabulary_size,
             "hidden_size": self._folder.shape.hidden_size,
             "eos_ids": self._folder.eos_ids,
-            "libraries": libraries(),
+            "libraries": library_versions(),
         }
         if self._folder.bos_id is not None:
             facts["bos_id"] = self._folder.bos_id
@@ -118,12 +119,12 @@ def find_device(name):
         raise Failed("device", f"no CUDA device for `{name}`: PyTorch {torch.__version__} finds none", "--device cpu")
     number = name.removeprefix("cuda").removeprefix(":") or "0"
     if not number.isdecimal() or int(number) >= torch.cuda.device_count():
-        raise Failed("device", f"no CUDA device `{name}`: there are {torch.cuda.device_count()}", "--device cuda:0")
+        raise Failed("device", f"no CUDA device `{name}`: PyTorch finds {torch.cuda.device_count()}", "--device cuda:0")
     return torch.device("cuda", int(number))
 
 
 def read_decoder(folder, phases):
-    """Reads the weights and widens them to f32 in copies, so that no page is read during a measurement."""
+    """Reads the weights and copies them as f32, so that a measurement reads no page of a mapped file."""
     with torch.device("meta"):
         decoder = NETWORKS[folder.architecture](folder.shape)
     expected = {name: parameter.shape for name, parameter in decoder.named_parameters()}
@@ -135,27 +136,27 @@ def read_decoder(folder, phases):
                 for name in file.keys():
                     full_name = name if name in expected else decoder.prefix + name
                     if full_name in expected:
-                        weights[full_name] = widen(name, file.get_tensor(name))
+                        weights[full_name] = widen_to_f32(name, file.get_tensor(name))
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
     for name, shape in expected.items():
         if name not in weights:
             raise Failed("model", f"model `{folder.name}` has no tensor `{name}`")
         if weights[name].shape != shape:
-            found = f"found {list(weights[name].shape)}"
-            raise Failed("model", f"tensor `{name}`: expected the shape {list(shape)}, {found}")
+            shapes = f"expected the shape {list(shape)}, found {list(weights[name].shape)}"
+            raise Failed("model", f"tensor `{name}`: {shapes}")
     decoder.load_state_dict(weights, assign=True)
     return decoder.requires_grad_(False)
 
 
-def widen(name, tensor):
-    if tensor.dtype not in WIDENED:
-        kind = str(tensor.dtype).removeprefix("torch.")
-        raise Failed("unsupported", f"tensor `{name}` in {kind}: expected one of `float32`, `float16`, `bfloat16`")
+def widen_to_f32(name, tensor):
+    if tensor.dtype not in SUPPORTED_DTYPES:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        raise Failed("unsupported", f"tensor `{name}` in {dtype}: expected one of `float32`, `float16`, `bfloat16`")
     return tensor.to(torch.float32, copy=True)
 
 
-def libraries():
+def library_versions():
     versions = {name: importlib.metadata.version(name) for name in ("torch", "safetensors", "tokenizers")}
     if torch.version.cuda is not None:
         versions["cuda"] = torch.version.cuda

@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 
-from model import Embedding, Linear, attend, split_heads, logits, wait_for_device
+from model import Embedding, Linear, attend, compute_logits, split_heads, wait_for_device
 
 
 class GPT2(nn.Module):
-    """Token ids to logits. Names follow the checkpoints."""
+    """Computes logits from token ids. Parameters have the names of the checkpoints."""
 
-    # The first checkpoints omit this prefix in every name.
+    # The first checkpoints omit this prefix in every tensor name.
     prefix = "transformer."
 
     def __init__(self, shape):
@@ -31,7 +31,7 @@ class GPT2(nn.Module):
             x = layer(x)
             wait_for_device(x)
         x = self.transformer["ln_f"](x)
-        return logits(x, self.lm_head or self.transformer["wte"])  # [tokens, vocabulary]
+        return compute_logits(x, self.lm_head or self.transformer["wte"])  # [tokens, vocabulary]
 
 
 class Layer(nn.Module):
@@ -83,7 +83,7 @@ class MLP(nn.Module):
 
 
 class Conv1D(nn.Module):
-    """A linear layer with GPT-2's name, stored as [in, out]."""
+    """A linear layer with a matrix of shape [in, out]. The class has the name of GPT-2's code."""
 
     def __init__(self, size_in, size_out):
         super().__init__()

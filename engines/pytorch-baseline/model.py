@@ -1,8 +1,8 @@
-"""The decoder of Llama, Mistral and Qwen2 in plain eager PyTorch, in a textbook's order, and the differences of Qwen3,
-Phi-3 and Gemma.
+"""The decoder of Llama, Mistral and Qwen2 in eager PyTorch, written as in a textbook. Subclasses add the differences of
+Qwen3, Phi-3 and Gemma.
 
-It is deliberately slow, only in stated ways: no cache, no fused kernel, no compiler, logits of every position, a device
-synchronisation after every layer. It works on tensors only.
+The decoder is deliberately slow, but only in these ways: no cache, no fused kernel, no compiler, logits of every
+position, a device synchronisation after every layer.
 """
 
 import math
@@ -12,14 +12,14 @@ from torch import nn
 
 
 class Decoder(nn.Module):
-    """Token ids to logits. Names follow the checkpoints, so that weights need no renaming."""
+    """Computes logits from token ids. Parameters have the names of the checkpoints, so that weights need no renaming."""
 
-    # The prefix that a checkpoint without the output matrix omits in every name.
+    # A checkpoint without the output matrix omits this prefix in every tensor name.
     prefix = "model."
 
     def __init__(self, shape):
         super().__init__()
-        norm, attention, mlp = self.parts()
+        norm, attention, mlp = self.layer_classes()
         self.model = nn.ModuleDict(
             {
                 "embed_tokens": Embedding(shape.vocabulary_size, shape.hidden_size),
@@ -30,8 +30,8 @@ class Decoder(nn.Module):
         self.lm_head = None if shape.tied_embeddings else Linear(shape.hidden_size, shape.vocabulary_size, bias=False)
         self.register_buffer("frequencies", rotary_frequencies(shape), persistent=False)
 
-    def parts(self):
-        """The classes of the norm, the attention and the MLP, for other architectures to replace."""
+    def layer_classes(self):
+        """The classes of the norm, the attention and the MLP. Subclasses for other architectures override this method."""
         return RMSNorm, Attention, MLP
 
     def embed(self, ids):
@@ -43,7 +43,7 @@ class Decoder(nn.Module):
             x = layer(x, self.frequencies)
             wait_for_device(x)
         x = self.model["norm"](x)
-        return logits(x, self.lm_head or self.model["embed_tokens"])  # [tokens, vocabulary]
+        return compute_logits(x, self.lm_head or self.model["embed_tokens"])  # [tokens, vocabulary]
 
 
 class Layer(nn.Module):
@@ -105,23 +105,23 @@ def attend(q, k, v, window=None):
     k = k.repeat_interleave(heads // k.shape[0], dim=0)  # [heads, tokens, head_dim]
     v = v.repeat_interleave(heads // v.shape[0], dim=0)
     scores = torch.matmul(q, k.transpose(1, 2)) / math.sqrt(head_dim)  # [heads, tokens, tokens]
-    everywhere = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device)
-    unseen = everywhere.triu(diagonal=1)  # The future,
+    all_pairs = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device)
+    masked = all_pairs.triu(diagonal=1)  # Later tokens.
     if window is not None:
-        unseen |= everywhere.tril(diagonal=-window)  # and tokens outside a window that counts the token itself.
-    shares = torch.softmax(scores.masked_fill(unseen, float("-inf")), dim=-1)
-    mixed = torch.matmul(shares, v)  # [heads, tokens, head_dim]
-    return mixed.transpose(0, 1).reshape(tokens, -1)  # [tokens, heads * head_dim]
+        masked |= all_pairs.tril(diagonal=-window)  # Tokens before the window. A window includes the token itself.
+    probabilities = torch.softmax(scores.masked_fill(masked, float("-inf")), dim=-1)
+    output = torch.matmul(probabilities, v)  # [heads, tokens, head_dim]
+    return output.transpose(0, 1).reshape(tokens, -1)  # [tokens, heads * head_dim]
 
 
 def split_heads(x, head_dim):
-    """[tokens, heads * head_dim] to [heads, tokens, head_dim]"""
+    """Reshapes [tokens, heads * head_dim] to [heads, tokens, head_dim]."""
     return x.view(x.shape[0], -1, head_dim).transpose(0, 1)
 
 
 def rotate(x, frequencies):
-    """Rotary positions; the two halves of a head form the pairs (not neighbours), as the checkpoints expect."""
-    # x: [heads, tokens, head_dim]
+    """Applies rotary positions to `x`: [heads, tokens, head_dim]. As in the checkpoints, dimension i forms a pair with
+    dimension i + head_dim / 2."""
     positions = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
     angles = torch.outer(positions, frequencies)  # [tokens, head_dim / 2]
     cos, sin = torch.cat([angles.cos()] * 2, dim=-1), torch.cat([angles.sin()] * 2, dim=-1)
@@ -130,33 +130,33 @@ def rotate(x, frequencies):
 
 
 def rotary_frequencies(shape):
-    """One frequency for each pair of a head's dimensions, lowered for long contexts if the checkpoint was trained so
-    (Llama 3.1)."""
-    # No checkpoint contains this tensor, so it is made on a real device even if the network is not.
+    """Returns a frequency for each pair of a head's dimensions. Llama 3.1 lowers the frequencies for long contexts."""
+    # No checkpoint contains this tensor, so it needs a real device even if the network is built on device `meta`.
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device="cpu") / shape.head_dim
     frequencies = 1.0 / shape.rope_theta**exponents
     scaling = shape.rope_scaling
     if scaling is None:
         return frequencies
     wavelengths = 2 * math.pi / frequencies
-    # 0 for a wavelength so long that the whole factor applies, 1 for one that stays unchanged.
+    # Weight 1 leaves a frequency unchanged (short wavelengths). Weight 0 divides it by the factor (long wavelengths).
     weight = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
     weight = weight.clamp(0.0, 1.0)
     return (1 - weight) * frequencies / scaling.factor + weight * frequencies
 
 
-def logits(x, head):
-    """`head` is a separate matrix, or the embeddings if they are shared."""
+def compute_logits(x, head):
+    """Multiplies by the output matrix. `head` is its module: a separate one, or the embedding if the matrix is shared."""
     return nn.functional.linear(x, head.weight)
 
 
 def wait_for_device(x):
-    """Waits for the device after every step, which is part of this deliberately slow engine."""
+    """Waits until the device has computed `x`, which is deliberately slow."""
     if x.is_cuda:
         torch.cuda.synchronize(x.device)
 
 
-# The checkpoint provides the numbers: PyTorch's initialisation would only cost time, and import half of its compiler.
+# `Linear` and `Embedding` skip PyTorch's initialisation, because the checkpoint provides the weights. The initialisation
+# would take time and import half of PyTorch's compiler.
 
 
 class Linear(nn.Linear):
@@ -170,9 +170,9 @@ class Embedding(nn.Embedding):
 
 
 class Qwen3(Decoder):
-    """Qwen2 with each head of queries and keys normalised before the rotation."""
+    """Qwen2 with a norm of each head of queries and keys before the rotation."""
 
-    def parts(self):
+    def layer_classes(self):
         return RMSNorm, NormedAttention, MLP
 
 
@@ -191,9 +191,9 @@ class NormedAttention(Attention):
 
 
 class Phi3(Decoder):
-    """Llama with one matrix for queries, keys and values, and one for gate and up."""
+    """Llama with one matrix for queries, keys and values, and one matrix for gate and up."""
 
-    def parts(self):
+    def layer_classes(self):
         return RMSNorm, JoinedAttention, JoinedMLP
 
 
@@ -225,14 +225,14 @@ class JoinedMLP(nn.Module):
 
 
 class Gemma(Decoder):
-    """Llama with norm weights stored minus one, GELU in place of SiLU, and embeddings scaled at the input (but not as the
-    output matrix)."""
+    """Llama with norm weights stored minus one, GELU in place of SiLU, and scaled embeddings at the input. The output
+    matrix is not scaled."""
 
-    def parts(self):
+    def layer_classes(self):
         return OneCentredNorm, Attention, GeluMLP
 
     def embed(self, ids):
-        # Not rounded: Gemma's authors round this factor to the dtype of the computation, which here is f32.
+        # Gemma's authors round this factor to the dtype of the computation. In f32 there is nothing to round.
         x = super().embed(ids)
         return x * math.sqrt(x.shape[-1])
 
@@ -245,6 +245,6 @@ class OneCentredNorm(RMSNorm):
 
 class GeluMLP(MLP):
     def forward(self, x):
-        # The tanh form, even for configs that say `gelu`: the checkpoints were trained with it.
+        # Gemma was trained with the tanh form, even where its config says `gelu`.
         gate = nn.functional.gelu(self.gate_proj(x), approximate="tanh")
         return self.down_proj(gate * self.up_proj(x))

@@ -1,6 +1,6 @@
-"""The sizes of a network from `config.json`; unsupported features are refused by name.
+"""Reads the sizes of a network from `config.json`, and refuses unsupported features by name.
 
-It imports no tensor library, so that a wrong config is reported before any heavy import.
+This module imports no tensor library, so that a wrong config is reported before any heavy import.
 """
 
 from types import SimpleNamespace
@@ -19,10 +19,10 @@ DEFAULTS = {
 }
 ARCHITECTURES = list(DEFAULTS)
 
-# Supported activations; the first is the default.
+# Supported activations. The first of each list is the default.
 LLAMA_ACTIVATIONS = ["silu"]
 GPT2_ACTIVATIONS = ["gelu_new", "gelu_pytorch_tanh"]
-# `gelu` in a config of Gemma means the tanh form, with which it was trained.
+# `gelu` in a config of Gemma means the tanh form, with which Gemma was trained.
 GEMMA_ACTIVATIONS = ["gelu_pytorch_tanh", "gelu"]
 
 # More layers than any model has, but few enough to build before the weights are checked.
@@ -35,111 +35,111 @@ def read_shape(config):
         raise Failed("model", "`config.json`: `model_type` is missing")
     check_offered("architecture", architecture, ARCHITECTURES)
     config = {**DEFAULTS[architecture], **config}
-    shape = _gpt2_shape(config) if architecture == "gpt2" else _llama_shape(architecture, config)
+    shape = _read_gpt2_shape(config) if architecture == "gpt2" else _read_llama_shape(architecture, config)
     if shape.heads % shape.kv_heads:
         raise Failed("model", f"`config.json`: {shape.heads} heads cannot share {shape.kv_heads} key-value heads")
     return shape
 
 
-def _llama_shape(architecture, config):
-    """Llama and its relatives."""
+def _read_llama_shape(architecture, config):
+    """The shape of Llama and of the other architectures with Llama's config fields."""
     _check_activation(config, "hidden_act", GEMMA_ACTIVATIONS if architecture == "gemma" else LLAMA_ACTIVATIONS)
-    _refuse(config, "use_bidirectional_attention", "this engine attends to earlier tokens only")
-    bias = _attention_bias(architecture, config)
-    heads, hidden_size = _integer(config, "num_attention_heads"), _integer(config, "hidden_size")
-    head_dim = _integer(config, "head_dim", hidden_size // heads)
+    _refuse_flag(config, "use_bidirectional_attention", "this engine attends to earlier tokens only")
+    attention_bias = _read_attention_bias(architecture, config)
+    heads, hidden_size = _read_integer(config, "num_attention_heads"), _read_integer(config, "hidden_size")
+    head_dim = _read_integer(config, "head_dim", hidden_size // heads)
     if head_dim % 2:
         raise Failed("model", f"`config.json`: a head of {head_dim} dimensions cannot be rotated in pairs")
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(rope, dict):
         raise Failed("model", f"`config.json`: `rope_scaling`: expected an object, found `{str(rope)[:80]}`")
     for fields in (config, rope):
-        if (part := _number(fields, "partial_rotary_factor", 1.0)) != 1.0:
-            raise Failed("unsupported", f"`partial_rotary_factor` {part}: this engine rotates the whole head")
+        if (factor := _read_number(fields, "partial_rotary_factor", 1.0)) != 1.0:
+            raise Failed("unsupported", f"`partial_rotary_factor` {factor}: this engine rotates the whole head")
     return SimpleNamespace(
         architecture=architecture,
-        context_tokens=_integer(config, "max_position_embeddings"),
+        context_tokens=_read_integer(config, "max_position_embeddings"),
         hidden_size=hidden_size,
-        intermediate_size=_integer(config, "intermediate_size"),
-        layers=_integer(config, "num_hidden_layers", largest=MAX_LAYERS),
+        intermediate_size=_read_integer(config, "intermediate_size"),
+        layers=_read_integer(config, "num_hidden_layers", largest=MAX_LAYERS),
         heads=heads,
-        kv_heads=_integer(config, "num_key_value_heads", heads),
+        kv_heads=_read_integer(config, "num_key_value_heads", heads),
         head_dim=head_dim,
-        vocabulary_size=_integer(config, "vocab_size"),
-        norm_epsilon=_number(config, "rms_norm_eps", 1e-6),
-        rope_theta=_number(rope if "rope_theta" in rope else config, "rope_theta", 10000.0),
-        rope_scaling=_rope_scaling(rope),
-        window=_window(architecture, config),
-        # Qwen2 has these biases, but no config field for them.
-        qkv_bias=bias or architecture == "qwen2",
-        output_bias=bias,
-        mlp_bias=_flag(config, "mlp_bias"),
-        tied_embeddings=_flag(config, "tie_word_embeddings"),
+        vocabulary_size=_read_integer(config, "vocab_size"),
+        norm_epsilon=_read_number(config, "rms_norm_eps", 1e-6),
+        rope_theta=_read_number(rope if "rope_theta" in rope else config, "rope_theta", 10000.0),
+        rope_scaling=_read_rope_scaling(rope),
+        window=_read_window(architecture, config),
+        # Qwen2 always has these biases. Its config has no field for them.
+        qkv_bias=attention_bias or architecture == "qwen2",
+        output_bias=attention_bias,
+        mlp_bias=_read_flag(config, "mlp_bias"),
+        tied_embeddings=_read_flag(config, "tie_word_embeddings"),
     )
 
 
-def _gpt2_shape(config):
-    """GPT-2, whose config has different field names."""
+def _read_gpt2_shape(config):
+    """The shape of GPT-2. Its config has different field names."""
     _check_activation(config, "activation_function", GPT2_ACTIVATIONS)
-    _refuse(config, "scale_attn_by_inverse_layer_idx", "this engine scales all layers alike")
-    _refuse(config, "add_cross_attention", "this engine has no encoder to attend to")
-    if not _flag(config, "scale_attn_weights", True):
+    _refuse_flag(config, "scale_attn_by_inverse_layer_idx", "this engine scales all layers alike")
+    _refuse_flag(config, "add_cross_attention", "this engine has no encoder to attend to")
+    if not _read_flag(config, "scale_attn_weights", True):
         raise Failed("unsupported", "`scale_attn_weights` false: this engine scales by the root of the head's dimensions")
-    heads, hidden_size = _integer(config, "n_head"), _integer(config, "n_embd")
+    heads, hidden_size = _read_integer(config, "n_head"), _read_integer(config, "n_embd")
     if hidden_size % heads:
         raise Failed("model", f"`config.json`: {heads} heads cannot share a hidden size of {hidden_size}")
     return SimpleNamespace(
         architecture="gpt2",
-        context_tokens=_integer(config, "n_positions"),
+        context_tokens=_read_integer(config, "n_positions"),
         hidden_size=hidden_size,
-        intermediate_size=_integer(config, "n_inner", 4 * hidden_size),
-        layers=_integer(config, "n_layer", largest=MAX_LAYERS),
+        intermediate_size=_read_integer(config, "n_inner", 4 * hidden_size),
+        layers=_read_integer(config, "n_layer", largest=MAX_LAYERS),
         heads=heads,
         kv_heads=heads,
         head_dim=hidden_size // heads,
-        vocabulary_size=_integer(config, "vocab_size"),
-        norm_epsilon=_number(config, "layer_norm_epsilon", 1e-5),
-        tied_embeddings=_flag(config, "tie_word_embeddings"),
+        vocabulary_size=_read_integer(config, "vocab_size"),
+        norm_epsilon=_read_number(config, "layer_norm_epsilon", 1e-5),
+        tied_embeddings=_read_flag(config, "tie_word_embeddings"),
     )
 
 
-def _window(architecture, config):
-    """The number of tokens that a token attends to, including itself; None means all before it."""
-    # Qwen's field for windows in some layers only; no published checkpoint has them.
-    _refuse(config, "use_sliding_window", "this engine attends to the whole sequence")
+def _read_window(architecture, config):
+    """The number of tokens that a token attends to, including itself. None: all earlier tokens."""
+    # Qwen's field for windows in some layers only. No published checkpoint has such windows.
+    _refuse_flag(config, "use_sliding_window", "this engine attends to the whole sequence")
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
         raise Failed("unsupported", "`layer_types`: this engine computes `full_attention` in every layer")
     if architecture not in ("mistral", "phi3") or config.get("sliding_window") is None:
         return None
-    return _integer(config, "sliding_window")
+    return _read_integer(config, "sliding_window")
 
 
-def _attention_bias(architecture, config):
-    """Biases of all four attention projections."""
+def _read_attention_bias(architecture, config):
+    """Whether the config gives biases to all four attention projections."""
     if architecture != "llama":
-        _refuse(config, "mlp_bias", f"architecture `{architecture}` has none")
+        _refuse_flag(config, "mlp_bias", f"architecture `{architecture}` has no such biases")
     if architecture == "qwen2":
         return False
     if architecture in ("mistral", "phi3"):
-        _refuse(config, "attention_bias", f"architecture `{architecture}` has none")
-    return _flag(config, "attention_bias")
+        _refuse_flag(config, "attention_bias", f"architecture `{architecture}` has no such biases")
+    return _read_flag(config, "attention_bias")
 
 
-def _rope_scaling(rope):
+def _read_rope_scaling(rope):
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return None
     if kind != "llama3":
         raise Failed("unsupported", f"rope scaling `{str(kind)[:80]}`: expected one of `default`, `llama3`")
-    low, high = _number(rope, "low_freq_factor"), _number(rope, "high_freq_factor")
+    low, high = _read_number(rope, "low_freq_factor"), _read_number(rope, "high_freq_factor")
     if high <= low:
         raise Failed("model", f"`config.json`: `high_freq_factor` {high} is not above `low_freq_factor` {low}")
     return SimpleNamespace(
-        factor=_number(rope, "factor"),
+        factor=_read_number(rope, "factor"),
         low=low,
         high=high,
-        original_context=_integer(rope, "original_max_position_embeddings"),
+        original_context=_read_integer(rope, "original_max_position_embeddings"),
     )
 
 
@@ -148,12 +148,12 @@ def _check_activation(config, name, offered):
     check_offered(f"`{name}`", offered[0] if activation is None else str(activation), offered)
 
 
-def _refuse(config, name, reason):
-    if _flag(config, name):
+def _refuse_flag(config, name, reason):
+    if _read_flag(config, name):
         raise Failed("unsupported", f"`{name}`: {reason}")
 
 
-def _flag(config, name, default=False):
+def _read_flag(config, name, default=False):
     value = config.get(name)
     value = default if value is None else value
     if type(value) is not bool:
@@ -161,7 +161,7 @@ def _flag(config, name, default=False):
     return value
 
 
-def _integer(config, name, default=None, largest=2**32 - 1):
+def _read_integer(config, name, default=None, largest=2**32 - 1):
     value = config.get(name)
     value = default if value is None else value
     if type(value) is not int or not 0 < value < 2**32:
@@ -171,7 +171,7 @@ def _integer(config, name, default=None, largest=2**32 - 1):
     return value
 
 
-def _number(config, name, default=None):
+def _read_number(config, name, default=None):
     value = config.get(name)
     value = default if value is None else value
     if type(value) not in (int, float) or not 0 < value < float("inf"):

@@ -1,12 +1,16 @@
-"""The engine `pytorch-baseline`: the model in eager PyTorch, one request at a time, the whole sequence for every token."""
+"""The engine `pytorch-baseline`: hello, the reading of the model folder, and the load.
+
+The model runs in eager PyTorch: one request at a time, the whole sequence again for every token.
+"""
 
 import importlib.metadata
 import sys
 
 import engine_kit
+import model_folder
 from engine_kit import Failed
-from folder import FORMATS, open_folder
-from shape import ARCHITECTURES
+from model_folder import FORMATS, INDEX, SINGLE_FILE
+from shape import ARCHITECTURES, read_shape
 
 
 class PyTorchBaseline(engine_kit.Engine):
@@ -14,8 +18,8 @@ class PyTorchBaseline(engine_kit.Engine):
         try:
             version = importlib.metadata.version("torch")
         except importlib.metadata.PackageNotFoundError:
-            hint = "orchestrate setup pytorch-baseline  # one that ORCHESTRATE_PYTHON names needs its own"
-            message = f"no PyTorch in the Python that this engine runs in (`{sys.executable}`)"
+            hint = "orchestrate setup pytorch-baseline  # or install PyTorch into the Python that ORCHESTRATE_PYTHON names"
+            message = f"no PyTorch in the Python that runs this engine (`{sys.executable}`)"
             raise Failed("unavailable", message, hint) from None
         return {
             "engine": "pytorch-baseline",
@@ -39,6 +43,24 @@ class PyTorchBaseline(engine_kit.Engine):
         with phases.time("import"):
             import baseline
         return baseline.load(request, folder, phases)
+
+
+def open_folder(path):
+    """The result of `model_folder.open_folder`, with `shape` and `context_tokens`. Without an index, one file is read."""
+    folder = model_folder.open_folder(path)
+    if not folder.is_indexed:
+        folder.weights = [_choose_file(folder)]
+    folder.shape = read_shape(folder.config)
+    folder.architecture = folder.shape.architecture
+    folder.context_tokens = folder.shape.context_tokens
+    return folder
+
+
+def _choose_file(folder):
+    single_file, files = folder.path / SINGLE_FILE, folder.weights
+    if len(files) > 1 and single_file not in files:
+        raise Failed("model", f"{len(files)} safetensors files and no `{INDEX}` in `{folder.path}`")
+    return single_file if single_file in files else files[0]
 
 
 def check_context(request, folder):

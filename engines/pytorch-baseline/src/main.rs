@@ -1,5 +1,5 @@
-//! `pytorch-baseline`: the intentionally unoptimised reference. The engine itself is `worker.py`; this program starts it in
-//! its pinned environment, where it inherits stdin and stdout.
+//! `pytorch-baseline`: the intentionally unoptimised reference. This program starts the engine `worker.py` in its pinned
+//! environment. The engine inherits stdin and stdout.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,6 @@ fn main() -> ExitCode {
             ("baseline.py", include_str!("../baseline.py")),
             ("model.py", include_str!("../model.py")),
             ("gpt2.py", include_str!("../gpt2.py")),
-            ("folder.py", include_str!("../folder.py")),
             ("shape.py", include_str!("../shape.py")),
         ],
     })

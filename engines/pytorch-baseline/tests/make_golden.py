@@ -1,10 +1,7 @@
 """Makes `golden.json`: logits of tiny networks of every architecture, computed by Hugging Face `transformers`. Prints
-the largest difference from this engine's logits over all positions and the whole vocabulary.
+the largest difference from this engine's logits, over all positions and the whole vocabulary.
 
-The engine's environment does not hold `transformers`; a folder beside it does:
-
-    uv pip install --python-version 3.11 --target DIR transformers==5.23.0
-    PYTHONPATH=DIR scripts/python-of pytorch-baseline engines/pytorch-baseline/tests/make_golden.py
+    scripts/python-of pytorch-baseline engines/pytorch-baseline/tests/make_golden.py
 """
 
 import json
@@ -23,10 +20,13 @@ from safetensors.torch import save_file
 GOLDEN = Path(__file__).with_name("golden.json")
 TOKENS = 200
 POSITIONS = [0, 1, 99, 199]
-EVERY = 13  # of the vocabulary
+# The file has the logits of every 13th id.
+VOCABULARY_STEP = 13
+MAX_DIFFERENCE = 1e-4
+# The name of a tensor of any layer but the first.
 LATER_LAYER = re.compile(r"\.[1-9]\d*\.")
 
-# Large epsilons, so that a wrong one shows, and windows much shorter than the sequence.
+# The epsilons are large, so that a wrong epsilon changes the logits. The windows are much shorter than the sequence.
 COMMON = {
     "vocab_size": 96,
     "hidden_size": 64,
@@ -81,32 +81,31 @@ CASES = {
 def main():
     transformers.utils.logging.disable_progress_bar()
     versions = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
-    cases, worst = {}, 0.0
+    cases, largest_difference = {}, 0.0
     for name, config in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
-            case, difference, reach = compute(config, Path(folder))
-        cases[name] = case
-        worst = max(worst, difference)
-        print(f"{name}: {difference:.1e} where logits reach {reach:.1f}", file=sys.stderr)
-    if worst > 1e-4:
-        sys.exit("the engine and transformers disagree; nothing is written")
-    head = json.dumps({"made_by": "make_golden.py", "versions": versions, "tokens": TOKENS, "every": EVERY})
-    lines = ",\n".join(f"{json.dumps(name)}: {{\n{fields(case)}\n}}" for name, case in cases.items())
-    GOLDEN.write_text(f'{head[:-1]}, "cases": {{\n{lines}\n}}}}\n')
+            cases[name], difference, largest_logit = make_case(config, Path(folder))
+        largest_difference = max(largest_difference, difference)
+        print(f"{name}: largest difference {difference:.1e}, largest logit {largest_logit:.1f}", file=sys.stderr)
+    if largest_difference > MAX_DIFFERENCE:
+        sys.exit("error: the engine and transformers disagree, so no file is written")
+    head = {"made_by": "make_golden.py", "versions": versions, "tokens": TOKENS, "vocabulary_step": VOCABULARY_STEP}
+    lines = ",\n".join(f"{json.dumps(name)}: {{\n{format_case(case)}\n}}" for name, case in cases.items())
+    GOLDEN.write_text(f'{json.dumps(head)[:-1]}, "cases": {{\n{lines}\n}}}}\n')
 
 
-def fields(case):
+def format_case(case):
     return ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in case.items())
 
 
-def compute(config, folder):
-    """The case for the file, the largest difference from this engine, and the largest logit."""
+def make_case(config, folder):
+    """Returns the case for the file, the largest difference from this engine, and the largest logit."""
     ids = seeded_ids(TOKENS, config["vocab_size"])
     (folder / "config.json").write_text(json.dumps(config))
     with torch.device("meta"):
         empty = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
     shapes = {name: list(parameter.shape) for name, parameter in empty.named_parameters()}
-    # All layers have the same tensors, so the file lists those of the first.
+    # All layers have the same tensors, so the file lists the tensors of the first layer.
     tensors = {name.replace(".0.", ".*."): shape for name, shape in shapes.items() if not LATER_LAYER.search(name)}
     weights = {name: torch.from_numpy(array) for name, array in seeded_weights(config, tensors).items()}
     assert {name: list(tensor.shape) for name, tensor in weights.items()} == shapes
@@ -117,12 +116,13 @@ def compute(config, folder):
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
     with torch.no_grad():
         expected = model(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
-        # The folder as published, and as `transformers` writes it today.
+        # The config in its published form, and in the form that this version of `transformers` writes.
         model.save_pretrained(folder / "saved")
-        found = [load(path)._logits(ids) for path in (folder, folder / "saved")]
-    differences = [(expected - logits).abs().max().item() for logits in found]
-    rows = {position: [round(value, 6) for value in expected[position, ::EVERY].tolist()] for position in POSITIONS}
-    return {"config": config, "tensors": tensors, "logits": rows}, max(differences), expected.abs().max().item()
+        computed = [load(path)._logits(ids) for path in (folder, folder / "saved")]
+    difference = max((expected - logits).abs().max().item() for logits in computed)
+    rows = {position: expected[position, ::VOCABULARY_STEP].tolist() for position in POSITIONS}
+    rows = {position: [round(value, 6) for value in row] for position, row in rows.items()}
+    return {"config": config, "tensors": tensors, "logits": rows}, difference, expected.abs().max().item()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small model folders with random weights, and a second implementation of the arithmetic without PyTorch's modules."""
+"""Small model folders with random weights, and a second implementation of the decoder in NumPy."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def random_weights(config, dtype=torch.float32, seed=1):
 
 
 def write_folder(test, changes=None, weights=None, shards=None, config=CONFIG):
-    """A model folder that lives as long as the test."""
+    """Writes a model folder. The end of the test deletes it."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     path, config = Path(folder.name), {**config, **(changes or {})}
@@ -77,9 +77,9 @@ def write_folder(test, changes=None, weights=None, shards=None, config=CONFIG):
         names, index = sorted(weights), {}
         for number in range(shards):
             file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
-            mine = {name: weights[name] for name in names[number::shards]}
-            save_file(mine, path / file)
-            index |= dict.fromkeys(mine, file)
+            shard = {name: weights[name] for name in names[number::shards]}
+            save_file(shard, path / file)
+            index |= dict.fromkeys(shard, file)
         (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     return path
 
@@ -92,7 +92,7 @@ def load(path, **fields):
 
 
 def generate(model, prompt, max_new_tokens, **job):
-    """The new ids, through the kit's own `Tokens`."""
+    """Returns the new ids of one request."""
     job = Job([prompt], max_new_tokens, **job)
     tokens = Tokens(job, model.facts()["eos_ids"], 0, 0)
     model.generate(job, tokens)
@@ -100,11 +100,11 @@ def generate(model, prompt, max_new_tokens, **job):
 
 
 def logits_in_numpy(config, weights, ids):
-    """The decoder in float64, position by position from the definitions: complex rotations and plain sums."""
+    """Computes the decoder in float64, position by position from the definitions, with complex rotations and plain sums."""
     weights = {name: tensor.to(torch.float64).numpy() for name, tensor in weights.items()}
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim", config["hidden_size"] // heads)
-    turns = [frequency(pair, head_dim, config) for pair in range(head_dim // 2)]
+    frequencies = numpy.array([rotary_frequency(pair, head_dim, config) for pair in range(head_dim // 2)])
 
     def norm(x, name):
         return x / math.sqrt(numpy.mean(x * x) + config["rms_norm_eps"]) * weights[name]
@@ -112,10 +112,10 @@ def logits_in_numpy(config, weights, ids):
     def linear(x, name):
         return weights[f"{name}.weight"] @ x + weights.get(f"{name}.bias", 0.0)
 
-    def rotated(vector, position):
+    def rotate(vector, position):
         half = head_dim // 2
-        turned = (vector[:half] + 1j * vector[half:]) * numpy.exp(1j * position * numpy.array(turns))
-        return numpy.concatenate([turned.real, turned.imag])
+        rotated = (vector[:half] + 1j * vector[half:]) * numpy.exp(1j * position * frequencies)
+        return numpy.concatenate([rotated.real, rotated.imag])
 
     xs = [weights["model.embed_tokens.weight"][id] for id in ids]
     for index in range(config["num_hidden_layers"]):
@@ -123,24 +123,25 @@ def logits_in_numpy(config, weights, ids):
         normed = [norm(x, f"{layer}input_layernorm.weight") for x in xs]
         q, k, v = ([linear(x, f"{layer}self_attn.{name}_proj").reshape(-1, head_dim) for x in normed] for name in "qkv")
         for position in range(len(ids)):
-            mixed = []
+            outputs = []
             for head in range(heads):
-                kv = head // (heads // kv_heads)
-                query = rotated(q[position][head], position)
+                kv_head = head // (heads // kv_heads)
+                query = rotate(q[position][head], position)
                 visible = range(position + 1)
-                shares = numpy.exp([query @ rotated(k[past][kv], past) / math.sqrt(head_dim) for past in visible])
-                mixed.append(sum(share * v[past][kv] for share, past in zip(shares / shares.sum(), visible)))
-            x = xs[position] + linear(numpy.concatenate(mixed), f"{layer}self_attn.o_proj")
-            inner = norm(x, f"{layer}post_attention_layernorm.weight")
-            gate = linear(inner, f"{layer}mlp.gate_proj")
-            gated = gate / (1 + numpy.exp(-gate)) * linear(inner, f"{layer}mlp.up_proj")
+                scores = [query @ rotate(k[source][kv_head], source) / math.sqrt(head_dim) for source in visible]
+                probabilities = numpy.exp(scores) / numpy.exp(scores).sum()
+                outputs.append(sum(probabilities[source] * v[source][kv_head] for source in visible))
+            x = xs[position] + linear(numpy.concatenate(outputs), f"{layer}self_attn.o_proj")
+            mlp_input = norm(x, f"{layer}post_attention_layernorm.weight")
+            gate = linear(mlp_input, f"{layer}mlp.gate_proj")
+            gated = gate / (1 + numpy.exp(-gate)) * linear(mlp_input, f"{layer}mlp.up_proj")
             xs[position] = x + linear(gated, f"{layer}mlp.down_proj")
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
     return numpy.array([head @ norm(x, "model.norm.weight") for x in xs])
 
 
-def frequency(pair, head_dim, config):
-    """Radians per position of one pair of dimensions, case by case as the model's authors describe it."""
+def rotary_frequency(pair, head_dim, config):
+    """The frequency of one pair of dimensions, in radians a position, as Llama's authors define it."""
     frequency = config["rope_theta"] ** (-2 * pair / head_dim)
     scaling = config.get("rope_scaling")
     if scaling is None:
@@ -150,10 +151,10 @@ def frequency(pair, head_dim, config):
         return frequency
     if wavelength > context / scaling["low_freq_factor"]:
         return frequency / scaling["factor"]
-    smooth = (context / wavelength - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
-    return (1 - smooth) * frequency / scaling["factor"] + smooth * frequency
+    weight = (context / wavelength - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"])
+    return (1 - weight) * frequency / scaling["factor"] + weight * frequency
 
 
 def worker_process(**environment):
-    """The command and environment of the worker, as the host starts it with the kit on the path."""
+    """The worker's command and environment, with the kit on the path."""
     return [sys.executable, str(ENGINE / "worker.py")], {**os.environ, "PYTHONPATH": str(KIT), **environment}

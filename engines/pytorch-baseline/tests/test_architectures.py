@@ -27,23 +27,23 @@ class Architectures(unittest.TestCase):
         with torch.no_grad():
             return model._logits(seeded_ids(GOLDEN["tokens"], case["config"]["vocab_size"]))  # [tokens, vocabulary]
 
-    def test_logits_are_those_of_transformers(self):
+    def test_logits_equal_the_logits_of_transformers(self):
         for name, case in CASES.items():
             with self.subTest(name):
-                found = self.logits(case)
+                logits = self.logits(case)
                 for position, expected in case["logits"].items():
-                    row = found[int(position), :: GOLDEN["every"]].tolist()
+                    row = logits[int(position), :: GOLDEN["vocabulary_step"]].tolist()
                     numpy.testing.assert_allclose(row, expected, rtol=0, atol=1e-4)
 
     def test_every_architecture_of_hello_has_a_case_and_a_network(self):
         from baseline import NETWORKS
         from worker import PyTorchBaseline
 
-        named = PyTorchBaseline().hello()["capabilities"]["architectures"]
-        self.assertEqual(sorted(named), sorted(NETWORKS))
-        self.assertEqual(sorted(named), sorted({case["config"]["model_type"] for case in CASES.values()}))
+        architectures = sorted(PyTorchBaseline().hello()["capabilities"]["architectures"])
+        self.assertEqual(architectures, sorted(NETWORKS))
+        self.assertEqual(architectures, sorted({case["config"]["model_type"] for case in CASES.values()}))
 
-    def test_gpt2_is_read_without_the_prefix_and_its_stored_masks_are_ignored(self):
+    def test_gpt2_is_read_without_the_prefix_of_names_and_its_stored_masks_are_ignored(self):
         case = CASES["gpt2"]
         renamed = {name.removeprefix("transformer."): tensor for name, tensor in make_weights(case).items()}
         masks = {"h.0.attn.bias": torch.ones(1, 1, 256, 256).tril(), "h.0.attn.masked_bias": torch.tensor(-1e4)}
@@ -58,7 +58,7 @@ class Architectures(unittest.TestCase):
             self.assertGreater((narrow[window] - unlimited[window]).abs().max(), 1e-3)
             self.assertTrue(torch.equal(self.logits(case, {"sliding_window": GOLDEN["tokens"]}), unlimited))
 
-    def test_a_mistral_without_a_window_field_has_that_of_the_first_version(self):
+    def test_mistral_without_a_window_field_has_the_window_of_its_first_version(self):
         from shape import read_shape
 
         config = {name: value for name, value in CASES["mistral"]["config"].items() if name != "sliding_window"}
@@ -67,10 +67,10 @@ class Architectures(unittest.TestCase):
     def test_gemma_and_gpt2_share_embeddings_by_default(self):
         for name, embeddings in {"gemma": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}.items():
             case, weights = CASES[name], make_weights(CASES[name])
-            # An unused head does not count as a weight either.
-            spare = {**weights, "lm_head.weight": torch.zeros_like(weights[embeddings])}
-            self.assertTrue(torch.equal(self.logits(case, weights=spare), self.logits(case)))
-            self.assertEqual(self.logits(case, {"tie_word_embeddings": False}, spare).abs().max(), 0.0)
+            # A separate output matrix of zeros changes the logits only if it is used.
+            with_head = {**weights, "lm_head.weight": torch.zeros_like(weights[embeddings])}
+            self.assertTrue(torch.equal(self.logits(case, weights=with_head), self.logits(case)))
+            self.assertEqual(self.logits(case, {"tie_word_embeddings": False}, with_head).abs().max(), 0.0)
 
     def test_a_missing_tensor_is_named(self):
         for name, removed in {

@@ -1,25 +1,25 @@
-"""Tests the engine's results against a second implementation of the same definitions."""
+"""Tests the engine's results against a second implementation in NumPy."""
 
 import math
 import unittest
 
-from support import CONFIG, LLAMA3, frequency, generate, load, logits_in_numpy, random_weights, write_folder
+from support import CONFIG, LLAMA3, generate, load, logits_in_numpy, random_weights, rotary_frequency, write_folder
 
 import numpy
 import torch
 
 from model import rotary_frequencies
-from folder import open_folder
+from worker import open_folder
 
 IDS = [0, 17, 42, 9, 9, 61, 3]
 
 
-def greedy_by_rescoring(model, prompt, count):
-    """Greedy decoding in which `score` finds the likeliest token at every step."""
+def greedy_ids_by_score(model, prompt, count):
+    """Decodes greedily: `score` computes the log-probability of every id at every step."""
     ids = list(prompt)
     for _ in range(count):
-        likeliest = [model.score([*ids, id])[-1] for id in range(CONFIG["vocab_size"])]
-        ids.append(max(range(len(likeliest)), key=likeliest.__getitem__))
+        logprobs = [model.score([*ids, id])[-1] for id in range(CONFIG["vocab_size"])]
+        ids.append(max(range(len(logprobs)), key=logprobs.__getitem__))
     return ids[len(prompt) :]
 
 
@@ -29,16 +29,16 @@ class Arithmetic(unittest.TestCase):
         weights = random_weights(config, dtype)
         model = load(write_folder(self, changes, weights), **fields)
         with torch.no_grad():
-            found = model._logits(IDS).double().numpy()
+            logits = model._logits(IDS).double().numpy()
         expected = logits_in_numpy(config, weights, IDS)
         self.assertGreater(numpy.abs(expected).max(), 0.1)
-        numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-        return found
+        numpy.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+        return logits
 
-    def test_llama_logits_are_those_of_an_independent_computation(self):
+    def test_llama_logits_equal_the_second_implementation(self):
         self.assert_logits_agree({})
 
-    def test_an_independent_head_dimension_is_used(self):
+    def test_a_head_dimension_in_the_config_is_used(self):
         self.assert_logits_agree({"head_dim": 16})
 
     def test_tied_embeddings_are_the_output_matrix(self):
@@ -46,67 +46,68 @@ class Arithmetic(unittest.TestCase):
 
     def test_qwen2_adds_a_bias_to_queries_keys_and_values(self):
         with_bias = self.assert_logits_agree({"model_type": "qwen2"})
-        without = self.assert_logits_agree({})
-        self.assertGreater(numpy.abs(with_bias - without).max(), 0.01)
+        without_bias = self.assert_logits_agree({})
+        self.assertGreater(numpy.abs(with_bias - without_bias).max(), 0.01)
 
     def test_half_precision_weights_are_widened_exactly(self):
         for dtype in (torch.bfloat16, torch.float16):
             self.assert_logits_agree({}, dtype)
 
-    def test_scaled_positions_change_the_logits_as_defined(self):
+    def test_rope_scaling_changes_the_logits_as_defined(self):
         scaling = {**LLAMA3, "original_max_position_embeddings": 32}
         scaled = self.assert_logits_agree({"rope_scaling": scaling, "head_dim": 16})
         self.assertGreater(numpy.abs(scaled - self.assert_logits_agree({"head_dim": 16})).max(), 0.001)
 
-    def test_llama3_frequencies_are_the_published_ones(self):
+    def test_llama3_frequencies_follow_the_published_definition(self):
         # Llama 3.2 1B: 64 dimensions a head, theta 500000, factor 32, trained on 8192 positions.
         changes = {"head_dim": 64, "rope_theta": 500000.0, "rope_scaling": LLAMA3}
         shape = open_folder(write_folder(self, changes)).shape
-        found = rotary_frequencies(shape).tolist()
-        for pair, value in enumerate(found):
-            self.assertAlmostEqual(value / frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
-        # By hand: the fastest pair rotates one radian a position; the slowest 500000^(-62/64), divided by 32.
-        self.assertEqual(found[0], 1.0)
-        self.assertAlmostEqual(found[31] * 32 * 500000 ** (62 / 64), 1.0, places=5)
-        # Pair 16 has a wavelength of 2 pi sqrt(500000) = 4443 positions, between 8192 / 4 and 8192: a blend.
+        frequencies = rotary_frequencies(shape).tolist()
+        for pair, value in enumerate(frequencies):
+            self.assertAlmostEqual(value / rotary_frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
+        # By hand: pair 0 rotates 1 radian a position. Pair 31 rotates 500000^(-62/64) radians, divided by factor 32.
+        self.assertEqual(frequencies[0], 1.0)
+        self.assertAlmostEqual(frequencies[31] * 32 * 500000 ** (62 / 64), 1.0, places=5)
+        # Pair 16 has a wavelength of 2 pi sqrt(500000) = 4443 positions. It is between 8192 / 4 and 8192 (`low_freq_factor`
+        # 1, `high_freq_factor` 4), so the frequency is a weighted mean.
         weight = (8192 / (2 * math.pi * math.sqrt(500000)) - 1) / 3
-        self.assertAlmostEqual(found[16] * math.sqrt(500000), (1 - weight) / 32 + weight, places=5)
+        self.assertAlmostEqual(frequencies[16] * math.sqrt(500000), (1 - weight) / 32 + weight, places=5)
 
-    def test_both_spellings_of_rope_fields_give_the_same_frequencies(self):
-        old = open_folder(write_folder(self, {"rope_theta": 500000.0, "rope_scaling": LLAMA3})).shape
-        changes = {"rope_theta": None, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}
-        new = open_folder(write_folder(self, changes)).shape
+    def test_old_and_new_rope_fields_give_the_same_frequencies(self):
+        old_fields = {"rope_theta": 500000.0, "rope_scaling": LLAMA3}
+        new_fields = {"rope_theta": None, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}
+        old, new = (open_folder(write_folder(self, fields)).shape for fields in (old_fields, new_fields))
         self.assertTrue(torch.equal(rotary_frequencies(old), rotary_frequencies(new)))
 
 
 class Generating(unittest.TestCase):
-    def test_decoding_gives_the_ids_of_rescoring_every_step(self):
+    def test_decoded_ids_have_the_highest_scores(self):
         model = load(write_folder(self))
         ids = generate(model, IDS, 8, ignore_eos=True)
         self.assertEqual(len(ids), 8)
-        self.assertEqual(ids, greedy_by_rescoring(model, IDS, 8))
+        self.assertEqual(ids, greedy_ids_by_score(model, IDS, 8))
 
-    def test_score_is_the_log_softmax_of_the_independent_logits(self):
+    def test_score_is_the_log_softmax_of_the_logits_of_the_second_implementation(self):
         weights = random_weights(CONFIG)
         model = load(write_folder(self, weights=weights))
         logits = logits_in_numpy(CONFIG, weights, IDS)
         expected = [row[id] - math.log(numpy.exp(row).sum()) for row, id in zip(logits, IDS[1:])]
         numpy.testing.assert_allclose(model.score(IDS), expected, atol=1e-4)
 
-    def test_the_same_request_gives_the_same_ids_and_the_seed_determines_sampled_ones(self):
+    def test_equal_requests_give_equal_ids_and_another_seed_gives_other_ids(self):
         from types import SimpleNamespace
 
         model = load(write_folder(self))
 
-        def sampled(seed):
+        def sample_ids(seed):
             sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=seed)
             return generate(model, IDS, 12, sampling=sampling, ignore_eos=True)
 
         self.assertEqual(generate(model, IDS, 12), generate(model, IDS, 12))
-        self.assertEqual(sampled(1), sampled(1))
-        self.assertNotEqual(sampled(1), sampled(2))
+        self.assertEqual(sample_ids(1), sample_ids(1))
+        self.assertNotEqual(sample_ids(1), sample_ids(2))
 
-    def test_eos_ends_a_sequence_unless_it_is_ignored(self):
+    def test_eos_ends_a_sequence_unless_the_request_ignores_it(self):
         expected = generate(load(write_folder(self)), IDS, 6, ignore_eos=True)
         model = load(write_folder(self, {"eos_token_id": [62, expected[2]]}))
         self.assertEqual(generate(model, IDS, 6, ignore_eos=True), expected)

@@ -1,4 +1,4 @@
-"""Tests which folders are read, the refusals of others, and the worker as a process."""
+"""Tests loads, the refusals of folders, and the worker as a process."""
 
 import json
 import subprocess
@@ -33,14 +33,13 @@ class Loading(unittest.TestCase):
 
     def test_facts_are_the_configuration_in_effect(self):
         facts = load(write_folder(self), threads=2, context_tokens=100).facts()
-        stated = {name: facts[name] for name in ("device", "weights_dtype", "use_cache", "threads", "context_tokens")}
         expected = {"device": "cpu", "weights_dtype": "f32", "use_cache": False, "threads": 2, "context_tokens": 100}
-        self.assertEqual(stated, expected)
+        self.assertEqual({name: facts[name] for name in expected}, expected)
         self.assertEqual((facts["vocabulary_size"], facts["eos_ids"], facts["bos_id"]), (64, [63], 0))
         parameters = sum(tensor.numel() for tensor in random_weights(CONFIG).values())
         self.assertEqual((facts["parameters"], facts["weights_bytes"]), (parameters, 4 * parameters))
 
-    def test_a_load_has_the_requested_threads_and_the_next_the_default(self):
+    def test_requested_threads_apply_to_one_load_only(self):
         folder = write_folder(self)
         default = load(folder, threads=None).facts()["threads"]
         self.assertEqual(load(folder, threads=default + 1).facts()["threads"], default + 1)
@@ -50,7 +49,7 @@ class Loading(unittest.TestCase):
         tied, untied = load(write_folder(self, {"tie_word_embeddings": True})), load(write_folder(self))
         self.assertEqual(untied.facts()["parameters"] - tied.facts()["parameters"], 64 * 32)
 
-    def test_unsupported_features_are_refused_with_the_supported_ones(self):
+    def test_unsupported_features_are_refused_by_name(self):
         folder = write_folder(self)
         gguf = folder / "model.gguf"
         gguf.write_bytes(b"GGUF")
@@ -85,8 +84,8 @@ class Loading(unittest.TestCase):
             "`layer_types`: this engine computes `full_attention` in every layer": {
                 "layer_types": ["full_attention", "sliding_attention"]
             },
-            "`attention_bias`: architecture `mistral` has none": {"model_type": "mistral", "attention_bias": True},
-            "`mlp_bias`: architecture `qwen3` has none": {"model_type": "qwen3", "mlp_bias": True},
+            "`attention_bias`: architecture `mistral` has no such biases": {"model_type": "mistral", "attention_bias": True},
+            "`mlp_bias`: architecture `qwen3` has no such biases": {"model_type": "qwen3", "mlp_bias": True},
             "`activation_function` `gelu`: expected one of `gelu_new`, `gelu_pytorch_tanh`": {
                 **GPT2,
                 "activation_function": "gelu",
@@ -108,14 +107,14 @@ class Loading(unittest.TestCase):
         self.assertEqual(kind, "unsupported")
         self.assertIn("in int8: expected one of `float32`, `float16`, `bfloat16`", message)
 
-    def test_a_broken_folder_is_refused_with_the_fault(self):
+    def test_a_broken_folder_is_refused_with_the_cause(self):
         empty = write_folder(self)
         (empty / "model.safetensors").unlink()
         truncated = write_folder(self)
         content = (truncated / "model.safetensors").read_bytes()
         (truncated / "model.safetensors").write_bytes(content[: len(content) // 2])
-        without = write_folder(self)
-        (without / "config.json").unlink()
+        without_config = write_folder(self)
+        (without_config / "config.json").unlink()
         truncated_config = write_folder(self)
         (truncated_config / "config.json").write_text('{"model_type": "llama"')
         incomplete = random_weights(CONFIG)
@@ -123,26 +122,26 @@ class Loading(unittest.TestCase):
         missing_shard = write_folder(self, shards=2)
         next(missing_shard.glob("*00002-of*")).unlink()
 
-        def changed(changes):
+        def change_config(changes):
             return write_folder(self, changes, random_weights(CONFIG))
 
         for path, message_part in [
             (empty, "no `*.safetensors` file in"),
             (truncated, "model.safetensors`: "),
-            (without, "config.json`: No such file"),
+            (without_config, "config.json`: No such file"),
             (truncated_config, "config.json`: "),
             (write_folder(self, weights=incomplete), "has no tensor `model.norm.weight`"),
-            (write_folder(self, {"vocab_size": 65}, random_weights(CONFIG)), "expected the shape [65, 32], found [64, 32]"),
-            (changed({"hidden_size": None}), "`hidden_size`: expected a whole number"),
-            (changed({"num_hidden_layers": 2**31}), "`num_hidden_layers`: expected at most 4096"),
-            (changed({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads"),
-            (changed({"head_dim": 7}), "a head of 7 dimensions cannot be rotated in pairs"),
-            (changed({"tie_word_embeddings": "no"}), "`tie_word_embeddings`: expected true or false, found `no`"),
-            (changed({"rope_scaling": "llama3"}), "`rope_scaling`: expected an object, found `llama3`"),
-            (changed({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}), "`high_freq_factor` 1.0 is not above"),
-            (changed({"model_type": "phi3", "sliding_window": 0}), "`sliding_window`: expected a whole number"),
-            (changed({**GPT2, "n_head": 5}), "5 heads cannot share a hidden size of 32"),
-            (changed({**GPT2, "n_positions": None}), "`n_positions`: expected a whole number"),
+            (change_config({"vocab_size": 65}), "expected the shape [65, 32], found [64, 32]"),
+            (change_config({"hidden_size": None}), "`hidden_size`: expected a whole number"),
+            (change_config({"num_hidden_layers": 2**31}), "`num_hidden_layers`: expected at most 4096"),
+            (change_config({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads"),
+            (change_config({"head_dim": 7}), "a head of 7 dimensions cannot be rotated in pairs"),
+            (change_config({"tie_word_embeddings": "no"}), "`tie_word_embeddings`: expected true or false, found `no`"),
+            (change_config({"rope_scaling": "llama3"}), "`rope_scaling`: expected an object, found `llama3`"),
+            (change_config({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}), "`high_freq_factor` 1.0 is not above"),
+            (change_config({"model_type": "phi3", "sliding_window": 0}), "`sliding_window`: expected a whole number"),
+            (change_config({**GPT2, "n_head": 5}), "5 heads cannot share a hidden size of 32"),
+            (change_config({**GPT2, "n_positions": None}), "`n_positions`: expected a whole number"),
             (missing_shard, "shard `model-00002-of-00002.safetensors` is missing"),
         ]:
             kind, message = self.failure(path)
@@ -154,7 +153,7 @@ class Loading(unittest.TestCase):
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../x.safetensors"}}))
         self.assertIn("is not a file name", self.failure(folder)[1])
 
-    def test_a_context_beyond_the_models_is_refused(self):
+    def test_a_context_beyond_the_limit_of_the_model_is_refused(self):
         kind, message = self.failure(write_folder(self), context_tokens=129)
         self.assertEqual(kind, "context")
         self.assertIn("`context_tokens`: 129 is more than the 128 of model", message)
@@ -167,7 +166,7 @@ class Loading(unittest.TestCase):
             model.encode("Hello")
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", "send `prompt_ids`"))
 
-    def test_a_broken_tokenizer_fails_each_text_and_ids_still_work(self):
+    def test_a_broken_tokenizer_fails_requests_with_text_but_not_with_ids(self):
         folder = write_folder(self)
         (folder / "tokenizer.json").write_text("{}")
         model = load(folder)
@@ -188,44 +187,45 @@ class Loading(unittest.TestCase):
 class Worker(unittest.TestCase):
     def converse(self, *requests, model=""):
         command, environment = worker_process(ORCHESTRATE_MODEL=str(model))
-        sent = "".join(json.dumps(request) + "\n" for request in requests)
-        done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=300)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+        lines = "".join(json.dumps(request) + "\n" for request in requests)
+        process = subprocess.run(command, env=environment, input=lines, capture_output=True, text=True, timeout=300)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        return [json.loads(line) for line in process.stdout.splitlines()], process.stderr
 
-    def test_hello_imports_nothing_heavy(self):
+    def test_hello_imports_no_heavy_library(self):
         command, environment = worker_process()
         script = (
             f"import sys; sys.path.insert(0, {str(ENGINE)!r}); import worker; worker.PyTorchBaseline().hello(); "
             "print(sorted({'torch', 'numpy', 'safetensors', 'tokenizers'} & set(sys.modules)), file=sys.stderr)"
         )
-        done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=60)
-        self.assertEqual((done.returncode, done.stderr.strip()), (0, "[]"))
+        process = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual((process.returncode, process.stderr.strip()), (0, "[]"))
 
     def test_a_load_does_not_import_the_tokenizer_library(self):
         command, environment = worker_process()
         script = (
             f"import sys; sys.path[:0] = [{str(ENGINE / 'tests')!r}]; import support; "
             "report = lambda: print('tokenizers' in sys.modules, file=sys.stderr); "
-            f"model = support.load({str(EMBEDDED)!r}); support.generate(model, [1, 2], 2); report(); model.encode(''); report()"
+            f"model = support.load({str(EMBEDDED)!r}); support.generate(model, [1, 2], 2); "
+            "report(); model.encode(''); report()"
         )
-        done = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=300)
-        self.assertEqual((done.returncode, done.stderr.split()), (0, ["False", "True"]))
+        process = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=300)
+        self.assertEqual((process.returncode, process.stderr.split()), (0, ["False", "True"]))
 
-    def test_the_version_of_hello_is_the_pinned_and_imported_one(self):
+    def test_the_version_of_hello_is_the_pinned_and_imported_version(self):
         ((hello,), _) = self.converse({"type": "hello", "protocol": 1})
         self.assertEqual(hello["version"], torch.__version__.split("+")[0])
         self.assertIn(f"torch=={hello['version']} ", REQUIREMENTS.read_text())
 
-    def test_one_line_gives_one_line_of_timing_with_all_iterations_and_a_summary(self):
+    def test_one_request_gives_one_line_with_all_iterations_and_a_summary_on_stderr(self):
         folder = write_folder(self)
-        line = {"prompt_ids": IDS, "iterations": 50, "max_new_tokens": 4, "ignore_eos": True}
-        ((answer,), err) = self.converse(line, model=folder)
+        request = {"prompt_ids": IDS, "iterations": 50, "max_new_tokens": 4, "ignore_eos": True}
+        ((answer,), stderr) = self.converse(request, model=folder)
         self.assertEqual((answer["type"], len(answer["iterations"])), ("generated", 50))
         self.assertFalse(answer["loaded"]["use_cache"])
         phases = [phase["name"] for phase in answer["loaded"]["phases"]]
         self.assertEqual(phases, ["headers", "import", "weights", "device"])
-        self.assertIn("50 iterations, 200 tokens; first token ", err)
+        self.assertIn("50 iterations, 200 tokens; first token ", stderr)
         self.assertNotIn("text", answer["iterations"][0]["sequences"][0])
 
     def test_use_cache_does_not_change_the_answer(self):

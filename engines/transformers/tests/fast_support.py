@@ -1,4 +1,4 @@
-"""Small models of every architecture of path `fast`, and the results of Hugging Face's classes."""
+"""Small models of every architecture of path `fast`, and the reference results of Hugging Face's classes."""
 
 import json
 import tempfile
@@ -8,7 +8,7 @@ import torch
 
 FAST = {"path": "fast"}
 
-# Large epsilons, so that a wrong one shows.
+# The epsilons are large, so that a wrong epsilon changes the logits.
 COMMON = {
     "vocab_size": 64,
     "hidden_size": 48,
@@ -49,7 +49,7 @@ del CASES["gemma"]["tie_word_embeddings"]
 
 
 def write_case(test, name):
-    """The folder of a network with random weights, written by `transformers`."""
+    """Writes a model folder with random weights, and the tensor names of `transformers`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder = tempfile.TemporaryDirectory()
@@ -61,27 +61,29 @@ def write_case(test, name):
         # Parameters that start at zero or one must have an effect too.
         torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.25)
     network.save_pretrained(folder.name)
-    # The config as in older checkpoints, not as the library writes it.
+    # The config in the form of older checkpoints. The library writes another form.
     (Path(folder.name) / "config.json").write_text(json.dumps(CASES[name]))
     return Path(folder.name)
 
 
-def hugging_face(path):
+def load_reference(path):
     from transformers import AutoModelForCausalLM
 
     return Reference(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True))
 
 
 class Reference:
+    """A model in Hugging Face's class, without a KV cache."""
+
     def __init__(self, network):
         self._network = network
 
     @torch.no_grad()
-    def __call__(self, ids):
+    def logits(self, ids):
         return self._network(torch.tensor([ids]), use_cache=False).logits[0]  # [tokens, vocabulary]
 
-    def greedy(self, ids, new_tokens):
-        sequence = list(ids)
+    def greedy_ids(self, prompt, new_tokens):
+        sequence = list(prompt)
         for _ in range(new_tokens):
-            sequence.append(int(self(sequence)[-1].argmax()))
-        return sequence[len(ids) :]
+            sequence.append(int(self.logits(sequence)[-1].argmax()))
+        return sequence[len(prompt) :]

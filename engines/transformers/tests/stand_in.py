@@ -1,5 +1,5 @@
 """A stand-in for CUDA graphs in tests: it records captured operations, and a replay repeats them on the same tensors.
-As with a real capture, capturing leaves no results."""
+As after a real capture, all tensors are unchanged."""
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -10,10 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Written(TorchDispatchMode):
+class Recording(TorchDispatchMode):
+    """Records operations, and the earlier contents of the tensors that these operations write."""
+
     def __init__(self):
         super().__init__()
-        self.calls, self.before = [], {}
+        self.calls, self.earlier_contents = [], {}
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -23,35 +25,36 @@ class Written(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.Tensor)
         ]
         for tensor in written:
-            self.before.setdefault(id(tensor), (tensor, tensor.clone()))
+            self.earlier_contents.setdefault(id(tensor), (tensor, tensor.clone()))
         result = operation(*args, **kwargs)
         self.calls.append((operation, args, kwargs, result))
         return result
 
     def undo(self):
-        for tensor, was in reversed(self.before.values()):
-            tensor.copy_(was)
+        for tensor, content in reversed(self.earlier_contents.values()):
+            tensor.copy_(content)
 
     def replay(self):
         for operation, args, kwargs, result in self.calls:
-            second = operation(*args, **kwargs)
-            for old, new in zip(tree_leaves(result), tree_leaves(second)):
-                # A view follows its base; an in-place operation has already done its work.
+            new_result = operation(*args, **kwargs)
+            for old, new in zip(tree_leaves(result), tree_leaves(new_result)):
+                # A view and the result of an in-place operation share their memory with the new result.
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
 
 
 @contextmanager
 def stand_in_for_cuda_graphs():
-    captured = []
+    """Replaces CUDA graphs and streams. Yields the list of captured graphs."""
+    captured_graphs = []
 
     @contextmanager
-    def graph(made):
-        with Written() as written:
+    def capture(graph):
+        with Recording() as recording:
             yield
-        written.undo()
-        made.replay = written.replay
-        captured.append(made)
+        recording.undo()
+        graph.replay = recording.replay
+        captured_graphs.append(graph)
 
     stream = SimpleNamespace(wait_stream=lambda other: None)
     with mock.patch.multiple(
@@ -60,6 +63,6 @@ def stand_in_for_cuda_graphs():
         current_stream=lambda: stream,
         stream=lambda stream: nullcontext(),
         CUDAGraph=SimpleNamespace,
-        graph=graph,
+        graph=capture,
     ):
-        yield captured
+        yield captured_graphs

@@ -1,4 +1,4 @@
-"""Small model folders with random weights, written by the tests, and the worker's own functions to load and generate."""
+"""Small model folders with random weights, and functions to load models and to generate."""
 
 import json
 import os
@@ -12,13 +12,13 @@ KIT = ENGINE.parent / "kit" / "python"
 EMBEDDED = ENGINE.parents[1] / "models" / "embedded"
 sys.path[:0] = [str(ENGINE), str(KIT)]
 
-# As in the worker: before PyTorch is imported.
+# As in the worker, this comes before the import of PyTorch.
 from environment import prepare_environment
 
 prepare_environment(1)
 
-# Compiler tests take minutes on a small machine. `scripts/check --full` sets this.
-FULL = os.environ.get("ORCHESTRATE_FULL_TESTS") == "1"
+# Compiler tests take minutes on a small machine. `scripts/check --full` sets this variable.
+FULL_TESTS = os.environ.get("ORCHESTRATE_FULL_TESTS") == "1"
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -60,7 +60,7 @@ def random_weights(config, seed=1):
 
 
 def write_folder(test, changes=None, weights=None, shards=None, tokenizer=None, **files):
-    """A model folder that lives as long as the test. `files`: names and contents of more JSON files."""
+    """Writes a model folder. The end of the test deletes it. `files`: names and contents of other JSON files."""
     from safetensors.torch import save_file
 
     folder = tempfile.TemporaryDirectory()
@@ -74,9 +74,9 @@ def write_folder(test, changes=None, weights=None, shards=None, tokenizer=None, 
         names, index = sorted(weights), {}
         for number in range(shards):
             file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
-            mine = {name: weights[name] for name in names[number::shards]}
-            save_file(mine, path / file, {"format": "pt"})
-            index |= dict.fromkeys(mine, file)
+            shard = {name: weights[name] for name in names[number::shards]}
+            save_file(shard, path / file, {"format": "pt"})
+            index |= dict.fromkeys(shard, file)
         (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
     if tokenizer is not None:
         write_tokenizer(path, tokenizer)
@@ -86,7 +86,7 @@ def write_folder(test, changes=None, weights=None, shards=None, tokenizer=None, 
 
 
 def write_tokenizer(path, size):
-    """Words `w0`, `w1`, ... with their numbers as ids."""
+    """Writes a tokenizer with the words `w0`, `w1`, ... The id of a word is its number."""
     vocabulary = {f"w{id}": id for id in range(size)}
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": model}
@@ -94,7 +94,7 @@ def write_tokenizer(path, size):
 
 
 def load(path, options=None, phases=None, **fields):
-    """Loads a model like the kit does after its checks."""
+    """Loads a model as the kit does, without the kit's checks of the request."""
     from engine_kit import Phases
     from worker import Transformers
 
@@ -107,17 +107,11 @@ def load(path, options=None, phases=None, **fields):
     return engine.load(request, phases or Phases())
 
 
-def run(model, prompts, max_new_tokens, clock=None, **job):
-    """One run through the kit's own `Tokens`; returns them."""
+def generate(model, prompts, max_new_tokens, **job):
+    """Runs one request. Returns the new ids of each prompt."""
     from engine_kit import Job, Tokens
 
     job = Job(prompts, max_new_tokens, **job)
     tokens = Tokens(job, model.facts()["eos_ids"], 0, 0)
     model.generate(job, tokens)
-    return tokens
-
-
-def generate(model, prompts, max_new_tokens, **job):
-    """The new ids of each prompt."""
-    tokens = run(model, prompts, max_new_tokens, **job)
     return [tokens.ids(sequence) for sequence in range(len(prompts))]

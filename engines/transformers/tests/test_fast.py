@@ -1,74 +1,70 @@
-"""Tests path `fast` against Hugging Face's classes with the same weights, and its handling of requests. The step runs
-uncompiled here, which takes seconds; `test_fast_compiled.py` compiles it."""
+"""Compares path `fast` with Hugging Face's classes, and tests its requests. Most of these tests run the step uncompiled,
+which takes seconds. `test_fast_compiled.py` compiles the step."""
 
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
-from support import CONFIG, EMBEDDED, load, random_weights, run, write_folder
+from support import CONFIG, EMBEDDED, generate, load, random_weights, write_folder
 
 import torch
 
 import fast
 from fast_checkpoint import ARCHITECTURES
 from engine_kit import Failed, Sampler
-from fast_support import CASES, FAST, hugging_face, write_case
+from fast_support import CASES, FAST, load_reference, write_case
 
 IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
 
 
-def generated_ids(model, prompts, new_tokens, **job):
-    tokens = run(model, prompts, new_tokens, **job)
-    return [tokens.ids(sequence) for sequence in range(len(prompts))]
-
-
 @mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
-class SameNumbers(unittest.TestCase):
+class Results(unittest.TestCase):
     def test_every_architecture_gives_the_log_probabilities_and_the_ids_of_transformers(self):
         for name in CASES:
             with self.subTest(name):
                 path = write_case(self, name)
-                reference, model = hugging_face(path), load(path, FAST, dtype="f32")
-                expected = torch.log_softmax(reference(IDS).double(), -1)[range(len(IDS) - 1), IDS[1:]]
+                reference, model = load_reference(path), load(path, FAST, dtype="f32")
+                expected = torch.log_softmax(reference.logits(IDS).double(), -1)[range(len(IDS) - 1), IDS[1:]]
                 difference = (torch.tensor(model.score(IDS), dtype=torch.float64) - expected).abs().max()
                 self.assertLess(difference, 1e-4)
-                self.assertEqual(generated_ids(model, [IDS], 24, ignore_eos=True), [reference.greedy(IDS, 24)])
+                self.assertEqual(generate(model, [IDS], 24, ignore_eos=True), [reference.greedy_ids(IDS, 24)])
 
     def test_every_supported_architecture_has_a_case(self):
         self.assertEqual({case["model_type"] for case in CASES.values()}, set(ARCHITECTURES))
 
     def test_the_embedded_model_gives_the_ids_of_transformers(self):
-        reference, model = hugging_face(EMBEDDED), load(EMBEDDED, FAST, dtype="f32")
+        reference, model = load_reference(EMBEDDED), load(EMBEDDED, FAST, dtype="f32")
         prompt = model.encode("Once upon a time there was a fiddle.")
-        self.assertEqual(generated_ids(model, [prompt], 64, ignore_eos=True), [reference.greedy(prompt, 64)])
+        self.assertEqual(generate(model, [prompt], 64, ignore_eos=True), [reference.greedy_ids(prompt, 64)])
 
     def test_the_step_and_the_prefill_give_the_same_score(self):
         model = load(write_case(self, "qwen3"), FAST, dtype="f32")
-        by_steps = model.score(IDS)
+        step_scores = model.score(IDS)
         with mock.patch.object(fast, "SCORED_BY_STEPS", 0):
-            by_prefill = model.score(IDS)
-        for found, expected in zip(by_steps, by_prefill, strict=True):
-            self.assertAlmostEqual(found, expected, delta=2e-5)
+            prefill_scores = model.score(IDS)
+        for left, right in zip(step_scores, prefill_scores, strict=True):
+            self.assertAlmostEqual(left, right, delta=2e-5)
 
-    def test_two_ids_can_be_scored(self):
+    def test_two_ids_have_one_score(self):
         model = load(write_case(self, "llama"), FAST, dtype="f32")
         self.assertEqual(len(model.score(IDS[:2])), 1)
 
-    def test_each_sequence_of_a_batch_is_computed_as_if_it_were_alone(self):
+    def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone(self):
         model = load(write_case(self, "qwen2"), FAST, dtype="f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
-        separate = [generated_ids(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
+        separate_ids = [generate(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
         for padding in ("left", "right"):
-            self.assertEqual(generated_ids(model, prompts, 12, ignore_eos=True, padding=padding), separate)
-        self.assertEqual(generated_ids(model, [IDS, IDS], 12, ignore_eos=True), [separate[0]] * 2)
+            self.assertEqual(generate(model, prompts, 12, ignore_eos=True, padding=padding), separate_ids)
+        self.assertEqual(generate(model, [IDS, IDS], 12, ignore_eos=True), [separate_ids[0]] * 2)
 
-    def test_half_precision_stays_near_f32(self):
+    def test_half_precision_scores_are_near_the_scores_in_f32(self):
         path = write_case(self, "llama")
-        single = load(path, FAST, dtype="f32").score(IDS)
-        for dtype, difference in (("bf16", 0.2), ("f16", 0.02)):
+        f32_scores = load(path, FAST, dtype="f32").score(IDS)
+        for dtype, max_difference in (("bf16", 0.2), ("f16", 0.02)):
             model = load(path, FAST, dtype=dtype)
             self.assertEqual([model.facts()[f"{name}_dtype"] for name in ("weights", "compute", "kv")], [dtype] * 3)
-            for found, expected in zip(model.score(IDS), single, strict=True):
-                self.assertAlmostEqual(found, expected, delta=difference)
+            for score, f32_score in zip(model.score(IDS), f32_scores, strict=True):
+                self.assertAlmostEqual(score, f32_score, delta=max_difference)
 
 
 @mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
@@ -85,21 +81,21 @@ class Requests(unittest.TestCase):
     def test_the_lowest_id_among_equal_logits_is_taken(self):
         model = self.load()
         model.network.head.zero_()
-        self.assertEqual(generated_ids(model, [IDS], 3, ignore_eos=True), [[0, 0, 0]])
+        self.assertEqual(generate(model, [IDS], 3, ignore_eos=True), [[0, 0, 0]])
         chosen = set()
         for sign in (1.0, -1.0):
             model.network.head[[37, 61]] = sign
-            chosen.update(generated_ids(model, [IDS], 1, ignore_eos=True)[0])
-        # Above the others with one sign, below them with the other.
+            chosen.update(generate(model, [IDS], 1, ignore_eos=True)[0])
+        # With one sign, ids 37 and 61 have the highest logit. With the opposite sign, all other ids have the highest logit.
         self.assertEqual(chosen, {0, 37})
 
-    def test_eos_ends_a_sequence_unless_it_is_ignored(self):
+    def test_eos_ends_a_sequence_unless_the_request_ignores_it(self):
         path = write_folder(self)
-        separate = generated_ids(load(path, FAST, dtype="f32"), [IDS], 12, ignore_eos=True)[0]
-        (path / "generation_config.json").write_text(f'{{"eos_token_id": {separate[5]}}}')
+        ids = generate(load(path, FAST, dtype="f32"), [IDS], 12, ignore_eos=True)[0]
+        (path / "generation_config.json").write_text(f'{{"eos_token_id": {ids[5]}}}')
         model = load(path, FAST, dtype="f32")
-        self.assertEqual(generated_ids(model, [IDS], 12)[0], separate[: separate.index(separate[5]) + 1])
-        self.assertEqual(generated_ids(model, [IDS], 12, ignore_eos=True)[0], separate)
+        self.assertEqual(generate(model, [IDS], 12)[0], ids[: ids.index(ids[5]) + 1])
+        self.assertEqual(generate(model, [IDS], 12, ignore_eos=True)[0], ids)
 
     def test_a_cancelled_request_ends_with_its_current_token(self):
         from engine_kit import Job, Tokens
@@ -114,29 +110,27 @@ class Requests(unittest.TestCase):
     def test_the_whole_context_can_be_filled(self):
         model = self.load()
         self.assertEqual(model.facts()["context_tokens"], 128)
-        self.assertEqual(len(generated_ids(model, [IDS], 128 - len(IDS), ignore_eos=True)[0]), 128 - len(IDS))
+        self.assertEqual(len(generate(model, [IDS], 128 - len(IDS), ignore_eos=True)[0]), 128 - len(IDS))
         self.assertEqual(len(model.score(IDS * 9)), 14 * 9 - 1)
-        self.assertEqual(len(generated_ids(model, [IDS, IDS], 128 - len(IDS), ignore_eos=True)[1]), 128 - len(IDS))
+        self.assertEqual(len(generate(model, [IDS, IDS], 128 - len(IDS), ignore_eos=True)[1]), 128 - len(IDS))
 
     def test_sampling_uses_the_kits_random_numbers(self):
-        from types import SimpleNamespace
-
         model = self.load()
         sampling = SimpleNamespace(temperature=1.5, top_k=20, top_p=None, seed=7)
-        drawn = generated_ids(model, [IDS], 8, ignore_eos=True, sampling=sampling)[0]
+        sampled_ids = generate(model, [IDS], 8, ignore_eos=True, sampling=sampling)[0]
         sampler, sequence = Sampler(sampling), list(IDS)
         decoder, _ = model._decoder_and_step(1, 64)
-        for id in drawn:
+        for id in sampled_ids:
             decoder.prefill(torch.tensor([sequence]))
             self.assertEqual(sampler.pick(decoder.logits[0].tolist()), id)
             sequence.append(id)
 
     def test_a_request_does_not_change_the_next_answer(self):
         model = self.load()
-        separate = generated_ids(model, [IDS[:3]], 6, ignore_eos=True)
-        generated_ids(model, [IDS * 4], 40, ignore_eos=True)
-        generated_ids(model, [IDS * 4, IDS], 40, ignore_eos=True)
-        self.assertEqual(generated_ids(model, [IDS[:3]], 6, ignore_eos=True), separate)
+        first_ids = generate(model, [IDS[:3]], 6, ignore_eos=True)
+        generate(model, [IDS * 4], 40, ignore_eos=True)
+        generate(model, [IDS * 4, IDS], 40, ignore_eos=True)
+        self.assertEqual(generate(model, [IDS[:3]], 6, ignore_eos=True), first_ids)
 
     def test_unsupported_features_are_refused_by_name(self):
         self.assertIn("architecture `gpt_neox`", self.failure("unsupported", {"model_type": "gpt_neox"}))
@@ -146,32 +140,30 @@ class Requests(unittest.TestCase):
         self.assertIn("sliding window is 50", self.failure("unsupported", window))
         self.assertEqual(self.load(window, context_tokens=50).facts()["context_tokens"], 50)
         with self.assertRaises(Failed) as caught:
-            run(self.load(), [IDS], 4, use_cache=False)
+            generate(self.load(), [IDS], 4, use_cache=False)
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set path=loop"))
 
-    def test_a_missing_tensor_or_one_of_another_shape_is_named(self):
-        from support import CONFIG, random_weights
-
-        missing, cut = "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"
+    def test_a_missing_tensor_and_a_tensor_of_another_shape_are_named(self):
+        missing_name, cut_name = "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"
         weights = random_weights(CONFIG)
-        for changed in ({name: weights[name] for name in weights if name != missing}, {**weights, cut: weights[cut][:3].clone()}):
+        for changed, text in [
+            ({name: weights[name] for name in weights if name != missing_name}, f"`{missing_name}`"),
+            ({**weights, cut_name: weights[cut_name][:3].clone()}, f"`{cut_name}`: expected the shape [64, 32], found [3, 32]"),
+        ]:
             with self.assertRaises(Failed) as caught:
                 load(write_folder(self, weights=changed), FAST, dtype="f32")
             self.assertEqual(caught.exception.kind, "model")
-            self.assertRegex(caught.exception.message, f"`{missing}`|`{cut}`: expected the shape \\[64, 32\\], found \\[3, 32\\]")
+            self.assertIn(text, caught.exception.message)
 
     def test_a_checkpoint_in_shards_or_without_the_prefix_of_names_is_read(self):
-        from support import CONFIG, random_weights
-
         weights = random_weights(CONFIG)
         expected = load(write_folder(self, weights=weights), FAST, dtype="f32").score(IDS)
         self.assertEqual(load(write_folder(self, weights=weights, shards=3), FAST, dtype="f32").score(IDS), expected)
         without_prefix = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
         self.assertEqual(load(write_folder(self, weights=without_prefix), FAST, dtype="f32").score(IDS), expected)
 
-    def test_the_default_context_leaves_the_cache_its_share_of_memory(self):
-        from types import SimpleNamespace
-
+    def test_the_default_context_is_halved_until_its_cache_fits_into_half_of_the_free_memory(self):
+        # Keys and values in f32.
         shape = SimpleNamespace(context_tokens=4096, window=None, layers=2, kv_heads=4, head_dim=8)
         token_bytes = 2 * 2 * 4 * 8 * 4
 
@@ -183,89 +175,85 @@ class Requests(unittest.TestCase):
         self.assertEqual(context(4096, 10), 4096)
 
 
-class Graph:
-    """A stand-in for a captured CUDA graph: it can run again, and reads as many tokens as at its capture."""
+class CapturedStepsStandIn(fast.GraphsByLength):
+    """A stand-in for captured CUDA graphs. The replay of a graph runs the step with the captured length."""
 
-    def __init__(self, run):
-        self.replay = run
-
-
-class Captured(fast.GraphsByLength):
     lengths = []
 
     def _capture(self, length):
         self.lengths.append(length)
         with self._decoder.restore_state():
             self._run(length)
-        return Graph(lambda: self._run(length))
+        return SimpleNamespace(replay=lambda: self._run(length))
 
 
-class IdTransfer:
-    """A stand-in for pinned memory and events: an id can be read at once, and every action is recorded."""
+class IdTransferStandIn:
+    """A stand-in for pinned memory and events. An id can be read at once, and every call is recorded."""
 
-    done = []
+    calls = []
 
     def __init__(self, sequences, device):
         self._ids = {}
 
     def send(self, index, ids):
         self._ids[index] = ids.tolist()
-        self.done.append(f"send {index}")
+        self.calls.append(f"send {index}")
 
     def receive(self, index):
-        self.done.append(f"receive {index}")
+        self.calls.append(f"receive {index}")
         return self._ids[index]
 
     def wait(self):
-        self.done.append("wait")
+        self.calls.append("wait")
 
 
 @mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
-class OnCuda(unittest.TestCase):
-    """Tests path `fast` around its graphs, without a graph or a device."""
+class FastOnCuda(unittest.TestCase):
+    """Tests the CUDA variant of path `fast` with stand-ins for graphs and transfers, on the CPU."""
 
     def load(self, path):
         model = load(path, {**FAST, "cache_tokens": 32}, dtype="f32")
-        for name, stand_in in (("GraphsByLength", Captured), ("IdTransfer", IdTransfer)):
+        for name, stand_in in (("GraphsByLength", CapturedStepsStandIn), ("IdTransfer", IdTransferStandIn)):
             patch = mock.patch.object(fast, name, stand_in)
             patch.start()
             self.addCleanup(patch.stop)
-        Captured.lengths.clear()
-        IdTransfer.done.clear()
+        CapturedStepsStandIn.lengths.clear()
+        IdTransferStandIn.calls.clear()
         model._decoders.clear()
         model._uses_graphs = True
         model.prepare()
         return model
 
-    def test_masked_lengths_give_the_ids_of_exact_ones_one_by_one_and_in_a_batch(self):
+    def test_captured_lengths_give_the_ids_of_exact_lengths_for_a_sequence_and_a_batch(self):
         path = write_case(self, "qwen3")
-        exact, model = load(path, FAST, dtype="f32"), self.load(path)
-        self.assertEqual(Captured.lengths, [32, 64, 128])
-        expected = generated_ids(exact, [IDS], 100, ignore_eos=True)
-        self.assertEqual(generated_ids(model, [IDS], 100, ignore_eos=True), expected)
-        # The longer request leaves nothing that the shorter one could read.
-        found, expected = (generated_ids(tested, [IDS[:2]], 20, ignore_eos=True) for tested in (model, exact))
-        self.assertEqual(found, expected)
-        self.assertEqual(Captured.lengths, [32, 64, 128])
-        for found, expected in zip(model.score(IDS), exact.score(IDS), strict=True):
-            self.assertAlmostEqual(found, expected, delta=2e-5)
+        reference, model = load(path, FAST, dtype="f32"), self.load(path)
+        self.assertEqual(CapturedStepsStandIn.lengths, [32, 64, 128])
+        expected = generate(reference, [IDS], 100, ignore_eos=True)
+        self.assertEqual(generate(model, [IDS], 100, ignore_eos=True), expected)
+        # A shorter request must not read keys and values of the longer request.
+        expected = generate(reference, [IDS[:2]], 20, ignore_eos=True)
+        self.assertEqual(generate(model, [IDS[:2]], 20, ignore_eos=True), expected)
+        self.assertEqual(CapturedStepsStandIn.lengths, [32, 64, 128])
+        for score, expected in zip(model.score(IDS), reference.score(IDS), strict=True):
+            self.assertAlmostEqual(score, expected, delta=2e-5)
         prompts = [IDS, IDS[:3]]
         for padding in ("left", "right"):
-            expected = generated_ids(exact, prompts, 40, ignore_eos=True, padding=padding)
-            self.assertEqual(generated_ids(model, prompts, 40, ignore_eos=True, padding=padding), expected)
+            expected = generate(reference, prompts, 40, ignore_eos=True, padding=padding)
+            self.assertEqual(generate(model, prompts, 40, ignore_eos=True, padding=padding), expected)
 
-    def test_the_next_step_starts_before_an_id_is_read_and_none_starts_after_the_last_token(self):
+    def test_each_step_starts_before_the_previous_id_is_read_and_no_step_follows_the_last_token(self):
         model = self.load(write_case(self, "llama"))
-        generated_ids(model, [IDS], 3, ignore_eos=True)
-        self.assertEqual(IdTransfer.done, ["send 0", "send 1", "receive 0", "send 2", "receive 1", "receive 2", "wait"])
+        generate(model, [IDS], 3, ignore_eos=True)
+        expected = ["send 0", "send 1", "receive 0", "send 2", "receive 1", "receive 2", "wait"]
+        self.assertEqual(IdTransferStandIn.calls, expected)
 
     def test_a_request_with_an_early_end_waits_for_the_running_step(self):
         model = self.load(write_case(self, "llama"))
-        (ids,) = generated_ids(model, [IDS], 8, ignore_eos=True)
-        IdTransfer.done.clear()
+        (ids,) = generate(model, [IDS], 8, ignore_eos=True)
+        IdTransferStandIn.calls.clear()
         model.loaded.folder.eos_ids = [ids[0]]
-        self.assertEqual(generated_ids(model, [IDS], 8), [ids[:1]])
-        self.assertEqual(IdTransfer.done, ["send 0", "send 1", "receive 0", "wait"])
+        self.assertEqual(generate(model, [IDS], 8), [ids[:1]])
+        self.assertEqual(IdTransferStandIn.calls, ["send 0", "send 1", "receive 0", "wait"])
 
 
 class Compiling(unittest.TestCase):
@@ -276,10 +264,10 @@ class Compiling(unittest.TestCase):
 
     def test_a_step_that_cannot_be_compiled_fails_the_load(self):
         def compile(step, **options):
-            def invalid_span(span):
+            def fail(span):
                 raise RuntimeError("\nno register left\nmore about it")
 
-            return invalid_span
+            return fail
 
         failed = self.failure(new=compile)
         self.assertEqual(failed.kind, "internal")
@@ -288,11 +276,11 @@ class Compiling(unittest.TestCase):
 
     def test_a_wrongly_compiled_step_fails_the_load(self):
         def compile(step, **options):
-            def wrong_span(span):
+            def negate_logits(span):
                 step(span)
                 step.__self__.logits.mul_(-1.0)
 
-            return wrong_span
+            return negate_logits
 
         self.assertIn("path `fast`: the decode step computes something else", self.failure(new=compile).message)
 
@@ -301,18 +289,18 @@ class Compiling(unittest.TestCase):
 
             def compile(step, **options):
                 state = getattr(step.__self__, part)
-                first = []
+                states = []
 
-                def frozen(span):
-                    first.append(state.clone())
-                    state.copy_(first[0])
+                def run_with_first_state(span):
+                    states.append(state.clone())
+                    state.copy_(states[0])
                     step(span)
 
-                return frozen
+                return run_with_first_state
 
             self.assertIn("computes something else", self.failure(new=compile).message, part)
 
-    def test_logits_that_are_not_finite_are_the_models_fault(self):
+    def test_logits_that_are_not_finite_fail_the_load(self):
         weights = random_weights(CONFIG)
         weights["lm_head.weight"][3] = float("inf")
         with self.assertRaises(Failed) as caught, mock.patch.object(torch, "compile", lambda step, **options: step):

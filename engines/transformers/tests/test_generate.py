@@ -1,25 +1,25 @@
-"""Tests requests by `generate` and by the loop: the same tokens for every layout, cache and sampler."""
+"""Tests requests on the paths `generate`, `loop` and `jit`: all give the same tokens."""
 
 import unittest
 
-from support import generate, load, run, write_folder
+from support import CONFIG, generate, load, random_weights, write_folder
 
 import torch
 
 from engine_kit import Failed, Job, Sampler, Tokens
 
 IDS = [0, 17, 42, 9]
-RAGGED = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
+RAGGED_PROMPTS = [[0, 17, 42, 9, 3, 8], [0, 5], [7]]
 PATHS = ("generate", "loop", "jit")
 
 
 class Requests(unittest.TestCase):
     def models(self, **fields):
-        path = write_folder(self, **fields)
-        return [load(path, {"path": path_name}) for path_name in PATHS]
+        folder = write_folder(self, **fields)
+        return [load(folder, {"path": path}) for path in PATHS]
 
-    def greedy_by_forward(self, model, prompt, new_tokens):
-        """Greedy ids by whole forward passes of the network only."""
+    def greedy_ids(self, model, prompt, new_tokens):
+        """Computes greedy ids by a forward pass over the whole sequence for every token."""
         ids = list(prompt)
         with torch.no_grad():
             for _ in range(new_tokens):
@@ -28,19 +28,19 @@ class Requests(unittest.TestCase):
 
     def test_every_path_gives_the_ids_of_plain_forward_passes(self):
         for model in self.models():
-            expected = self.greedy_by_forward(model, IDS, 12)
+            expected = self.greedy_ids(model, IDS, 12)
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [expected])
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True, use_cache=False), [expected])
 
-    def test_weights_with_nan_fail_the_request(self):
-        for path_name in ("generate", "loop"):
-            dtype, hint = ("f32", None) if path_name == "loop" else ("bf16", "--dtype f32")
-            model = load(write_folder(self), {"path": path_name}, dtype=dtype)
+    def test_weights_that_are_not_finite_fail_the_request(self):
+        for path in ("generate", "loop"):
+            dtype, hint = ("f32", None) if path == "loop" else ("bf16", "--dtype f32")
+            model = load(write_folder(self), {"path": path}, dtype=dtype)
             expected, norm = generate(model, [IDS], 3, ignore_eos=True), model.network.model.norm.weight
             saved = norm.clone()
-            for spoilt in (float("nan"), float("inf")):
-                norm[5] = spoilt
-                for prompts in ([IDS], RAGGED):
+            for value in (float("nan"), float("inf")):
+                norm[5] = value
+                for prompts in ([IDS], RAGGED_PROMPTS):
                     with self.assertRaises(Failed) as caught:
                         generate(model, prompts, 3)
                     problem = f"its weights lead to logits that are not finite, in {dtype}"
@@ -50,29 +50,26 @@ class Requests(unittest.TestCase):
             self.assertEqual(generate(model, [IDS], 3, ignore_eos=True), expected)
             self.assertFalse(model.network._forward_hooks)
 
-    def test_a_request_for_one_token_gets_one(self):
+    def test_a_request_for_one_token_gets_one_token(self):
         for model in self.models():
-            self.assertEqual(generate(model, [IDS], 1, ignore_eos=True), [self.greedy_by_forward(model, IDS, 1)])
+            self.assertEqual(generate(model, [IDS], 1, ignore_eos=True), [self.greedy_ids(model, IDS, 1)])
 
     def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone_with_either_padding(self):
         for model in self.models():
-            separate = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
+            separate_ids = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED_PROMPTS]
             for padding in ("left", "right"):
                 for use_cache in (True, False):
                     fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
-                    self.assertEqual(generate(model, RAGGED, 8, **fields), separate, (type(model), fields))
+                    self.assertEqual(generate(model, RAGGED_PROMPTS, 8, **fields), separate_ids, (type(model), fields))
 
     def test_requests_do_not_change_the_next_answer(self):
         for model in self.models():
             first = generate(model, [IDS], 8, ignore_eos=True)
             generate(model, [[9, 9, 9, 9, 9, 9, 9]], 30, ignore_eos=True)
-            generate(model, RAGGED, 4, ignore_eos=True)
+            generate(model, RAGGED_PROMPTS, 4, ignore_eos=True)
             self.assertEqual(generate(model, [IDS], 8, ignore_eos=True), first)
 
-    def test_ties_go_to_the_lowest_id(self):
-        # Rows 5 and 9 of the head are identical, and larger than any other along every direction that matters.
-        from support import CONFIG, random_weights
-
+    def test_the_lowest_id_among_equal_logits_is_taken(self):
         weights = random_weights(CONFIG)
         weights["lm_head.weight"][5] = weights["lm_head.weight"][9]
         for model in self.models(weights=weights):
@@ -82,23 +79,23 @@ class Requests(unittest.TestCase):
             chosen = [id for prompt in range(60) for id in generate(model, [[prompt]], 6, ignore_eos=True)[0]]
             self.assertNotIn(9, chosen)
 
-    def test_eos_ends_a_sequence_unless_it_is_ignored(self):
-        path = write_folder(self)
-        ids = generate(load(path), [IDS], 12, ignore_eos=True)[0]
+    def test_eos_ends_a_sequence_unless_the_request_ignores_it(self):
+        folder = write_folder(self)
+        ids = generate(load(folder), [IDS], 12, ignore_eos=True)[0]
         eos = ids[4]
-        path = write_folder(self, {"eos_token_id": eos})
-        for path_name in PATHS:
-            model = load(path, {"path": path_name})
+        folder = write_folder(self, {"eos_token_id": eos})
+        for path in PATHS:
+            model = load(folder, {"path": path})
             self.assertEqual(generate(model, [IDS], 12), [ids[: ids.index(eos) + 1]])
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), [ids])
-            # The others of a batch continue.
-            separate = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
-            self.assertEqual(generate(model, [IDS, [7]], 12), separate)
+            # The other sequences of a batch continue.
+            separate_ids = [generate(model, [prompt], 12)[0] for prompt in (IDS, [7])]
+            self.assertEqual(generate(model, [IDS, [7]], 12), separate_ids)
 
-    def test_the_folders_generation_settings_do_not_apply_to_a_request(self):
+    def test_the_generation_config_of_the_folder_does_not_apply_to_a_request(self):
         reference = load(write_folder(self))
         expected = generate(reference, [IDS], 12, ignore_eos=True)
-        wishes = {
+        settings = {
             "do_sample": True,
             "temperature": 5.0,
             "top_k": 3,
@@ -110,31 +107,34 @@ class Requests(unittest.TestCase):
             "num_beams": 4,
             "use_cache": False,
         }
-        for model in self.models(generation_config=wishes):
+        for model in self.models(generation_config=settings):
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), expected)
 
-    def test_sampled_ids_are_those_of_the_kits_sampler(self):
+    def test_sampled_ids_equal_the_ids_of_the_kits_sampler(self):
         from types import SimpleNamespace
 
-        fields = SimpleNamespace(temperature=1.3, top_k=20, top_p=0.9, seed=7)
+        sampling = SimpleNamespace(temperature=1.3, top_k=20, top_p=0.9, seed=7)
         for model in self.models():
-            sampler, ids = Sampler(fields), list(IDS)
+            sampler, ids = Sampler(sampling), list(IDS)
             with torch.no_grad():
                 for _ in range(8):
                     logits = model.network(input_ids=torch.tensor([ids])).logits[0, -1]
-                    # Rounded, because a cache sums in another order.
                     ids.append(sampler.pick(logits.tolist()))
-            self.assertEqual(generate(model, [IDS], 8, ignore_eos=True, sampling=fields), [ids[4:]])
-            second = generate(model, [IDS, IDS], 8, ignore_eos=True, sampling=fields)
-            self.assertEqual(second[0], ids[4:])
-            self.assertNotEqual(second[1], second[0], "every sequence draws from a stream of its own")
+            self.assertEqual(generate(model, [IDS], 8, ignore_eos=True, sampling=sampling), [ids[4:]])
+            first, second = generate(model, [IDS, IDS], 8, ignore_eos=True, sampling=sampling)
+            self.assertEqual(first, ids[4:])
+            self.assertNotEqual(second, first, "every sequence has its own random numbers")
 
     def test_a_cancelled_request_ends_at_the_next_token(self):
         for model in self.models():
             job = Job([IDS, [7]], 50, ignore_eos=True)
             checks = []
-            tokens = Tokens(job, [], 0, 0, check_cancel=lambda: checks.append(1))
-            tokens._check_cancel = lambda: (checks.append(1), setattr(tokens, "cancelled", len(checks) >= 6))
+
+            def cancel_at_sixth_check():
+                checks.append(None)
+                tokens.cancelled = len(checks) >= 6
+
+            tokens = Tokens(job, [], 0, 0, check_cancel=cancel_at_sixth_check)
             model.generate(job, tokens)
             sequences = tokens.iteration()["sequences"]
             self.assertEqual([sequence["finish"] for sequence in sequences], ["cancelled"] * 2)
@@ -149,7 +149,7 @@ class Requests(unittest.TestCase):
             tokens = Tokens(job, [], 0, 0, check_cancel=lambda: calls.append("token"))
             model.generate(job, tokens)
             if "forward" in calls[1:]:
-                # A traced step has no hooks, so only the prompt remains.
+                # A traced step calls no hooks, so only its prompt is recorded.
                 self.assertEqual(calls, ["forward", "token"] * 5)
 
     def test_scores_are_the_log_probabilities_of_one_forward_pass(self):
@@ -158,11 +158,11 @@ class Requests(unittest.TestCase):
             with torch.no_grad():
                 rows = torch.log_softmax(model.network(input_ids=torch.tensor([ids])).logits[0].double(), -1)
             expected = [float(rows[index, id]) for index, id in enumerate(ids[1:])]
-            scored = model.score(ids)
-            self.assertEqual(len(scored), len(ids) - 1)
-            self.assertLess(max(abs(found - wanted) for found, wanted in zip(scored, expected)), 1e-6)
+            scores = model.score(ids)
+            self.assertEqual(len(scores), len(ids) - 1)
+            self.assertLess(max(abs(left - right) for left, right in zip(scores, expected)), 1e-6)
 
-    def test_out_of_memory_states_the_requested_bytes(self):
+    def test_an_out_of_memory_error_names_the_requested_bytes(self):
         model = load(write_folder(self), {"path": "loop"})
         model.network.register_forward_pre_hook(lambda *_: torch.empty(1 << 50))
         with self.assertRaises(Failed) as caught:
@@ -172,12 +172,12 @@ class Requests(unittest.TestCase):
 
 
 class Attention(unittest.TestCase):
-    def test_every_kind_of_attention_computes_the_same(self):
-        path = write_folder(self)
-        expected = generate(load(path), RAGGED, 8, ignore_eos=True)
+    def test_every_kind_of_attention_gives_the_same_ids(self):
+        folder = write_folder(self)
+        expected = generate(load(folder), RAGGED_PROMPTS, 8, ignore_eos=True)
         for options in ({"attention": "eager"}, {"attention": "flash"}, {"attention": "eager", "path": "jit"}):
-            model = load(path, options)
-            self.assertEqual(generate(model, RAGGED, 8, ignore_eos=True), expected, options)
+            model = load(folder, options)
+            self.assertEqual(generate(model, RAGGED_PROMPTS, 8, ignore_eos=True), expected, options)
             self.assertEqual(model.facts()["libraries"]["attention"], options["attention"])
 
     def test_an_unsupported_flash_kernel_fails_without_a_fallback(self):
@@ -193,10 +193,10 @@ class Attention(unittest.TestCase):
             self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", "--set attention=sdpa"))
 
     def test_narrow_dtypes_run_on_every_path(self):
-        path = write_folder(self)
-        for path_name in PATHS:
+        folder = write_folder(self)
+        for path in PATHS:
             for dtype in ("bf16", "f16"):
-                model = load(path, {"path": path_name}, dtype=dtype)
+                model = load(folder, {"path": path}, dtype=dtype)
                 facts = model.facts()
                 self.assertEqual([facts[name] for name in ("weights_dtype", "compute_dtype", "kv_dtype")], [dtype] * 3)
                 self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)

@@ -1,4 +1,4 @@
-"""Tests the facts of a load, and its refusals."""
+"""Tests loads: their facts and refusals, the checks of memory, and the worker as a process."""
 
 import json
 import subprocess
@@ -57,17 +57,17 @@ class Loading(unittest.TestCase):
         self.assertEqual(untied["parameters"] - tied["parameters"], 64 * 32)
         self.assertEqual(untied["weights_bytes"] - tied["weights_bytes"], 4 * 64 * 32)
 
-    def test_a_load_has_the_requested_threads_and_the_next_the_default(self):
+    def test_requested_threads_apply_to_one_load_only(self):
         path = write_folder(self)
         self.assertEqual(load(path, threads=devices.DEFAULT_THREADS + 1).facts()["threads"], devices.DEFAULT_THREADS + 1)
         self.assertEqual(load(path, threads=None).facts()["threads"], devices.DEFAULT_THREADS)
 
     def test_each_phase_of_a_load_is_timed(self):
-        for options, more in [({}, []), ({"quantize": "int4"}, ["quantize"]), ({"path": "jit"}, ["compile"])]:
+        for options, last_phases in [({}, []), ({"quantize": "int4"}, ["quantize"]), ({"path": "jit"}, ["compile"])]:
             phases = Phases()
             load(write_folder(self), options, phases)
             names = [phase["name"] for phase in phases.times if phase["name"] != "import"]
-            self.assertEqual(names, ["config", "weights", "device", *more])
+            self.assertEqual(names, ["config", "weights", "device", *last_phases])
 
     def test_a_folder_without_a_tokenizer_accepts_ids_and_refuses_text(self):
         model = load(write_folder(self))
@@ -77,22 +77,22 @@ class Loading(unittest.TestCase):
             model.encode("Hello")
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", "send `prompt_ids`"))
 
-    def test_a_tokenizer_is_opened_by_the_first_text(self):
+    def test_a_tokenizer_is_read_when_the_first_text_comes(self):
         path = write_folder(self, tokenizer=64)
         model = load(path)
-        with mock.patch("decode_path.read_tokenizer", wraps=decode_path.read_tokenizer) as opened:
+        with mock.patch("decode_path.read_tokenizer", wraps=decode_path.read_tokenizer) as read_tokenizer:
             generate(model, [IDS], 3, ignore_eos=True)
             model.score(IDS)
-            opened.assert_not_called()
+            read_tokenizer.assert_not_called()
             for _ in range(2):
                 self.assertEqual((model.encode("w3 w9"), model.decode([3, 9])), ([3, 9], "w3 w9"))
-            opened.assert_called_once()
+            read_tokenizer.assert_called_once()
 
-    def test_a_broken_tokenizer_and_another_models_fail_every_text_and_no_ids(self):
+    def test_a_broken_or_unsuitable_tokenizer_fails_requests_with_text_but_not_with_ids(self):
         broken = write_folder(self)
         (broken / "tokenizer.json").write_text("{}")
-        another = "is another model's tokenizer: its ids reach 64, and the embedding of model"
-        for path, text in ((write_folder(self, tokenizer=65), another), (broken, "tokenizer.json`: ")):
+        unsuitable = "is another model's tokenizer: its ids reach 64, and the embedding of model"
+        for path, text in ((write_folder(self, tokenizer=65), unsuitable), (broken, "tokenizer.json`: ")):
             model = load(path)
             for _ in range(2):
                 with self.assertRaises(Failed) as caught:
@@ -105,7 +105,7 @@ class Loading(unittest.TestCase):
         failed = self.failure(write_folder(self, {"model_type": "lamma"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
         self.assertRegex(failed.message, r"architecture `lamma`: transformers [\d.]+ has no causal language model of that name")
-        # A class that the library has, but that generates no text.
+        # `transformers` has architecture `vit`, but this architecture generates no text.
         failed = self.failure(write_folder(self, {"model_type": "vit"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
 
@@ -132,14 +132,14 @@ class Loading(unittest.TestCase):
         failed = self.failure(write_folder(self, {"num_attention_heads": 5}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "model")
 
-    def test_a_config_that_makes_no_network_is_named_with_the_class_of_the_librarys_error(self):
+    def test_an_error_of_the_library_about_the_config_is_reported(self):
         path = write_folder(self, {"hidden_act": "nonsense"})
         failed = self.failure(path)
         self.assertEqual(failed.kind, "model")
         self.assertIn(f"`{path / 'config.json'}`: KeyError: ", failed.message)
         self.assertIn("nonsense", failed.message)
 
-    def test_path_fast_suggests_path_loop_if_the_library_supports_the_model(self):
+    def test_path_fast_suggests_path_loop_if_transformers_supports_the_model(self):
         for changes, hint in [
             ({"model_type": "gpt2"}, "--set path=loop"),
             ({"hidden_act": "gelu"}, "--set path=loop"),
@@ -150,13 +150,13 @@ class Loading(unittest.TestCase):
             failed = self.failure(write_folder(self, changes, random_weights(CONFIG)), {"path": "fast"})
             self.assertEqual((failed.kind, failed.hint), ("unsupported", hint), changes)
 
-    def test_a_context_beyond_the_models_is_refused(self):
+    def test_a_context_beyond_the_limit_of_the_model_is_refused(self):
         failed = self.failure(write_folder(self), context_tokens=129)
         self.assertEqual(failed.kind, "context")
         self.assertIn("`context_tokens`: 129 is more than the 128 of model", failed.message)
 
     def test_a_missing_cuda_device_is_refused(self):
-        import loading  # noqa: F401  A first import during the simulated CUDA would search for a driver.
+        import loading  # noqa: F401  A first import with simulated CUDA would search for a driver.
 
         with mock.patch("torch.cuda.is_available", return_value=True), mock.patch("torch.cuda.device_count", return_value=1):
             failed = self.failure(write_folder(self), device="cuda:1")
@@ -170,24 +170,24 @@ class Loading(unittest.TestCase):
 
 class Memory(unittest.TestCase):
     def test_weights_that_do_not_fit_are_refused_before_they_are_read(self):
-        need, gigabyte = bytes_as({"a": SimpleNamespace(shape=(1000, 1000, 1000))}, torch.float32), 10**9
-        check_free_memory({"cpu": need}, torch.float32, free_on=lambda device: 4 * gigabyte)
-        check_free_memory({"cpu": need}, torch.float32, free_on=lambda device: None)
+        needed_bytes = {"cpu": bytes_as({"a": SimpleNamespace(shape=(1000, 1000, 1000))}, torch.float32)}
+        check_free_memory(needed_bytes, torch.float32, free_on=lambda device: 4 * 10**9)
+        check_free_memory(needed_bytes, torch.float32, free_on=lambda device: None)
         with self.assertRaises(Failed) as caught:
-            check_free_memory({"cpu": need}, torch.float32, free_on=lambda device: 3 * gigabyte)
+            check_free_memory(needed_bytes, torch.float32, free_on=lambda device: 3 * 10**9)
         self.assertEqual(caught.exception.kind, "out_of_memory")
         self.assertEqual(caught.exception.message, "the weights take 4.00 GB as f32, and 3.00 GB are free on cpu")
         self.assertEqual(caught.exception.hint, "--dtype bf16")
 
-    def test_every_shard_is_checked_against_its_own_device(self):
-        needs, free = {"cuda:0": 3 * 10**9, "cuda:1": 10**9}, {"cuda:0": 3 * 10**9, "cuda:1": 2 * 10**9}
-        check_free_memory(needs, torch.bfloat16, free_on=free.get)
+    def test_every_shard_is_checked_against_the_free_memory_of_its_device(self):
+        needed_bytes = {"cuda:0": 3 * 10**9, "cuda:1": 10**9}
+        check_free_memory(needed_bytes, torch.bfloat16, free_on={"cuda:0": 3 * 10**9, "cuda:1": 2 * 10**9}.get)
         with self.assertRaises(Failed) as caught:
-            check_free_memory(needs, torch.bfloat16, free_on={"cuda:0": 2 * 10**9, "cuda:1": 9 * 10**9}.get)
+            check_free_memory(needed_bytes, torch.bfloat16, free_on={"cuda:0": 2 * 10**9, "cuda:1": 9 * 10**9}.get)
         message = "the shard on cuda:0 takes 3.00 GB as bf16, and 2.00 GB are free on cuda:0"
         self.assertEqual((caught.exception.kind, caught.exception.message), ("out_of_memory", message))
 
-    def test_a_containers_limit_counts_if_it_leaves_less_than_the_host(self):
+    def test_the_smaller_of_host_and_container_memory_counts(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             self.assertIsNone(container_free_bytes(folder))
@@ -203,16 +203,16 @@ class Memory(unittest.TestCase):
                     (folder / "memory.stat").write_text(stat)
                 self.assertEqual(container_free_bytes(folder), expected)
         cpu = torch.device("cpu")
-        for host, container, free in [(5, 3, 3), (3, 5, 3), (5, None, 5), (None, 3, 3), (None, None, None)]:
-            with mock.patch("devices.host_free_bytes", return_value=host), mock.patch("devices.container_free_bytes", return_value=container):
-                self.assertEqual(devices.free_bytes(cpu), free)
+        for host, container, expected in [(5, 3, 3), (3, 5, 3), (5, None, 5), (None, 3, 3), (None, None, None)]:
+            with mock.patch.multiple(devices, host_free_bytes=lambda: host, container_free_bytes=lambda: container):
+                self.assertEqual(devices.free_bytes(cpu), expected)
 
-    def test_the_requested_bytes_are_read_from_the_messages_of_both_allocators(self):
+    def test_the_requested_bytes_are_read_from_the_messages_of_the_cpu_and_cuda_allocators(self):
         with self.assertRaises(RuntimeError) as caught:
             torch.empty(1 << 50)
         self.assertEqual(requested_bytes(caught.exception), 4 << 50)
         message = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free."
-        self.assertEqual(requested_bytes(torch.OutOfMemoryError(message)), 5 << 29)
+        self.assertEqual(requested_bytes(torch.OutOfMemoryError(message)), 5 * 2**29)
         self.assertIsNone(requested_bytes(RuntimeError("shapes do not match")))
 
     def test_an_error_that_is_not_about_memory_is_unchanged(self):
@@ -224,7 +224,7 @@ class Memory(unittest.TestCase):
 
 
 class Environment(unittest.TestCase):
-    def test_libraries_are_offline_without_telemetry_and_every_pool_has_the_requested_threads(self):
+    def test_libraries_are_offline_and_every_thread_pool_has_the_requested_size(self):
         environment = {"HF_HUB_OFFLINE": "0"}
         prepare_environment(3, environment)
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
@@ -236,7 +236,7 @@ class Environment(unittest.TestCase):
 
 
 class Worker(unittest.TestCase):
-    """The worker, started like the program does."""
+    """Tests the worker as a process."""
 
     def converse(self, *requests, script=None, **environment):
         import os
@@ -244,20 +244,20 @@ class Worker(unittest.TestCase):
         environment = {**os.environ, "PYTHONPATH": str(KIT), "HF_HUB_OFFLINE": "0", **environment}
         environment.pop("OMP_NUM_THREADS", None)
         command = [sys.executable, "-s", *(["-c", script] if script else [str(ENGINE / "worker.py")])]
-        sent = "".join(json.dumps(request) + "\n" for request in requests)
-        done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True, timeout=600)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
+        lines = "".join(json.dumps(request) + "\n" for request in requests)
+        process = subprocess.run(command, env=environment, input=lines, capture_output=True, text=True, timeout=600)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        return [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")], process.stderr
 
-    def test_hello_imports_nothing_heavy(self):
+    def test_hello_imports_no_heavy_library(self):
         script = (
             f"import sys; sys.path.insert(0, {str(ENGINE)!r}); import worker; worker.Transformers().hello(); "
             "print(sorted({'torch', 'transformers', 'numpy', 'tokenizers'} & set(sys.modules)), file=sys.stderr)"
         )
-        _, err = self.converse(script=script)
-        self.assertEqual(err.strip(), "[]")
+        _, stderr = self.converse(script=script)
+        self.assertEqual(stderr.strip(), "[]")
 
-    def test_the_worker_answers_from_hello_to_bye_after_a_refused_load(self):
+    def test_the_worker_answers_every_request_in_spite_of_a_refused_load(self):
         path = write_folder(self)
         messages, _ = self.converse(
             {"type": "hello", "protocol": 1},

@@ -1,9 +1,9 @@
-"""Tests options: their defaults, and which cannot be combined."""
+"""Tests the defaults of options, and the refusals of invalid and incompatible options."""
 
 import unittest
 from itertools import product
 
-import support  # noqa: F401  It sets the engine's path.
+import support  # noqa: F401  This import adds the engine to the path.
 
 from engine_kit import Failed
 from options import OPTIONS, PATHS, default_dtype, read_options
@@ -17,8 +17,8 @@ def failure(test, options, device="cpu"):
 
 class Options(unittest.TestCase):
     def test_the_default_is_plain_generate(self):
-        read = read_options({}, "cpu")
-        self.assertEqual((read.path, read.quantize, read.attention, read.shard), ("generate", "none", "sdpa", 1))
+        options = read_options({}, "cpu")
+        self.assertEqual((options.path, options.quantize, options.attention, options.shard), ("generate", "none", "sdpa", 1))
 
     def test_every_option_that_the_worker_names_is_read(self):
         self.assertLessEqual(set(OPTIONS), set(vars(read_options({}, "cpu"))))
@@ -38,11 +38,11 @@ class Options(unittest.TestCase):
             self.assertEqual((failed.kind, failed.message), ("unsupported", text))
             read_options(options, "cuda:1")
 
-    def test_text_from_a_command_line_counts_as_the_value_that_it_spells(self):
-        read = read_options({"path": "compile", "fusion": "false", "cache_tokens": "512"}, "cpu")
-        self.assertEqual((read.fusion, read.cache_tokens), (False, 512))
+    def test_numbers_and_booleans_can_be_text(self):
+        options = read_options({"path": "compile", "fusion": "false", "cache_tokens": "512"}, "cpu")
+        self.assertEqual((options.fusion, options.cache_tokens), (False, 512))
 
-    def test_an_unknown_value_is_refused_with_the_known_ones(self):
+    def test_an_unknown_value_is_refused_with_the_known_values(self):
         failed = failure(self, {"path": "fastest"})
         self.assertIn("option `path` `fastest`: expected one of `generate`, `loop`", failed.message)
         for options, text in [
@@ -89,7 +89,8 @@ class Options(unittest.TestCase):
                 self.assertNotIn(options, previous)
                 previous.append(options)
                 try:
-                    hint = read_options(options, "cuda") and None
+                    read_options(options, "cuda")
+                    hint = None
                 except Failed as failed:
                     hint = failed.hint
                     if hint is not None:
@@ -109,7 +110,6 @@ class Options(unittest.TestCase):
 
     def test_the_default_dtype_depends_on_the_device_the_path_and_the_quantisation(self):
         for path in PATHS:
-            # The fastest path needs no more than 16 bits.
             self.assertEqual(default_dtype({"path": path}, "cpu"), "bf16" if path == "fast" else "f32", path)
         self.assertEqual(default_dtype({}, "cuda:1"), "bf16")
         self.assertEqual(default_dtype({"quantize": "int4"}, "cpu"), "bf16")

@@ -1,4 +1,4 @@
-"""Tests the distribution of a network over devices, as arithmetic without devices."""
+"""Tests the distribution of a network over devices. The tests need no device."""
 
 import math
 import unittest
@@ -13,11 +13,12 @@ from folder import open_folder
 from network import assign_devices, divide_parts, module_bytes, network_parts, place_parts, read_config
 
 
-def loads(parts, placed, devices):
-    sums = [0] * devices
+def device_sizes(parts, device_count):
+    """The bytes on each device of the plan."""
+    placed, sizes = divide_parts(parts, device_count), [0] * device_count
     for name, size in parts:
-        sums[placed[name]] += size
-    return sums
+        sizes[placed[name]] += size
+    return sizes
 
 
 class Plans(unittest.TestCase):
@@ -29,18 +30,18 @@ class Plans(unittest.TestCase):
                 self.assertEqual(placed, sorted(placed), (sizes, devices))
                 self.assertEqual(sorted(set(placed)), list(range(devices)), (sizes, devices))
 
-    def test_the_fullest_device_holds_as_little_as_it_can(self):
+    def test_the_fullest_device_has_as_few_bytes_as_possible(self):
         parts = [("embedding", 8), *((f"layer {index}", 2) for index in range(8)), ("head", 8)]
-        self.assertEqual(loads(parts, divide_parts(parts, 2), 2), [16, 16])
-        self.assertEqual(max(loads(parts, divide_parts(parts, 4), 4)), 8)
-        self.assertEqual(max(loads(parts, divide_parts(parts, 3), 3)), 12)
+        self.assertEqual(device_sizes(parts, 2), [16, 16])
+        self.assertEqual(max(device_sizes(parts, 4)), 8)
+        self.assertEqual(max(device_sizes(parts, 3)), 12)
 
     def test_more_devices_than_parts_are_refused(self):
         with self.assertRaises(Failed) as caught:
             divide_parts([("a", 1), ("b", 1)], 3)
         self.assertEqual(caught.exception.message, "`shard` 3: the network has 2 parts to distribute")
 
-    def test_a_network_is_divided_between_layers(self):
+    def test_the_parts_of_a_network_are_whole_layers(self):
         network = load(write_folder(self)).network
         parts = network_parts(network)
         names = [name for name, _ in parts]
@@ -52,26 +53,29 @@ class Plans(unittest.TestCase):
         with mock.patch("torch.cuda.device_count", return_value=2):
             for tied in (True, False):
                 folder = open_folder(write_folder(self, {"tie_word_embeddings": tied}))
-                placed, held = assign_devices(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
-                with_embedding = placed["lm_head"] == placed["model.embed_tokens"]
-                self.assertEqual((with_embedding, placed["model.layers.1"]), (tied, torch.device("cuda", 1)))
-                self.assertEqual(sum(held.values()), 2 * sum(math.prod(tensor.shape) for tensor in folder.tensors.values()))
+                placed, sizes = assign_devices(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
+                self.assertEqual(placed["lm_head"] == placed["model.embed_tokens"], tied)
+                self.assertEqual(placed["model.layers.1"], torch.device("cuda", 1))
+                weights = sum(math.prod(tensor.shape) for tensor in folder.tensors.values())
+                self.assertEqual(sum(sizes.values()), 2 * weights)
 
     def test_a_tied_head_is_counted_once_on_its_device(self):
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        sizes = dict(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, head_dim=64)
-        config = LlamaConfig(**sizes, num_attention_heads=32, num_key_value_heads=8, tie_word_embeddings=True)
+        # Llama 3.2 1B.
+        shape = dict(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, head_dim=64)
+        config = LlamaConfig(**shape, num_attention_heads=32, num_key_value_heads=8, tie_word_embeddings=True)
         with torch.device("meta"):
             network = LlamaForCausalLM(config).to(torch.bfloat16)
-        embedding, layer, norm = 2 * 128256 * 2048, 2 * 60_821_504, 2 * 2048
+        embedding_bytes, layer_bytes, norm_bytes = 2 * 128256 * 2048, 2 * 60_821_504, 2 * 2048
+        # The number of devices, and the layers on each device.
         for count, layers in [(2, [6, 10]), (3, [2, 7, 7]), (4, [1, 5, 5, 5])]:
-            placed, held = place_parts(network, count)
-            expected = [many * layer for many in layers]
-            expected[0] += embedding
-            expected[-1] += norm
-            self.assertEqual((held, placed["lm_head"], placed["model.embed_tokens"]), (expected, 0, 0))
-            self.assertEqual(sum(held), 2 * 1_235_814_400)
+            placed, sizes = place_parts(network, count)
+            expected = [layer_count * layer_bytes for layer_count in layers]
+            expected[0] += embedding_bytes
+            expected[-1] += norm_bytes
+            self.assertEqual((sizes, placed["lm_head"], placed["model.embed_tokens"]), (expected, 0, 0))
+            self.assertEqual(sum(sizes), 2 * 1_235_814_400)
 
     def test_missing_devices_are_refused(self):
         with mock.patch("torch.cuda.device_count", return_value=2), self.assertRaises(Failed) as caught:
