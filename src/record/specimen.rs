@@ -31,7 +31,7 @@ pub struct InventedEngine {
     pub own_noise: f64,
 }
 
-pub const BASELINE: InventedEngine = InventedEngine {
+pub const ORIGINAL: InventedEngine = InventedEngine {
     name: "patient-original",
     version: "0.1.0",
     dtype: "f32",

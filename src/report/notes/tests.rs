@@ -24,7 +24,7 @@ fn stretched(mut record: RunRecord, configuration: usize, factor: impl Fn(u32, u
 
 /// A quiet run of three engines and a twin.
 fn three() -> RunRecord {
-    measured(&decoding(&["patient-original", "beacon", "reed"]), &[BASELINE, BEACON, REED])
+    measured(&decoding(&["patient-original", "beacon", "reed"]), &[ORIGINAL, BEACON, REED])
 }
 
 /// The one note of a record. It fits a narrow terminal.
@@ -49,7 +49,7 @@ fn a_hint_for_more_blocks_exceeds_the_blocks_of_the_run() {
     for (blocks, more) in [(5, 8), (8, 12), (12, 20), (20, 40), (21, 42)] {
         let mut selection = decoding(&["patient-original", "beacon"]);
         selection.extent.blocks = Some(blocks);
-        let record = measured(&selection, &[BASELINE, BEACON]);
+        let record = measured(&selection, &[ORIGINAL, BEACON]);
         let wide = stretched(record, 1, |block, _| if block % 2 == 0 { 3.0 } else { 1.0 });
         let notes = Report::of(&wide).notes;
         let hints: Vec<_> = notes.iter().filter(|note| note.contains("more blocks")).collect();
@@ -145,7 +145,7 @@ fn a_twin_that_failed_is_a_note_and_no_row() {
 
 #[test]
 fn a_converted_model_is_a_note() {
-    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         let (format, dtype) = ("gguf".into(), "bf16".into());
         launch.converted = Some(crate::record::Converted { format, dtype, path: "/c".into() });
@@ -169,7 +169,7 @@ fn the_first_notes_of_a_kind_are_shown_and_the_others_counted() {
 
 #[test]
 fn prompts_of_another_length_than_planned_are_a_note() {
-    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let measured = |sample: &&mut Sample| sample.case == 1 && sample.kind == RequestKind::Measured;
     let of_beacon = record.samples.iter_mut().filter(measured);
     for (number, sample) in of_beacon.enumerate() {
@@ -188,7 +188,7 @@ fn prompts_of_another_length_than_planned_are_a_note() {
 
 #[test]
 fn engines_that_count_different_tokens_of_one_text_give_a_note() {
-    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for case in &mut record.header.plan.cases {
         case.workload.prompt = Prompt::Text("Once upon a time".into());
     }
@@ -205,7 +205,7 @@ fn engines_that_count_different_tokens_of_one_text_give_a_note() {
 fn an_unreported_requested_setting_gives_a_note() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     (selection.devices, selection.dtypes) = (vec!["cuda".into()], vec![Some("bf16".into())]);
-    let mut record = measured(&selection, &[BASELINE, BEACON]);
+    let mut record = measured(&selection, &[ORIGINAL, BEACON]);
     assert!(Report::of(&record).notes.is_empty());
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         launch.loaded = None;
@@ -222,7 +222,7 @@ fn an_unreported_requested_setting_gives_a_note() {
 
 #[test]
 fn an_unknown_metric_is_a_note_and_the_known_metrics_are_shown() {
-    let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let before = Report::of(&record);
     let (later_headline, later_floor) =
         (MetricId::named("later_rate"), MetricId::named("later\u{1b}[31m_bytes"));

@@ -5,11 +5,11 @@ use super::super::tests::{assert_fits, json, rendered, words};
 use crate::analysis::agreement::specimen::*;
 use crate::plan::Verification;
 use crate::record::RunRecord;
-use crate::record::specimen::{BASELINE, BEACON, REED};
+use crate::record::specimen::{BEACON, ORIGINAL, REED};
 
 /// The verifier, an engine whose log-probabilities deviate by this many nats, and one that could not be checked.
 fn three(deviation: f64) -> RunRecord {
-    let mut record = measured(&["patient-original", "beacon", "reed"], &[BASELINE, BEACON, REED]);
+    let mut record = measured(&["patient-original", "beacon", "reed"], &[ORIGINAL, BEACON, REED]);
     set_dtypes(&mut record, VERIFIER, "f32", "f32");
     add_held_out(&mut record);
     for configuration in [VERIFIER, ENGINE] {
