@@ -248,7 +248,7 @@ fn rounded_time(ns: f64) -> String {
 mod tests {
     use super::*;
     use crate::plan::Selection;
-    use crate::record::specimen::{BASELINE, BEACON, measured, planned, selection, unavailable};
+    use crate::record::specimen::{BEACON, ORIGINAL, measured, planned, selection, unavailable};
 
     /// The text without its line breaks.
     fn unbroken(text: &str) -> String {
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn engines_measured_before_have_an_estimate_and_others_are_listed() {
         let engines = selection(&["patient-original", "beacon"]);
-        let history = [measured(&engines, &[BASELINE, BEACON])];
+        let history = [measured(&engines, &[ORIGINAL, BEACON])];
         let plan = planned(&engines).header.plan;
         let shown = describe(&plan, &history);
         assert!(shown.contains("a block, from earlier runs on this machine"), "{shown}");
@@ -276,7 +276,7 @@ mod tests {
     fn a_dry_run_lists_output_checks_with_their_time_unless_they_are_off() {
         let mut engines =
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
-        let history = [measured(&engines, &[BASELINE, BEACON])];
+        let history = [measured(&engines, &[ORIGINAL, BEACON])];
         let shown = unbroken(&describe(&planned(&engines).header.plan, &history));
         assert!(shown.contains("continues a prompt; their launches take about "), "{shown}");
         let shown = unbroken(&describe(&planned(&engines).header.plan, &[]));
@@ -290,7 +290,7 @@ mod tests {
         let mut engines =
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         engines.extent.budget_ns = Some(1_000_000_000);
-        let history = [measured(&engines, &[BASELINE, BEACON])];
+        let history = [measured(&engines, &[ORIGINAL, BEACON])];
         let mut record = planned(&engines);
         let reason = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
         unavailable(&mut record, 1, reason, "orchestrate setup beacon");
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn the_estimate_counts_launch_warm_up_and_both_requests_of_a_round() {
         let engines = selection(&["patient-original", "beacon"]);
-        let record = measured(&engines, &[BASELINE, BEACON]);
+        let record = measured(&engines, &[ORIGINAL, BEACON]);
         let times = EarlierTimes::of(std::slice::from_ref(&record));
         let plan = &record.header.plan;
         let decode = plan.cases.iter().find(|case| case.workload.label == "decode").unwrap();

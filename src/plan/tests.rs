@@ -18,7 +18,7 @@ fn selection() -> Selection {
     }
 }
 
-/// The labels of a plan's rows.
+/// The labels of the rows: of the configurations without a role.
 fn labels(plan: &Plan) -> Vec<&str> {
     plan.configurations.iter().filter(|it| it.role.is_none()).map(|it| it.label.as_str()).collect()
 }
@@ -27,13 +27,13 @@ fn labels(plan: &Plan) -> Vec<&str> {
 fn lists_make_the_cross_product_and_labels_show_the_differences() {
     let plan = Plan::new(&selection());
     assert_eq!(labels(&plan), ["a 1 thread", "b 1 thread", "a 2 threads", "b 2 threads"]);
-    assert_eq!(plan.cases.len(), (4 + 2) * 6);
+    assert_eq!(plan.cases.len(), (4 + 2) * 6, "four rows and two twins, in six workloads");
 }
 
 #[test]
 fn the_labels_of_a_selection_are_those_of_its_plan() {
     let mut several = selection();
-    // Two programs have the same name.
+    // Two engines have the same name.
     several.candidates.push(several.candidates[0].clone());
     several.dtypes = vec![None, Some("f32".into())];
     let plan = Plan::new(&several);
@@ -43,7 +43,7 @@ fn the_labels_of_a_selection_are_those_of_its_plan() {
 }
 
 #[test]
-fn an_engine_has_a_program_and_a_reason_for_each_device() {
+fn each_device_has_its_program_or_the_reason_why_it_has_none() {
     let mut selection = selection();
     (selection.devices, selection.threads) = (vec!["cpu".into(), "cuda:1".into(), "metal".into()], vec![2]);
     selection.candidates[0].devices = BTreeMap::from([("cuda".into(), Start::program("a-cuda"))]);
@@ -57,7 +57,7 @@ fn an_engine_has_a_program_and_a_reason_for_each_device() {
         [Some("a"), Some("a-cuda"), Some("a"), Some("b"), None]
     );
     assert_eq!((&row("b cuda:1").unavailable, &row("b cpu").unavailable), (&Some(missing), &None));
-    // Stopping a process does not free its device memory.
+    // A paused process keeps its device memory.
     assert_eq!(["a cpu", "a cuda:1", "a metal"].map(|label| row(label).alone), [false, true, true]);
 }
 
@@ -89,7 +89,7 @@ fn every_block_launches_each_configuration_once_and_none_is_always_first() {
     let mut second = plan.order_of(&all, 2);
     second.sort();
     assert_eq!(second, all);
-    assert_eq!(plan.order_of(&all, 1), plan.order_of(&all, 5));
+    assert_eq!(plan.order_of(&all, 1), plan.order_of(&all, 5), "the order repeats after four blocks");
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn each_reference_has_a_twin_when_verdicts_are_possible() {
     assert_eq!(plan.configurations[5].label, "a 2 threads (twin)");
     let quick = Selection { extent: Extent { blocks: Some(1), ..Extent::default() }, ..selection() };
     assert_eq!(Plan::new(&quick).configurations.len(), 4);
-    let alone = Selection { reference: "absent".into(), ..selection() };
-    assert_eq!((Plan::new(&alone).pairs(), Plan::new(&alone).configurations.len()), (vec![], 4));
+    let no_reference = Plan::new(&Selection { reference: "absent".into(), ..selection() });
+    assert_eq!((no_reference.pairs(), no_reference.configurations.len()), (vec![], 4));
 }
 
 #[test]
-fn launch_scenarios_come_first_in_any_order_of_names() {
+fn launch_scenarios_come_first_even_when_they_are_selected_last() {
     let mut selection = selection();
     selection.scenarios.reverse();
     let plan = Plan::new(&selection);

@@ -71,7 +71,7 @@ pub struct CalibratedFloor {
     pub since: String,
 }
 
-/// The lifetime of one engine process. Times are on the orchestrator's clock and begin just before the start of the process.
+/// The lifetime of one engine process. Times are on the orchestrator's clock, from just before the start of the process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     /// Launches are numbered from 0 as they are recorded.
@@ -85,10 +85,12 @@ pub struct Launch {
     /// Absent for an engine that supports only `generate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hello: Option<HelloFacts>,
+    /// The arrival of the answer to `hello`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hello_ns: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<Loaded>,
+    /// The arrival of the answer to `load`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_ns: Option<u64>,
     /// The conversion of the model, if the engine does not read the model's own format.
@@ -122,7 +124,7 @@ pub struct Sample {
     /// The arrival of the answer's bytes, since the start of the process.
     pub answered_ns: u64,
     pub iteration: Iteration,
-    /// The peak of the engine's process tree so far, as the kernel counts it.
+    /// The peak memory of the engine's process tree so far, as the kernel counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
     /// The memory of the process tree after the answer.
@@ -137,7 +139,7 @@ pub struct Sample {
     /// The time in which the engine's threads were ready to run, but other processes used the cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_ns: Option<u64>,
-    /// The delay of streamed tokens. Absent if the request was not streamed.
+    /// Absent if the request was not streamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
 }
@@ -154,9 +156,9 @@ pub struct WarmUp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarmUpEnd {
-    /// The median times of three windows of three requests agreed within 10 %.
+    /// The median times of the last three windows, of three requests each, agreed within 10 %.
     Steady,
-    /// As many requests as an earlier launch needed.
+    /// The launch made as many requests as an earlier launch needed.
     AsBefore,
     /// The time limit of the warm-up ended before the times agreed.
     Time,
@@ -199,15 +201,15 @@ pub struct Limits {
     pub probed: machine_limits::Limits,
 }
 
-/// The delay of streamed tokens after their time stamps, on the orchestrator's clock.
+/// The time from the engine's time stamp of a streamed token to the token's arrival: of the first token, and the median.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Late {
     pub first_ns: i64,
     pub median_ns: i64,
 }
 
-/// The sampled pass of one case in one launch. No table shows its times. The counts below include the requests in which energy
-/// and GPUs were sampled, or else the request in which memory was sampled.
+/// The sampled pass of one case in one launch. No table shows its times. The counts below are those of the requests in which
+/// energy and GPUs were sampled. Without such requests, they are those of the one request in which memory was sampled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
     pub launch: u32,
@@ -217,10 +219,10 @@ pub struct Pass {
     pub new_tokens: u64,
     /// The time of all requests together, on the orchestrator's clock.
     pub elapsed_ns: u64,
-    /// The shortest time of several requests for one token, on the orchestrator's clock.
+    /// The shortest time of several requests that generate one token each, on the orchestrator's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_token_ns: Option<u64>,
-    /// The largest memory of the process tree in one earlier request, by proportional set size.
+    /// The largest memory of the process tree in the request in which memory was sampled, by proportional set size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldMemory>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -273,7 +275,7 @@ pub struct StoredAnswers {
     pub model: String,
     /// The name and version of the engine that answered.
     pub by: String,
-    /// The log-probabilities of each sequence in `HeldOut::sequences`.
+    /// For each sequence in `HeldOut::sequences`, the same as `Scored::logprobs`.
     pub logprobs: Vec<Vec<Option<f64>>>,
     pub continued: Vec<u32>,
 }
@@ -293,11 +295,13 @@ pub struct ReferenceToken {
     pub position: u32,
     #[serde(alias = "theirs")]
     pub engine_token: u32,
-    /// The token that the verifier gives.
+    /// The token that the verifier gives at this position.
     #[serde(alias = "own")]
     pub verifier_token: u32,
+    /// The log-probability that the verifier gives to `engine_token`.
     #[serde(default, alias = "theirs_logprob", skip_serializing_if = "Option::is_none")]
     pub engine_logprob: Option<f64>,
+    /// The log-probability that the verifier gives to `verifier_token`.
     #[serde(default, alias = "own_logprob", skip_serializing_if = "Option::is_none")]
     pub verifier_logprob: Option<f64>,
 }
@@ -332,7 +336,7 @@ pub fn output_tokens(sequence: &Sequence) -> u64 {
 }
 
 impl Entry {
-    /// Parses the line twice: first for its tag, then as an entry of that kind.
+    /// Parses the line twice: first only its tag, then the entry of that kind.
     pub fn read(line: &[u8]) -> serde_json::Result<Self> {
         let Tag { entry } = serde_json::from_slice(line)?;
         Ok(match entry {
@@ -363,7 +367,6 @@ struct Tag {
     entry: EntryKind,
 }
 
-/// The variants of `Entry`.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum EntryKind {

@@ -15,7 +15,7 @@ pub struct Failure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u32>,
     pub kind: FailureKind,
-    /// A `Stage` as text, or the stage of a later program.
+    /// A `Stage` as text, or a text that a later version of this program wrote.
     pub when: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,6 @@ pub enum Stage {
     Start,
     Hello,
     Load,
-    /// An output check, in which nothing is measured.
     OutputCheck,
     Warmup(u32),
     /// The discarded request before a sample.
@@ -42,7 +41,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether a recorded stage lies before the engine's first answer.
+    /// Whether a stage, as text, comes before the engine's first answer.
     pub fn is_before_first_answer(word: &str) -> bool {
         [Self::Start, Self::Hello].iter().any(|stage| stage.to_string() == word)
     }
@@ -71,7 +70,7 @@ macro_rules! kinds {
         #[serde(from = "String", into = "String")]
         pub enum FailureKind {
             $($(#[$doc])* $kind,)+
-            /// A kind that a later program wrote.
+            /// A kind that a later version of this program wrote.
             Other(String),
         }
 
@@ -112,7 +111,7 @@ kinds! {
     Protocol = "protocol",
     /// The engine's answer does not fit the request.
     WrongOutput = "wrong_output",
-    // Engines too can report the kinds below.
+    // Engines too can report the kinds below; `protocol::FailureKind` explains them.
     /// The engine does not support something that the scenario needs.
     Unsupported = "unsupported",
     /// The engine cannot run on this machine.

@@ -30,6 +30,7 @@ impl Recorder {
         Ok(recorder)
     }
 
+    /// Adds the entry to the file and to the record in memory.
     pub fn take(&mut self, entry: Entry) -> Result<()> {
         self.append(&entry)?;
         self.record.take(entry);

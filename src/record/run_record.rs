@@ -63,9 +63,9 @@ impl RunRecord {
         all.filter(move |(_, it)| is_measurement(it, || for_checks.contains(&it.launch)))
     }
 
-    /// The measured requests of one launch, newest first. Only the last `samples` samples of the record are searched.
-    pub fn latest_measured(&self, launch: &Launch, samples: usize) -> impl Iterator<Item = &Sample> {
-        let of_launch = self.samples.iter().rev().take(samples).filter(|it| it.launch == launch.launch);
+    /// The measured requests of one launch, newest first. Only the last `searched` samples of the record are searched.
+    pub fn latest_measured(&self, launch: &Launch, searched: usize) -> impl Iterator<Item = &Sample> {
+        let of_launch = self.samples.iter().rev().take(searched).filter(|it| it.launch == launch.launch);
         of_launch.filter(|it| is_measurement(it, || launch.for_output_checks))
     }
 
@@ -81,7 +81,7 @@ impl RunRecord {
     /// Parses a record. An incomplete last line is ignored, because the run was cut off there. Every index in the result is
     /// valid.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
-        let mut read: Option<(Self, Indices)> = None;
+        let mut parsed: Option<(Self, Indices)> = None;
         let mut unparsed: Option<(usize, serde_json::Error)> = None;
         let mut line = Vec::new();
         for number in 1.. {
@@ -93,7 +93,7 @@ impl RunRecord {
                 bail!("line {number}: {error}");
             }
             let at_line = |error: anyhow::Error| anyhow!("line {number}: {error}");
-            match (Entry::read(&line), &mut read) {
+            match (Entry::read(&line), &mut parsed) {
                 (Ok(Entry::Header(header)), None) => {
                     let version = header.record_version;
                     if !(OLDEST_VERSION..=RECORD_VERSION).contains(&version) {
@@ -102,7 +102,7 @@ impl RunRecord {
                         );
                     }
                     let indices = Indices::of(&header).map_err(at_line)?;
-                    read = Some((Self { header: *header, ..Self::default() }, indices));
+                    parsed = Some((Self { header: *header, ..Self::default() }, indices));
                 }
                 (Ok(_), None) => bail!("line {number}: the first entry is not a header"),
                 (Ok(entry), Some((record, indices))) => {
@@ -112,16 +112,17 @@ impl RunRecord {
                 (Err(error), _) => unparsed = Some((number, error)),
             }
         }
-        let record = read.map(|(record, _)| record);
+        let record = parsed.map(|(record, _)| record);
         record.with_context(|| match unparsed {
             Some((_, error)) => format!("no header: {error}"),
             None => "it is empty".to_string(),
         })
     }
 
+    /// Adds the entry.
     pub fn take(&mut self, entry: Entry) {
         match entry {
-            // A second header means that a record was appended to another; the first header is_measurement.
+            // A second header means that a record was appended to another; the first header counts.
             Entry::Header(_) => {}
             Entry::Launch(launch) => self.launches.push(*launch),
             Entry::Sample(sample) => self.samples.push(*sample),
@@ -262,7 +263,7 @@ impl Indices {
     }
 }
 
-fn check_index(field: &str, index: usize, count: usize, of: &str) -> Result<()> {
-    ensure!(index < count, "`{field}` is {index}, and there are {count} {of}");
+fn check_index(field: &str, index: usize, count: usize, counted: &str) -> Result<()> {
+    ensure!(index < count, "`{field}` is {index}, and there are {count} {counted}");
     Ok(())
 }

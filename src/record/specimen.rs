@@ -21,6 +21,7 @@ use stats::{Random, StoppedBy};
 pub struct InventedEngine {
     pub name: &'static str,
     pub version: &'static str,
+    /// The dtype of the weights and, after a slash, the dtype of the computation if it is another.
     pub dtype: &'static str,
     pub load_ms: f64,
     pub prompt_token_ms: f64,
@@ -30,7 +31,7 @@ pub struct InventedEngine {
     pub own_noise: f64,
 }
 
-pub const BASELINE: InventedEngine = InventedEngine {
+pub const ORIGINAL: InventedEngine = InventedEngine {
     name: "patient-original",
     version: "0.1.0",
     dtype: "f32",
@@ -135,7 +136,7 @@ struct Noise {
     seed: u64,
     block: u32,
     configuration: usize,
-    own: f64,
+    own_noise: f64,
 }
 
 impl Noise {
@@ -147,8 +148,9 @@ impl Noise {
             Random::seeded(seed).normal()
         };
         let (block, index) = (u64::from(self.block), u64::from(index));
+        // The first number of each seed keeps the three noises independent.
         let own = [1, block, case as u64, index, self.configuration as u64];
-        (0.02 * normal(&[2, block]) + 0.01 * normal(&[3, block, index]) + self.own * normal(&own)).exp()
+        (0.02 * normal(&[2, block]) + 0.01 * normal(&[3, block, index]) + self.own_noise * normal(&own)).exp()
     }
 }
 
@@ -162,9 +164,9 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
         ..Facts::default()
     };
     let plan = record.header.plan.clone();
-    let noise = Noise { seed: plan.seed, block, configuration, own: engine.own_noise };
+    let noise = Noise { seed: plan.seed, block, configuration, own_noise: engine.own_noise };
     let loaded_ns = (engine.load_ms * noise.factor(0, 0) * 1e6) as u64;
-    let phase = |name: &str, share: u64| Phase { name: name.into(), ns: loaded_ns * share / 100 };
+    let phase = |name: &str, percent: u64| Phase { name: name.into(), ns: loaded_ns * percent / 100 };
     let phases = vec![phase("import", 60), phase("tokenizer", 5), phase("weights", 20)];
     let loaded = Loaded { load_ns: loaded_ns * 9 / 10, phases, facts, ..Loaded::default() };
     let hello =
@@ -195,6 +197,7 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
         {
             let first_request_factor = if kind == RequestKind::Warmup && index == 0 { 1.5 } else { 1.0 };
             let ns = |ms: f64, token: u32| {
+                // The tokens of a request differ by up to 0.5 %.
                 let token_factor = 1.0 + f64::from(token * 37 % 13) / 2600.0;
                 (ms * first_request_factor * token_factor * noise.factor(case, index) * 1e6) as u64
             };
@@ -202,6 +205,7 @@ fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &Inv
             let mut times =
                 vec![start_ns + ns(engine.prompt_token_ms * f64::from(prompt_tokens) + engine.token_ms, 0)];
             for token in 1..workload.max_new_tokens {
+                // One token is 3 ms late: an outlier among the inter-token latencies.
                 let gap = ns(engine.token_ms, token) + if token == 40 { 3_000_000 } else { 0 };
                 times.push(times[token as usize - 1] + gap);
             }

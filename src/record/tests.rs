@@ -52,7 +52,7 @@ fn every_kind_of_entry_reads_back_as_it_was_written() {
 
 #[test]
 fn an_entry_may_have_its_tag_last_and_unknown_fields() {
-    let line = br#"{"of_later":[1,{"x":null}],"configuration":null,"message":"noisy","entry":"warning"}"#;
+    let line = br#"{"field_of_a_later_version":[1,{"x":null}],"configuration":null,"message":"noisy","entry":"warning"}"#;
     let expected = Entry::Warning(Warning { configuration: None, message: "noisy".into() });
     assert_eq!(Entry::read(line).unwrap(), expected);
 }
@@ -61,7 +61,7 @@ fn an_entry_may_have_its_tag_last_and_unknown_fields() {
 fn an_unknown_kind_of_entry_is_an_error_with_its_line() {
     let mut bytes = lines(&entries()[..3]);
     bytes.extend(b"{\"entry\":\"rumour\"}\n");
-    // As the last line it counts as incomplete.
+    // An unknown entry in the last line counts as an incomplete line.
     assert_eq!(RunRecord::parse(bytes.as_slice()).unwrap().samples.len(), 1);
     bytes.extend(lines(&entries()[3..]));
     let error = RunRecord::parse(bytes.as_slice()).unwrap_err().to_string();
@@ -71,8 +71,8 @@ fn an_unknown_kind_of_entry_is_an_error_with_its_line() {
 #[test]
 fn a_record_cut_off_anywhere_loses_at_most_its_last_entry() {
     let bytes = lines(&entries());
-    let header = bytes.iter().position(|&byte| byte == b'\n').unwrap();
-    for cut in header..bytes.len() {
+    let header_end = bytes.iter().position(|&byte| byte == b'\n').unwrap();
+    for cut in header_end..bytes.len() {
         let record = RunRecord::parse(&bytes[..cut]).unwrap();
         let complete = bytes[..cut].iter().filter(|&&byte| byte == b'\n').count();
         let entries = 1
@@ -128,16 +128,16 @@ fn names_of_version_3_are_read_as_those_of_version_4() {
     for (old, new) in old.iter().zip(new) {
         assert_eq!(Entry::read(old.as_bytes()).unwrap(), new, "{old}");
     }
-    // The samples, plan and GPUs of version 3 are in the records of `tests/records`.
+    // Fields within entries have new names too.
     let sample = r#"{"entry":"sample","launch":1,"case":2,"index":0,"role":"discarded","prompt_hash":"","sent_ns":0,
         "answered_ns":0,"iteration":{"start_ns":0,"end_ns":0,"sequences":[]}}"#;
     let Entry::Sample(sample) = Entry::read(sample.as_bytes()).unwrap() else { panic!("no sample") };
     assert_eq!(sample.kind, RequestKind::Discarded);
     let gpu: GpuPass = serde_json::from_str(r#"{"index":0,"looks":9,"throttled_looks":2}"#).unwrap();
     assert_eq!((gpu.samples, gpu.throttled_samples), (9, Some(2)));
-    let plan = r#"{"label":"a (twin)","engine":"a","command":[],"model":{"name":"m","path":"m"},"device":"cpu","threads":1,
+    let configuration = r#"{"label":"a (twin)","engine":"a","command":[],"model":{"name":"m","path":"m"},"device":"cpu","threads":1,
         "vouches":true,"beside":{"what":"witness"}}"#;
-    let configuration: Configuration = serde_json::from_str(plan).unwrap();
+    let configuration: Configuration = serde_json::from_str(configuration).unwrap();
     assert_eq!((configuration.role, configuration.verifies), (Some(Role::Verifier), true));
 }
 
@@ -204,7 +204,7 @@ fn an_invalid_index_in_the_plan_is_an_error_with_its_field() {
 }
 
 #[test]
-fn a_failure_may_name_a_launch_that_never_loaded() {
+fn a_failure_may_name_a_launch_that_has_no_entry() {
     let mut all = entries()[..2].to_vec();
     all.push(Entry::Failure(Failure { launch: Some(77), case: Some(0), ..Failure::default() }));
     assert_eq!(RunRecord::parse(lines(&all).as_slice()).unwrap().failures.len(), 1);

@@ -14,8 +14,9 @@ use crate::record::{Overhead, WarmUpEnd};
 use crate::text::{plural, shorten};
 use stats::StoppedBy;
 
-/// A longer model, version or device is shortened here. CSV and JSON have the full text.
+/// The largest width of a model or a list of GPUs, in columns. CSV and JSON have the full text.
 const MAX_MODEL_WIDTH: usize = 40;
+/// The same for a version, device or dtype.
 const MAX_WORD_WIDTH: usize = 24;
 
 /// The lines of the caption: what ran, how often, where.
@@ -82,7 +83,7 @@ fn how_often(report: &Report) -> String {
     format!("{mode}{planned}{}, {order}; rounds: {rounds}{warm}", blocks(report))
 }
 
-/// `5 blocks`, `12 blocks (5 for load, decode; stopped by narrow intervals)`.
+/// The number of blocks: `5 blocks`, `12 blocks (5 for load, decode; stopped by narrow intervals)`.
 fn blocks(report: &Report) -> String {
     let extents = &report.extents;
     let numbers: BTreeSet<u32> = extents.iter().map(|extent| extent.blocks).collect();
@@ -123,7 +124,7 @@ fn workloads(report: &Report, is_selected: impl Fn(&Extent) -> bool) -> String {
     names.join(", ")
 }
 
-/// The warm-ups of the record, or the planned warm-ups where the record has none.
+/// The number of warm-up requests of the record, or the planned number where the record has none.
 fn warm_ups(report: &Report) -> Option<String> {
     let done = || report.rows.iter().flat_map(|row| &row.warm_ups);
     let set_by_user = done().all(|warm_up| warm_up.ended_by == WarmUpEnd::SetByUser);
@@ -144,10 +145,10 @@ pub fn headlines(report: &Report) -> String {
 }
 
 /// `10 (ttft, decode), 1 (load)`: the value of each scenario. A value that all rows share stands alone.
-fn by_scenario(report: &Report, of: impl Fn(&Row) -> String) -> String {
+fn by_scenario(report: &Report, value_of: impl Fn(&Row) -> String) -> String {
     let mut values: Vec<(String, Vec<&str>)> = Vec::new();
     for row in &report.rows {
-        let value = of(row);
+        let value = value_of(row);
         let scenario = row.case.scenario.as_str();
         match values.iter_mut().find(|(other, _)| *other == value) {
             Some((_, scenarios)) if scenarios.contains(&scenario) => {}

@@ -1,4 +1,4 @@
-//! The tables of each case: its resources, and the account of its wall time, whose printed values add up.
+//! Two tables with a line for each case: its resources, and the parts of its wall time, whose printed values add up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,6 @@ use super::wall_time::{PARTS, TimePart, WallTime};
 use crate::analysis::metric::{MemorySource, Scale, Unit};
 use crate::text::{shorten, three_digits};
 
-/// The title of the remainder of the wall time.
 const REMAINDER_TITLE: &str = "rest";
 
 /// The measured cases of a report, each with the values of its line.
@@ -30,7 +29,7 @@ impl<'a, T> Cases<'a, T> {
 
     /// The table: the case, the name of the engine, then the cells of `cells`.
     fn table(&self, layout: Layout, values: Vec<Column>, cells: impl Fn(&T) -> Vec<String>) -> Table {
-        // If two rows differ only in a factor, their labels differ, but their names do not.
+        // The table has no columns for the options that vary, so they are part of the engine's name.
         let layout = Layout { factor_columns: false, ..layout };
         let labels = Labels::of(self.report, layout);
         let line = |(row, shown): &(&Row, &T)| {
@@ -47,7 +46,6 @@ impl<'a, T> Cases<'a, T> {
     }
 }
 
-/// The resources of the measured cases.
 pub struct ResourceTable<'a> {
     cases: Cases<'a, Resources>,
     bytes: Scale,
@@ -103,8 +101,8 @@ impl<'a> ResourceTable<'a> {
 }
 
 fn resource_legend(unknown: &[TitledFact]) -> Vec<String> {
-    let explanation = "memory: the process tree, with each page counted once; the peak includes the load, its parts do not; \
-        energy: above idle";
+    let explanation = "memory: the process tree, with each page counted once; the peak includes the load, anonymous and \
+        file-backed memory do not; energy: above idle";
     let mut legend = vec![explanation.to_string()];
     // Without a GPU, one entry stands for all GPU values.
     let of_gpus = |fact: &Fact| fact.quantity.is_of_gpus();
@@ -147,7 +145,6 @@ fn gpu_notes(rows: &[(&Row, &Resources)]) -> Vec<String> {
     notes.into_iter().map(written).collect()
 }
 
-/// The wall time of the measured cases.
 pub struct WallTimeTable<'a> {
     cases: Cases<'a, WallTime>,
     scale: Scale,
@@ -174,7 +171,8 @@ impl<'a> WallTimeTable<'a> {
 
     pub fn sections(&self, layout: Layout) -> [Section; 2] {
         let labels = Labels::of(self.cases.report, Layout { factor_columns: false, ..layout });
-        let rest = format!("{REMAINDER_TITLE}: time that neither clock assigns to a part");
+        let rest =
+            format!("{REMAINDER_TITLE}: time that neither the engine nor the orchestrator assigns to a part");
         let mut notes =
             vec![rest, "the first request of a launch takes longer: see the metric `first_run`".into()];
         let shortened = self.cases.rows.iter().filter(|(_, wall_time)| wall_time.shortened > 0);
@@ -182,7 +180,7 @@ impl<'a> WallTimeTable<'a> {
             let WallTime { shortened, launches, requests, .. } = wall_time;
             format!(
                 "`{}` `{}`: its reported times exceed the elapsed time in {shortened} of {launches} launches and {requests} \
-                 requests: they were scaled down to it",
+                 requests: they were scaled down to the elapsed time",
                 labels.label(&row.engine.label),
                 row.case.label
             )
@@ -195,8 +193,8 @@ impl<'a> WallTimeTable<'a> {
 
 /// The cells: each part, then the remainder and the total.
 fn time_cells(wall_time: &WallTime, parts: &[TimePart], scale: Scale) -> Vec<String> {
-    let claimed: Vec<Option<u64>> = parts.iter().map(|part| wall_time.part(*part)).collect();
-    let mut all: Vec<u64> = claimed.iter().map(|ns| ns.unwrap_or(0)).collect();
+    let known_ns: Vec<Option<u64>> = parts.iter().map(|part| wall_time.part(*part)).collect();
+    let mut all: Vec<u64> = known_ns.iter().map(|ns| ns.unwrap_or(0)).collect();
     all.push(wall_time.unattributed_ns);
     // The step leaves four digits of the total, and is at least a nanosecond.
     let digits = wall_time.total_ns.max(1).ilog10();
@@ -205,12 +203,12 @@ fn time_cells(wall_time: &WallTime, parts: &[TimePart], scale: Scale) -> Vec<Str
     steps.push(steps.iter().sum());
     let decimals = (scale.divisor / step as f64).log10().max(0.0).round() as usize;
     let write = |steps: u64| format!("{:.*}", decimals, (steps * step) as f64 / scale.divisor);
-    let known = claimed.iter().map(Option::is_some).chain([true, true]);
+    let known = known_ns.iter().map(Option::is_some).chain([true, true]);
     let cells = steps.into_iter().zip(known);
     cells.map(|(steps, known)| if known { write(steps) } else { "n/a".into() }).collect()
 }
 
-/// The steps of each value, rounded by largest remainder so that they add up to their rounded sum.
+/// Each value as a number of steps, rounded by largest remainder, so that the numbers add up to the rounded sum of the values.
 fn apportion(ns: &[u64], step: u64) -> Vec<u64> {
     let mut steps: Vec<u64> = ns.iter().map(|ns| ns / step).collect();
     let total = (ns.iter().sum::<u64>() + step / 2) / step;

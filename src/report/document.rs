@@ -19,13 +19,12 @@ pub trait Content {
     /// The JSON, from `json_bytes`. New names may be added; a changed name raises `REPORT_VERSION`.
     fn json(&self) -> Vec<u8>;
 
-    /// The width in columns on a terminal with `terminal_width` columns. Longer lines are hard to read.
+    /// The width of the lines, in columns, on a terminal with `terminal_width` columns. Very long lines are hard to read.
     fn width(&self, terminal_width: Option<usize>) -> usize {
         terminal_width.unwrap_or(80).clamp(40, 120)
     }
 }
 
-/// A way to render any content.
 #[derive(Debug)]
 pub struct Format {
     /// The value of `--format`, and the extension of a file in this format.
@@ -39,7 +38,7 @@ pub struct Format {
 pub enum Shape {
     /// For people. The second argument is the width of the terminal in columns, where it is known.
     Document(fn(&dyn Content, Option<usize>) -> Vec<u8>),
-    /// For spreadsheets. Some content has no lines, and a line has no room for several comparisons.
+    /// For spreadsheets. Some content has no lines.
     Lines(fn(&Lines) -> Vec<u8>),
     /// For programs: the complete content, from its JSON.
     Json(fn(Vec<u8>) -> Vec<u8>),
@@ -75,16 +74,16 @@ pub enum TableId {
 /// The layout of each table, as the format chooses it from `Content::table`.
 pub type Layouts<'a> = &'a dyn Fn(TableId) -> Layout;
 
-/// The layout of a table for a terminal's width.
+/// The layout of a table for a terminal's width. Widths are in columns of the terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// Whether varying versions are a column; otherwise they are a line of the caption.
     pub version_column: bool,
-    /// The most columns of a name. A longer name is shortened, and its full text is below the table.
+    /// The largest width of a name. A longer name is shortened, and its full text is below the table.
     pub max_label: usize,
     /// Whether the options that vary have columns of their own; otherwise they are part of the engine's name.
     pub factor_columns: bool,
-    /// The most columns of a case, version, device or dtype. A longer text is shortened.
+    /// The largest width of a case, version, device or dtype. A longer text is shortened.
     pub max_word: usize,
     /// The number of spaces between columns.
     pub gap: usize,
@@ -128,7 +127,6 @@ pub enum Item {
     Failure(ExplainedFailure),
 }
 
-/// A failure in full, with its remedy.
 #[derive(Debug)]
 pub struct ExplainedFailure {
     /// The rows that failed in this way.
@@ -160,7 +158,6 @@ pub struct Column {
     pub overflow: Overflow,
 }
 
-/// The purpose of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Identifies the row. A wide table that is split repeats it.

@@ -9,9 +9,9 @@ use crate::plan::{Configuration, Plan, Role};
 use crate::record::{Launch, RunRecord};
 use crate::text::{line, shorten};
 
-/// The most columns of a word that an engine sent, in any format.
+/// The largest width, in columns, of a text that an engine sent, in any format.
 const MAX_WORD_WIDTH: usize = 200;
-/// The most columns of such a word within a sentence.
+/// The largest width of such a text within a sentence.
 const MAX_WORD_IN_SENTENCE: usize = 24;
 
 /// The engines, one for each configuration of the plan.
@@ -56,18 +56,18 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
 
 /// The engine and its preset. A number follows where no column tells two configurations apart.
 fn names(plan: &Plan) -> Vec<String> {
-    let base = |it: &Configuration| {
+    let name = |it: &Configuration| {
         let preset = it.preset.iter().map(|preset| format!(":{preset}"));
         line(&format!("{}{}", it.engine, preset.collect::<String>()))
     };
     let columns = |it: &Configuration| {
-        (base(it), it.model.name.clone(), it.device.clone(), it.dtype.clone(), it.threads)
+        (name(it), it.model.name.clone(), it.device.clone(), it.dtype.clone(), it.threads)
     };
     let named = plan.configurations.iter().enumerate().map(|(index, it)| {
         let earlier = &plan.configurations[..index];
         match earlier.iter().filter(|other| columns(other) == columns(it)).count() {
-            0 => base(it),
-            earlier => format!("{} #{}", base(it), earlier + 1),
+            0 => name(it),
+            earlier => format!("{} #{}", name(it), earlier + 1),
         }
     });
     named.collect()

@@ -22,7 +22,7 @@ pub fn json(report: &Report) -> Vec<u8> {
     json_bytes(&document(report))
 }
 
-/// The report and the judgement against its baseline in one document.
+/// A report and the judgement that compares its run with a baseline, in one document.
 pub fn with_judgement(report: &Report, judgement: &impl Serialize) -> Vec<u8> {
     #[derive(Serialize)]
     struct Judged<'a, J> {
@@ -49,12 +49,11 @@ struct Document<'a> {
     notices: &'a [String],
     cases: Vec<CaseEntry<'a>>,
     failed: &'a [FailedConfiguration],
-    /// The status of each configuration's output.
     outputs: &'a [Output],
     /// Each configuration against its reference, by every metric.
     comparisons: Vec<ComparisonEntry<'a>>,
-    /// Every pair of configurations. The correction for many comparisons is stronger here, so a small difference in
-    /// `comparisons` may be absent.
+    /// Every pair of configurations. The correction for many comparisons is stronger here, so a small difference that
+    /// `comparisons` shows may be `inconclusive` here.
     pairs: Vec<ComparisonEntry<'a>>,
     /// Each configuration against the program of its baseline, where both were measured in turn.
     against_baseline: Vec<ComparisonEntry<'a>>,
@@ -64,7 +63,6 @@ struct Document<'a> {
     noise: Vec<NoiseEntry<'a>>,
     /// The time of this machine's calibration.
     calibrated: Option<&'a str>,
-    /// The engines without a calibration on this machine.
     uncalibrated: &'a [Uncalibrated],
     warnings: &'a [String],
     /// The warnings about claims of engines that differ from the observation.
@@ -104,7 +102,6 @@ struct CaseEntry<'a> {
     /// The speed-up over the reference, by the headline metric.
     times_reference: Option<f64>,
     verdict: Option<Verdict>,
-    /// The status of the engine's output.
     output: Option<Status>,
     /// Whether a contradicted claim keeps the engine from the first rank.
     contradicted: bool,
@@ -143,12 +140,14 @@ struct ComparisonEntry<'a> {
     evidence: Option<&'static str>,
     /// The bootstrap interval, as a check of `low` and `high`.
     bootstrap: Option<(f64, f64)>,
-    /// The threshold of a difference, as a share.
+    /// A smaller difference does not count: 0.02 is 2 %.
     epsilon: Option<f64>,
+    /// The result is `same` if the interval lies within this difference.
     same_within: Option<f64>,
     /// Whether the correction for many comparisons changed the verdict.
     lost_to_correction: Option<bool>,
     blocks: Option<usize>,
+    /// The number of blocks without a round that both sides measured.
     unpaired: Option<usize>,
     stopped_by: Option<StoppedBy>,
     p: Option<Probabilities>,
@@ -174,6 +173,7 @@ struct DerivedComparison<'a> {
 struct NoiseEntry<'a> {
     engine: &'a str,
     case: &'a str,
+    /// 0.02 is 2 %.
     share: f64,
     blocks: usize,
 }

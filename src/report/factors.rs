@@ -78,7 +78,6 @@ impl Factor {
         all.next().is_some_and(|first| all.any(|other| other != first))
     }
 
-    /// Whether the reported values differ.
     pub fn reports_differ(&self, rows: &[Row]) -> bool {
         varies(rows, |row| (self.reported)(&row.engine))
     }
@@ -89,9 +88,8 @@ impl Factor {
         (!(self.matches_request)(&requested, engine)).then_some((requested, reported))
     }
 
-    /// The cell of a measured row.
-    pub fn measured_cell(&self, engine: &Engine, longest: usize) -> String {
-        let short = |value: String| shorten(&value, longest);
+    pub fn measured_cell(&self, engine: &Engine, max_width: usize) -> String {
+        let short = |value: String| shorten(&value, max_width);
         if let Some((requested, reported)) = self.mismatch(engine) {
             return format!("{} (requested {})", short(reported), short(requested));
         }
@@ -102,15 +100,14 @@ impl Factor {
         }
     }
 
-    /// The cell of a failed row.
-    pub fn failed_cell(&self, engine: &Engine, longest: usize) -> String {
+    pub fn failed_cell(&self, engine: &Engine, max_width: usize) -> String {
         match (self.reported)(engine) {
-            Some(_) => self.measured_cell(engine, longest),
-            None => shorten(&(self.requested)(engine).unwrap_or_default(), longest),
+            Some(_) => self.measured_cell(engine, max_width),
+            None => shorten(&(self.requested)(engine).unwrap_or_default(), max_width),
         }
     }
 }
 
-pub fn varies<T: PartialEq>(rows: &[Row], of: impl Fn(&Row) -> T) -> bool {
-    rows.iter().skip(1).any(|row| of(row) != of(&rows[0]))
+pub fn varies<T: PartialEq>(rows: &[Row], value_of: impl Fn(&Row) -> T) -> bool {
+    rows.iter().skip(1).any(|row| value_of(row) != value_of(&rows[0]))
 }

@@ -61,7 +61,7 @@ impl<'a> Grid<'a> {
         let table = &mut grid.table;
         let has_values = table.columns.iter().any(|column| column.kind == ColumnKind::Value);
         if !has_values && table.lines.iter().any(|line| line.failure.is_some()) {
-            // Failures need a column.
+            // The text of a failure takes the place of values, so it needs a column of values.
             table.columns.push(Column { kind: ColumnKind::Value, ..Column::named("outcome") });
             table.lines.iter_mut().for_each(|line| line.cells.push(String::new()));
         }

@@ -5,7 +5,7 @@ use super::rows::Engine;
 use super::run_report::Report;
 use crate::text::{shorten_start, width};
 
-/// The longest label within a sentence, in any layout.
+/// The largest width of a label within a sentence, in columns, for every layout.
 const MAX_LABEL_WIDTH: usize = 40;
 
 /// Long names with their short forms. Different names have different short forms.
@@ -43,7 +43,7 @@ impl Labels {
         entry.map_or_else(|| name.to_string(), |(_, short)| short.clone())
     }
 
-    /// The short form of a label, which is a name and perhaps factors.
+    /// The short form of a label: of a name, after which the options that vary may follow.
     pub fn label(&self, label: &str) -> String {
         shorten_start(&self.replace_start(label, ""), MAX_LABEL_WIDTH)
     }

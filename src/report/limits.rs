@@ -10,8 +10,8 @@ use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Scale, Unit};
 use crate::text::{line, plural, three_digits};
 
-/// One line for each device and number of threads: the best value of each limit in use, and the range of the first limit
-/// over its probes.
+/// One line for each device and number of threads: the best value of each limit that some row's share refers to, and the
+/// range of the first limit over its probes.
 pub fn legend(limits: &[Limit], rows: &[Row]) -> Vec<String> {
     let same = |a: &&Limit, b: &&Limit| (&a.key.device, a.key.threads) == (&b.key.device, b.key.threads);
     used_limits(limits, rows.iter()).chunk_by(same).map(group_line).collect()
@@ -79,9 +79,9 @@ fn range(limit: &Limit) -> String {
 pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
     let changed = used_limits(limits, rows).into_iter().filter(|it| it.is_unsteady());
     let note = changed.map(|it| {
-        let of = if it.key.of == Of::Memory { " from memory" } else { "" };
+        let source = if it.key.of == Of::Memory { " from memory" } else { "" };
         format!(
-            "the machine's limits changed during the run, {}{of}{} over {}: `of limit` refers to the best probe and is \
+            "the machine's limits changed during the run, {}{source}{} over {}: `of limit` refers to the best probe and is \
              not comparable with other runs",
             range(it),
             on_device(&it.key),

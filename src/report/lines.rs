@@ -217,7 +217,6 @@ fn failure(failure: &FailureSummary) -> Vec<NamedField> {
     ]
 }
 
-/// The name of this value in JSON.
 fn json_name(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

@@ -23,8 +23,8 @@ pub struct Page {
     /// Equal for machines with comparable results.
     pub fingerprint: String,
     pub machine: Machine,
+    /// The versions of the programs that engines are built and run with.
     pub versions: BTreeMap<&'static str, String>,
-    /// Energy counters.
     pub energy: Vec<ListedCounter>,
     /// The limits of the machine; absent where nothing was probed.
     pub limits: Option<Limits>,

@@ -113,11 +113,10 @@ fn escape(text: &str) -> String {
 
 /// The text as inline code, between more backticks than any row of backticks in the text.
 fn code(text: &str) -> String {
-    let mut longest = 0;
-    let mut run = 0;
+    let (mut longest, mut current) = (0, 0);
     for char in text.chars() {
-        run = if char == '`' { run + 1 } else { 0 };
-        longest = longest.max(run);
+        current = if char == '`' { current + 1 } else { 0 };
+        longest = longest.max(current);
     }
     let fence = "`".repeat(longest + 1);
     let pad = if longest > 0 { " " } else { "" };

@@ -24,9 +24,9 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
     let drifting = stability::drifting(data, rows);
     let kinds = [
         (twins(data), "twins that failed"),
-        (outputs::notes(outputs), "engines that drift or are unverified"),
+        (outputs::notes(outputs), "engines whose output drifts or is unverified"),
         (refused(verdicts), "comparisons without a ratio"),
-        (stability::drifts(data, rows, &drifting), "rows that drift"),
+        (stability::drifts(data, rows, &drifting), "rows that become slower or faster"),
         (spreads(data, rows, &drifting), "rows whose launches differ"),
         (stability::slow_firsts(data, rows), "rows whose first request is slow"),
         (stability::unsteady(rows), "rows that were not steady after their warm-up"),
@@ -36,7 +36,7 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
             "limits that changed",
         ),
         (prompts(data), "cases with another prompt length"),
-        (metric::unknown_metrics(record).into_iter().collect(), "metrics"),
+        (metric::unknown_metrics(record).into_iter().collect(), "unknown metrics"),
         (unreported(data), "engines that do not report a requested setting"),
         (converted(record), "engines that ran a converted model"),
     ];

@@ -88,12 +88,12 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
     }
     Some(format!(
         "{TITLE}: difference from the log-probabilities of {} on held-out text, in nats (root mean square); exact: up to \
-         {EXACT} and the same tokens; agrees: up to {AGREES}; wrong: above the bound for its precision",
+         {EXACT} and the same tokens; agrees: up to {AGREES}; wrong: above the bound for the engine's precision",
         verifiers.into_iter().collect::<Vec<_>>().join(", ")
     ))
 }
 
-/// Notes about engines that drift or are unverified. Engines with the same reason share a line. Wrong output has its own text.
+/// Notes about output that drifts or is unverified. Engines with the same reason share a line. Wrong output has its own text.
 pub fn notes(outputs: &[Output]) -> Vec<String> {
     let is_noted = |status: Status| matches!(status, Status::Drifts | Status::Unverified);
     let noted = outputs.iter().filter(|it| is_noted(it.agreement.status));

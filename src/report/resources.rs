@@ -69,7 +69,6 @@ resources! {
             "peak memory of the engine's whole GPUs in the sampled pass, other programs included, without the driver's own \
              reserve."),
     ];
-    /// The size that the engine reports.
     weights_bytes: Option<f64> = |it| it.weights_bytes(), [
         fact("reported weights", Quantity::Bytes, |it| it.weights_bytes, "weights",
             "bytes of the weights, as the engine reports them."),
@@ -77,28 +76,24 @@ resources! {
     over_weights_bytes: Option<f64> = |it| it.estimate(MetricId::MEMORY_OVERHEAD), [
         metric("over weights", Quantity::Bytes, |it| it.over_weights_bytes),
     ];
-    /// CPU time of the process tree, divided by the time of the measured requests.
-    cores_busy: Option<f64> = |it| it.cores.filter(|&cores| cores > 0.0), [
+    cores_busy: Option<f64> = |it| it.cores_busy.filter(|&cores| cores > 0.0), [
         fact("CPU busy", Quantity::Plain("cores"), |it| it.cores_busy, "cores_busy",
             "CPU time of the process tree over the time of the measured requests."),
     ];
     joules_per_token: Option<f64> = |it| it.estimate(MetricId::JOULES_PER_TOKEN), [
         metric("energy per token", Quantity::Joules, |it| it.joules_per_token),
     ];
-    /// By the counters of the engine's GPUs only.
     gpu_joules_per_token: Option<f64> = |it| it.observed.iter().find_map(gpu_joules_per_token), [
         fact("GPU energy per token", Quantity::GpuJoules, |it| it.gpu_joules_per_token, "gpu_joules_per_token",
             "energy of the engine's GPUs in the sampled pass above idle, for each new token. The processors' energy, which \
              often only root can read, is not included."),
     ];
-    /// Power of the whole idle machine.
     idle_watts: Option<f64> = |it| idle_watts(it.idle), [
         fact("idle power", Quantity::Plain("W"), |it| it.idle_watts, "idle_power",
             "mean power of the machine while no engine of the run was active, by all energy counters."),
     ];
     /// NVML's indices of the GPUs that the engine computed on. The entries below describe these GPUs, and are absent for a CPU.
     gpus: Vec<u32> = |it| it.gpus.indices.clone(), [];
-    /// Utilisation of the busiest GPU.
     gpu_percent: Option<f64> = |it| it.gpus.busy_percent, [
         fact("GPU busy", Quantity::Gpu("%"), |it| it.gpu_percent, "gpu_utilisation",
             "share of the time in which some kernel ran on the GPU, even a small one: 100 % does not mean fast. The mean of \
@@ -128,13 +123,11 @@ resources! {
         fact("GPU heat", Quantity::Gpu("°C"), |it| it.gpu_celsius.map(f64::from), "gpu_temperature",
             "the highest temperature of the engine's GPUs in the sampled pass."),
     ];
-    /// The share of samples in which the GPU was slowed down.
     gpu_slowed_share: Option<f64> = |it| it.gpus.slowed_share, [
         fact("GPU slowed", Quantity::Gpu("%"), |it| it.gpu_slowed_share.map(|share| share * 100.0), "gpu_slowed",
             "share of the samples with a driver's reason for a lower clock; the legend and JSON name the reasons. The power \
              limit (sw_power_cap) is usual on a large GPU under load. Of several GPUs, the one that was slowed most often."),
     ];
-    /// The driver's reasons.
     gpu_slowed_by: Vec<String> = |it| it.gpus.slowed_by.iter().map(|word| line(word)).collect(), [];
 }
 
@@ -235,7 +228,7 @@ pub struct Sources<'a> {
     /// The estimate of each metric.
     estimates: BTreeMap<MetricId, f64>,
     observed: Vec<Observation<'a>>,
-    cores: Option<f64>,
+    cores_busy: Option<f64>,
     /// The GPUs in the sampled pass of the case. Empty for a CPU.
     gpus: OnGpus,
     idle: &'a [Idle],
@@ -245,8 +238,8 @@ impl<'a> Sources<'a> {
     pub fn of(values: &'a Values, case: usize, estimates: BTreeMap<MetricId, f64>) -> Self {
         let observed: Vec<Observation> = values.observations(case).collect();
         let gpus = observed.iter().filter(|it| it.on_device()).find_map(OnGpus::of).unwrap_or_default();
-        let cores = CoresBusy::of(values.samples(case)).map(|it| it.cores);
-        Self { estimates, observed, cores, gpus, idle: &values.record.idle }
+        let cores_busy = CoresBusy::of(values.samples(case)).map(|it| it.cores);
+        Self { estimates, observed, cores_busy, gpus, idle: &values.record.idle }
     }
 
     fn estimate(&self, id: MetricId) -> Option<f64> {
@@ -268,6 +261,7 @@ impl<'a> Sources<'a> {
         median(&self.observed.iter().filter_map(metric::weights_bytes).collect::<Vec<_>>())
     }
 
+    /// The observations of launches on a GPU.
     fn on_device(&self) -> impl Iterator<Item = &Observation<'a>> {
         self.observed.iter().filter(|it| it.on_device())
     }

@@ -79,7 +79,7 @@ const WIDE_LAYOUT: Layout =
     Layout { version_column: true, max_label: 28, factor_columns: true, max_word: 24, gap: 2 };
 
 fn default_suite() -> RunRecord {
-    let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[ORIGINAL, BEACON]);
     unavailable(&mut record, 2, "not set up", "orchestrate setup coal");
     record
 }
@@ -95,7 +95,7 @@ fn worst_record() -> RunRecord {
     let names = ["patient-original", "beacon", "reed", path_a, path_b, "模型引擎", "motör", "coal", "evil"];
     let evil = InventedEngine { name: "evil", version: "1|2\u{1b}[31m\n=x", ..BEACON };
     let engines = [
-        BASELINE,
+        ORIGINAL,
         BEACON,
         REED,
         InventedEngine { name: path_a, version: "2.0", ..BEACON },
@@ -258,7 +258,7 @@ ratios are medians over paired rounds; they may differ from ratios of the values
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate metrics
 ";
-    assert_eq!(rendered_table(&measured(&selection, &[BASELINE, BEACON]), 100), expected);
+    assert_eq!(rendered_table(&measured(&selection, &[ORIGINAL, BEACON]), 100), expected);
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn a_ratio_above_one_is_better_for_times_and_for_rates() {
 fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
     let mut selection = selection(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
-    let report = Report::of(&measured(&selection, &[BASELINE, BEACON]));
+    let report = Report::of(&measured(&selection, &[ORIGINAL, BEACON]));
     assert_eq!(report.rows.iter().filter(|row| row.is_reference()).count(), 12);
     let verdicts = report.verdicts.against_reference.iter().filter(|pair| pair.is_headline);
     let pairs: std::collections::BTreeSet<_> = verdicts.map(|it| (&*it.engine, &*it.against)).collect();
@@ -517,7 +517,7 @@ fn the_legend_ignores_names_that_look_like_marks() {
     let other =
         crate::plan::Model { name: "which?".into(), path: "/w".into(), ..crate::plan::Model::default() };
     selection.models.push(other);
-    let mut record = measured(&selection, &[BASELINE, invented]);
+    let mut record = measured(&selection, &[ORIGINAL, invented]);
     for launch in &mut record.launches {
         let facts = &mut launch.loaded.as_mut().unwrap().facts;
         (facts.weights_dtype, facts.compute_dtype) = (Some("odd/8".into()), None);

@@ -3,7 +3,7 @@
 use protocol::IgnoreEos;
 
 use crate::plan::{Extent, Selection, Verification};
-use crate::record::specimen::{self, BASELINE, BEACON, InventedEngine};
+use crate::record::specimen::{self, BEACON, InventedEngine, ORIGINAL};
 use crate::record::{
     Continued, Entry, HeldOut, Launch, ReferenceToken, RequestKind, RunRecord, Sample, Scored, StoredAnswers,
 };
@@ -21,7 +21,7 @@ pub const VERIFIER_ID: u32 = 7;
 
 /// A record of `decode` without output checks, by two engines; the first is the verifier.
 pub fn not_checked() -> RunRecord {
-    measured(&["patient-original", "beacon"], &[BASELINE, BEACON])
+    measured(&["patient-original", "beacon"], &[ORIGINAL, BEACON])
 }
 
 pub fn measured(names: &[&str], engines: &[InventedEngine]) -> RunRecord {

@@ -5,7 +5,7 @@ use protocol::Facts;
 use super::Contradiction;
 use crate::analysis::agreement::Agreement;
 use crate::analysis::values::Values;
-use crate::record::specimen::{BASELINE, BEACON, measured, selection};
+use crate::record::specimen::{BEACON, ORIGINAL, measured, selection};
 use crate::record::{Launch, RequestKind, RunRecord, Sample};
 
 /// The index of `beacon`, the configuration that tests change.
@@ -26,7 +26,7 @@ pub fn record_of(scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> Run
     let mut selection = selection(&["patient-original", "beacon"]);
     selection.scenarios.retain(|it| scenarios.contains(&it.name));
     selection.extent.blocks = Some(3);
-    let mut record = measured(&selection, &[BASELINE, BEACON]);
+    let mut record = measured(&selection, &[ORIGINAL, BEACON]);
     // Both threads are busy.
     for sample in &mut record.samples {
         sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns) - 1000);

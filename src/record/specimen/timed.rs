@@ -7,9 +7,10 @@ use crate::plan::{Extent, Prompt, Selection};
 use crate::record::{End, Entry, Launch, RunRecord, Sample};
 use stats::Random;
 
+/// Nanoseconds in a millisecond.
 pub const MS: f64 = 1e6;
 
-/// A selection of engines and scenarios by name. The number of blocks is open, and the first engine is the reference.
+/// A selection of engines and scenarios by name. The number of blocks is not set. The first engine is the reference.
 pub fn selection(engines: &[&str], scenarios: &[&str]) -> Selection {
     Selection {
         scenarios: scenarios.iter().flat_map(|name| crate::plan::scenario::named(name).unwrap()).collect(),
@@ -92,8 +93,8 @@ pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, toke
     })));
 }
 
-/// Token times on a noisy machine. One factor of up to 1.5 slows all requests of a block, and each request has a random factor
-/// of its own.
+/// Token times on a noisy machine; `token_ms` gives those of a configuration without noise. One factor from 1 to 1.5 slows all
+/// requests of a block. Each request has its own random factor too: its logarithm has this standard deviation.
 pub fn noisy(token_ms: impl Fn(usize) -> f64, deviation: f64, seed: u64) -> impl FnMut(At) -> Option<f64> {
     let mut random = Random::seeded(seed);
     move |at| {

@@ -1,4 +1,4 @@
-//! The text of a judgement for every format that people read: sentences, cells of the table, summary.
+//! The text of a judgement, which compares two records, for every format that people read.
 
 use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side, class_name};
 use crate::analysis::metric::Scale;
@@ -81,7 +81,7 @@ fn columns() -> Vec<Column> {
 
 fn cells(change: &Change) -> Vec<String> {
     let headline = if change.gating { HEADLINE_MARK } else { "" };
-    // Both values have the same scale.
+    // One scale for both values.
     let scale = Scale::of(change.metric.unit, [change.base, change.new].into_iter().flatten());
     let write = |value: Option<f64>| value.map_or_else(|| "n/a".into(), |value| scale.write(value));
     vec![
@@ -109,7 +109,6 @@ fn outcome_text(change: &Change) -> String {
 const CLASS_MARKS: [(Class, &str, &str); 2] =
     [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
 
-/// The explanations of the marks that occur.
 fn legend(judgement: &Judgement) -> Vec<String> {
     let occurs = |wanted: Class| judgement.lines.iter().any(|it| it.class == wanted);
     let marks = CLASS_MARKS.iter().filter(|(class, ..)| occurs(*class)).map(|(.., meaning)| *meaning);
@@ -124,13 +123,13 @@ pub fn lines_after_table(judgement: &Judgement) -> Vec<String> {
 }
 
 fn mean(mean: &Mean) -> String {
-    let Mean { configuration, workloads, times } = mean;
-    match times {
-        Some(times) => format!(
+    let Mean { configuration, workloads, ratio } = mean;
+    match ratio {
+        Some(ratio) => format!(
             "`{configuration}`: {} times as good as before, the geometric mean of {workloads} headline ratios",
-            three_digits(*times)
+            three_digits(*ratio)
         ),
-        None => format!("`{configuration}`: no mean over {workloads} scenarios, because one has no ratio"),
+        None => format!("`{configuration}`: no mean over {workloads} workloads, because one has no ratio"),
     }
 }
 
@@ -173,11 +172,11 @@ mod tests {
 
     #[test]
     fn the_age_of_a_base_is_in_its_largest_unit() {
-        let of = |base| age(base, "2026-01-04T03:04:05Z").unwrap_or_default();
-        assert_eq!(of("2026-01-01T03:04:05Z"), "measured 3 days before the new run");
-        assert_eq!(of("2026-01-04T02:00:05Z"), "measured 1 hour before the new run");
-        assert_eq!(of("2026-01-04T03:00:05Z"), "measured 4 minutes before the new run");
+        let age_of = |base| age(base, "2026-01-04T03:04:05Z").unwrap_or_default();
+        assert_eq!(age_of("2026-01-01T03:04:05Z"), "measured 3 days before the new run");
+        assert_eq!(age_of("2026-01-04T02:00:05Z"), "measured 1 hour before the new run");
+        assert_eq!(age_of("2026-01-04T03:00:05Z"), "measured 4 minutes before the new run");
         // An equal time, a later time, and a text that is no time.
-        assert_eq!(["2026-01-04T03:04:05Z", "2027-01-01T00:00:00Z", "yesterday"].map(of), [""; 3]);
+        assert_eq!(["2026-01-04T03:04:05Z", "2027-01-01T00:00:00Z", "yesterday"].map(age_of), [""; 3]);
     }
 }

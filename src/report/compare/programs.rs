@@ -40,6 +40,7 @@ pub enum JudgementEntry<'a> {
 struct ChangeEntry<'a> {
     case: &'a str,
     configuration: &'a str,
+    /// The configuration's label in the base.
     before: &'a str,
     metric: &'static str,
     unit: &'static str,
@@ -49,11 +50,11 @@ struct ChangeEntry<'a> {
     /// `better`, `worse`, `same`, `inconclusive`, `no_verdict`; or the reason for no comparison.
     verdict: &'static str,
     class: Class,
-    /// How many times as good, with the ends of its interval: above 1 is better for every metric.
+    /// The ratio and the ends of its interval. Above 1 is better for every metric.
     times_as_good: Option<[f64; 3]>,
-    /// The threshold, as a share. A smaller change is no difference.
+    /// A smaller change is no difference. 0.05 is 5 %.
     threshold: Option<f64>,
-    /// The statistics, in logarithms of the ratio.
+    /// The statistics; ratios are logarithms here.
     #[serde(flatten)]
     found: Option<&'a MetricComparison>,
     sentence: &'a str,
@@ -78,7 +79,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
     let means = judgement.means.iter().map(|mean| MeanEntry {
         configuration: &mean.configuration,
         scenarios: mean.workloads,
-        times_as_good: mean.times,
+        times_as_good: mean.ratio,
         caution: cells::MEAN_CAUTION,
     });
     Entry {

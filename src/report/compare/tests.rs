@@ -7,9 +7,9 @@ use crate::report::{FORMATS, shown};
 use crate::text::width;
 use stats::{Random, Thresholds};
 
-fn run(selection: &Selection, times: f64, deviation: f64, seed: u64) -> RunRecord {
+fn run(selection: &Selection, slowdown: f64, deviation: f64, seed: u64) -> RunRecord {
     let mut random = Random::seeded(seed);
-    measured(selection, 8, move |_| Some(10.0 * times * (deviation * random.normal()).exp()))
+    measured(selection, 8, move |_| Some(10.0 * slowdown * (deviation * random.normal()).exp()))
 }
 
 /// A judgement with every kind of line: worse, inconclusive, failing, the same; forced, after an interrupted run.
@@ -19,6 +19,7 @@ fn judgement() -> Judgement {
     let mut new = run(&all, 1.3, 0.001, 2);
     for sample in new.samples.iter_mut().filter(|sample| sample.case == 1) {
         let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
+        // A block has three launches. The large differences between blocks make the verdict inconclusive.
         let factor = [0.5, 0.8, 1.1][sample.launch as usize / 3 % 3];
         times.iter_mut().for_each(|ns| *ns = (*ns as f64 * factor) as u64);
     }
@@ -85,9 +86,10 @@ fn every_format_has_the_same_verdicts_without_escape_sequences() {
 #[test]
 fn the_summary_counts_headlines() {
     let all = selection(&["a"], &["decode"]);
-    let judged =
-        |times| judge(&run(&all, 1.0, 0.001, 1), &run(&all, times, 0.001, 2), Thresholds::default(), false);
-    let summary = |times| cells::summary(&judged(times).unwrap());
+    let judged = |slowdown| {
+        judge(&run(&all, 1.0, 0.001, 1), &run(&all, slowdown, 0.001, 2), Thresholds::default(), false)
+    };
+    let summary = |slowdown| cells::summary(&judged(slowdown).unwrap());
     assert_eq!(summary(1.5), "1 headline metric: 1 worse (1 critical)");
     assert_eq!(summary(1.15), "1 headline metric: 1 worse (1 a warning)");
     assert_eq!(summary(1.0), "1 headline metric: 1 the same");

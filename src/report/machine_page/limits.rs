@@ -89,9 +89,9 @@ mod tests {
     use crate::report::shown;
     use crate::report::tests::assert_fits;
 
-    /// The lines of the page for these limits.
-    fn lines(limits: &Limits, limit: usize) -> Vec<String> {
-        let page = |limits| shown(&Page { limits, ..Page::default() }, "table", Some(limit));
+    /// The lines that these limits add to the page.
+    fn lines(limits: &Limits, width: usize) -> Vec<String> {
+        let page = |limits| shown(&Page { limits, ..Page::default() }, "table", Some(width));
         let (with_limits, without_limits) = (page(Some(limits.clone())), page(None));
         with_limits.lines().skip(without_limits.lines().count()).map(String::from).collect()
     }

@@ -150,9 +150,10 @@ fn a_partitioned_gpu_gives_one_hint_to_name_a_part() {
 }
 
 #[test]
-fn an_empty_gpu_list_has_its_own_message() {
+fn a_list_that_hides_all_gpus_has_its_own_message() {
     let mut page = page();
     page.machine.gpus[0].mig = None;
+    // Slurm sets `NoDevFiles` for a job without GPUs.
     for list in ["-1", "", "NoDevFiles"] {
         page.machine.cuda =
             Some(Cuda { device_order: "PCI_BUS_ID".into(), visible_devices: Some(list.into()) });

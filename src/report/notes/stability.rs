@@ -44,7 +44,6 @@ pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) 
     let size = |ratio: f64| ratio.max(1.0 / ratio);
     let percent = |ratio: f64| three_digits(100.0 * (size(ratio) - 1.0));
     let count = rows.iter().filter(|(_, row)| row.failure.is_none()).count();
-    // A drift of most rows in one direction comes from the machine.
     for direction in ["slower", "faster"] {
         let drifts = drifting.iter().map(|(_, ratio)| *ratio);
         let drifts: Vec<f64> = drifts.filter(|ratio| direction_of(*ratio) == direction).collect();
@@ -70,10 +69,10 @@ pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) 
 /// Notes about a first measured request that is slower than the others.
 pub fn slow_firsts(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let slow = rows.iter().filter_map(|(case, row)| {
-        let times = three_digits(excess_of_first(data, *case, row)?);
+        let ratio = three_digits(slow_first_ratio(data, *case, row)?);
         let more = longer_warm_up(row);
         Some(format!(
-            "{}: its first measured request takes {times} times as long as the others: `--warmup {more}`",
+            "{}: its first measured request takes {ratio} times as long as the others: `--warmup {more}`",
             row_name(row)
         ))
     });
@@ -81,26 +80,26 @@ pub fn slow_firsts(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
 }
 
 /// The ratio of the first request to the others, as the median over launches, where it is too large.
-fn excess_of_first(data: &RunData, case: usize, row: &Row) -> Option<f64> {
+fn slow_first_ratio(data: &RunData, case: usize, row: &Row) -> Option<f64> {
     let metric = row.case.headline.filter(|metric| metric.per == Per::Sample && row.failure.is_none())?;
     let is_warm = data.plan.mode == Mode::Warm && data.plan.cases[case].workload.kind == Kind::Warm;
-    let excess = costs(data, case, metric).filter(|_| is_warm).filter_map(|(_, costs)| {
+    let ratios = costs(data, case, metric).filter(|_| is_warm).filter_map(|(_, costs)| {
         let (first, others) = costs.split_first()?;
         Some(first / median(others).filter(|_| others.len() > 1)?)
     });
-    median(&excess.collect::<Vec<_>>()).filter(|excess| *excess >= SLOW_FIRST_FACTOR)
+    median(&ratios.collect::<Vec<_>>()).filter(|ratio| *ratio >= SLOW_FIRST_FACTOR)
 }
 
 /// Notes about warm-ups that ran out of time.
 pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
     let unsteady = rows.iter().filter_map(|(_, row)| {
-        let ended = row.warm_ups.iter().filter(|warm_up| warm_up.ended_by == WarmUpEnd::Time).count();
+        let timed_out = row.warm_ups.iter().filter(|warm_up| warm_up.ended_by == WarmUpEnd::Time).count();
         let more = longer_warm_up(row);
-        (ended > 0 && row.failure.is_none()).then(|| {
+        (timed_out > 0 && row.failure.is_none()).then(|| {
             let total = row.warm_ups.len();
             let launches = if total == 1 { "launch" } else { "launches" };
             format!(
-                "{}: not steady at the end of its warm-up time, in {ended} of {total} {launches}: `--warmup {more}`",
+                "{}: not steady at the end of its warm-up time, in {timed_out} of {total} {launches}: `--warmup {more}`",
                 row_name(row)
             )
         })
@@ -112,7 +111,7 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
 pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
     let measured = rows.iter().filter(|(_, row)| row.failure.is_none());
     let more = data.more_blocks();
-    let many = measured.filter(|(case, row)| excess_of_first(data, *case, row).is_none()).filter_map(|(case, row)| {
+    let many = measured.filter(|(case, row)| slow_first_ratio(data, *case, row).is_none()).filter_map(|(case, row)| {
         let metric = row.case.headline.filter(|metric| metric.per == Per::Sample)?;
         let launches: Vec<Vec<f64>> = costs(data, *case, metric).map(|(_, costs)| costs).collect();
         let n: usize = launches.iter().map(Vec::len).sum();
@@ -174,14 +173,14 @@ fn block_levels(data: &RunData, case: usize, metric: &Metric) -> Option<Vec<f64>
     (levels.len() >= MIN_VERDICT_BLOCKS).then(|| levels.into_iter().map(|(_, level)| level).collect())
 }
 
-/// The most levels that are compared. Of more, only every second is used, or every third, and so on.
+/// The most levels that are compared. If there are more, only every second or every third level is used, and so on.
 const MAX_LEVELS: usize = 200;
 
 /// The ratio of the last level to the first, where levels rise or fall steadily and far. It is the median of all slopes (Sen,
 /// "Estimates of the Regression Coefficient Based on Kendall's Tau", Journal of the American Statistical Association 63
 /// (1968)), extended over the whole run.
 fn drift(levels: &[f64]) -> Option<f64> {
-    // The number of slopes grows with the square of the levels. Every second or third of many levels gives the same slope.
+    // The number of slopes grows with the square of the number of levels.
     let step = levels.len().div_ceil(MAX_LEVELS).max(1);
     let levels: Vec<f64> = levels.iter().copied().step_by(step).collect();
     let (mut slopes, mut signs) = (Vec::new(), 0.0);

@@ -5,14 +5,14 @@ use crate::plan::{MetricId, Order};
 use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Entry, Header, RequestKind, WarmUpEnd};
 
-/// Multiplies the times of a configuration's requests, by block and by index.
-fn stretched(mut record: RunRecord, configuration: usize, times: impl Fn(u32, u32) -> f64) -> RunRecord {
+/// Multiplies the times of a configuration's measured requests by a factor that depends on the block and the request's index.
+fn stretched(mut record: RunRecord, configuration: usize, factor: impl Fn(u32, u32) -> f64) -> RunRecord {
     for sample in record.samples.iter_mut().filter(|sample| sample.kind == RequestKind::Measured) {
         let launch = &record.launches[sample.launch as usize];
         if launch.configuration != configuration {
             continue;
         }
-        let longer = |ns: &mut u64| *ns = (*ns as f64 * times(launch.block, sample.index)) as u64;
+        let longer = |ns: &mut u64| *ns = (*ns as f64 * factor(launch.block, sample.index)) as u64;
         for sequence in &mut sample.iteration.sequences {
             sequence.token_ns.as_mut().unwrap().iter_mut().for_each(longer);
         }
@@ -22,8 +22,9 @@ fn stretched(mut record: RunRecord, configuration: usize, times: impl Fn(u32, u3
     record
 }
 
+/// A quiet run of three engines and a twin.
 fn three() -> RunRecord {
-    measured(&decoding(&["patient-original", "beacon", "reed"]), &[BASELINE, BEACON, REED])
+    measured(&decoding(&["patient-original", "beacon", "reed"]), &[ORIGINAL, BEACON, REED])
 }
 
 /// The one note of a record. It fits a narrow terminal.
@@ -48,7 +49,7 @@ fn a_hint_for_more_blocks_exceeds_the_blocks_of_the_run() {
     for (blocks, more) in [(5, 8), (8, 12), (12, 20), (20, 40), (21, 42)] {
         let mut selection = decoding(&["patient-original", "beacon"]);
         selection.extent.blocks = Some(blocks);
-        let record = measured(&selection, &[BASELINE, BEACON]);
+        let record = measured(&selection, &[ORIGINAL, BEACON]);
         let wide = stretched(record, 1, |block, _| if block % 2 == 0 { 3.0 } else { 1.0 });
         let notes = Report::of(&wide).notes;
         let hints: Vec<_> = notes.iter().filter(|note| note.contains("more blocks")).collect();
@@ -110,6 +111,7 @@ fn a_slow_first_request_is_a_note_with_a_longer_warm_up() {
 #[test]
 fn a_warm_up_that_ran_out_of_time_is_a_note() {
     let mut record = three();
+    // A block has four launches, so launches 0 to 7 are the first two blocks.
     for warm_up in record.warm_ups.iter_mut().filter(|warm_up| warm_up.case == 1 && warm_up.launch < 8) {
         warm_up.ended_by = WarmUpEnd::Time;
     }
@@ -132,6 +134,7 @@ fn values_far_from_the_others_are_a_note_with_their_share() {
 #[test]
 fn a_twin_that_failed_is_a_note_and_no_row() {
     let mut record = three();
+    // Configuration 3 is the twin; case 3 is its only case.
     record.samples.retain(|sample| sample.case != 3);
     record.take(Entry::Failure(failure(3, Some(3), "exited", "sample 1", "killed by signal 9")));
     let expected = "`patient-original (twin)` failed (killed by signal 9): the noise of this run is unknown";
@@ -142,7 +145,7 @@ fn a_twin_that_failed_is_a_note_and_no_row() {
 
 #[test]
 fn a_converted_model_is_a_note() {
-    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         let (format, dtype) = ("gguf".into(), "bf16".into());
         launch.converted = Some(crate::record::Converted { format, dtype, path: "/c".into() });
@@ -166,7 +169,7 @@ fn the_first_notes_of_a_kind_are_shown_and_the_others_counted() {
 
 #[test]
 fn prompts_of_another_length_than_planned_are_a_note() {
-    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let measured = |sample: &&mut Sample| sample.case == 1 && sample.kind == RequestKind::Measured;
     let of_beacon = record.samples.iter_mut().filter(measured);
     for (number, sample) in of_beacon.enumerate() {
@@ -185,7 +188,7 @@ fn prompts_of_another_length_than_planned_are_a_note() {
 
 #[test]
 fn engines_that_count_different_tokens_of_one_text_give_a_note() {
-    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for case in &mut record.header.plan.cases {
         case.workload.prompt = Prompt::Text("Once upon a time".into());
     }
@@ -202,7 +205,7 @@ fn engines_that_count_different_tokens_of_one_text_give_a_note() {
 fn an_unreported_requested_setting_gives_a_note() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     (selection.devices, selection.dtypes) = (vec!["cuda".into()], vec![Some("bf16".into())]);
-    let mut record = measured(&selection, &[BASELINE, BEACON]);
+    let mut record = measured(&selection, &[ORIGINAL, BEACON]);
     assert!(Report::of(&record).notes.is_empty());
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         launch.loaded = None;
@@ -219,15 +222,16 @@ fn an_unreported_requested_setting_gives_a_note() {
 
 #[test]
 fn an_unknown_metric_is_a_note_and_the_known_metrics_are_shown() {
-    let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let before = Report::of(&record);
-    let (later, floor) = (MetricId::named("later_rate"), MetricId::named("later\u{1b}[31m_bytes"));
+    let (later_headline, later_floor) =
+        (MetricId::named("later_rate"), MetricId::named("later\u{1b}[31m_bytes"));
     let headline = record.header.plan.cases.iter_mut().filter(|it| it.workload.scenario == "decode");
-    headline.for_each(|case| case.workload.headline = later);
+    headline.for_each(|case| case.workload.headline = later_headline);
     record.header.noise_floors.push(CalibratedFloor {
         configuration: 0,
         workload: "decode".into(),
-        metric: floor,
+        metric: later_floor,
         paired: stats::NoiseFloor::of(&[0.1; 20]).unwrap(),
         between: None,
         since: "2026-01-02T03:04:05Z".into(),
@@ -240,10 +244,10 @@ fn an_unknown_metric_is_a_note_and_the_known_metrics_are_shown() {
     let read = serde_json::from_str::<Header>(&serde_json::to_string(&record.header).unwrap()).unwrap();
     assert_eq!(read, record.header);
     let report = Report::of(&record);
-    let expected: Vec<&String> = report.notes.iter().filter(|it| it.contains("does not know")).collect();
-    assert_eq!(expected.len(), 1, "{:?}", report.notes);
-    assert!(expected[0].contains("`later_rate`") && !expected[0].contains('\u{1b}'), "{expected:?}");
-    assert!(expected[0].contains("and 4 more") && expected[0].len() < 500, "{expected:?}");
+    let found: Vec<&String> = report.notes.iter().filter(|it| it.contains("does not know")).collect();
+    assert_eq!(found.len(), 1, "{:?}", report.notes);
+    assert!(found[0].contains("`later_rate`") && !found[0].contains('\u{1b}'), "{found:?}");
+    assert!(found[0].contains("and 4 more") && found[0].len() < 500, "{found:?}");
     assert_eq!(report.rows.len(), before.rows.len());
     assert!(before.notes.iter().all(|it| !it.contains("does not know")));
 }

@@ -5,16 +5,16 @@ use super::super::tests::{assert_fits, json, rendered, words};
 use crate::analysis::agreement::specimen::*;
 use crate::plan::Verification;
 use crate::record::RunRecord;
-use crate::record::specimen::{BASELINE, BEACON, REED};
+use crate::record::specimen::{BEACON, ORIGINAL, REED};
 
-/// The verifier, an engine whose log-probabilities deviate by this much, and one that could not be checked.
-fn three(off: f64) -> RunRecord {
-    let mut record = measured(&["patient-original", "beacon", "reed"], &[BASELINE, BEACON, REED]);
+/// The verifier, an engine whose log-probabilities deviate by this many nats, and one that could not be checked.
+fn three(deviation: f64) -> RunRecord {
+    let mut record = measured(&["patient-original", "beacon", "reed"], &[ORIGINAL, BEACON, REED]);
     set_dtypes(&mut record, VERIFIER, "f32", "f32");
     add_held_out(&mut record);
     for configuration in [VERIFIER, ENGINE] {
-        let off = if configuration == ENGINE { off } else { 0.0 };
-        set_scores(&mut record, configuration, |_| Some(off));
+        let deviation = if configuration == ENGINE { deviation } else { 0.0 };
+        set_scores(&mut record, configuration, |_| Some(deviation));
         set_continued(&mut record, configuration, vec![VERIFIER_ID; 32]);
     }
     // Nothing proves that the third engine got the same prompts.
@@ -99,13 +99,13 @@ fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verifie
     assert!(text.contains(why), "{text}");
     // Two workloads, so that there is a mean.
     let more: Vec<_> = record.header.plan.cases.clone();
-    let first = record.header.plan.cases.len();
+    let case_count = record.header.plan.cases.len();
     for mut case in more {
         case.workload.label = "decode again".into();
         record.header.plan.cases.push(case);
     }
     for mut sample in record.samples.clone() {
-        sample.case += first;
+        sample.case += case_count;
         record.samples.push(sample);
     }
     let means = Report::of(&record).verdicts.means;

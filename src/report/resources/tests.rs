@@ -1,5 +1,5 @@
 use crate::machine::observed::UsedGpuMemory;
-use crate::record::specimen::{BASELINE, BEACON, measured, selection};
+use crate::record::specimen::{BEACON, ORIGINAL, measured, selection};
 use crate::record::{Energy, Entry, GpuPass, HeldMemory, Idle, Pass, RunRecord};
 use crate::report::resources::Resources;
 use crate::report::tests::{assert_fits, json, json_case, rendered, rendered_with, row, words};
@@ -10,7 +10,7 @@ const RESOURCES: View = View { pairs: false, wall_time: false, resources: true }
 
 /// The default suite with samples of memory, CPU time, energy and a GPU for the second engine.
 fn sampled() -> RunRecord {
-    let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let held = HeldMemory {
         resident_bytes: 50_000_000,
         pss_bytes: 40_000_000,
@@ -196,7 +196,7 @@ fn the_resources_option_adds_a_table_with_unknown_values_listed() {
 
 #[test]
 fn without_energy_counters_the_legend_replaces_the_columns() {
-    let record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let text = rendered_with(&record, "table", Some(100), RESOURCES);
     let (_, sheet) = text.split_once("resources of each case:").unwrap();
     let (table, _) = sheet.split_once("memory: the process tree").unwrap();

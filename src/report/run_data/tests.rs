@@ -66,7 +66,7 @@ fn large() -> RunRecord {
         ..reports::decoding(&["patient-original", "beacon", "reed", "motor"])
     };
     let mut record =
-        measured(&selection, &[BASELINE, BEACON, REED, InventedEngine { name: "motor", ..REED }]);
+        measured(&selection, &[ORIGINAL, BEACON, REED, InventedEngine { name: "motor", ..REED }]);
     for sample in &mut record.samples {
         // Numbers of a realistic size: a launch of several hours, token ids of a large vocabulary.
         (sample.sent_ns, sample.answered_ns) =

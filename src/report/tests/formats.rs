@@ -121,7 +121,7 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
 
 #[test]
 fn every_format_shows_the_overhead_of_orchestrate() {
-    let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for format in FORMATS {
         let page = rendered(&record, format.name, 100);
         assert!(!page.contains("overhead of orchestrate") && !page.contains("overhead."), "{page}");
@@ -142,7 +142,7 @@ fn every_format_shows_the_overhead_of_orchestrate() {
 fn long_texts() -> RunRecord {
     let mut selection = selection(&["patient-original", "beacon", "reed"]);
     selection.dtypes = vec![Some("f32".into()), Some("bf16".into())];
-    let mut record = measured(&selection, &[BASELINE, BEACON, REED]);
+    let mut record = measured(&selection, &[ORIGINAL, BEACON, REED]);
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration % 3 == 1) {
         launch.hello.as_mut().unwrap().version = "9.".repeat(150);
         let facts = &mut launch.loaded.as_mut().unwrap().facts;

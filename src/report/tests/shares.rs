@@ -10,7 +10,7 @@ use crate::record::{self, RunRecord};
 
 /// A model of a hundred million weights, on a machine that reads 40 GB/s and computes 200 Gop/s.
 fn large() -> RunRecord {
-    let mut record = measured(&selection(&["patient-original", "beacon"]), &[BASELINE, BEACON]);
+    let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for configuration in &mut record.header.plan.configurations {
         configuration.model.sizes =
             Some(Sizes { parameters: 100_000_000, read_per_token: 100_000_000, ..Sizes::default() });

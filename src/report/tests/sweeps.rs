@@ -33,7 +33,7 @@ fn swept_options_have_columns_and_the_engine_keeps_its_name() {
     selection.threads = vec![1, 2];
     selection.models.push(Model { name: "larger".into(), path: "/l".into(), ..Model::default() });
     let text =
-        rendered(&with_reported_options(measured(&selection, &[BASELINE, BEACON]), |_| {}), "table", 120);
+        rendered(&with_reported_options(measured(&selection, &[ORIGINAL, BEACON]), |_| {}), "table", 120);
     let expected = "\
 cpu, f32
 5 blocks, interleaved; rounds: 3; warm after 3 to 6 requests
@@ -68,7 +68,7 @@ fn a_swept_engine_is_in_the_caption_and_its_rows_name_the_option() {
 fn a_device_that_failed_everywhere_is_in_its_column_and_not_in_the_caption() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.devices = vec!["cpu".into(), "cuda".into()];
-    let mut record = measured(&selection, &[BASELINE, BEACON]);
+    let mut record = measured(&selection, &[ORIGINAL, BEACON]);
     let fails = |configuration: usize| configuration > 1;
     record.launches.retain(|launch| !fails(launch.configuration));
     record.samples.retain(|sample| !fails(record.header.plan.cases[sample.case].configuration));
@@ -86,7 +86,7 @@ fn a_device_that_failed_everywhere_is_in_its_column_and_not_in_the_caption() {
 fn unreported_and_mismatched_settings_are_marked_in_the_column_of_a_swept_option() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
-    let mut record = measured(&selection, &[BASELINE, BEACON]);
+    let mut record = measured(&selection, &[ORIGINAL, BEACON]);
     let baseline = |configuration: usize| configuration.is_multiple_of(2);
     for launch in record.launches.iter_mut().filter(|launch| baseline(launch.configuration)) {
         launch.loaded.as_mut().unwrap().facts.threads = None;
@@ -119,7 +119,7 @@ fn if_the_columns_of_a_sweep_do_not_fit_the_name_has_the_options() {
         path: "/l".into(),
         ..Model::default()
     });
-    let record = with_reported_options(measured(&selection, &[BASELINE, BEACON]), |_| {});
+    let record = with_reported_options(measured(&selection, &[ORIGINAL, BEACON]), |_| {});
     for limit in [40, 60, 80, 100, 160] {
         let text = rendered(&record, "table", limit);
         let rows = record.header.plan.configurations.iter();
@@ -136,7 +136,7 @@ fn if_the_columns_of_a_sweep_do_not_fit_the_name_has_the_options() {
 
 #[test]
 fn an_engine_without_hello_has_its_libraries_or_a_question_mark_as_version() {
-    let mut record = measured(&decoding(&["patient-original", "beacon", "reed"]), &[BASELINE, BEACON, REED]);
+    let mut record = measured(&decoding(&["patient-original", "beacon", "reed"]), &[ORIGINAL, BEACON, REED]);
     for launch in &mut record.launches {
         if launch.configuration > 0 {
             launch.hello = None;

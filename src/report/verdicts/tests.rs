@@ -9,12 +9,12 @@ use crate::report::{Report, View};
 use stats::StoppedBy;
 
 /// An engine as fast as the baseline.
-const EQUAL: InventedEngine = InventedEngine { name: "equal", ..BASELINE };
+const EQUAL: InventedEngine = InventedEngine { name: "equal", ..ORIGINAL };
 /// An engine as fast as the baseline in the median, with much noise.
-const NOISY: InventedEngine = InventedEngine { name: "noisy", own_noise: 0.08, ..BASELINE };
+const NOISY: InventedEngine = InventedEngine { name: "noisy", own_noise: 0.08, ..ORIGINAL };
 
 fn measured_engines(selection: &Selection) -> RunRecord {
-    measured(selection, &[BASELINE, BEACON, EQUAL, NOISY])
+    measured(selection, &[ORIGINAL, BEACON, EQUAL, NOISY])
 }
 
 const ALL_ENGINES: [&str; 4] = ["patient-original", "beacon", "equal", "noisy"];
@@ -73,7 +73,7 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
         .map(|(index, name)| InventedEngine {
             name: Box::leak(name.clone().into_boxed_str()),
             token_ms: 2.0 + 0.3 * index as f64,
-            ..BASELINE
+            ..ORIGINAL
         })
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -394,7 +394,7 @@ fn a_certain_effect_of_a_preset_is_also_given_in_time() {
     selection.candidates[1].against =
         Some(PresetComparison { preset: "default".into(), effect: "without its check_time".into() });
     let record =
-        measured(&selection, &[BASELINE, InventedEngine { name: "patient-original:fast", ..BEACON }]);
+        measured(&selection, &[ORIGINAL, InventedEngine { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
     let expected = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
     assert!(

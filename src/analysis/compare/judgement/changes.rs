@@ -51,7 +51,7 @@ pub struct Mean {
     pub configuration: String,
     pub workloads: usize,
     /// `None` if a workload has no ratio: leaving out the workload would favour an engine that failed in it.
-    pub times: Option<f64>,
+    pub ratio: Option<f64>,
 }
 
 impl Change {
@@ -130,7 +130,7 @@ pub fn means(lines: &[Change]) -> Vec<Mean> {
     let mean = |(configuration, ratios): (String, Vec<Option<f64>>)| Mean {
         configuration,
         workloads: ratios.len(),
-        times: geometric_mean(&ratios),
+        ratio: geometric_mean(&ratios),
     };
     // A single workload needs no mean.
     means.into_iter().filter(|(_, ratios)| ratios.len() > 1).map(mean).collect()

@@ -137,7 +137,7 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
     assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Inconclusive);
     assert_eq!(judgement.notices, ["the new one was interrupted: only its recorded samples are compared"]);
     assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
-    assert_eq!(judgement.means[0].times, None);
+    assert_eq!(judgement.means[0].ratio, None);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn the_mean_over_scenarios_uses_only_headline_metrics() {
     };
     let means = compare(&record(8.0, 4.0), &record(1.0, 2.0)).means;
     assert_eq!((means.len(), means[0].workloads), (1, 2));
-    assert!((means[0].times.unwrap() - 4.0).abs() < 1e-9, "{means:?}");
+    assert!((means[0].ratio.unwrap() - 4.0).abs() < 1e-9, "{means:?}");
     assert!(compare(&run(&single_engine(), 1.0, 1), &run(&single_engine(), 1.0, 2)).means.is_empty());
 }
 
