@@ -30,7 +30,6 @@ class Program:
             answer = self.process.stdout.readline()
             if not answer:
                 sys.exit(f"error: `{' '.join(self.process.args)}` ended with {self.process.wait()}")
-            # Libraries may print other lines.
             if answer.startswith(("{", "[", "ready")) and '"type":"progress"' not in answer:
                 return answer
 

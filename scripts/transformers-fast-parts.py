@@ -1,4 +1,4 @@
-"""Measures the effect of each part of the path `fast` of `transformers`: decode steps of one model in several variants, in turns.
+"""Measures the effect of each part of the engine's path `fast`: decode steps of one model in several variants, in turns.
 
     scripts/python-of transformers scripts/transformers-fast-parts.py MODEL [--threads 2] [--rounds 9] [--variants fast,linear]
 
@@ -123,8 +123,7 @@ def make(options):
 
     def generate(prompt, new_tokens):
         job, cpu_ns = Job([prompt], new_tokens + 1, ignore_eos=True), []
-        # `Tokens` calls `check_cancel` at each token.
-        tokens = Tokens(job, [], 0, 0, check_cancel=lambda: cpu_ns.append(time.process_time_ns()))
+        tokens = Tokens(job, [], 0, 0, check_cancel=lambda: cpu_ns.append(time.process_time_ns()))  # at each token
         model.generate(job, tokens)
         wall = tokens.iteration()["sequences"][0]["token_ns"]
         return [(ns[-1] - ns[0]) / 1e6 / new_tokens for ns in (wall, cpu_ns)]

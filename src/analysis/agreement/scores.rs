@@ -14,6 +14,7 @@ pub struct Scores {
     pub tokens: usize,
     /// The largest difference of one token.
     pub largest: f64,
+    /// The stretch with the largest root mean square.
     pub worst: Option<Stretch>,
     /// The number of values that the verifier has and the engine lacks, because the engine found the token impossible or left
     /// the value out.
@@ -25,6 +26,7 @@ pub struct Scores {
 /// A part of one text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stretch {
+    /// The index of the text.
     pub sequence: usize,
     /// The first and the last id of the stretch with a log-probability, counted from 0.
     pub from: usize,
@@ -95,7 +97,7 @@ fn finite(value: Option<&Option<f64>>) -> Option<f64> {
     value.copied().flatten().filter(|value| value.is_finite())
 }
 
-/// The stretches of a text, as ranges. A remainder of half a stretch or less belongs to the last stretch.
+/// The stretches of a text with this number of values, as ranges. A remainder of half a stretch or less belongs to the last stretch.
 fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
     let stretches = ((count + STRETCH_TOKENS / 2 - 1) / STRETCH_TOKENS).max(1);
     (0..stretches).map(move |number| {
@@ -133,12 +135,12 @@ mod tests {
 
     #[test]
     fn a_short_remainder_belongs_to_the_previous_stretch() {
-        let of = |count| stretches(count).collect::<Vec<_>>();
-        assert_eq!(of(0), [(0, 0)]);
-        assert_eq!(of(20), [(0, 20)]);
-        assert_eq!(of(128), [(0, 128)]);
-        assert_eq!(of(192), [(0, 192)]);
-        assert_eq!(of(193), [(0, 128), (128, 193)]);
+        let ranges = |count| stretches(count).collect::<Vec<_>>();
+        assert_eq!(ranges(0), [(0, 0)]);
+        assert_eq!(ranges(20), [(0, 20)]);
+        assert_eq!(ranges(128), [(0, 128)]);
+        assert_eq!(ranges(192), [(0, 192)]);
+        assert_eq!(ranges(193), [(0, 128), (128, 193)]);
     }
 
     #[test]

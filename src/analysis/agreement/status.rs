@@ -14,9 +14,9 @@ use crate::record::RunRecord;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// The verifier's output up to rounding in f32, with the same tokens.
+    /// The verifier's output, except for rounding in f32; all tokens are the same.
     Exact,
-    /// As close as rounding in 16 or 8 bits.
+    /// As close as engines that round to 16 or 8 bits.
     Agrees,
     /// Not close, but within the bounds of its precision.
     Drifts,
@@ -36,7 +36,7 @@ pub struct Agreement {
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
     pub gaps: Option<Gaps>,
-    /// The reasons why the status is not better: sentences about `it`, most severe first.
+    /// The reasons why the status is not better: sentences about `it`, the engine, most severe first.
     pub reasons: Vec<String>,
 }
 
