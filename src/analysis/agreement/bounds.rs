@@ -95,8 +95,8 @@ impl Precision {
         }
     }
 
-    /// The precision of a configuration: as its launches report, else as requested, else that of the model. The finest precision
-    /// of several launches counts, because an engine that used it once could always use it.
+    /// The precision of a configuration: as its launches report, else as requested, else that of the model. The finest
+    /// precision of several launches counts, because an engine that used it once could always use it.
     pub fn of<'a>(launches: impl Iterator<Item = &'a Launch>, requested: &Requested) -> Self {
         let precisions = launches.filter_map(|launch| launch.loaded.as_ref()).map(|loaded| {
             let facts = &loaded.facts;

@@ -97,7 +97,7 @@ fn finite(value: Option<&Option<f64>>) -> Option<f64> {
     value.copied().flatten().filter(|value| value.is_finite())
 }
 
-/// The stretches of a text with this number of values, as ranges. A remainder of half a stretch or less belongs to the last stretch.
+/// The stretches of a text with this many values. A remainder of half a stretch or less belongs to the last stretch.
 fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
     let stretches = ((count + STRETCH_TOKENS / 2 - 1) / STRETCH_TOKENS).max(1);
     (0..stretches).map(move |number| {

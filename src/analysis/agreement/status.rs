@@ -103,7 +103,6 @@ pub fn no_checks(record: &RunRecord) -> Option<NoChecks> {
     (record.header.record_version < MIN_RECORD_VERSION).then_some(NoChecks::ByAge)
 }
 
-/// A value with two significant digits.
 pub fn two_digits(value: f64) -> String {
     if !value.is_finite() {
         return "infinite".into();

@@ -124,11 +124,11 @@ pub fn lines_after_table(judgement: &Judgement) -> Vec<String> {
 }
 
 fn mean(mean: &Mean) -> String {
-    let Mean { configuration, workloads, times } = mean;
-    match times {
-        Some(times) => format!(
+    let Mean { configuration, workloads, ratio } = mean;
+    match ratio {
+        Some(ratio) => format!(
             "`{configuration}`: {} times as good as before, the geometric mean of {workloads} headline ratios",
-            three_digits(*times)
+            three_digits(*ratio)
         ),
         None => format!("`{configuration}`: no mean over {workloads} scenarios, because one has no ratio"),
     }

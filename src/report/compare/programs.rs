@@ -78,7 +78,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
     let means = judgement.means.iter().map(|mean| MeanEntry {
         configuration: &mean.configuration,
         scenarios: mean.workloads,
-        times_as_good: mean.times,
+        times_as_good: mean.ratio,
         caution: cells::MEAN_CAUTION,
     });
     Entry {
