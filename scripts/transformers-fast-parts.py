@@ -90,13 +90,13 @@ def serve(options):
     out = os.fdopen(PROTOCOL_OUT, "w")
     began = time.perf_counter()
     with torch.no_grad():
-        generate = make(options)
+        generate = load_variant(options)
         print(json.dumps({"load_s": time.perf_counter() - began}), file=out, flush=True)
         for line in sys.stdin:
             print(json.dumps({"ms": generate([7] * options.prompt, int(line))}), file=out, flush=True)
 
 
-def make(options):
+def load_variant(options):
     """Loads the model and returns a function of a prompt and a number of tokens. The function returns milliseconds a token
     after the first: wall time, and CPU time of all threads (including busy waiting)."""
     import torch

@@ -149,29 +149,29 @@ impl Precision {
 mod tests {
     use super::*;
 
-    fn of(weights: &str, compute: &str, model: &str) -> Precision {
+    fn precision_of(weights: &str, compute: &str, model: &str) -> Precision {
         let requested = Requested { model_dtype: Some(model), ..Requested::default() };
         Precision::of_dtypes(Some(weights), Some(compute), None, &requested)
     }
 
     #[test]
     fn bounds_depend_on_the_rounding_of_the_models_own_numbers() {
-        assert_eq!(of("f32", "f32", "bf16"), Precision::Full);
-        assert_eq!(of("bf16", "f32", "bf16"), Precision::Full);
-        assert_eq!(of("bf16", "f32", "f32"), Precision::Bits16);
-        assert_eq!(of("bf16", "bf16", "bf16"), Precision::Bits16);
-        assert_eq!(of("tf32", "tf32", "f32"), Precision::Bits16);
-        assert_eq!(of("q8_0", "f32", "bf16"), Precision::Bits8);
-        assert_eq!(of("q6_k", "f32", "bf16"), Precision::Bits6);
-        assert_eq!(of("q4_0", "f32", "bf16"), Precision::Bits4);
-        assert_eq!(of("IQ2_XS", "f16", "f16"), Precision::Bits3);
+        assert_eq!(precision_of("f32", "f32", "bf16"), Precision::Full);
+        assert_eq!(precision_of("bf16", "f32", "bf16"), Precision::Full);
+        assert_eq!(precision_of("bf16", "f32", "f32"), Precision::Bits16);
+        assert_eq!(precision_of("bf16", "bf16", "bf16"), Precision::Bits16);
+        assert_eq!(precision_of("tf32", "tf32", "f32"), Precision::Bits16);
+        assert_eq!(precision_of("q8_0", "f32", "bf16"), Precision::Bits8);
+        assert_eq!(precision_of("q6_k", "f32", "bf16"), Precision::Bits6);
+        assert_eq!(precision_of("q4_0", "f32", "bf16"), Precision::Bits4);
+        assert_eq!(precision_of("IQ2_XS", "f16", "f16"), Precision::Bits3);
     }
 
     #[test]
     fn a_file_in_4_bits_does_not_widen_the_bounds() {
-        assert_eq!(of("q4_0", "f32", "Q4_0"), Precision::Bits8);
-        assert_eq!(of("bf16", "bf16", "q4_0"), Precision::Bits16);
-        assert_eq!(of("f32", "f32", "q4_0"), Precision::Full);
+        assert_eq!(precision_of("q4_0", "f32", "Q4_0"), Precision::Bits8);
+        assert_eq!(precision_of("bf16", "bf16", "q4_0"), Precision::Bits16);
+        assert_eq!(precision_of("f32", "f32", "q4_0"), Precision::Full);
     }
 
     #[test]
@@ -192,15 +192,15 @@ mod tests {
 
     #[test]
     fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_one() {
-        let of = |weights, dtype, model_dtype| {
+        let precision = |weights, dtype, model_dtype| {
             let requested = Requested { dtype, model_dtype, has_cache_option: false };
             Precision::of_dtypes(weights, None, None, &requested)
         };
         assert_eq!(Precision::of(std::iter::empty(), &Requested::default()), Precision::Bits6);
         for weights in [None, Some("exotic"), Some("trust-1")] {
-            assert_eq!(of(weights, Some("q4_0"), Some("bf16")), Precision::Bits4);
-            assert_eq!(of(weights, None, Some("bf16")), Precision::Bits16);
-            assert_eq!(of(weights, None, Some("f32")), Precision::Full);
+            assert_eq!(precision(weights, Some("q4_0"), Some("bf16")), Precision::Bits4);
+            assert_eq!(precision(weights, None, Some("bf16")), Precision::Bits16);
+            assert_eq!(precision(weights, None, Some("f32")), Precision::Full);
         }
     }
 

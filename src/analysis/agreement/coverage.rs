@@ -41,11 +41,11 @@ fn concerns_all(record: &RunRecord, configuration: usize, it: &NotChecked) -> bo
 }
 
 fn reasons(record: &RunRecord, is_wanted: impl Fn(&NotChecked) -> bool) -> Vec<String> {
-    let words = |it: &NotChecked| match &it.hint {
+    let sentence = |it: &NotChecked| match &it.hint {
         Some(hint) => format!("{} (hint: {})", line(&it.reason), line(hint)),
         None => line(&it.reason),
     };
-    record.not_checked.iter().filter(|it| is_wanted(it)).map(words).collect()
+    record.not_checked.iter().filter(|it| is_wanted(it)).map(sentence).collect()
 }
 
 /// Sentences on the workloads whose tokens were not checked.

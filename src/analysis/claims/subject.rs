@@ -105,8 +105,8 @@ impl<'a> Subject<'a> {
     }
 
     /// The first reported value of a fact.
-    pub fn fact<T>(&self, of: impl Fn(&'a Facts) -> Option<T>) -> Option<T> {
-        self.reported().find_map(of)
+    pub fn fact<T>(&self, read: impl Fn(&'a Facts) -> Option<T>) -> Option<T> {
+        self.reported().find_map(read)
     }
 
     /// Whether the processes that a run starts do all the work of the engine, so that their memory and CPU time are complete.

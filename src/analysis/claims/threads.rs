@@ -55,11 +55,11 @@ fn fewer_cores(subject: &Subject, reported: u32, cases: &[CaseCores]) -> Option<
     let (below, others): (Vec<CaseCores>, Vec<CaseCores>) =
         undisturbed.partition(|(_, busy)| busy.cores < min_cores);
     let least = below.iter().map(|(_, busy)| busy.cores).reduce(f64::min)?;
-    let list = |of: &[CaseCores]| -> String {
+    let list = |cases: &[CaseCores]| -> String {
         let cell = |(case, busy): &CaseCores| {
             format!("{} in {}", three_digits(busy.cores), subject.case_name(*case))
         };
-        of.iter().map(cell).collect::<Vec<_>>().join(", ")
+        cases.iter().map(cell).collect::<Vec<_>>().join(", ")
     };
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
     let over = time(below.iter().map(|(_, busy)| busy.elapsed_ns).sum());
