@@ -1,5 +1,5 @@
-"""Measures the engine `transformers` and the bare script in turns. Like in the orchestrator, the waiting process is paused,
-and the first request after it resumes does not count. Prints both medians, and the median of the rounds' ratios."""
+"""Measures the engine `transformers` and `bare-transformers.py` in turns. Like in the orchestrator, the waiting process is
+paused, and the first request after the pause does not count. Prints both medians, and the median of the rounds' ratios."""
 
 import argparse
 import json
@@ -48,13 +48,13 @@ class Program:
 
 def main():
     options = arguments()
-    ids = random.Random(1)
-    prompts = [[ids.randrange(options.vocabulary) for _ in range(options.prompt)] for _ in range(options.rounds + WARM_UP_ROUNDS)]
+    generator = random.Random(1)
+    prompts = [[generator.randrange(options.vocabulary) for _ in range(options.prompt)] for _ in range(options.rounds + WARM_UP_ROUNDS)]
     threads = {"OMP_NUM_THREADS": str(options.threads), "MKL_NUM_THREADS": str(options.threads), "HF_HUB_OFFLINE": "1"}
     bare = Program([sys.executable, str(ROOT / "scripts" / "bare-transformers.py"), options.model, options.dtype, str(options.threads), options.path], **threads)
     engine = Program([sys.executable, "-s", str(ENGINE)], PYTHONPATH=str(ROOT / "engines" / "kit" / "python"))
     try:
-        bare.process.stdout.readline()
+        bare.process.stdout.readline()  # "ready"
         load = {"type": "load", "model": options.model, "dtype": options.dtype, "threads": options.threads, "options": {"path": options.path}}
         loaded = json.loads(engine.request(json.dumps(load)))
         if loaded["type"] != "loaded":
@@ -65,7 +65,7 @@ def main():
             order = (0, 1) if round % 2 else (1, 0)
             results = {side: (bare, engine)[side].resume_for(sides[side]) for side in order}
             if results[0][0] != results[1][0]:
-                sys.exit(f"error: round {round}: the two give different tokens")
+                sys.exit(f"error: round {round}: the engine and the bare script give different tokens")
             rounds.append((results[0][1:], results[1][1:]))
         print_results(options, rounds[WARM_UP_ROUNDS:])
     finally:
@@ -91,7 +91,7 @@ def run_engine(program, prompt, tokens):
 def print_results(options, rounds):
     print(f"{options.model}, {options.dtype}, {options.threads} threads, path {options.path}: {options.prompt} + {options.tokens} tokens, {len(rounds)} rounds")
     print(f"{'':24}{'bare':>12}{'engine':>12}{'engine/bare':>14}")
-    for name, index in (("first token, ms", 0), ("ms per token after it", 1)):
+    for name, index in (("first token, ms", 0), ("ms per later token", 1)):
         engines, bares = [engine[index] for _, engine in rounds], [bare[index] for bare, _ in rounds]
         ratio = median(engine / bare for engine, bare in zip(engines, bares))
         print(f"{name:24}{median(bares):12.3f}{median(engines):12.3f}{ratio:14.3f}")

@@ -1,4 +1,4 @@
-"""Measures the effect of each part of path `fast`: decode steps of one model in several variants, in turns.
+"""Measures the effect of each part of the engine's path `fast`: decode steps of one model in several variants, in turns.
 
     scripts/python-of transformers scripts/transformers-fast-parts.py MODEL [--threads 2] [--rounds 9] [--variants fast,linear]
 
@@ -41,26 +41,26 @@ def main():
     for variant, child in children.items():
         print(f"{variant}: loaded in {answer(variant, child)['load_s']:.1f} s", file=sys.stderr)
     times = {variant: [] for variant in variants}
-    for number in range(options.rounds + 1):
-        for variant in variants[number % len(variants) :] + variants[: number % len(variants)]:
+    for round in range(options.rounds + 1):
+        for variant in variants[round % len(variants) :] + variants[: round % len(variants)]:
             children[variant].stdin.write(f"{options.tokens}\n")
             children[variant].stdin.flush()
             times[variant].append(answer(variant, children[variant])["ms"])
-    report(times, options)
+    print_results(times, options)
     for child in children.values():
         child.stdin.close()
         child.wait()
 
 
-def report(times, options):
+def print_results(times, options):
     first = next(iter(times))
     print(f"{options.model}, {options.dtype}, {options.threads} threads, prompt of {options.prompt}, {options.tokens} tokens a round")
-    print("| variant | ms a token, median of rounds | least | least CPU time | time / first variant | description |")
+    print("| variant | ms a token, median of rounds | least | least CPU time, ms a token | time / first variant | description |")
     print("|---|---|---|---|---|---|")
     for variant, results in times.items():
-        # The first round warms up.
-        (wall, cpu), (base, _) = (zip(*rounds[1:]) for rounds in (results, times[first]))
-        ratio = statistics.median(variant_ms / first_ms for variant_ms, first_ms in zip(wall, base))
+        # The first round is a warm-up.
+        (wall, cpu), (first_wall, _) = (zip(*rounds[1:]) for rounds in (results, times[first]))
+        ratio = statistics.median(variant_ms / first_ms for variant_ms, first_ms in zip(wall, first_wall))
         values = f"{statistics.median(wall):.2f} | {min(wall):.2f} | {min(cpu):.2f} | {ratio:.3f}"
         print(f"| {variant} | {values} | {VARIANTS[variant]} |")
 
@@ -90,13 +90,13 @@ def serve(options):
     out = os.fdopen(PROTOCOL_OUT, "w")
     began = time.perf_counter()
     with torch.no_grad():
-        generate = make(options)
+        generate = load_variant(options)
         print(json.dumps({"load_s": time.perf_counter() - began}), file=out, flush=True)
         for line in sys.stdin:
             print(json.dumps({"ms": generate([7] * options.prompt, int(line))}), file=out, flush=True)
 
 
-def make(options):
+def load_variant(options):
     """Loads the model and returns a function of a prompt and a number of tokens. The function returns milliseconds a token
     after the first: wall time, and CPU time of all threads (including busy waiting)."""
     import torch
@@ -123,7 +123,7 @@ def make(options):
 
     def generate(prompt, new_tokens):
         job, cpu_ns = Job([prompt], new_tokens + 1, ignore_eos=True), []
-        tokens = Tokens(job, [], 0, 0, check_cancel=lambda: cpu_ns.append(time.process_time_ns()))
+        tokens = Tokens(job, [], 0, 0, check_cancel=lambda: cpu_ns.append(time.process_time_ns()))  # at each token
         model.generate(job, tokens)
         wall = tokens.iteration()["sequences"][0]["token_ns"]
         return [(ns[-1] - ns[0]) / 1e6 / new_tokens for ns in (wall, cpu_ns)]
@@ -134,7 +134,7 @@ def make(options):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="of " + ", ".join(VARIANTS))
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="separated by commas: " + ", ".join(VARIANTS))
     parser.add_argument("--variant", help=argparse.SUPPRESS)
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--threads", type=int, default=2)

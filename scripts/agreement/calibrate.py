@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "scripts/llama-cpp"))
 from tokenizers import Tokenizer  # noqa: E402
 
 import mistakes  # noqa: E402
-from programs import Failed, Orchestrate, Reference  # noqa: E402
+from programs import Failed, Orchestrate, ProtocolEngine  # noqa: E402
 
 EMBEDDED = ROOT / "models/embedded"
 # The lengths of the output checks of a run.
@@ -30,7 +30,7 @@ PROMPT, NEW_TOKENS = 128, 64
 QUANTISED = ("q8_0", "q6_k", "q4_k", "q4_0")
 
 
-class Engine(Reference):
+class Engine(ProtocolEngine):
     """Any engine of this repository, with a loaded model."""
 
     def load(self, model: Path, dtype: str | None = "f32") -> "Engine":

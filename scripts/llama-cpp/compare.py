@@ -1,9 +1,9 @@
-"""Checks that llama.cpp opens the GGUF files of `orchestrate`, and computes the same as the reference engine.
+"""Checks that llama.cpp opens the GGUF files of `orchestrate`, and computes the same as the verifier.
 
-For each file, the check compares log-probabilities of the same ids: llama.cpp reads the file, and the reference engine reads
-safetensors with the same weights in f32. It compares the ids of texts with those of `tokenizers`. It compares every tensor,
-through the reader that llama.cpp publishes. The models are all small shapes with random weights, and the embedded model,
-which is trained."""
+For each file, the check compares log-probabilities of the same ids: llama.cpp reads the file, and the verifier
+(`pytorch-baseline`) reads safetensors with the same weights in f32. It compares the ids of texts with those of `tokenizers`,
+and every tensor, through the reader that llama.cpp publishes. The models are all small shapes with random weights, and the
+embedded model, which is trained."""
 
 import argparse
 import math
@@ -18,14 +18,14 @@ from tokenizers import Tokenizer
 
 import converter_mistakes
 import official
-from programs import Failed, LlamaCpp, Orchestrate, Reference
+from programs import Failed, LlamaCpp, Orchestrate, ProtocolEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED = ROOT / "models/embedded"
 
 # Bounds for the median and the largest difference of a log-probability. Both sides have the same weights, so differences come
-# from llama.cpp's arithmetic. llama.cpp rounds activations: for weights in f16 and bf16 to the same dtype, for weights in
-# blocks to 8 bits with a scale for 32 or 256 activations. The bounds are two to seven times the observed differences.
+# from llama.cpp's arithmetic. llama.cpp rounds activations: for weights in f16 and bf16 to the same dtype, for quantized
+# weights to 8 bits with one scale for each 32 or 256 activations. The bounds are two to seven times the observed differences.
 BOUNDS = {
     "f32": (1e-5, 1e-4),
     "f16": (1e-3, 1e-2),
@@ -39,8 +39,8 @@ BOUNDS = {
 GELU_MODELS = {"tiny-gpt2", "tiny-gemma"}
 GELU_BOUNDS = (5e-4, 3e-3)
 
-# The rule for the blocks of a tensor, compared with llama.cpp's own blocks of the same tensor. The simple formats have only one
-# possible result. In the other formats, the root mean square error of our blocks may not be larger.
+# The rule for our quantization blocks of a tensor, compared with llama.cpp's own. q8_0 and q4_0 have only one possible result.
+# In q6_k and q4_k, the root mean square error of our blocks may not be larger.
 BLOCK_RULES = {"q8_0": "same bytes", "q4_0": "same bytes", "q6_k": "no worse", "q4_k": "no worse"}
 
 TEXTS = [
@@ -86,7 +86,7 @@ class Check:
     def __init__(self, programs: Path, folder: Path):
         self.folder, self.failures, self.rows = folder, [], 0
         self.orchestrate = Orchestrate(programs / "orchestrate")
-        self.reference = Reference([programs / "pytorch-baseline"], folder / "reference.log")
+        self.verifier = ProtocolEngine([programs / "pytorch-baseline"], folder / "verifier.log")
         self.llama_cpp = LlamaCpp(folder / "llama.cpp.log")
         print(f"{'model':<14}{'dtype':<6}{'compared':<21}{'median':>9}{'largest':>10}{'bounds':>20}")
 
@@ -95,7 +95,7 @@ class Check:
             folder = self.make_model(name)
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             sequences = score_sequences(tokenizer)
-            expected = self.reference.scores(folder, sequences)
+            expected = self.verifier.scores(folder, sequences)
             for dtype in BOUNDS:
                 with self.step(name, dtype, "opening"):
                     self.check_dtype(name, dtype, folder, sequences, expected, tokenizer)
@@ -130,7 +130,7 @@ class Check:
         for problem in official.problems(file, f32_folder, dtype):
             self.fail(name, dtype, problem)
         if dtype in BLOCK_RULES:
-            expected = self.reference.scores(f32_folder, sequences)
+            expected = self.verifier.scores(f32_folder, sequences)
             self.check_blocks(name, dtype, file)
         # GGUF has no field for a normaliser (Qwen's: NFC), and llama.cpp has no normaliser, so the texts are normalised here.
         texts = [tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text for text in TEXTS]
@@ -147,7 +147,7 @@ class Check:
         if name == "embedded" and dtype == "f32":
             prompt = sequences[0][:16]
             ids = self.llama_cpp.request(file, greedy=[prompt, 32])["greedy"]
-            expected_ids = self.reference.greedy(f32_folder, prompt, 32)
+            expected_ids = self.verifier.greedy(f32_folder, prompt, 32)
             if ids != expected_ids:
                 self.fail(name, dtype, f"its greedy ids are {ids}, expected {expected_ids}")
 
@@ -184,7 +184,7 @@ class Check:
         print(f"{name:<14}{dtype:<6}{compared:<21}{median:>9}{largest:>10}{bounds:>20}", flush=True)
 
     def fail(self, name, dtype, problem) -> None:
-        self.failures.append(f"{name} {dtype}: {problem}".replace(" :", ":"))
+        self.failures.append(f"{name} {dtype}".strip() + f": {problem}")
 
     @contextmanager
     def step(self, name, dtype, label):
@@ -196,12 +196,12 @@ class Check:
             self.fail(name, dtype, f"{label}: {text}")
 
     def end(self) -> None:
-        self.reference.end()
+        self.verifier.end()
         self.llama_cpp.end()
 
 
 def score_sequences(tokenizer: Tokenizer) -> list[list[int]]:
-    """The ids of a real text, long enough to test slow rotations, and ids from the whole vocabulary."""
+    """The ids of a real text, long enough to test slow rotations, and ids that two primes scatter over the vocabulary."""
     text = (EMBEDDED / "heldout.txt").read_text(encoding="utf-8")
     ids_of_text = tokenizer.encode(text[:4000]).ids[:400]
     assert len(ids_of_text) == 400

@@ -16,8 +16,8 @@ def tensors(file: Path, ending: str) -> list:
 
 def keep_rotary_halves(file: Path) -> None:
     """Stores queries and keys in the order of Hugging Face, so that the wrong pairs are rotated."""
-    for ending, heads in (("attn_q.weight", "head_count"), ("attn_k.weight", "head_count_kv")):
-        heads = gguf.GGUFReader(file).get_field(f"llama.attention.{heads}").contents()
+    for ending, key in (("attn_q.weight", "head_count"), ("attn_k.weight", "head_count_kv")):
+        heads = gguf.GGUFReader(file).get_field(f"llama.attention.{key}").contents()
         for tensor in tensors(file, ending):
             rows, columns = tensor.data.shape
             pairs = tensor.data.reshape(heads, rows // heads // 2, 2, columns)

@@ -1,7 +1,7 @@
 """Answers requests with llama.cpp. This is a separate program, because llama.cpp may abort on a file.
 
 A request is a line: {"model": path, "sequences": [ids, ...], "texts": [...], "greedy": [ids, count]} or {"model": path,
-"quantise": [dtype, path]}. Each answer is a line. The messages of llama.cpp go to stderr."""
+"quantise": [dtype, output path]}. Each answer is a line. The messages of llama.cpp go to stderr."""
 
 import ctypes
 import json
@@ -12,8 +12,8 @@ import llama_cpp
 import numpy
 from llama_cpp import GGML_TYPE_F32, Llama
 
-# For each dtype: llama.cpp's type of a file, and the type of its blocks.
-BLOCK_TYPES = {
+# By dtype: llama.cpp's type of a file, and ggml's type of a tensor.
+QUANTIZED_TYPES = {
     "q4_0": (llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, llama_cpp.GGML_TYPE_Q4_0),
     "q8_0": (llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, llama_cpp.GGML_TYPE_Q8_0),
     "q4_k": (llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_K_S, llama_cpp.GGML_TYPE_Q4_K),
@@ -42,11 +42,11 @@ def greedy(model: Llama, prompt: list[int], count: int) -> list[int]:
 
 
 def quantise(path: str, dtype: str, out: str) -> None:
-    """Quantises with llama.cpp itself, every matrix to blocks of the same type."""
+    """Quantises with llama.cpp itself, every matrix to the same type."""
     settings = llama_cpp.llama_model_quantize_default_params()
-    settings.ftype, block_type = BLOCK_TYPES[dtype]
+    settings.ftype, tensor_type = QUANTIZED_TYPES[dtype]
     settings.pure, settings.nthread = True, 1
-    settings.token_embedding_type = settings.output_tensor_type = block_type
+    settings.token_embedding_type = settings.output_tensor_type = tensor_type
     if llama_cpp.llama_model_quantize(path.encode(), out.encode(), ctypes.byref(settings)) != 0:
         raise RuntimeError(f"cannot quantise `{path}` to `{dtype}`")
 

@@ -1,5 +1,5 @@
 """Checks GGUF files with the reader that llama.cpp publishes for Python. The reader has its own tables of names and its own
-formulas for blocks, so it checks names, shapes, types and every number independently."""
+formulas for quantization blocks, so it checks names, shapes, types and every number independently."""
 
 import functools
 import json
@@ -61,24 +61,24 @@ def problems(file: Path, folder: Path, dtype: str) -> list[str]:
     return lines
 
 
-def errors(original: Path, converted: Path, reference: Path) -> list[tuple[float, float, bool]]:
-    """For each tensor in blocks: the root mean square error of our blocks and of llama.cpp's blocks, and whether the bytes of
-    both are the same."""
-    exact, our_blocks, their_blocks = (
-        {tensor.name: tensor for tensor in read_gguf(file).tensors} for file in (original, converted, reference)
+def errors(original: Path, ours: Path, theirs: Path) -> list[tuple[float, float, bool]]:
+    """For each quantized tensor: the root mean square error of our file and of llama.cpp's, and whether the bytes of both are
+    the same."""
+    exact, our_tensors, their_tensors = (
+        {tensor.name: tensor for tensor in read_gguf(file).tensors} for file in (original, ours, theirs)
     )
     results = []
-    for name, tensor in our_blocks.items():
-        reference_tensor = their_blocks[name]
+    for name, tensor in our_tensors.items():
+        their_tensor = their_tensors[name]
         if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
             continue
-        if tensor.tensor_type != reference_tensor.tensor_type:
-            raise ValueError(f"`{name}` is {tensor.tensor_type.name}, llama.cpp has it as {reference_tensor.tensor_type.name}")
+        if tensor.tensor_type != their_tensor.tensor_type:
+            raise ValueError(f"`{name}` is {tensor.tensor_type.name}, llama.cpp has it as {their_tensor.tensor_type.name}")
         both_errors = []
-        for blocks in (tensor, reference_tensor):
-            numbers = gguf.quants.dequantize(blocks.data, blocks.tensor_type)
+        for quantized in (tensor, their_tensor):
+            numbers = gguf.quants.dequantize(quantized.data, quantized.tensor_type)
             both_errors.append(float(numpy.sqrt(numpy.square(numbers - exact[name].data).mean(dtype=numpy.float64))))
-        results.append((*both_errors, numpy.array_equal(tensor.data, reference_tensor.data)))
+        results.append((*both_errors, numpy.array_equal(tensor.data, their_tensor.data)))
     return results
 
 

@@ -1,4 +1,4 @@
-"""The programs of the check: `orchestrate`, the reference engine, and llama.cpp through its bindings."""
+"""The programs of the check: `orchestrate`, the verifier, and llama.cpp through its bindings."""
 
 import json
 import subprocess
@@ -61,7 +61,7 @@ class Conversation:
             self.process.wait()
 
 
-class Reference(Conversation):
+class ProtocolEngine(Conversation):
     """An engine of this project that computes in f32 from safetensors. It speaks the protocol."""
 
     def request(self, message: dict) -> dict:
@@ -74,8 +74,7 @@ class Reference(Conversation):
         return answer
 
     def load(self, folder: Path) -> None:
-        # The engine and llama.cpp use one thread: the models are small, and threads that wait for each other are slow on a busy
-        # machine.
+        # One thread, as for llama.cpp: the models are small, and threads that wait for each other are slow on a busy machine.
         self.request({"type": "load", "model": str(folder), "dtype": "f32", "device": "cpu", "threads": 1})
 
     def scores(self, folder: Path, sequences: list[list[int]]) -> list[list[float]]:

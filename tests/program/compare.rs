@@ -164,5 +164,9 @@ fn a_record_that_was_cut_off_is_compared_with_a_notice() {
     let text = std::fs::read_to_string(&new).unwrap();
     std::fs::write(&new, &text[..text.len() - 300]).unwrap();
     let outcome = finish(scratch.orchestrate().arg("compare").arg(base).arg(new)).exits_with(0);
-    assert!(outcome.stdout.starts_with("note: the new one was cut off before its end"), "{}", outcome.stdout);
+    assert!(
+        outcome.stdout.starts_with("note: the new record was cut off before its end"),
+        "{}",
+        outcome.stdout
+    );
 }

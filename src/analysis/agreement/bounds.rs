@@ -8,20 +8,20 @@ use crate::plan::Configuration;
 use crate::plan::dtype::nominal_bits;
 use crate::record::Launch;
 
-/// The largest root mean square with the status `exact`.
+/// The largest root mean square with the status `exact`: of differences of log-probabilities, in nats.
 pub const EXACT: f64 = 1e-3;
-/// The largest root mean square with the status `agrees`.
+/// The same with the status `agrees`.
 pub const AGREES: f64 = 0.05;
 /// The largest gap of a near tie, in nats. At a near tie, rounding decides which of two tokens an engine gives.
 pub const NEAR_TIE: f64 = 0.01;
 
-/// The coarsest rounding between the model's own numbers and an engine's output.
+/// The coarsest rounding between the model's own numbers, which are those in its files, and an engine's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// f32, with the model's own numbers.
     Full,
-    /// bf16 or f16 somewhere.
+    /// Weights, arithmetic or cache in bf16, f16 or tf32.
     Bits16,
     /// Weights or activations in 8 bits.
     Bits8,
@@ -38,9 +38,9 @@ pub enum Precision {
 pub struct Requested<'a> {
     pub dtype: Option<&'a str>,
     /// The dtype of the model's own numbers.
-    pub model: Option<&'a str>,
+    pub model_dtype: Option<&'a str>,
     /// Whether the user set an option for the cache of keys and values.
-    pub narrow_cache: bool,
+    pub has_cache_option: bool,
 }
 
 impl<'a> Requested<'a> {
@@ -51,13 +51,13 @@ impl<'a> Requested<'a> {
         };
         Self {
             dtype: configuration.dtype.as_deref(),
-            model: configuration.model.dtype.as_deref(),
-            narrow_cache: configuration.options.keys().any(is_about_cache),
+            model_dtype: configuration.model.dtype.as_deref(),
+            has_cache_option: configuration.options.keys().any(is_about_cache),
         }
     }
 }
 
-/// The limits of a correct engine's differences.
+/// The largest differences of a correct engine, in nats.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     /// The largest root mean square over all tokens.
@@ -95,8 +95,8 @@ impl Precision {
         }
     }
 
-    /// The precision of a configuration: as its launches state, else as requested, else that of the model. The finest precision
-    /// of several launches counts, because an engine that used it once could always use it.
+    /// The precision of a configuration: as its launches report, else as requested, else that of the model. The finest
+    /// precision of several launches counts, because an engine that used it once could always use it.
     pub fn of<'a>(launches: impl Iterator<Item = &'a Launch>, requested: &Requested) -> Self {
         let precisions = launches.filter_map(|launch| launch.loaded.as_ref()).map(|loaded| {
             let facts = &loaded.facts;
@@ -112,7 +112,7 @@ impl Precision {
         kv: Option<&str>,
         requested: &Requested,
     ) -> Self {
-        let model = requested.model;
+        let model = requested.model_dtype;
         // An unknown dtype allows no larger difference.
         let known = [weights, requested.dtype, model].into_iter().flatten();
         let with_bits = |name| Some((name, nominal_bits(name)?));
@@ -128,7 +128,7 @@ impl Precision {
         // Without a reported compute dtype, the dtype of the weights counts, with at least 8 bits: no engine computes in fewer.
         let compute_bits = compute.and_then(nominal_bits).unwrap_or(weight_bits).max(8);
         // The dtype of the cache cannot be checked, so fewer than 16 bits count only if the user requested them.
-        let min_bits = if requested.narrow_cache { 0 } else { 16 };
+        let min_bits = if requested.has_cache_option { 0 } else { 16 };
         let cache_bits = kv.and_then(nominal_bits).unwrap_or(32).max(min_bits);
         of_weights.max(Self::of_bits(compute_bits)).max(Self::of_bits(cache_bits))
     }
@@ -149,35 +149,35 @@ impl Precision {
 mod tests {
     use super::*;
 
-    fn of(weights: &str, compute: &str, model: &str) -> Precision {
-        let requested = Requested { model: Some(model), ..Requested::default() };
+    fn precision_of(weights: &str, compute: &str, model: &str) -> Precision {
+        let requested = Requested { model_dtype: Some(model), ..Requested::default() };
         Precision::of_dtypes(Some(weights), Some(compute), None, &requested)
     }
 
     #[test]
     fn bounds_depend_on_the_rounding_of_the_models_own_numbers() {
-        assert_eq!(of("f32", "f32", "bf16"), Precision::Full);
-        assert_eq!(of("bf16", "f32", "bf16"), Precision::Full);
-        assert_eq!(of("bf16", "f32", "f32"), Precision::Bits16);
-        assert_eq!(of("bf16", "bf16", "bf16"), Precision::Bits16);
-        assert_eq!(of("tf32", "tf32", "f32"), Precision::Bits16);
-        assert_eq!(of("q8_0", "f32", "bf16"), Precision::Bits8);
-        assert_eq!(of("q6_k", "f32", "bf16"), Precision::Bits6);
-        assert_eq!(of("q4_0", "f32", "bf16"), Precision::Bits4);
-        assert_eq!(of("IQ2_XS", "f16", "f16"), Precision::Bits3);
+        assert_eq!(precision_of("f32", "f32", "bf16"), Precision::Full);
+        assert_eq!(precision_of("bf16", "f32", "bf16"), Precision::Full);
+        assert_eq!(precision_of("bf16", "f32", "f32"), Precision::Bits16);
+        assert_eq!(precision_of("bf16", "bf16", "bf16"), Precision::Bits16);
+        assert_eq!(precision_of("tf32", "tf32", "f32"), Precision::Bits16);
+        assert_eq!(precision_of("q8_0", "f32", "bf16"), Precision::Bits8);
+        assert_eq!(precision_of("q6_k", "f32", "bf16"), Precision::Bits6);
+        assert_eq!(precision_of("q4_0", "f32", "bf16"), Precision::Bits4);
+        assert_eq!(precision_of("IQ2_XS", "f16", "f16"), Precision::Bits3);
     }
 
     #[test]
     fn a_file_in_4_bits_does_not_widen_the_bounds() {
-        assert_eq!(of("q4_0", "f32", "Q4_0"), Precision::Bits8);
-        assert_eq!(of("bf16", "bf16", "q4_0"), Precision::Bits16);
-        assert_eq!(of("f32", "f32", "q4_0"), Precision::Full);
+        assert_eq!(precision_of("q4_0", "f32", "Q4_0"), Precision::Bits8);
+        assert_eq!(precision_of("bf16", "bf16", "q4_0"), Precision::Bits16);
+        assert_eq!(precision_of("f32", "f32", "q4_0"), Precision::Full);
     }
 
     #[test]
     fn a_narrow_cache_widens_the_bounds_only_if_requested() {
-        let precision = |kv, narrow_cache| {
-            let requested = Requested { model: Some("f32"), narrow_cache, ..Requested::default() };
+        let precision = |kv, has_cache_option| {
+            let requested = Requested { model_dtype: Some("f32"), has_cache_option, ..Requested::default() };
             Precision::of_dtypes(Some("f32"), Some("f32"), Some(kv), &requested)
         };
         use Precision::*;
@@ -185,21 +185,22 @@ mod tests {
         assert_eq!(all.map(|kv| precision(kv, false)), [Full, Bits16, Bits16, Bits16, Bits16, Full]);
         assert_eq!(all.map(|kv| precision(kv, true)), [Full, Bits16, Bits8, Bits4, Bits3, Full]);
         let mut configuration = Configuration::default();
-        assert!(!Requested::of(&configuration).narrow_cache);
+        assert!(!Requested::of(&configuration).has_cache_option);
         configuration.options.insert("cache_type_k".into(), "q4_0".into());
-        assert!(Requested::of(&configuration).narrow_cache);
+        assert!(Requested::of(&configuration).has_cache_option);
     }
 
     #[test]
     fn an_unknown_or_missing_dtype_gives_the_bounds_of_the_requested_one() {
-        let of = |weights, dtype, model| {
-            Precision::of_dtypes(weights, None, None, &Requested { dtype, model, narrow_cache: false })
+        let precision = |weights, dtype, model_dtype| {
+            let requested = Requested { dtype, model_dtype, has_cache_option: false };
+            Precision::of_dtypes(weights, None, None, &requested)
         };
         assert_eq!(Precision::of(std::iter::empty(), &Requested::default()), Precision::Bits6);
         for weights in [None, Some("exotic"), Some("trust-1")] {
-            assert_eq!(of(weights, Some("q4_0"), Some("bf16")), Precision::Bits4);
-            assert_eq!(of(weights, None, Some("bf16")), Precision::Bits16);
-            assert_eq!(of(weights, None, Some("f32")), Precision::Full);
+            assert_eq!(precision(weights, Some("q4_0"), Some("bf16")), Precision::Bits4);
+            assert_eq!(precision(weights, None, Some("bf16")), Precision::Bits16);
+            assert_eq!(precision(weights, None, Some("f32")), Precision::Full);
         }
     }
 
@@ -210,7 +211,7 @@ mod tests {
             launch.loaded.get_or_insert_default().facts.weights_dtype = Some(weights.into());
             launch
         };
-        let requested = Requested { model: Some("f32"), ..Requested::default() };
+        let requested = Requested { model_dtype: Some("f32"), ..Requested::default() };
         let launches = [launch("q4_0"), launch("f32")];
         assert_eq!(Precision::of(launches.iter(), &requested), Precision::Full);
     }

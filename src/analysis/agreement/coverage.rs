@@ -9,7 +9,7 @@ use crate::plan::Case;
 use crate::record::{NotChecked, RunRecord};
 use crate::text::{line, with_commas};
 
-/// The missing parts as sentences about `it`, most severe first; empty if the check is complete.
+/// The missing parts as sentences about `it`, the engine, most severe first; empty if the check is complete.
 pub fn missing(
     record: &RunRecord,
     configuration: usize,
@@ -37,15 +37,15 @@ pub fn not_checked(record: &RunRecord, configuration: usize) -> Vec<String> {
 
 fn concerns_all(record: &RunRecord, configuration: usize, it: &NotChecked) -> bool {
     let model = &record.header.plan.configurations[configuration].model.path;
-    it.configuration.is_none() && it.model.as_ref().is_none_or(|of| of == model)
+    it.configuration.is_none() && it.model.as_ref().is_none_or(|path| path == model)
 }
 
-fn reasons(record: &RunRecord, of: impl Fn(&NotChecked) -> bool) -> Vec<String> {
-    let words = |it: &NotChecked| match &it.hint {
+fn reasons(record: &RunRecord, is_wanted: impl Fn(&NotChecked) -> bool) -> Vec<String> {
+    let sentence = |it: &NotChecked| match &it.hint {
         Some(hint) => format!("{} (hint: {})", line(&it.reason), line(hint)),
         None => line(&it.reason),
     };
-    record.not_checked.iter().filter(|it| of(it)).map(words).collect()
+    record.not_checked.iter().filter(|it| is_wanted(it)).map(sentence).collect()
 }
 
 /// Sentences on the workloads whose tokens were not checked.

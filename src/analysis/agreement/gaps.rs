@@ -13,11 +13,13 @@ use crate::record::{ReferenceToken, RunRecord};
 /// The gaps of an engine's tokens, in nats: by how much the verifier's tokens are more likely.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gaps {
+    /// The number of positions that the verifier checked.
     pub positions: usize,
     /// The number of positions where the verifier gives another token.
     pub differing: usize,
-    /// The mean gap over all positions; equal tokens count as zero.
+    /// The mean gap over all checked positions; equal tokens count as zero.
     pub mean: f64,
+    /// The largest gap.
     pub worst: f64,
     /// The first position, in any sample, where the verifier gives another token.
     pub first: Option<usize>,
@@ -32,6 +34,7 @@ pub struct Gaps {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tail {
     pub text: Text,
+    /// The position of the first notable gap, counted from 0.
     pub from: usize,
     /// The mean gap from that position on.
     pub mean: f64,
@@ -39,7 +42,7 @@ pub struct Tail {
 }
 
 impl Gaps {
-    /// Only answers of this verifier count; `notable` is the smallest gap that is worth reporting.
+    /// Only answers of this verifier count; `notable` is the smallest gap that is worth reporting, in nats.
     pub fn of(record: &RunRecord, configuration: usize, verifier: &Verifier, notable: f64) -> Option<Self> {
         let plan = &record.header.plan;
         let verifier = verifier.configuration?;
@@ -72,7 +75,7 @@ impl Gaps {
 
     /// Whether the verifier checked some tokens of this case.
     pub fn is_about(&self, case: usize) -> bool {
-        self.gaps.keys().any(|((_, of, _), _)| *of == case)
+        self.gaps.keys().any(|((_, checked_case, _), _)| *checked_case == case)
     }
 
     /// The gap of a token, if the verifier checked the token.

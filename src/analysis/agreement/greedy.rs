@@ -21,7 +21,7 @@ pub struct Greedy {
     pub compared: usize,
     /// The number of tokens before the first difference of each text.
     pub equal: usize,
-    /// The earliest difference.
+    /// The difference at the lowest position in its text.
     pub first: Option<FirstDifference>,
     /// The first difference of each text with a difference.
     #[serde(skip)]
@@ -41,7 +41,7 @@ pub struct FirstDifference {
     pub engine_token: Option<u32>,
     /// The verifier's token; `None` if the verifier's output ended.
     pub verifier_token: Option<u32>,
-    /// The sample that gaps refer to.
+    /// The key of the sample in `Gaps`; `None` for the held-out prompt.
     #[serde(skip)]
     pub sample: Option<SampleKey>,
 }
@@ -56,12 +56,13 @@ impl Greedy {
                 greedy.compare(&continued.ids, eos.cut(verifier_ids), Text::HeldOut, None);
             }
         }
-        if let Some(verifying) = verifier.configuration.filter(|it| *it != configuration) {
+        if let Some(verifier_index) = verifier.configuration.filter(|it| *it != configuration) {
             let request = |sample: &'r Sample| {
                 (sample.prompt_hash.as_str(), plan.cases[sample.case].workload.max_new_tokens)
             };
-            let of_verifier: HashMap<_, _> =
-                greedy_samples(record, verifying).map(|it| (request(it), &it.iteration.sequences)).collect();
+            let of_verifier: HashMap<_, _> = greedy_samples(record, verifier_index)
+                .map(|it| (request(it), &it.iteration.sequences))
+                .collect();
             let blocks = blocks(record);
             for sample in greedy_samples(record, configuration).filter(|it| !it.prompt_hash.is_empty()) {
                 let expected = of_verifier.get(&request(sample)).into_iter().flat_map(|it| it.iter());
@@ -98,30 +99,30 @@ impl Greedy {
 /// The end of a comparison. An engine that masks EOS gives another token in place of EOS, so its tokens are compared up to
 /// the verifier's first EOS.
 struct Eos {
-    masked: bool,
+    is_masked: bool,
     ids: Vec<u32>,
 }
 
 impl Eos {
     fn of(record: &RunRecord, configuration: usize, verifier: Option<usize>) -> Self {
-        let launches = |of: usize| record.launches.iter().filter(move |it| it.configuration == of);
+        let launches = |index: usize| record.launches.iter().filter(move |it| it.configuration == index);
         let masks = |it: &Launch| {
             it.hello.as_ref().is_some_and(|hello| hello.capabilities.ignore_eos == IgnoreEos::Masked)
         };
-        let reported = |of: usize| {
-            let facts = launches(of).filter_map(|it| Some(&it.loaded.as_ref()?.facts));
+        let reported = |index: usize| {
+            let facts = launches(index).filter_map(|it| Some(&it.loaded.as_ref()?.facts));
             facts.flat_map(|facts| facts.eos_ids.iter().flatten().copied()).collect::<Vec<u32>>()
         };
         let of_verifier = verifier.map(reported).unwrap_or_default();
         Self {
-            masked: launches(configuration).any(masks),
+            is_masked: launches(configuration).any(masks),
             ids: if of_verifier.is_empty() { reported(configuration) } else { of_verifier },
         }
     }
 
     /// The ids before the first EOS if the engine masks EOS, else all ids.
     fn cut<'a>(&self, ids: &'a [u32]) -> &'a [u32] {
-        let first = ids.iter().position(|id| self.masked && self.ids.contains(id));
+        let first = ids.iter().position(|id| self.is_masked && self.ids.contains(id));
         first.map_or(ids, |first| &ids[..first])
     }
 }

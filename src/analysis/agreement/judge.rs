@@ -11,9 +11,9 @@ use super::verifier::{Against, Verifier};
 use crate::record::RunRecord;
 use crate::text::with_commas;
 
-/// The largest difference of scores at which near ties are rare, about one in a thousand texts. A different token then counts
-/// as a near tie only if the verifier checked the token.
-const MAX_RMS_WITHOUT_TIES: f64 = 1e-4;
+/// The largest root mean square of scores at which near ties are rare, about one in a thousand texts. A different token then
+/// counts as a near tie only if the verifier checked the token.
+const MAX_RMS_OF_RARE_TIES: f64 = 1e-4;
 
 /// The agreement of a configuration: the status with its reasons.
 pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
@@ -101,7 +101,7 @@ impl Results<'_> {
     /// The reason why the scores are wrong.
     fn wrong_scores(&self) -> Option<String> {
         let scores = self.agreement.scores.as_ref()?;
-        let (verifier, allowed) = (&self.verifier, self.agreement.precision.name());
+        let (verifier, precision) = (&self.verifier, self.agreement.precision.name());
         if let Some((text, position)) = scores.first_missing {
             let others = match scores.missing {
                 1 => String::new(),
@@ -120,7 +120,7 @@ impl Results<'_> {
         if scores.rms > rms {
             return Some(format!(
                 "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} (root mean square, nats); the \
-                 bound for {allowed} is {}",
+                 bound for {precision} is {}",
                 with_commas(scores.tokens),
                 two_digits(scores.rms),
                 two_digits(rms)
@@ -129,7 +129,7 @@ impl Results<'_> {
         let worst = scores.worst.filter(|worst| worst.rms > stretch_rms)?;
         Some(format!(
             "over ids {} to {} of held-out text {} its log-probabilities differ from those of {verifier} by {} (root mean \
-             square, nats; {} over all); the bound for {allowed} is {}",
+             square, nats; {} over all); the bound for {precision} is {}",
             with_commas(worst.from),
             with_commas(worst.to),
             worst.sequence,
@@ -185,7 +185,7 @@ impl Results<'_> {
                 Some(gap) if gap <= NEAR_TIE => {
                     let gap = if gap == 0.0 { "nothing".into() } else { format!("{} nats", two_digits(gap)) };
                     first.tie.get_or_insert_with(|| {
-                        format!("it differs from token {position} of {text} on, after a near tie ({gap} between the two tokens)")
+                        format!("from token {position} of {text} on, its tokens differ, after a near tie ({gap} between the two)")
                     });
                 }
                 Some(gap) if self.agreement.precision == Precision::Full => {
@@ -196,7 +196,7 @@ impl Results<'_> {
                     );
                     return Differences { wrong: Some(why), ..Differences::default() };
                 }
-                None if self.agreement.precision == Precision::Full && scores.rms <= MAX_RMS_WITHOUT_TIES => {
+                None if self.agreement.precision == Precision::Full && scores.rms <= MAX_RMS_OF_RARE_TIES => {
                     first.unchecked.get_or_insert_with(|| {
                         format!(
                             "it differs from {} at token {position} of {text}; the verifier did not check that token",
@@ -205,7 +205,9 @@ impl Results<'_> {
                     });
                 }
                 _ => {
-                    first.tie.get_or_insert_with(|| format!("it differs from token {position} of {text} on"));
+                    first.tie.get_or_insert_with(|| {
+                        format!("from token {position} of {text} on, its tokens differ")
+                    });
                 }
             }
         }

@@ -27,7 +27,7 @@ impl Agreement {
         let plan = &record.header.plan;
         let mut agreements: Vec<Self> =
             (0..plan.configurations.len()).map(|configuration| judge::judge(record, configuration)).collect();
-        // A twin or baseline without checks of its own has the status of its row.
+        // A twin or baseline without checks of its own has the status of the configuration that it belongs to.
         for (index, configuration) in plan.configurations.iter().enumerate() {
             let Some(Role::Twin { of } | Role::Baseline { of }) = configuration.role else { continue };
             let was_checked = agreements[index].scores.is_some() || agreements[index].is_wrong();

@@ -14,6 +14,7 @@ pub struct Scores {
     pub tokens: usize,
     /// The largest difference of one token.
     pub largest: f64,
+    /// The stretch with the largest root mean square.
     pub worst: Option<Stretch>,
     /// The number of values that the verifier has and the engine lacks, because the engine found the token impossible or left
     /// the value out.
@@ -25,6 +26,7 @@ pub struct Scores {
 /// A part of one text.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Stretch {
+    /// The index of the text.
     pub sequence: usize,
     /// The first and the last id of the stretch with a log-probability, counted from 0.
     pub from: usize,
@@ -95,7 +97,7 @@ fn finite(value: Option<&Option<f64>>) -> Option<f64> {
     value.copied().flatten().filter(|value| value.is_finite())
 }
 
-/// The stretches of a text, as ranges. A remainder of half a stretch or less belongs to the last stretch.
+/// The stretches of a text with this many values. A remainder of half a stretch or less belongs to the last stretch.
 fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
     let stretches = ((count + STRETCH_TOKENS / 2 - 1) / STRETCH_TOKENS).max(1);
     (0..stretches).map(move |number| {
@@ -108,13 +110,13 @@ fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
 mod tests {
     use super::*;
 
-    fn of(verifier: &[Option<f64>], engine: &[Option<f64>]) -> Option<Scores> {
+    fn compare(verifier: &[Option<f64>], engine: &[Option<f64>]) -> Option<Scores> {
         Scores::of(std::iter::once((0, verifier, engine)))
     }
 
     #[test]
     fn the_rms_is_the_root_of_the_mean_square() {
-        let found = of(&[Some(-1.0), Some(-2.0)], &[Some(-1.3), Some(-1.6)]).unwrap();
+        let found = compare(&[Some(-1.0), Some(-2.0)], &[Some(-1.3), Some(-1.6)]).unwrap();
         assert!((found.rms - 0.125_f64.sqrt()).abs() < 1e-12, "{found:?}");
         assert!((found.largest - 0.4).abs() < 1e-12);
         assert_eq!((found.tokens, found.missing), (2, 0));
@@ -124,7 +126,7 @@ mod tests {
     fn a_late_error_shows_in_the_worst_stretch() {
         let verifier = vec![Some(-1.0); 1151];
         let late = |position| if position < 1023 { Some(-1.0) } else { Some(-2.0) };
-        let found = of(&verifier, &(0..1151).map(late).collect::<Vec<_>>()).unwrap();
+        let found = compare(&verifier, &(0..1151).map(late).collect::<Vec<_>>()).unwrap();
         assert!((found.rms - (128.0_f64 / 1151.0).sqrt()).abs() < 1e-12);
         let worst = found.worst.unwrap();
         assert_eq!((worst.from, worst.to), (1025, 1151));
@@ -133,25 +135,25 @@ mod tests {
 
     #[test]
     fn a_short_remainder_belongs_to_the_previous_stretch() {
-        let of = |count| stretches(count).collect::<Vec<_>>();
-        assert_eq!(of(0), [(0, 0)]);
-        assert_eq!(of(20), [(0, 20)]);
-        assert_eq!(of(128), [(0, 128)]);
-        assert_eq!(of(192), [(0, 192)]);
-        assert_eq!(of(193), [(0, 128), (128, 193)]);
+        let ranges = |count| stretches(count).collect::<Vec<_>>();
+        assert_eq!(ranges(0), [(0, 0)]);
+        assert_eq!(ranges(20), [(0, 20)]);
+        assert_eq!(ranges(128), [(0, 128)]);
+        assert_eq!(ranges(192), [(0, 192)]);
+        assert_eq!(ranges(193), [(0, 128), (128, 193)]);
     }
 
     #[test]
     fn missing_scores_are_counted_unless_the_verifier_has_none() {
-        let found = of(&[Some(-1.0), None, Some(-1.0)], &[None, Some(-9.0)]).unwrap();
+        let found = compare(&[Some(-1.0), None, Some(-1.0)], &[None, Some(-9.0)]).unwrap();
         assert_eq!((found.tokens, found.missing, found.first_missing), (0, 2, Some((0, 1))));
-        assert_eq!(of(&[None], &[Some(-1.0)]), None);
-        assert_eq!(of(&[Some(-1.0)], &[Some(-1.0), Some(-1.0)]).unwrap().missing, 1);
+        assert_eq!(compare(&[None], &[Some(-1.0)]), None);
+        assert_eq!(compare(&[Some(-1.0)], &[Some(-1.0), Some(-1.0)]).unwrap().missing, 1);
     }
 
     #[test]
     fn nan_and_huge_scores_are_large_differences_without_a_panic() {
-        let found = of(&[Some(-1.0), Some(-1.0)], &[Some(f64::NAN), Some(-f64::MAX)]).unwrap();
+        let found = compare(&[Some(-1.0), Some(-1.0)], &[Some(f64::NAN), Some(-f64::MAX)]).unwrap();
         assert_eq!((found.missing, found.rms), (1, f64::INFINITY));
     }
 }

@@ -19,11 +19,12 @@ const LOGPROB: f64 = -2.0;
 /// The id that the verifier generates at every position.
 pub const VERIFIER_ID: u32 = 7;
 
-/// A record of `decode` without output checks, by two engines; the first is the verifier.
+/// A record without output checks.
 pub fn not_checked() -> RunRecord {
     measured(&["patient-original", "beacon"], &[ORIGINAL, BEACON])
 }
 
+/// A record of `decode` by these engines; the first is the verifier.
 pub fn measured(names: &[&str], engines: &[InventedEngine]) -> RunRecord {
     let selection = specimen::selection(names);
     let selection = Selection {

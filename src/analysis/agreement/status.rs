@@ -14,9 +14,9 @@ use crate::record::RunRecord;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// The verifier's output up to rounding in f32, with the same tokens.
+    /// The verifier's output, except for rounding in f32; all tokens are the same.
     Exact,
-    /// As close as rounding in 16 or 8 bits.
+    /// As close as engines that round to 16 or 8 bits.
     Agrees,
     /// Not close, but within the bounds of its precision.
     Drifts,
@@ -36,7 +36,7 @@ pub struct Agreement {
     pub scores: Option<Scores>,
     pub greedy: Option<Greedy>,
     pub gaps: Option<Gaps>,
-    /// The reasons why the status is not better: sentences about `it`, most severe first.
+    /// The reasons why the status is not better: sentences about `it`, the engine, most severe first.
     pub reasons: Vec<String>,
 }
 
@@ -103,7 +103,6 @@ pub fn no_checks(record: &RunRecord) -> Option<NoChecks> {
     (record.header.record_version < MIN_RECORD_VERSION).then_some(NoChecks::ByAge)
 }
 
-/// A value with two significant digits.
 pub fn two_digits(value: f64) -> String {
     if !value.is_finite() {
         return "infinite".into();

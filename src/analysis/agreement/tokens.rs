@@ -60,25 +60,25 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     let capabilities: HashMap<u32, &Capabilities> =
         hellos.map(|(it, hello)| (it, &hello.capabilities)).collect();
     let configuration_of = |sample: &Sample| plan.cases[sample.case].configuration;
-    let has_ids = |it: &&Sample| {
+    let takes_ids = |it: &&Sample| {
         !it.prompt_hash.is_empty() && capabilities.get(&it.launch).is_some_and(|it| it.prompt_ids)
     };
     let may_end_early =
         |launch: u32| capabilities.get(&launch).is_some_and(|it| it.ignore_eos == IgnoreEos::No);
     // The engines with each count, by prompt.
     let mut counts: HashMap<(&str, usize), BTreeMap<u32, Vec<usize>>> = HashMap::new();
-    for sample in record.measured().filter(has_ids) {
+    for sample in record.measured().filter(takes_ids) {
         let engine = configuration_of(sample);
         for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
-            let of_count = counts.entry((&sample.prompt_hash, number)).or_default();
-            let engines = of_count.entry(sequence.prompt_tokens).or_default();
+            let by_count = counts.entry((&sample.prompt_hash, number)).or_default();
+            let engines = by_count.entry(sequence.prompt_tokens).or_default();
             if !engines.contains(&engine) {
                 engines.push(engine);
             }
         }
     }
     let blocks = blocks(record);
-    let (mut prompts, mut outputs) = (None, None);
+    let (mut wrong_prompt, mut wrong_output) = (None, None);
     for sample in record.measured().filter(|it| configuration_of(it) == configuration) {
         let workload = &plan.cases[sample.case].workload;
         let text = || Text::of(plan, &blocks, (sample.launch, sample.case, sample.index)).name();
@@ -88,21 +88,21 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
                 Prompt::Tokens(planned) => Some(*planned),
                 Prompt::Text(_) => counts.get(&(sample.prompt_hash.as_str(), number)).and_then(most_counted),
             };
-            if let Some(expected) = expected.filter(|&it| it != reported && has_ids(&sample)) {
-                prompts.get_or_insert_with(|| {
+            if let Some(expected) = expected.filter(|&it| it != reported && takes_ids(&sample)) {
+                wrong_prompt.get_or_insert_with(|| {
                     format!("expected {expected} prompt tokens in {}, got {reported}", text())
                 });
             }
             let given = sequence.output_ids.as_ref().map(Vec::len);
             let requested = workload.max_new_tokens as usize;
-            let is_fixed = workload.ignore_eos && !may_end_early(sample.launch);
-            if let Some(given) = given.filter(|&given| is_fixed && given != requested) {
+            let has_fixed_length = workload.ignore_eos && !may_end_early(sample.launch);
+            if let Some(given) = given.filter(|&given| has_fixed_length && given != requested) {
                 let reason = || format!("expected {requested} tokens in {}, got {given}", text());
-                outputs.get_or_insert_with(reason);
+                wrong_output.get_or_insert_with(reason);
             }
         }
     }
-    prompts.into_iter().chain(outputs).collect()
+    wrong_prompt.into_iter().chain(wrong_output).collect()
 }
 
 /// The count that most engines report; `None` for a tie.

@@ -7,7 +7,7 @@ use crate::plan::VERIFIER_DTYPE;
 use crate::record::RunRecord;
 use crate::text::line;
 
-/// The reference that a configuration is compared with.
+/// The answers that a configuration's answers are compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Against {
@@ -42,23 +42,23 @@ impl<'a> Verifier<'a> {
         let model = &plan.configurations[configuration].model;
         let no_verifier = || "no verifier checked this model in f32".to_string();
         record.held_out.iter().find(|it| it.model == model.path).ok_or_else(no_verifier)?;
-        let verifying = plan.verifier_of(model);
+        let verifier = plan.verifier_of(model);
         let label = |index: usize| line(&plan.configurations[index].label);
-        let narrow_verifier = verifying.and_then(|index| Some((index, dtype_other_than_f32(record, index)?)));
-        let configuration = verifying.filter(|_| narrow_verifier.is_none());
+        let other_dtype = verifier.and_then(|index| Some((index, dtype_other_than_f32(record, index)?)));
+        let f32_verifier = verifier.filter(|_| other_dtype.is_none());
         if let Some(stored) = record.stored_answers.iter().find(|it| it.model == model.path) {
             return Ok(Self {
                 logprobs: stored.logprobs.iter().map(Vec::as_slice).enumerate().collect(),
                 continued: Some(stored.continued.as_slice()).filter(|ids| !ids.is_empty()),
-                configuration,
+                configuration: f32_verifier,
                 against: Against::StoredAnswers { by: line(&stored.by) },
             });
         }
-        if let Some((index, dtype)) = narrow_verifier {
+        if let Some((index, dtype)) = other_dtype {
             let label = label(index);
             return Err(format!("the verifier `{label}` runs in {dtype}, but must run in f32"));
         }
-        let index = verifying.ok_or_else(no_verifier)?;
+        let index = verifier.ok_or_else(no_verifier)?;
         let scored = record.scored.iter().filter(|it| it.configuration == index);
         let logprobs: Vec<_> = scored.map(|it| (it.sequence, it.logprobs.as_slice())).collect();
         let continued = record.continued.iter().find(|it| it.configuration == index);
@@ -66,7 +66,8 @@ impl<'a> Verifier<'a> {
             return Err(format!("the verifier `{}` gave no answers", label(index)));
         }
         let continued = continued.map(|it| it.ids.as_slice()).filter(|ids| !ids.is_empty());
-        Ok(Self { logprobs, continued, configuration, against: Against::Engine { label: label(index) } })
+        let against = Against::Engine { label: label(index) };
+        Ok(Self { logprobs, continued, configuration: f32_verifier, against })
     }
 
     /// The verifier's log-probabilities for the ids of a held-out text.

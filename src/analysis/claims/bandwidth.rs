@@ -1,4 +1,4 @@
-//! Compares the bytes that an engine needs for its decode with the largest bandwidth of the probes. Every token needs all
+//! Compares the bandwidth that an engine needs for its decode with the largest bandwidth of the probes. Every token needs all
 //! weights once, so no engine can exceed the bandwidth of the machine.
 //!
 //! Probes do not always reach that bandwidth: other virtual machines on the host change it (36 and 64 GB/s were observed), and
@@ -13,9 +13,9 @@ use crate::analysis::metric::{self, MetricId};
 use crate::record::RunRecord;
 use crate::text::three_digits;
 
-/// The largest share that is accepted: the two known plateaus of the bandwidth differ by 1.75.
+/// The largest accepted share of the best probe's bandwidth: the two known plateaus of the bandwidth have a ratio of 1.75.
 const MAX_SHARE: f64 = 2.0;
-/// The least number of probes: other programs may have slowed all of fewer probes.
+/// The least number of probes. Other programs may have slowed all probes if there are fewer.
 const MIN_PROBES: usize = 3;
 /// The largest mean number of cores that engines' threads waited for, as in `threads`.
 const MAX_WAITED_CORES: f64 = 0.1;
@@ -41,8 +41,8 @@ fn is_reliable(limit: &Limit) -> bool {
     limit.probes.len() >= MIN_PROBES && !limit.is_unsteady()
 }
 
-/// Whether other programs ran when the run began, or while engines answered, and so slowed the probes. The values are those of
-/// the warnings about load.
+/// Whether other programs may have slowed the probes: they ran when the run began, or while engines answered. The bounds are
+/// those of the warnings about load.
 fn is_busy(record: &RunRecord) -> bool {
     let machine = &record.header.machine;
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
@@ -54,7 +54,6 @@ fn is_busy(record: &RunRecord) -> bool {
     is_loaded || waited > MAX_WAITED_CORES * elapsed
 }
 
-/// The contradiction of a case with this share.
 fn contradiction(subject: &Subject, case: usize, share: f64) -> Option<Contradiction> {
     if share <= MAX_SHARE {
         return None;
@@ -84,7 +83,7 @@ mod tests {
 
     /// A record in which beacon reads 400 MB for each token, on a machine whose probes measured these shares of the rate that
     /// beacon needs.
-    fn reading(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+    fn with_probes(probes: &[f64], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
         decode_record(|record| {
             let sizes = Sizes { read_per_token: 100_000_000, ..Sizes::default() };
             record.header.plan.configurations[BEACON_INDEX].model.sizes = Some(sizes);
@@ -111,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_rate_three_times_that_of_steady_probes_is_reported() {
-        let contradiction = contradiction_of(&reading(TOO_SLOW, |_| {})).unwrap();
+        let contradiction = contradiction_of(&with_probes(TOO_SLOW, |_| {})).unwrap();
         assert_eq!(
             (contradiction.configuration, contradiction.about, contradiction.excludes_from_ranking),
             (BEACON_INDEX, About::Dtype, true)
@@ -124,7 +123,7 @@ mod tests {
     #[test]
     fn the_reported_share_is_that_of_the_table() {
         // The first launch has most of the requests, and is twice as fast as the others.
-        let record = reading(TOO_SLOW, |record| {
+        let record = with_probes(TOO_SLOW, |record| {
             let is_beacon = |it: &crate::record::Launch| it.configuration == BEACON_INDEX;
             let first = record.launches.iter().find(|it| is_beacon(it)).unwrap().launch;
             let mut launches_with_a_request = std::collections::BTreeSet::new();
@@ -149,23 +148,23 @@ mod tests {
     #[test]
     fn a_correct_engine_is_not_reported_if_only_the_probes_were_slow() {
         assert_eq!(
-            [36.0 / 64.0, 0.95].map(|share| contradiction_of(&reading(&[share; 4], |_| {}))),
+            [36.0 / 64.0, 0.95].map(|share| contradiction_of(&with_probes(&[share; 4], |_| {}))),
             [None, None]
         );
     }
 
     #[test]
     fn few_or_disturbed_probes_report_nothing() {
-        assert_eq!(contradiction_of(&reading(&[0.33, 0.33, 0.29, 0.33], |_| {})), None);
-        assert_eq!(contradiction_of(&reading(&TOO_SLOW[..2], |_| {})), None);
+        assert_eq!(contradiction_of(&with_probes(&[0.33, 0.33, 0.29, 0.33], |_| {})), None);
+        assert_eq!(contradiction_of(&with_probes(&TOO_SLOW[..2], |_| {})), None);
         let with_load = |record: &mut RunRecord| record.header.machine.load_average = Some([1.3, 0.5, 0.2]);
-        assert_eq!(contradiction_of(&reading(TOO_SLOW, with_load)), None);
+        assert_eq!(contradiction_of(&with_probes(TOO_SLOW, with_load)), None);
         let with_waiting = |record: &mut RunRecord| {
             record.samples.iter_mut().for_each(|it| it.waited_ns = Some((it.answered_ns - it.sent_ns) / 5));
         };
-        assert_eq!(contradiction_of(&reading(TOO_SLOW, with_waiting)), None);
+        assert_eq!(contradiction_of(&with_probes(TOO_SLOW, with_waiting)), None);
         let without_waiting =
             |record: &mut RunRecord| record.samples.iter_mut().for_each(|it| it.waited_ns = Some(100));
-        assert!(contradiction_of(&reading(TOO_SLOW, without_waiting)).is_some());
+        assert!(contradiction_of(&with_probes(TOO_SLOW, without_waiting)).is_some());
     }
 }

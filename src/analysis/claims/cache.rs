@@ -9,8 +9,8 @@ use crate::record::{RequestKind, Sample};
 use crate::text::three_digits;
 use stats::median;
 
-/// The largest number of ids that prompts share by chance or by design: a tokenizer puts ids before every text, and the salt
-/// has four ids.
+/// The largest number of ids at the start that different prompts share: a tokenizer puts BOS before every text, and the four
+/// random ids of the salt may be equal by chance.
 const MAX_SHARED_TOKENS: u32 = 5;
 /// The least number of tokens in the repeated prompt: for a shorter prompt, a cache saves nothing.
 const MIN_PROMPT_TOKENS: u32 = 64;
@@ -19,7 +19,7 @@ const MIN_RATIO: f64 = 2.0;
 /// The least number of launches for `MIN_RATIO`. Over fewer, a change of the machine's speed could explain such a ratio.
 const MIN_LAUNCHES: usize = 3;
 /// The least ratio that shows a cache over fewer launches.
-const MIN_RATIO_OF_FEW: f64 = 4.0;
+const MIN_RATIO_OVER_FEW: f64 = 4.0;
 /// The least time that the repeated prompt saves: several times the cost of a pause or of a cold core.
 const MIN_GAIN_NS: f64 = 2e6;
 
@@ -35,8 +35,8 @@ fn reported_tokens(subject: &Subject) -> Option<Contradiction> {
     let (cached, prompt) = cached.filter(|(cached, _)| *cached > MAX_SHARED_TOKENS).max()?;
     let (reported, observed) = (reported_cache(subject), format!("{cached} of {prompt} tokens"));
     let message = format!(
-        "reports {reported} and {observed} of a measured prompt as cached: its first tokens do not cover whole \
-         prompts"
+        "reports {reported} and {observed} of a measured prompt as cached: its times to first token do not \
+         include the whole prompt"
     );
     Some(subject.contradiction(About::PrefixCache, true, reported.into(), observed, &message))
 }
@@ -56,14 +56,14 @@ fn faster_repeat(subject: &Subject) -> Option<Contradiction> {
     if claims == Some(true) {
         return None;
     }
-    // A prompt that is given as text is the same for every request.
+    // A prompt that is given as text has no salt: it is the same for every request.
     let salted =
         subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
     let pairs = salted.filter_map(|case| Some((case, Pair::of(subject, case)?)));
     let (case, pair) = pairs.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
-    let times = three_digits(pair.ratio);
+    let ratio = three_digits(pair.ratio);
     let message = format!(
-        "reports {}, but answers a repeated prompt {times} times as fast: its first token in {} comes after {} instead of {} \
+        "reports {}, but answers a repeated prompt {ratio} times as fast: its first token in {} comes after {} instead of {} \
          (the fastest other prompt of each launch; {})",
         reported_cache(subject),
         subject.case_name(case),
@@ -73,7 +73,7 @@ fn faster_repeat(subject: &Subject) -> Option<Contradiction> {
     );
     // The measured prompts do not repeat, so a cache does not improve the results. Only an explicit denial of a cache is a
     // false claim.
-    let observed = format!("{times} times as fast");
+    let observed = format!("{ratio} times as fast");
     let (is_denied, reported) = (claims == Some(false), reported_cache(subject).into());
     Some(subject.contradiction(About::PrefixCache, is_denied, reported, observed, &message))
 }
@@ -114,7 +114,7 @@ impl Pair {
                 Some((first_ns(repeated)?, fastest?)).filter(|_| is_pair)
             })
             .collect();
-        let min_ratio = if pairs.len() < MIN_LAUNCHES { MIN_RATIO_OF_FEW } else { MIN_RATIO };
+        let min_ratio = if pairs.len() < MIN_LAUNCHES { MIN_RATIO_OVER_FEW } else { MIN_RATIO };
         let is_faster =
             |(repeated, other): &&(f64, f64)| other / repeated > min_ratio && other - repeated > MIN_GAIN_NS;
         let most_are_faster = pairs.iter().filter(is_faster).count() * 2 > pairs.len();

@@ -1,7 +1,7 @@
-//! Compares the engine's times with the orchestrator's clock. Times that are too early leave a gap: before `start_ns`, after
-//! the last token, after `end_ns`, or in the streamed pass. There is no gap if an engine computes all tokens first and stamps
-//! them together at the end. But a request for many tokens takes longer than a request for one token, and the difference is the
-//! time of the other tokens.
+//! Compares the engine's times with the orchestrator's clock. Stamps that are too early leave a gap: before `start_ns`, after
+//! the last token, after `end_ns`, or until a streamed token arrives. If an engine computes all tokens first and stamps them
+//! together at the end, there is no gap. But a request for many tokens takes longer than a request for one token, and the
+//! difference is the time of the other tokens.
 
 use protocol::Stamp;
 
@@ -23,20 +23,21 @@ const MIN_REQUESTS: usize = 3;
 const MIN_SHARE_OF_EACH: f64 = 0.25;
 /// The least number of requests for the check of each request.
 const MANY_REQUESTS: usize = 20;
-/// The least ratio of the missing time to that of the other engine, beyond `MIN_NS`.
+/// The accepted missing time is `MIN_NS` plus this ratio of the shortest missing time of another engine.
 const MIN_RATIO_TO_OTHER: f64 = 3.0;
-/// The least missing time of each request.
+/// The missing time that is accepted even if another engine has none.
 const MIN_NS: f64 = 1e6;
 
 /// The least share of the later tokens' time that lies between the stamps of a correct engine. The noise of a
 /// machine does not explain a missing half.
 const MIN_STAMPED_SHARE: f64 = 0.5;
-/// The least ratio of the later tokens' time to the time of one token: the noise of a long prompt hides the time of few tokens.
+/// The least ratio of the later tokens' time to that of a request for one token: a long prompt's noise hides few tokens' time.
 const MIN_RATIO_TO_FIRST: f64 = 0.25;
 
 /// A span of a request that should be close to zero.
 struct Span {
-    of: fn(&Subject, &Sample) -> Option<u64>,
+    /// The length of the span in nanoseconds.
+    ns: fn(&Subject, &Sample) -> Option<u64>,
     /// The description of a false claim with these numbers.
     message: fn(&CaseSpan) -> String,
 }
@@ -47,7 +48,7 @@ const LATE: &str = "after their stamps";
 
 const SPANS: [Span; 3] = [
     Span {
-        of: left_out,
+        ns: left_out,
         message: |observed| {
             let CaseSpan { case, span_ns, elapsed_ns, bound_ns } = observed;
             let (reported, passed) = (time(elapsed_ns - span_ns), time(*elapsed_ns));
@@ -60,7 +61,7 @@ const SPANS: [Span; 3] = [
         },
     },
     Span {
-        of: after_last,
+        ns: after_last,
         message: |observed| {
             format!(
                 "its last token is stamped {} before `end_ns` in {}, in requests of {} (at least three of four; bound {}): \
@@ -73,7 +74,7 @@ const SPANS: [Span; 3] = [
         },
     },
     Span {
-        of: token_delay,
+        ns: token_delay,
         message: |observed| {
             format!(
                 "tokens arrive {} {LATE} in {} (streamed; bound {}): see `stamp` in its hello",
@@ -132,7 +133,6 @@ struct Spans {
     requests: usize,
     /// The quantile of the spans: three of four requests have a span of at least this length.
     span_ns: f64,
-    /// The shortest span.
     least_ns: f64,
     /// The smallest share of a span in its request.
     least_share: f64,
@@ -146,7 +146,7 @@ impl Spans {
         let requests =
             subject.samples.iter().filter(|it| it.case == case && it.kind != RequestKind::Discarded);
         let spans_and_times =
-            requests.filter_map(|it| Some(((span.of)(subject, it)? as f64, it.elapsed_ns() as f64)));
+            requests.filter_map(|it| Some(((span.ns)(subject, it)? as f64, it.elapsed_ns() as f64)));
         let (mut spans, elapsed): (Vec<f64>, Vec<f64>) = spans_and_times.unzip();
         let shares = spans.iter().zip(&elapsed).map(|(span, elapsed)| span / elapsed);
         let least_share = shares.fold(f64::INFINITY, f64::min);
@@ -214,9 +214,9 @@ fn stamped_together(subject: &Subject, case: usize) -> Option<Contradiction> {
     let later_tokens_ns = shortest.elapsed_ns() as f64 - one_token_ns;
     let stamped_ns = stamped_ns(shortest)? as f64;
     // A busy machine may delay every request a little, and may delay even the shortest of few requests.
-    let is_known =
+    let is_long_enough =
         samples.len() >= MIN_REQUESTS && later_tokens_ns > ALLOWED_NS.max(MIN_RATIO_TO_FIRST * one_token_ns);
-    if stamp == Some(Stamp::End) || !is_known || stamped_ns >= MIN_STAMPED_SHARE * later_tokens_ns {
+    if stamp == Some(Stamp::End) || !is_long_enough || stamped_ns >= MIN_STAMPED_SHARE * later_tokens_ns {
         return None;
     }
     let (reported, observed) = (time(stamped_ns), time(later_tokens_ns));

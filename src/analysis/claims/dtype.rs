@@ -13,10 +13,10 @@ const MIN_WEIGHTS_BYTES: f64 = (64 << 20) as f64;
 const MIN_RESIDENT_SHARE: f64 = 0.8;
 /// The least difference between the sizes in f32 and in the reported dtype. A smaller difference may be other memory:
 /// interpreters and frameworks need 200 to 400 MB, and packed copies of single matrices come and go.
-const MIN_OTHER_BYTES: f64 = (512 << 20) as f64;
+const MIN_F32_EXCESS_BYTES: f64 = (512 << 20) as f64;
 /// The bits of the widest dtype.
 const WIDEST_BITS: f64 = 32.0;
-/// The bits of a number in a cache of keys and values whose dtype is not reported.
+/// The assumed bits of a number in a cache of keys and values whose dtype is not reported.
 const WIDEST_KV_BITS: f64 = 32.0;
 /// The largest difference between engines in f32 that add in different orders (root mean square of log-probabilities, per
 /// token). The finest rounding of weights, f16 for f32, gives a larger difference.
@@ -100,7 +100,7 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     // The memory after each answer counts: memory that a request needs only for a time is no weight.
     let least = subject.measured().filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
     let cache = cache_bytes(subject);
-    if f32_bytes - weights.bytes < MIN_OTHER_BYTES || least - cache < f32_bytes {
+    if f32_bytes - weights.bytes < MIN_F32_EXCESS_BYTES || least - cache < f32_bytes {
         return None;
     }
     let in_cache = (cache > 0.0).then(|| format!(", of which {} may be keys and values", bytes(cache)));
@@ -122,11 +122,11 @@ fn cache_bytes(subject: &Subject) -> f64 {
     numbers as f64 * f64::from(positions) * bits.unwrap_or(WIDEST_KV_BITS) / 8.0
 }
 
-/// The engine reports f32 throughout, with the model's own numbers, and scores as a narrower dtype does.
+/// A contradiction if the engine reports f32 throughout, with the model's own numbers, but scores as a narrower dtype does.
 fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
     let is_wide = |dtype: &str| dtype::bits(dtype).is_some_and(|bits| bits >= 32.0);
     let on_disk = subject.configuration.model.dtype.as_deref()?;
-    // Every engine multiplies block formats with rounded activations, whatever dtype it reports.
+    // Every engine rounds activations to multiply them with quantization blocks, whatever dtype it reports.
     let has_plain_weights = dtype::bits(on_disk).is_some_and(|bits| bits >= 16.0);
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref())?;
     let has_own_numbers = is_wide(weights) || weights.eq_ignore_ascii_case(on_disk);
@@ -150,7 +150,7 @@ fn rms(subject: &Subject) -> Option<f64> {
     scores.filter(|scores| is_another && scores.tokens >= MIN_TOKENS).map(|scores| scores.rms)
 }
 
-/// The engine reports a narrower dtype than f32, and scores as f32 does.
+/// A contradiction if the engine reports a narrower dtype than f32, but scores as f32 does.
 fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
     let on_disk = subject.configuration.model.dtype.as_deref();
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref());

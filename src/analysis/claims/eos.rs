@@ -8,7 +8,7 @@ use protocol::IgnoreEos;
 use super::subject::{About, Contradiction, Subject};
 use crate::record::{RequestKind, RunRecord};
 
-/// The least number of positions without EOS. At a single position, rounding may be the cause.
+/// The least number of positions where the engine lacks the verifier's EOS. At a single position, rounding may be the cause.
 const MIN_POSITIONS: usize = 2;
 
 pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> {
@@ -49,7 +49,7 @@ fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
     Some(subject.contradiction(About::Eos, false, "exact".into(), observed, &message))
 }
 
-/// The prompt of a request and its number of tokens.
+/// The prompt of a request and the requested number of tokens; 0 for the held-out continuation.
 type RequestKey = (String, u32);
 
 /// The key of the held-out continuation, in place of a prompt.
@@ -59,9 +59,10 @@ const HELD_OUT: &str = "the held-out prompt";
 fn outputs(subject: &Subject) -> BTreeMap<RequestKey, Vec<u32>> {
     let measured = subject.samples.iter().filter_map(|sample| {
         let workload = &subject.case(sample.case).workload;
-        let counts = workload.ignore_eos && workload.is_greedy() && sample.kind != RequestKind::Discarded;
+        let is_comparable =
+            workload.ignore_eos && workload.is_greedy() && sample.kind != RequestKind::Discarded;
         let ids = sample.iteration.sequences.first()?.output_ids.clone()?;
-        counts.then(|| ((sample.prompt_hash.clone(), workload.max_new_tokens), ids))
+        is_comparable.then(|| ((sample.prompt_hash.clone(), workload.max_new_tokens), ids))
     });
     let continued = subject.record.continued.iter().filter(|it| it.configuration == subject.index);
     let continued = continued.map(|it| ((HELD_OUT.to_string(), 0), it.ids.clone()));

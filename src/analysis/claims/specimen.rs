@@ -11,7 +11,6 @@ use crate::record::{Launch, RequestKind, RunRecord, Sample};
 /// The index of `beacon`, the configuration that tests change.
 pub const BEACON_INDEX: usize = 1;
 
-/// The false claims of a record.
 pub fn contradictions(record: &RunRecord) -> Vec<Contradiction> {
     super::contradictions(&Values::of(record), &Agreement::of(record))
 }
@@ -27,7 +26,7 @@ pub fn record_of(scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> Run
     selection.scenarios.retain(|it| scenarios.contains(&it.name));
     selection.extent.blocks = Some(3);
     let mut record = measured(&selection, &[ORIGINAL, BEACON]);
-    // Both threads are busy.
+    // Two threads are busy for almost the whole request.
     for sample in &mut record.samples {
         sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns) - 1000);
     }
@@ -40,7 +39,6 @@ pub fn change_facts(record: &mut RunRecord, change: impl Fn(&mut Facts)) {
     launches(record).for_each(|launch| change(&mut launch.loaded.as_mut().unwrap().facts));
 }
 
-/// The launches of beacon.
 pub fn launches(record: &mut RunRecord) -> impl Iterator<Item = &mut Launch> {
     record.launches.iter_mut().filter(|launch| launch.configuration == BEACON_INDEX)
 }

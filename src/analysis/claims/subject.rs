@@ -42,12 +42,10 @@ pub enum About {
     Clock,
 }
 
-/// The text of a number of bytes.
 pub fn bytes(bytes: f64) -> String {
     Unit::Bytes.show(bytes)
 }
 
-/// The text of a time.
 pub fn time(ns: f64) -> String {
     Unit::Nanoseconds.show(ns)
 }
@@ -107,11 +105,11 @@ impl<'a> Subject<'a> {
     }
 
     /// The first reported value of a fact.
-    pub fn fact<T>(&self, of: impl Fn(&'a Facts) -> Option<T>) -> Option<T> {
-        self.reported().find_map(of)
+    pub fn fact<T>(&self, read: impl Fn(&'a Facts) -> Option<T>) -> Option<T> {
+        self.reported().find_map(read)
     }
 
-    /// Whether the started processes do all the work of the engine, so that their memory and CPU time are complete.
+    /// Whether the processes that a run starts do all the work of the engine, so that their memory and CPU time are complete.
     pub fn works_in_its_processes(&self) -> bool {
         let reported = self.fact(|facts| facts.device.as_deref());
         let device = Device::in_effect(reported, &self.configuration.device);
@@ -136,7 +134,6 @@ impl<'a> Subject<'a> {
         &self.record.header.plan.cases[index]
     }
 
-    /// The name of a case, for a sentence.
     pub fn case_name(&self, case: usize) -> String {
         format!("`{}`", self.case(case).workload.label)
     }

@@ -33,7 +33,7 @@ fn single_contradiction(record: &RunRecord) -> Contradiction {
     all.remove(0)
 }
 
-fn assert_reported(record: &RunRecord, about: About, excludes_from_ranking: bool, words: &str) {
+fn assert_reported(record: &RunRecord, about: About, excludes_from_ranking: bool, expected: &str) {
     let contradiction = single_contradiction(record);
     let Contradiction { message, .. } = &contradiction;
     assert_eq!(
@@ -41,7 +41,7 @@ fn assert_reported(record: &RunRecord, about: About, excludes_from_ranking: bool
         (about, excludes_from_ranking),
         "{contradiction:?}"
     );
-    assert!(message.starts_with("beacon: ") && message.contains(words), "{message}");
+    assert!(message.starts_with("beacon: ") && message.contains(expected), "{message}");
     assert_eq!(is_contradicted(&contradictions(record), BEACON_INDEX), excludes_from_ranking);
     assert!(!is_contradicted(&contradictions(record), 0));
 }
@@ -131,13 +131,13 @@ fn memory_of_engines_in_other_processes_or_on_a_gpu_is_not_compared() {
 }
 
 /// A record of an engine that reports a narrow dtype, with this much memory that no file backs.
-fn with_anonymous_memory(dtype: &str, weights: u64, anonymous_bytes: u64) -> RunRecord {
+fn with_anonymous_memory(dtype: &str, weights_bytes: u64, anonymous_bytes: u64) -> RunRecord {
     decode_record(|record| {
         change_facts(record, |facts| {
-            (facts.weights_dtype, facts.weights_bytes) = (Some(dtype.into()), Some(weights));
+            (facts.weights_dtype, facts.weights_bytes) = (Some(dtype.into()), Some(weights_bytes));
         });
         let held = HeldMemory {
-            resident_bytes: anonymous_bytes.max(weights),
+            resident_bytes: anonymous_bytes.max(weights_bytes),
             anonymous_bytes,
             ..HeldMemory::default()
         };
@@ -162,7 +162,7 @@ fn memory_of_f32_size_for_narrow_weights_is_reported() {
     );
     assert_eq!(contradictions_of(&with_anonymous_memory("bf16", 2 * GB, 3_900_000_000)), []);
     assert_eq!(contradictions_of(&with_anonymous_memory("f32", 2 * GB, 9 * GB)), []);
-    // The other memory of a program may be larger than this difference.
+    // The other memory of a program may be larger than the difference between the sizes in f32 and bf16.
     assert_eq!(contradictions_of(&with_anonymous_memory("bf16", GB / 4, 2 * GB)), []);
 }
 
@@ -360,9 +360,9 @@ fn too_little_time_or_more_threads_than_cores_report_nothing() {
 // Prefix caches.
 
 /// A record in which the second request of each launch reaches its first token in this share of the time.
-fn with_repeated_prompt(share: f64, claims: Option<bool>) -> RunRecord {
+fn with_repeated_prompt(share: f64, prefix_cache: Option<bool>) -> RunRecord {
     record_of(&["prefill"], |record| {
-        change_facts(record, |facts| facts.prefix_cache = claims);
+        change_facts(record, |facts| facts.prefix_cache = prefix_cache);
         for sample in samples(record).filter(|it| it.kind == RequestKind::Warmup && it.index == 1) {
             let iteration = &mut sample.iteration;
             let first = &mut iteration.sequences[0].token_ns.as_mut().unwrap()[0];
@@ -470,8 +470,8 @@ fn with_eos(prompts: u32, engine_id: impl Fn(usize) -> u32) -> RunRecord {
 #[test]
 fn an_engine_without_the_verifiers_eos_masks_it() {
     assert_reported(&with_eos(3, |_| 5), About::Eos, false, "all 3 positions where the verifier gives EOS");
-    // A single position may be rounding. A single EOS shows that the engine can give EOS. A different text before EOS proves
-    // nothing.
+    // At a single position, rounding may be the cause. A single EOS shows that the engine can give EOS. A different text before
+    // EOS proves nothing.
     assert_eq!(contradictions_of(&with_eos(1, |_| 5)), []);
     assert_eq!(contradictions_of(&with_eos(3, |position| if position == 30 { 2 } else { 5 })), []);
     assert_eq!(contradictions_of(&with_eos(3, |position| if position == 4 { 6 } else { 5 })), []);

@@ -44,22 +44,22 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
 }
 
 /// One contradiction for all cases with idle threads. Many engines are parallel in prefill and serial in decode, which a reader
-/// who compares per thread should know. The engine has no advantage from idle threads.
+/// who compares speeds per thread should know. The engine has no advantage from idle threads.
 fn fewer_cores(subject: &Subject, reported: u32, cases: &[CaseCores]) -> Option<Contradiction> {
     let allowed = subject.record.header.machine.cpu.allowed_cores;
     let min_cores = MIN_BUSY_SHARE * f64::from(reported);
     if reported < 2 || allowed.is_some_and(|allowed| reported > allowed) {
         return None;
     }
-    let known = cases.iter().filter(|(_, busy)| busy.waited <= MAX_WAITED_CORES);
+    let undisturbed = cases.iter().filter(|(_, busy)| busy.waited <= MAX_WAITED_CORES);
     let (below, others): (Vec<CaseCores>, Vec<CaseCores>) =
-        known.partition(|(_, busy)| busy.cores < min_cores);
+        undisturbed.partition(|(_, busy)| busy.cores < min_cores);
     let least = below.iter().map(|(_, busy)| busy.cores).reduce(f64::min)?;
-    let list = |of: &[CaseCores]| -> String {
+    let list = |cases: &[CaseCores]| -> String {
         let cell = |(case, busy): &CaseCores| {
             format!("{} in {}", three_digits(busy.cores), subject.case_name(*case))
         };
-        of.iter().map(cell).collect::<Vec<_>>().join(", ")
+        cases.iter().map(cell).collect::<Vec<_>>().join(", ")
     };
     let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
     let over = time(below.iter().map(|(_, busy)| busy.elapsed_ns).sum());

@@ -21,7 +21,7 @@ use stats::{
     mann_whitney,
 };
 
-/// The name of a comparison: the workload's label, the metric's index in the table, the configurations' indices in the plans.
+/// The name of a comparison: the workload's label, the metric's index in `METRICS`, the configurations' indices in the plans.
 pub type Key = (String, usize, (usize, usize));
 
 /// The comparison of one metric, within a record or between two records.
@@ -35,6 +35,7 @@ pub struct MetricComparison {
     pub threshold_source: &'static str,
     /// The numbers of blocks in the base and in the new record.
     pub blocks: (usize, usize),
+    /// The p value of the Mann-Whitney test; `None` without an interval for a verdict.
     pub p_mann_whitney: Option<f64>,
 }
 
@@ -50,7 +51,6 @@ struct OpenComparison {
 pub struct ComparedRecord<'a> {
     pub record: &'a RunRecord,
     pub measured: Measured<'a>,
-    /// The agreement of each configuration.
     agreements: Vec<Agreement>,
 }
 
@@ -66,7 +66,6 @@ impl<'a> ComparedRecord<'a> {
         Some(wrong.reasons.first().map_or("", String::as_str))
     }
 
-    /// The index of a workload.
     pub fn workload(&self, label: &str) -> Option<usize> {
         self.measured.workloads.iter().position(|it| it.label == label)
     }
@@ -103,7 +102,7 @@ pub fn compare_between(
     let comparisons = open.into_iter().filter_map(|(key, open)| {
         let comparison = match open {
             Ok(OpenComparison { undecided, threshold_source, blocks, p_mann_whitney }) => {
-                // Each open comparison has a decision.
+                // `decide` returns a decision for each open comparison.
                 let (evidence, decision) = (undecided.evidence, decisions.next()?);
                 Ok(MetricComparison { evidence, decision, threshold_source, blocks, p_mann_whitney })
             }
@@ -124,14 +123,14 @@ fn compare_metric(
     let metric = &METRICS[*index];
     let base_levels = base.levels(workload, *index, *of_base)?;
     let new_levels = new.levels(workload, *index, *of_new)?;
-    let sides = match metric.better {
+    let [minuend, subtrahend] = match metric.better {
         Better::Higher => [&new_levels, &base_levels],
         // Less is better, so the ratio is inverted.
         Better::Lower => [&base_levels, &new_levels],
     };
-    let is_fixed = |opened: &&ComparedRecord| stopped_by(opened.record, workload) == StoppedBy::Fixed;
+    let is_fixed = |side: &&ComparedRecord| stopped_by(side.record, workload) == StoppedBy::Fixed;
     let design = if [base, new].iter().all(is_fixed) { Design::Fixed } else { Design::Interim };
-    let Some(evidence) = Evidence::of_difference(sides[0], sides[1], design) else {
+    let Some(evidence) = Evidence::of_difference(minuend, subtrahend, design) else {
         return Some(Err("a value is not positive, so there is no ratio".into()));
     };
     let (floor, threshold_source) = highest_floor(base, new, key);
@@ -140,7 +139,7 @@ fn compare_metric(
     // The stricter correction of the two sides counts, as for the interval.
     let correct = |p| design.correct_p(p, new_levels.len()).max(design.correct_p(p, base_levels.len()));
     let p_mann_whitney =
-        undecided.verdict_interval().and_then(|_| mann_whitney(sides[0], sides[1])).map(correct);
+        undecided.verdict_interval().and_then(|_| mann_whitney(minuend, subtrahend)).map(correct);
     Some(Ok(OpenComparison {
         undecided,
         threshold_source,
@@ -163,19 +162,19 @@ fn highest_floor(
 ) -> (Option<NoiseFloor>, &'static str) {
     let (workload, index, (of_base, of_new)) = key;
     let mut floors: Vec<(NoiseFloor, &'static str)> = Vec::new();
-    for (opened, configuration, of_run) in
+    for (side, configuration, source) in
         [(base, *of_base, "blocks of the base"), (new, *of_new, "blocks of the new run")]
     {
-        for known in &opened.record.header.noise_floors {
-            let is_of_workload = known.configuration == configuration && known.workload == *workload;
-            if is_of_workload && known.metric == METRICS[*index].id {
-                floors.push((known.paired, "calibration"));
-                floors.extend(known.between.map(|floor| (floor, "calibration at two times")));
+        for stored in &side.record.header.noise_floors {
+            let is_of_workload = stored.configuration == configuration && stored.workload == *workload;
+            if is_of_workload && stored.metric == METRICS[*index].id {
+                floors.push((stored.paired, "calibration"));
+                floors.extend(stored.between.map(|floor| (floor, "calibration at two times")));
             }
         }
-        floors.extend(floors_of_twins(opened, configuration, workload, *index).map(|floor| (floor, "twin")));
-        let levels = opened.levels(workload, *index, configuration);
-        floors.extend(levels.and_then(|it| NoiseFloor::between_blocks(&it)).map(|floor| (floor, of_run)));
+        floors.extend(floors_of_twins(side, configuration, workload, *index).map(|floor| (floor, "twin")));
+        let levels = side.levels(workload, *index, configuration);
+        floors.extend(levels.and_then(|it| NoiseFloor::between_blocks(&it)).map(|floor| (floor, source)));
     }
     floors.extend(shift_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
     let highest = floors.into_iter().max_by(|(a, _), (b, _)| a.log_ratio().total_cmp(&b.log_ratio()));
@@ -189,21 +188,21 @@ fn highest_floor(
 
 /// The noise floors from twins of a configuration and of its reference.
 fn floors_of_twins(
-    opened: &ComparedRecord,
+    side: &ComparedRecord,
     configuration: usize,
     workload: &str,
     metric: usize,
 ) -> impl Iterator<Item = NoiseFloor> {
-    let plan = &opened.record.header.plan;
+    let plan = &side.record.header.plan;
     let reference = plan.reference_of(configuration);
     let is_needed = move |of: usize| of == configuration || Some(of) == reference;
     let twins = plan.configurations.iter().enumerate().filter_map(move |(twin, it)| match it.role {
         Some(Role::Twin { of }) if is_needed(of) => Some((twin, of)),
         _ => None,
     });
-    let workload = opened.workload(workload);
+    let workload = side.workload(workload);
     twins.filter_map(move |(twin, of)| {
-        let blocks = |configuration| opened.measured.blocks(workload?, metric, configuration);
+        let blocks = |configuration| side.measured.blocks(workload?, metric, configuration);
         NoiseFloor::of_twin(&Ratios::paired(blocks(twin)?, blocks(of)?).ok()?)
     })
 }
@@ -211,8 +210,8 @@ fn floors_of_twins(
 /// The change of the reference between the runs, as a noise floor.
 fn shift_of_reference(base: &ComparedRecord, new: &ComparedRecord, key: &Key) -> Option<NoiseFloor> {
     let (workload, metric, (of_base, of_new)) = key;
-    let references = [(base, *of_base), (new, *of_new)].map(|(opened, configuration)| {
-        let reference = opened.record.header.plan.reference_of(configuration)?;
+    let references = [(base, *of_base), (new, *of_new)].map(|(side, configuration)| {
+        let reference = side.record.header.plan.reference_of(configuration)?;
         (reference != configuration).then_some(reference)
     });
     let [Some(base_reference), Some(new_reference)] = references else { return None };

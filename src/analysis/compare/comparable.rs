@@ -56,7 +56,6 @@ impl fmt::Display for Incomparable {
 
 impl std::error::Error for Incomparable {}
 
-/// All differences that prevent a comparison.
 pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Difference> {
     let mut found = machine_differences(base.record, new.record);
     let plans = [base.plan, new.plan];
@@ -68,21 +67,21 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
         found.extend(weight_difference(configurations.0, configurations.1));
     }
     let shared: Vec<(&Workload, &Workload)> = shared(plans[0], plans[1]).collect();
-    let mut equal = Vec::new();
+    let mut unchanged = Vec::new();
     for (of_base, of_new) in &shared {
         let differing = scenario_differences(of_base, of_new);
         if differing.is_empty() {
-            equal.push(*of_new);
+            unchanged.push(*of_new);
         }
         found.extend(differing);
     }
     if !matching.pairs.is_empty() {
-        found.extend(equal.iter().filter_map(|workload| seed_difference(plans, workload)));
+        found.extend(unchanged.iter().filter_map(|workload| seed_difference(plans, workload)));
     }
     let [of_base, of_new] = [base, new].map(Requests::of);
     for &pair in &matching.pairs {
         // The requests of a different scenario differ too, so they are not reported again.
-        found.extend(equal.iter().filter_map(|workload| of_base.difference(&of_new, pair, workload)));
+        found.extend(unchanged.iter().filter_map(|workload| of_base.difference(&of_new, pair, workload)));
     }
     if matching.pairs.is_empty() {
         found.push(Difference::new("configurations", labels(plans[0]), labels(plans[1])));

@@ -73,7 +73,7 @@ pub fn judge(
     let mut notes = different_settings(base, new, &matching);
     notes.extend(unmatched(base, new, &matching));
     notes.extend(uncalibrated(base, new, &matching));
-    let sides = [("the base", base), ("the new one", new)];
+    let sides = [("the base", base), ("the new record", new)];
     let unknown = |(name, record)| Some(format!("{name}: {}", metric::unknown_metrics(record)?));
     notes.extend(sides.into_iter().filter_map(unknown));
     Ok(Judgement {
@@ -92,14 +92,13 @@ pub fn judge(
 /// machine affected both alike.
 pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
     let reruns = rerun_pairs(&record.header.plan);
-    let opened = ComparedRecord::of(&Values::of(record));
-    let is_correct = |it: &usize| opened.wrong_output(*it).is_none();
+    let both = ComparedRecord::of(&Values::of(record));
+    let is_correct = |it: &usize| both.wrong_output(*it).is_none();
     let compared: Vec<(usize, usize)> =
         reruns.iter().copied().filter(|(new, base)| is_correct(new) && is_correct(base)).collect();
-    let comparisons =
-        compare_within(&opened.measured, &compared).into_iter().map(changes::of_within).collect();
+    let comparisons = compare_within(&both.measured, &compared).into_iter().map(changes::of_within).collect();
     let pairs: Vec<(usize, usize)> = reruns.into_iter().map(|(new, base)| (base, new)).collect();
-    let lines = changes::lines(&opened, &opened, &pairs, &comparisons, thresholds);
+    let lines = changes::lines(&both, &both, &pairs, &comparisons, thresholds);
     let matching = Matching { pairs, ..Matching::default() };
     Judgement {
         base: Side::of(record),

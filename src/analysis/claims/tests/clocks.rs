@@ -1,4 +1,4 @@
-//! Tests of the checks of an engine's clock: time that the clock leaves out, and stamps that are too with_early_stamps.
+//! Tests of the checks of an engine's clock: time that the clock leaves out, and stamps that are too early.
 
 use super::*;
 use crate::record::Pass;
@@ -108,7 +108,7 @@ fn late_streamed_tokens_are_reported_even_if_only_the_first_is_late() {
 
 /// Whether the check reports requests without time between their tokens. They take `longer_ns` longer than a request for one
 /// token.
-fn are_reported(longer_ns: u64) -> bool {
+fn are_stamps_reported(longer_ns: u64) -> bool {
     let record = decode_record(|record| {
         let case = record.header.plan.cases_of(BEACON_INDEX)[0];
         let launch = record.launches.iter().find(|it| it.configuration == BEACON_INDEX).unwrap().launch;
@@ -125,6 +125,6 @@ fn are_reported(longer_ns: u64) -> bool {
 
 #[test]
 fn tokens_stamped_together_are_reported_beyond_the_noise_of_a_machine() {
-    assert!(are_reported(100_000_000));
-    assert!(!are_reported(15_000_000));
+    assert!(are_stamps_reported(100_000_000));
+    assert!(!are_stamps_reported(15_000_000));
 }

@@ -6,10 +6,10 @@ use crate::record::specimen::timed::{measured, noisy, selection};
 use stats::Verdict;
 use stats::{INTERIM_ANALYSES, Random};
 
-/// A run of the reference, another engine and the reference's twin, with every time multiplied by `times`.
-fn run(selection: &Selection, times: f64, deviation: f64, seed: u64) -> RunRecord {
+/// A run in which every time is multiplied by `factor`. `deviation` is relative.
+fn run(selection: &Selection, factor: f64, deviation: f64, seed: u64) -> RunRecord {
     let mut noise = steady(deviation, seed);
-    measured(selection, 8, move |_| Some(times * noise()))
+    measured(selection, 8, move |_| Some(factor * noise()))
 }
 
 /// Ten milliseconds a token with this deviation: no block is slower than another.
@@ -32,34 +32,34 @@ fn decode(base: &RunRecord, new: &RunRecord, configuration: usize) -> MetricComp
     by_metric(base, new, "decode_rate", configuration)
 }
 
-fn alone() -> Selection {
+fn engine_a() -> Selection {
     selection(&["a"], &["decode"])
 }
 
 #[test]
 fn a_slower_run_is_found_by_welchs_interval_and_by_mann_and_whitney() {
-    let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
+    let (base, new) = (run(&engine_a(), 1.0, 0.005, 1), run(&engine_a(), 1.2, 0.005, 2));
     let found = decode(&base, &new, 0);
     assert_eq!((found.decision.verdict, found.blocks), (Some(Verdict::Slower), (8, 8)));
     assert!((found.evidence.estimate() + 1.2f64.ln()).abs() < 0.01);
     assert!(found.decision.p.unwrap() < 1e-6 && found.p_mann_whitney.unwrap() < 0.01);
     assert_eq!(decode(&new, &base, 0).decision.verdict, Some(Verdict::Faster));
-    assert_eq!(decode(&base, &run(&alone(), 1.0, 0.002, 3), 0).decision.verdict, Some(Verdict::Same));
+    assert_eq!(decode(&base, &run(&engine_a(), 1.0, 0.002, 3), 0).decision.verdict, Some(Verdict::Same));
 }
 
 #[test]
 fn where_less_is_better_a_longer_time_is_worse() {
-    let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
+    let (base, new) = (run(&engine_a(), 1.0, 0.005, 1), run(&engine_a(), 1.2, 0.005, 2));
     assert_eq!(by_metric(&base, &new, "inter_token", 0).decision.verdict, Some(Verdict::Slower));
 }
 
 #[test]
 fn widely_spread_blocks_hide_a_change_of_ten_percent() {
-    let drifting = |times: f64| {
+    let drifting = |factor: f64| {
         let mut noise = steady(0.001, 5);
-        measured(&alone(), 8, move |at| Some(times * noise() * if at.block % 4 == 0 { 1.0 } else { 1.1 }))
+        measured(&engine_a(), 8, move |at| Some(factor * noise() * if at.block % 4 == 0 { 1.0 } else { 1.1 }))
     };
-    let quiet = run(&alone(), 1.0, 0.001, 1);
+    let quiet = run(&engine_a(), 1.0, 0.001, 1);
     let found = decode(&quiet, &drifting(1.0), 0);
     assert_eq!(
         (found.threshold_source, found.decision.verdict),
@@ -89,7 +89,7 @@ fn the_change_of_the_reference_is_a_noise_floor() {
 #[test]
 fn twins_of_either_run_and_calibration_raise_the_threshold() {
     let both = selection(&["reference", "a"], &["decode"]);
-    let quiet = |times: f64, seed| run(&both, times, 0.002, seed);
+    let quiet = |factor: f64, seed| run(&both, factor, 0.002, seed);
     let (mut loud_noise, mut quiet_noise) = (noisy(|_| 10.0, 0.2, 4), steady(0.002, 6));
     let base =
         measured(&both, 8, |at| if at.configuration == 2 { loud_noise(at) } else { Some(quiet_noise()) });
@@ -115,7 +115,7 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
 
 #[test]
 fn on_a_quiet_machine_a_difference_above_two_percent_counts() {
-    let found = decode(&run(&alone(), 1.0, 0.001, 1), &run(&alone(), 1.03, 0.001, 2), 0);
+    let found = decode(&run(&engine_a(), 1.0, 0.001, 1), &run(&engine_a(), 1.03, 0.001, 2), 0);
     assert_eq!(
         (found.threshold_source, found.decision.verdict),
         ("smallest threshold", Some(Verdict::Slower))
@@ -130,7 +130,7 @@ fn a_verdict_needs_five_interleaved_blocks_on_both_sides() {
         let samples = record.samples.iter().filter(|it| launches.contains(&it.launch)).cloned().collect();
         RunRecord { samples, ..record }
     };
-    let (base, new) = (run(&alone(), 1.0, 0.005, 1), run(&alone(), 1.2, 0.005, 2));
+    let (base, new) = (run(&engine_a(), 1.0, 0.005, 1), run(&engine_a(), 1.2, 0.005, 2));
     let few = decode(&base, &short(new.clone(), 4), 0);
     assert_eq!((few.decision.verdict, few.decision.p, few.blocks), (None, None, (8, 4)));
     assert!(matches!(decode(&short(base.clone(), 1), &new, 0).evidence, Evidence::WithinLaunch { .. }));
@@ -160,8 +160,8 @@ fn only_gating_comparisons_share_the_correction() {
     assert!(others.iter().all(|it| it.p_adjusted.is_none()) && others.iter().any(|it| it.p.is_some()));
 }
 
-/// The worst case for interim analyses: the spread of each run ends that run. Then 95 % of the intervals of a difference
-/// contain the true difference.
+/// The worst case for interim analyses: each run ends as soon as its own interval is narrow. Still 95 % of the intervals of a
+/// difference contain the true difference.
 #[test]
 fn intervals_between_two_runs_under_the_stopping_rule_cover_95_percent() {
     for scale in [0.5, 1.7, 5.0] {

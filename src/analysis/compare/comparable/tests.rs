@@ -12,14 +12,14 @@ fn record_of(selection: &Selection) -> RunRecord {
     measured(selection, MIN_VERDICT_BLOCKS as u32, |_| Some(2.0))
 }
 
-/// The differences between two records, as text.
 fn texts(base: &RunRecord, new: &RunRecord) -> Vec<String> {
     let found =
         differences(&Values::of(base), &Values::of(new), &matching(&base.header.plan, &new.header.plan));
     found.iter().map(ToString::to_string).collect()
 }
 
-fn changed(change: impl Fn(&mut RunRecord)) -> Vec<String> {
+/// The differences between a record and the same record after a change.
+fn after_change(change: impl Fn(&mut RunRecord)) -> Vec<String> {
     let (base, mut new) = (record(), record());
     change(&mut new);
     texts(&base, &new)
@@ -27,8 +27,8 @@ fn changed(change: impl Fn(&mut RunRecord)) -> Vec<String> {
 
 #[test]
 fn a_record_is_comparable_with_itself_and_with_a_record_of_other_settings() {
-    assert!(changed(|_| ()).is_empty());
-    let differences = changed(|new| {
+    assert!(after_change(|_| ()).is_empty());
+    let differences = after_change(|new| {
         let plan = &mut new.header.plan;
         let it = &mut plan.configurations[0];
         (it.engine, it.label) = ("b".into(), "b".into());
@@ -43,29 +43,29 @@ fn a_record_is_comparable_with_itself_and_with_a_record_of_other_settings() {
 
 #[test]
 fn a_record_of_another_machine_is_refused_and_the_difference_named() {
-    let found = changed(|new| new.header.machine.cpu.model = Some("Xeon\u{1b}[2J".into()));
+    let found = after_change(|new| new.header.machine.cpu.model = Some("Xeon\u{1b}[2J".into()));
     assert_eq!(found, ["CPU: base `AMD EPYC`, new `Xeon`"]);
-    let found = changed(|new| new.header.machine.memory_bytes = Some(32 << 30));
+    let found = after_change(|new| new.header.machine.memory_bytes = Some(32 << 30));
     assert_eq!(found, ["memory: base `64 GiB`, new `32 GiB`"]);
 }
 
 #[test]
 fn other_weights_of_the_same_name_are_refused() {
-    let found = changed(|new| new.header.plan.configurations[0].model.identity = Some("def".into()));
+    let found = after_change(|new| new.header.plan.configurations[0].model.identity = Some("def".into()));
     assert_eq!(found, ["weights: base `embedded (abc)`, new `embedded (def)`"]);
-    let found = changed(|new| new.header.plan.configurations[0].model.identity = None);
+    let found = after_change(|new| new.header.plan.configurations[0].model.identity = None);
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
 #[test]
 fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
-    let found = changed(|new| new.samples[4].prompt_hash = "other".into());
+    let found = after_change(|new| new.samples[4].prompt_hash = "other".into());
     let expected = "prompts of decode (block 1, round 1): base `decode 1 1`, new `other`";
     assert_eq!(found, [expected]);
-    let found = changed(|new| new.samples[0].iteration.sequences[0].prompt_tokens = 45);
+    let found = after_change(|new| new.samples[0].iteration.sequences[0].prompt_tokens = 45);
     let expected = "tokens of decode (block 0, round 0): base `32 + 64`, new `45 + 64`";
     assert_eq!(found, [expected]);
-    let found = changed(|new| {
+    let found = after_change(|new| {
         new.header.plan.seed = 7;
         new.samples.iter_mut().for_each(|it| it.prompt_hash.push('7'));
     });
@@ -106,8 +106,8 @@ fn requests_of_output_checks_are_not_compared() {
         let launch = new.launches[0].launch;
         new.samples.iter_mut().filter(|it| it.launch == launch).for_each(|it| it.prompt_hash.push('x'));
     };
-    assert!(!changed(other_prompt).is_empty());
-    let for_output_checks = changed(|new| {
+    assert!(!after_change(other_prompt).is_empty());
+    let for_output_checks = after_change(|new| {
         other_prompt(new);
         new.launches[0].for_output_checks = true;
     });

@@ -72,7 +72,6 @@ impl Change {
         }
     }
 
-    /// The comparison, if there is one.
     pub fn found(&self) -> Option<&MetricComparison> {
         if let Outcome::Compared(found, _) = &self.outcome { Some(found) } else { None }
     }
@@ -182,10 +181,10 @@ impl Pair<'_> {
 
     fn outcome(&self, found: Option<&Result<MetricComparison, String>>) -> Option<Outcome> {
         let [base_failure, new_failure] =
-            [(self.base, self.pair.0, "the base"), (self.new, self.pair.1, "the new one")].map(
-                |(opened, configuration, name)| {
-                    let failed = failure(opened.record, self.workload, configuration);
-                    failed.or_else(|| wrong_output(opened, configuration, name))
+            [(self.base, self.pair.0, "the base"), (self.new, self.pair.1, "the new record")].map(
+                |(side, configuration, name)| {
+                    let failed = failure(side.record, self.workload, configuration);
+                    failed.or_else(|| wrong_output(side, configuration, name))
                 },
             );
         if self.gating {
@@ -216,13 +215,13 @@ impl Pair<'_> {
     }
 
     fn sentence(&self, outcome: &Outcome, before: &str, configuration: &str) -> String {
-        // Within one record the label already says that it is the baseline.
-        let is_before = before == configuration || std::ptr::eq(self.base.record, self.new.record);
+        // Within one record, `before` is the baseline's label, and the word "before" says enough.
+        let needs_no_label = before == configuration || std::ptr::eq(self.base.record, self.new.record);
         let parts = Sentence {
             subject: format!("`{configuration}`"),
             metric: self.metric,
             case: case(&self.new.record.header.plan, &self.workload.label, self.metric),
-            other: if is_before { Other::Before } else { Other::Named(format!("`{before}` before")) },
+            other: if needs_no_label { Other::Before } else { Other::Named(format!("`{before}` before")) },
         };
         match outcome {
             Outcome::Compared(found, phrase) => parts.of(found.decision.verdict, phrase, || {
@@ -241,22 +240,21 @@ impl Pair<'_> {
     }
 }
 
-/// The median of the blocks' medians.
 fn median_of_blocks(
-    opened: &ComparedRecord,
+    side: &ComparedRecord,
     workload: &Workload,
     metric: usize,
     configuration: usize,
 ) -> Option<f64> {
-    let blocks = opened.measured.blocks(opened.workload(&workload.label)?, metric, configuration)?;
+    let blocks = side.measured.blocks(side.workload(&workload.label)?, metric, configuration)?;
     let medians =
         blocks.values().filter_map(|rounds| median(&rounds.values().copied().collect::<Vec<f64>>()));
     median(&medians.collect::<Vec<f64>>())
 }
 
 /// The failure of an engine with wrong output, whose times prove nothing.
-fn wrong_output(opened: &ComparedRecord, configuration: usize, name: &str) -> Option<(FailureKind, String)> {
-    let why = opened.wrong_output(configuration)?;
+fn wrong_output(side: &ComparedRecord, configuration: usize, name: &str) -> Option<(FailureKind, String)> {
+    let why = side.wrong_output(configuration)?;
     Some((FailureKind::WrongOutput, text::line(&format!("wrong output in {name}: {why}"))))
 }
 

@@ -135,7 +135,7 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
     new.end = Some(End::Interrupted);
     let judgement = compare(&base, &new);
     assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Inconclusive);
-    assert_eq!(judgement.notices, ["the new one was interrupted: only its recorded samples are compared"]);
+    assert_eq!(judgement.notices, ["the new record was interrupted: only its recorded samples are compared"]);
     assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
     assert_eq!(judgement.means[0].ratio, None);
 }
@@ -261,7 +261,7 @@ fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
     let judgement = compare(&checked(0.0), &checked(2.3));
     let line = of_engine(&judgement);
     assert_eq!((line.class, judgement.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
-    let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new one: its log-probabilities";
+    let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new record: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
     // No other metric of the engine is compared either.
     assert!(judgement.lines.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
@@ -284,6 +284,8 @@ fn an_unknown_headline_metric_is_reported_with_its_record() {
     new.header.plan.cases[0].workload.headline = crate::plan::MetricId::named("later_rate");
     let judgement = compare(&base, &new);
     let notes: Vec<&String> = judgement.notes.iter().filter(|it| it.contains("does not know")).collect();
-    assert!(notes.len() == 1 && notes[0].starts_with("the new one: ") && notes[0].contains("`later_rate`"));
+    assert!(
+        notes.len() == 1 && notes[0].starts_with("the new record: ") && notes[0].contains("`later_rate`")
+    );
     assert!(judgement.lines.iter().all(|it| !it.gating) && !judgement.lines.is_empty());
 }
