@@ -27,15 +27,15 @@ use stats::NoiseFloor;
 
 pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     refuse_unused_arguments(&arguments)?;
-    let are_named = arguments.all || !arguments.engines.is_empty();
-    if !are_named {
-        // A calibration builds only engines that the user named.
+    let engines_are_named = arguments.all || !arguments.engines.is_empty();
+    if !engines_are_named {
+        // Without names, all engines that are ready are measured, and none is built.
         (arguments.all, arguments.no_setup) = (true, true);
     }
     let registry = Registry::open()?;
     let resolved = experiment::resolve(&registry, &arguments)?;
     let plan = |selection: &Selection| {
-        if are_named { Ok(plan_of(selection)) } else { plan_of_ready_engines(selection) }
+        if engines_are_named { Ok(plan_of(selection)) } else { plan_of_ready_engines(selection) }
     };
     if arguments.extent.dry_run {
         return dry_run::show(&plan(&resolved.without_set_up()?)?, &resolved.results);
@@ -45,10 +45,10 @@ pub fn calibrate(mut arguments: RunArgs) -> Result<u8> {
     let MeasuredRun { recorder, end } = ready.run(plan)?;
     let record = &recorder.record;
     let floors = floors_of(record);
-    // The results before an interrupt are valid too.
-    let reliable: Vec<KnownFloor> =
+    // The floors of an interrupted run are stored too, if they have enough blocks.
+    let to_store: Vec<KnownFloor> =
         floors.iter().filter(|it| it.paired.blocks() >= MIN_STORED_BLOCKS).cloned().collect();
-    let file = store(&record.header.machine, &reliable);
+    let file = store(&record.header.machine, &to_store);
     let floors = Floors { record, floors: &floors, file: file.as_deref().ok() };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         output::show(&floors, arguments.view.format)?;
@@ -101,11 +101,10 @@ const MAX_ENGINE_WIDTH: usize = 26;
 /// The columns of a spreadsheet.
 const COLUMNS: [&str; 7] = ["record", "engine", "case", "metric", "paired", "between", "blocks"];
 
-/// Noise floors, for every format.
 struct Floors<'a> {
     record: &'a RunRecord,
     floors: &'a [KnownFloor],
-    /// The path of the file; empty without one.
+    /// The file in which floors are stored: empty if all have too few blocks, `None` if it could not be written.
     file: Option<&'a str>,
 }
 
@@ -126,21 +125,21 @@ impl Content for Floors<'_> {
         Document { parts, summary: None }
     }
 
-    /// The noise floors as shares: 0.02 is 2 %.
+    /// The noise floors as fractions: 0.02 is 2 %.
     fn lines(&self) -> Option<Lines> {
-        let share = |floor: NoiseFloor| floor.log_ratio().exp_m1();
-        let line = |known: &KnownFloor| -> Vec<NamedField> {
+        let fraction = |floor: NoiseFloor| floor.log_ratio().exp_m1();
+        let fields = |known: &KnownFloor| -> Vec<NamedField> {
             vec![
                 (column!("record"), (&known.record).into()),
                 (column!("engine"), self.label(known).as_str().into()),
                 (column!("case"), line(&known.key.workload).as_str().into()),
                 (column!("metric"), known.key.metric.as_str().into()),
-                (column!("paired"), share(known.paired).into()),
-                (column!("between"), known.between.map(share).into()),
+                (column!("paired"), fraction(known.paired).into()),
+                (column!("between"), known.between.map(fraction).into()),
                 (column!("blocks"), known.paired.blocks().into()),
             ]
         };
-        Some(Lines { columns: &COLUMNS, lines: self.floors.iter().map(line).collect() })
+        Some(Lines { columns: &COLUMNS, lines: self.floors.iter().map(fields).collect() })
     }
 
     fn json(&self) -> Vec<u8> {
@@ -154,7 +153,7 @@ impl Floors<'_> {
         line(plan.configurations.get(known.configuration).map_or(&known.key.engine, |it| &it.label))
     }
 
-    /// The line of a floor; `None` for a metric that its case does not measure.
+    /// The line of a floor; `None` if the metric is shown only as a headline, and the case has another headline.
     fn line(&self, known: &KnownFloor) -> Option<Line> {
         let (plan, key) = (&self.record.header.plan, &known.key);
         let case = plan.cases.iter().find(|case| case.workload.label == key.workload);
@@ -176,16 +175,17 @@ impl Floors<'_> {
 
 fn percent(floor: NoiseFloor) -> String {
     let percent = floor.log_ratio().exp_m1() * 100.0;
+    // 9.95 and more is rounded to 10 or more, which has two digits without a decimal.
     if percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
 fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
     let mut notes = vec![
         "paired: the difference between an engine and its twin in one block (95th percentile); a difference between engines \
-         of one run must exceed it, and 2 %"
+         of one run counts if it exceeds this and 2 %"
             .to_string(),
         "between: the difference between two blocks of one engine, minutes apart (95th percentile); a difference between \
-         two runs must exceed it"
+         two runs counts if it exceeds this"
             .to_string(),
     ];
     let fewest = floors.iter().map(|it| it.paired).min_by_key(|floor| floor.blocks());

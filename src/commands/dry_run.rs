@@ -12,9 +12,9 @@ use crate::text::{self, plural};
 use anyhow::Result;
 use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, median};
 
-/// The maximum number of records that are read.
+/// The maximum number of earlier records that are read, the newest first.
 const MAX_RECORDS: usize = 30;
-/// The requests of a usual warm-up: one window of three. A first launch needs at least three windows.
+/// The requests of a usual warm-up: one window. Only the first launch of a configuration needs more: at least three windows.
 const WARM_UP_REQUESTS: f64 = 3.0;
 
 /// Prints the steps of a run of this plan.
@@ -38,7 +38,8 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     let mut lines = vec![format!("would measure, in {}:", describe_order(plan))];
     if plan.extent.blocks.is_none() && plan.order == Order::Interleaved {
         let target = plan.extent.target * 100.0;
-        lines.push(format!("(until ratios are known to {target} %, or the time budget is spent)"));
+        lines
+            .push(format!("(until intervals are within {target} % of their ratios, or the budget is spent)"));
     }
     lines.push(String::new());
     for configuration in &plan.configurations {
@@ -66,10 +67,11 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
 
 /// The line about the output checks. Only the time of their launches is known: the requests depend on the model.
 fn output_checks(plan: &Plan, times: &EarlierTimes) -> Option<String> {
-    let selection =
+    let is_checked =
         |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
-    let launches = plan.configurations.iter().filter(selection).filter_map(|it| times.launches.get(&key(it)));
-    let launches_ns: f64 = launches.sum();
+    let known_ns =
+        plan.configurations.iter().filter(is_checked).filter_map(|it| times.launches.get(&key(it)));
+    let launches_ns: f64 = known_ns.sum();
     let time =
         (launches_ns > 0.0).then(|| format!("; their launches take about {}", rounded_time(launches_ns)));
     let time = time.unwrap_or_default();
@@ -87,7 +89,7 @@ fn describe_order(plan: &Plan) -> String {
         }
     };
     match (plan.mode, plan.order) {
-        (Mode::OneShot, _) => format!("{blocks} of one process for each request"),
+        (Mode::OneShot, _) => format!("{blocks}, with one process for each request"),
         (Mode::Warm, Order::Interleaved) => format!("{blocks}, each launching every configuration"),
         (Mode::Warm, Order::Sequential) => format!("{blocks} of each configuration, one after the other"),
     }
@@ -125,12 +127,11 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
     };
     if block_ns > 0.0 {
         let total = |blocks: usize| rounded_time(block_ns * blocks as f64);
-        let exception = if unknown.is_empty() { "" } else { ", without the unknown ones" };
+        let exception = if unknown.is_empty() { "" } else { ", without configurations of unknown time" };
         lines.push(format!("about {} a block{exception}, from earlier runs on this machine", total(1)));
-        let longest = if max_blocks > min_blocks {
-            format!(", {} for {max_blocks}", total(max_blocks))
-        } else {
-            String::new()
+        let longest = match max_blocks > min_blocks {
+            true => format!(", {} for {max_blocks}", total(max_blocks)),
+            false => String::new(),
         };
         lines.push(format!("{} for {min_blocks} blocks{longest}", total(min_blocks)));
     }
@@ -161,22 +162,20 @@ fn describe_budget(budget_ns: f64, blocks: usize, block_ns: f64, min_block_ns: f
         );
     }
     let fitting = (budget_ns / min_block_ns) as usize;
-    let part = match fitting {
+    let what_fits = match fitting {
         0 => "no block fits, not even one round".to_string(),
         1 => "about 1 block of one round fits".to_string(),
         _ => format!("about {fitting} blocks of one round fit"),
     };
-    let verdicts = if fitting < MIN_VERDICT_BLOCKS {
-        format!("; a verdict needs {MIN_VERDICT_BLOCKS}")
-    } else {
-        String::new()
+    let verdicts = match fitting < MIN_VERDICT_BLOCKS {
+        true => format!("; a verdict needs {MIN_VERDICT_BLOCKS}"),
+        false => String::new(),
     };
     // Rounded up to 10 s.
     let sufficient = rounded_time((block_ns * count / 1e10).ceil() * 1e10).replace(' ', "");
-    format!("{budget}: {part}{verdicts}\nhint: --budget {sufficient}")
+    format!("{budget}: {what_fits}{verdicts}\nhint: --budget {sufficient}")
 }
 
-/// The times of earlier launches and requests.
 struct EarlierTimes {
     /// Nanoseconds of a launch, by `key`.
     launches: BTreeMap<String, f64>,
@@ -185,7 +184,7 @@ struct EarlierTimes {
 }
 
 impl EarlierTimes {
-    /// Later records replace earlier ones.
+    /// The times of later records replace those of earlier ones.
     fn of(history: &[RunRecord]) -> Self {
         let mut times = Self { launches: BTreeMap::new(), requests: BTreeMap::new() };
         for record in history {
@@ -229,11 +228,11 @@ fn key(it: &Configuration) -> String {
     format!("{}:{:?} {model} {} {:?} {} {options}", it.engine, it.preset, it.device, it.dtype, it.threads)
 }
 
+/// The key of workloads whose requests take equal times.
 fn shape(workload: &Workload) -> String {
     format!("{} {:?} {}", workload.label, workload.prompt, workload.max_new_tokens)
 }
 
-/// A rounded time as text.
 fn rounded_time(ns: f64) -> String {
     let seconds = ns / 1e9;
     if seconds < 1.0 {
@@ -268,7 +267,7 @@ mod tests {
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
         let shown = describe(&plan, &history);
         assert!(shown.contains("no estimate, because not measured here before: reed"), "{shown}");
-        assert!(shown.contains("without the unknown ones"), "{shown}");
+        assert!(shown.contains("without configurations of unknown time"), "{shown}");
         assert!(describe(&plan, &[]).contains("not measured here before: patient-original, reed"));
     }
 

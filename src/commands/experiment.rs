@@ -46,7 +46,7 @@ pub struct ResolvedRun<'a> {
 /// Engines that are built and set up, and models with the hash of their weights.
 pub struct ReadyRun<'a> {
     pub selection: Selection,
-    /// For the record.
+    /// The warnings so far; they are written to the record.
     pub warnings: Vec<Warning>,
     registry: &'a Registry,
     arguments: &'a RunArgs,
@@ -82,7 +82,7 @@ impl<'a> ResolvedRun<'a> {
     /// Builds engines and sets them up as far as allowed, and hashes the models' weights. An engine that cannot run is a
     /// candidate with a reason.
     pub fn make_ready(self) -> Result<ReadyRun<'a>> {
-        // The keeper ends every process that this run leaves.
+        // The keeper ends every process that this run leaves behind.
         let keeper = Keeper::start(&self.id)?;
         let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
         let display = if self.arguments.debug { Display::Plain } else { Display::of_stderr() };
@@ -107,8 +107,8 @@ impl<'a> ResolvedRun<'a> {
             candidates.push(candidate);
         }
         let mut notices = setting_up.warnings;
-        let (selection, unnamed) = self.resolved.after_set_up(candidates, &mut listener)?;
-        notices.extend(unnamed);
+        let (selection, identity_warnings) = self.resolved.after_set_up(candidates, &mut listener)?;
+        notices.extend(identity_warnings);
         Ok(ReadyRun {
             selection,
             warnings: notices.into_iter().map(warning).collect(),
@@ -126,8 +126,8 @@ impl<'a> ResolvedRun<'a> {
 impl ReadyRun<'_> {
     pub fn run(self, plan: Plan) -> Result<MeasuredRun> {
         let Self { mut warnings, mut progress, interrupts, keeper, arguments, .. } = self;
-        let started = plan.configurations.iter().filter(|it| !it.command.is_empty());
-        let notices = self.registry.own_python_notices(started.map(|it| it.engine.as_str()));
+        let can_start = plan.configurations.iter().filter(|it| !it.command.is_empty());
+        let notices = self.registry.own_python_notices(can_start.map(|it| it.engine.as_str()));
         for warning in notices.into_iter().map(warning) {
             progress.event(Event::Warned(warning.clone()));
             warnings.push(warning);
@@ -203,7 +203,7 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
 fn settings(arguments: &RunArgs) -> Settings {
     let mut deadlines = Deadlines::with_timeout(arguments.timeout);
     if arguments.timeout.is_none() {
-        // A higher cap needs a longer deadline.
+        // The deadline of an answer is at least the time limit of a request.
         deadlines.answer = deadlines.answer.max(arguments.extent.case_cap);
     }
     Settings { deadlines, debug: arguments.debug }

@@ -10,6 +10,7 @@ use crate::run::process::keep;
 
 #[derive(Debug, Args)]
 pub struct KeeperArgs {
+    /// The id of the run
     pub run: String,
 }
 
@@ -25,7 +26,7 @@ pub struct ProbeGpuArgs {
     pub devices: Vec<u32>,
 }
 
-/// Prints the limits of GPUs as JSON. It runs in a process of its own, so that no context of the run stays on a GPU.
+/// Prints the limits of GPUs as JSON. It runs in a process of its own, so that the run keeps no CUDA context on a GPU.
 pub fn probe_gpu(arguments: ProbeGpuArgs) -> Result<u8> {
     output::succeed(serde_json::to_string(&gpu_limits::probe(arguments.devices))? + "\n")
 }

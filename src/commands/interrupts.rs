@@ -75,7 +75,7 @@ async fn listen(
 #[expect(clippy::print_stderr, reason = "the last message before the exit")]
 #[expect(
     clippy::disallowed_methods,
-    reason = "the work under way blocks in a read, and its caller made sure that nothing is left running"
+    reason = "the main thread may block in a read; there is nothing to save, and a keeper ends any engine"
 )]
 fn exit(message: &str) -> ! {
     eprintln!("\n{message}");

@@ -35,7 +35,7 @@ pub fn engines() -> Result<u8> {
         for family in manifest.devices.keys() {
             let (status, family_hints) = program_status(&registry, engine.program_for_family(family));
             writeln!(text, "    on {family}: {status}")?;
-            // One command may help on several devices, where they share a program.
+            // Devices that share a program have the same hint, which is printed once.
             let new_hints: Vec<Hint> =
                 family_hints.into_iter().filter(|hint| !hints.contains(hint)).collect();
             hints.extend(new_hints);
@@ -54,7 +54,7 @@ pub fn engines() -> Result<u8> {
 /// A hint, and whether it is a command: a command is pasted, so it is never wrapped.
 type Hint = (String, bool);
 
-/// The status of a program, with hints. There are no hints for a device that the machine lacks.
+/// The status of a program, with hints: the first one is a command. There are no hints for a device that the machine lacks.
 fn program_status(registry: &Registry, program: Program) -> (String, Vec<Hint>) {
     let state = registry.state(program);
     if let State::Ready(_) = state {
@@ -66,7 +66,6 @@ fn program_status(registry: &Registry, program: Program) -> (String, Vec<Hint>) 
     (obstacle.reason, hints)
 }
 
-/// The scenarios and suites that `-s` takes.
 pub fn scenarios() -> Result<u8> {
     let mut text = String::new();
     for scenario in SCENARIOS {
@@ -92,17 +91,16 @@ fn paragraph(text: &str) -> String {
     text::wrap(text, WIDTH - 4, "  ").iter().map(|line| format!("    {line}\n")).collect()
 }
 
-/// The meaning of each metric.
 pub fn metrics() -> Result<u8> {
     let mut text = String::new();
     for metric in METRICS {
         writeln!(text, "{} ({})\n    {}", metric.name(), metric.unit.symbol(), metric.about)?;
     }
-    writeln!(text, "\nfor two presets of one engine, below the table and in formats for programs:")?;
+    writeln!(text, "\nfor a preset against another one, below the table and in formats for programs:")?;
     writeln!(
         text,
-        "derived.difference_ns (ns)\n    the difference in time, for a rate the difference per token: the other preset's value times \
-         (1 / ratio - 1)"
+        "derived.difference_ns (ns)\n    the preset's time minus the other preset's (for a rate, the time of a token): the other preset's time \
+         times (1 / ratio - 1)"
     )?;
     writeln!(text, "\nfurther values, in --resources and in formats for programs:")?;
     for (unit, fact) in FACTS.iter().filter_map(|fact| Some((fact.quantity.unit(), fact.explained.as_ref()?)))
@@ -112,7 +110,6 @@ pub fn metrics() -> Result<u8> {
     output::succeed(text::break_lines(&text, WIDTH))
 }
 
-/// The JSON Schema of the protocol.
 pub fn schema() -> Result<u8> {
     output::succeed(serde_json::to_string_pretty(&protocol::schema())? + "\n")
 }

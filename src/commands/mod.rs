@@ -1,4 +1,4 @@
-//! The subcommands. To add one, write its arguments and a function that is a straight pipeline over the modules below, and
+//! The subcommands. To add one, write its arguments and a function that is a straight pipeline over lower modules, and
 //! give it an entry in `commands!`.
 
 mod baseline;
@@ -83,7 +83,7 @@ commands! {
     /// An engine that computes nothing; `overhead` measures with it
     #[command(hide = true)]
     NullEngine => null_engine::null_engine(),
-    /// Probe the limits of GPUs, as JSON; a separate process, so that a run keeps no context on a GPU
+    /// Probe the limits of GPUs, as JSON; a separate process, so that a run keeps no CUDA context on a GPU
     #[command(hide = true)]
     ProbeGpu(arguments: internal::ProbeGpuArgs) => internal::probe_gpu(arguments),
     /// End remaining processes of a run; started by the run itself
@@ -108,7 +108,6 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Runs the command, and returns the exit status.
     pub fn dispatch(self) -> Result<u8> {
         match self.command {
             None => run::run(&self.run),

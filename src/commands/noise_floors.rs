@@ -1,5 +1,5 @@
 //! The stored noise floors: one file for each machine, by its fingerprint, in the data directory. An unreadable file
-//! gives a warning and no floors. An unreadable entry stays: another version may have written it.
+//! gives a warning and no floors. An unreadable entry is skipped and stays in the file: another version may have written it.
 
 use std::path::{Path, PathBuf};
 
@@ -32,24 +32,25 @@ pub fn file_of(machine: &Machine) -> Result<PathBuf> {
 }
 
 pub fn read(file: &Path) -> StoredFloors {
+    let path = file.display();
     match parse(file) {
         Ok(Calibration { floors, .. }) => {
-            let parse = |entry: &Value| serde_json::from_value(entry.clone()).ok();
-            let known: Vec<KnownFloor> = floors.iter().filter_map(parse).collect();
+            let known_floor = |entry: &Value| serde_json::from_value(entry.clone()).ok();
+            let known: Vec<KnownFloor> = floors.iter().filter_map(known_floor).collect();
             let unread = floors.len() - known.len();
-            let part = format!("{unread} of {} floors", floors.len());
-            StoredFloors { known, warning: (unread > 0).then(|| unreadable_warning(&part, file)) }
+            let problem = format!("{unread} of {} floors of `{path}`", floors.len());
+            StoredFloors { known, warning: (unread > 0).then(|| unreadable_warning(&problem)) }
         }
         Err(error) => {
-            StoredFloors { known: Vec::new(), warning: Some(unreadable_warning(&format!("{error:#}"), file)) }
+            let problem = format!("`{path}`: {error:#}");
+            StoredFloors { known: Vec::new(), warning: Some(unreadable_warning(&problem)) }
         }
     }
 }
 
-fn unreadable_warning(part: &str, file: &Path) -> String {
+fn unreadable_warning(problem: &str) -> String {
     format!(
-        "the calibration of this machine is not used: cannot read {part} of `{}`; run `orchestrate calibrate` again",
-        file.display()
+        "the calibration of this machine is not used: cannot read {problem}; run `orchestrate calibrate` again"
     )
 }
 
@@ -100,7 +101,7 @@ mod tests {
     use crate::plan::{Mode, Prompt};
     use stats::NoiseFloor;
 
-    /// A file with this text, in a folder that is removed with the first value.
+    /// A file with this text, in a folder that is removed when its `TempDir` is dropped.
     fn stored(text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("abc.json");
@@ -108,7 +109,7 @@ mod tests {
         (folder, file)
     }
 
-    fn floor(engine: &str, size: f64) -> KnownFloor {
+    fn floor(engine: &str, difference: f64) -> KnownFloor {
         let key = Key {
             engine: engine.into(),
             preset: None,
@@ -123,7 +124,7 @@ mod tests {
             max_new_tokens: 64,
             metric: crate::plan::MetricId::DECODE_RATE,
         };
-        let paired = NoiseFloor::of(&[size; 20]).unwrap();
+        let paired = NoiseFloor::of(&[difference; 20]).unwrap();
         let since = "2026-01-02T03:04:05Z".into();
         KnownFloor { key, paired, between: None, since, record: "r".into(), configuration: 0 }
     }

@@ -42,11 +42,11 @@ struct NullEngine {
 
 impl NullEngine {
     fn answer(&mut self, frame: Frame, clock_start: Instant) -> Result<Option<Message>> {
-        let refused = |kind, message: String| Ok(Some(Message::Failed(Failed::new(kind, message))));
+        let refuse = |kind, message: String| Ok(Some(Message::Failed(Failed::new(kind, message))));
         let line = match frame {
             Frame::Line(line) => line,
             Frame::TooLong { bytes } => {
-                return refused(FailureKind::BadRequest, format!("a line of {bytes} bytes"));
+                return refuse(FailureKind::BadRequest, format!("a line of {bytes} bytes"));
             }
         };
         let request = match protocol::parse_request(&line) {
@@ -62,7 +62,7 @@ impl NullEngine {
             Request::Facts {} => Message::Facts(facts(None)),
             Request::Shutdown {} => Message::Bye {},
             Request::Score(_) => {
-                return refused(FailureKind::Unsupported, "the null engine computes nothing".into());
+                return refuse(FailureKind::Unsupported, "the null engine computes nothing".into());
             }
             // Every earlier request is already answered, so there is nothing to cancel.
             Request::Cancel(_) => return Ok(None),
@@ -83,34 +83,36 @@ impl NullEngine {
     }
 
     fn generate(&self, request: Generate, clock_start: Instant) -> Result<Generated> {
-        let prompts: Vec<u32> =
+        // A byte of text counts as a token.
+        let prompt_lengths: Vec<u32> =
             match (&request.prompt_ids, &request.prompts_ids, &request.prompt, &request.prompts) {
                 (Some(ids), ..) => vec![ids.len() as u32],
                 (_, Some(prompts), ..) => prompts.iter().map(|ids| ids.len() as u32).collect(),
                 (_, _, Some(text), _) => vec![text.len() as u32],
                 (.., texts) => texts.iter().flatten().map(|text| text.len() as u32).collect(),
             };
-        let mut run = |number| self.iterate(&request, &prompts, number, clock_start);
-        let warmup_iterations = (0..request.warmup).map(&mut run).collect::<Result<_>>()?;
-        let iterations = (0..request.iterations).map(&mut run).collect::<Result<_>>()?;
+        let mut iterate = |number| self.iterate(&request, &prompt_lengths, number, clock_start);
+        let warmup_iterations = (0..request.warmup).map(&mut iterate).collect::<Result<_>>()?;
+        let iterations = (0..request.iterations).map(&mut iterate).collect::<Result<_>>()?;
         Ok(Generated { id: request.id.clone(), iterations, warmup_iterations, ..Generated::default() })
     }
 
     fn iterate(
         &self,
         request: &Generate,
-        prompts: &[u32],
+        prompt_lengths: &[u32],
         iteration: u32,
         clock_start: Instant,
     ) -> Result<Iteration> {
         let start_ns = elapsed_ns(clock_start);
+        let streamed_sequences = if request.stream { prompt_lengths.len() as u32 } else { 0 };
         let mut token_ns = Vec::with_capacity(request.max_new_tokens as usize);
         for index in 0..request.max_new_tokens {
             self.sleep_for_a_token();
             // With a coarse clock, the first token could have the same time as the start.
             let ns = elapsed_ns(clock_start).max(start_ns + 1);
             token_ns.push(ns);
-            for sequence in 0..prompts.len() as u32 * u32::from(request.stream) {
+            for sequence in 0..streamed_sequences {
                 let id = request.id.clone();
                 let token =
                     Message::Token(Token { id, iteration, sequence, index, ids: vec![id_of(index)], ns });
@@ -124,7 +126,7 @@ impl NullEngine {
             finish: Finish::Length,
             ..Sequence::default()
         };
-        let sequences = prompts.iter().map(sequence).collect();
+        let sequences = prompt_lengths.iter().map(sequence).collect();
         let end_ns = elapsed_ns(clock_start).max(token_ns.last().copied().unwrap_or(start_ns));
         Ok(Iteration { start_ns, end_ns, sequences })
     }
@@ -161,6 +163,7 @@ fn facts(threads: Option<u32>) -> Facts {
     Facts { device: Some("cpu".into()), threads, ..Facts::default() }
 }
 
+/// The id of a generated token: below 200, so that every vocabulary has it.
 fn id_of(index: u32) -> u32 {
     index % 200
 }

@@ -33,12 +33,12 @@ pub fn print_error(error: &anyhow::Error) {
     // A hint deep in the chain still comes last.
     let (hints, message): (Vec<&str>, Vec<&str>) = chain.lines().partition(|line| line.starts_with("hint: "));
     let message = message.join("\n");
-    // A tool's own error message may begin with this word.
+    // The message of another tool may begin with this word already.
     eprintln!("error: {}", message.strip_prefix("error: ").unwrap_or(&message));
     hints.iter().for_each(|hint| eprintln!("{hint}"));
 }
 
-/// The content in a format, for a terminal of its width or for a file.
+/// The content in a format: fitted into the width of the terminal, if stdout is one.
 pub fn render(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
     let bytes = format.render(content, width());
     bytes.with_context(|| format!("cannot show this as `{}`", format.name))

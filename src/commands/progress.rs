@@ -34,7 +34,7 @@ pub struct Progress {
     state: State,
     bar: Option<ProgressBar>,
     run_started: Option<Instant>,
-    last_drawn: Option<Instant>,
+    last_shown: Option<Instant>,
 }
 
 /// The minimum time between two redraws. Thousands of samples may come in a second.
@@ -54,7 +54,7 @@ impl Progress {
                 .with_style(style())
                 .with_finish(ProgressFinish::AndClear)
         });
-        Self { state: State::default(), bar, run_started: None, last_drawn: None }
+        Self { state: State::default(), bar, run_started: None, last_shown: None }
     }
 
     /// Takes an event before there is a record.
@@ -78,13 +78,14 @@ impl Progress {
             lines.iter().for_each(|line| print(&line.text));
             // A long build reports its progress every few seconds.
             if let Event::SetUp(SetUpEvent::Output { .. }) = event {
-                let is_due = self.last_drawn.is_none_or(|drawn| drawn.elapsed() >= MIN_SET_UP_INTERVAL);
-                if is_due && !self.state.status.ends_with(": ") {
-                    self.last_drawn = Some(Instant::now());
+                let is_due = self.last_shown.is_none_or(|shown| shown.elapsed() >= MIN_SET_UP_INTERVAL);
+                let has_text = !self.state.status.ends_with(": ");
+                if is_due && has_text {
+                    self.last_shown = Some(Instant::now());
                     print(&format!("  {}", self.state.status));
                 }
             } else if let Event::SetUp(SetUpEvent::Started { .. }) = event {
-                self.last_drawn = Some(Instant::now());
+                self.last_shown = Some(Instant::now());
             }
             return;
         };
@@ -95,11 +96,11 @@ impl Progress {
             bar.suspend(|| print(&line.text));
         }
         if is_finished
-            || (is_sample && self.last_drawn.is_some_and(|drawn| drawn.elapsed() < MIN_REDRAW_INTERVAL))
+            || (is_sample && self.last_shown.is_some_and(|shown| shown.elapsed() < MIN_REDRAW_INTERVAL))
         {
             return;
         }
-        self.last_drawn = Some(Instant::now());
+        self.last_shown = Some(Instant::now());
         // Only this call draws.
         bar.set_message(self.state.bar_text(self.run_started.map(|started| started.elapsed())));
     }
@@ -124,8 +125,10 @@ fn print(line: &str) {
 /// The events so far, without a clock and without a terminal.
 #[derive(Debug, Default)]
 struct State {
+    /// The requests of the blocks planned so far, and those of them that are done; both include warm-ups.
     requests: u64,
     done: u64,
+    /// The text about the block, and the text about the current step, which begins with it.
     block: String,
     status: String,
     /// The workload under measurement, and the latest estimate of each configuration.
@@ -261,8 +264,8 @@ impl State {
         estimates.extend(estimate.map(|estimate| (label.to_string(), estimate.to_string())));
     }
 
-    /// The text of the live bar: `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`. Before the run, the
-    /// current set-up.
+    /// The text of the live bar: `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`. Before the
+    /// first block, the status alone.
     fn bar_text(&self, elapsed: Option<Duration>) -> String {
         let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
         let full = (BAR_WIDTH as u64 * self.done / self.requests).min(BAR_WIDTH as u64) as usize;

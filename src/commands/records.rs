@@ -21,7 +21,6 @@ pub struct ReportArgs {
     pub view: ViewArgs,
 }
 
-/// Makes the report of a run record again.
 pub fn report(arguments: &ReportArgs) -> Result<u8> {
     arguments.view.check()?;
     let report = Report::of(&record::read(&arguments.record)?);
@@ -41,7 +40,6 @@ pub struct CompareArgs {
     pub format: &'static Format,
 }
 
-/// The changes from one record or baseline to another.
 pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     let thresholds = arguments.judge.thresholds()?;
     let (base, base_notices) = read(&arguments.base)?;
@@ -55,7 +53,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)))
 }
 
-/// Reads a file, or else the baseline of that name, with notes about it.
+/// Reads the record of a file, or else of the baseline of that name with the notices about it.
 fn read(name: &str) -> Result<(RunRecord, Vec<String>)> {
     let path = Path::new(name);
     if path.is_file() || name.contains('/') || name.ends_with(".jsonl") {

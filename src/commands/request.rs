@@ -20,7 +20,7 @@ pub struct RequestArgs {
     /// An engine by name or path; it is not started
     pub engine: String,
     pub scenario: String,
-    /// The form for an engine that knows `generate` alone: prompts as text, nothing before and after
+    /// For an engine that knows only `generate`: prompts as text, without `hello`, `load` and `shutdown`
     #[arg(long)]
     pub text: bool,
     #[arg(short, long)]
@@ -55,8 +55,8 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         bail!("no requests: the selection has no engine")
     };
     let prompts = Prompts::open(&configuration.model.path)?;
-    // The engine is not started, so its capabilities are unknown. The lines are for an engine with the whole protocol.
-    let all_capabilities = Capabilities { prompt_ids: true, ..Capabilities::default() };
+    // The engine is not started, so its capabilities are unknown. The lines assume that it reads prompts as ids.
+    let assumed_capabilities = Capabilities { prompt_ids: true, ..Capabilities::default() };
     let hello = protocol::Hello { protocol: protocol::version::CURRENT };
     let mut requests =
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
@@ -64,7 +64,7 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         let workload = &plan.cases[case].workload;
         let key = PromptKey { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
         let ids = prompts.ids(workload, key)?;
-        let capabilities = (!text).then_some(&all_capabilities);
+        let capabilities = (!text).then_some(&assumed_capabilities);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));
     }
     requests.push(Request::Shutdown {});

@@ -76,7 +76,7 @@ fn list(registry: &Registry) -> Result<u8> {
     }
     let unused = setup::unused(&registry.engines)?;
     if !unused.is_empty() {
-        writeln!(text, "unused (older pins, other checkouts or scripts):")?;
+        writeln!(text, "unused environments (of older pins, other checkouts or scripts):")?;
     }
     for folder in unused {
         writeln!(text, "    {}", with_disk_size(&folder))?;

@@ -14,17 +14,16 @@ use crate::machine::Device;
 /// The manifests in the source tree at build time, for a program that is installed outside its checkout.
 const EMBEDDED: &[(&str, &[(&str, &str)])] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
 
-/// The content of a manifest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     pub name: String,
     pub about: String,
     pub binary: String,
-    /// The engine that ratios are taken against, unless the user names another.
+    /// Whether the engine is the reference, unless the user names another.
     #[serde(default)]
     pub reference: bool,
-    /// The engine cannot stay paused while others are measured, because it has its own server or holds a device.
+    /// Whether the engine cannot stay paused while others are measured, because it has its own server or holds a device.
     #[serde(default)]
     pub alone: bool,
     /// `auto`: a run may set it up by itself, after stating its size. Otherwise it is set up on request.
@@ -44,7 +43,6 @@ pub struct Manifest {
     pub suites: BTreeMap<String, OwnSuite>,
 }
 
-/// The settings that differ on one family of devices.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeviceSettings {
@@ -89,7 +87,7 @@ pub struct Environment {
     pub note: Option<String>,
     pub download_mb: u64,
     pub installed_mb: u64,
-    /// Another way to get the contents. It is shown when the environment is missing or cannot be created.
+    /// Another way to get the packages of the environment. It is shown when the environment is missing or cannot be created.
     pub install_hint: Option<String>,
 }
 
@@ -108,7 +106,7 @@ pub enum Driver {
     Nvidia,
 }
 
-/// The preset that needs no name.
+/// The preset of an engine that is named without a preset.
 pub const DEFAULT_PRESET: &str = "default";
 
 /// Load options under a name.
@@ -176,7 +174,6 @@ impl Engine {
         Program { engine: self, binary, build: build.as_ref(), only_for: None, more_needs: None }
     }
 
-    /// The program that serves a device.
     pub fn program_for(&self, device: &Device) -> Program<'_> {
         self.program_for_family(&device.family())
     }
@@ -209,7 +206,7 @@ impl Engine {
         Some(paths::python(&self.manifest.name, self.environment_name(), &self.definition()?))
     }
 
-    /// The user's own Python, if its worker runs settings.
+    /// The user's own Python, if the engine's worker runs in it.
     pub fn own_python(&self) -> Option<OwnPython> {
         match self.python() {
             Some(Ok(Python::Own(own))) => Some(own),
@@ -229,7 +226,7 @@ impl Engine {
         environment.and_then(Environment::shared).unwrap_or(&self.manifest.name)
     }
 
-    /// The presets to measure besides the default one. A preset with the settings of the default one is left out.
+    /// The presets to measure besides the default one, without those of a suite and those with the default one's settings.
     pub fn other_presets(&self) -> impl Iterator<Item = &String> {
         let presets = &self.manifest.presets;
         let default = presets.get(DEFAULT_PRESET).cloned().unwrap_or_default();

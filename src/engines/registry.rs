@@ -48,12 +48,10 @@ impl Start {
 }
 
 impl Candidate {
-    /// The start on a device.
     pub fn start_for(&self, device: &Device) -> &Start {
         self.devices.get(&device.family()).unwrap_or(&self.own_start)
     }
 
-    /// Replaces the start on a device.
     pub fn replace_start(&mut self, device: &Device, start: Start) {
         *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own_start) = start;
     }
@@ -119,18 +117,18 @@ impl Registry {
         })
     }
 
-    /// The name of the engine that ratios are taken against.
+    /// The name of the engine that is the reference, unless the user names another.
     pub fn reference(&self) -> Option<&str> {
         let engine = self.engines.iter().find(|engine| engine.manifest.reference);
         engine.map(|engine| engine.manifest.name.as_str())
     }
 
-    /// The engine by its name or its program's name. A program given by its path uses the same variables.
+    /// The engine with this name. An engine that the user gave as a path is found by its program's name.
     pub fn named(&self, name: &str) -> Option<&Engine> {
         self.engines.iter().find(|it| it.manifest.name == name || it.manifest.binary == name)
     }
 
-    /// A notice for each of these engines whose worker runs in another Python than its pinned one.
+    /// A notice for each of these engines whose worker runs in another Python than that of its pinned environment.
     pub fn own_python_notices<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let engines = names.filter_map(|name| self.named(name));
         let engines: BTreeMap<&str, &Engine> = engines.map(|it| (it.manifest.name.as_str(), it)).collect();
@@ -144,7 +142,7 @@ impl Registry {
         engines.into_iter().filter_map(notice).collect()
     }
 
-    /// The verifier, if it is ready to run. Nothing is set up for it.
+    /// The default verifier, if it is ready to run: the engine that is the default reference. Nothing is set up for it.
     pub fn verifier(&self) -> Option<Candidate> {
         let engine_or_program = self.find(self.reference()?).ok()?;
         Some(self.candidate(&engine_or_program))
@@ -162,7 +160,7 @@ impl Registry {
         }
     }
 
-    /// Whether it is built and set up, even for another machine: a program can be built here and run there.
+    /// Whether the program is built and set up. The driver may be missing: a program can be built here and run elsewhere.
     pub fn build_state(&self, program: Program) -> State {
         let engine = program.engine;
         let python = engine.python();
@@ -180,14 +178,14 @@ impl Registry {
             (None, _) if self.root.is_some() => State::NotBuilt,
             (None, _) => {
                 let (binary, name) = (program.binary, &engine.manifest.name);
-                let (verb, hint) = match program.only_for {
-                    None => ("installs", format!("cargo install --locked --path engines/{name}")),
+                let (how, hint) = match program.only_for {
+                    None => ("install it from", format!("cargo install --locked --path engines/{name}")),
                     Some(family) => {
-                        ("builds", format!("cargo run --release -- setup {name} --device {family}"))
+                        ("build it in", format!("cargo run --release -- setup {name} --device {family}"))
                     }
                 };
                 let place = "beside this program or on PATH";
-                never_state(format!("no `{binary}` {place}; a checkout of the source {verb} it"), Some(hint))
+                never_state(format!("no `{binary}` {place}; {how} a checkout of the source"), Some(hint))
             }
         }
     }
@@ -233,7 +231,7 @@ impl Registry {
     }
 }
 
-/// The reason why a program in this state cannot start, and the command that helps.
+/// The reason why a program in this state cannot start, and the command that helps. Not for `State::Ready`.
 pub fn obstacle(program: Program, state: &State) -> Unavailable {
     match state {
         State::Never(unavailable) => unavailable.clone(),
@@ -281,7 +279,7 @@ pub fn set_up_command(program: Program) -> String {
     format!("{} setup {}{device}", this_program(), program.engine.manifest.name)
 }
 
-/// The obstacle of another operating system. The program cannot be built here either.
+/// The obstacle if the program needs another operating system. It cannot be built here either.
 fn wrong_system(program: Program) -> Option<Unavailable> {
     let here = std::env::consts::OS;
     let mut needs = program.needs().map(|needs| &needs.os);
@@ -289,7 +287,6 @@ fn wrong_system(program: Program) -> Option<Unavailable> {
     Some(Unavailable { reason: format!("needs {}, this is {here}", needed.join(" or ")), hint: None })
 }
 
-/// The obstacle of a missing driver.
 pub fn missing_driver(program: Program) -> Option<Unavailable> {
     match program.needs().find_map(|needs| needs.driver)? {
         Driver::Nvidia => driver::nvidia().err(),

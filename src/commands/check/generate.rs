@@ -36,8 +36,7 @@ fn generates_the_length(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-/// `generate_verified` checks the order of the times, and that none is later than the answer. Eight tokens take long enough that
-/// invented times would be later.
+/// `generate_verified` checks the order of the times, and that none is later than the answer.
 fn orders_its_times(subject: &mut Subject) -> Outcome {
     let line = subject.line(json!({ "max_new_tokens": 8 }));
     let mut last_end_ns = 0;
@@ -79,7 +78,7 @@ fn ignores_unknown_fields(subject: &mut Subject) -> Outcome {
     subject.absent_if_minimal(answered)
 }
 
-/// Sends two lines at once. Without ids, the number of iterations identifies the answers.
+/// Sends two lines at once. They have no ids: their numbers of iterations tell the answers apart.
 fn answers_in_order(subject: &mut Subject) -> Outcome {
     subject.ensure_loaded()?;
     let line = |iterations: u32| subject.line(json!({ "max_new_tokens": 2, "iterations": iterations }));
@@ -139,7 +138,7 @@ fn refuses_an_unknown_type(subject: &mut Subject) -> Outcome {
     subject.absent_if_minimal(refused)
 }
 
-/// The same random bytes each time, without the byte that ends a line.
+/// Pseudorandom bytes (a multiplicative hash), the same each time, without the byte that ends a line.
 fn noise() -> Vec<u8> {
     let byte = |index: u32| (index.wrapping_mul(2_654_435_761) >> 24) as u8;
     (1..2000).map(byte).filter(|&byte| byte != b'\n').collect()

@@ -1,4 +1,4 @@
-//! Checks of `load`: a possible load follows the request, and an impossible one is refused.
+//! Checks of `load`: the engine loads with the requested settings, and refuses a load that is impossible.
 
 use protocol::FailureKind::{BadRequest, Device, Model, Unavailable, Unsupported};
 use protocol::{Facts, FailureKind};
@@ -9,7 +9,7 @@ use super::result::{Finding, Outcome, absent, require, wrong};
 use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
-    Check::new("load", "the engine loads, and `load_ns` fits the clock here", loads),
+    Check::new("load", "the engine loads; `load_ns` is at most the wall time", loads),
     Check::new("in-effect", "`loaded` reports the requested device and threads", reports_its_settings),
     Check::new("all-facts", "`loaded` reports every fact that tables show", reports_every_fact),
     Check::new("unknown-option", "the engine refuses an unknown option", |it| {
@@ -22,7 +22,7 @@ pub const CHECKS: &[Check] = &[
         refuses(it, "device", json!("no-such-device"), &[BadRequest, Unsupported, Unavailable, Device])
     }),
     Check::new("load-again", "a second load gives the same output", loads_again),
-    Check::new("load-by-generate", "`generate` before any load loads and reports it", loads_by_generate),
+    Check::new("load-by-generate", "a `generate` without a `load` loads, and reports it", loads_by_generate),
 ];
 
 fn loads(subject: &mut Subject) -> Outcome {
@@ -88,7 +88,7 @@ fn refuses(subject: &mut Subject, field: &str, value: Value, kinds: &[FailureKin
     let valid_line = subject.load_line();
     let mut line = valid_line.clone();
     match (line[field].as_object_mut(), value.as_object()) {
-        // The preset's other options stay.
+        // The options of the preset stay.
         (Some(options), Some(more)) => options.extend(more.clone()),
         _ => line[field] = value,
     }

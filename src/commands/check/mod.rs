@@ -1,4 +1,4 @@
-//! The conformance checks: which parts of the protocol an engine keeps, lacks or breaks.
+//! The conformance checks: which parts of the protocol an engine supports, lacks or violates.
 //!
 //! A check is one entry in the table of its file: a name, the property that it proves, and a function that talks to the
 //! `Subject`. To add one, add an entry. Checks know no scenario and measure nothing.
@@ -73,12 +73,12 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         return Ok(FAILED_CASES);
     }
     let deadlines = Deadlines::with_timeout(arguments.timeout);
-    let run = new_id();
-    // The keeper ends every process that this program leaves.
-    let _keeper = Keeper::start(&run)?;
+    let run_id = new_id();
+    // The keeper ends every process that this program leaves behind.
+    let _keeper = Keeper::start(&run_id)?;
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print(page::head(&label, &configuration.command, &model))?;
-    let mut subject = Subject::new(configuration, run, deadlines, arguments.debug)?;
+    let mut subject = Subject::new(configuration, run_id, deadlines, arguments.debug)?;
     subject.device_is_named = arguments.device.is_some();
     let mut printed = Printed::default();
     for (group, checks) in GROUPS {
@@ -101,7 +101,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     Ok(if printed.counts.wrong + printed.counts.skipped == 0 { DONE } else { FAILED_CASES })
 }
 
-/// Runs the checks and prints each result. Successive checks that did not pass for the same reason share one entry.
+/// Runs the checks and prints each result. Successive checks that are absent, or skipped, for the same reason share one entry.
 fn run_group(checks: &[Check], subject: &mut Subject, printed: &mut Printed) -> Result<()> {
     let mut pending: Option<(Finding, Vec<&str>)> = None;
     for check in checks {

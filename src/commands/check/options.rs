@@ -10,7 +10,7 @@ use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
     Check::new("ignore-eos", "with `ignore_eos` the output has the full length", ignores_eos),
-    Check::new("use-cache", "without its cache the engine gives as many tokens", runs_without_cache),
+    Check::new("use-cache", "without the KV cache the first token is the same", runs_without_cache),
     Check::new("stream", "streamed ids and times agree with the answer", streams),
     Check::new("sampling", "equal seeds give equal tokens, other seeds differ", samples),
     Check::new("temperature-0", "a temperature of 0 gives the greedy tokens", is_greedy_at_temperature_0),
@@ -37,7 +37,7 @@ fn runs_without_cache(subject: &mut Subject) -> Outcome {
 fn streams(subject: &mut Subject) -> Outcome {
     subject.claims("stream", |it| it.stream)?;
     let line = subject.line(json!({ "id": 1, "max_new_tokens": 12, "iterations": 2, "stream": true }));
-    // Streamed text is not compared: the final chunks may be cut at other places.
+    // Streamed text is not compared: the answer may cut the same text into other chunks.
     match subject.hello()?.output {
         Output::Ids => subject.generate_verified(&line).map(drop),
         Output::Text => subject.generate(&line).map(drop),
@@ -82,7 +82,7 @@ fn refuses_unclaimed(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-/// Requests for features that hello does not claim. `use_cache: false` is always allowed: an engine without a cache obeys it.
+/// Requests for features that `hello` does not claim. `use_cache: false` is always allowed: an engine without a cache obeys it.
 fn unclaimed(capabilities: &Capabilities) -> Vec<Value> {
     let features = [
         (capabilities.stream, json!({ "max_new_tokens": 2, "stream": true })),

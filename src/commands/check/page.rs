@@ -10,6 +10,8 @@ pub const NAME_WIDTH: usize = 16;
 const LINE_WIDTH: usize = 80;
 /// The column of an entry's text: after two spaces, the result and the name.
 const TEXT_COLUMN: usize = 2 + 8 + NAME_WIDTH + 1;
+/// The column of a line of evidence: after ten spaces and its name, such as `received`.
+const EVIDENCE_COLUMN: usize = 10 + 10;
 /// The maximum number of characters that an entry shows of a protocol line.
 const MAX_SHOWN: usize = 240;
 
@@ -24,30 +26,30 @@ pub fn passed(check: &Check) -> String {
 
 /// The text of a fault, with the line sent and the line received.
 pub fn wrong(check: &Check, fault: &str, evidence: &Evidence) -> String {
-    let mut page = line("WRONG", check.name, fault);
+    let mut entry = line("WRONG", check.name, fault);
     if evidence.sent.is_empty() && evidence.received.is_empty() {
-        return page;
+        return entry;
     }
     let mut show = |name: &str, line: &str| {
         // Writing to a string cannot fail.
-        let _ = writeln!(page, "          {name:<10}{}", wrapped(line, 20));
+        let _ = writeln!(entry, "          {name:<10}{}", wrapped(line, EVIDENCE_COLUMN));
     };
     show("sent", &shown(&evidence.sent));
     show("received", &shown(&evidence.received));
     evidence.stderr.iter().for_each(|line| show("stderr", &shown(line.as_bytes())));
-    page
+    entry
 }
 
-/// The text of a fault that was reported before: in short, with the beginning of each line.
-pub fn wrong_again(check: &Check, first: &str, fault: &str, evidence: &Evidence) -> String {
-    let text = format!("the same as `{first}`: {}", cut(fault, LINE_WIDTH - 20));
+/// The text of a fault that the check `first_check` reported: in short, with the beginning of each line.
+pub fn wrong_again(check: &Check, first_check: &str, fault: &str, evidence: &Evidence) -> String {
+    let width = LINE_WIDTH - EVIDENCE_COLUMN;
+    let text = format!("the same as `{first_check}`: {}", cut(fault, width));
     let (sent, received) = (shown(&evidence.sent), shown(&evidence.received));
-    let mut page = line("WRONG", check.name, &text);
+    let mut entry = line("WRONG", check.name, &text);
     for (name, line) in [("sent", sent), ("received", received)] {
-        // Writing to a string cannot fail.
-        let _ = writeln!(page, "          {name:<10}{}", cut(&line, LINE_WIDTH - 20));
+        let _ = writeln!(entry, "          {name:<10}{}", cut(&line, width));
     }
-    page
+    entry
 }
 
 /// The text of checks that cannot be made. The reason is printed once.
@@ -64,7 +66,8 @@ pub fn no_engine(label: &str) -> String {
 pub fn not_passed(names: &[&str], result: &Finding) -> String {
     let (outcome, why) = match result {
         Finding::Skipped(why) => ("skipped", why),
-        Finding::Absent(why) | Finding::Wrong(why) => ("absent", why),
+        Finding::Absent(why) => ("absent", why),
+        Finding::Wrong(why) => ("WRONG", why),
     };
     match names {
         [name] => line(outcome, name, why),

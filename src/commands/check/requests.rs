@@ -1,5 +1,5 @@
-//! Requests that checks send to an engine: for tokens, whose answer is compared with the request, and invalid ones, which the
-//! engine must refuse.
+//! The requests of checks: requests for tokens, whose answers are compared with them, and invalid requests, which the engine
+//! must refuse.
 
 use std::time::{Duration, Instant};
 

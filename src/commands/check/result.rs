@@ -1,4 +1,4 @@
-//! The result of a check: why it did not pass, its evidence, and the number of each result.
+//! The result of a check: why it did not pass, its evidence, and the number of checks with each result.
 
 use protocol::{Failed, Message};
 

@@ -42,6 +42,7 @@ fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
     let Some(&greedy) = ids_of_output.and_then(|ids| ids.first()) else {
         return wrong("the answer has no token");
     };
+    // 20 other ids below 256, which every vocabulary has.
     let others = (0..20).map(|step| (greedy + 1 + 7 * step) % 256).filter(|&id| id != greedy);
     let endings: Vec<u32> = std::iter::once(greedy).chain(others).collect();
     let with_ending = |&ending: &u32| ids.iter().copied().chain([ending]).collect::<Vec<u32>>();
@@ -75,7 +76,7 @@ fn reports_facts(subject: &mut Subject) -> Outcome {
     }
 }
 
-/// Scores these sequences; null becomes minus infinity.
+/// The scores of these sequences; a null becomes minus infinity.
 fn log_probabilities(subject: &mut Subject, sequences: &[Vec<u32>]) -> Outcome<Vec<Vec<f64>>> {
     subject.ensure_loaded()?;
     subject.send_json(&json!({ "type": "score", "id": 3, "sequences": sequences }))?;

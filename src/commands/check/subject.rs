@@ -46,7 +46,7 @@ pub struct Subject {
     pub device_is_named: bool,
     pub deadlines: Deadlines,
     pub tokenizer: Option<Tokenizer>,
-    run: String,
+    run_id: String,
     launches: u32,
     debug: bool,
     handshake: Handshake,
@@ -64,7 +64,7 @@ pub struct Subject {
     evidence: Evidence,
 }
 
-/// The engine's answer to hello.
+/// The engine's answer to `hello`.
 enum Handshake {
     Pending,
     Full(Box<HelloFacts>),
@@ -73,7 +73,12 @@ enum Handshake {
 }
 
 impl Subject {
-    pub fn new(configuration: Configuration, run: String, deadlines: Deadlines, debug: bool) -> Result<Self> {
+    pub fn new(
+        configuration: Configuration,
+        run_id: String,
+        deadlines: Deadlines,
+        debug: bool,
+    ) -> Result<Self> {
         let tokenizer = ModelFolder::open(&configuration.model.path).and_then(|folder| folder.tokenizer());
         Ok(Self {
             wire: None,
@@ -82,7 +87,7 @@ impl Subject {
             device_is_named: false,
             deadlines,
             tokenizer: tokenizer.ok(),
-            run,
+            run_id,
             launches: 0,
             debug,
             handshake: Handshake::Pending,
@@ -97,7 +102,7 @@ impl Subject {
         })
     }
 
-    /// Runs a check and keeps its evidence. Ends a process that cannot answer any more.
+    /// Runs a check and keeps its evidence. Ends a process that broke the protocol or cannot answer any more.
     pub fn run_check(&mut self, check: fn(&mut Self) -> Outcome) -> Outcome {
         let result = check(self);
         if let Some(wire) = &mut self.wire {
@@ -105,7 +110,7 @@ impl Subject {
             self.first_stray_line = self.first_stray_line.take().or_else(|| wire.first_stray_line.take());
             self.silent_checks = if wire.silent { self.silent_checks + 1 } else { 0 };
             if self.silent_checks == MAX_SILENT_CHECKS {
-                self.blocked = Some(format!("{MAX_SILENT_CHECKS} requests in a row were not answered"));
+                self.blocked = Some(format!("{MAX_SILENT_CHECKS} checks in a row got no answer"));
             }
             if wire.is_lost || matches!(result, Err(Finding::Wrong(_))) {
                 self.end_process();
@@ -118,7 +123,7 @@ impl Subject {
         self.evidence.clone()
     }
 
-    /// Starts the engine and sends hello, unless this is already done.
+    /// Starts the engine and sends `hello`, unless this is already done.
     pub fn handshake(&mut self) -> Outcome {
         self.start()?;
         if !matches!(self.handshake, Handshake::Pending) {
@@ -172,8 +177,8 @@ impl Subject {
         }
     }
 
-    /// Whether `echo REQUEST | engine` prints a message. Other programs end at the end of stdin, so that the test
-    /// need not wait for the deadline.
+    /// Whether `echo REQUEST | engine` prints a message. Stdin is closed because a program that is no engine then ends, long
+    /// before the deadline.
     fn answers_one_line(&mut self) -> Outcome {
         self.send_json(&serde_json::json!({ "prompt": "Hello", "max_new_tokens": 1 }))?;
         self.close_stdin();
@@ -185,13 +190,13 @@ impl Subject {
         self.blocked.as_deref()
     }
 
-    /// The engine's hello; absent for an engine that knows only `generate`.
+    /// The answer to `hello`; absent for an engine that knows only `generate`.
     pub fn hello(&mut self) -> Outcome<HelloFacts> {
         self.handshake()?;
         self.known_hello().cloned().map_or_else(|| absent("this engine supports only `generate`"), Ok)
     }
 
-    /// The engine's hello, if it was sent.
+    /// The answer to `hello`, if the engine gave one.
     pub fn known_hello(&self) -> Option<&HelloFacts> {
         if let Handshake::Full(facts) = &self.handshake { Some(facts) } else { None }
     }
@@ -214,7 +219,7 @@ impl Subject {
         if is_claimed(&capabilities) { Ok(capabilities) } else { absent(format!("not claimed: `{feature}`")) }
     }
 
-    /// Changes a fault of an engine without hello to an absent feature.
+    /// Changes a fault of an engine without `hello` to an absent feature.
     pub fn absent_if_minimal(&self, result: Outcome) -> Outcome {
         match result {
             Err(Finding::Wrong(fault)) if self.is_minimal() => absent(fault),
@@ -233,7 +238,7 @@ impl Subject {
         match self.try_load(&line) {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(failed)) if is_first_try && !is_engine_fault(failed.kind) => {
-                self.cannot_check(format!("cannot load this: {}", with_hint(&failed)))
+                self.cannot_check(format!("cannot load the model here: {}", with_hint(&failed)))
             }
             Ok(Err(failed)) if is_first_try => {
                 self.block(format!("does not load: {}", failure_text(&failed)))
@@ -244,7 +249,7 @@ impl Subject {
         }
     }
 
-    /// The `load` of this check, with the model, device and threads that a run would name.
+    /// The `load` request that a run would send, with the same model, device and threads.
     pub fn load_line(&self) -> Value {
         // A request has string keys, so serializing it cannot fail.
         serde_json::to_value(Request::Load(load_request(&self.configuration, &self.configuration.model.path)))
@@ -296,7 +301,7 @@ impl Subject {
         self.wire.as_mut().map_or(Ok(()), Wire::expect_no_message)
     }
 
-    /// Does not count this timeout as silence: the check reports it itself.
+    /// Does not count the check's last timeout as silence: the check reports it as its fault.
     pub fn ignore_timeout(&mut self) {
         self.wire.iter_mut().for_each(|wire| wire.silent = false);
     }
@@ -331,7 +336,7 @@ impl Subject {
 
     /// Starts a new process, which has had no request.
     pub fn restart(&mut self) -> Outcome {
-        // The new process gets no `hello`, so its answer must be known already.
+        // The new process gets no `hello`, so the engine's answer to it must be known already.
         self.handshake()?;
         self.end_process();
         self.start()
@@ -361,7 +366,7 @@ impl Subject {
             return Ok(());
         }
         let (configuration, model) = (&self.configuration, &self.configuration.model.path);
-        let launching = launching(configuration, model, &self.run, self.launches, self.debug);
+        let launching = launching(configuration, model, &self.run_id, self.launches, self.debug);
         self.launches += 1;
         match self.runtime.block_on(async { Wire::open(&launching) }) {
             Ok(wire) => self.wire = Some(wire),
@@ -386,7 +391,7 @@ impl Subject {
         self.start()
     }
 
-    /// Selects the device of an engine without a CPU, from its next process on.
+    /// Replaces the default device by the engine's first one, if the engine lacks it. The next process starts with the new one.
     fn select_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
         let supports_device =

@@ -12,14 +12,14 @@ pub struct Wire {
     /// The last line sent, and the last one received after it.
     pub sent: Vec<u8>,
     pub received: Vec<u8>,
-    /// The first line on stdout that was no JSON object, and the number of such lines.
+    /// The first stray line (a line on stdout that is no JSON object), and the number of stray lines.
     pub first_stray_line: Option<Vec<u8>>,
     stray_lines: usize,
     /// Whether this process cannot answer any more.
     pub is_lost: bool,
     /// Whether the process ended by itself.
     pub ended: bool,
-    /// Whether the process runs, but its answer never came.
+    /// Whether the process still runs, but gave no answer within the deadline.
     pub silent: bool,
 }
 
@@ -136,6 +136,7 @@ impl Wire {
         Err(Finding::Wrong(fault))
     }
 
+    /// The fault of a process that closed stdin or stdout.
     async fn end_of_stdout(&mut self) -> Finding {
         self.is_lost = true;
         match self.process.wait(Duration::from_secs(2)).await {

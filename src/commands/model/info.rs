@@ -18,7 +18,7 @@ pub struct InfoArgs {
     /// Expected architecture, such as `llama` or `gpt2`; another one is an error
     #[arg(long, value_name = "ARCHITECTURE")]
     pub model_type: Option<String>,
-    /// Also read all weights and print the hash that names them
+    /// Also read all weights and print the hash that identifies them
     #[arg(long)]
     pub identity: bool,
     /// Print JSON
@@ -82,8 +82,8 @@ fn page(facts: &ModelFacts) -> Result<String> {
     let lengths =
         CONTEXT_TOKENS.into_iter().filter(|length| *length < max_context).chain(facts.context_tokens);
     for length in lengths.map(u64::from) {
-        let cache = facts.kv_bytes_per_position.saturating_mul(length);
-        let read = size(facts.weight_bytes_per_token.saturating_add(cache));
+        let cache_bytes = facts.kv_bytes_per_position.saturating_mul(length);
+        let read = size(facts.weight_bytes_per_token.saturating_add(cache_bytes));
         writeln!(text, "{length:<15}{:>16}{read:>20}", size(facts.memory_bytes(length)))?;
     }
     Ok(text)

@@ -44,7 +44,6 @@ fn describe_shapes(shapes: &[(&str, &str)]) -> String {
     format!("with random weights (`orchestrate model synth NAME --out DIR`):\n{}\n", lines.join("\n"))
 }
 
-/// A model on this machine.
 struct Model {
     name: String,
     bytes: u64,
@@ -52,7 +51,6 @@ struct Model {
     facts: Result<Facts, String>,
 }
 
-/// The facts in a model's files.
 struct Facts {
     format: &'static str,
     architecture: String,

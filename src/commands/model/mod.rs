@@ -1,4 +1,4 @@
-//! `orchestrate model`: models without an engine. The crate `model-files` does the work.
+//! `orchestrate model`: the subcommands for models. Only reference answers need an engine; the crate `model-files` does the rest.
 
 mod info;
 mod list;
@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
-    /// Make a model of a real shape with random weights: same speed, no download, the same bytes on every machine
+    /// Make a model with a real model's shape and speed, but random weights: no download, the same bytes on every machine
     Synth(write::SynthArgs),
     /// Write a model in another format or another dtype
     Convert(write::ConvertArgs),

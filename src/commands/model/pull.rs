@@ -15,7 +15,7 @@ use crate::text;
 
 #[derive(Debug, Args)]
 pub struct PullArgs {
-    /// `OWNER/NAME`, with `@REVISION` for another than `main`
+    /// `OWNER/NAME`, with `@REVISION` for a revision other than `main`
     #[arg(value_name = "REPO[@REV]")]
     pub repo: String,
     /// Only files that this pattern matches (`*` stands for anything, `?` for one character); may be given several times.
@@ -46,7 +46,6 @@ struct Download {
 const BAR_TEMPLATE: &str =
     "{wide_msg} {bar:16} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
 const DRAWS_PER_SECOND: u8 = 10;
-/// The number of digits of a commit that are shown.
 const SHOWN_COMMIT_DIGITS: usize = 8;
 
 impl Download {

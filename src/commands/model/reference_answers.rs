@@ -20,7 +20,7 @@ use crate::shell::Usage;
 pub struct ReferenceAnswersArgs {
     /// A model folder, or `embedded`
     pub model: String,
-    /// Engine that computes them, in f32; default: the reference engine of the tree
+    /// Engine that computes the answers, in f32; default: the engine that is the default reference
     #[arg(long, value_name = "ENGINE", alias = "witness")]
     pub verifier: Option<String>,
     /// Replace the file if it exists
@@ -42,7 +42,7 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let reference = || registry.reference().map(str::to_owned);
     let engine = arguments.verifier.clone().or_else(reference);
-    let engine = engine.context("no reference engine in this tree\nhint: --verifier ENGINE")?;
+    let engine = engine.context("no engine here is the default reference\nhint: --verifier ENGINE")?;
     let run = RunArgs {
         engines: vec![engine.clone()],
         verifier: Some(engine),

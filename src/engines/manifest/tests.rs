@@ -10,9 +10,8 @@ fn a_manifest_with_an_unknown_key_is_refused() {
 
 #[test]
 fn a_device_family_has_its_own_program_or_further_needs() {
-    let own_settings = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
-    let toy =
-        engine(&format!("{own_settings}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
+    let own_program = format!("{TOY}[needs]\nos = [\"linux\"]\n[devices.cuda]\nbinary = \"toy-cuda\"\n");
+    let toy = engine(&format!("{own_program}[devices.cuda.needs]\ndriver = \"nvidia\"\n"), |_| None).unwrap();
     for device in ["cuda", "cuda:1"] {
         let program = toy.program_for(&device.into());
         assert_eq!((program.binary, program.only_for), ("toy-cuda", Some("cuda")));
@@ -60,9 +59,9 @@ fn an_environment_belongs_to_one_engine_or_is_shared_by_name() {
             Some(path.into())
         })
     };
-    let own_settings = environment("requirements.txt").unwrap();
+    let unshared = environment("requirements.txt").unwrap();
     assert_eq!(
-        (own_settings.environment_name(), own_settings.requirements.as_deref()),
+        (unshared.environment_name(), unshared.requirements.as_deref()),
         ("toy", Some("requirements.txt"))
     );
     let shared = environment("../environments/snake/requirements.txt").unwrap();
@@ -81,21 +80,21 @@ fn build_files_are_part_of_an_environment_and_of_its_digest() {
         let read = move |path: &str| (path != "missing.txt").then(|| format!("{path} {setting}"));
         engine(&format!("{TOY}{start}{other_settings}"), read)
     };
-    let own_settings = "requirements = \"requirements.txt\"\n";
-    let built = format!("{own_settings}build = [\"build-settings.txt\", \"x.cmake\"]\n");
+    let requirements = "requirements = \"requirements.txt\"\n";
+    let built = format!("{requirements}build = [\"build-settings.txt\", \"x.cmake\"]\n");
     let folder = |other_settings: &str, setting| {
         environment(other_settings, setting).unwrap().environment().unwrap().unwrap()
     };
-    assert_eq!(folder(own_settings, ""), paths::environment("toy", "requirements.txt ").unwrap());
+    assert_eq!(folder(requirements, ""), paths::environment("toy", "requirements.txt ").unwrap());
     let definition = "requirements.txt build-settings.txt x.cmake ";
     assert_eq!(folder(&built, ""), paths::environment("toy", definition).unwrap());
     assert_ne!(folder(&built, ""), folder(&built, "-O3"));
     let refused = |other_settings: &str| environment(other_settings, "").unwrap_err().to_string();
     assert_eq!(
-        refused(&format!("{own_settings}build = [\"missing.txt\"]\n")),
+        refused(&format!("{requirements}build = [\"missing.txt\"]\n")),
         "`environment.build`: no file `missing.txt`"
     );
-    let refusal = refused(&format!("{own_settings}build = [\"../x\"]\n"));
+    let refusal = refused(&format!("{requirements}build = [\"../x\"]\n"));
     assert_eq!(refusal, "`environment.build`: expected a file beside the manifest, found `../x`");
     let shared = "requirements = \"../environments/snake/requirements.txt\"\nbuild = [\"x\"]\n";
     assert!(refused(shared).contains("is shared"));
