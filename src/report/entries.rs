@@ -7,7 +7,7 @@ use super::outputs::Output;
 use super::resources::Resources;
 use super::rows::{Engine, Extent, FailedConfiguration, FailureSummary, Row};
 use super::run_report::Report;
-use super::verdicts::{Derived, Mean, Noise, PairVerdict, Uncalibrated, evidence};
+use super::verdicts::{Mean, Noise, PairVerdict, PresetEffect, Uncalibrated, evidence};
 use super::wall_time::WallTime;
 use crate::analysis::agreement::Status;
 use crate::analysis::claims::Contradiction;
@@ -229,7 +229,7 @@ fn document(report: &Report) -> Document<'_> {
         comparisons: report.verdicts.against_reference.iter().map(comparison).collect(),
         pairs: report.verdicts.all_pairs.iter().map(comparison).collect(),
         against_baseline: report.verdicts.against_baseline.iter().map(comparison).collect(),
-        derived: report.verdicts.derived.iter().map(|it| derived(report, it)).collect(),
+        derived: report.verdicts.preset_effects.iter().map(|it| derived(report, it)).collect(),
         geometric_means: &report.verdicts.means,
         noise: report.verdicts.noise.iter().flat_map(noise).collect(),
         calibrated: report.verdicts.calibration.since.as_deref(),
@@ -283,7 +283,7 @@ fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
     }
 }
 
-fn derived<'a>(report: &Report, derived: &'a Derived) -> DerivedEntry<'a> {
+fn derived<'a>(report: &Report, derived: &'a PresetEffect) -> DerivedEntry<'a> {
     let entry = |pair: &'a PairVerdict| DerivedComparison {
         comparison: comparison(pair),
         difference_ns: pair.difference_ns(&report.rows),

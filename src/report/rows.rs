@@ -1,4 +1,4 @@
-//! The rows of a report: a case with its engine and results, or with its failure. Every text is one safe line.
+//! The rows of a report: a case with its engine and results, or with its failure. Every text is one line, safe to print.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::machine::Device;
 use crate::record::{FailureKind, Stage, WarmUp};
 use stats::{StoppedBy, Summary};
 
-/// If launches differ by a larger factor, the cause is probably the machine and not the engine.
+/// If the ratio of the best launch to the worst is larger, the cause is probably the machine and not the engine.
 const MAX_NORMAL_SPREAD: f64 = 2.0;
 
 /// One case: an engine configuration in one scenario.
@@ -25,9 +25,9 @@ pub struct Row {
     /// The number of measured requests of this case.
     pub samples: usize,
     pub summaries: Vec<MetricSummary>,
-    /// The limit that the share of the headline refers to, or the reason why there is none.
+    /// The machine's limit for the headline, or the reason why there is none. `Ok(None)` if neither is known.
     pub limit: Result<Option<Key>, Absent>,
-    /// The label of its reference; its own label where it is the reference.
+    /// The label of the row's reference; the row's own label where the row is the reference.
     pub reference: Option<String>,
     /// One for each launch that had a warm-up.
     pub warm_ups: Vec<WarmUp>,
@@ -39,7 +39,7 @@ pub struct Row {
     pub contradicted: bool,
 }
 
-/// The planned case.
+/// The planned workload of a row.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub label: String,
@@ -47,7 +47,7 @@ pub struct Case {
     pub headline: Option<&'static Metric>,
     /// Measured requests in each launch.
     pub rounds: u32,
-    /// The planned warm-up requests; `None` where the warm-up went on until it was steady.
+    /// The planned warm-up requests; `None` where the warm-up went on until request times were steady.
     pub warmup: Option<u32>,
 }
 
@@ -57,7 +57,7 @@ pub struct Case {
 pub struct Engine {
     /// Unique in the plan: the name in progress, notes and hints.
     pub label: String,
-    /// The name in a table with columns of factors: the engine and its preset.
+    /// The engine and its preset: the name in a table in which the options that vary have columns.
     #[serde(skip)]
     pub name: String,
     #[serde(rename = "name")]

@@ -1,4 +1,4 @@
-//! A record, sorted by configuration and case.
+//! The results of a record by configuration and case: rows, failures, notices and warnings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,37 +68,35 @@ impl<'a> RunData<'a> {
         }
     }
 
-    /// The limit that the share of the case's headline refers to.
+    /// The machine's limit for the case's headline, or the reason why there is none. `Ok(None)` if neither is known.
     fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
         let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.id);
-        let (limit, has_reason): (fn(&Observation) -> Option<Key>, bool) = match headline {
+        let (limit, may_have_reason): (fn(&Observation) -> Option<Key>, bool) = match headline {
             Some(MetricId::DECODE_RATE) => (share::bandwidth_limit, true),
-            // Caches do not affect the limit of operations: it is missing only where nothing was probed.
+            // Caches do not affect the limit of operations. Small weights are the reason only if nothing was probed.
             Some(MetricId::PREFILL_RATE) => (share::compute_limit, self.record.limits.is_empty()),
             _ => return Ok(None),
         };
         let key = self.values.observations(case).find_map(|it| limit(&it));
-        let reason =
-            || self.values.observations(case).find_map(|it| share::why_absent(&it)).filter(|_| has_reason);
-        key.map_or_else(|| reason().map_or(Ok(None), Err), |key| Ok(Some(key)))
+        let reason = || self.values.observations(case).find_map(|it| share::why_absent(&it));
+        key.map_or_else(|| reason().filter(|_| may_have_reason).map_or(Ok(None), Err), |key| Ok(Some(key)))
     }
 
     pub fn engine(&self, configuration: usize) -> Engine {
         self.engines[configuration].clone()
     }
 
-    /// The first failure of a case, with the number of all its failures.
     pub fn failure(&self, case: usize) -> Option<FailureSummary> {
-        let of_case = failure_of(self.record.failures.iter().filter(|failure| failure.case == Some(case)));
+        let of_case = summary_of(self.record.failures.iter().filter(|failure| failure.case == Some(case)));
         // A failure of the engine also applies to its measured cases: they have no verdicts.
         let of_engine = || self.engine_failure(self.plan.cases[case].configuration);
         of_case.or_else(|| of_engine().filter(|_| self.values.is_measured(case)))
     }
 
-    /// The failure of a configuration outside its cases.
+    /// The failure of a configuration as a whole, which belongs to no case.
     fn engine_failure(&self, configuration: usize) -> Option<FailureSummary> {
         let failures = self.record.failures.iter();
-        failure_of(failures.filter(|it| it.case.is_none() && it.configuration == configuration))
+        summary_of(failures.filter(|it| it.case.is_none() && it.configuration == configuration))
     }
 
     /// The configurations that failed as a whole, each once.
@@ -143,7 +141,7 @@ impl<'a> RunData<'a> {
         launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
     }
 
-    /// A larger number of blocks for a remedy: the next interim analysis, or twice the number after the last one.
+    /// A larger number of blocks for a remedy: that of the next interim analysis after the first, or twice the current number.
     pub fn more_blocks(&self) -> usize {
         let blocks = self.begun_blocks().max(self.plan.extent.blocks.unwrap_or(0)) as usize;
         let mut analyses = INTERIM_ANALYSES.into_iter().skip(1);
@@ -193,13 +191,12 @@ impl<'a> RunData<'a> {
         self.plan.configurations[configuration].role.is_none()
     }
 
-    /// Whether the configuration has a row with samples.
     pub fn is_measured_row(&self, configuration: usize) -> bool {
         let mut cases = self.plan.cases_of(configuration).into_iter();
         self.is_row(configuration) && cases.any(|case| self.values.is_measured(case))
     }
 
-    /// All warnings: `mismatches`, then contradicted claims, then the warnings of the record. Equal warnings are counted.
+    /// All warnings: `mismatches`, contradicted claims, warnings of the record. Equal warnings are shown once, with their number.
     pub fn warnings(&self, mismatches: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
         let recorded =
             self.record.warnings.iter().filter(|warning| !claims::is_repeated(contradictions, warning));
@@ -241,7 +238,8 @@ fn hints(hint: &str, clean: fn(&str) -> String) -> String {
     hints.take(MAX_HINTS).collect::<Vec<_>>().join("\n")
 }
 
-fn failure_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<FailureSummary> {
+/// The first failure, with the number of all failures.
+fn summary_of<'a>(failures: impl Iterator<Item = &'a Failure>) -> Option<FailureSummary> {
     let failures: Vec<&Failure> = failures.collect();
     let first = failures.first()?;
     Some(FailureSummary {

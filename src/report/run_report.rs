@@ -18,6 +18,7 @@ use crate::text::line;
 /// A report of one run. Every text of the report is one safe line, without control characters and escape sequences.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
+    /// The record's id.
     pub record: String,
     pub started: String,
     pub orchestrate_version: String,
@@ -41,17 +42,16 @@ pub struct Report {
     pub notices: Vec<String>,
     /// All rows, grouped by case in the plan's order.
     pub rows: Vec<Row>,
-    /// Configurations that failed as a whole.
     pub failed: Vec<FailedConfiguration>,
     pub verdicts: Verdicts,
-    /// The output status of each engine that has a row; empty where no engine was checked.
+    /// The verification status of each engine that has a row; empty where no engine was checked.
     pub outputs: Vec<Output>,
     /// The reason why no output was checked.
     pub no_checks: Option<NoChecks>,
     pub warnings: Vec<String>,
     /// The warnings about claims of engines that differ from the observation.
     pub contradictions: Vec<Contradiction>,
-    /// Notes about the results; each begins with its label between backticks.
+    /// Notes about the results, most of which begin with the label of an engine in backticks.
     pub notes: Vec<String>,
 }
 
@@ -123,7 +123,6 @@ impl Report {
         self.outputs.iter().find(|it| it.engine == row.engine.label)
     }
 
-    /// Whether the output of the row's engine is wrong.
     pub fn is_wrong(&self, row: &Row) -> bool {
         self.output_of(row).is_some_and(|it| it.agreement.is_wrong())
     }

@@ -27,10 +27,12 @@ const MAX_STDERR_LINES: usize = 4;
 const MIN_CELL_WIDTH: usize = 12;
 /// A longer version, device, dtype or case is shortened.
 const MAX_WORD_WIDTH: usize = 24;
+/// The maximum width of the label of a row.
+const MAX_LABEL_WIDTH: usize = 28;
 /// The lines of the header: two for the title, one for the unit.
 const HEADER_LINES: usize = 3;
-/// The width of the labels of facts.
-const LABEL_WIDTH: usize = 14;
+/// The width of the labels of a `Section::Facts`.
+const FACT_LABEL_WIDTH: usize = 14;
 
 fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
     let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
@@ -56,9 +58,9 @@ fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
 }
 
 fn labelled_lines(label: &str, fact: &str, limit: usize) -> Vec<String> {
-    let lines = wrap(fact, limit.saturating_sub(LABEL_WIDTH), "").into_iter().enumerate();
+    let lines = wrap(fact, limit.saturating_sub(FACT_LABEL_WIDTH), "").into_iter().enumerate();
     let with_label =
-        lines.map(|(index, line)| format!("{:LABEL_WIDTH$}{line}", if index == 0 { label } else { "" }));
+        lines.map(|(index, line)| format!("{:FACT_LABEL_WIDTH$}{line}", if index == 0 { label } else { "" }));
     with_label.map(|line| line.trim_end().to_string()).collect()
 }
 
@@ -76,9 +78,9 @@ fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> 
     let split = Split::to_width(&table, limit);
     let mut out: Vec<String> =
         table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
-    for (index, block) in split.blocks.iter().enumerate() {
+    for (index, piece) in split.pieces.iter().enumerate() {
         out.extend((index > 0).then(String::new));
-        out.extend(split.draw(&table, block, limit, shortened));
+        out.extend(split.draw(&table, piece, limit, shortened));
     }
     out.extend(table.notes.iter().flat_map(|line| wrap(line, limit, "  ")));
     out
@@ -108,34 +110,39 @@ fn fit_cells(mut table: Table, limit: usize) -> Table {
 }
 
 /// The first layout in which the table fits, or else the last one.
-fn layout(limit: usize, table: impl Fn(Layout) -> Table) -> Layout {
+fn layout(limit: usize, table_in: impl Fn(Layout) -> Table) -> Layout {
     let short = (limit / 5).min(MAX_WORD_WIDTH);
-    let layout_of = |version_column, factor_columns, max_label: usize, max_word, gap| {
-        let max_label = max_label.min(28);
-        Layout { version_column, factor_columns, max_label, max_word, gap }
+    let layout_of = |version_column, factor_columns, max_label: usize, max_word, gap| Layout {
+        version_column,
+        factor_columns,
+        max_label: max_label.min(MAX_LABEL_WIDTH),
+        max_word,
+        gap,
     };
+    // The version column, the width of labels and the gap, from the most readable layout to the narrowest.
     let unsplit =
         [(true, 28, 2), (true, 28, 1), (false, 28, 2), (false, 28, 1), (true, 20, 1), (false, 20, 1)];
     let unsplit = unsplit.map(|(versions, label, gap)| layout_of(versions, true, label, MAX_WORD_WIDTH, gap));
     let fits_unsplit = |layout: &Layout| {
-        let table = table(*layout);
+        let table = table_in(*layout);
         Split::of(&table).width(0..table.columns.len()) <= limit
     };
     let split =
         [(MAX_WORD_WIDTH, 2), (short, 1)].map(|(word, gap)| layout_of(true, true, limit / 4, word, gap));
     let fits_split = |layout: &Layout| {
-        let table = table(*layout);
+        let table = table_in(*layout);
         Split::to_width(&table, limit).widest(&table) <= limit
     };
     let fitting = unsplit.into_iter().find(fits_unsplit).or_else(|| split.into_iter().find(fits_split));
     fitting.unwrap_or_else(|| layout_of(true, false, limit * 3 / 10, short, 1))
 }
 
+/// A table and its division into pieces, which are drawn one below the other.
 struct Split {
     gap: usize,
     widths: Vec<usize>,
     /// Ranges of the columns after the names; one range where the table is not split.
-    blocks: Vec<Range<usize>>,
+    pieces: Vec<Range<usize>>,
     /// The number of name columns, which come first.
     name_count: usize,
 }
@@ -162,10 +169,10 @@ impl Split {
             widths[group.start] += title.saturating_sub(columns_width);
         }
         let name_count = table.columns.iter().filter(|column| column.kind == ColumnKind::Name).count();
-        Self { gap, name_count, blocks: std::iter::once(name_count..widths.len()).collect(), widths }
+        Self { gap, name_count, pieces: std::iter::once(name_count..widths.len()).collect(), widths }
     }
 
-    /// The table split where it is wider than the limit. A wrapped column already has the remaining width.
+    /// The table, split if it is wider than the limit. A wrapped column is as narrow as needed, so its table is not split.
     fn to_width(table: &Table, limit: usize) -> Self {
         let mut split = Self::of(table);
         if table.columns.iter().all(|column| column.overflow != Overflow::Wrapped) {
@@ -178,44 +185,44 @@ impl Split {
         self.widths[columns.clone()].iter().sum::<usize>() + self.gap * columns.len().saturating_sub(1)
     }
 
-    /// The width of the names and the widest block. A block with failures has at least `MIN_CELL_WIDTH`.
+    /// The width of the names and the widest piece. A piece with failures has at least `MIN_CELL_WIDTH`.
     fn widest(&self, table: &Table) -> usize {
         let names_width = self.width(0..self.name_count) + self.gap;
         let has_failure = table.lines.iter().any(|line| line.failure.is_some());
-        let blocks = self.blocks.iter().map(|block| self.width(block.clone()));
-        names_width + blocks.chain(has_failure.then_some(MIN_CELL_WIDTH)).max().unwrap_or(0)
+        let pieces = self.pieces.iter().map(|piece| self.width(piece.clone()));
+        names_width + pieces.chain(has_failure.then_some(MIN_CELL_WIDTH)).max().unwrap_or(0)
     }
 
-    /// Splits the columns into blocks that fit beside the names. A group stays together.
+    /// Splits the columns into pieces that fit beside the names. A group stays together.
     fn break_up(&mut self, table: &Table, limit: usize) {
         let names_width = self.width(0..self.name_count);
-        let mut blocks = Vec::new();
+        let mut pieces = Vec::new();
         let mut start = self.name_count;
-        for unit in units(table, self.name_count) {
-            if unit.start > start && names_width + self.gap + self.width(start..unit.end) > limit {
-                blocks.push(start..unit.start);
-                start = unit.start;
+        for range in kept_together(table, self.name_count) {
+            if range.start > start && names_width + self.gap + self.width(start..range.end) > limit {
+                pieces.push(start..range.start);
+                start = range.start;
             }
         }
-        blocks.push(start..self.widths.len());
-        self.blocks = blocks;
+        pieces.push(start..self.widths.len());
+        self.pieces = pieces;
     }
 
     fn draw(
         &self,
         table: &Table,
-        block: &Range<usize>,
+        piece: &Range<usize>,
         limit: usize,
         shortened: &mut Vec<String>,
     ) -> Vec<String> {
-        let is_first = block.start == self.name_count;
-        let columns: Vec<usize> = (0..self.name_count).chain(block.clone()).collect();
-        // Failures are in the first block. A line that would be empty in another block is left out of it.
-        let shown = |line: &&Line| match &line.failure {
+        let is_first = piece.start == self.name_count;
+        let columns: Vec<usize> = (0..self.name_count).chain(piece.clone()).collect();
+        // Failures are in the first piece. A line that would be empty in another piece is left out of it.
+        let is_shown = |line: &&Line| match &line.failure {
             Some(_) => is_first,
-            None => is_first || block.clone().any(|column| !line.cells[column].is_empty()),
+            None => is_first || piece.clone().any(|column| !line.cells[column].is_empty()),
         };
-        let lines: Vec<&Line> = table.lines.iter().filter(shown).collect();
+        let lines: Vec<&Line> = table.lines.iter().filter(is_shown).collect();
         let failures = self.failures(table, &columns, &lines, limit);
         let texts = failures.iter().filter_map(|it| Some((lines[it.row].failure.as_ref()?, &it.text)));
         shortened.extend(texts.filter(|(full, shown)| full != shown).map(|(full, _)| full.clone()));
@@ -224,17 +231,16 @@ impl Split {
         let needed =
             failures.iter().map(|failure| self.start_of(&columns, failure.at) + width(&failure.text));
         let extra = needed.max().unwrap_or(0).saturating_sub(own_width);
-
-        let mut records = self.records(table, &columns, &lines);
+        let mut rows = self.header_and_rows(table, &columns, &lines);
         for failure in &failures {
-            records[HEADER_LINES + failure.row][failure.at] = failure.text.clone();
+            rows[HEADER_LINES + failure.row][failure.at] = failure.text.clone();
         }
         if extra > 0 {
-            records.iter_mut().for_each(|record| record.push(String::new()));
-            records[0][columns.len()] = " ".repeat(extra);
+            rows.iter_mut().for_each(|row| row.push(String::new()));
+            rows[0][columns.len()] = " ".repeat(extra);
         }
-        let last = records[0].len();
-        let mut drawn = Builder::from_iter(records).build();
+        let column_count = rows[0].len();
+        let mut drawn = Builder::from_iter(rows).build();
         drawn.with(Style::empty().horizontals([(HEADER_LINES, HorizontalLine::new('─'))]));
         drawn.with(Padding::new(0, self.gap, 0, 0));
         drawn.modify(Columns::new(columns.len() - 1..), Padding::zero());
@@ -243,13 +249,13 @@ impl Split {
                 if table.columns[column].is_text { Alignment::left() } else { Alignment::right() };
             drawn.modify(Columns::one(index), alignment);
         }
-        for group in groups(table, block.clone()) {
-            let title = Cell::new(0, self.name_count + group.start - block.start);
+        for group in groups(table, piece.clone()) {
+            let title = Cell::new(0, self.name_count + group.start - piece.start);
             drawn.modify(title, Span::column(group.len() as isize)).modify(title, Alignment::center());
         }
         for failure in failures {
             let cell = Cell::new(HEADER_LINES + failure.row, failure.at);
-            drawn.modify(cell, Span::column((last - failure.at) as isize));
+            drawn.modify(cell, Span::column((column_count - failure.at) as isize));
             drawn.modify(cell, Alignment::left()).modify(cell, Padding::zero());
         }
         let text = drawn.to_string();
@@ -257,24 +263,23 @@ impl Split {
     }
 
     /// The header's lines and the cells. A case is named on its first line only.
-    fn records(&self, table: &Table, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
+    fn header_and_rows(&self, table: &Table, columns: &[usize], lines: &[&Line]) -> Vec<Vec<String>> {
         let header = (0..HEADER_LINES).map(|title| {
             columns.iter().map(|&column| titles(&table.columns[column])[title].clone()).collect()
         });
-        let mut records: Vec<Vec<String>> = header.collect();
+        let mut rows: Vec<Vec<String>> = header.collect();
         let mut case: Option<&String> = None;
         for line in lines {
-            let mut record: Vec<String> = columns.iter().map(|&column| line.cells[column].clone()).collect();
+            let mut row: Vec<String> = columns.iter().map(|&column| line.cells[column].clone()).collect();
             if self.name_count > 1 && !line.is_failed_configuration && case == line.cells.first() {
-                record[0] = String::new();
+                row[0] = String::new();
             }
-            records.push(record);
+            rows.push(row);
             case = line.cells.first();
         }
-        records
+        rows
     }
 
-    /// The position and the text of each failure.
     fn failures(&self, table: &Table, columns: &[usize], lines: &[&Line], limit: usize) -> Vec<FailureCell> {
         let is_value = |column: &usize| table.columns[*column].kind == ColumnKind::Value;
         // Without a value column, failures take the last column.
@@ -294,7 +299,7 @@ impl Split {
         cells.collect()
     }
 
-    /// The distance of this column from the left edge.
+    /// The distance of the column at this position from the left edge.
     fn start_of(&self, columns: &[usize], position: usize) -> usize {
         columns[..position].iter().map(|&column| self.widths[column] + self.gap).sum()
     }
@@ -322,21 +327,21 @@ fn titles(column: &Column) -> [String; HEADER_LINES] {
 /// The groups within these columns. Each group is a range of columns that share a title.
 fn groups(table: &Table, columns: Range<usize>) -> Vec<Range<usize>> {
     let in_group = |range: &Range<usize>| table.columns[range.start].group.is_some();
-    let units = units(table, columns.start).into_iter();
-    units.filter(in_group).filter(|range| range.end <= columns.end).collect()
+    let ranges = kept_together(table, columns.start).into_iter();
+    ranges.filter(in_group).filter(|range| range.end <= columns.end).collect()
 }
 
 /// The ranges of columns that stay together, from `start` on: a group, or a single column.
-fn units(table: &Table, start: usize) -> Vec<Range<usize>> {
-    let mut units: Vec<Range<usize>> = Vec::new();
+fn kept_together(table: &Table, start: usize) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
     for index in start..table.columns.len() {
         let group = table.columns[index].group;
-        match units.last_mut() {
+        match ranges.last_mut() {
             Some(last) if group.is_some() && table.columns[last.start].group == group => last.end = index + 1,
-            _ => units.push(index..index + 1),
+            _ => ranges.push(index..index + 1),
         }
     }
-    units
+    ranges
 }
 
 /// The explanation of a failure: the names of its rows, the message if the table shortened it, the end of stderr, the hints.

@@ -25,7 +25,7 @@ pub fn row<'a>(report: &'a Report, case: &str, engine: &str) -> &'a Row {
     report.rows.iter().find(|row| row.case.label == case && row.engine.label == engine).unwrap()
 }
 
-/// The text as one line, without its line breaks and columns.
+/// The words of a text, with one space between them.
 pub fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -78,13 +78,14 @@ pub fn rendered_table(record: &RunRecord, width: usize) -> String {
 const WIDE_LAYOUT: Layout =
     Layout { version_column: true, max_label: 28, factor_columns: true, max_word: 24, gap: 2 };
 
-fn default_suite() -> RunRecord {
+/// A record of the default suite, with an engine that cannot start.
+fn default_suite_record() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[ORIGINAL, BEACON]);
     unavailable(&mut record, 2, "not set up", "orchestrate setup coal");
     record
 }
 
-fn empty() -> RunRecord {
+fn empty_record() -> RunRecord {
     planned(&selection(&["patient-original", "beacon"]))
 }
 
@@ -151,7 +152,7 @@ fn worst_record() -> RunRecord {
     record
 }
 
-/// Whether a line may be wider: it has a command, a path or code in backticks.
+/// Whether a line may be wider than the terminal: it has a command, a path or code in backticks.
 fn may_be_wide(line: &str) -> bool {
     line.trim_start().starts_with("hint: ") || line.contains('/') || line.contains('`')
 }
@@ -201,15 +202,15 @@ ratios are medians over paired rounds; they may differ from ratios of the values
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate metrics
 ";
-    assert_eq!(rendered_table(&default_suite(), 100), expected);
+    assert_eq!(rendered_table(&default_suite_record(), 100), expected);
     // With every metric there is still one table: its header occurs once.
-    let whole = rendered(&default_suite(), "table", 100);
+    let whole = rendered(&default_suite_record(), "table", 100);
     assert_eq!(whole.matches("\ncase     engine").count(), 1, "{whole}");
 }
 
 #[test]
 fn every_metric_that_a_table_shows_has_its_columns_in_the_order_of_metrics() {
-    let report = Report::of(&default_suite());
+    let report = Report::of(&default_suite_record());
     let table = Grid::of(&report, &View::default(), WIDE_LAYOUT).table;
     let columns: Vec<&str> = table.columns.iter().map(|it| it.group.unwrap_or(&it.title)).collect();
     let has_values = |metric: &&Metric| report.rows.iter().any(|row| row.summary(metric.id).is_some());
@@ -226,7 +227,7 @@ fn every_metric_that_a_table_shows_has_its_columns_in_the_order_of_metrics() {
 
 #[test]
 fn a_narrow_terminal_gets_two_tables_that_both_name_their_rows() {
-    let narrow = rendered(&default_suite(), "table", 80);
+    let narrow = rendered(&default_suite_record(), "table", 80);
     assert_eq!(narrow.matches("case      engine").count(), 2, "{narrow}");
     assert_eq!(narrow.matches("coal              unavailable: not set up").count(), 1, "{narrow}");
     assert_eq!(narrow.matches("decode    patient-original").count(), 2, "{narrow}");
@@ -262,7 +263,7 @@ explanations: orchestrate metrics
 }
 
 #[test]
-fn a_single_engine_is_in_the_caption_and_missing_samples_are_counted() {
+fn a_single_engine_is_in_the_caption_and_a_cut_off_run_counts_the_samples_of_each_case() {
     let mut record = measured(&selection(&["beacon"]), &[BEACON]);
     record.samples.truncate(40);
     record.warm_ups.truncate(5);
@@ -302,10 +303,10 @@ nothing was measured
 
 explanations: orchestrate metrics
 ";
-    assert_eq!(rendered(&empty(), "table", 100), expected);
-    assert!(rendered(&empty(), "markdown", 100).contains("Nothing was measured."));
-    assert_eq!(rendered(&empty(), "csv", 100).lines().count(), 1);
-    let json = json(&empty());
+    assert_eq!(rendered(&empty_record(), "table", 100), expected);
+    assert!(rendered(&empty_record(), "markdown", 100).contains("Nothing was measured."));
+    assert_eq!(rendered(&empty_record(), "csv", 100).lines().count(), 1);
+    let json = json(&empty_record());
     assert_eq!(json["cases"], serde_json::json!([]));
     assert_eq!(rendered(&RunRecord::default(), "table", 100).lines().next(), expected.lines().next());
 }
@@ -361,7 +362,7 @@ fn the_first_of_several_hints_can_be_pasted_and_the_others_are_wrapped() {
 
 #[test]
 fn the_worst_record_fits_its_width_and_keeps_every_failure_and_hint() {
-    for record in [worst_record(), default_suite(), empty()] {
+    for record in [worst_record(), default_suite_record(), empty_record()] {
         for limit in (60..=160).step_by(4) {
             let text = rendered(&record, "table", limit);
             for line in text.lines().filter(|line| !may_be_wide(line)) {
@@ -400,7 +401,7 @@ fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
 
 #[test]
 fn a_ratio_above_one_is_better_for_times_and_for_rates() {
-    let report = Report::of(&default_suite());
+    let report = Report::of(&default_suite_record());
     let ratio =
         |case: &str| report.verdicts.headline(row(&report, case, "beacon"), false).unwrap().ratio().unwrap();
     // Less time to start, and more tokens a second; the noise is a few per cent.
@@ -409,7 +410,7 @@ fn a_ratio_above_one_is_better_for_times_and_for_rates() {
 }
 
 #[test]
-fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
+fn each_configuration_is_compared_with_the_reference_on_as_many_threads() {
     let mut selection = selection(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     let report = Report::of(&measured(&selection, &[ORIGINAL, BEACON]));
@@ -426,7 +427,7 @@ fn each_configuration_is_compared_with_the_reference_under_the_same_factors() {
 #[test]
 fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
     let view = View { wall_time: true, ..View::default() };
-    let text = rendered_with(&default_suite(), "table", Some(80), view);
+    let text = rendered_with(&default_suite_record(), "table", Some(80), view);
     assert_fits(&text, 80);
     let account = text.split_once("wall time from the start").unwrap().1;
     let rows: Vec<&str> =
@@ -439,14 +440,14 @@ fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
     }
     assert!(rows[11].trim_start().starts_with("beacon"), "{text}");
     assert!(!text.contains("compile"), "no engine says that it compiles: {text}");
-    let markdown = rendered_with(&default_suite(), "markdown", None, view);
+    let markdown = rendered_with(&default_suite_record(), "markdown", None, view);
     assert!(markdown.contains("| case | engine | spawn ms | import ms | weights ms |"), "{markdown}");
-    assert!(!rendered(&default_suite(), "table", 80).contains("wall time"));
+    assert!(!rendered(&default_suite_record(), "table", 80).contains("wall time"));
 }
 
 #[test]
 fn a_case_that_is_too_slow_shows_only_its_message() {
-    let mut record = default_suite();
+    let mut record = default_suite_record();
     let slow = failure(1, Some(11), "too_slow", "warm-up 1", "too slow (> 60 s)");
     record.take(Entry::Failure(slow));
     let text = rendered(&record, "table", 100);
@@ -488,13 +489,13 @@ fn few_values_mark_their_p99_as_uncertain() {
     let selection = Selection { max_new_tokens: Some(4), ..decoding(&["beacon"]) };
     let text = rendered(&measured(&selection, &[BEACON]), "table", 100);
     assert!(text.contains("~1.99"), "{text}");
-    // Five blocks of three rounds give 45 gaps.
+    // The 15 requests of four tokens have 45 inter-token gaps.
     assert!(text.contains("\n~ uncertain: fewer than 100 values: `--iterations 7`\n"), "{text}");
 }
 
 #[test]
 fn gpus_are_in_the_caption_where_an_engine_computed_on_one() {
-    let mut record = default_suite();
+    let mut record = default_suite_record();
     let gpu = crate::machine::Gpu {
         name: Some("Pretence\u{1b}[2J 9000".into()),
         memory_bytes: Some(80 << 30),
@@ -524,7 +525,7 @@ fn the_legend_ignores_names_that_look_like_marks() {
     }
     let text = rendered(&record, "table", 120);
     assert!(text.contains("~reed") && text.contains("which?") && text.contains("odd/8"), "{text}");
-    for explanation in ["an estimate", "a setting with ?", "dtype a/b"] {
+    for explanation in ["~ uncertain", "a setting with ?", "dtype a/b"] {
         assert!(!text.contains(explanation), "{explanation}: {text}");
     }
 }

@@ -8,7 +8,7 @@ use super::labels::Labels;
 use super::outputs::Output;
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
-use super::verdicts::{Calibration, Certainty, Derived, PairVerdict, Uncalibrated};
+use super::verdicts::{Calibration, Certainty, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
 use crate::plan::Order;
 use crate::text::{plural, three_digits};
@@ -56,12 +56,12 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
         ));
     };
     let mut extents = report.extents.iter();
-    let cut_off =
+    let is_cut_off =
         extents.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= MIN_VERDICT_BLOCKS);
     let out_of_time = extents.any(|it| it.stopped_by == Some(StoppedBy::Time));
     let count = plural(blocks, "block");
     let why = match report.budget_ns {
-        _ if cut_off => {
+        _ if is_cut_off => {
             format!("the run ended after {blocks} of the {MIN_VERDICT_BLOCKS} blocks that verdicts need")
         }
         Some(budget_ns) if out_of_time => {
@@ -91,12 +91,10 @@ fn larger_budget(budget_ns: u64, blocks: usize) -> String {
     }
 }
 
-/// Keeps a text on one line.
 fn unbroken(text: &str) -> String {
     text.replace(' ', &NO_BREAK_SPACE.to_string())
 }
 
-/// Replaces no-break spaces by plain spaces, after wrapping.
 pub fn with_plain_spaces(text: &str) -> String {
     text.replace(NO_BREAK_SPACE, " ")
 }
@@ -116,17 +114,17 @@ fn headline_verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<S
         return (Some(format!("verdicts, {intervals}:")), sentences.collect());
     }
     // A reference that all rows share is named once.
-    let share_reference = groups.iter().all(|((_, against), _)| against == first_reference);
+    let has_one_reference = groups.iter().all(|((_, against), _)| against == first_reference);
     let against = |label: &str| format!(" against `{}`", labels.label(label));
     let group_line = |((engine, reference), verdicts): &((&str, &str), Vec<&PairVerdict>)| {
-        let against = if share_reference { String::new() } else { against(reference) };
+        let against = if has_one_reference { String::new() } else { against(reference) };
         let texts: Vec<String> = verdicts.iter().map(|it| compact(it)).collect();
         format!("`{}`{against}: {}{}", labels.label(engine), texts.join(", "), caution(report, engine))
     };
-    let reference = if share_reference { against(first_reference) } else { String::new() };
-    let some_open = shown_pairs.iter().any(|it| it.certainty() == Some(Certainty::Inconclusive));
-    let legend = if some_open { "; ? is inconclusive" } else { "" };
-    let heading = format!("verdicts{reference}, times as good with {intervals}{legend}:");
+    let reference = if has_one_reference { against(first_reference) } else { String::new() };
+    let some_inconclusive = shown_pairs.iter().any(|it| it.certainty() == Some(Certainty::Inconclusive));
+    let legend = if some_inconclusive { "; ? is inconclusive" } else { "" };
+    let heading = format!("verdicts{reference}, speed-ups with {intervals}{legend}:");
     (Some(heading), groups.iter().map(group_line).collect())
 }
 
@@ -144,33 +142,33 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
     let mut remarks: Vec<String> = wrong.map(|it| labels.in_backticks(&it.why_not_compared())).collect();
     let verdicts = &report.verdicts;
     if let Some(first) = verdicts.means.first() {
-        let share_reference = verdicts.means.iter().all(|mean| mean.against == first.against);
+        let has_one_reference = verdicts.means.iter().all(|mean| mean.against == first.against);
         let means = verdicts.means.iter().map(|mean| {
             let against =
-                if share_reference { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
+                if has_one_reference { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
             let (engine, mark) = (labels.label(&mean.engine), if mean.is_conclusive { "" } else { "?" });
             let rank_mark = mark_of(report, &mean.engine);
-            format!("`{engine}`{NO_BREAK_SPACE}{}x{mark}{rank_mark}{against}", three_digits(mean.times))
+            format!("`{engine}`{NO_BREAK_SPACE}{}x{mark}{rank_mark}{against}", three_digits(mean.ratio))
         });
         let means = means.collect::<Vec<_>>().join(", ");
         let caution = "all weigh the same; no workload runs at this ratio";
         remarks.push(format!("geometric mean over {} workloads ({caution}): {means}", first.workloads));
     }
-    remarks.extend(report.verdicts.derived.iter().filter_map(|it| derived(report, labels, it)));
+    remarks.extend(report.verdicts.preset_effects.iter().filter_map(|it| preset_effect(report, labels, it)));
     remarks.extend(noise(report, labels));
     remarks
 }
 
 /// `precision impact, \`toy:half\` against \`toy\`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)`.
-fn derived(report: &Report, labels: &Labels, derived: &Derived) -> Option<String> {
+fn preset_effect(report: &Report, labels: &Labels, preset: &PresetEffect) -> Option<String> {
     let shown =
         |pair: &&PairVerdict| pair.is_headline && pair.result.is_ok() && !pair.has_failed(&report.rows);
-    let pairs: Vec<&PairVerdict> = derived.pairs.iter().filter(shown).collect();
+    let pairs: Vec<&PairVerdict> = preset.pairs.iter().filter(shown).collect();
     let first = pairs.first()?;
     let (engine, against) = (labels.label(&first.engine), labels.label(&first.against));
     let texts = pairs.iter().map(|it| format!("{}{}", compact(it), time_difference(report, it)));
     let texts = texts.collect::<Vec<_>>().join(", ");
-    Some(format!("{}, `{engine}` against `{against}`: {texts}", derived.effect))
+    Some(format!("{}, `{engine}` against `{against}`: {texts}", preset.effect))
 }
 
 /// The difference in time, where it is certain.
@@ -235,15 +233,15 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
     let pair = report.verdicts.headline(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
     let Some(pair) = pair else { return "n/a".into() };
-    let Some(times) = pair.ratio().map(three_digits) else { return "n/a".into() };
+    let Some(ratio) = pair.ratio().map(three_digits) else { return "n/a".into() };
     match pair.certainty() {
-        Some(Certainty::Differs) => format!("{times}x{mark}"),
+        Some(Certainty::Differs) => format!("{ratio}x{mark}"),
         Some(Certainty::Same) => format!("same{mark}"),
-        _ => format!("{times}x?{mark}"),
+        _ => format!("{ratio}x?{mark}"),
     }
 }
 
-/// The text after a verdict on an engine with a lower rank.
+/// The text after a verdict on an engine that cannot have the first rank.
 fn caution(report: &Report, engine: &str) -> &'static str {
     match mark_of(report, engine) {
         UNVERIFIED => "; its output is unverified",
@@ -269,16 +267,18 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let shown = rows.filter_map(|row| report.verdicts.headline(row, pairs));
     let certainties: Vec<Certainty> =
         shown.filter(|pair| !pair.has_failed(&report.rows)).filter_map(PairVerdict::certainty).collect();
-    let open_mean = report.verdicts.means.iter().any(|mean| !mean.is_conclusive);
-    let open = "x?: inconclusive, because of noise";
-    let of_mean = if open_mean { "; in a mean: one of its ratios is inconclusive" } else { "" };
+    let inconclusive_mean = report.verdicts.means.iter().any(|mean| !mean.is_conclusive);
+    let of_mean = if inconclusive_mean { "; in a mean: one of its ratios is inconclusive" } else { "" };
     let marks = [
         (
             certainties.iter().any(|it| *it != Certainty::Same),
             "ratios are medians over paired rounds; they may differ from ratios of the values shown".into(),
         ),
         (certainties.contains(&Certainty::Same), "same: the 95 % interval lies within 2 %".into()),
-        (open_mean || certainties.contains(&Certainty::Inconclusive), format!("{open}{of_mean}")),
+        (
+            inconclusive_mean || certainties.contains(&Certainty::Inconclusive),
+            format!("x?: inconclusive, because of noise{of_mean}"),
+        ),
         (certainties.contains(&Certainty::NoVerdict), "x?: no verdict, see above".into()),
         (
             report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
@@ -300,10 +300,10 @@ fn compact(pair: &PairVerdict) -> String {
         .bounds()
         .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", three_digits(low), three_digits(high)));
     let text = match (pair.certainty(), pair.ratio().map(three_digits)) {
-        (Some(Certainty::Differs), Some(times)) => format!("{case} {times}x{bounds}"),
+        (Some(Certainty::Differs), Some(ratio)) => format!("{case} {ratio}x{bounds}"),
         (Some(Certainty::Same), _) => format!("{case} same"),
         (Some(Certainty::Inconclusive), _) => format!("{case} ?{bounds}"),
-        (Some(Certainty::NoVerdict), Some(times)) => format!("{case} {times}x?"),
+        (Some(Certainty::NoVerdict), Some(ratio)) => format!("{case} {ratio}x?"),
         _ => format!("{case} n/a"),
     };
     unbroken(&text)

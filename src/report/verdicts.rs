@@ -1,4 +1,4 @@
-//! Differences between rows, with their size and certainty, under the names that a reader knows.
+//! The comparisons between rows: ratios with their certainty, geometric means and noise floors, with labels in place of indices.
 
 mod calibration;
 
@@ -23,12 +23,12 @@ pub struct Verdicts {
     /// Each row against its reference, by every metric that both have.
     pub against_reference: Vec<PairVerdict>,
     /// Every pair of rows. The correction for many comparisons is stronger here, so a small difference in
-    /// `against_reference` may be absent.
+    /// `against_reference` may be inconclusive here.
     pub all_pairs: Vec<PairVerdict>,
     /// Each row against the program of its baseline, where both were measured in turn.
     pub against_baseline: Vec<PairVerdict>,
     /// The effects of presets, in the words of their manifests.
-    pub derived: Vec<Derived>,
+    pub preset_effects: Vec<PresetEffect>,
     pub means: Vec<Mean>,
     pub noise: Vec<Noise>,
     pub calibration: Calibration,
@@ -36,7 +36,7 @@ pub struct Verdicts {
 
 /// A preset against another preset of its engine, by every metric that both have.
 #[derive(Debug, Clone)]
-pub struct Derived {
+pub struct PresetEffect {
     pub effect: String,
     pub pairs: Vec<PairVerdict>,
 }
@@ -59,17 +59,16 @@ pub struct PairVerdict {
 pub struct Mean {
     pub engine: String,
     pub against: String,
-    pub times: f64,
+    #[serde(rename = "times")]
+    pub ratio: f64,
     pub workloads: usize,
-    /// Whether every ratio is conclusive.
     pub is_conclusive: bool,
-    /// Whether the engine's output is verified.
     pub is_verified: bool,
     /// Whether an observation contradicts a claim of the engine, so that the results may flatter the engine.
     pub is_contradicted: bool,
 }
 
-/// The difference between a configuration and its twin: the noise floor of this run, by each workload's headline.
+/// The noise floors of this run, from a configuration and its twin: the label of each workload, and the floor of its headline.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Noise {
     pub engine: String,
@@ -108,7 +107,7 @@ impl Verdicts {
             noise: noise(&measured),
             calibration: Calibration::of(record),
             against_baseline: verdicts_of(&only_sound(compare::within::rerun_pairs(plan))),
-            derived: derived(plan, rows, is_sound, verdicts_of),
+            preset_effects: preset_effects(plan, rows, is_sound, verdicts_of),
             against_reference,
             all_pairs,
         }
@@ -155,12 +154,12 @@ impl PairVerdict {
         self.result.as_ref().ok()
     }
 
-    /// How many times as good: above 1 is better, for every metric.
+    /// The speed-up of the engine over the other side: above 1 is better, for every metric.
     pub fn ratio(&self) -> Option<f64> {
         Some(self.comparison()?.evidence.estimate().exp()).filter(|ratio| ratio.is_finite())
     }
 
-    /// The ends of the interval; with one or two blocks, the lowest and the highest round.
+    /// The ends of the interval; without an interval, the lowest and the highest ratio of a round.
     pub fn bounds(&self) -> Option<(f64, f64)> {
         let (low, high) = self.comparison()?.evidence.ends();
         Some((low.exp(), high.exp())).filter(|(low, high)| low.is_finite() && high.is_finite())
@@ -175,8 +174,8 @@ impl PairVerdict {
         })
     }
 
-    /// The difference in time; for a rate, in time for each token. It is negative where the engine takes less time. The
-    /// paired ratio is applied to the estimate of the other side.
+    /// The difference in time; for a rate, in time for each token. It is negative where the engine takes less time. It
+    /// is computed from the paired ratio and the estimate of the other side.
     pub fn difference_ns(&self, rows: &[Row]) -> Option<f64> {
         let ratio = self.ratio()?;
         let base = self.sides(rows).find(|row| row.engine.label == self.against)?;
@@ -194,14 +193,12 @@ impl PairVerdict {
         self.sides(rows).any(|row| row.failure.is_some())
     }
 
-    /// The rows of both sides.
     pub fn sides<'a>(&'a self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
         let side = |row: &&Row| [&self.engine, &self.against].contains(&&row.engine.label);
         rows.iter().filter(side).filter(|row| row.case.label == self.case)
     }
 }
 
-/// The kind of evidence, as one word.
 pub fn evidence(evidence: &Evidence) -> &'static str {
     match evidence {
         Evidence::WithinLaunch { .. } => "within_launch",
@@ -210,21 +207,24 @@ pub fn evidence(evidence: &Evidence) -> &'static str {
     }
 }
 
-/// The effects of presets. A preset that changes only the dtype has no effect on a device where both dtypes are the same.
-fn derived(
+/// The effects of presets. A preset that changes only the dtype has none on a device where both presets run in the same dtype.
+fn preset_effects(
     plan: &Plan,
     rows: &[(usize, Row)],
     is_sound: impl Fn(usize) -> bool,
     verdicts_of: impl Fn(&[(usize, usize)]) -> Vec<PairVerdict>,
-) -> Vec<Derived> {
-    let dtype = |of: usize| {
-        rows.iter().find(|(case, _)| plan.cases[*case].configuration == of).map(|(_, row)| &row.engine.dtype)
+) -> Vec<PresetEffect> {
+    let dtype = |at: usize| {
+        rows.iter().find(|(case, _)| plan.cases[*case].configuration == at).map(|(_, row)| &row.engine.dtype)
     };
-    let options = |of: usize| &plan.configurations[of].options;
+    let options = |configuration: usize| &plan.configurations[configuration].options;
     let differ = |a: usize, b: usize| dtype(a) != dtype(b) || options(a) != options(b);
     let all = plan.preset_comparisons().into_iter().filter(|it| differ(it.configuration, it.against));
     all.filter(|it| is_sound(it.configuration) && is_sound(it.against))
-        .map(|it| Derived { effect: line(it.effect), pairs: verdicts_of(&[(it.configuration, it.against)]) })
+        .map(|it| PresetEffect {
+            effect: line(it.effect),
+            pairs: verdicts_of(&[(it.configuration, it.against)]),
+        })
         .filter(|it| !it.pairs.is_empty())
         .collect()
 }
@@ -246,11 +246,11 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
         };
         let verdicts: Vec<&PairVerdict> = rows.iter().filter_map(pair).collect();
         let ratios: Vec<Option<f64>> = verdicts.iter().map(|pair| pair.ratio()).collect();
-        let times = geometric_mean(&ratios).filter(|_| cases.len() > 1 && verdicts.len() == cases.len())?;
+        let ratio = geometric_mean(&ratios).filter(|_| cases.len() > 1 && verdicts.len() == cases.len())?;
         Some(Mean {
             engine: engine.clone(),
             against: against.clone(),
-            times,
+            ratio,
             workloads: cases.len(),
             is_conclusive: verdicts.iter().all(|pair| pair.certainty() != Some(Certainty::Inconclusive)),
             is_verified: !outputs.iter().any(|it| it.engine == *engine && it.is_unverified()),
@@ -259,7 +259,7 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
     };
     let mut means: Vec<Mean> = engines.into_iter().filter_map(mean).collect();
     let rank = |mean: &Mean| (mean.is_verified, !mean.is_contradicted);
-    means.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.times.total_cmp(&a.times)));
+    means.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.ratio.total_cmp(&a.ratio)));
     means
 }
 

@@ -30,7 +30,6 @@ impl Content for ViewedReport<'_> {
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.start_of_sentence(it)));
         let legend = grid.legend(view, &labels);
         let below = failures.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
-
         let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
         parts.push(Section::Caption(caption(report, layout)));
         parts.extend(report.rows.is_empty().then_some(Section::NoTable("nothing was measured")));
@@ -78,6 +77,7 @@ impl Content for ViewedReport<'_> {
         }
     }
 
+    /// A results table is wide, so it may use the whole terminal.
     fn width(&self, terminal_width: Option<usize>) -> usize {
         terminal_width.unwrap_or(100).max(40)
     }

@@ -5,11 +5,10 @@ use crate::report::resources::Resources;
 use crate::report::tests::{assert_fits, json, json_case, rendered, rendered_with, row, words};
 use crate::report::{Report, View};
 
-/// A view with the resources.
 const RESOURCES: View = View { pairs: false, wall_time: false, resources: true };
 
-/// The default suite with samples of memory, CPU time, energy and a GPU for the second engine.
-fn sampled() -> RunRecord {
+/// A record of the default suite with memory, CPU time, energy and GPUs of the second engine, `beacon`.
+fn with_resources() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let held = HeldMemory {
         resident_bytes: 50_000_000,
@@ -19,8 +18,8 @@ fn sampled() -> RunRecord {
     };
     let launches: Vec<(u32, usize)> =
         record.launches.iter().map(|it| (it.launch, it.configuration)).collect();
-    let of_second = |launch: u32| launches.contains(&(launch, 1));
-    for sample in record.samples.iter_mut().filter(|sample| of_second(sample.launch)) {
+    let is_of_beacon = |launch: u32| launches.contains(&(launch, 1));
+    for sample in record.samples.iter_mut().filter(|sample| is_of_beacon(sample.launch)) {
         sample.held = Some(held);
         sample.cpu_ns = Some((sample.answered_ns - sample.sent_ns) * 3 / 2);
     }
@@ -60,14 +59,14 @@ fn resources(record: &RunRecord, engine: &str) -> Resources {
 
 #[test]
 fn a_row_has_memory_in_parts_cores_energy_and_gpu() {
-    let it = resources(&sampled(), "beacon");
+    let it = resources(&with_resources(), "beacon");
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(30e6), Some(10e6)));
-    // The peak of 61 MB counts 10 MB twice.
+    // The peak of 61 MB counts shared pages once for each process, 10 MB too much: 50 MB are resident, the PSS is 40 MB.
     assert_eq!(
         (it.peak_bytes, it.weights_bytes, it.over_weights_bytes),
         (Some(51e6), Some(21e6), Some(30e6))
     );
-    // 32 J less 3 s of 5 W, over 100 tokens.
+    // 32 J less 3 s of 5 W idle power, divided by 100 tokens.
     assert_eq!((it.joules_per_token, it.idle_watts, it.gpu_percent), (Some(0.17), Some(5.0), None));
     assert!(it.cores_busy.is_some_and(|cores| (cores - 1.5).abs() < 1e-3), "{it:?}");
     assert_eq!(it.device_bytes, None);
@@ -82,9 +81,9 @@ fn gpu_utilisation_belongs_to_the_engine_that_computes_on_the_gpu() {
     assert_eq!((beacon.gpu_percent, beacon.joules_per_token), (Some(83.0), None));
 }
 
-/// The second engine on the second of two GPUs, with every reading of the driver.
+/// The same record, with `beacon` on GPU 1. `process_bytes` is the memory of its processes, if the driver reports it.
 fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
-    let mut record = sampled();
+    let mut record = with_resources();
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {
         launch.loaded.as_mut().unwrap().facts.device = Some("cuda:1".into());
         launch.gpus_before = vec![UsedGpuMemory { index: 1, memory_used_bytes: 1_000_000_000 }];
@@ -155,7 +154,7 @@ fn gpu_values_are_in_every_format() {
 }
 
 #[test]
-fn the_legend_names_device_growth_as_the_source_of_memory() {
+fn the_legend_names_device_growth_as_the_source_of_device_memory() {
     let text = rendered_with(&on_a_gpu(None), "table", Some(80), RESOURCES);
     let words = words(&text);
     assert!(words.contains("as growth of the whole device since the launch"), "{text}");
@@ -163,8 +162,8 @@ fn the_legend_names_device_growth_as_the_source_of_memory() {
 }
 
 #[test]
-fn the_sampled_pass_represents_all_launches_of_the_case() {
-    let mut record = sampled();
+fn memory_in_the_sampled_pass_of_one_launch_counts_for_the_whole_case() {
+    let mut record = with_resources();
     let held = HeldMemory { anonymous_bytes: 44_000_000, file_bytes: 12_000_000, ..HeldMemory::default() };
     for pass in &mut record.passes {
         pass.held = Some(held);
@@ -175,47 +174,49 @@ fn the_sampled_pass_represents_all_launches_of_the_case() {
 }
 
 #[test]
-fn the_resources_option_adds_a_table_with_unknown_values_listed() {
-    let text = rendered_with(&sampled(), "table", Some(80), RESOURCES);
+fn the_resources_option_adds_a_table_that_names_unknown_values() {
+    let text = rendered_with(&with_resources(), "table", Some(80), RESOURCES);
     assert_fits(&text, 80);
-    let (_, sheet) = text.split_once("resources of each case:").unwrap();
-    let rows: Vec<Vec<&str>> = sheet.lines().map(|line| line.split_whitespace().collect()).collect();
-    let of = |name: &str, after: usize| {
-        rows.iter().filter(|row| row.contains(&name)).nth(after).map(|row| row[row.len() - 1])
-    };
-    assert!(of("patient-original", 0) == Some("n/a") && sheet.contains("n/a"), "{text}");
-    assert!(sheet.contains("170") && sheet.contains("1.50"), "{text}");
+    let (_, section) = text.split_once("resources of each case:").unwrap();
+    let rows: Vec<Vec<&str>> = section.lines().map(|line| line.split_whitespace().collect()).collect();
+    let first_row = rows.iter().find(|row| row.contains(&"patient-original")).unwrap();
+    assert_eq!(first_row.last(), Some(&"n/a"), "{text}");
+    // 170 mJ per token, and 1.5 busy cores.
+    assert!(section.contains("170") && section.contains("1.50"), "{text}");
     assert!(
-        !sheet.contains("a counter cannot be read") && sheet.contains("in every row: all GPU values"),
+        !section.contains("a counter cannot be read") && section.contains("in every row: all GPU values"),
         "{text}"
     );
-    assert!(!rendered(&sampled(), "table", 80).contains("resources of each case"));
-    let markdown = rendered_with(&sampled(), "markdown", None, RESOURCES);
+    assert!(!rendered(&with_resources(), "table", 80).contains("resources of each case"));
+    let markdown = rendered_with(&with_resources(), "markdown", None, RESOURCES);
     assert!(markdown.contains("| case | engine | peak memory MB | memory anonymous MB |"), "{markdown}");
 }
 
 #[test]
-fn without_energy_counters_the_legend_replaces_the_columns() {
+fn without_energy_counters_the_legend_names_the_missing_columns() {
     let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let text = rendered_with(&record, "table", Some(100), RESOURCES);
-    let (_, sheet) = text.split_once("resources of each case:").unwrap();
-    let (table, _) = sheet.split_once("memory: the process tree").unwrap();
+    let (_, section) = text.split_once("resources of each case:").unwrap();
+    let (table, _) = section.split_once("memory: the process tree").unwrap();
     assert!(table.contains("peak") && !table.contains("idle"), "{text}");
-    let expected = words(sheet);
+    let section_words = words(section);
     assert!(
-        expected.contains("over weights, CPU busy, energy per token, idle power, all GPU values"),
+        section_words.contains("over weights, CPU busy, energy per token, idle power, all GPU values"),
         "{text}"
     );
-    assert!(expected.contains("energy: a counter cannot be read"), "{text}");
+    assert!(section_words.contains("energy: a counter cannot be read"), "{text}");
 }
 
 #[test]
 fn json_and_csv_always_have_resources_with_null_for_unknown() {
-    let json = json(&sampled());
-    let of = |engine: &str| &json_case(&json, "decode", engine)["resources"];
-    assert!(of("beacon")["gpu_percent"].is_null() && of("patient-original")["gpu_percent"].is_null());
-    assert_eq!(of("patient-original")["idle_watts"], 5.0);
-    let csv = rendered(&sampled(), "csv", 80);
+    let json = json(&with_resources());
+    let of_engine = |engine: &str| &json_case(&json, "decode", engine)["resources"];
+    assert!(
+        of_engine("beacon")["gpu_percent"].is_null()
+            && of_engine("patient-original")["gpu_percent"].is_null()
+    );
+    assert_eq!(of_engine("patient-original")["idle_watts"], 5.0);
+    let csv = rendered(&with_resources(), "csv", 80);
     assert!(csv.lines().any(|line| line.contains("resources.idle_power,W,")), "{csv}");
     assert!(csv.lines().any(|line| line.contains("joules_per_token,J,")), "{csv}");
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::analysis::claims::specimen::{BEACON_INDEX, decode_record, samples, with_busy_cores};
 use crate::analysis::values::Measured;
-use crate::plan::{Extent as Planned, Selection};
+use crate::plan::{Extent as PlannedExtent, Selection};
 use crate::record::specimen::*;
 use crate::record::{Entry, Sample};
 use crate::report::Report;
@@ -58,11 +58,11 @@ const BLOCKS: u32 = 5;
 const ROUNDS: u32 = 625;
 const TOKENS: u32 = 64;
 
-/// A large record: four engines and a twin, in five blocks of 625 rounds of 64 tokens: 15,625 measured samples, and their warm-ups.
+/// A large record: four engines and a twin, in five blocks of 625 rounds, with 64 tokens in each sample.
 fn large() -> RunRecord {
     let selection = Selection {
         rounds: Some(ROUNDS),
-        extent: Planned { blocks: Some(BLOCKS), ..Planned::default() },
+        extent: PlannedExtent { blocks: Some(BLOCKS), ..PlannedExtent::default() },
         ..reports::decoding(&["patient-original", "beacon", "reed", "motor"])
     };
     let mut record =
@@ -78,7 +78,8 @@ fn large() -> RunRecord {
     record
 }
 
-fn lines(record: &RunRecord) -> Vec<u8> {
+/// The file of a record.
+fn written(record: &RunRecord) -> Vec<u8> {
     let mut bytes = protocol::encode(&Entry::Header(Box::new(record.header.clone())));
     let mut write = |entry: Entry| bytes.extend(protocol::encode(&entry));
     record.launches.iter().for_each(|it| write(Entry::Launch(Box::new(it.clone()))));
@@ -93,16 +94,16 @@ fn lines(record: &RunRecord) -> Vec<u8> {
 #[test]
 fn a_record_with_a_million_token_times_is_read_and_reported_correctly() {
     let record = large();
-    let times = |sample: &Sample| sample.iteration.sequences[0].token_ns.as_ref().map_or(0, Vec::len);
-    assert!(record.samples.iter().map(times).sum::<usize>() > 1_000_000);
-    let read = RunRecord::parse(lines(&record).as_slice()).unwrap();
+    let token_times = |sample: &Sample| sample.iteration.sequences[0].token_ns.as_ref().map_or(0, Vec::len);
+    assert!(record.samples.iter().map(token_times).sum::<usize>() > 1_000_000);
+    let read = RunRecord::parse(written(&record).as_slice()).unwrap();
     assert!(read == record, "the record that was read differs from the written one");
 
     let report = Report::of(&read);
     let row = reports::row(&report, "decode", "beacon");
     let gaps = row.summary(MetricId::INTER_TOKEN).unwrap();
     assert_eq!((gaps.n, gaps.launches), ((BLOCKS * ROUNDS * (TOKENS - 1)) as usize, BLOCKS as usize));
-    // The same value from the record alone, by independent code.
+    // The same values, computed here from the samples.
     let of_beacon =
         |sample: &&Sample| sample.case == 1 && sample.kind == crate::record::RequestKind::Measured;
     let samples = read.samples.iter().filter(of_beacon);

@@ -19,14 +19,14 @@ fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
     let unsafe_cell = cells.iter().find(|cell| cell.chars().any(char::is_control));
     assert!(cells.len() > 500 && unsafe_cell.is_none(), "{unsafe_cell:?}");
     let markdown = rendered(&worst_record(), "markdown", 100);
-    let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+    let separators = |line: &str| line.replace("\\|", "").matches('|').count();
     let rows: Vec<&str> = markdown.lines().filter(|line| line.starts_with('|')).collect();
-    assert!(rows.len() > 30 && rows.iter().all(|row| cells(row) == cells(rows[0])), "{markdown}");
+    assert!(rows.len() > 30 && rows.iter().all(|row| separators(row) == separators(rows[0])), "{markdown}");
 }
 
 #[test]
 fn formats_for_programs_have_the_wall_time_and_its_parts_add_up() {
-    let json = json(&default_suite());
+    let json = json(&default_suite_record());
     for case in json["cases"].as_array().unwrap() {
         let wall_time = &case["wall_time"];
         let parts = wall_time["parts_ns"].as_object().unwrap().values().filter_map(|ns| ns.as_u64());
@@ -35,12 +35,13 @@ fn formats_for_programs_have_the_wall_time_and_its_parts_add_up() {
         assert_eq!(wall_time["parts_ns"]["compile"], serde_json::Value::Null);
         assert_eq!(wall_time["phases"][2]["name"], "weights");
     }
-    let csv = rendered(&default_suite(), "csv", 80);
+    let csv = rendered(&default_suite_record(), "csv", 80);
     let lines: Vec<Vec<String>> = csv.lines().map(fields).collect();
     let at = |name: &str| lines[0].iter().position(|field| field == name).unwrap();
     let of =
         |line: &&Vec<String>| line[at("metric")].starts_with("wall_time.") && line[at("case")] == "decode";
     let account: Vec<&Vec<String>> = lines.iter().filter(of).collect();
+    // Two engines, each with seven parts, the remainder and the total.
     assert_eq!(account.len(), 2 * 9);
     let ns: Vec<u64> = account[..9].iter().map(|line| line[at("mean")].parse().unwrap_or(0)).collect();
     assert_eq!((ns[..8].iter().sum::<u64>(), account[8][at("metric")].as_str()), (ns[8], "wall_time.total"));
@@ -49,12 +50,12 @@ fn formats_for_programs_have_the_wall_time_and_its_parts_add_up() {
 
 #[test]
 fn every_line_of_csv_has_every_field_and_every_failure_is_a_line() {
-    for record in [worst_record(), default_suite()] {
+    for record in [worst_record(), default_suite_record()] {
         let text = rendered(&record, "csv", 100);
         let lines: Vec<Vec<String>> = text.lines().map(fields).collect();
         assert!(lines.len() > 50 && lines.iter().all(|line| line.len() == lines[0].len()));
-        let failed = Report::of(&record);
-        let failures = failed.rows.iter().filter(|row| row.failure.is_some()).count() + failed.failed.len();
+        let report = Report::of(&record);
+        let failures = report.rows.iter().filter(|row| row.failure.is_some()).count() + report.failed.len();
         let at = lines[0].iter().position(|name| name == "failure").unwrap();
         assert_eq!(lines[1..].iter().filter(|line| !line[at].is_empty()).count(), failures);
     }
@@ -76,7 +77,7 @@ fn fields(line: &str) -> Vec<String> {
 
 #[test]
 fn json_has_every_summary_in_full() {
-    let json = json(&default_suite());
+    let json = json(&default_suite_record());
     let decode = json_case(&json, "decode", "beacon");
     let gaps = decode["metrics"].as_array().unwrap().iter().find(|it| it["metric"] == "inter_token").unwrap();
     assert_eq!(
@@ -163,7 +164,7 @@ fn long_texts() -> RunRecord {
 }
 
 #[test]
-fn no_line_is_wider_than_the_table_whatever_engines_state() {
+fn no_line_is_wider_than_the_terminal_whatever_engines_report() {
     for limit in [40, 44, 52, 60, 72, 80, 100, 132, 160] {
         let text = rendered_with(
             &long_texts(),

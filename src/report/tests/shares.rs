@@ -8,7 +8,7 @@ use crate::plan::Sizes;
 use crate::record::specimen::*;
 use crate::record::{self, RunRecord};
 
-/// A model of a hundred million weights, on a machine that reads 40 GB/s and computes 200 Gop/s.
+/// A record of a model with a hundred million weights, on a machine that reads 40 GB/s and makes 200 × 10⁹ operations/s.
 fn large() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for configuration in &mut record.header.plan.configurations {
@@ -49,7 +49,7 @@ fn decode_rows_show_a_share_of_bandwidth_and_prefill_rows_of_arithmetic() {
     let share = |case, engine| of_limit(&table, case, engine).parse::<f64>().unwrap();
     let decode = share("decode", "patient-original");
     assert!((40.0..52.0).contains(&decode), "{table}");
-    // 200 million operations for each token in 0.41 ms exceed 200 Gop/s. The share is shown unchanged.
+    // 200 million operations for each token in 0.41 ms exceed the limit. A share above 100 % is shown unchanged.
     let prefill = share("prefill", "patient-original");
     assert!((200.0..270.0).contains(&prefill), "{table}");
     assert_eq!(of_limit(&table, "load", "patient-original"), "");
@@ -71,7 +71,7 @@ fn shares_are_in_the_formats_for_programs_and_are_never_compared() {
     assert!(!compared.is_empty() && compared.iter().all(|it| !it.metric.is_share()));
 }
 
-/// The same record, with these memory rates in GB/s as probes.
+/// The same record, with a probe for each of these memory bandwidths in GB/s.
 fn probed(gigabytes: &[f64]) -> RunRecord {
     let mut record = large();
     let first = record.limits.remove(0).probed;
@@ -85,7 +85,7 @@ fn probed(gigabytes: &[f64]) -> RunRecord {
     record
 }
 
-/// A model that the cache of 32 MiB could hold in part, without probes.
+/// A record without probes, of a model so small that the cache of 32 MiB may hold a part of it.
 fn small() -> RunRecord {
     let mut record = RunRecord { limits: Vec::new(), ..large() };
     for configuration in &mut record.header.plan.configurations {
@@ -102,7 +102,6 @@ fn a_table_with_shares_has_a_line_with_the_limit_and_its_probes() {
     let table = rendered(&record, "table", 80);
     assert_fits(&table, 80);
     let expected = "limits: 37.5 GB/s from memory on 2 threads, 200 × 10⁹ f32 operations/s (4 probes, 36.0 to 37.5 GB/s)";
-
     assert_eq!(words(&table).matches(expected).count(), 1, "{table}");
     assert!(rendered(&record, "markdown", 80).contains(expected));
     assert!(!table.contains("changed during the run"), "{table}");
@@ -116,7 +115,7 @@ fn limits_that_changed_during_the_run_give_a_note() {
 }
 
 #[test]
-fn programs_have_the_best_and_every_probe_of_each_limit() {
+fn json_and_csv_have_the_best_value_of_each_limit_and_its_probes() {
     let record = probed(&[37.0, 36.0]);
     let json = json(&record);
     let memory = serde_json::json!({
@@ -127,8 +126,8 @@ fn programs_have_the_best_and_every_probe_of_each_limit() {
     let csv = rendered(&record, "csv", 80);
     let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
     let line = csv.lines().find(|line| line.contains(",limit.memory,")).unwrap();
-    let of = |name: &str| line.split(',').nth(header.iter().position(|it| *it == name).unwrap()).unwrap();
-    let values = ["device", "threads", "unit", "n", "estimate", "min", "max"].map(of);
+    let field = |name: &str| line.split(',').nth(header.iter().position(|it| *it == name).unwrap()).unwrap();
+    let values = ["device", "threads", "unit", "n", "estimate", "min", "max"].map(field);
     assert_eq!(values, ["cpu", "2", "bytes/s", "2", "37000000000", "36000000000", "37000000000"]);
     assert_eq!(line.split(',').count(), header.len());
 }
@@ -152,20 +151,20 @@ fn a_cached_model_beside_a_large_one_has_n_a_with_the_reason() {
 }
 
 #[test]
-fn shares_absent_for_other_reasons_do_not_mention_caches() {
+fn if_a_share_is_absent_for_other_reasons_caches_are_not_named() {
     let unprobed = RunRecord { limits: Vec::new(), ..large() };
-    let mut unknown = small();
-    unknown.header.plan.configurations.iter_mut().for_each(|it| it.model.sizes = None);
-    let mut loads = small();
-    loads.samples.retain(|sample| loads.header.plan.cases[sample.case].workload.scenario == "load");
-    for record in [unprobed, unknown, loads] {
+    let mut of_unknown_size = small();
+    of_unknown_size.header.plan.configurations.iter_mut().for_each(|it| it.model.sizes = None);
+    let mut of_loads = small();
+    of_loads.samples.retain(|sample| of_loads.header.plan.cases[sample.case].workload.scenario == "load");
+    for record in [unprobed, of_unknown_size, of_loads] {
         let table = rendered(&record, "table", 80);
         assert!(!table.contains("of limit") && !table.contains("limits:"), "{table}");
     }
 }
 
 #[test]
-fn rows_on_a_gpu_use_the_limits_of_its_single_probe() {
+fn rows_on_a_gpu_have_the_limits_from_the_only_probe_of_that_gpu() {
     let mut record = large();
     for launch in &mut record.launches {
         let facts = &mut launch.loaded.as_mut().unwrap().facts;

@@ -1,20 +1,17 @@
 //! Tests of tables whose plan varied more than the engine.
 
-use protocol::Facts;
-
 use super::{assert_fits, decoding, rendered, rendered_table, words};
 use crate::plan::Model;
 use crate::record::specimen::*;
 use crate::record::{End, RunRecord};
 
-/// The record, in which every engine reports the requested options, changed by `change`.
-fn with_reported_options(mut record: RunRecord, change: impl Fn(&mut Facts)) -> RunRecord {
+/// The record, with the requested device and threads as facts that every engine reported.
+fn with_reported_options(mut record: RunRecord) -> RunRecord {
     for launch in &mut record.launches {
         let configuration = &record.header.plan.configurations[launch.configuration];
         let facts = &mut launch.loaded.as_mut().unwrap().facts;
         facts.device = Some(configuration.device.to_string());
         facts.threads = Some(configuration.threads);
-        change(facts);
     }
     record
 }
@@ -32,8 +29,7 @@ fn swept_options_have_columns_and_the_engine_keeps_its_name() {
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     selection.models.push(Model { name: "larger".into(), path: "/l".into(), ..Model::default() });
-    let text =
-        rendered(&with_reported_options(measured(&selection, &[ORIGINAL, BEACON]), |_| {}), "table", 120);
+    let text = rendered(&with_reported_options(measured(&selection, &[ORIGINAL, BEACON])), "table", 120);
     let expected = "\
 cpu, f32
 5 blocks, interleaved; rounds: 3; warm after 3 to 6 requests
@@ -59,7 +55,7 @@ cpu, f32
 fn a_swept_engine_is_in_the_caption_and_its_rows_name_the_option() {
     let mut selection = decoding(&["beacon"]);
     selection.threads = vec![1, 2];
-    let text = rendered(&with_reported_options(measured(&selection, &[BEACON]), |_| {}), "table", 100);
+    let text = rendered(&with_reported_options(measured(&selection, &[BEACON])), "table", 100);
     assert!(text.starts_with("beacon 0.9.1, model embedded, cpu, f32\n"), "{text}");
     assert!(text.contains("case    threads  "), "{text}");
 }
@@ -87,8 +83,8 @@ fn unreported_and_mismatched_settings_are_marked_in_the_column_of_a_swept_option
     let mut selection = decoding(&["patient-original", "beacon"]);
     selection.threads = vec![1, 2];
     let mut record = measured(&selection, &[ORIGINAL, BEACON]);
-    let baseline = |configuration: usize| configuration.is_multiple_of(2);
-    for launch in record.launches.iter_mut().filter(|launch| baseline(launch.configuration)) {
+    let is_patient_original = |configuration: usize| configuration.is_multiple_of(2);
+    for launch in record.launches.iter_mut().filter(|launch| is_patient_original(launch.configuration)) {
         launch.loaded.as_mut().unwrap().facts.threads = None;
     }
     let markdown = rendered(&record, "markdown", 100);
@@ -100,7 +96,7 @@ fn unreported_and_mismatched_settings_are_marked_in_the_column_of_a_swept_option
 fn an_engine_listed_twice_is_numbered_where_no_column_differs() {
     let mut selection = decoding(&["beacon", "beacon"]);
     selection.threads = vec![1, 2];
-    let markdown = rendered(&with_reported_options(measured(&selection, &[BEACON]), |_| {}), "markdown", 100);
+    let markdown = rendered(&with_reported_options(measured(&selection, &[BEACON])), "markdown", 100);
     assert_eq!(column(&markdown, "engine"), ["beacon", "beacon #2", "beacon", "beacon #2"]);
 }
 
@@ -119,12 +115,13 @@ fn if_the_columns_of_a_sweep_do_not_fit_the_name_has_the_options() {
         path: "/l".into(),
         ..Model::default()
     });
-    let record = with_reported_options(measured(&selection, &[ORIGINAL, BEACON]), |_| {});
+    let record = with_reported_options(measured(&selection, &[ORIGINAL, BEACON]));
     for limit in [40, 60, 80, 100, 160] {
         let text = rendered(&record, "table", limit);
         let rows = record.header.plan.configurations.iter();
         for configuration in rows.filter(|configuration| configuration.role.is_none()) {
             let text_words = words(&text);
+            // A shortened name is explained below the table: `short is name`.
             let is_named = text_words.contains(&configuration.label)
                 || text_words.contains(&format!("is {}", configuration.model.name))
                 || configuration.model.name == "embedded";
@@ -158,6 +155,7 @@ fn an_interrupted_run_shows_planned_rounds_and_measured_samples() {
     let mut selection = decoding(&["beacon"]);
     selection.rounds = Some(100);
     let mut record = measured(&selection, &[BEACON]);
+    // Three warm-ups and seven measured requests.
     record.samples.truncate(3 + 7);
     record.warm_ups.truncate(1);
     (record.closed, record.end) = (Vec::new(), Some(End::Interrupted));

@@ -17,7 +17,7 @@ const DEFAULT_MODEL: &str = "embedded";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calibration {
-    /// The time of the calibration, where the run has one.
+    /// The time of the oldest calibration that the run uses, if any.
     pub since: Option<String>,
     /// The rows that lack a calibration for at least one workload.
     pub uncalibrated: Vec<Uncalibrated>,
@@ -36,9 +36,9 @@ pub struct Uncalibrated {
 impl Calibration {
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
-        let mut sampled: BTreeSet<usize> = record.measured().map(|sample| sample.case).collect();
+        let mut measured_cases: BTreeSet<usize> = record.measured().map(|sample| sample.case).collect();
         // A case that fails cannot be calibrated.
-        sampled.retain(|case| !record.has_failed(*case));
+        measured_cases.retain(|case| !record.has_failed(*case));
         let mut uncalibrated = Vec::new();
         let (mut rows, mut scenarios): (Vec<&Configuration>, Vec<&str>) = (Vec::new(), Vec::new());
         for (index, configuration) in plan.configurations.iter().enumerate() {
@@ -46,23 +46,26 @@ impl Calibration {
                 continue;
             }
             let cases = plan.cases.iter().enumerate().filter(|(_, case)| case.configuration == index);
-            let measured: Vec<_> = cases.filter(|(case, _)| sampled.contains(case)).collect();
-            let unknown = measured.iter().map(|(_, case)| &case.workload).filter(|workload| {
+            let measured: Vec<_> = cases.filter(|(case, _)| measured_cases.contains(case)).collect();
+            let not_calibrated = measured.iter().map(|(_, case)| &case.workload).filter(|workload| {
                 let headline = metric::headline(plan, workload).map(|metric| metric.id);
                 let mut floors =
                     record.header.noise_floors.iter().filter(|floor| floor.configuration == index);
                 !floors.any(|floor| floor.workload == workload.label && Some(floor.metric) == headline)
             });
-            let unknown: Vec<_> = unknown.collect();
-            if unknown.is_empty() {
+            let not_calibrated: Vec<_> = not_calibrated.collect();
+            if not_calibrated.is_empty() {
                 continue;
             }
-            let all_unknown = unknown.len() == measured.len();
-            let workloads =
-                unknown.iter().filter(|_| !all_unknown).map(|workload| line(&workload.label)).collect();
+            let none_calibrated = not_calibrated.len() == measured.len();
+            let workloads = not_calibrated
+                .iter()
+                .filter(|_| !none_calibrated)
+                .map(|workload| line(&workload.label))
+                .collect();
             uncalibrated.push(Uncalibrated { engine: line(&configuration.label), workloads });
             rows.push(configuration);
-            for workload in unknown {
+            for workload in not_calibrated {
                 if !scenarios.contains(&workload.scenario.as_str()) {
                     scenarios.push(&workload.scenario);
                 }
@@ -75,9 +78,9 @@ impl Calibration {
 
 /// The command that calibrates these rows. It leaves out options with default values.
 fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
-    let distinct = |of: &dyn Fn(&Configuration) -> Option<String>| {
+    let distinct = |value_of: &dyn Fn(&Configuration) -> Option<String>| {
         let mut values: Vec<String> = Vec::new();
-        for value in rows.iter().filter_map(|row| of(row)) {
+        for value in rows.iter().filter_map(|row| value_of(row)) {
             if !values.contains(&value) {
                 values.push(value);
             }

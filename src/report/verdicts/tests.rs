@@ -1,7 +1,7 @@
 use super::super::tests::{assert_fits, decoding, json, rendered, rendered_with};
 use super::*;
 use crate::engines::manifest::PresetComparison;
-use crate::plan::{Extent as Planned, Order, Selection};
+use crate::plan::{Extent, Order, Selection};
 use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Closed, Entry, RunRecord};
 use crate::report::verdict_lines::why_no_verdicts;
@@ -20,7 +20,7 @@ fn measured_engines(selection: &Selection) -> RunRecord {
 const ALL_ENGINES: [&str; 4] = ["patient-original", "beacon", "equal", "noisy"];
 
 /// The last word of each row of the table.
-fn ratios(text: &str) -> Vec<&str> {
+fn ratio_cells(text: &str) -> Vec<&str> {
     let rows =
         text.lines().skip_while(|line| !line.starts_with('─')).skip(1).take_while(|line| !line.is_empty());
     rows.filter_map(|line| line.split_whitespace().last()).collect()
@@ -30,7 +30,7 @@ fn ratios(text: &str) -> Vec<&str> {
 fn the_ratio_column_marks_uncertain_ratios_and_the_legend_explains_the_marks() {
     let record = measured_engines(&decoding(&ALL_ENGINES));
     let text = rendered(&record, "table", 200);
-    let cells = ratios(&text);
+    let cells = ratio_cells(&text);
     assert_eq!((cells[0], cells[1], cells[2]), ("ref", "11.0x", "same"), "{text}");
     assert!(cells[3].ends_with("x?"), "{text}");
     assert!(text.contains("\nsame: the 95 % interval lies within 2 %\n"), "{text}");
@@ -55,7 +55,7 @@ fn many_verdicts_are_listed_by_engine_and_no_interval_is_broken() {
     let record = measured_engines(&selection(&ALL_ENGINES));
     let text = rendered(&record, "table", 80);
     let verdicts: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("verdicts against")).collect();
-    let heading = "verdicts against `patient-original`, times as good with 95 % intervals over 5";
+    let heading = "verdicts against `patient-original`, speed-ups with 95 % intervals over 5";
     assert_eq!(verdicts[..2], [heading, "  blocks; ? is inconclusive:"], "{text}");
     assert_eq!(verdicts.iter().filter(|line| line.starts_with("- `")).count(), 3, "{text}");
     for line in verdicts.iter().skip(2).take_while(|line| !line.starts_with("geometric")) {
@@ -107,11 +107,10 @@ fn a_run_without_verdicts_has_the_reason_and_a_hint() {
     };
     let blocks = |blocks| {
         move |selection: &mut Selection| {
-            selection.extent = Planned { blocks: Some(blocks), ..selection.extent }
+            selection.extent = Extent { blocks: Some(blocks), ..selection.extent }
         }
     };
-    let quick = "no verdicts: 1 block, verdicts need 5; hint: `--blocks 5`";
-    assert_eq!(why(&blocks(1)), quick);
+    assert_eq!(why(&blocks(1)), "no verdicts: 1 block, verdicts need 5; hint: `--blocks 5`");
     assert_eq!(why(&blocks(4)), "no verdicts: 4 blocks, verdicts need 5; hint: `--blocks 5`");
     assert!(
         why(&|selection| selection.order = Order::Sequential)
@@ -122,8 +121,8 @@ fn a_run_without_verdicts_has_the_reason_and_a_hint() {
 #[test]
 fn a_failed_engine_is_the_reason_for_no_verdicts() {
     let mut record = measured_engines(&decoding(&["patient-original", "beacon"]));
-    let of_two = |launch: &crate::record::Launch| launch.configuration != 1 || launch.block < 2;
-    record.launches.retain(of_two);
+    let is_kept = |launch: &crate::record::Launch| launch.configuration != 1 || launch.block < 2;
+    record.launches.retain(is_kept);
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
     record.take(Entry::Failure(failure(1, Some(1), "exited", "sample 1", "killed by signal 9")));
     let why = why_no_verdicts(&Report::of(&record));
@@ -171,6 +170,7 @@ fn differences_from_a_baselines_program_are_among_the_verdicts() {
 fn a_workload_without_a_calibration_is_named_beside_its_engine() {
     let mut record = measured_engines(&selection(&["patient-original", "beacon"]));
     let plan = record.header.plan.clone();
+    // Everything is calibrated except `beacon` in the scenario `ttft`.
     for case in plan.cases.iter().filter(|case| case.configuration < 2) {
         if case.configuration == 0 || case.workload.scenario != "ttft" {
             record.header.noise_floors.push(CalibratedFloor {
@@ -209,18 +209,19 @@ fn a_failed_reference_gives_a_hint_with_another_one() {
         }
         rendered(&record, "table", 200)
     };
+    // Case 5 is `decode` of the reference.
     let text = failing(&[5]);
     assert!(
         text.contains("\nn/a: the reference `patient-original` failed in this case: `--reference beacon`\n"),
         "{text}"
     );
-    let decode = |text: &str| text.lines().filter(|line| line.ends_with(" n/a")).count();
-    assert_eq!((decode(&text), decode(&failing(&[]))), (2, 0), "{text}");
+    let absent_ratios = |text: &str| text.lines().filter(|line| line.ends_with(" n/a")).count();
+    assert_eq!((absent_ratios(&text), absent_ratios(&failing(&[]))), (2, 0), "{text}");
     assert!(!failing(&[]).contains("--reference"));
 }
 
 #[test]
-fn a_run_that_was_cut_off_says_how_many_blocks_its_verdicts_lack() {
+fn a_run_that_was_cut_off_says_how_many_blocks_verdicts_need() {
     let mut record = measured_engines(&decoding(&["patient-original", "beacon"]));
     record.launches.retain(|launch| launch.block < 2);
     record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
@@ -233,17 +234,17 @@ fn a_run_that_was_cut_off_says_how_many_blocks_its_verdicts_lack() {
 }
 
 #[test]
-fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
+fn one_line_has_the_noise_of_the_twin_and_the_calibration() {
     let mut record = measured_engines(&decoding(&ALL_ENGINES));
-    let expected = |record: &RunRecord| {
+    let noise_line = |record: &RunRecord| {
         let text = rendered(record, "table", 300);
         text.lines().find(|line| line.starts_with("noise floor, ")).unwrap_or(&text).to_string()
     };
     let floor = Report::of(&record).verdicts.noise[0].floors[0].1.log_ratio();
     let noise = format!("decode {:.1} %", 100.0 * floor.exp_m1());
-    let noise_line = format!("noise floor, `patient-original` against its twin: {noise}; ");
+    let beginning = format!("noise floor, `patient-original` against its twin: {noise}; ");
     let command = "`orchestrate calibrate -e patient-original -e beacon -e equal -e noisy -s decode`";
-    assert_eq!(expected(&record), noise_line.clone() + "not calibrated; hint: " + command);
+    assert_eq!(noise_line(&record), beginning.clone() + "not calibrated; hint: " + command);
     record.header.noise_floors.push(CalibratedFloor {
         configuration: 1,
         workload: "decode".into(),
@@ -256,16 +257,15 @@ fn the_noise_of_the_twin_and_the_calibration_are_a_line() {
     let command = "`orchestrate calibrate -e patient-original -e equal -e noisy -s decode`";
     let since = "at 2026-01-01T00:00:00Z";
     assert_eq!(
-        expected(&record),
-        format!("{noise_line}calibrated {since}, but not for {others}; hint: {command}")
+        noise_line(&record),
+        format!("{beginning}calibrated {since}, but not for {others}; hint: {command}")
     );
-    let known = record.header.noise_floors[0].clone();
-    let others = [0, 2, 3].map(|configuration| CalibratedFloor { configuration, ..known.clone() });
-    let partly = record.header.noise_floors.clone();
-    record.header.noise_floors.extend(others);
-    assert_eq!(expected(&record), noise_line + "calibrated " + since);
-    record.header.noise_floors = partly;
-    // A quiet run does not lower the calibrated noise floor: a ratio of 11 is below its factor of 20.
+    let of_beacon = record.header.noise_floors.clone();
+    let floor = |configuration| CalibratedFloor { configuration, ..of_beacon[0].clone() };
+    record.header.noise_floors.extend([0, 2, 3].map(floor));
+    assert_eq!(noise_line(&record), beginning + "calibrated " + since);
+    record.header.noise_floors = of_beacon;
+    // A quiet run does not lower the calibrated noise floor: the ratio of 11 is below e³ = 20.
     let verdicts = Report::of(&record).verdicts.against_reference;
     let headline = verdicts.iter().find(|pair| pair.is_headline).unwrap();
     assert_eq!(headline.certainty(), Some(Certainty::Inconclusive));
@@ -276,7 +276,7 @@ fn the_mean_has_a_caution_and_leaves_out_an_engine_that_failed() {
     let mut record = measured_engines(&selection(&["patient-original", "beacon", "equal"]));
     let mean = |record: &RunRecord, engine: &str| {
         let means = Report::of(record).verdicts.means;
-        means.into_iter().find(|mean| mean.engine == engine).map(|mean| mean.times)
+        means.into_iter().find(|mean| mean.engine == engine).map(|mean| mean.ratio)
     };
     let ratios = [67.9, 8.67, 5.91, 5.21, 5.08, 11.0];
     let expected = ratios.iter().product::<f64>().powf(1.0 / 6.0);
@@ -359,7 +359,7 @@ fn csv_and_json_have_the_whole_comparison() {
 }
 
 #[test]
-fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
+fn the_effect_of_a_preset_is_listed_with_the_words_of_its_manifest() {
     let mut selection = decoding(&["patient-original", "beacon", "beacon"]);
     selection.candidates[2].preset = Some("half".into());
     selection.candidates[2].options.insert("half".into(), true.into());
@@ -372,14 +372,14 @@ fn the_effect_of_a_preset_is_listed_under_its_manifests_title() {
     let derived = &json["derived"][0];
     assert_eq!(derived["effect"], "precision impact");
     assert_eq!(derived["comparisons"][0]["engine"], "beacon:half");
-    // A requested option without an effect is no difference.
+    // Presets with the same dtype and the same options are not compared.
     selection.candidates[2].options.clear();
     assert!(!rendered(&measured_engines(&selection), "table", 100).contains("precision impact"));
     selection.candidates[2].options.insert("half".into(), true.into());
     // The ratio is shown without a verdict too.
     selection.extent.blocks = Some(1);
-    let quick = rendered(&measured_engines(&selection), "table", 100);
-    let expected = quick.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
+    let one_block = rendered(&measured_engines(&selection), "table", 100);
+    let expected = one_block.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
     assert!(expected.contains(": decode ") && expected.ends_with("x?"), "{expected}");
     // A preset that is measured alone has no effect to show.
     selection.candidates.remove(1);

@@ -36,14 +36,14 @@ fn launch(phases: &[(&str, u64)]) -> Launch {
     }
 }
 
-/// A sample: sent 200 ms after the start, answered `ms` later; token times in milliseconds of the engine's clock.
-fn sample(ms: u64, token_ms: &[u64]) -> Sample {
+/// Sent 200 ms after the start, answered `answer_ms` later. By the engine's clock it starts at 1 ms and has tokens at `token_ms`.
+fn sample(answer_ms: u64, token_ms: &[u64]) -> Sample {
     let times: Vec<u64> = token_ms.iter().map(|ms| ms * MS).collect();
     let end_ns = times.last().copied().unwrap_or(0);
     let sequence = Sequence { token_ns: Some(times), ..Sequence::default() };
     Sample {
         sent_ns: 200 * MS,
-        answered_ns: (200 + ms) * MS,
+        answered_ns: (200 + answer_ms) * MS,
         iteration: Iteration { start_ns: MS, end_ns, sequences: vec![sequence] },
         ..Sample::default()
     }
