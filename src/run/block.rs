@@ -34,6 +34,7 @@ struct Turn {
 }
 
 impl Turn {
+    /// The time of a request, or zero if it is unknown.
     fn request_time(&self) -> Duration {
         self.request_time.unwrap_or_default()
     }
@@ -138,7 +139,7 @@ impl<'a> Blocks<'_, 'a> {
         for case in launch_cases.into_iter().filter(|_| is_first_launch) {
             let Some(launched) = group.slots[slot].launched.as_mut() else { break };
             let outcome = self.cases().measure_launch_case(launched, case).await;
-            self.settle(group, slot, case, outcome).await?;
+            self.handle_outcome(group, slot, case, outcome).await?;
         }
         Ok(())
     }
@@ -168,7 +169,7 @@ impl<'a> Blocks<'_, 'a> {
                 let after_pause = group.resume_only(turn.slot).await && turn.discards_first();
                 let Some(launched) = group.slots[turn.slot].launched.as_mut() else { continue };
                 let outcome = self.cases().request_round(launched, turn.case, round, after_pause).await;
-                let request_time = self.settle(group, turn.slot, turn.case, outcome).await?;
+                let request_time = self.handle_outcome(group, turn.slot, turn.case, outcome).await?;
                 turn.request_time = turn.request_time.or(request_time);
             }
         }
@@ -204,7 +205,7 @@ impl<'a> Blocks<'_, 'a> {
             let limit = self.schedule.time_budget.warm_up_limit(slots * remaining - slot);
             let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
             let outcome = cases.warm_up(launched, case, self.schedule, limit).await;
-            if let Some(request_ns) = self.settle(group, slot, case, outcome).await? {
+            if let Some(request_ns) = self.handle_outcome(group, slot, case, outcome).await? {
                 let request_time = request_ns.map(|ns| Duration::from_nanos(ns as u64));
                 turns.push(Turn { slot, case, request_time, is_paused_between: true });
             }
@@ -215,7 +216,7 @@ impl<'a> Blocks<'_, 'a> {
     }
 
     /// Records a failure as a row. After a failure, the engine keeps its slot only if it can still take requests.
-    async fn settle<T>(
+    async fn handle_outcome<T>(
         &mut self,
         group: &mut MemoryGroup,
         slot: usize,
@@ -226,7 +227,7 @@ impl<'a> Blocks<'_, 'a> {
         if let Err(LaunchError::EngineFailure(failure)) = &outcome
             && let Some(mut launched) = slot.launched.take()
         {
-            // An engine that cannot go on ends after `failed`. The next case then gets a new launch.
+            // An engine that cannot go on sends `failed` and ends. The next case then gets a new launch.
             let can_continue = failure.cause.engine_survives();
             if can_continue && launched.conversation.process.wait(EXIT_GRACE).await.is_none() {
                 slot.launched = Some(launched);
@@ -248,7 +249,7 @@ impl<'a> Blocks<'_, 'a> {
             group.resume_only(turn.slot).await;
             let Some(launched) = group.slots[turn.slot].launched.as_mut() else { continue };
             let outcome = sampled_pass(&mut self.cases(), launched, turn.case).await;
-            self.settle(group, turn.slot, turn.case, outcome).await?;
+            self.handle_outcome(group, turn.slot, turn.case, outcome).await?;
         }
         Ok(())
     }

@@ -35,7 +35,8 @@ impl Cases<'_, '_> {
         Ok(())
     }
 
-    /// Makes requests of the case's full shape until their times are steady. Gives the time of a request.
+    /// Warms up with requests like the measured ones, until their times are steady or `limit` is over. Gives the median time of
+    /// the last requests in nanoseconds; `None` without requests.
     pub async fn warm_up(
         &mut self,
         launched: &mut Launched,
@@ -97,7 +98,7 @@ impl Cases<'_, '_> {
         check_support(launched, workload).map_err(|cause| launched.failure(Stage::Load, cause))
     }
 
-    /// Makes the only request of a one-shot process, as a shell would pipe a line into it.
+    /// Sends the only `generate` of a one-shot process, as a shell would pipe a line into it.
     pub async fn request_cold(
         &mut self,
         launched: &mut Launched,

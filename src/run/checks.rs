@@ -1,5 +1,5 @@
-//! The shared parts of the two output checks: `held_out` before the blocks and `measured_tokens` after the blocks. They are
-//! requests to one launch, time limits, and the reasons for missing checks. No check discards a result.
+//! The parts that both output checks use, `held_out` before the blocks and `measured_tokens` after them: requests to one launch,
+//! time limits, and the reasons for missing checks. No check discards a result.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::text::with_commas;
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 /// The shortest useful time for an answer.
 const MIN_REQUEST_TIME: Duration = Duration::from_secs(1);
-/// The factor on estimates from shorter windows, because the time of attention grows with the square of the tokens.
+/// Increases a time that is estimated from shorter windows, because the time of attention grows with the square of the tokens.
 const ATTENTION_FACTOR: f64 = 1.5;
 
 pub(super) struct OutputChecks<'r, 'a> {
@@ -43,8 +43,8 @@ impl OutputChecks<'_, '_> {
     /// Records that no verifier can check a model's outputs, with a hint to set one up.
     pub fn no_verifier(&mut self, model: &Model, reason: &str) -> Result<()> {
         let set_up_command = manifest::embedded().ok().and_then(|all| {
-            let reference = all.iter().find(|it| it.manifest.reference);
-            reference.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
+            let verifier = all.iter().find(|it| it.manifest.reference);
+            verifier.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
         });
         let hint = set_up_command.filter(|_| self.plan.verification == Verification::Usual);
         self.model_not_checked(model, reason.into(), Some(hint.unwrap_or_else(|| "--verifier ENGINE".into())))
@@ -56,7 +56,6 @@ impl OutputChecks<'_, '_> {
     }
 }
 
-/// Whether the engine gave an invalid answer.
 pub(super) fn is_invalid_answer(cause: &Cause) -> bool {
     matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
 }
@@ -100,7 +99,7 @@ impl Launched {
     }
 }
 
-/// The number of scored tokens, and the time that they took.
+/// The number of tokens scored so far, and their time.
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
     tokens: usize,
@@ -174,7 +173,7 @@ impl CheckTime {
         self.left().is_zero()
     }
 
-    /// The time limit of a request within the remaining time.
+    /// The time limit of a request: the remaining time, but at least `MIN_REQUEST_TIME`, unless the run's budget ends earlier.
     pub fn request_limit(&self) -> Duration {
         let left = self.left().max(MIN_REQUEST_TIME);
         whole_ms(self.left_of_budget().map_or(left, |of_budget| left.min(of_budget)))

@@ -36,8 +36,7 @@ impl<'a> Conversions<'a> {
         self.conversion_for(configuration).map_or(unconverted, |converted| &converted.path)
     }
 
-    /// Converts the model if the engine does not read its format. Returns whether this call
-    /// converted it.
+    /// Converts the model if the engine does not read its format. Returns whether this call converted it.
     pub async fn convert_for(
         &mut self,
         journal: &mut Journal<'_>,
@@ -77,7 +76,7 @@ async fn convert(
     requested: Option<String>,
 ) -> Result<Converted> {
     let stop = StopOnDrop(Arc::new(AtomicBool::new(false)));
-    let (progress, mut reports) = mpsc::unbounded_channel();
+    let (progress, mut fractions) = mpsc::unbounded_channel();
     let is_stopped = Arc::clone(&stop.0);
     let work = tokio::task::spawn_blocking(move || {
         let model = ModelFolder::open(&path)?;
@@ -96,7 +95,7 @@ async fn convert(
             path: path.to_string_lossy().into_owned(),
         })
     });
-    while let Some(fraction) = reports.recv().await {
+    while let Some(fraction) = fractions.recv().await {
         let phase = format!("converting the model to {}", to.as_str());
         journal.send(Event::Loading { label: label.into(), phase, fraction: Some(fraction) });
     }
@@ -113,7 +112,7 @@ fn dtype(model: &ModelFolder, to: Format, requested: Option<&str>) -> Result<Dty
     Ok(candidates.next().unwrap_or(Dtype::F32))
 }
 
-/// Stops a conversion when its run ends.
+/// Stops the conversion when nothing waits for it any more.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {

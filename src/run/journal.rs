@@ -12,7 +12,7 @@ pub enum Event {
     SetUp(SetUpEvent),
     /// The run begins. If `blocks` is `None`, the run ends once the intervals are narrow enough.
     RunStarted { configurations: usize, blocks: Option<u32>, record: String },
-    /// A block begins. `until` is the number of blocks planned so far. `requests` is the number of requests in these blocks.
+    /// A block begins; the first one is 0. `until` is the number of blocks planned so far, and `requests` that of their requests.
     BlockStarted { block: u32, until: u32, requests: u64 },
     /// A process is about to start.
     LaunchStarted { label: String },
@@ -52,7 +52,6 @@ impl<'a> Journal<'a> {
         Self { recorder, listener }
     }
 
-    /// The record so far.
     pub fn record(&self) -> &RunRecord {
         &self.recorder.record
     }

@@ -18,10 +18,9 @@ use crate::run::verify::Expected;
 /// The time that an engine has to end by itself after `failed`.
 pub(super) const EXIT_GRACE: Duration = Duration::from_millis(100);
 
-/// The purpose of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// The requests of a block.
+    /// The requests of the block with this number.
     Block(u32),
     /// One request of a block, or a `hello` to learn the formats that the engine reads.
     OneShot(u32),
@@ -46,12 +45,12 @@ pub(super) struct Launched {
     tree: Vec<u32>,
     /// The CPU time of the last request.
     pub worked: CpuUse,
-    holding: MemoryReadings,
+    memory_readings: MemoryReadings,
 }
 
 impl Launched {
     pub fn of(conversation: Conversation, launch: Launch) -> Self {
-        let (tree, worked, holding) = (Vec::new(), CpuUse::default(), MemoryReadings::default());
+        let (tree, worked, memory_readings) = (Vec::new(), CpuUse::default(), MemoryReadings::default());
         let (recorded, unrecorded_warm_ups, requests, is_paused) = (None, Vec::new(), 0, false);
         Self {
             conversation,
@@ -62,7 +61,7 @@ impl Launched {
             is_paused,
             tree,
             worked,
-            holding,
+            memory_readings,
         }
     }
 
@@ -116,7 +115,6 @@ impl Launched {
         LaunchError::EngineFailure(EngineFailure { when, cause, stderr, launch: self.recorded })
     }
 
-    /// The id of the next request.
     pub fn next_id(&mut self) -> u64 {
         self.requests += 1;
         self.requests - 1
@@ -142,20 +140,20 @@ impl Launched {
         std::iter::once(self.conversation.process.pid).chain(reported).collect()
     }
 
-    /// Finds the engine's processes, and reads their peak memory and their current memory. Reading walks page tables and waits
-    /// for a process that is stuck in the kernel.
+    /// Finds the engine's processes, and reads their peak memory and their current memory. Slow readings of current memory are rare,
+    /// unless one is `needed`. Reading waits for a process that is stuck in the kernel.
     pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<HeldMemory>)> {
         let roots = self.roots();
-        let mut holding = std::mem::take(&mut self.holding);
+        let mut memory_readings = std::mem::take(&mut self.memory_readings);
         let read = move || {
             let mut tree: Vec<u32> = roots.into_iter().flat_map(memory::tree).collect();
             tree.sort_unstable();
             tree.dedup();
-            let (peak, held) = (memory::peak_resident_bytes(&tree), holding.read(&tree, needed));
-            (tree, holding, peak, held)
+            let (peak, held) = (memory::peak_resident_bytes(&tree), memory_readings.read(&tree, needed));
+            (tree, memory_readings, peak, held)
         };
-        let (tree, holding, peak, held) = off_thread(read).await?;
-        (self.tree, self.holding) = (tree, holding);
+        let (tree, memory_readings, peak, held) = off_thread(read).await?;
+        (self.tree, self.memory_readings) = (tree, memory_readings);
         Ok((peak, held))
     }
 }
@@ -197,7 +195,6 @@ pub fn launching(
     }
 }
 
-/// The stage of a request, for errors.
 pub(super) fn stage(kind: RequestKind, index: u32) -> Stage {
     match kind {
         RequestKind::Warmup => Stage::Warmup(index),

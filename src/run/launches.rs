@@ -241,9 +241,9 @@ pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive
         journal.warn(Some(index), message)?;
     }
     let grace = if alive { launched.conversation.deadlines.shutdown } else { EXIT_GRACE };
-    let left = launched.conversation.process.end(grace).await;
-    if left > 0 && alive {
-        journal.warn(Some(index), format!("left processes behind ({left}); they were ended"))?;
+    let leftover = launched.conversation.process.end(grace).await;
+    if leftover > 0 && alive {
+        journal.warn(Some(index), format!("left processes behind ({leftover}); they were ended"))?;
     }
     Ok(())
 }

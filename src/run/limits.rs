@@ -16,8 +16,8 @@ use crate::machine::{Cpu, gpu_limits, memory};
 use crate::plan::{Configuration, Plan, VERIFIER_DTYPE};
 use crate::record::{Entry, Limits};
 
-/// The probe's time for each number of threads in the plan. A tenth of it is needed to touch the memory. The rest is enough for
-/// about ten passes of each setting.
+/// The probe's time for each number of threads in the plan. A tenth of it is needed to write the buffer once. In the rest, each
+/// setting of the probe is measured about ten times.
 const PROBE_TIME: Duration = Duration::from_millis(300);
 
 pub(super) async fn probe_limits(plan: &Plan, journal: &mut Journal<'_>, block: u32) -> Result<()> {
@@ -49,8 +49,8 @@ fn gpus_to_probe(plan: &Plan) -> Vec<u32> {
     comparable.filter_map(|it| it.device.cuda_index()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The settings of the CPU's probe. `None` if no engine runs on the CPU, or if all models fit into the caches, so that no limit
-/// applies to them.
+/// The settings of the CPU's probe. `None` if no engine runs on the CPU, or if caches may hold a part of every model, so
+/// that no limit applies.
 fn settings(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<ProbeSettings> {
     let measured = plan.cases.iter().map(|case| &plan.configurations[case.configuration]);
     let threads: BTreeSet<u32> =
@@ -113,16 +113,17 @@ mod tests {
 
     #[test]
     fn nothing_is_probed_when_no_row_can_reach_a_limit() {
-        let probed = |it: &Configuration| settings(&plan(vec![it.clone()]), &cpu(), Some(16 * GIB)).is_some();
+        let is_probed =
+            |it: &Configuration| settings(&plan(vec![it.clone()]), &cpu(), Some(16 * GIB)).is_some();
         // 32 Mi weights are 128 MiB of f32, four times the cache.
         let large = configuration(2, 32 << 20);
-        assert!(probed(&large));
-        assert!(probed(&Configuration { device: "cpu:0".into(), ..large.clone() }));
-        assert!(!probed(&configuration(2, (32 << 20) - 1)));
-        assert!(!probed(&Configuration { dtype: Some("bf16".into()), ..large.clone() }));
-        assert!(!probed(&Configuration { device: "cuda".into(), ..large.clone() }));
-        assert!(!probed(&Configuration { unavailable: Some(Unavailable::default()), ..large.clone() }));
-        assert!(!probed(&Configuration { model: Model::default(), ..large.clone() }));
+        assert!(is_probed(&large));
+        assert!(is_probed(&Configuration { device: "cpu:0".into(), ..large.clone() }));
+        assert!(!is_probed(&configuration(2, (32 << 20) - 1)));
+        assert!(!is_probed(&Configuration { dtype: Some("bf16".into()), ..large.clone() }));
+        assert!(!is_probed(&Configuration { device: "cuda".into(), ..large.clone() }));
+        assert!(!is_probed(&Configuration { unavailable: Some(Unavailable::default()), ..large.clone() }));
+        assert!(!is_probed(&Configuration { model: Model::default(), ..large.clone() }));
         // A verifier has no cases.
         let mut verifier = plan(vec![large]);
         verifier.cases.clear();

@@ -284,14 +284,14 @@ mod tests {
 
     #[test]
     fn the_token_check_has_at_most_the_rest_of_a_budget() {
-        let of = |budget: Option<u64>, ran| {
+        let limit_s = |budget: Option<u64>, ran| {
             check_duration(budget.map(Duration::from_secs), Duration::from_secs(ran)).as_secs()
         };
-        assert_eq!(of(Some(200), 190), 10);
-        assert_eq!(of(Some(200), 199), 1);
-        assert_eq!(of(Some(200), 400), 0);
-        assert_eq!(of(Some(200), 10), MAX_TIME.as_secs());
-        assert_eq!(of(None, 400), 20);
-        assert_eq!(of(None, 1), MIN_TIME.as_secs());
+        assert_eq!(limit_s(Some(200), 190), 10);
+        assert_eq!(limit_s(Some(200), 199), 1);
+        assert_eq!(limit_s(Some(200), 400), 0);
+        assert_eq!(limit_s(Some(200), 10), MAX_TIME.as_secs());
+        assert_eq!(limit_s(None, 400), 20);
+        assert_eq!(limit_s(None, 1), MIN_TIME.as_secs());
     }
 }

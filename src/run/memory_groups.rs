@@ -24,8 +24,8 @@ pub struct Member {
 
 /// The share of the available memory that is left free.
 const FREE_SHARE: f64 = 0.1;
-/// The estimated ratio of the weights in memory to the weights' file, if the dtype is unknown. The whole estimate is the sum of
-/// the file, the weights in memory, and the program.
+/// The estimated ratio of the weights in memory to the weights' file, if the dtype is unknown. The estimate of an
+/// engine's memory is the sum of the file, the weights in memory, and the program.
 const MEMORY_PER_FILE_BYTE: u64 = 2;
 const PROGRAM_BYTES: u64 = 500_000_000;
 const F32_BYTES: u64 = 4;

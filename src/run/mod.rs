@@ -72,8 +72,8 @@ pub async fn run(
     if end == End::Interrupted {
         journal.send(Event::Interrupted);
     }
-    let after = quiet.map(|quiet: QuietCheck| quiet.warnings_after(end == End::Interrupted));
-    journal.warn_all(after.unwrap_or_default())?;
+    let warnings = quiet.map(|quiet: QuietCheck| quiet.warnings_after(end == End::Interrupted));
+    journal.warn_all(warnings.unwrap_or_default())?;
     journal.take(Entry::End(end))?;
     journal.send(Event::RunFinished { record });
     Ok(end)
@@ -104,7 +104,7 @@ async fn measure<'a>(
 
 /// Examines how quiet the machine is before anything is measured. This asks the GPUs' driver, which may be slow or hang.
 async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietCheck> {
-    let engines = planned(plan);
+    let engines = planned_engines(plan);
     let probe = move || {
         let quiet = QuietCheck::probe(&engines);
         let warnings = quiet.warnings_before(&engines);
@@ -167,7 +167,7 @@ async fn record_overhead(plan: &Plan, journal: &mut Journal<'_>, schedule: &Sche
 }
 
 /// The engines of a plan, with the facts that the machine's checks need.
-fn planned(plan: &Plan) -> Vec<machine::PlannedEngine> {
+fn planned_engines(plan: &Plan) -> Vec<machine::PlannedEngine> {
     let engine = |it: &Configuration| machine::PlannedEngine {
         label: it.role.is_none().then(|| it.label.clone()),
         program: it.command.first().map(PathBuf::from),
