@@ -58,11 +58,8 @@ impl Calibration {
                 continue;
             }
             let none_calibrated = not_calibrated.len() == measured.len();
-            let workloads = not_calibrated
-                .iter()
-                .filter(|_| !none_calibrated)
-                .map(|workload| line(&workload.label))
-                .collect();
+            let named = not_calibrated.iter().filter(|_| !none_calibrated);
+            let workloads = named.map(|workload| line(&workload.label)).collect();
             uncalibrated.push(Uncalibrated { engine: line(&configuration.label), workloads });
             rows.push(configuration);
             for workload in not_calibrated {
