@@ -241,7 +241,7 @@ impl OutputChecks<'_, '_> {
         let would_fail_in_block = self.plan.mode == Mode::Warm && failure.when != Stage::OutputCheck;
         if !is_verifier && (would_fail_in_block || is_invalid_answer(&failure.cause)) {
             if let Some(twin) = self.plan.twin_of(index) {
-                schedule.close_cases_of(twin);
+                schedule.end_cases_of(twin);
             }
             return schedule.record_failure(self.journal, failure.into_failure(index, None));
         }

@@ -13,7 +13,6 @@ use crate::record::{self, new_id};
 use crate::run::process::{Answer, Conversation, Deadlines, Hello, Keeper, Launching, Process};
 use stats::{median, quantile};
 
-/// The costs of the orchestrator's steps.
 #[derive(Debug, Clone)]
 pub struct Overhead {
     pub timings: Vec<Timing>,
@@ -38,7 +37,7 @@ const STREAMED_TOKENS: u32 = 1000;
 const PACED_TOKENS: u32 = 1000;
 const WAITS: usize = 3;
 const SECOND: Duration = Duration::from_secs(1);
-/// The size of an answer in a decode scenario.
+/// The lengths of prompt and output, as in a decode scenario.
 const PROMPT_TOKENS: u32 = 128;
 const OUTPUT_TOKENS: u32 = 64;
 
@@ -52,7 +51,7 @@ impl Overhead {
     /// Measures all costs. This takes about six seconds, half of which are deliberate waits.
     pub fn measure() -> Result<Self> {
         let run = new_id();
-        // When it is dropped, it ends every process that is started below.
+        // When the keeper is dropped, it ends every process that is started below.
         let _keeper = Keeper::start(&run)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let timings = runtime.block_on(async {
@@ -135,7 +134,7 @@ async fn request(conversation: &mut Conversation) -> Result<Timing> {
     )
 }
 
-/// The time of each request, minus the engine's own work.
+/// The time of each request in nanoseconds, minus the engine's own work.
 async fn repeat_requests(conversation: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
     let request = generate_request(OUTPUT_TOKENS, false);
     let mut values = Vec::new();
@@ -226,7 +225,8 @@ async fn wait(run: &str) -> Result<Timing> {
     )
 }
 
-/// Starts and loads the null engine, which is a subcommand of this program. Gives its load time too.
+/// Starts and loads the null engine, which is a subcommand of this program. `launch` is a name that is used once in the run.
+/// Gives also the nanoseconds from the start of the process to `loaded`.
 async fn start(run: &str, launch: impl Display, ms_per_token: f64) -> Result<(Conversation, u64)> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let launching = Launching {
@@ -291,7 +291,7 @@ mod tests {
         for number in 0..40_000_000_u64 {
             std::hint::black_box(number);
         }
-        // No processor does this much in a millisecond, so a wrong unit shows.
+        // No processor finishes this loop in a millisecond, so a wrong unit shows.
         let worked_ns = cpu_ns() - before_ns;
         assert!(worked_ns > 1_000_000, "{worked_ns} ns");
     }

@@ -20,18 +20,18 @@ use crate::run::process::{LaunchError, Stage};
 
 /// A case with longer requests has no pass. The memory of such a case is known from the samples.
 pub(super) const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
-/// The time of a pass: energy counters and a GPU's utilisation are means over some time.
+/// The time of the requests while energy and GPUs are sampled. It is long enough for a mean power and a mean utilisation.
 const PASS_TIME: Duration = Duration::from_millis(3000);
-/// With a budget, a pass takes at most one part in this many.
+/// With a budget, these requests take at most the budget divided by this.
 const BUDGET_DIVISOR: u32 = 200;
 /// The time during which idle energy is counted.
 const IDLE_TIME: Duration = Duration::from_millis(1500);
 /// The number of one-token requests, of which the shortest counts.
 const ONE_TOKEN_REQUESTS: usize = 3;
-/// The first index of a pass, above the index of any sample, so that no prompt repeats.
+/// The index of a launch's first request in a pass. It is above the index of any sample, so that no prompt repeats.
 const FIRST_INDEX: u32 = 1 << 24;
 
-/// Counts the machine's energy while nothing of this run runs. Without counters there is no wait.
+/// Counts the machine's energy while no engine runs. Without counters there is no wait.
 pub(super) async fn sample_idle_energy(plan: &Plan, journal: &mut Journal<'_>) -> Result<()> {
     let started = plan.configurations.iter().filter(|it| it.unavailable.is_none());
     let with_gpus = started.into_iter().any(|it| !it.device.is_cpu());
@@ -50,8 +50,8 @@ async fn read_counters(with_gpus: bool) -> Result<Reading> {
     off_thread(if with_gpus { Reading::with_gpus } else { Reading::of_processors }).await
 }
 
-/// Samples memory during one request. With energy counters or a GPU, a second part makes requests for `PASS_TIME`, while
-/// nothing walks page tables.
+/// Samples memory during one request. With energy counters or a GPU, more requests follow for `PASS_TIME`. Memory is not
+/// sampled then, because reading it walks page tables, which costs energy.
 pub(super) async fn sampled_pass(
     cases: &mut Cases<'_, '_>,
     launched: &mut Launched,
@@ -81,14 +81,14 @@ pub(super) async fn sampled_pass(
         }
     }
     (pass.held, pass.one_token_ns) = (largest_memory, one_token_ns);
-    for message in slowed(cases, launched, &pass) {
+    for message in slowdown_warnings(cases, launched, &pass) {
         cases.journal.warn(Some(launched.launch.configuration), message)?;
     }
     Ok(cases.journal.take(Entry::Pass(pass))?)
 }
 
-/// The causes that slowed down the GPUs of this engine. Other GPUs are ignored.
-fn slowed(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String> {
+/// Warnings with the driver's reasons why a GPU of this engine was slowed down. Other GPUs are ignored.
+fn slowdown_warnings(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String> {
     let configuration = &cases.plan.configurations[launched.launch.configuration];
     let reported = launched.facts().and_then(|facts| facts.device.as_deref());
     let device = Device::in_effect(reported, &configuration.device);
@@ -102,10 +102,10 @@ fn slowed(cases: &Cases<'_, '_>, launched: &Launched, pass: &Pass) -> Vec<String
     let indices = gpus_of(&pass.gpus, index, Some(machine), limits.as_ref()).unwrap_or_default();
     let gpus = pass.gpus.iter().filter(|gpu| indices.contains(&gpu.index));
     let machine_gpu = |index: u32| machine.gpus.iter().find(|gpu| gpu.index == index);
-    gpus.filter_map(|pass| gpu::slowdown_warning(pass, machine_gpu(pass.index))).collect()
+    gpus.filter_map(|sampled| gpu::slowdown_warning(sampled, machine_gpu(sampled.index))).collect()
 }
 
-/// Makes requests until the time is over, at least one request.
+/// Makes requests until `time` is over, at least one request.
 async fn repeat_requests(
     cases: &Cases<'_, '_>,
     launched: &mut Launched,
@@ -122,8 +122,8 @@ async fn repeat_requests(
     }
 }
 
-/// The shortest time of a request for one token, on the orchestrator's clock. The difference to a full request is the time of
-/// all other tokens, independent of the engine's time stamps.
+/// The shortest time of a request for one token, in nanoseconds on the orchestrator's clock. The difference to a full request is
+/// the time of all other tokens, independent of the engine's time stamps.
 async fn one_token_time(
     cases: &Cases<'_, '_>,
     launched: &mut Launched,
@@ -144,8 +144,8 @@ fn pass_time(plan: &Plan) -> Duration {
     budget.map_or(PASS_TIME, |budget| PASS_TIME.min(budget / BUDGET_DIVISOR))
 }
 
-/// Makes and verifies one request of the case's shape, with its own prompt and at most `max_new_tokens` tokens. Gives the time
-/// on the orchestrator's clock.
+/// Makes and verifies one request of the case, with a new prompt and at most `max_new_tokens` new tokens. Gives the elapsed
+/// nanoseconds on the orchestrator's clock.
 async fn make_request(
     cases: &Cases<'_, '_>,
     launched: &mut Launched,
@@ -154,7 +154,7 @@ async fn make_request(
 ) -> Result<u64, LaunchError> {
     let mut workload = cases.plan.cases[pass.case].workload.clone();
     workload.max_new_tokens = workload.max_new_tokens.min(max_new_tokens);
-    // Each index is used once in a launch.
+    // Each request of a launch gets another index.
     let index = FIRST_INDEX + launched.requests as u32;
     let (seed, block) = (cases.plan.seed, launched.launch.block);
     let key = PromptKey { seed, block, kind: RequestKind::Measured, index };

@@ -1,4 +1,4 @@
-//! One request and its answer: made from the prompt's ids, verified, recorded.
+//! Makes one request from the ids of a prompt, verifies the answer and records the sample.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl<'a> Requests<'a> {
         self.prompts.get(model)
     }
 
-    /// Makes one request of a case. Gives the answer and its time on the orchestrator's clock.
+    /// Makes one request of a case. Gives the answer and its nanoseconds on the orchestrator's clock.
     pub async fn make(
         &self,
         journal: &mut Journal<'_>,
@@ -70,8 +70,8 @@ impl<'a> Requests<'a> {
         let (ids, answer) = self.send(launched, &workload, key, stage(kind, index), stream).await?;
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         // The memory is always read after the first measured request, even if reading is slow.
-        let needed = kind == RequestKind::Measured && index == 0;
-        let (peak_resident_bytes, held) = launched.read_memory(needed).await?;
+        let must_read = kind == RequestKind::Measured && index == 0;
+        let (peak_resident_bytes, held) = launched.read_memory(must_read).await?;
         let elapsed_ns = answer.elapsed_ns();
         let sample = Sample {
             // A launch without hello is recorded with its first answer.
@@ -123,10 +123,10 @@ impl<'a> Requests<'a> {
     ) -> Result<Answer, Cause> {
         let streamed = request.stream;
         let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
-        let processes = launched.cpu_time();
-        let before = processes.read();
+        let cpu_time = launched.cpu_time();
+        let before = cpu_time.read();
         let answer = self.generate_within_cap(launched, request).await?;
-        launched.worked = processes.read().since(before);
+        launched.worked = cpu_time.read().since(before);
         if launched.launch.loaded.is_none() {
             // If `generate` comes before any `load`, its answer has the facts of the load.
             launched.launch.loaded = answer.generated.loaded.clone();
@@ -141,6 +141,7 @@ impl<'a> Requests<'a> {
     async fn generate_within_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
         let longest = launched.conversation.deadlines.answer;
         let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);
+        // This request is counted already, so the first request of a launch sees 1.
         let loads_with_request = launched.requests < 2 && self.plan.mode == Mode::Warm;
         let capped = cap <= longest && (launched.launch.loaded.is_some() || !loads_with_request);
         let deadline = if capped { cap } else { longest };

@@ -108,7 +108,7 @@ impl<'a> Schedule<'a> {
         off_thread(move || workloads.iter().map(analysis).collect()).await
     }
 
-    /// Sends the event of a new block, with the number of requests until the next interim analysis.
+    /// Sends the event of a new block, with the total number of requests up to the next interim analysis.
     pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
         let next = INTERIM_ANALYSES.into_iter().find(|&analysis| analysis > block as usize);
         let until = self.plan.extent.blocks.unwrap_or(next.map_or(block + 1, |blocks| blocks as u32));
@@ -120,11 +120,13 @@ impl<'a> Schedule<'a> {
         journal.send(Event::BlockStarted { block, until, requests });
     }
 
+    /// The most requests of a case in one block.
     fn requests_of(&self, case: usize, interleaved: bool) -> u64 {
         let workload = &self.plan.cases[case].workload;
         if self.plan.mode == Mode::OneShot || workload.kind == Kind::Launch {
             return u64::from(workload.rounds);
         }
+        // Interleaved engines are paused between requests. After a pause, a discarded request may come before the measured one.
         let warm_up = workload.warmup.or(self.needed_warm_ups.get(&case).copied()).unwrap_or(MIN_WARM_UPS);
         u64::from(warm_up) + u64::from(workload.rounds) * if interleaved { 2 } else { 1 }
     }
@@ -151,17 +153,17 @@ impl<'a> Schedule<'a> {
             Some(case) => {
                 self.failed.insert(case);
             }
-            None => self.close_cases_of(failure.configuration),
+            None => self.end_cases_of(failure.configuration),
         }
         journal.fail(failure)
     }
 
-    /// Ends all cases of a configuration, such as the twin of a failed row.
-    pub fn close_cases_of(&mut self, configuration: usize) {
+    /// The cases of a configuration get no more requests, and no failure is recorded: the twin of a failed configuration.
+    pub fn end_cases_of(&mut self, configuration: usize) {
         self.failed.extend(self.plan.cases_of(configuration));
     }
 
-    /// Records a row for each case that the budget left no time for.
+    /// Records a failure for each case that the budget left no time for.
     pub fn record_unmeasured_cases(&mut self, journal: &mut Journal) -> Result<()> {
         let Some(budget_ns) = self.plan.extent.budget_ns else { return Ok(()) };
         let budget = Duration::from_nanos(budget_ns);
@@ -175,7 +177,7 @@ impl<'a> Schedule<'a> {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
                 kind: FailureKind::NoTime,
-                message: format!("the budget of {budget_text} ended before it was measured"),
+                message: format!("the budget of {budget_text} ended before this case was measured"),
                 hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
                 ..Failure::default()
             };
@@ -196,7 +198,6 @@ impl<'a> Schedule<'a> {
         self.plan.cases_of(configuration).into_iter().any(|case| self.is_open(case))
     }
 
-    /// The open cases of a configuration.
     pub fn open_cases(&self, configuration: usize, kind: Kind) -> Vec<usize> {
         let cases = self.plan.cases_of(configuration).into_iter();
         cases.filter(|&case| self.is_open(case) && self.plan.cases[case].workload.kind == kind).collect()

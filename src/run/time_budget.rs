@@ -21,6 +21,7 @@ const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct TimeBudget {
+    /// The start of the first output check, and after it the start of the measurements.
     started: Instant,
     /// The part of the whole budget that is for measuring.
     budget: Option<Duration>,
@@ -35,7 +36,7 @@ pub struct TimeBudget {
     /// The number of blocks so far.
     blocks: u32,
     block_began: Instant,
-    last_block: Duration,
+    last_block_time: Duration,
     /// The time of the rounds in the current or last block. Fewer rounds can reduce only this part of a block.
     rounds_time: Duration,
 }
@@ -69,7 +70,7 @@ impl TimeBudget {
             wanted_blocks: plan.extent.blocks.unwrap_or(MIN_VERDICT_BLOCKS as u32),
             blocks: 0,
             block_began: now,
-            last_block: Duration::ZERO,
+            last_block_time: Duration::ZERO,
             rounds_time: Duration::ZERO,
         }
     }
@@ -100,17 +101,17 @@ impl TimeBudget {
     }
 
     pub fn block_ends(&mut self) {
-        self.last_block = self.block_began.elapsed();
+        self.last_block_time = self.block_began.elapsed();
         self.blocks += 1;
     }
 
     /// Whether another block would exceed the time. Blocks up to `wanted_blocks` may have fewer rounds. A further block must be
     /// complete.
     pub fn is_over(&self) -> bool {
-        let after_another = self.started.elapsed() + self.last_block;
+        let after_another = self.started.elapsed() + self.last_block_time;
         match self.budget {
             Some(budget) if self.blocks < self.wanted_blocks => {
-                self.started.elapsed() + self.last_block.saturating_sub(self.rounds_time) > budget
+                self.started.elapsed() + self.last_block_time.saturating_sub(self.rounds_time) > budget
             }
             Some(budget) => after_another > budget,
             None => {
@@ -224,12 +225,13 @@ mod tests {
 
     #[test]
     fn a_run_without_a_budget_always_has_five_blocks() {
-        let mut budget = TimeBudget { last_block: Duration::from_secs(1000), ..unused(budget(None, None)) };
+        let mut budget =
+            TimeBudget { last_block_time: Duration::from_secs(1000), ..unused(budget(None, None)) };
         budget.blocks = 4;
         assert!(!budget.is_over());
         budget.blocks = 5;
         assert!(budget.is_over());
-        budget.last_block = Duration::from_secs(1);
+        budget.last_block_time = Duration::from_secs(1);
         assert!(!budget.is_over());
     }
 
@@ -268,14 +270,14 @@ mod tests {
     #[test]
     fn a_budget_ends_a_run_before_the_block_that_would_exceed_it() {
         let mut budget =
-            TimeBudget { last_block: Duration::from_secs(11), ..unused(budget(Some(10), Some(3))) };
+            TimeBudget { last_block_time: Duration::from_secs(11), ..unused(budget(Some(10), Some(3))) };
         assert!(budget.is_over());
         // The three requested blocks may have fewer rounds. A further block may not.
         budget.rounds_time = Duration::from_secs(9);
         assert!(!budget.is_over());
         budget.blocks = 3;
         assert!(budget.is_over());
-        budget.last_block = Duration::from_secs(2);
+        budget.last_block_time = Duration::from_secs(2);
         assert!(!budget.is_over());
     }
 }

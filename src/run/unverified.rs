@@ -6,9 +6,9 @@ use crate::plan::{Model, Role};
 use crate::record::{RunRecord, Sample};
 use stats::Random;
 
-/// The maximum number of samples of each configuration, unless it has more workloads.
+/// The maximum number of checked samples of each configuration, unless it has more workloads.
 const MAX_SAMPLES: usize = 4;
-/// The maximum number of positions of each sample.
+/// The maximum number of checked positions of each sample.
 const MAX_POSITIONS: usize = 8;
 /// The number of positions that are chosen because their tokens are the least likely ones to the verifier.
 const LEAST_LIKELY_POSITIONS: usize = 3;
@@ -23,8 +23,8 @@ pub struct UnverifiedSample {
     pub differs_at: Option<usize>,
 }
 
-/// The samples on a model to check, in order. Configurations take turns, and each workload is checked once before any workload
-/// is checked twice. So an early end affects all configurations alike.
+/// The samples of this model to check, in order. Configurations take turns, and each workload is checked once before any
+/// workload is checked twice. So an early end affects all configurations alike.
 pub fn unverified_samples(
     record: &RunRecord,
     model: &Model,
@@ -48,24 +48,23 @@ pub fn unverified_samples(
         let Some(ids) = greedy_ids(record, sample).filter(|ids| needs_check && !ids.is_empty()) else {
             continue;
         };
-        let reference = verifier_ids.get(&*sample.prompt_hash);
-        if reference.is_some_and(|reference| *reference == ids) {
+        let correct_ids = verifier_ids.get(&*sample.prompt_hash);
+        if correct_ids.is_some_and(|correct| *correct == ids) {
             continue;
         }
-        let differs_at = reference
-            .map(|reference| reference.iter().zip(ids).take_while(|(id, other)| id == other).count());
+        let differs_at =
+            correct_ids.map(|correct| correct.iter().zip(ids).take_while(|(id, other)| id == other).count());
         let differs_at = differs_at.filter(|&position| position < ids.len());
         let unverified = UnverifiedSample { sample: index, configuration: case.configuration, differs_at };
         by_configuration.entry(case.configuration).or_default().push(unverified);
     }
     let chosen: Vec<Vec<Vec<UnverifiedSample>>> =
         by_configuration.into_values().map(|unverified_samples| choose(record, unverified_samples)).collect();
-    let by_round = (0..MAX_SAMPLES)
-        .map(|round| chosen.iter().map(move |rounds| rounds.get(round).map_or(&[][..], |it| it)));
-    by_round.flat_map(|lists| interleave(&lists.collect::<Vec<_>>())).collect()
+    let by_group = (0..MAX_SAMPLES)
+        .map(|group| chosen.iter().map(move |groups| groups.get(group).map_or(&[][..], |it| it)));
+    by_group.flat_map(|lists| interleave(&lists.collect::<Vec<_>>())).collect()
 }
 
-/// The ids of a greedy sample.
 pub fn greedy_ids<'a>(record: &RunRecord, sample: &'a Sample) -> Option<&'a [u32]> {
     let workload = &record.header.plan.cases[sample.case].workload;
     let [sequence] = &sample.iteration.sequences[..] else { return None };
@@ -78,8 +77,9 @@ fn interleave(lists: &[&[UnverifiedSample]]) -> Vec<UnverifiedSample> {
     (0..longest).flat_map(|turn| lists.iter().filter_map(move |list| list.get(turn).copied())).collect()
 }
 
-/// Rounds of samples, each with one sample of every workload, long outputs first. The last sample of a workload comes
-/// first, then random samples from as many blocks as possible. So the check finds output that becomes wrong during the run.
+/// Groups of samples. A group has at most one sample of every workload, long outputs first. The first group has the last sample
+/// of each workload; the other groups have random samples, from as many blocks as possible. So the check finds output that
+/// becomes wrong during the run.
 fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<Vec<UnverifiedSample>> {
     let sample = |unverified: &UnverifiedSample| &record.samples[unverified.sample];
     let mut by_case: BTreeMap<usize, Vec<UnverifiedSample>> = BTreeMap::new();
@@ -103,14 +103,14 @@ fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<
     let orders: Vec<Vec<UnverifiedSample>> = orders.collect();
     let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
     let mut remaining = MAX_SAMPLES.max(orders.len());
-    let mut rounds = Vec::new();
+    let mut groups = Vec::new();
     for turn in 0..longest {
-        let round: Vec<UnverifiedSample> =
-            orders.iter().filter_map(|of| of.get(turn).copied()).take(remaining).collect();
-        remaining -= round.len();
-        rounds.push(round);
+        let group: Vec<UnverifiedSample> =
+            orders.iter().filter_map(|order| order.get(turn).copied()).take(remaining).collect();
+        remaining -= group.len();
+        groups.push(group);
     }
-    rounds
+    groups
 }
 
 /// The positions to check in an output, the most important first because time may run out. They are the first difference from

@@ -21,16 +21,17 @@ use super::handles::{Leader, ProcessHandle};
 use super::keeper::end_marked;
 use crate::machine::{ProcessFamily, processes_marked};
 
-/// The maximum number of stored lines of stderr, and the maximum characters of each line.
+/// The maximum number of stored lines of stderr, and of characters of each line.
 const MAX_STDERR_LINES: usize = 40;
 const MAX_STDERR_LINE_CHARS: usize = 400;
 /// Time limits for the remaining output of a process that has ended. The output comes at once, unless a busy machine delays the
 /// threads that read the pipes. Unread bytes in a pipe then extend the wait, up to `MAX_OUTPUT_WAIT`.
 const MIN_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 const MAX_OUTPUT_WAIT: Duration = Duration::from_secs(10);
-/// The maximum number of searches for processes to pause, because an engine may start processes without end.
+/// The maximum number of searches in one pause, because an engine may start processes without end.
 const MAX_PAUSE_SEARCHES: usize = 10;
-/// The maximum number of unread lines. After that the engine's next write blocks, so this program's memory does not grow.
+/// The maximum number of received lines that wait for `line`. After that the engine's next write blocks, so this program's
+/// memory does not grow.
 const MAX_UNREAD_LINES: usize = 64;
 
 /// The command to start, and its environment.
@@ -39,7 +40,7 @@ pub struct Launching {
     pub label: String,
     pub command: Vec<String>,
     pub variables: Vec<(String, OsString)>,
-    /// The ids of the run and of this launch. Leftover processes are found by them.
+    /// The ids of the run and of this launch. They mark the environment of every process, so leftovers are found.
     pub run: String,
     pub launch: String,
     /// Shows the engine's stderr, and every line in both directions.
@@ -51,7 +52,7 @@ pub struct Launching {
 pub struct Line {
     pub at: Instant,
     pub frame: Frame,
-    /// The line ended with a newline. The remaining output of an engine that died may not.
+    /// False for a line without a newline, which ends the output.
     pub is_complete: bool,
 }
 
@@ -96,8 +97,9 @@ impl Process {
         // The command holds the other ends of the pipes. While these ends are open, the engine's streams never end.
         drop(command);
         let (sender, lines) = mpsc::channel(MAX_UNREAD_LINES);
-        let ring = Arc::new(Mutex::new(VecDeque::new()));
-        let (last_lines, label, debug) = (Arc::clone(&ring), launching.label.clone(), launching.debug);
+        let stored_lines = Arc::new(Mutex::new(VecDeque::new()));
+        let (last_lines, label, debug) =
+            (Arc::clone(&stored_lines), launching.label.clone(), launching.debug);
         std::thread::spawn(move || read_lines(stdout, &sender));
         let (open, stderr_open) = mpsc::channel(1);
         std::thread::spawn(move || {
@@ -109,7 +111,7 @@ impl Process {
             stdin: stdin.map(ChildStdin::from_std).transpose()?,
             leader,
             lines,
-            stderr: ring,
+            stderr: stored_lines,
             stderr_open,
             pipes,
             launch: launching.launch.clone(),
@@ -169,7 +171,8 @@ impl Process {
         // search, so the loop ends when a search finds no new process.
         for _ in 0..MAX_PAUSE_SEARCHES {
             let Some(family) = self.family().await else { break };
-            // If the search finds a number again after its handle was opened, the number belongs to the process of the handle.
+            // Another process may have reused a found number before its handle was opened. So a handle gets the signal only
+            // after the next search has found its number too.
             self.paused.retain(|handle| family.contains(&handle.pid));
             signal_each(&self.paused, Signal::STOP);
             let known = self.paused.len();
@@ -184,8 +187,8 @@ impl Process {
         }
     }
 
-    /// The processes of this launch, searched between requests. The search has its own thread, because it blocks when a process
-    /// is stuck in the kernel.
+    /// The processes to pause. Unlike `all`, this does not search the whole machine each time. It has its own thread, because it
+    /// blocks when a process is stuck in the kernel.
     async fn family(&self) -> Option<Vec<u32>> {
         let (family, first) = (Arc::clone(&self.family), self.pid);
         let search = move || family.lock().ok().map(|mut family| family.processes(first));

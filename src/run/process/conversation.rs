@@ -78,7 +78,7 @@ pub struct Conversation {
     pub process: Process,
     pub deadlines: Deadlines,
     stray_lines: usize,
-    /// A model is loaded, so later requests load none.
+    /// A model is loaded, so later requests do not load it.
     loaded: bool,
 }
 
@@ -145,7 +145,7 @@ impl Conversation {
         }
     }
 
-    /// Requests tokens. A load within this request may report progress, which moves the deadline.
+    /// Requests tokens. A load within this request may report progress, which sets a later deadline.
     pub async fn generate(&mut self, generate: Generate, deadline: Duration) -> Result<Answer, Cause> {
         let (id, sent) = (generate.id.clone(), Instant::now());
         self.send_within(&Request::Generate(generate), deadline).await?;
@@ -157,7 +157,7 @@ impl Conversation {
                     verify_id(&token.id, &id, "token")?;
                     tokens.push((token, self.since_start(at)));
                 }
-                // Progress of a load within the request. A loaded engine has none to report.
+                // Progress of a load within the request. A loaded engine has no load, so its progress is ignored.
                 (Message::Progress(_), _) if !self.loaded => {
                     answer_by = tokio::time::Instant::now() + self.deadlines.load
                 }
@@ -181,7 +181,7 @@ impl Conversation {
         let answer_by = tokio::time::Instant::now() + deadline;
         loop {
             match self.message_by(answer_by, deadline).await? {
-                // A loaded engine has no progress to report.
+                // A loaded engine has no load, so its progress is ignored.
                 (Message::Progress(_), _) => {}
                 (Message::Scored(scored), at) => {
                     verify_id(&scored.id, &id, "scored")?;
@@ -223,7 +223,6 @@ impl Conversation {
         at.saturating_duration_since(self.process.started).as_nanos() as u64
     }
 
-    /// Writes a request to the engine.
     async fn send(&mut self, request: &Request) -> Result<(), Cause> {
         self.refuse_unrequested()?;
         if self.process.write(&protocol::encode(request)).await.is_err() {

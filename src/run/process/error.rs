@@ -29,18 +29,17 @@ pub struct EngineFailure {
     pub launch: Option<u32>,
 }
 
-/// The cause of a failure.
 #[derive(Debug)]
 pub enum Cause {
-    /// The program could not be started, or ended in the system's loader before its first line.
+    /// The program could not be started, or the system's loader did not find or read a library.
     Start { message: String, hint: Option<String> },
-    /// The process ended before it answered.
+    /// The process ended before it answered: its exit code or signal.
     Exited(String),
     /// No answer within the deadline.
     Timeout(Duration),
     /// The engine did not answer within the time that a case allows for one request.
     TooSlow(Duration),
-    /// The engine speaks another version of the protocol.
+    /// The engine speaks this other version of the protocol.
     Version(u32),
     /// The engine's output violates the protocol.
     Protocol(String),
@@ -96,7 +95,6 @@ impl EngineFailure {
 }
 
 impl Cause {
-    /// The kind for records and tables.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Start { .. } => FailureKind::Start,

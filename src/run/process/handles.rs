@@ -27,7 +27,7 @@ enum State {
     Runs,
     /// The leader has ended, and its number is still reserved.
     Ended(ExitStatus),
-    /// The exit status is not available: this process may have inherited that SIGCHLD is ignored.
+    /// The exit status is not available: the orchestrator may have been started with SIGCHLD ignored.
     Lost,
 }
 
@@ -115,9 +115,8 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// Opens the process that has the number now. The caller must search again to know that this is the process that was
-    /// found before.
-    /// `None` if no process has the number.
+    /// Opens the process that has the number now, or `None` if there is none. After a search the number may have been reused,
+    /// so the caller searches again before it sends a signal.
     pub fn open(pid: u32) -> Option<Self> {
         #[cfg(target_os = "linux")]
         {

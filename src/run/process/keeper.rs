@@ -56,12 +56,12 @@ pub fn keep(run: &str) {
     let mut received = Vec::new();
     // An error ends the wait too. Bytes that arrived before it still count.
     let _ = std::io::stdin().read_to_end(&mut received);
-    let searches = if received.is_empty() { SEARCHES_AFTER_SUDDEN_END } else { 1 };
-    end_all_marked(environment::RUN, run, searches);
+    let empty_searches = if received.is_empty() { SEARCHES_AFTER_SUDDEN_END } else { 1 };
+    end_all_marked(environment::RUN, run, empty_searches);
 }
 
-/// The searches after a sudden end. A process that was being started gets its mark only when its program begins, which takes a
-/// while on a busy machine.
+/// The empty searches in a row after a sudden end of the orchestrator. A process that was being started gets its mark only when
+/// its program begins, which takes a while on a busy machine.
 const SEARCHES_AFTER_SUDDEN_END: u32 = 100;
 
 /// Ends every process with the mark, and the processes that these start meanwhile. Gives the number of processes found.

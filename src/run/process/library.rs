@@ -7,8 +7,8 @@ use super::error::Cause;
 
 /// The exit status by which Linux loaders (glibc, musl) end a program. A shell uses it for a missing program.
 const NOT_LOADED_STATUS: i32 = 127;
-/// Libraries of NVIDIA's driver, which no toolkit or package contains.
-const NVIDIA_DRIVER_LIBRARIES: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so"];
+/// The beginnings of the names of NVIDIA's driver libraries, which no toolkit or package contains.
+const NVIDIA_DRIVER_PREFIXES: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so"];
 
 /// The cause of a loader's failure, from a program's exit status and stderr. `None` for other failures.
 pub fn loader_failure(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
@@ -25,7 +25,7 @@ pub fn loader_failure(status: ExitStatus, stderr: &[String]) -> Option<Cause> {
         None => format!("cannot start: `{name}` is missing"),
         Some(problem) => format!("cannot start: `{library}`: {problem}"),
     };
-    let hint = match (problem, NVIDIA_DRIVER_LIBRARIES.iter().any(|start| name.starts_with(start))) {
+    let hint = match (problem, NVIDIA_DRIVER_PREFIXES.iter().any(|start| name.starts_with(start))) {
         (Some(_), _) => None,
         (None, true) => {
             Some(format!("find / -name {name} # part of NVIDIA's driver; add its folder to {variable}"))
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// A message, and the hint to it.
+    /// The message and the hint of a loader's failure.
     fn error(raw_status: i32, stderr: &[&str]) -> Option<(String, Option<String>)> {
         let stderr: Vec<String> = stderr.iter().map(|line| line.to_string()).collect();
         let cause = loader_failure(ExitStatus::from_raw(raw_status), &stderr)?;

@@ -2,7 +2,7 @@ use super::*;
 use crate::plan::Verification;
 use crate::record::specimen::{planned, selection, timed};
 
-/// Three blocks of two rounds of two workloads for each engine. `ids` gives the ids of an output.
+/// Three blocks of two rounds of two workloads for each engine. `ids` gives the output of a configuration in a block.
 fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
     let mut selection = selection(names);
     selection.verification = Verification::Named;
@@ -55,23 +55,26 @@ fn only_samples_that_differ_from_the_verifiers_are_unverified() {
 fn the_last_sample_of_each_workload_is_checked_first() {
     let record = record(&["a", "b"], |_, _| vec![5, 6, 7]);
     let samples = unverified_samples(&record, &model(&record), None);
+    // The case, the block and the round of each checked sample.
     let checked_of = |configuration: usize| -> Vec<(usize, u32, u32)> {
         let of_configuration = samples.iter().filter(|unverified| unverified.configuration == configuration);
         let recorded = of_configuration.map(|unverified| &record.samples[unverified.sample]);
         recorded.map(|it| (it.case, record.launches[it.launch as usize].block, it.index)).collect()
     };
-    let first = checked_of(0);
-    let workloads: BTreeSet<usize> = first.iter().map(|(case, ..)| *case).collect();
-    assert!(workloads.len() > 1 && first.len() == MAX_SAMPLES, "{first:?}");
-    assert_eq!((first[0].1, first[0].2), (2, 1));
+    let of_a = checked_of(0);
+    let workloads: BTreeSet<usize> = of_a.iter().map(|(case, ..)| *case).collect();
+    assert!(workloads.len() > 1 && of_a.len() == MAX_SAMPLES, "{of_a:?}");
+    let (_, block, round) = of_a[0];
+    assert_eq!((block, round), (2, 1));
     // Both engines have the same order, so that one answer serves both.
     let plan = &record.header.plan;
-    let with_labels = |of: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
-        of.into_iter()
-            .map(|(case, block, index)| (plan.cases[case].workload.label.clone(), block, index))
+    let with_labels = |checked: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
+        checked
+            .into_iter()
+            .map(|(case, block, round)| (plan.cases[case].workload.label.clone(), block, round))
             .collect()
     };
-    assert_eq!(with_labels(first), with_labels(checked_of(1)));
+    assert_eq!(with_labels(of_a), with_labels(checked_of(1)));
 }
 
 #[test]
@@ -79,9 +82,9 @@ fn every_workload_is_checked_once_before_any_is_checked_twice() {
     let mut record = record(&["a", "b"], |_, _| vec![5]);
     // The first engine has no samples of one workload.
     let cases = record.header.plan.cases.clone();
-    let has_one_token =
+    let is_removed =
         |it: &Sample| cases[it.case].configuration == 0 && cases[it.case].workload.max_new_tokens == 1;
-    record.samples.retain(|it| !has_one_token(it));
+    record.samples.retain(|it| !is_removed(it));
     let samples = unverified_samples(&record, &model(&record), None);
     let mut checked = BTreeSet::new();
     let order: Vec<bool> =
@@ -111,9 +114,9 @@ fn checked_positions_include_the_end_and_the_least_likely_tokens() {
     assert_eq!(positions(3, None, &[]), [2, 0, 1]);
     assert_eq!(positions(1, Some(0), &[Some(-1.0)]), [0]);
     assert_eq!(positions(0, None, &[]), Vec::<usize>::new());
-    let mut likely = vec![Some(-0.1); 64];
-    (likely[31], likely[33], likely[40]) = (Some(-9.0), None, Some(-5.0));
-    let chosen = positions(64, Some(30), &likely);
+    let mut logprobs = vec![Some(-0.1); 64];
+    (logprobs[31], logprobs[33], logprobs[40]) = (Some(-9.0), None, Some(-5.0));
+    let chosen = positions(64, Some(30), &logprobs);
     assert_eq!(chosen.len(), 8);
     assert_eq!(chosen[..5], [30, 63, 33, 31, 40]);
 }

@@ -64,7 +64,7 @@ async fn a_killed_process_reports_its_signal() {
     assert_eq!(status.and_then(|status| status.signal()), Some(9));
 }
 
-/// After an expensive search, later pauses read only the processes of the launch.
+/// After an expensive search of the whole machine, later pauses look only at the processes that it found.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn pauses_search_the_whole_machine_once_while_a_search_is_expensive() {
@@ -72,7 +72,7 @@ async fn pauses_search_the_whole_machine_once_while_a_search_is_expensive() {
     process.pause().await;
     assert_eq!(state(process.pid), Some('T'));
     let searched = process.family.lock().unwrap().make_search_expensive();
-    assert!(searched.is_some(), "a pause searches through the family, which limits the cost");
+    assert!(searched.is_some(), "a pause uses `ProcessFamily`, which limits the cost of searches");
     process.resume();
     process.pause().await;
     assert_eq!(process.family.lock().unwrap().make_search_expensive(), searched);
