@@ -19,8 +19,8 @@ pub fn usage(error: anyhow::Error) -> anyhow::Error {
     Usage(format!("{error:#}")).into()
 }
 
-/// The reason why something cannot run, in one line. The first line of `hint` is the command to try first; further lines are other
-/// ways.
+/// The reason why something cannot run, in one line. The first line of `hint` is the command to try first; further lines are
+/// other ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {
     pub reason: String,

@@ -22,7 +22,7 @@ use crate::run::process::{LaunchError, Stage};
 pub(super) const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
 /// The time of the requests while energy and GPUs are sampled. It is long enough for a mean power and a mean utilisation.
 const PASS_TIME: Duration = Duration::from_millis(3000);
-/// With a budget, these requests take at most the budget divided by this.
+/// With a budget, that time is at most the budget divided by this.
 const BUDGET_DIVISOR: u32 = 200;
 /// The time during which idle energy is counted.
 const IDLE_TIME: Duration = Duration::from_millis(1500);
@@ -51,7 +51,7 @@ async fn read_counters(with_gpus: bool) -> Result<Reading> {
 }
 
 /// Samples memory during one request. With energy counters or a GPU, more requests follow for `PASS_TIME`. Memory is not
-/// sampled then, because reading it walks page tables, which costs energy.
+/// sampled then, because reading it walks page tables, which adds to the energy.
 pub(super) async fn sampled_pass(
     cases: &mut Cases<'_, '_>,
     launched: &mut Launched,

@@ -46,7 +46,7 @@ impl<'a> Requests<'a> {
         self.prompts.get(model)
     }
 
-    /// Makes one request of a case. Gives the answer and its nanoseconds on the orchestrator's clock.
+    /// Makes one request of a case. Gives the answer and the elapsed nanoseconds on the orchestrator's clock.
     pub async fn make(
         &self,
         journal: &mut Journal<'_>,

@@ -86,8 +86,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// For each workload, the reason to stop that its interim analysis gives. Analyses happen after the numbers of blocks in
-    /// `INTERIM_ANALYSES`, in runs without a fixed number. They are slow on a large record, so a separate thread works on a
-    /// copy.
+    /// `INTERIM_ANALYSES`, in runs without a fixed number. They are slow on a large record, so a separate thread works on a copy.
     async fn analyses(
         &self,
         record: &RunRecord,
@@ -158,7 +157,7 @@ impl<'a> Schedule<'a> {
         journal.fail(failure)
     }
 
-    /// The cases of a configuration get no more requests, and no failure is recorded: the twin of a failed configuration.
+    /// Sends no more requests to a configuration, such as the twin of a failed one. This records no failure.
     pub fn end_cases_of(&mut self, configuration: usize) {
         self.failed.extend(self.plan.cases_of(configuration));
     }

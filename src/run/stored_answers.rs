@@ -23,9 +23,9 @@ pub struct AnswersFile {
     /// The identity of the weights, as in the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The digest of the requests (`digest`).
+    /// The digest of the requests that were answered.
     pub held_out: String,
-    /// For each sequence, one for each id after the first.
+    /// One list for each held-out sequence, with one value for each id after the first.
     pub logprobs: Vec<Vec<Option<f64>>>,
     /// The ids that continue the prompt.
     pub continued: Vec<u32>,

@@ -13,6 +13,7 @@ pub struct Expected {
     pub prompt_tokens: Vec<Option<u32>>,
     pub max_new_tokens: u32,
     pub ignore_eos: bool,
+    /// Empty if EOS is not checked.
     pub eos_ids: Vec<u32>,
     pub vocabulary_size: Option<u32>,
     /// The time from the request's line to the answer's, on the orchestrator's clock.
@@ -44,11 +45,9 @@ impl Expected {
         let [iteration] = generated.iterations.as_slice() else {
             return wrong_output(format!("expected 1 iteration, got {}", generated.iterations.len()));
         };
-        if !generated.warmup_iterations.is_empty() {
-            return wrong_output(format!(
-                "expected no warm-up iterations, got {}",
-                generated.warmup_iterations.len()
-            ));
+        let warm_ups = generated.warmup_iterations.len();
+        if warm_ups > 0 {
+            return wrong_output(format!("expected no warm-up iterations, got {warm_ups}"));
         }
         self.verify_clock(iteration)?;
         if iteration.sequences.len() != self.prompt_tokens.len() {
@@ -79,32 +78,26 @@ impl Expected {
         &self,
         iteration: &Iteration,
         sequence: &Sequence,
-        prompt: Option<u32>,
+        prompt_tokens: Option<u32>,
     ) -> Result<(), Cause> {
-        if let Some(requested) = prompt.filter(|&requested| requested != sequence.prompt_tokens) {
-            return wrong_output(format!(
-                "`prompt_tokens` {} is not the number of ids sent, {requested}",
-                sequence.prompt_tokens
-            ));
+        let found = sequence.prompt_tokens;
+        if let Some(sent) = prompt_tokens.filter(|&sent| sent != found) {
+            return wrong_output(format!("`prompt_tokens` {found} is not the number of ids sent, {sent}"));
         }
         if sequence.finish == Finish::Cancelled {
             return protocol_error("finished `cancelled`, and nothing was cancelled".into());
         }
-        if let Some(cached) = sequence.cached_prompt_tokens.filter(|&it| it > sequence.prompt_tokens) {
-            let prompt = sequence.prompt_tokens;
-            return protocol_error(format!("`cached_prompt_tokens` {cached} of {prompt} `prompt_tokens`"));
+        if let Some(cached) = sequence.cached_prompt_tokens.filter(|&it| it > found) {
+            return protocol_error(format!("`cached_prompt_tokens` {cached} of {found} `prompt_tokens`"));
         }
         let (count, times) = match (&sequence.output_ids, &sequence.token_ns, &sequence.chunks) {
             (Some(ids), Some(times), None) => {
-                if ids.len() != times.len() {
-                    return protocol_error(format!(
-                        "{} `output_ids` and {} `token_ns`",
-                        ids.len(),
-                        times.len()
-                    ));
+                let (count, stamps) = (ids.len(), times.len());
+                if count != stamps {
+                    return protocol_error(format!("{count} `output_ids` and {stamps} `token_ns`"));
                 }
                 self.verify_ids(ids, sequence.finish)?;
-                (ids.len(), times.clone())
+                (count, times.clone())
             }
             (None, None, Some(chunks)) => {
                 let Some(count) = sequence.output_tokens else {
@@ -116,14 +109,16 @@ impl Expected {
             _ => return protocol_error("neither `output_ids` with `token_ns` nor `chunks`".into()),
         };
         self.verify_length(count, sequence.finish)?;
-        let mut last = iteration.start_ns;
+        let mut previous = iteration.start_ns;
         for (index, &time) in times.iter().enumerate() {
-            let early = if index == 0 { time <= last } else { time < last };
+            let early = if index == 0 { time <= previous } else { time < previous };
             if early || time > iteration.end_ns {
                 let end = iteration.end_ns;
-                return protocol_error(format!("`token_ns[{index}]` {time} lies outside {last} to {end}"));
+                return protocol_error(format!(
+                    "`token_ns[{index}]` {time} lies outside {previous} to {end}"
+                ));
             }
-            last = time;
+            previous = time;
         }
         Ok(())
     }
@@ -154,8 +149,7 @@ impl Expected {
     }
 }
 
-/// Verifies streamed tokens. They come only on request, have the ids and times of the answer, and arrive after their time
-/// stamps.
+/// Verifies streamed tokens. They come only on request, have the ids and times of the answer, and arrive after their time stamps.
 pub fn verify_streamed(answer: &Answer, requested: bool) -> Result<(), Cause> {
     if !requested && !answer.tokens.is_empty() {
         return protocol_error(format!("expected no `token` messages, got {}", answer.tokens.len()));
@@ -175,12 +169,9 @@ pub fn verify_streamed(answer: &Answer, requested: bool) -> Result<(), Cause> {
                 |token: &&Token| (token.iteration as usize, token.sequence as usize) == (number, position);
             let mut streamed = Vec::new();
             for token in answer.tokens.iter().map(|(token, _)| token).filter(is_of_sequence) {
-                if token.index as usize != streamed.len() {
-                    return protocol_error(format!(
-                        "expected streamed token {}, got {}",
-                        streamed.len(),
-                        token.index
-                    ));
+                let (found, expected) = (token.index as usize, streamed.len());
+                if found != expected {
+                    return protocol_error(format!("expected streamed token {expected}, got {found}"));
                 }
                 streamed.extend(&token.ids);
             }
@@ -191,11 +182,11 @@ pub fn verify_streamed(answer: &Answer, requested: bool) -> Result<(), Cause> {
     }
     for (token, _) in &answer.tokens {
         // Metrics use the final times, so the streamed times must be equal to them.
-        let last = (token.index as usize + token.ids.len()).saturating_sub(1);
+        let last_index = (token.index as usize + token.ids.len()).saturating_sub(1);
         let final_ns = final_ns(answer, token).unwrap_or(token.ns);
         if final_ns.abs_diff(token.ns) > CLOCK_TOLERANCE_NS {
             return protocol_error(format!(
-                "`token_ns[{last}]` {final_ns} was streamed with `ns` {}",
+                "`token_ns[{last_index}]` {final_ns} was streamed with `ns` {}",
                 token.ns
             ));
         }
@@ -217,13 +208,13 @@ pub fn lateness(answer: &Answer) -> Option<Late> {
 }
 
 fn delays_ns(answer: &Answer) -> impl Iterator<Item = i64> {
-    let since = |at: u64, stamped: u64| {
+    let delay_ns = |arrived_ns: u64, stamped_ns: u64| {
         let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
-        signed(at) - signed(stamped)
+        signed(arrived_ns) - signed(stamped_ns)
     };
     answer.tokens.iter().map(move |(token, arrived_ns)| {
         let stamped_ns = final_ns(answer, token).unwrap_or(token.ns);
-        since(*arrived_ns, answer.sent_ns.saturating_add(stamped_ns))
+        delay_ns(*arrived_ns, answer.sent_ns.saturating_add(stamped_ns))
     })
 }
 
@@ -246,19 +237,15 @@ fn verify_chunks(chunks: &[Chunk], count: u32) -> Result<(), Cause> {
     }
 }
 
-/// Verifies a `scored` message against the sequences that were sent.
 pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Cause> {
     if scored.logprobs.len() != sequences.len() {
         let (found, requested) = (scored.logprobs.len(), sequences.len());
         return protocol_error(format!("expected {requested} scored sequences, got {found}"));
     }
     for (logprobs, ids) in scored.logprobs.iter().zip(sequences) {
-        let requested = ids.len().saturating_sub(1);
-        if logprobs.len() != requested {
-            return protocol_error(format!(
-                "expected {requested} `logprobs` for a sequence, got {}",
-                logprobs.len()
-            ));
+        let (found, requested) = (logprobs.len(), ids.len().saturating_sub(1));
+        if found != requested {
+            return protocol_error(format!("expected {requested} `logprobs` for a sequence, got {found}"));
         }
         // This refuses NaN too.
         let possible = |logprob: &f64| *logprob <= MAX_LOGPROB;
@@ -430,9 +417,9 @@ mod tests {
         };
         let counted = refusal(chunks([Some(1), Some(9)]));
         assert_eq!(counted, "protocol: `chunks` of 10 tokens and 3 `output_tokens`");
-        let mut partly = answer();
-        chunks([None, Some(9)])(&mut partly.iterations[0]);
-        assert!(expected().verify(&partly).is_ok());
+        let mut partly_counted = answer();
+        chunks([None, Some(9)])(&mut partly_counted.iterations[0]);
+        assert!(expected().verify(&partly_counted).is_ok());
         let mut rate = answer();
         (rate.iterations, rate.summary) = (Vec::new(), Some(serde_json::json!({ "tokens_per_second": 1e9 })));
         let empty = refused(expected().verify(&rate));

@@ -10,7 +10,7 @@ pub const MIN_WARM_UPS: u32 = (WINDOWS * WINDOW_REQUESTS) as u32;
 /// The largest allowed ratio between the medians of the windows.
 const MAX_RATIO: f64 = 1.1;
 
-/// The durations of a case's warm-up requests so far.
+/// The durations of a case's warm-up requests so far, in nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub struct WarmUp {
     durations: Vec<f64>,
@@ -26,7 +26,7 @@ impl WarmUp {
     }
 
     /// The reason to end now, if any. `requested` is the user's number of requests. `needed_before` is the number that an
-    /// earlier launch needed. `in_time`: the time limit of the warm-up is not reached.
+    /// earlier launch needed. `in_time` is true until the time limit of the warm-up.
     pub fn end(
         &self,
         requested: Option<u32>,

@@ -69,7 +69,7 @@ pub struct Comparison {
     pub decision: Decision,
     /// The number of blocks that both configurations have.
     pub blocks: usize,
-    /// The number of blocks in which one of the two failed.
+    /// The number of blocks in which the two share no round.
     pub unpaired: usize,
     pub stopped_by: StoppedBy,
     pub p: Probabilities,
@@ -138,7 +138,7 @@ impl Experiment {
         let stored = [pair.0, pair.1].map(|side| series.floors.get(side).copied().flatten());
         Undecided {
             evidence: Evidence::of(ratios, series.design()),
-            floor: NoiseFloor::highest(stored.into_iter().chain(self.twins_of(series, pair))),
+            floor: NoiseFloor::highest(stored.into_iter().chain(self.twin_floors(series, pair))),
             interleaved: self.interleaved,
             gating: series.gating,
         }
@@ -173,7 +173,7 @@ impl Experiment {
     }
 
     /// The noise floors from the twins of either side of a pair.
-    fn twins_of(&self, series: &Series, pair: (usize, usize)) -> impl Iterator<Item = Option<NoiseFloor>> {
+    fn twin_floors(&self, series: &Series, pair: (usize, usize)) -> impl Iterator<Item = Option<NoiseFloor>> {
         let twins = self.twins.iter().filter(move |it| it.of == pair.0 || it.of == pair.1);
         twins.map(|it| NoiseFloor::of_twin(&series.ratios((it.twin, it.of))?.ok()?))
     }
@@ -186,11 +186,11 @@ impl Series {
 
     /// The log ratios of a pair, with the sign at which above zero is better; `None` if one side is empty.
     fn ratios(&self, (configuration, against): (usize, usize)) -> Option<Result<Ratios, NoRatio>> {
-        let values = |index: usize| self.configurations.get(index).filter(|blocks| !blocks.is_empty());
-        let (values, reference) = (values(configuration)?, values(against)?);
+        let blocks_of = |index: usize| self.configurations.get(index).filter(|blocks| !blocks.is_empty());
+        let (first, second) = (blocks_of(configuration)?, blocks_of(against)?);
         Some(match self.better {
-            Better::Higher => Ratios::paired(values, reference),
-            Better::Lower => Ratios::paired(reference, values),
+            Better::Higher => Ratios::paired(first, second),
+            Better::Lower => Ratios::paired(second, first),
         })
     }
 }

@@ -9,8 +9,8 @@ pub struct Golden {
     pub intervals: Vec<IntervalCase>,
     pub bootstraps: Vec<IntervalCase>,
     pub floors: Vec<FloorCase>,
-    pub welch: Vec<TestCase>,
-    pub mann_whitney: Vec<TestCase>,
+    pub welch: Vec<SignificanceCase>,
+    pub mann_whitney: Vec<SignificanceCase>,
     pub holm: Vec<HolmCase>,
     pub geometric_means: Vec<MeanCase>,
     pub summaries: Vec<SummaryCase>,
@@ -18,6 +18,7 @@ pub struct Golden {
     pub paired_ratios: Vec<PairedCase>,
 }
 
+/// Each row has the arguments of a function, then its value.
 #[derive(Deserialize)]
 pub struct Special {
     pub ln_gamma: Vec<(f64, f64)>,
@@ -28,8 +29,9 @@ pub struct Special {
 #[derive(Deserialize)]
 pub struct Student {
     pub p: Vec<f64>,
-    /// For 1, 2, 3 and more degrees of freedom.
+    /// A row for each number of degrees of freedom from 1 on, with the quantiles at `p`.
     pub quantiles: Vec<Vec<f64>>,
+    /// t, the degrees of freedom, and the probability above t.
     pub above: Vec<(f64, f64, f64)>,
 }
 
@@ -49,7 +51,7 @@ pub struct FloorCase {
 }
 
 #[derive(Deserialize)]
-pub struct TestCase {
+pub struct SignificanceCase {
     #[serde(default)]
     pub method: String,
     pub a: Vec<f64>,
@@ -89,6 +91,7 @@ pub struct SummaryCase {
 #[derive(Deserialize)]
 pub struct OutlierCase {
     pub values: Vec<f64>,
+    /// The indices of the outliers.
     pub flagged: Vec<usize>,
 }
 
@@ -96,6 +99,7 @@ pub struct OutlierCase {
 pub struct PairedCase {
     pub numerator: Vec<Vec<f64>>,
     pub denominator: Vec<Vec<f64>>,
+    /// One log ratio for each block.
     pub blocks: Vec<f64>,
     pub low: f64,
     pub high: f64,

@@ -33,7 +33,7 @@ impl Design {
     /// Society B 15 (1953); Starr, "The Performance of a Sequential Procedure for the Fixed-Width Interval Estimation of the
     /// Mean", Annals of Mathematical Statistics 37 (1966)). So each interim analysis uses a higher confidence, as repeated
     /// confidence intervals do (Jennison and Turnbull, "Interim Analyses: The Repeated Confidence Interval Approach", Journal
-    /// of the Royal Statistical Society B 51 (1989)), but chosen for this rule, which never sees the estimate. Coverage on
+    /// of the Royal Statistical Society B 51 (1989)), but chosen for `Rule`, which never sees the estimate. Coverage on
     /// normal noise is then between 95.0 and 96.5 % for every size of the noise (`tests/coverage.rs`; `scripts/simulate` prints
     /// the coverage for other noise). The middle analyses need a higher confidence, because a deviation that is small by chance
     /// ends the experiment there.
@@ -104,7 +104,6 @@ impl Interval {
         (self.high - self.low) / 2.0
     }
 
-    /// The p value for a mean of zero.
     pub fn p(&self) -> f64 {
         self.p
     }
@@ -140,8 +139,8 @@ impl Evidence {
         })
     }
 
-    /// The evidence for a difference of levels (logarithms) that were measured at different times. The side with fewer blocks
-    /// decides the kind of evidence. `None` if a side has no level, or if a level is not finite.
+    /// The evidence for a difference of levels (logarithms of medians) that were measured at different times. The side with fewer
+    /// blocks decides the kind of evidence. `None` if a side has no level, or if a level is not finite.
     pub fn of_difference(a: &[f64], b: &[f64], design: Design) -> Option<Self> {
         let interval = Interval::of_difference(a, b, design);
         Self::of_interval(interval, a.len().min(b.len())).or_else(|| {
@@ -179,7 +178,7 @@ impl Evidence {
 }
 
 /// The least number of values for a bootstrap. The resampled means of fewer values lie too close together: over 3, 5 and 10
-/// launches, a percentile interval that claims 95 % covers 75, 83 and 90 %.
+/// blocks, a percentile interval that claims 95 % covers 75, 83 and 90 %.
 const MIN_RESAMPLED: usize = 20;
 /// The largest number of values for a bootstrap. With more values, the bootstrap agrees with t and takes long.
 const MAX_RESAMPLED: usize = 200;
@@ -189,12 +188,11 @@ const RESAMPLES: usize = 10_000;
 /// A bootstrap interval of the mean, without an assumption on the shape of the noise: the expanded percentile interval of
 /// Hesterberg, "What Teachers Should Know About the Bootstrap: Resampling in the Undergraduate Statistics Curriculum", The
 /// American Statistician 69 (2015). Its percentiles of the resampled means lie further out, so that normal noise gives
-/// Student's t. `None` for fewer than 20 values or more than 200.
+/// the t interval. `None` for fewer than 20 values or more than 200.
 ///
-/// BCa (Efron, "Better Bootstrap Confidence Intervals", JASA 82 (1987)) covers less than t on the mean of 20 blocks, except
-/// under strong skew (`uv run src/stats/golden/why_not_bca.py`). This interval covers more than t only where noise is skewed,
-/// so it carries no verdict. If it differs from the t interval, the blocks are skewed and the last digits of both are
-/// unreliable.
+/// BCa (Efron, "Better Bootstrap Confidence Intervals", JASA 82 (1987)) covers less than t on the mean of 20 blocks, except under
+/// strong skew (`uv run src/stats/golden/why_not_bca.py`). This interval covers more than t only where noise is skewed, so it
+/// carries no verdict. If it differs from the t interval, the blocks are skewed and the last digits of both are unreliable.
 pub fn bootstrap(values: &[f64], confidence: f64, seed: u64) -> Option<(f64, f64)> {
     if !(MIN_RESAMPLED..=MAX_RESAMPLED).contains(&values.len())
         || values.iter().any(|value| !value.is_finite())

@@ -13,8 +13,8 @@ const MIN_DIFFERENCE: f64 = 0.02;
 /// The number of values that a 95th percentile needs. With fewer values, the percentile lies between the two largest.
 const MIN_RELIABLE_BLOCKS: usize = 20;
 
-/// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A against A (linear interpolation as
-/// numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
+/// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A/A, the engine against itself (linear
+/// interpolation as numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
 ///
 /// The floor describes single blocks. It is not divided by the root of the number of blocks, because it guards against noise
 /// that no number of blocks averages out.
@@ -40,15 +40,16 @@ impl NoiseFloor {
         Self::of(ratios.blocks()).filter(|floor| floor.blocks >= MIN_VERDICT_BLOCKS)
     }
 
-    /// The noise floor between runs, from the levels of one configuration's blocks in one run (the logarithms of their
-    /// medians). Two further blocks like these differ by at most this much in 95 of 100 cases: s t sqrt(2). Whitmore
-    /// ("Prediction Limits for a Univariate Normal Observation", The American Statistician 40 (1986)) treats the difference of
-    /// one observation and a mean. Two runs differ at least by the noise within one run: variation between executions is added
-    /// to it (Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent,
-    /// technical report 4-12 (2012)).
+    /// The noise floor between runs, from the levels of one configuration's blocks in one run (the logarithms of their medians).
+    /// Two further blocks like these differ by at most this much in 95 of 100 cases: t s sqrt(2), where t is the quantile of
+    /// Student's distribution and s the standard deviation of the levels. Whitmore ("Prediction Limits for a Univariate Normal
+    /// Observation", The American Statistician 40 (1986)) treats the difference of one observation and a mean in the same way.
+    /// Two runs differ at least by the noise within one run: variation between executions is added to it (Kalibera and Jones,
+    /// "Quantifying Performance Changes with Effect Size Confidence Intervals", University of Kent, technical report 4-12
+    /// (2012)).
     ///
     /// The 95th percentile over the ten pairs of five blocks is too small a floor. For two runs that differ as the blocks of
-    /// one do, it gave 12 % false verdicts; this floor gives less than 3 %, and without a floor there are 31 %
+    /// one do, it gave 12 % false verdicts; this floor gives less than 3 %, and without a floor 31 % are false
     /// (`tests/false_verdicts.rs`). `None` for fewer than two blocks, or where a level is not finite.
     pub fn between_blocks(levels: &[f64]) -> Option<Self> {
         let Moments { n, variance, .. } = Moments::of(levels)?;
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_between_blocks_is_the_largest_usual_difference_of_two_further_blocks() {
+    fn the_floor_between_blocks_is_students_t_for_the_difference_of_two_blocks() {
         // python3 -c 'from scipy import stats; print(stats.t.ppf(0.975, 4) * 2**0.5)'   (scipy 1.17.1; the levels have a
         // deviation of 1)
         let levels = [

@@ -80,7 +80,7 @@ impl Phrase {
 
     fn of_change(estimate: f64, low: f64, high: f64, quality: Quality) -> Self {
         let [estimate, low, high] = [estimate, low, high].map(without_rounding_error);
-        // In the direction of the metric: less memory is a ratio below one.
+        // A log ratio above zero is better. The printed factor is that of the metric: less memory is a factor below one.
         let sign_of_metric = quality.sign();
         let factor = (sign_of_metric * estimate).exp();
         let ends = [(sign_of_metric * low).exp(), (sign_of_metric * high).exp()];
@@ -119,12 +119,12 @@ fn bounds_in_words(low: f64, high: f64, quality: Quality) -> String {
     let largest = percents[0].abs().max(percents[1].abs());
     let [low, high] =
         percents.map(|percent| write_number(percent.abs(), decimals(largest, 100.0 * half_width)));
-    let [below, above] = factors.map(|factor| quality.comparative(factor));
-    if below == above {
+    let [word_of_low, word_of_high] = factors.map(|factor| quality.comparative(factor));
+    if word_of_low == word_of_high {
         let (least, most) = if factors[0] < 1.0 { (high, low) } else { (low, high) };
-        return format!("between {least} and {most} % {above}");
+        return format!("between {least} and {most} % {word_of_high}");
     }
-    format!("between {low} % {below} and {high} % {above}")
+    format!("between {low} % {word_of_low} and {high} % {word_of_high}")
 }
 
 /// Whether the factor is at least `limit` or below its reciprocal.
@@ -204,7 +204,7 @@ fn smallest_difference(epsilon: Epsilon) -> String {
     format!("a factor of {}", percent_rounded_up(factor / 100.0))
 }
 
-/// A share in per cent, rounded up: the printed limit is never below the real limit.
+/// A share in per cent, rounded up: the printed threshold is never below the real one.
 fn percent_rounded_up(share: f64) -> String {
     let percent = share * 100.0;
     let places = decimals(percent, 0.0).min(1);

@@ -30,25 +30,26 @@ impl Ratios {
         for (&block, numerators) in numerator {
             let Some(denominators) = denominator.get(&block) else { continue };
             let mut rounds = Vec::new();
-            for (&round, &above) in numerators {
-                let Some(&below) = denominators.get(&round) else { continue };
-                if let Some(value) = [above, below].into_iter().find(|it| !it.is_finite() || *it <= 0.0) {
+            for (&round, &dividend) in numerators {
+                let Some(&divisor) = denominators.get(&round) else { continue };
+                if let Some(value) = [dividend, divisor].into_iter().find(|it| !it.is_finite() || *it <= 0.0)
+                {
                     return Err(NoRatio::Value { block, round, value });
                 }
                 // A difference of logarithms does not overflow where a ratio would.
-                rounds.push(above.ln() - below.ln());
+                rounds.push(dividend.ln() - divisor.ln());
             }
-            if let Some(datum) = median(&rounds) {
-                ratios.blocks.push(datum);
+            if let Some(log_ratio) = median(&rounds) {
+                ratios.blocks.push(log_ratio);
                 ratios.rounds.extend(rounds);
             }
         }
-        let all: BTreeSet<u32> = numerator.keys().chain(denominator.keys()).copied().collect();
-        ratios.unpaired = all.len() - ratios.blocks.len();
+        let all_blocks: BTreeSet<u32> = numerator.keys().chain(denominator.keys()).copied().collect();
+        ratios.unpaired = all_blocks.len() - ratios.blocks.len();
         if ratios.blocks.is_empty() { Err(NoRatio::NothingShared) } else { Ok(ratios) }
     }
 
-    /// The ratios of blocks with one round each.
+    /// The log ratios of blocks with one round each.
     pub fn of_blocks(blocks: &[f64]) -> Self {
         assert!(!blocks.is_empty() && blocks.iter().all(|ratio| ratio.is_finite()));
         Self { blocks: blocks.to_vec(), rounds: blocks.to_vec(), unpaired: 0 }

@@ -81,7 +81,7 @@ impl Estimate {
 
     /// The mean of `a` less the mean of `b`, two independent samples. The degrees of freedom are those of Satterthwaite, "An
     /// Approximate Distribution of Estimates of Variance Components", Biometrics Bulletin 2 (1946). For samples without any
-    /// spread, the degrees of freedom of the smaller sample count.
+    /// spread, they are those of the smaller sample.
     pub fn of_difference(a: &[f64], b: &[f64]) -> Option<Self> {
         let (a, b) = (Moments::of(a)?, Moments::of(b)?);
         let [(a_square, a_df), (b_square, b_df)] = [&a, &b].map(|it| (it.variance / it.n, it.n - 1.0));
@@ -91,14 +91,14 @@ impl Estimate {
         Some(Self { value: a.mean - b.mean, error: square.sqrt(), df })
     }
 
-    /// The two-sided p value for a value of zero.
+    /// The two-sided p value for a true value of zero.
     pub fn p(&self) -> f64 {
         if self.value == 0.0 { 1.0 } else { two_sided(self.value / self.error, self.df) }
     }
 }
 
 /// The p values adjusted for the number of tests, in the given order: Holm, "A Simple Sequentially Rejective Multiple Test
-/// Procedure", Scandinavian Journal of Statistics 6 (1979). If the tests with an adjusted p value
+/// Procedure", Scandinavian Journal of Statistics 6 (1979). If the hypotheses with an adjusted p value
 /// up to a level are rejected, the probability of any false rejection is at most that level. The tests may depend on each
 /// other, as metrics of one run do. NaN counts as 1.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
@@ -108,7 +108,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut adjusted = vec![1.0; p_values.len()];
     let mut largest: f64 = 0.0;
     for (rank, index) in order.into_iter().enumerate() {
-        // The number of hypotheses of this rank or a later one.
+        // The number of tests with this rank or a later one.
         let remaining = (p_values.len() - rank) as f64;
         largest = largest.max((without_nan(p_values[index]) * remaining).min(1.0));
         adjusted[index] = largest;

@@ -31,9 +31,9 @@ pub struct EngineFailure {
 
 #[derive(Debug)]
 pub enum Cause {
-    /// The program could not be started, or the system's loader did not find or read a library.
+    /// The program could not be started, or the system's loader could not load its libraries.
     Start { message: String, hint: Option<String> },
-    /// The process ended before it answered: its exit code or signal.
+    /// The exit code or the signal of a process that ended before it answered.
     Exited(String),
     /// No answer within the deadline.
     Timeout(Duration),

@@ -4,7 +4,8 @@ use crate::verdict::Verdict;
 
 const REFERENCE: usize = 0;
 
-/// A configuration of this speed, in blocks of three rounds. The machine changes the speed of every round by up to a half.
+/// A configuration of this speed, in blocks of three rounds. The machine changes the speed of a round by up to a half, equally
+/// for all configurations. `noise` is the standard deviation of the logarithm of the configuration's own noise.
 fn measured(speed: f64, blocks: u32, noise: f64, seed: u64) -> Blocks {
     let mut machine = Random::seeded(1);
     let mut engine = Random::seeded(seed);
@@ -59,7 +60,7 @@ fn where_lower_is_better_a_smaller_number_is_faster() {
 }
 
 #[test]
-fn a_difference_below_any_noise_floor_is_inconclusive() {
+fn a_difference_below_one_of_the_noise_floors_is_inconclusive() {
     for floors in [vec![NoiseFloor::of(&[0.12; 20])], vec![None, NoiseFloor::of(&[0.12; 20])]] {
         let mut experiment = of_relative_speed(1.1, 0.005);
         experiment.series[0].floors = floors;
@@ -68,7 +69,7 @@ fn a_difference_below_any_noise_floor_is_inconclusive() {
 
     let mut experiment = of_relative_speed(1.1, 0.005);
     experiment.series[0].configurations.push(measured(100.0, 8, 0.2, 4));
-    // The twin of either side counts, and the twin of another pair does not.
+    // The twin of either side counts, and the twin of another configuration does not.
     for of in [0, 1] {
         experiment.twins = vec![Twin { twin: 2, of }];
         let comparison = single_comparison(&experiment);

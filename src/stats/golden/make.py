@@ -62,10 +62,10 @@ def bootstraps():
     cases = []
     for values in [random.normal(0, 1, 20), random.lognormal(0, 1, 20), random.standard_t(3, 40)]:
         n = len(values)
-        outward = stats.norm.sf(stats.t.ppf(0.975, n - 1) * np.sqrt(n / (n - 1)))
+        tail = stats.norm.sf(stats.t.ppf(0.975, n - 1) * np.sqrt(n / (n - 1)))
         found = stats.bootstrap(
             (values,), np.mean, n_resamples=1_000_000, batch=10_000, method="percentile",
-            confidence_level=1 - 2 * outward, rng=random,
+            confidence_level=1 - 2 * tail, rng=random,
         ).confidence_interval
         cases.append({"values": listed(values), "low": float(found.low), "high": float(found.high)})
     return cases
@@ -87,8 +87,8 @@ def welch():
     for a, b in pairs:
         test = stats.ttest_ind(a, b, equal_var=False)
         low, high = test.confidence_interval(0.95)
-        ends = {"p": float(test.pvalue), "low": float(low), "high": float(high)}
-        cases.append({"a": listed(a), "b": listed(b), **ends})
+        expected = {"p": float(test.pvalue), "low": float(low), "high": float(high)}
+        cases.append({"a": listed(a), "b": listed(b), **expected})
     return cases
 
 
@@ -123,10 +123,10 @@ def summaries():
     samples = [random.lognormal(3, 0.5, 7), random.lognormal(3, 0.5, 150), [4.0, 1.0], [2.5], random.integers(0, 9, 40)]
     cases = []
     for values in samples:
-        at = dict(zip(["p50", "p90", "p95", "p99"], listed(np.percentile(values, [50, 90, 95, 99]))))
-        ends = {"min": float(np.min(values)), "max": float(np.max(values)), "median": float(np.median(values))}
+        percentiles = dict(zip(["p50", "p90", "p95", "p99"], listed(np.percentile(values, [50, 90, 95, 99]))))
+        order_statistics = {"min": float(np.min(values)), "max": float(np.max(values)), "median": float(np.median(values))}
         std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-        cases.append({"values": listed(values), "mean": float(np.mean(values)), "std": std, **ends, **at})
+        cases.append({"values": listed(values), "mean": float(np.mean(values)), "std": std, **order_statistics, **percentiles})
     return cases
 
 
@@ -146,10 +146,10 @@ def paired_ratios():
     cases = []
     for blocks, rounds in [(5, 3), (8, 5), (3, 4)]:
         numerator, denominator = random.lognormal(1, 0.3, (2, blocks, rounds))
-        data = np.median(np.log(numerator / denominator), axis=1)
-        low, high = stats.ttest_1samp(data, 0).confidence_interval(0.95)
+        log_ratios = np.median(np.log(numerator / denominator), axis=1)
+        low, high = stats.ttest_1samp(log_ratios, 0).confidence_interval(0.95)
         sides = {"numerator": [listed(x) for x in numerator], "denominator": [listed(x) for x in denominator]}
-        cases.append({**sides, "blocks": listed(data), "low": float(low), "high": float(high)})
+        cases.append({**sides, "blocks": listed(log_ratios), "low": float(low), "high": float(high)})
     return cases
 
 

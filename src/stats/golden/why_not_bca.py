@@ -16,11 +16,12 @@ random = np.random.default_rng(2)
 
 
 def slow_blocks(n):
-    """Normal noise; in one block of ten, one of the two engines is slow."""
+    """Normal noise of log ratios; in one block of ten, one of the two engines has 0.44 of its speed."""
     slow = np.where(random.random(n) < 0.5, 1, -1) * np.log(0.44)
     return random.normal(0, 0.01, n) + np.where(random.random(n) < 0.1, slow, 0)
 
 
+# By name: a function that draws the values of n blocks, and their true mean.
 NOISES = {
     "normal": (lambda n: random.normal(size=n), 0.0),
     "t with 3 df": (lambda n: random.standard_t(3, n), 0.0),
@@ -35,7 +36,7 @@ def intervals(x):
     t = stats.t.ppf(0.975, n - 1)
     drawn = x[random.integers(0, n, (RESAMPLES, n))]
     means = drawn.mean(1)
-    outward = stats.norm.sf(t * np.sqrt(n / (n - 1)))
+    tail = stats.norm.sf(t * np.sqrt(n / (n - 1)))
     z0 = stats.norm.ppf(np.clip((means < mean).mean(), 0.001, 0.999))
     left_out = mean - (x.sum() - x) / (n - 1)
     acceleration = (left_out**3).sum() / (6 * (left_out**2).sum() ** 1.5)
@@ -46,7 +47,7 @@ def intervals(x):
     return {
         "t": (mean - t * error, mean + t * error),
         "percentile": np.quantile(means, [0.025, 0.975]),
-        "expanded": np.quantile(means, [outward, 1 - outward]),
+        "expanded": np.quantile(means, [tail, 1 - tail]),
         "BCa": np.quantile(means, bca),
         "bootstrap-t": (mean - above * error, mean - below * error),
     }

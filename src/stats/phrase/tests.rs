@@ -47,7 +47,7 @@ fn an_inconclusive_verdict_states_no_direction_and_no_estimate() {
 }
 
 #[test]
-fn the_verdict_same_states_its_limit() {
+fn the_verdict_same_states_its_threshold() {
     assert_eq!(
         phrase(0.9962, 1.0109, Quality::Speed),
         "the same within 2 % (between 0.4 % slower and 1.1 % faster)"
@@ -90,14 +90,14 @@ fn a_bound_that_is_a_multiple_turns_the_change_into_multiples() {
         let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
         Phrase::without_verdict(&evidence, quality).to_string()
     };
-    // Per cent would give `0 % slower [-310, 80]` and `0 % faster [-100, 900]`.
+    // Per cent would give `0 % slower [-310, 80]` and `0 % slower [-900, 100]`.
     let phrase_with_bounds =
         |low: f64, high: f64| Phrase::of_change(-0.001, low.ln(), high.ln(), Quality::Speed).to_string();
     assert_eq!(phrase_with_bounds(0.2, 4.1), "1.0 times as fast [0.2, 4.1]");
     assert_eq!(phrase_with_bounds(0.04, 10.0), "1 times as fast [0.04, 10]");
     assert_eq!(phrase_with_bounds(0.00004, 4e9), "1 times as fast [under 0.001, over 1000000]");
     assert_eq!(phrase_with_bounds(0.55, 1.9), "0 % slower [-90, 40]");
-    // The upper bound is more than twice as fast.
+    // The upper bound is above `MIN_MULTIPLE_OF_BOUND`.
     assert_eq!(phrase_with_bounds(0.6, 2.3), "1.0 times as fast [0.6, 2.3]");
     assert_eq!(phrase_of(&[0.1, -0.9, 0.9], Quality::Amount), "1 times as much [0.1, 9] tentative");
 }
