@@ -201,7 +201,7 @@ async fn arrival(run: &str) -> Result<Timing> {
         .map(|(token, arrived_ns)| arrived_ns.saturating_sub(answer.sent_ns + token.ns) as f64);
     Timing::of(
         "arrival",
-        "from the engine's time stamp of a token to this program's, one token each ms",
+        "from the engine's time stamp of a token to its arrival here, one token each ms",
         late.collect(),
     )
 }

@@ -119,7 +119,7 @@ impl<'a> Schedule<'a> {
         journal.send(Event::BlockStarted { block, until, requests });
     }
 
-    /// The most requests of a case in one block.
+    /// The expected number of requests of a case in one block.
     fn requests_of(&self, case: usize, interleaved: bool) -> u64 {
         let workload = &self.plan.cases[case].workload;
         if self.plan.mode == Mode::OneShot || workload.kind == Kind::Launch {

@@ -23,7 +23,7 @@ const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
 pub struct TimeBudget {
     /// The start of the first output check, and after it the start of the measurements.
     started: Instant,
-    /// The part of the whole budget that is for measuring.
+    /// The part of `total` that is for measuring: all configurations, or one if they are measured one after the other.
     budget: Option<Duration>,
     /// The budget of the whole run.
     total: Option<Duration>,
@@ -207,7 +207,7 @@ mod tests {
             (budget.started, budget.block_began) = (budget.started - time, budget.block_began - time);
         }
         let minutes = |count: u64| Duration::from_secs(60 * count);
-        // Ten rounds of four minutes and one for launches: five such blocks take twice the budget.
+        // Five blocks of one minute for launches and ten rounds of four minutes would take twice the budget.
         let (launches, round) = (minutes(1), minutes(4));
         let (mut budget, mut blocks) = (budget(Some(100 * 60), None), Vec::new());
         while !budget.is_over() {
