@@ -83,9 +83,9 @@ class Model:
         raise NotImplementedError
 
     def encode(self, text):
-        """Token ids with the tokenizer's default special tokens. The first call opens the tokenizer, because prompts of ids
-        need none. The kit makes the first call with an empty text, before any iteration starts. If the tokenizer is
-        broken, only requests with text fail."""
+        """Token ids with the tokenizer's default special tokens. Opens the tokenizer at the first call and not at the load,
+        because prompts of ids need none. The kit makes the first call with an empty text, before any iteration starts. If
+        the tokenizer is broken, only requests with text fail."""
         raise Failed("model", "the model has no tokenizer", "send `prompt_ids`")
 
     def decode(self, ids):
@@ -94,8 +94,8 @@ class Model:
         return None
 
     def generate(self, job, tokens):
-        """Generates once for every prompt in `job.prompts`. Calls `tokens.push(sequence, id)` for every new token, until
-        `push` returns True. The kit has checked the context, the batch and the capabilities."""
+        """Generates once for every prompt in `job.prompts`. Calls `tokens.push(sequence, id)` for every new token of a
+        sequence, until `push` returns True. The kit has checked the context, the batch and the capabilities."""
         raise NotImplementedError
 
     def score(self, ids):

@@ -78,7 +78,7 @@ def check_offered(field, requested, offered):
 
 
 def read_choice(options, name, offered, default=...):
-    """The value of an option with a list of values; the default is `default`, or else the first value."""
+    """The value of an option, which must be one of `offered`. Without the option: `default`, or else the first offered."""
     value = options.get(name)
     if value is None:
         return offered[0] if default is ... else default
@@ -154,7 +154,8 @@ def check_logprobs(values, ids, sequence):
 
 
 def failure(error):
-    """Converts an exception to a failure. An unexpected exception is also printed on stderr with its location."""
+    """Converts an exception to a failure. An unexpected exception is also printed on stderr with the end of its
+    traceback."""
     if isinstance(error, Failed):
         return error
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]

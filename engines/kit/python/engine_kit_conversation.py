@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import engine_kit_checks as checks
 from engine_kit_run import Run, prompt_texts
-from engine_kit_summary import lines
+from engine_kit_summary import summary_lines
 from engine_kit_tokens import Phases
 from engine_kit_wire import MAX_LINE_BYTES, PROTOCOL, Failed, TooLong, encode, parse_request
 
@@ -26,7 +26,8 @@ MAX_WAITING_LINES = 1024
 
 
 class Conversation:
-    """Answers the requests of an inbox, whose items are `(read_ns, frame)`. `serve` connects it to stdin and stdout."""
+    """Answers the requests of an inbox, whose items are `(read_ns, frame)`: the time at which a line was read, and the line
+    as `Framer` returns it. `serve` connects the conversation to stdin and stdout."""
 
     def __init__(self, engine, inbox, write, environment=os.environ, stderr=sys.stderr, clock=time.perf_counter_ns):
         self._engine, self._inbox, self._write_line, self._stderr = engine, inbox, write, stderr
@@ -141,7 +142,8 @@ class Conversation:
         return {"load_ns": self._clock() - began_ns, "phases": phases.times, **self.facts}
 
     def _ensure_loaded(self):
-        """Loads the environment's model if nothing is loaded and no `load` came before."""
+        """Loads the environment's model if nothing is loaded and no `load` came before. Returns the fields of `loaded`, or
+        None if a model was loaded already."""
         if self._model is not None:
             return None
         if self._load_failure is not None:
@@ -160,8 +162,8 @@ class Conversation:
         return not self._tokenizer_open and prompt_texts(request) is not None
 
     def _open_tokenizer(self):
-        """Makes the model open its tokenizer, before any iteration starts. The text is empty, because a library may tokenise
-        the same text faster the second time, which is measured."""
+        """Makes the model open its tokenizer, before any iteration starts. The text is empty: if it were the
+        prompt, a library might tokenise the prompt faster in the measured iteration."""
         self._model.encode("")
         self._tokenizer_open = True
 
@@ -175,13 +177,14 @@ class Conversation:
         return [self.facts["bos_id"]]
 
     def _finish(self, run):
-        """Writes the answer of a finished request, and a summary to stderr if a person seems to have typed the request."""
+        """Writes the answer of a finished request. A person may have typed a request without a type, so this request also
+        gets a summary on stderr."""
         memory = self._model.facts().get("device_memory") if self._model else None
         # Without a model no iteration has run, so no text is decoded.
         answer = run.answer(self._model.decode if self._model else None, memory)
         self.write_for(run.request, answer)
         if not run.request.has_type:
-            self._stderr.write(lines(answer["summary"], answer["iterations"]))
+            self._stderr.write(summary_lines(answer["summary"], answer["iterations"]))
             self._stderr.flush()
 
     # Overlapping requests: admitted when a slot is free, advanced together, answered when they are done.
@@ -192,11 +195,12 @@ class Conversation:
         the time to open it would count in the times of the running requests."""
         if not self._slots or isinstance(request, Failed):
             return True
-        has_id = request is not END and request.type == "generate" and request.id is not None
-        return has_id and len(self._slots) < self.capabilities()["concurrency"] and not self._needs_tokenizer(request)
+        has_free_slot = len(self._slots) < self.capabilities()["concurrency"]
+        may_overlap = request is not END and request.type == "generate" and request.id is not None
+        return may_overlap and has_free_slot and not self._needs_tokenizer(request)
 
     def _admit(self, run):
-        """Puts a request's next iteration into a free slot. After the last iteration it answers the request."""
+        """Puts a request's next iteration into a free slot, or answers the request after its last iteration."""
         if run.is_finished():
             return self._finish(run)
         slot = next(slot for slot in range(len(self._slots) + 1) if slot not in self._slots)
@@ -208,7 +212,7 @@ class Conversation:
         self._end_finished()
         if not self._slots:
             return
-        # The answer to another request may have cleared this event.
+        # The answer to another request may have cleared `working`.
         self.working.set()
         tokens = [self._slots[slot].tokens if slot in self._slots else None for slot in range(max(self._slots) + 1)]
         try:

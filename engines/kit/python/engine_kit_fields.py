@@ -19,7 +19,7 @@ class Invalid(Exception):
     def __init__(self, message, position=None):
         super().__init__(message)
         self.message, self.position = message, position
-        # `steps` is the path to the value: names and indices. `start` is the position of the outermost value.
+        # `steps` is the path to the value: names and indices. `start` is the position of the value of the first name.
         self.steps, self.start = [], None
 
     def describe(self, text):
@@ -62,11 +62,11 @@ def boolean(value):
     return value
 
 
-def _unsigned(bound, name):
+def _unsigned(largest, name):
     def check(value):
         if type(value) is not int:
             raise _mismatch(value, name)
-        if not 0 <= value <= bound:
+        if not 0 <= value <= largest:
             raise Invalid(f"invalid value: integer `{shorten(str(value))}`, expected {name}")
         return value
 
@@ -195,7 +195,8 @@ def split_fields(text):
 
 
 def _nested_position(text, position, steps):
-    """The position of a value in the outer value, which begins at `position`: its end, or the start of a list or an object."""
+    """The position that an error states for a value: the end of the value, or the start of a list or an object. `steps` is
+    the path to the value in an outer value, which begins at `position`."""
     for step in steps:
         position, index, value_position = _skip_whitespace(text, position + 1), 0, None
         while text[position] not in "]}":

@@ -12,7 +12,7 @@ class Run:
 
     def __init__(self, conversation, request, clock):
         self._conversation, self.request, self._clock = conversation, request, clock
-        # The prompts are texts or ids.
+        # The prompts are texts or ids; the other field is None.
         self._texts = prompt_texts(request)
         self._ids = request.prompts_ids if request.prompt_ids is None else [request.prompt_ids]
         self._warmup, self._iterations = [], []
@@ -75,7 +75,7 @@ class Run:
         self._conversation.write_for(self.request, {"type": "token", **position, "ids": [id], "ns": ns})
 
     def _empty_iteration(self):
-        """The sequences of a request that never ran. Texts were not tokenised, so their length is unknown."""
+        """An iteration that was cancelled before it began. Texts were not tokenised for it, so they count as 0 tokens."""
         now_ns = self._clock() - self.request.read_ns
         lengths = [len(ids) for ids in self._ids] if self._texts is None else [0] * len(self._texts)
         empty = {"output_ids": [], "token_ns": [], "finish": "cancelled"}

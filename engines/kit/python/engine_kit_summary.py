@@ -33,8 +33,8 @@ def summarise(iterations):
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in summary.items()}
 
 
-def lines(summary, iterations):
-    """The summary as readable lines, with the model's text."""
+def summary_lines(summary, iterations):
+    """The summary as readable lines, with the first text that the model wrote."""
     text = next((s["text"] for iteration in iterations for s in iteration["sequences"] if s.get("text") is not None), None)
     line = "" if text is None else f"  wrote: {json.dumps(text[:200], ensure_ascii=False)}\n"
     return f"{summary['text']}\n{line}"

@@ -15,8 +15,8 @@ class Job:
     """One iteration of a request: the engine generates once for every prompt.
 
     `prompts`: lists of token ids; no list is empty. `sampling`: None is greedy, else `temperature`, `top_k` (0 keeps all),
-    `top_p` (None keeps all) and `seed`. `ignore_eos`: whether sequences continue after EOS. `Tokens.push` ensures this; an
-    engine that masks EOS reads this field. `max_new_tokens`, `use_cache` and `padding` are those of the request.
+    `top_p` (None keeps all) and `seed`. `ignore_eos`: whether sequences continue after EOS. `Tokens.push` takes care of
+    that; only an engine that masks EOS needs the field. `max_new_tokens`, `use_cache` and `padding` are those of the request.
     """
 
     def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left"):
@@ -25,14 +25,15 @@ class Job:
 
 
 class Tokens:
-    """Receives the new tokens: timestamps them, and decides on length, EOS and cancelling."""
+    """Receives and timestamps the new tokens, and decides when a sequence is done. Timestamps count from `zero_ns`, the time
+    at which the request was read."""
 
     def __init__(self, job, eos_ids, zero_ns, start_ns, stream=None, check_cancel=None, clock=time.perf_counter_ns,
                  planted_delay_ns=0):
         self._eos_ids = frozenset() if job.ignore_eos else frozenset(eos_ids)
         self._max_new_tokens, self._zero_ns, self._clock = job.max_new_tokens, zero_ns, clock
         self._start_ns, self._stream, self._check_cancel, self._contract_error = start_ns, stream, check_cancel, None
-        # As in the answer, except that `finish` is None until the sequence is done.
+        # The sequences of the answer, except that `finish` is None until a sequence is done.
         empty = ({"prompt_tokens": len(prompt), "output_ids": [], "token_ns": [], "finish": None} for prompt in job.prompts)
         self._sequences = list(empty)
         self._planted_delay_ns = planted_delay_ns
@@ -41,7 +42,7 @@ class Tokens:
 
     def push(self, sequence, id, at_ns=None):
         """Takes a new token of `sequence`, as soon as the host can use its id. Returns True if the sequence is done.
-        `at_ns` is the timestamp by `time.perf_counter_ns` of another thread that received the token."""
+        `at_ns` is the time at which another thread received the token, by `time.perf_counter_ns`."""
         if type(id) is not int:
             # The conversion may wait for a device, so it comes before the timestamp.
             id = operator.index(id)
@@ -64,7 +65,7 @@ class Tokens:
             state["finish"] = "length"
         elif self.cancelled:
             state["finish"] = "cancelled"
-        # The token is written after its timestamp, so the time of writing counts in the next token.
+        # The token is written after its timestamp, so the time of writing counts in the time of the next token.
         if self._stream is not None:
             self._stream(sequence, len(ids) - 1, id, ns)
         return state["finish"] is not None
@@ -154,16 +155,16 @@ class Sampler:
         return _draw(logits, self._sampling, next(self._uniforms[sequence]))
 
 
-_BITS = 2**64 - 1
+_LOW_64_BITS = 2**64 - 1
 
 
 def uniforms(seed, sequence):
     """Numbers in [0, 1) by SplitMix64: the same seed gives the same numbers everywhere."""
-    state = seed ^ (sequence * 0xD1B5_4A32_D192_ED03 & _BITS)
+    state = seed ^ (sequence * 0xD1B5_4A32_D192_ED03 & _LOW_64_BITS)
     while True:
-        state = state + 0x9E37_79B9_7F4A_7C15 & _BITS
-        bits = (state ^ state >> 30) * 0xBF58_476D_1CE4_E5B9 & _BITS
-        bits = (bits ^ bits >> 27) * 0x94D0_49BB_1331_11EB & _BITS
+        state = state + 0x9E37_79B9_7F4A_7C15 & _LOW_64_BITS
+        bits = (state ^ state >> 30) * 0xBF58_476D_1CE4_E5B9 & _LOW_64_BITS
+        bits = (bits ^ bits >> 27) * 0x94D0_49BB_1331_11EB & _LOW_64_BITS
         yield ((bits ^ bits >> 31) >> 11) / 2**53
 
 
@@ -194,7 +195,7 @@ def _draw(logits, sampling, uniform):
 
 
 def _sum(weights):
-    # A plain loop, because Python's `sum` rounds less from 3.12 on. Another sum can pick another token.
+    # A plain loop, because Python's `sum` rounds less from 3.12 on. A sum that differs can pick another token.
     total = 0.0
     for _, weight in weights:
         total += weight

@@ -39,7 +39,7 @@ def open_folder(path):
     config = read_json(path / "config.json")
     generation = path / "generation_config.json"
     generation_config = read_json(generation) if generation.is_file() else {}
-    ids = {**config, **{name: value for name, value in generation_config.items() if value is not None}}
+    merged_config = {**config, **{name: value for name, value in generation_config.items() if value is not None}}
     tokenizer = path / "tokenizer.json"
     architecture = config.get("model_type")
     return SimpleNamespace(
@@ -50,8 +50,8 @@ def open_folder(path):
         weights=weights,
         is_indexed=is_indexed,
         tokenizer=tokenizer if tokenizer.is_file() else None,
-        bos_id=next(iter(_ids(ids.get("bos_token_id"))), None),
-        eos_ids=_ids(ids.get("eos_token_id")),
+        bos_id=next(iter(_ids(merged_config.get("bos_token_id"))), None),
+        eos_ids=_ids(merged_config.get("eos_token_id")),
     )
 
 

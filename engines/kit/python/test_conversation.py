@@ -21,8 +21,8 @@ class TestConversation:
 
     def __init__(self, engine=None, environment=MODEL, after_write=None, clock=time.perf_counter_ns):
         self.engine, self.inbox, self.messages = engine or ToyEngine(), queue.SimpleQueue(), []
-        self.terminal, self.after_write, self.clock = io.StringIO(), after_write, clock
-        self.conversation = Conversation(self.engine, self.inbox, self._receive, environment, self.terminal, clock)
+        self.summaries, self.after_write, self.clock = io.StringIO(), after_write, clock
+        self.conversation = Conversation(self.engine, self.inbox, self._receive, environment, self.summaries, clock)
 
     def send(self, *lines):
         for line in lines:
@@ -169,10 +169,10 @@ class GenerateRequests(unittest.TestCase):
         self.assertEqual(list(answer)[-1], "summary")
         self.assertEqual((answer["summary"]["iterations"], answer["summary"]["output_tokens"]), (50, 200))
         self.assertTrue(answer["summary"]["text"].startswith("50 iterations, 200 tokens; first token "))
-        self.assertIn('wrote: "cdef"', conversation.terminal.getvalue())
+        self.assertIn('wrote: "cdef"', conversation.summaries.getvalue())
         conversation = TestConversation()
         conversation.run({"type": "generate", "prompt": "ab"})
-        self.assertEqual(conversation.terminal.getvalue(), "")
+        self.assertEqual(conversation.summaries.getvalue(), "")
 
     def test_eos_ends_a_sequence_unless_it_is_ignored(self):
         # After 299 the toy returns 0, 1 and then EOS.

@@ -17,7 +17,7 @@ def sampling(**settings):
 
 def shares(logits, count=4000, **settings):
     sampler = Sampler(sampling(**settings))
-    return {id: times / count for id, times in Counter(sampler.pick(logits) for _ in range(count)).items()}
+    return {id: drawn / count for id, drawn in Counter(sampler.pick(logits) for _ in range(count)).items()}
 
 
 class Options(unittest.TestCase):
@@ -65,7 +65,7 @@ class Sampling(unittest.TestCase):
         logits = [math.log(p) for p in (0.1, 0.5, 0.3, 0.1)]
         self.assertEqual(set(shares(logits, top_k=2)), {1, 2})
         self.assertEqual(set(shares(logits, top_p=0.5)), {1})
-        # The token with which the sum reaches the share stays.
+        # The token with which the sum reaches `top_p` stays.
         self.assertEqual(set(shares(logits, top_p=0.51)), {1, 2})
 
     def test_a_sequence_does_not_depend_on_the_other_sequences(self):
@@ -77,7 +77,7 @@ class Sampling(unittest.TestCase):
 
 
 class Timestamps(unittest.TestCase):
-    def times(self, planted_delay_ns=0):
+    def token_ns(self, planted_delay_ns=0):
         tokens = Tokens(Job([[1]], 3), (), zero_ns=100, start_ns=0, clock=lambda: 900, planted_delay_ns=planted_delay_ns)
         tokens.push(0, 7, 140)
         tokens.push(0, 8, 170)
@@ -85,10 +85,10 @@ class Timestamps(unittest.TestCase):
         return tokens.iteration()["sequences"][0]["token_ns"]
 
     def test_a_token_with_a_timestamp_keeps_it(self):
-        self.assertEqual(self.times(), [40, 70, 800])
+        self.assertEqual(self.token_ns(), [40, 70, 800])
 
     def test_a_planted_delay_replaces_an_earlier_timestamp(self):
-        self.assertEqual(self.times(planted_delay_ns=1), [40, 800, 800])
+        self.assertEqual(self.token_ns(planted_delay_ns=1), [40, 800, 800])
 
 
 class Summary(unittest.TestCase):

@@ -149,7 +149,7 @@ class AnswersInText(unittest.TestCase):
         for request, has_text in (({"prompt": "a"}, True), ({"prompt_ids": [100]}, False)):
             conversation = TestConversation()
             conversation.run(request)
-            self.assertEqual("wrote: " in conversation.terminal.getvalue(), has_text)
+            self.assertEqual("wrote: " in conversation.summaries.getvalue(), has_text)
 
     def test_a_text_request_cancelled_before_its_start_needs_no_tokenizer(self):
         (_, cancelled), engine = converse(

@@ -97,7 +97,7 @@ class ToyModel(engine_kit.Model):
 
 
 class SlotsEngine(ToyEngine):
-    """Like `ToyEngine`, but advances several requests at once."""
+    """Like `ToyEngine`, but advances two requests at once. `admitted` has the number of taken slots after each admission."""
 
     def __init__(self):
         super().__init__(concurrency=2)
