@@ -9,14 +9,14 @@ import numpy
 import library
 from engine_kit import Failed
 
-# The sizes of llama-bench: tokens of one call, and tokens of one pass through the layers in this call.
+# The sizes of llama-bench: the most tokens of one call, and of one pass through the layers within a call.
 BATCH_TOKENS, PASS_TOKENS = 2048, 512
 
 # The positions of the first context if the load requests no number.
 DEFAULT_POSITIONS = 2048
 
+# Numbers of llama.h and, for the dtypes, of ggml.h; the bindings lack some.
 ATTENTION = {"auto": -1, "plain": 0, "fused": 1}
-# Type numbers of ggml.h; the bindings lack some.
 KV_DTYPES = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}
 
 
@@ -36,7 +36,7 @@ class Contexts:
         return self._contexts["single"]
 
     def empty_context(self, sequences, positions):
-        """An empty context of at least this size."""
+        """An empty context for at least this many sequences, each of at least this many positions."""
         kind = "single" if sequences == 1 else "batch"
         context = self._contexts.get(kind)
         if context is None or context.sequences < sequences or context.positions < positions:
@@ -51,7 +51,7 @@ class Contexts:
         return self._new_context(1, positions, every_logit=True)
 
     def _rounded_up(self, positions):
-        """The next power of two, so that requests of growing length do not each make a new context."""
+        """The next power of two from 256 to the limit, so that requests of growing length do not each make a new context."""
         return min(self._max_tokens, max(256, 1 << (positions - 1).bit_length()))
 
     def _new_context(self, sequences, positions, every_logit=False):
@@ -84,7 +84,7 @@ class Context:
             raise Failed(kind, f"no context for {size}: {cause}")
         pool.attach(self.handle)
         self.memory = bindings.llama_get_memory(self.handle)
-        # llama.cpp lowers the requested number of tokens for a small model.
+        # llama.cpp lowers the requested numbers of tokens for a small context.
         self.batch_tokens = PASS_TOKENS if every_logit else bindings.llama_n_batch(self.handle)
         self.pass_tokens = bindings.llama_n_ubatch(self.handle)
         self._logits_by_address = {}
@@ -93,13 +93,13 @@ class Context:
     def _make_batch(self, size):
         """Makes llama.cpp's batch structure over numpy arrays, which every call fills again."""
         self._token, self._position = numpy.zeros(size, numpy.int32), numpy.zeros(size, numpy.int32)
-        self._sequence, self._count = numpy.zeros(size, numpy.int32), numpy.ones(size, numpy.int32)
+        self._sequence, self._sequence_count = numpy.zeros(size, numpy.int32), numpy.ones(size, numpy.int32)
         self._with_logits = numpy.zeros(size, numpy.int8)
         # llama.cpp reads the sequence of each token through a pointer: here, to the element of `_sequence`.
         self._sequence_pointers = numpy.arange(size, dtype=numpy.uintp) * 4 + self._sequence.ctypes.data
         batch = self._batch = bindings.llama_batch()
         fields = [
-            ("token", self._token), ("pos", self._position), ("n_seq_id", self._count),
+            ("token", self._token), ("pos", self._position), ("n_seq_id", self._sequence_count),
             ("seq_id", self._sequence_pointers), ("logits", self._with_logits),
         ]
         types = dict(bindings.llama_batch._fields_)

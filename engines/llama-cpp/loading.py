@@ -18,7 +18,7 @@ PROGRAM_VARIABLE = "ORCHESTRATE_ENGINE_PROGRAM"
 # The first bytes of every GGUF file.
 MAGIC = b"GGUF"
 
-# Parts of llama.cpp's messages for a complete file that it does not support.
+# Parts of llama.cpp's messages: for a complete file that it does not support, and for too little memory.
 UNSUPPORTED = ("unknown model architecture", "unsupported", "not supported", "unknown pre-tokenizer")
 NO_MEMORY = ("unable to allocate", "failed to allocate", "out of memory")
 

@@ -71,7 +71,7 @@ def read_options(options):
     )
     if parsed.kv == "q8_0" and parsed.attention == "plain":
         # Plain attention stores the values transposed, which is impossible for quantised blocks.
-        raise Failed("unsupported", "kv `q8_0` with attention `plain`: llama.cpp needs fused attention for it", "--set kv=f16")
+        raise Failed("unsupported", "kv `q8_0`: llama.cpp supports it only with fused attention", "--set kv=f16")
     return parsed
 
 

@@ -71,8 +71,6 @@ class Conversation:
             if self._slots:
                 self._step()
 
-    # Handlers of the requests.
-
     def _answer_hello(self, request):
         self.write({"type": "hello", "protocol": PROTOCOL, **self._hello()})
 

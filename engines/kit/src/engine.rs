@@ -68,7 +68,7 @@ pub struct Job {
     pub max_new_tokens: u32,
     /// `None` is greedy: the largest logit, the lowest id among equals.
     pub sampling: Option<Sampling>,
-    /// Whether sequences continue after EOS. `Tokens::push` ensures this; an engine that masks EOS reads this field.
+    /// Whether sequences continue after EOS. `Tokens::push` takes care of that; only an engine that masks EOS needs the field.
     pub ignore_eos: bool,
     pub use_cache: bool,
     pub padding: Padding,

@@ -2,8 +2,8 @@
 
 use protocol::{Build, Capabilities, Facts, HelloFacts, IgnoreEos, version};
 
-/// Default facts of an engine on this kit: ids, true timestamps per token, greedy and deterministic, one request and one
-/// sequence at a time, on the CPU in f32 from safetensors. The engine sets its own fields and takes the others with
+/// Default facts of an engine on this kit: output in ids, a timestamp for each token, greedy and deterministic, one request
+/// and one sequence at a time, on the CPU in f32 from safetensors. The engine sets its own fields and takes the others with
 /// `..hello(...)`.
 pub fn hello(engine: &str, version_of_engine: &str) -> HelloFacts {
     HelloFacts {
@@ -45,7 +45,7 @@ pub fn default_threads() -> u32 {
 }
 
 /// Fills in facts from the model's files where the engine reports none.
-pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, context_tokens: Option<u32>) {
+pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, requested_context: Option<u32>) {
     let config = &folder.config;
     facts.architecture.get_or_insert_with(|| config.architecture.clone());
     facts.vocabulary_size.get_or_insert(config.vocabulary_size);
@@ -54,7 +54,7 @@ pub(crate) fn fill(facts: &mut Facts, folder: &model_files::ModelFolder, context
     facts.eos_ids.get_or_insert_with(|| config.eos_ids.clone());
     facts.bos_id = facts.bos_id.or(config.bos_id);
     // The kit refuses a requested context above the model's, so the requested context is in effect.
-    facts.context_tokens = facts.context_tokens.or(context_tokens).or(config.context_tokens);
+    facts.context_tokens = facts.context_tokens.or(requested_context).or(config.context_tokens);
     let bytes_per_weight = match facts.weights_dtype.as_deref() {
         Some("f32") => Some(4),
         Some("f16" | "bf16") => Some(2),

@@ -28,7 +28,7 @@
 //!     }
 //!     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
 //!         let last = job.prompts[0].last().copied().unwrap_or_default();
-//!         while tokens.push(0, last) == Flow::More {} // the kit takes the time, streams the token and ends the sequence
+//!         while tokens.push(0, last) == Flow::More {} // the kit stamps and streams the token, and ends the sequence
 //!         Ok(())
 //!     }
 //! }

@@ -123,7 +123,7 @@ impl Phases {
 }
 
 const DELAY_OPTION: &str = "planted_delay_us";
-/// The last part of a delay, which is a busy wait. A sleep can end too late by this time.
+/// The last part of a delay is a busy wait of this length, because a sleep can end late.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// A deliberate delay before each token of a sequence but the first, to test the detection of slowdowns on any real engine.

@@ -19,7 +19,7 @@ pub(crate) struct LoadedModel<M> {
     pub eos_ids: Arc<[u32]>,
     pub delay: PlantedDelay,
     folder: ModelFolder,
-    context_tokens: Option<u32>,
+    requested_context: Option<u32>,
 }
 
 /// The model and settings that the environment names for a `generate` without a `load`.
@@ -91,7 +91,7 @@ impl<M: Model> LoadedModel<M> {
             eos_ids: Arc::default(),
             delay,
             folder,
-            context_tokens: load.context_tokens,
+            requested_context: load.context_tokens,
         };
         loaded_model.facts = loaded_model.facts_now()?;
         loaded_model.eos_ids = loaded_model.facts.eos_ids.as_deref().unwrap_or_default().into();
@@ -104,7 +104,7 @@ impl<M: Model> LoadedModel<M> {
     /// The engine's facts, completed from the model's files.
     pub fn facts_now(&self) -> Result<Facts, CallError> {
         let mut facts = catch_panic(|| Ok(self.model.facts()))?;
-        facts::fill(&mut facts, &self.folder, self.context_tokens);
+        facts::fill(&mut facts, &self.folder, self.requested_context);
         Ok(facts)
     }
 }

@@ -47,14 +47,14 @@ impl<E: Engine> Server<E> {
     pub(crate) fn admit_waiting(&mut self) {
         let has_tokenizer = self.loaded_model.as_ref().is_some_and(LoadedModel::has_open_tokenizer);
         while self.overlap.is_active() && self.overlap.free_slot().is_some() {
-            let may_overlap = |line: &Line| match line {
+            let may_be_taken = |line: &Line| match line {
                 Line::Invalid(_) => true,
                 Line::Request { request: Request::Generate(generate), .. } => {
                     generate.id.is_some() && (has_tokenizer || has_ids(generate))
                 }
                 Line::Request { .. } => false,
             };
-            let Some(QueuedLine { clock, line }) = self.inbox.next_if(may_overlap) else { return };
+            let Some(QueuedLine { clock, line }) = self.inbox.next_if(may_be_taken) else { return };
             match line {
                 Line::Invalid(failed) => self.output.send(&Message::Failed(failed)),
                 Line::Request { request: Request::Generate(generate), has_type, cancelled } => {
@@ -112,7 +112,7 @@ impl<E: Engine> Server<E> {
             return;
         }
         let Some(loaded_model) = &mut self.loaded_model else { return };
-        // Another request's answer may have set the work to finished.
+        // The answer to another request may have called `work.end`.
         self.work.begin();
         let tokens = &mut self.overlap.tokens;
         if let Err(error) = catch_panic(|| slots(&mut loaded_model.model)?.step(tokens)) {

@@ -62,7 +62,7 @@ pub fn host(engine: PythonEngine) -> ExitCode {
 /// Runs the worker to its end. `Err` is the reason why it could not start.
 fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     let unavailable = |message: String| Failed::new(FailureKind::Unavailable, message);
-    let setup = || match engine.install_hint {
+    let setup_hint = || match engine.install_hint {
         Some(install_hint) => install_hint.to_string(),
         None => setup_command(engine.name, paths::checkout().is_some()),
     };
@@ -82,7 +82,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
             if let Some(requirement) = engine.missing_requirement.and_then(|missing| missing()) {
                 message += &format!(", and {requirement}");
             }
-            return Err(unavailable(message).hint(setup()));
+            return Err(unavailable(message).hint(setup_hint()));
         }
     };
     let worker = write_files(engine).map_err(|error| unavailable(format!("{error:#}")))?;
@@ -114,7 +114,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
             format!("cannot start the Python of `{}` (`{}`): {error}", engine.name, interpreter.display());
         unavailable(message).hint(match &python {
             Python::Own(user_python) => format!("unset {}", user_python.variable),
-            _ => setup(),
+            _ => setup_hint(),
         })
     })?;
     Ok(output.status)

@@ -188,7 +188,7 @@ impl Run {
     ) -> Result<(), Failed> {
         let new_tokens = self.request.max_new_tokens;
         for (sequence, ids) in prompts.iter().enumerate() {
-            let (field, subject) = match prompts.len() {
+            let (field, prefix) = match prompts.len() {
                 1 => ("prompt_ids".into(), String::new()),
                 _ => (format!("prompts_ids[{sequence}]"), format!("sequence {sequence}: ")),
             };
@@ -200,7 +200,7 @@ impl Run {
             let needed = length as u64 + u64::from(new_tokens);
             if let Some(context) = facts.context_tokens.filter(|&context| needed > u64::from(context)) {
                 let tokens = format!("{length} tokens and {new_tokens} new ones");
-                let message = format!("{subject}prompt of {tokens} exceed the context of {context}");
+                let message = format!("{prefix}prompt of {tokens} exceed the context of {context}");
                 return Err(Failed::new(FailureKind::Context, message));
             }
         }
@@ -228,7 +228,8 @@ impl Prompts {
         }
     }
 
-    /// The sequences of a request that never ran. Texts were not tokenised, so their length is unknown.
+    /// The sequences of an iteration that was cancelled before it began. Texts were not tokenised for it, so they count as 0
+    /// tokens.
     fn cancelled_sequences(&self) -> Vec<Sequence> {
         let sequence = |prompt_tokens: usize| Sequence {
             prompt_tokens: u32::try_from(prompt_tokens).unwrap_or(u32::MAX),

@@ -124,17 +124,17 @@ fn keep_top_k(weights: &mut Vec<Weight>, k: usize) {
     weights.sort_unstable_by(by_probability);
 }
 
-/// The number of weights in the first batch to sort. Top-p mostly keeps fewer.
-const FIRST_BATCH_WEIGHTS: usize = 256;
+/// The number of weights in the first part that `keep_top_p` sorts. Top-p mostly keeps fewer.
+const FIRST_PART_WEIGHTS: usize = 256;
 
-/// Keeps the most probable weights, sorted by probability, until their sum reaches `share` of the total. Sorts in batches, and
-/// only as many weights as the share needs.
+/// Keeps the most probable weights, sorted by probability, until their sum reaches `share` of the total. Sorts one part
+/// after the other, and only as many weights as the share needs.
 fn keep_top_p(weights: &mut Vec<Weight>, share: f64) {
     let target = share * sum(weights);
-    let (mut sorted, mut reached, mut batch) = (0, 0.0, FIRST_BATCH_WEIGHTS);
+    let (mut sorted, mut reached, mut part_weights) = (0, 0.0, FIRST_PART_WEIGHTS);
     while sorted < weights.len() {
         let unsorted = &mut weights[sorted..];
-        let count = batch.min(unsorted.len());
+        let count = part_weights.min(unsorted.len());
         if count < unsorted.len() {
             unsorted.select_nth_unstable_by(count, by_probability);
         }
@@ -146,7 +146,7 @@ fn keep_top_p(weights: &mut Vec<Weight>, share: f64) {
                 return weights.truncate(sorted);
             }
         }
-        batch *= 4;
+        part_weights *= 4;
     }
 }
 
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// A reference for `draw` that sorts all weights.
+    /// Like `draw`, but sorts all weights.
     fn draw_with_full_sort(logits: &[f32], sampling: &Sampling, rng: &mut Rng) -> u32 {
         let mut weights: Vec<Weight> = softmax_weights(logits, sampling.temperature).collect();
         if sampling.top_k > 0 {
@@ -280,17 +280,17 @@ mod tests {
                     .collect();
                 if has_nan {
                     let special = [f32::NAN, f32::NEG_INFINITY, -0.0, f32::MAX];
-                    (0..length / 3).for_each(|i| logits[i * 3] = special[i % if i % 2 == 0 { 3 } else { 4 }]);
+                    (0..length / 3).for_each(|i| logits[i * 3] = special[i % special.len()]);
                 }
                 for temperature in [1e-3, 0.7, 1.0, 50.0] {
                     for top_k in [0, 1, 2, 40, 256, 4999, 5000] {
                         for top_p in [None, Some(1e-9), Some(0.1), Some(0.5), Some(0.95), Some(0.999_999)] {
                             let sampling = Sampling { temperature, top_k, top_p, seed: 0 };
                             let seed = (number() * 1e9) as u64;
-                            let (mut rng, mut reference) = (Rng::new(seed), Rng::new(seed));
+                            let (mut rng, mut full_sort_rng) = (Rng::new(seed), Rng::new(seed));
                             for _ in 0..3 {
                                 let id = draw(&logits, &sampling, &mut rng);
-                                let expected = draw_with_full_sort(&logits, &sampling, &mut reference);
+                                let expected = draw_with_full_sort(&logits, &sampling, &mut full_sort_rng);
                                 assert_eq!(id, expected, "{sampling:?} of {length}");
                             }
                         }

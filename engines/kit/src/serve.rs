@@ -42,7 +42,7 @@ pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
 /// requests the process continues: a reader that has all its answers may close the pipe.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the main thread computes, and nothing that it started outlives it"
+    reason = "the main thread computes and cannot return; its child processes end with it"
 )]
 fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     let end_process = move || {

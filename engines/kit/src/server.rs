@@ -108,9 +108,9 @@ impl<E: Engine> Server<E> {
     pub(crate) fn respond(
         &mut self,
         id: Option<&Id>,
-        work: impl FnOnce(&mut Self) -> Result<Message, CallError>,
+        answer: impl FnOnce(&mut Self) -> Result<Message, CallError>,
     ) {
-        let message = work(self).unwrap_or_else(|error| Message::Failed(self.failure_of(error, id)));
+        let message = answer(self).unwrap_or_else(|error| Message::Failed(self.failure_of(error, id)));
         self.inbox.release_id(id);
         self.send_answer(&message);
     }
@@ -253,7 +253,7 @@ impl<E: Engine> Server<E> {
         self.finish(run)
     }
 
-    /// The answer of a finished request, and a summary on stderr if a person seems to have typed the request.
+    /// The answer of a finished request. A person may have typed a request without a type, so it also gets a summary on stderr.
     pub(crate) fn finish(&mut self, run: Run) -> Result<Message, CallError> {
         let Some(loaded_model) = &self.loaded_model else { return Err(no_model().into()) };
         let device_memory = loaded_model.facts_now()?.device_memory;

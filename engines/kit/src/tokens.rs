@@ -94,7 +94,9 @@ impl Tokens {
         let mut ns = self.clock.ns();
         let Some(state) = self.sequences.get_mut(sequence) else {
             let count = self.sequences.len();
-            self.fail(internal(format!("a token for sequence {sequence}, but the request has {count}")));
+            self.fail(internal(format!(
+                "a token for sequence {sequence}, but the number of sequences is {count}"
+            )));
             return Flow::Done;
         };
         if state.finish.is_some() {
@@ -117,7 +119,7 @@ impl Tokens {
             None
         };
         let (is_done, index) = (state.finish.is_some(), state.ids.len() - 1);
-        // The token is written after its timestamp, so the time of writing counts in the next token.
+        // The token is written after its timestamp, so the time of writing counts in the time of the next token.
         if let Some(stream) = &self.stream {
             stream.send(sequence, index, id, ns);
             if stream.output.is_broken() {

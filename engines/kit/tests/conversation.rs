@@ -5,7 +5,10 @@ mod toy;
 
 use engine_kit::Environment;
 use engine_kit::protocol::{Failed, FailureKind, Id, Message};
-use toy::{Toy, answers_to, converse, environment, environment_of, failed, failure_of, model, tiny};
+use toy::{
+    ENDS_WITH_EOS, PANICS, STOPS_EARLY, Toy, answers_to, converse, environment, environment_of, failed,
+    failure_of, model, tiny,
+};
 
 fn load(model: &str, fields: &str) -> String {
     format!(r#"{{"type":"load","model":"{model}"{fields}}}"#)
@@ -127,7 +130,7 @@ fn the_requested_context_is_in_effect_and_limits_prompts() {
 }
 
 #[test]
-fn facts_are_known_before_and_after_a_load() {
+fn facts_are_empty_before_a_load_and_known_after_it() {
     let path = model("facts");
     let lines = [r#"{"type":"facts"}"#.into(), load(&path, ""), r#"{"type":"facts"}"#.into()];
     let session = converse(Toy::new(), Environment::default(), lines.join("\n"));
@@ -144,8 +147,8 @@ fn facts_are_known_before_and_after_a_load() {
 
 #[test]
 fn score_returns_a_value_for_each_id_but_the_first_and_null_for_impossible_ids() {
-    let line = r#"{"type":"score","id":"s","sequences":[[5,6,50],[7,8]]}"#;
-    let answers = answers_to("score", Toy::new(), &[line]);
+    let line = format!(r#"{{"type":"score","id":"s","sequences":[[5,6,{ENDS_WITH_EOS}],[7,8]]}}"#);
+    let answers = answers_to("score", Toy::new(), &[&line]);
     let [Message::Scored(scored)] = answers.as_slice() else { panic!("{answers:?}") };
     assert_eq!(scored.logprobs, [vec![Some(-6.0), None], vec![Some(-8.0)]]);
     assert!(scored.id.is_some());
@@ -170,10 +173,12 @@ fn score_refuses_unknown_ids_and_invalid_values_of_the_engine() {
     let failure = |sequences: &str| {
         failure_of("scores", Toy::new(), &format!(r#"{{"type":"score","id":3,"sequences":{sequences}}}"#))
     };
+    let failure_after = |first: u32| failure(&format!("[[{first},6]]"));
     assert_eq!(failure("[[5,6],[7,64]]").message, "`sequences[1][1]`: id 64 is outside the vocabulary of 64");
-    assert_eq!(failure("[[53,6]]").message, "sequence 0: the engine returned 0 log-probabilities for 2 ids");
-    assert_eq!(failure("[[51,6]]").message, "sequence 0: the engine returned a log-probability of NaN");
-    assert!(failure("[[51,6]]").id.is_some());
+    let (too_few, nan) = (failure_after(STOPS_EARLY), failure_after(PANICS));
+    assert_eq!(too_few.message, "sequence 0: the engine returned 0 log-probabilities for 2 ids");
+    assert_eq!(nan.message, "sequence 0: the engine returned a log-probability of NaN");
+    assert!(nan.id.is_some());
     let mut toy = Toy::new();
     toy.capabilities.score = false;
     let failure = failure_of("scores", toy, r#"{"type":"score","sequences":[[5,6]]}"#);

@@ -243,7 +243,7 @@ fn an_engine_that_breaks_the_contract_causes_an_internal_failure() {
     for (first, message) in [
         (STOPS_EARLY, "the engine returned 2 of 4 tokens of sequence 0 and stopped"),
         (NEVER_STOPS, "the engine returned a token for sequence 0 after it was done"),
-        (WRONG_SEQUENCE, "the engine returned a token for sequence 1, but the request has 1"),
+        (WRONG_SEQUENCE, "the engine returned a token for sequence 1, but the number of sequences is 1"),
     ] {
         let lines =
             [&format!(r#"{{"id":2,"prompt_ids":[{first}],"max_new_tokens":4}}"#), r#"{"prompt_ids":[5]}"#];

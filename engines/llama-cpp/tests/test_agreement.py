@@ -25,7 +25,7 @@ def run_engine(command, loads, held_out):
     for load in loads:
         requests.append({"type": "load", "threads": 2, **load})
         for start, length in PROMPTS:
-            prompt = [0, *held_out[start : start + length]]
+            prompt = [0, *held_out[start : start + length]]  # 0 is BOS
             requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
         requests.append({"type": "score", "sequences": [held_out[SCORED]]})
     sent = "".join(json.dumps(request) + "\n" for request in requests)
@@ -62,7 +62,7 @@ class Agreement(unittest.TestCase):
         squares = [(a - b) ** 2 for a, b in zip(scores, self.baseline_scores, strict=True)]
         return (sum(squares) / len(squares)) ** 0.5
 
-    def test_f32_gives_exactly_the_baselines_ids_and_its_log_probabilities(self):
+    def test_f32_gives_the_ids_of_pytorch_baseline_and_nearly_its_log_probabilities(self):
         options = [{}, EXACT]
         loads = [{"model": str(gguf_file("f32")), "options": option} for option in options]
         for option, bound, (ids, scores) in zip(options, (1e-3, 1e-5), self.answers(loads)):

@@ -18,7 +18,7 @@ use engine_kit::{
 #[path = "../../../../models/files/tests/tiny/mod.rs"]
 pub mod tiny;
 
-/// The first id of a prompt selects a behaviour. After any other id, the toy counts up from that id.
+/// The first id of a prompt selects a behaviour. After any other id `n`, the toy returns n + 3, n + 4, and so on.
 pub const ENDS_WITH_EOS: u32 = 50;
 pub const PANICS: u32 = 51;
 pub const CANCELS_REQUEST_7: u32 = 52;
@@ -145,7 +145,7 @@ impl Model for ToyModel {
 }
 
 impl ToyModel {
-    /// Makes one token of one sequence. Returns false if the toy stops.
+    /// Makes the token at `index` of one sequence. Returns false if the toy stops.
     fn advance(
         &mut self,
         selector: u32,
@@ -184,7 +184,7 @@ impl ToyModel {
             }
             Flow::Done | Flow::More => {}
         }
-        // Without a stop, the toy would repeat a token that no sequence gets.
+        // A token for a wrong sequence ends no sequence, so the toy stops.
         Ok(selector != WRONG_SEQUENCE)
     }
 }
