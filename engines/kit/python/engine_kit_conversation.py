@@ -112,8 +112,6 @@ class Conversation:
         logprobs = [checks.check_logprobs(values, ids, index) for index, (values, ids) in pairs]
         self.write_for(request, {"type": "scored", "logprobs": logprobs, "ns": ns})
 
-    # The engine and its model.
-
     def _hello(self):
         if self._hello_facts is None:
             facts = dict(self._engine.hello())
@@ -125,13 +123,14 @@ class Conversation:
         return self._hello()["capabilities"]
 
     def _load(self, request, progress=None):
+        """Loads a model, and returns the fields of `loaded`. Only a `load` has `progress`, not a `generate`."""
         began_ns = self._clock()
-        reason = f"the load of `{request.model}` failed" if progress is not None else None
+        failure_reason = f"the load of `{request.model}` failed" if progress is not None else None
         if self._model is None:
-            self._load_failure = reason
+            self._load_failure = failure_reason
         checks.check_load(request, self.capabilities(), self._engine)
         # The old model is dropped, even if the load of the new model fails.
-        self._model, self.facts, self._load_failure, self._tokenizer_open = None, {}, reason, False
+        self._model, self.facts, self._load_failure, self._tokenizer_open = None, {}, failure_reason, False
         self.planted_delay_ns = request.planted_delay_ns
         phases = Phases(progress)
         model = self._engine.load(request, phases)
@@ -175,8 +174,8 @@ class Conversation:
         return [self.facts["bos_id"]]
 
     def _finish(self, run):
-        """Writes the answer of a finished request. A person may have typed a request without a type, so this request also
-        gets a summary on stderr."""
+        """Writes the answer of a finished request. A person may have typed a request without a type, so it also gets a
+        summary on stderr."""
         memory = self._model.facts().get("device_memory") if self._model else None
         # Without a model no iteration has run, so no text is decoded.
         answer = run.answer(self._model.decode if self._model else None, memory)
@@ -254,9 +253,8 @@ class Conversation:
             # Only prints the error: the request gets its answer, and a broken slot fails a later request.
             checks.failure(error)
 
-    # Lines, ids, failures.
-
     def _collect(self, wait=False):
+        """Parses the lines in the inbox. With `wait` it first waits for a line."""
         while wait or (len(self._waiting) < MAX_WAITING_LINES and not self._inbox.empty()):
             wait = False
             item = self._inbox.get()

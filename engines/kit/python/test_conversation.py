@@ -144,7 +144,7 @@ class Loads(unittest.TestCase):
         first, second = converse({"prompt": "a"}, {"prompt": "a"}, environment=environment)
         self.assertEqual((first["kind"], second["kind"]), ("unsupported", "unsupported"))
 
-    def test_facts_are_empty_before_a_load_and_the_models_after_it(self):
+    def test_facts_are_empty_before_a_load_and_known_after_it(self):
         before, *_, after = converse({"type": "facts"}, LOAD, {"type": "facts"})
         self.assertEqual(before, {"type": "facts"})
         self.assertEqual(after["vocabulary_size"], 300)

@@ -78,7 +78,7 @@ class ToyModel(engine_kit.Model):
         return bytes(id - 3 for id in ids if 3 <= id < 256).decode("utf-8", "replace")
 
     def generate(self, job, tokens):
-        fail_on_request(job.prompts[0][0])
+        act_on_special_id(job.prompts[0][0])
         sampler = engine_kit.Sampler(job.sampling)
         for sequence, prompt in enumerate(job.prompts):
             tokens.set_cached_prompt_tokens(sequence, 0)
@@ -121,7 +121,7 @@ class SlotsModel(ToyModel):
 
     def step(self, tokens):
         for slot, last_ids in self._slots.items():
-            fail_on_request(last_ids[0])
+            act_on_special_id(last_ids[0])
             for sequence in range(len(last_ids)):
                 if not tokens[slot].is_done(sequence):
                     last_ids[sequence] += 1
@@ -131,7 +131,7 @@ class SlotsModel(ToyModel):
         del self._slots[slot]
 
 
-def fail_on_request(id):
+def act_on_special_id(id):
     if id == RAISES:
         raise ValueError("something\nunexpected")
     if id == FAILS:

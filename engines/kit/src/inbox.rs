@@ -107,7 +107,6 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Marks the end of the input.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();

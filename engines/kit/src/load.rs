@@ -97,7 +97,6 @@ impl Phases {
         self.running = Some((name.into(), Clock::start()));
     }
 
-    /// Ends the running phase, if there is one.
     fn end(&mut self) {
         if let Some((name, clock)) = self.running.take() {
             self.done.push(Phase { name, ns: clock.ns() });

@@ -69,7 +69,6 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// Puts a request into a free slot.
     pub(crate) fn admit(&mut self, run: Run) {
         if self.overlap.runs.is_empty() {
             let slot_count = self.hello().map_or(1, |hello| hello.capabilities.concurrency.max(1)) as usize;
@@ -166,7 +165,6 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// Fails every request in the slots.
     fn fail_all(&mut self, failed: &Failed) {
         for slot in 0..self.overlap.runs.len() {
             if self.overlap.runs[slot].is_some() {

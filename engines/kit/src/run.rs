@@ -139,7 +139,6 @@ impl Run {
         Ok(())
     }
 
-    /// Whether the current iteration is warm-up.
     fn is_warmup(&self) -> bool {
         self.warmup_iterations.len() < self.request.warmup as usize
     }
@@ -228,8 +227,7 @@ impl Prompts {
         }
     }
 
-    /// The sequences of an iteration that was cancelled before it began. Texts were not tokenised for it, so they count as 0
-    /// tokens.
+    /// The sequences of an iteration cancelled before it began. Texts count as 0 tokens, because they were not tokenised.
     fn cancelled_sequences(&self) -> Vec<Sequence> {
         let sequence = |prompt_tokens: usize| Sequence {
             prompt_tokens: u32::try_from(prompt_tokens).unwrap_or(u32::MAX),

@@ -42,7 +42,7 @@ pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
 /// requests the process continues: a reader that has all its answers may close the pipe.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the main thread computes and cannot return; its child processes end with it"
+    reason = "the main thread computes and cannot return; child processes end with this one"
 )]
 fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     let end_process = move || {
@@ -123,7 +123,6 @@ impl Work {
         *self.lock() = false;
     }
 
-    /// Waits until an answer is in progress.
     pub fn wait(&self) {
         let mut in_progress = self.lock();
         while !*in_progress {

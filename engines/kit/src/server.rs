@@ -30,7 +30,6 @@ pub struct Server<E: Engine> {
     /// The reason why a `load` left no model. The environment's model must not replace the requested model.
     load_failure: Option<String>,
     pub(crate) overlap: Overlap,
-    /// Set while an answer is in progress.
     pub(crate) work: Work,
 }
 

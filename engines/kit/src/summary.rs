@@ -69,7 +69,6 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(low + (high - low) * position.fract())
 }
 
-/// Rounds to four decimals.
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

@@ -28,7 +28,6 @@ pub struct Tokens {
     failed: Option<Failed>,
 }
 
-/// The conditions that end a sequence.
 #[derive(Clone)]
 pub(crate) struct StopConditions {
     pub max_new_tokens: u32,
@@ -130,7 +129,6 @@ impl Tokens {
         if is_done { Flow::Done } else { Flow::More }
     }
 
-    /// Whether the sequence takes no more tokens.
     pub fn is_done(&self, sequence: usize) -> bool {
         self.sequences.get(sequence).is_none_or(|state| state.finish.is_some())
     }
