@@ -42,7 +42,7 @@ pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
 /// requests the process continues: a reader that has all its answers may close the pipe.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the main thread computes and cannot return; child processes end with this one"
+    reason = "the main thread computes and cannot return, so this thread ends the process"
 )]
 fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     let end_process = move || {

@@ -74,7 +74,6 @@ impl Tokens {
         Self { clock, start_ns, stop, stream, delay, sequences, failed: None }
     }
 
-    /// Adds a delay before each token of a sequence but the first.
     pub(crate) fn with_delay(self, delay: PlantedDelay) -> Self {
         Self { delay, ..self }
     }
