@@ -1,5 +1,4 @@
-//! Text that engines and users control, made safe to print: one line without control characters or escape sequences, fitted into
-//! a width.
+//! Text that engines and users control, made safe to print and fitted into a width; numbers as text.
 
 use tabled::grid::util::string::get_line_width;
 
@@ -22,8 +21,8 @@ pub fn line(text: &str) -> String {
 
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// Skips the rest of an escape. It is a control sequence (`[`), a string up to a bell or another escape (`]`, `P`, `X`, `^`,
-/// `_`), or two characters.
+/// Skips the rest of an escape sequence: a control sequence (`[`), a string up to a bell or another escape (`]`, `P`, `X`,
+/// `^`, `_`), or two characters.
 fn skip_escape(chars: &mut Chars) {
     match chars.next() {
         Some('[') => skip_control_sequence(chars),
@@ -87,9 +86,9 @@ fn take_fitting(chars: impl Iterator<Item = char>, limit: usize) -> Vec<char> {
     chars.take_while(fits).collect()
 }
 
-/// Lines of at most `limit` columns, indented after the first. Paths and text between backticks stay whole, for copying. Only a
-/// long command of this program, and any other word longer than a line, is broken. The crate `textwrap` would break inside
-/// backticks and commands.
+/// Breaks a text into lines of at most `limit` columns; each line after the first begins with `indent`. Paths and text between
+/// backticks stay whole, for copying, even if they are longer; only commands of this program continue in the next line. Other
+/// long words are split. The crate `textwrap` would break inside backticks and commands.
 pub fn wrap(text: &str, limit: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut current = String::new();
@@ -128,7 +127,7 @@ const CONTINUATION: &str = " \\";
 /// A command of this program, broken into lines that can be pasted.
 fn continued_lines(command: &str, max_width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in shell_words(command) {
+    for word in split_before_options(command) {
         let Some(last) = lines.last_mut() else { continue };
         if last.is_empty() {
             *last = word;
@@ -142,8 +141,8 @@ fn continued_lines(command: &str, max_width: usize) -> Vec<String> {
     lines
 }
 
-/// Splits a command at spaces before options and outside quotes, so that an option and its value stay together.
-fn shell_words(command: &str) -> Vec<String> {
+/// Splits a command at each space that precedes an option and is outside quotes. So an option and its value stay together.
+fn split_before_options(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let (mut quoted, mut chars) = (false, command.chars().peekable());
     while let (Some(char), Some(word)) = (chars.next(), words.last_mut()) {
@@ -181,6 +180,7 @@ fn split_long_word(mut word: String, max_width: usize) -> Vec<String> {
     pieces
 }
 
+/// The words of a text. Text between backticks is one word.
 fn unbroken_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut is_open = false;
@@ -194,7 +194,7 @@ fn unbroken_words(text: &str) -> Vec<String> {
         }
         is_open ^= word.matches('`').count() % 2 == 1;
     }
-    // A single backtick opens no quotation.
+    // If one backtick has no partner, no text counts as quoted.
     if is_open { text.split(' ').map(String::from).collect() } else { words }
 }
 
@@ -249,7 +249,7 @@ mod tests {
             lines,
             ["a calibration:", "  `orchestrate calibrate -e '/a b/c' \\", "  -e reed:fast -s decode,ttft`"]
         );
-        // A word without such spaces stays whole: here a quotation.
+        // Spaces inside quotes break no line, even if it is too long.
         let quoted = wrap("`orchestrate calibrate -e '/a -b -c -d -e -f -g/engine'`", 40, "  ");
         assert_eq!(quoted, ["`orchestrate calibrate \\", "  -e '/a -b -c -d -e -f -g/engine'`"]);
         assert_eq!(wrap("`orchestrate metrics`", 40, "  "), ["`orchestrate metrics`"]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn escape_sequences_and_control_characters_do_not_pass() {
+    fn escape_sequences_and_control_characters_are_removed() {
         assert_eq!(line("a\u{1b}[31;1mred\u{1b}[0m b"), "ared b");
         assert_eq!(line("\u{1b}]0;title\u{7}x\u{1b}]8;;http://y\u{1b}\\link"), "xlink");
         assert_eq!(line("a\u{9b}2Jb\u{1b}(Bc\u{1b}cd"), "abcd");

@@ -35,8 +35,8 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     values.iter().fold(ends, |(low, high), &value| (low.min(value), high.max(value)))
 }
 
-/// The mean of a sample, and its variance (over n - 1). Two passes compute the variance, so that a small spread around a large
-/// mean keeps its digits.
+/// The number of values, their mean and their variance (with the divisor n - 1). Two passes compute the variance, so that a
+/// small spread around a large mean keeps its digits.
 pub(crate) struct Moments {
     pub n: f64,
     pub mean: f64,
@@ -54,32 +54,32 @@ impl Moments {
 
 /// The geometric mean of ratios: the only mean that does not depend on the choice of reference (Fleming and Wallace, "How Not
 /// to Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM 29 (1986)). `None` if a
-/// scenario has no value above zero: leaving out the scenario would favour an engine that failed in it.
+/// scenario has no ratio above zero: leaving out the scenario would favour an engine that failed in it.
 ///
 /// The geometric mean does not predict time: a scenario of a millisecond counts as much as a scenario of an hour. A real
 /// workload may have another ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the
-/// ACM 31 (1988)). Print it next to the ratios of the scenarios, never instead of them.
-pub fn geometric_mean(scenarios: &[Option<f64>]) -> Option<f64> {
-    let logarithm = |value: &Option<f64>| value.filter(|it| it.is_finite() && *it > 0.0).map(f64::ln);
-    let logarithms = scenarios.iter().map(logarithm).collect::<Option<Vec<f64>>>()?;
+/// ACM 31 (1988)). So show this mean only next to the ratios of the scenarios.
+pub fn geometric_mean(ratios: &[Option<f64>]) -> Option<f64> {
+    let logarithm = |ratio: &Option<f64>| ratio.filter(|it| it.is_finite() && *it > 0.0).map(f64::ln);
+    let logarithms = ratios.iter().map(logarithm).collect::<Option<Vec<f64>>>()?;
     (!logarithms.is_empty()).then(|| mean(&logarithms).exp())
 }
 
-/// The largest score of a value that is no outlier.
-const MAX_SCORE: f64 = 3.5;
+/// The largest modified z-score, 0.6745 |x - median| / MAD, of a value that is no outlier.
+const MAX_MODIFIED_Z_SCORE: f64 = 3.5;
 /// The 0.75 quantile of the standard normal distribution, which makes the MAD comparable to a standard deviation.
 const NORMAL_UPPER_QUARTILE: f64 = 0.6745;
 
-/// Flags outliers by the median absolute deviation (MAD), with one flag for each value: Iglewicz and Hoaglin, "How to Detect
-/// and Handle Outliers" (1993) flag |0.6745 (x - median) / MAD| > 3.5. If more than half of the values are equal, the MAD is
-/// zero and nothing is flagged. A flag is information: outliers stay in all results.
+/// Flags outliers by the median absolute deviation (MAD), as Iglewicz and Hoaglin do ("How to Detect and Handle Outliers",
+/// 1993). Returns one flag for each value. If more than half of the values are equal, the MAD is zero and nothing is flagged.
+/// A flag is information: outliers stay in all results.
 pub fn outliers(values: &[f64]) -> Vec<bool> {
     let centre = median(values).unwrap_or_default();
     let deviations: Vec<f64> = values.iter().map(|value| (value - centre).abs()).collect();
     let mad = median(&deviations).unwrap_or_default();
     deviations
         .iter()
-        .map(|deviation| mad > 0.0 && NORMAL_UPPER_QUARTILE * deviation / mad > MAX_SCORE)
+        .map(|deviation| mad > 0.0 && NORMAL_UPPER_QUARTILE * deviation / mad > MAX_MODIFIED_Z_SCORE)
         .collect()
 }
 
@@ -95,7 +95,7 @@ pub struct Summary {
     pub min: f64,
     pub max: f64,
     pub mean: f64,
-    /// The sample's standard deviation (over n - 1); `None` for one value.
+    /// The standard deviation (with the divisor n - 1); `None` for one value.
     pub std: Option<f64>,
     pub p50: f64,
     pub p90: f64,
@@ -107,7 +107,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// A summary with one inner list for each launch; `None` if no launch has a value. All values must be finite.
+    /// Summarises one list of values for each launch; `None` if no launch has a value. All values must be finite.
     pub fn of(launches: &[Vec<f64>]) -> Option<Self> {
         let launch_medians: Vec<f64> = launches.iter().filter_map(|values| median(values)).collect();
         // A long run has millions of values: they are copied once and sorted in place.
@@ -131,7 +131,7 @@ impl Summary {
         })
     }
 
-    /// The largest median of a launch divided by the smallest; `None` for one launch, or if the smallest is not positive.
+    /// The largest of the launch medians divided by the smallest; `None` for one launch, or if the smallest is not positive.
     pub fn launch_spread(&self) -> Option<f64> {
         let sorted = ascending(&self.launch_medians);
         match (sorted.first(), sorted.last()) {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_and_no_values_have_no_outliers() {
+    fn mostly_equal_values_and_no_values_have_no_outliers() {
         assert_eq!(outliers(&[2.0, 2.0, 2.0, 9.0]), [false; 4]);
         assert_eq!(outliers(&[1.0]), [false]);
         assert!(outliers(&[]).is_empty());
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_scenario_without_a_positive_value_leaves_no_geometric_mean() {
+    fn one_scenario_without_a_positive_ratio_leaves_no_geometric_mean() {
         for missing in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
             assert_eq!(geometric_mean(&[Some(2.0), missing]), None, "{missing:?}");
         }

@@ -19,10 +19,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict by three zones around equality, as in tests of equivalence (Schuirmann, "A Comparison of the Two One-Sided
-    /// Tests Procedure and the Power Approach", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987); his test at 2.5 %
-    /// is an interval of 95 % inside the zone). A certain but small difference is `Same` only if the whole interval lies in
-    /// the zone.
+    /// `Same` if the whole interval lies within the threshold of equality, as in tests of equivalence (Schuirmann, "A
+    /// Comparison of the Two One-Sided Tests Procedure and the Power Approach", Journal of Pharmacokinetics and
+    /// Biopharmaceutics 15 (1987): his test at 2.5 % uses the interval of 95 %). A difference if the interval excludes zero and
+    /// the estimate exceeds the threshold of a difference. Otherwise `Inconclusive`.
     pub(crate) fn of(interval: &Interval, epsilon: Epsilon) -> Self {
         let estimate = interval.estimate();
         if interval.lies_within(epsilon.same()) {
@@ -54,6 +54,7 @@ pub enum Quality {
 }
 
 impl Quality {
+    /// 1 if more of the metric is better, -1 if less is better.
     pub(crate) fn sign(self) -> f64 {
         if self == Self::Speed { 1.0 } else { -1.0 }
     }
@@ -78,7 +79,7 @@ impl Quality {
     }
 }
 
-/// The severity of a change, which decides whether the change may pass.
+/// The severity of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -87,7 +88,7 @@ pub enum Class {
     Critical,
 }
 
-/// Shares by which a metric may become worse: 0 < warning <= critical.
+/// Shares of worsening: a warning begins at `warning`, and above `critical` a change is critical. 0 < warning <= critical.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
     warning: f64,
@@ -108,7 +109,7 @@ impl Thresholds {
 
 impl Class {
     /// The class by the printed share of worsening. Only the verdict `Slower` gives more than `Informative`; an inconclusive
-    /// result has its own exit status.
+    /// result has its own exit code.
     pub fn of(verdict: Verdict, log_ratio: f64, quality: Quality, thresholds: Thresholds) -> Self {
         let worsening = quality.worsening(log_ratio);
         match verdict {
@@ -132,8 +133,9 @@ mod tests {
         Interval::of_mean(&shape.map(|it| estimate + it * half_width / unit), Design::Fixed).unwrap()
     }
 
-    fn verdict(percent: f64, half_width: f64, floor: f64) -> Verdict {
-        let interval = interval((percent / 100.0).ln_1p(), half_width / 100.0);
+    /// The verdict on a difference with this half width and this noise floor, all in per cent.
+    fn verdict(difference: f64, half_width: f64, floor: f64) -> Verdict {
+        let interval = interval((difference / 100.0).ln_1p(), half_width / 100.0);
         Verdict::of(&interval, Epsilon::above_floor(NoiseFloor::of(&[floor / 100.0])))
     }
 
@@ -157,13 +159,14 @@ mod tests {
         assert_eq!(verdict(1.0, 0.5, 0.0), Verdict::Same);
     }
 
-    fn class(verdict: Verdict, share_of_speed: f64) -> Class {
-        Class::of(verdict, share_of_speed.ln(), Quality::Speed, Thresholds::default())
+    fn class(verdict: Verdict, speed_ratio: f64) -> Class {
+        Class::of(verdict, speed_ratio.ln(), Quality::Speed, Thresholds::default())
     }
 
     #[test]
     fn a_certain_worsening_is_classified_by_its_size() {
-        let classes = [0.95, 0.905, 0.895, 0.805, 0.795, 0.1].map(|share| class(Verdict::Slower, share));
+        let classes =
+            [0.95, 0.905, 0.895, 0.805, 0.795, 0.1].map(|speed_ratio| class(Verdict::Slower, speed_ratio));
         use Class::{Critical, Informative, Warning};
         assert_eq!(classes, [Informative, Informative, Warning, Warning, Critical, Critical]);
     }

@@ -6,30 +6,33 @@ use crate::interval::CONFIDENCE;
 use crate::{Analysis, Better, Blocks, Design, Epsilon, Evidence, Experiment, INTERIM_ANALYSES, NoiseFloor};
 use crate::{Ratios, Rounds, Rule, Series, StoppedBy, Twin, Verdict};
 
+/// The reference and two others. The twin of the reference has the index after theirs.
 const ENGINES: usize = 3;
-const SCENARIOS: usize = 6;
 const REFERENCE: usize = 0;
+const SCENARIOS: usize = 6;
 
+/// The measurements that give the noise floor.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Known {
-    /// No noise floor, so a difference of 2 % counts.
+pub enum FloorSource {
+    /// No noise floor, so a difference above 2 % counts.
     Nothing,
     /// The twin of the reference, in the same blocks.
     Twin,
-    /// The twin and forty blocks of calibration.
+    /// The twin, and a calibration of 40 blocks.
     Calibration,
 }
 
-/// The share of experiments with each verdict: faster, slower, same, inconclusive.
-pub fn verdicts(noise: Noise, scale: f64, known: Known, shift: f64, experiments: u32) -> [f64; 4] {
+/// The share of experiments with each verdict: faster, slower, same, inconclusive. `scale` is the deviation of a block, divided
+/// by the half width that the rule demands; `shift` is the true log ratio.
+pub fn verdicts(noise: Noise, scale: f64, source: FloorSource, shift: f64, experiments: u32) -> [f64; 4] {
     let rule = Rule::default();
-    verdicts_under(rule, Machine::new(noise, scale * rule.half_width(), 99), known, shift, experiments)
+    verdicts_under(rule, Machine::new(noise, scale * rule.half_width(), 99), source, shift, experiments)
 }
 
 pub fn verdicts_under(
     rule: Rule,
     mut machine: Machine,
-    known: Known,
+    source: FloorSource,
     shift: f64,
     experiments: u32,
 ) -> [f64; 4] {
@@ -37,10 +40,12 @@ pub fn verdicts_under(
     for _ in 0..experiments {
         let (interval, blocks) = machine.experiment(rule, Design::Interim, shift);
         let mut more_blocks = |blocks: usize| -> Vec<f64> { (0..blocks).map(|_| machine.block()).collect() };
-        let twin =
-            NoiseFloor::of_twin(&Ratios::of_blocks(&more_blocks(blocks))).filter(|_| known != Known::Nothing);
-        let stored = if known == Known::Calibration { NoiseFloor::of(&more_blocks(40)) } else { None };
-        let verdict = Verdict::of(&interval, Epsilon::above_floor(NoiseFloor::highest([stored, twin])));
+        let twin_floor = NoiseFloor::of_twin(&Ratios::of_blocks(&more_blocks(blocks)))
+            .filter(|_| source != FloorSource::Nothing);
+        let stored_floor =
+            if source == FloorSource::Calibration { NoiseFloor::of(&more_blocks(40)) } else { None };
+        let verdict =
+            Verdict::of(&interval, Epsilon::above_floor(NoiseFloor::highest([stored_floor, twin_floor])));
         counts[verdict as usize] += 1;
     }
     counts.map(|count| f64::from(count) / f64::from(experiments))
@@ -52,7 +57,7 @@ pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
     let rule = Rule::default();
     let mut machine = Machine::new(noise, scale * rule.half_width(), 7);
     let false_verdicts = (0..experiments).filter(|_| {
-        let series = (0..SCENARIOS).map(|_| scenario(&mut machine, rule)).collect();
+        let series = (0..SCENARIOS).map(|_| simulate_scenario(&mut machine, rule)).collect();
         let results = experiment(series).compare(&pairs());
         let verdicts = results.into_iter().filter_map(|it| it.result.ok()?.decision.verdict);
         verdicts.into_iter().any(Verdict::is_a_difference)
@@ -61,8 +66,7 @@ pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
 }
 
 /// The share of comparisons between two runs of one program with a false verdict, without and with the noise floor of the
-/// runs' own blocks. `deviation_ratio` is the deviation between runs, divided by the deviation
-/// between the blocks of one run.
+/// runs' own blocks. `deviation_ratio` is the deviation between runs, divided by the deviation between the blocks of one run.
 pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
     let mut machine = Machine::new(Noise::Normal, 0.02, 11);
     let mut false_verdicts = [0u32; 2];
@@ -83,7 +87,8 @@ pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
     false_verdicts.map(|count| f64::from(count) / f64::from(experiments))
 }
 
-fn scenario(machine: &mut Machine, rule: Rule) -> Series {
+/// Simulates one scenario of an experiment until the rule ends it.
+fn simulate_scenario(machine: &mut Machine, rule: Rule) -> Series {
     let mut configurations = vec![Blocks::new(); ENGINES + 1];
     let mut blocks = 0;
     loop {
@@ -116,14 +121,14 @@ fn pairs() -> Vec<(usize, usize)> {
 fn equal_pairs_have_no_more_false_verdicts_than_claimed() {
     for noise in ALL {
         for scale in [0.8, 1.7] {
-            for known in [Known::Nothing, Known::Twin, Known::Calibration] {
+            for source in [FloorSource::Nothing, FloorSource::Twin, FloorSource::Calibration] {
                 // Skew, or noise that always hits the same engine, needs a calibrated noise floor.
                 let is_one_sided = matches!(noise, Noise::Skewed(_) | Noise::HitOnOneSide);
-                if !is_one_sided || known == Known::Calibration {
-                    let [faster, slower, ..] = verdicts(noise, scale, known, 0.0, 1_000);
+                if !is_one_sided || source == FloorSource::Calibration {
+                    let [faster, slower, ..] = verdicts(noise, scale, source, 0.0, 1_000);
                     assert!(
                         faster + slower <= 1.0 - CONFIDENCE,
-                        "{noise:?} {scale} {known:?}: {faster} {slower}"
+                        "{noise:?} {scale} {source:?}: {faster} {slower}"
                     );
                 }
             }
@@ -134,9 +139,9 @@ fn equal_pairs_have_no_more_false_verdicts_than_claimed() {
 #[test]
 fn a_real_difference_of_five_percent_is_found_unless_noise_hides_it() {
     let shift = 0.95f64.ln();
-    let [faster, slower, same, _] = verdicts(Noise::Normal, 0.5, Known::Twin, shift, 500);
+    let [faster, slower, same, _] = verdicts(Noise::Normal, 0.5, FloorSource::Twin, shift, 500);
     assert!(slower > 0.97 && faster == 0.0 && same == 0.0, "{slower}");
-    let [faster, slower, same, inconclusive] = verdicts(Noise::Normal, 5.0, Known::Twin, shift, 500);
+    let [faster, slower, same, inconclusive] = verdicts(Noise::Normal, 5.0, FloorSource::Twin, shift, 500);
     assert!(inconclusive > 0.9 && faster == 0.0, "{faster} {slower} {same} {inconclusive}");
 }
 

@@ -11,8 +11,8 @@ pub enum Noise {
     Normal,
     /// Student's t with 3 degrees of freedom.
     HeavyTailed,
-    /// The log ratio of a block is log-normal with this deviation of its logarithm, less its mean. Real machines have less
-    /// skew: the ratio of two sides with the same noise is not skewed.
+    /// The log ratio of a block is a log-normal value less its mean; the number is the deviation of the value's logarithm. Real
+    /// machines have less skew: the ratio of two sides with the same noise is not skewed.
     Skewed(f64),
     /// The time of every round has a log-normal addition, on both sides.
     SkewedTimes,
@@ -41,12 +41,12 @@ const ROUNDS: usize = 5;
 const SLOW_SPEED: f64 = 0.44;
 /// The mean number of rounds at one speed.
 const ROUNDS_AT_ONE_SPEED: f64 = 6.0;
-/// The probability of a slow block.
+/// The probability that one of the engines is slow in a block.
 const HIT_PROBABILITY: f64 = 0.1;
 
 pub struct Machine {
     noise: Noise,
-    /// The deviation of a block's log ratio on a quiet machine.
+    /// The deviation of a block's log ratio, apart from plateaus and hits.
     scale: f64,
     slow: bool,
     pub random: Random,
@@ -83,26 +83,27 @@ impl Machine {
         }
     }
 
-    /// The median log ratio over rounds. The engines take turns at being first.
-    fn rounds(&mut self, of_sides: [f64; 2], plateaus: bool) -> f64 {
+    /// The median log ratio over rounds of two engines with these log speeds. The engines take turns at being first.
+    fn rounds(&mut self, true_log_speeds: [f64; 2], plateaus: bool) -> f64 {
         // The median of five values has 0.54 times the deviation of one value, and a ratio has two sides.
         let jitter = self.scale / (0.54 * 2f64.sqrt());
         let mut round = |round: usize| {
-            let mut speeds = of_sides;
+            let mut log_speeds = true_log_speeds;
             for turn in 0..2 {
                 if plateaus && self.random.chance(1.0 / (2.0 * ROUNDS_AT_ONE_SPEED)) {
                     self.slow = !self.slow;
                 }
-                let machine = if self.slow { SLOW_SPEED.ln() } else { 0.0 };
-                speeds[(round + turn) % 2] += machine + jitter * self.random.normal();
+                let machine_log_speed = if self.slow { SLOW_SPEED.ln() } else { 0.0 };
+                log_speeds[(round + turn) % 2] += machine_log_speed + jitter * self.random.normal();
             }
-            speeds[0] - speeds[1]
+            log_speeds[0] - log_speeds[1]
         };
         let ratios: Vec<f64> = (0..ROUNDS).map(&mut round).collect();
         median(&ratios).unwrap()
     }
 
-    /// A whole experiment under the real rule, with its last interval and number of blocks. `shift` is the true log ratio.
+    /// Simulates an experiment that `rule` ends. Returns its last interval and its number of blocks. `shift` is the true log
+    /// ratio.
     pub fn experiment(&mut self, rule: Rule, design: Design, shift: f64) -> (Interval, usize) {
         let mut blocks = Vec::new();
         let mut until = crate::INTERIM_ANALYSES[0];

@@ -1,7 +1,7 @@
 //! The tables of `scripts/simulate`: all kinds and sizes of noise, many experiments.
 
 use super::coverage::coverage;
-use super::false_verdicts::{Known, any_false_verdict, false_between_runs, verdicts, verdicts_under};
+use super::false_verdicts::{FloorSource, any_false_verdict, false_between_runs, verdicts, verdicts_under};
 use super::noise::{ALL, Machine, Noise};
 use crate::interval::{CONFIDENCE, Design};
 use crate::stopping::Rule;
@@ -34,25 +34,26 @@ fn table_of_coverage() {
 #[test]
 fn table_of_verdicts() {
     println!(
-        "\nfalse verdicts (faster or slower) in 1000 comparisons of an engine with itself, worst over the sizes of noise;\n\
-         stated is at most {MAX_FALSE_VERDICTS:.0}\n"
+        "\nfalse verdicts (faster or slower) in 1000 comparisons of an engine with itself, the worst of all sizes of noise;\n\
+         claimed: at most {MAX_FALSE_VERDICTS:.0}\n"
     );
     println!("{:<24} {:>9} {:>9} {:>12}", "noise", "no floor", "twin", "calibration");
     for noise in ALL {
-        let worst = [Known::Nothing, Known::Twin, Known::Calibration].map(|known| {
+        let worst = [FloorSource::Nothing, FloorSource::Twin, FloorSource::Calibration].map(|source| {
             let false_shares =
-                SCALES.map(|scale| verdicts(noise, scale, known, 0.0, 1_000)[..2].iter().sum::<f64>());
+                SCALES.map(|scale| verdicts(noise, scale, source, 0.0, 1_000)[..2].iter().sum::<f64>());
             1000.0 * false_shares.into_iter().fold(0.0, f64::max)
         });
         println!("{:<24} {:>9.0} {:>9.0} {:>12.0}", format!("{noise:?}"), worst[0], worst[1], worst[2]);
     }
     println!(
-        "\nof 1000 comparisons with an engine that is 5 % slower: slower, same, inconclusive (floor of the twin)\n"
+        "\nverdicts `slower`, `same` and `inconclusive` in 1000 comparisons with an engine that is 5 % slower (noise floor of the twin)\n"
     );
     println!("{:<24} {}", "noise", SCALES.map(|scale| format!("{scale:>15}")).join(" "));
     for noise in ALL {
         let cells = SCALES.map(|scale| {
-            let [_, slower, same, inconclusive] = verdicts(noise, scale, Known::Twin, 0.95f64.ln(), 1_000);
+            let [_, slower, same, inconclusive] =
+                verdicts(noise, scale, FloorSource::Twin, 0.95f64.ln(), 1_000);
             format!(
                 "{:>15}",
                 [slower, same, inconclusive].map(|share| format!("{:.0}", 1000.0 * share)).join(" ")
@@ -61,7 +62,7 @@ fn table_of_verdicts() {
         println!("{:<24} {}", format!("{noise:?}"), cells.join(" "));
     }
     println!(
-        "\nof 1000 comparisons of an engine with itself on normal noise: same, and the blocks that it took, by target\n"
+        "\nverdicts `same` in 1000 comparisons of an engine with itself on normal noise, and the mean number of blocks, by target\n"
     );
     let deviations = [0.0025, 0.005, 0.01, 0.015, 0.02, 0.03];
     println!(
@@ -73,7 +74,7 @@ fn table_of_verdicts() {
         let rule = Rule::with_target(target).unwrap();
         let cells = deviations.map(|deviation| {
             let machine = || Machine::new(Noise::Normal, deviation, 5);
-            let [_, _, same, _] = verdicts_under(rule, machine(), Known::Twin, 0.0, 1_000);
+            let [_, _, same, _] = verdicts_under(rule, machine(), FloorSource::Twin, 0.0, 1_000);
             let mut counting = machine();
             let blocks =
                 (0..1_000).map(|_| counting.experiment(rule, Design::Interim, 0.0).1).sum::<usize>() as f64;
@@ -86,7 +87,7 @@ fn table_of_verdicts() {
 #[test]
 fn table_of_experiments() {
     println!(
-        "\nof 1000 experiments of three equal engines in six scenarios, those with any false verdict (stated: at most {MAX_FALSE_VERDICTS:.0})\n"
+        "\nexperiments with a false verdict, of 1000 with three equal engines in six scenarios (claimed: at most {MAX_FALSE_VERDICTS:.0})\n"
     );
     let scales = [0.8, 1.7, 5.0];
     println!("{:<24} {}", "noise", scales.map(|scale| format!("{scale:>6}")).join(" "));
@@ -99,13 +100,13 @@ fn table_of_experiments() {
 #[test]
 fn table_of_comparisons_between_runs() {
     println!(
-        "\nof 1000 comparisons of two runs of one program, false verdicts (stated: at most {MAX_FALSE_VERDICTS:.0}),\n\
+        "\nfalse verdicts in 1000 comparisons of two runs of one program (claimed: at most {MAX_FALSE_VERDICTS:.0}),\n\
          by the deviation between runs, as a multiple of the deviation between the blocks of one run\n"
     );
     let ratios = [0.0, 0.25, 0.5, 1.0, 2.0];
     let found = ratios.map(|ratio| false_between_runs(ratio, 10_000));
     println!("{:<24} {}", "between runs", ratios.map(|ratio| format!("{ratio:>6}")).join(" "));
-    for (index, name) in ["interval alone", "with the blocks' floor"].into_iter().enumerate() {
+    for (index, name) in ["interval alone", "with the noise floor"].into_iter().enumerate() {
         let cells = found.map(|shares| format!("{:>6.0}", 1000.0 * shares[index]));
         println!("{name:<24} {}", cells.join(" "));
     }
