@@ -28,17 +28,17 @@ impl CheckResult {
     }
 
     #[track_caller]
-    fn assert_correct(&self, case: &str) {
-        assert!(["exact", "agrees"].contains(&self.status()), "{case}: {}", self.output);
+    fn assert_correct(&self, context: &str) {
+        assert!(["exact", "agrees"].contains(&self.status()), "{context}: {}", self.output);
         // The checked text must be long enough to show errors that grow with the position.
-        assert!(self.output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{case}: {}", self.output);
-        assert_eq!(self.code, Some(0), "{case}: {}", self.output);
+        assert!(self.output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{context}: {}", self.output);
+        assert_eq!(self.code, Some(0), "{context}: {}", self.output);
     }
 
     #[track_caller]
-    fn assert_wrong(&self, case: &str) {
-        assert_eq!(self.status(), "wrong", "{case}: {}", self.output);
-        assert_eq!(self.code, Some(4), "{case}: {}", self.output);
+    fn assert_wrong(&self, context: &str) {
+        assert_eq!(self.status(), "wrong", "{context}: {}", self.output);
+        assert_eq!(self.code, Some(4), "{context}: {}", self.output);
         assert_eq!(self.report["cases"][0]["output"], "wrong");
         assert_eq!(self.report["cases"][0]["times_reference"], Value::Null);
     }
@@ -54,10 +54,10 @@ fn measure(scratch: &Scratch, engine: &str, model: &Path, dtype: Option<&str>) -
 }
 
 /// Runs these engines with the verifier, and returns the outcome and the report.
-fn run(scratch: &Scratch, rows: &[&str], model: &Path, dtype: Option<&str>) -> (Outcome, Value) {
+fn run(scratch: &Scratch, engines: &[&str], model: &Path, dtype: Option<&str>) -> (Outcome, Value) {
     assert_is_ready(VERIFIER);
     let mut command = with_user_setup(scratch.orchestrate());
-    command.args(rows.iter().flat_map(|row| ["-e", row]));
+    command.args(engines.iter().flat_map(|engine| ["-e", engine]));
     command.args(["--verifier", VERIFIER, "-s", "decode", "--blocks", "1", "--iterations", "1"]);
     command.args(["--no-setup", "--threads", "1", "--json", "-", "-m"]).arg(model);
     command.args(dtype.iter().flat_map(|dtype| ["--dtype", dtype]));
@@ -74,12 +74,18 @@ fn quantised(scratch: &Scratch, model: &Path, name: &str, dtype: &str) -> PathBu
     out
 }
 
-fn engine_that_loads(scratch: &Scratch, model: &Path) -> String {
-    loads_another(scratch, "mistaken", &binary(ENGINE), model).to_string_lossy().into_owned()
+/// The path of a program that starts `ENGINE`, but always loads `model`.
+fn engine_that_always_loads(scratch: &Scratch, model: &Path) -> String {
+    let script = include_str!("loads-another.py")
+        .replace("@ENGINE@", &binary(ENGINE).to_string_lossy())
+        .replace("@MODEL@", &model.to_string_lossy());
+    let path = scratch.join("mistaken");
+    write_program(&path, &script);
+    path.to_string_lossy().into_owned()
 }
 
 #[test]
-fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
+fn a_correct_engine_is_exact_in_f32_and_agrees_in_bf16_and_f16() {
     let _slot = slot();
     let scratch = Scratch::new();
     let model = embedded::folder().unwrap();
@@ -92,7 +98,7 @@ fn a_correct_f32_is_exact_and_a_correct_bf16_agrees() {
 }
 
 #[test]
-fn a_correct_q8_0_and_a_correct_q4_0_are_never_called_wrong() {
+fn an_engine_with_correct_quantized_weights_agrees() {
     let _slot = slot();
     let scratch = Scratch::new();
     for dtype in ["q8_0", "q4_0", "q4_k"] {
@@ -108,16 +114,16 @@ fn f32_presets_are_exact_and_quantized_presets_are_never_wrong() {
     let exact = ["lmrs:exact", "llama-cpp:f32"];
     let lmrs = ["lmrs", "lmrs:q8_0", "lmrs:q4_0"];
     let llama_cpp = ["llama-cpp", "llama-cpp:q8_0", "llama-cpp:q4_0", "llama-cpp:q4_k"];
-    let rows = [&exact[..], &lmrs, &llama_cpp].concat();
-    let (outcome, report) = run(&Scratch::new(), &rows, &embedded::folder().unwrap(), None);
+    let engines = [&exact[..], &lmrs, &llama_cpp].concat();
+    let (outcome, report) = run(&Scratch::new(), &engines, &embedded::folder().unwrap(), None);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let outputs = report["outputs"].as_array().unwrap();
-    for row in rows {
-        let output = outputs.iter().find(|output| output["engine"] == row);
-        let output = output.unwrap_or_else(|| panic!("no `{row}` in {outputs:?}"));
-        let accepted = if exact.contains(&row) { &["exact"][..] } else { &["exact", "agrees", "drifts"] };
-        assert!(accepted.contains(&output["status"].as_str().unwrap()), "{row}: {output}");
-        assert!(output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{row}: {output}");
+    for engine in engines {
+        let output = outputs.iter().find(|output| output["engine"] == engine);
+        let output = output.unwrap_or_else(|| panic!("no `{engine}` in {outputs:?}"));
+        let accepted = if exact.contains(&engine) { &["exact"][..] } else { &["exact", "agrees", "drifts"] };
+        assert!(accepted.contains(&output["status"].as_str().unwrap()), "{engine}: {output}");
+        assert!(output["scores"]["tokens"].as_u64().unwrap() > 1_000, "{engine}: {output}");
     }
 }
 
@@ -130,11 +136,11 @@ fn a_model_with_one_layer_permuted_is_called_wrong() {
         let permuted =
             ModelCopy::of(&model).with_layer_permuted(layer).write(&scratch.join(&format!("layer-{layer}")));
         let dtype = if layer % 2 == 0 { "f32" } else { "bf16" };
-        let engine = engine_that_loads(&scratch, &permuted);
+        let engine = engine_that_always_loads(&scratch, &permuted);
         measure(&scratch, &engine, &model, Some(dtype)).assert_wrong(&format!("layer {layer}, {dtype}"));
     }
     let permuted = quantised(&scratch, &scratch.join("layer-2"), "permuted", "q4_0");
-    let engine = engine_that_loads(&scratch, &permuted);
+    let engine = engine_that_always_loads(&scratch, &permuted);
     let model = quantised(&scratch, &model, "embedded", "q4_0");
     measure(&scratch, &engine, &model, None).assert_wrong("layer 2, q4_0");
 }
@@ -144,14 +150,14 @@ fn an_engine_that_ignores_rope_scaling_is_called_wrong_at_a_thousand_tokens() {
     let _slot = slot();
     let scratch = Scratch::new();
     let unscaled = embedded::folder().unwrap();
-    for original in [256, 1024] {
-        let scaled = ModelCopy::of(&unscaled).with_rope_scaling(original);
-        let scaled = scaled.write(&scratch.join(&format!("scaled-{original}")));
+    for original_context in [256, 1024] {
+        let scaled = ModelCopy::of(&unscaled).with_rope_scaling(original_context);
+        let scaled = scaled.write(&scratch.join(&format!("scaled-{original_context}")));
         for dtype in ["f32", "bf16"] {
-            let engine = engine_that_loads(&scratch, &unscaled);
-            let case = format!("scaled from {original}, {dtype}");
-            measure(&scratch, &engine, &scaled, Some(dtype)).assert_wrong(&case);
-            measure(&scratch, ENGINE, &scaled, Some(dtype)).assert_correct(&case);
+            let engine = engine_that_always_loads(&scratch, &unscaled);
+            let context = format!("scaled from a context of {original_context}, {dtype}");
+            measure(&scratch, &engine, &scaled, Some(dtype)).assert_wrong(&context);
+            measure(&scratch, ENGINE, &scaled, Some(dtype)).assert_correct(&context);
         }
     }
 }
@@ -163,7 +169,7 @@ struct ModelCopy {
     from: PathBuf,
     config: Value,
     header: Value,
-    numbers: Vec<u8>,
+    data: Vec<u8>,
 }
 
 impl ModelCopy {
@@ -171,9 +177,9 @@ impl ModelCopy {
         let config = serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
         let weights = std::fs::read(folder.join("model.safetensors")).unwrap();
         let (size, rest) = weights.split_at(8);
-        let (header, numbers) = rest.split_at(u64::from_le_bytes(size.try_into().unwrap()) as usize);
+        let (header, data) = rest.split_at(u64::from_le_bytes(size.try_into().unwrap()) as usize);
         let header = serde_json::from_slice(header).unwrap();
-        Self { from: folder.into(), config, header, numbers: numbers.into() }
+        Self { from: folder.into(), config, header, data: data.into() }
     }
 
     /// Reverses the rows of every matrix of one layer.
@@ -186,19 +192,19 @@ impl ModelCopy {
             let number = |value: &Value| value.as_u64().unwrap() as usize;
             let (start, end) = (number(&tensor["data_offsets"][0]), number(&tensor["data_offsets"][1]));
             let row_bytes = (end - start) / number(&tensor["shape"][0]);
-            let rows: Vec<Vec<u8>> = self.numbers[start..end].chunks(row_bytes).map(<[u8]>::to_vec).collect();
-            self.numbers[start..end].copy_from_slice(&rows.into_iter().rev().collect::<Vec<_>>().concat());
+            let rows: Vec<Vec<u8>> = self.data[start..end].chunks(row_bytes).map(<[u8]>::to_vec).collect();
+            self.data[start..end].copy_from_slice(&rows.into_iter().rev().collect::<Vec<_>>().concat());
             permuted += 1;
         }
-        assert_eq!(permuted, 7);
+        assert_eq!(permuted, 7, "a layer has the matrices q, k, v, o, gate, up and down");
         self
     }
 
-    /// Adds Llama 3's RoPE scaling, for a model with an original context of `original` tokens.
-    fn with_rope_scaling(mut self, original: u32) -> Self {
+    /// Adds Llama 3's RoPE scaling, for a model that was trained with a context of `original_context` tokens.
+    fn with_rope_scaling(mut self, original_context: u32) -> Self {
         self.config["rope_scaling"] = json!({
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": original,
+            "original_max_position_embeddings": original_context,
         });
         self
     }
@@ -206,17 +212,7 @@ impl ModelCopy {
     fn write(&self, to: &Path) -> PathBuf {
         copy_folder(&self.from, to);
         std::fs::write(to.join("config.json"), self.config.to_string()).unwrap();
-        std::fs::write(to.join("model.safetensors"), with_header(&self.header, &self.numbers)).unwrap();
+        std::fs::write(to.join("model.safetensors"), with_header(&self.header, &self.data)).unwrap();
         to.into()
     }
-}
-
-/// A program called `name` that starts `engine`, but always loads `model`.
-fn loads_another(scratch: &Scratch, name: &str, engine: &Path, model: &Path) -> PathBuf {
-    let script = include_str!("loads-another.py")
-        .replace("@ENGINE@", &engine.to_string_lossy())
-        .replace("@MODEL@", &model.to_string_lossy());
-    let path = scratch.join(name);
-    write_program(&path, &script);
-    path
 }

@@ -10,8 +10,8 @@ use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
 use crate::engine::{
-    Engine, assert_agree, assert_is_ready, binary, engines_in_tree, float_bounds, least_precise,
-    needs_driver, reference, slot, with_user_setup, without_environment,
+    Engine, assert_agree, assert_is_ready, binary, engine_without_environment, engines_in_tree, float_bounds,
+    least_precise, needs_driver, reference, slot, with_user_setup,
 };
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, finish, root};
@@ -33,24 +33,28 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
         let loaded = engine.load(&embedded::folder().unwrap(), Some("f32"));
         let facts = loaded.unwrap_or_else(|failed| panic!("{name}: {failed:?}")).facts;
         assert_eq!(facts.compute_dtype.as_deref(), Some("f32"), "{name}");
-        let chosen = prompts.each_ref().map(|prompt| engine.generate(prompt));
-        let from_texts = texts.map(|text| {
-            engine.tokens(Generate { prompt: Some(text.into()), max_new_tokens: 8, ..Generate::default() })
+        let generated_ids = prompts.each_ref().map(|prompt| engine.generate(prompt));
+        let counts_and_ids = texts.map(|text| {
+            engine.prompt_tokens_and_ids(Generate {
+                prompt: Some(text.into()),
+                max_new_tokens: 8,
+                ..Generate::default()
+            })
         });
         // Some engines store the KV cache in fewer bits than they compute in.
         let bounds = float_bounds(least_precise(&facts));
-        (name, chosen, from_texts, engine.score(&passage), bounds)
+        (name, generated_ids, counts_and_ids, engine.score(&passage), bounds)
     });
-    let (_, expected, expected_from_texts, expected_scores, _) = engines.next().unwrap();
+    let (_, expected, expected_counts_and_ids, expected_scores, _) = engines.next().unwrap();
     assert!(expected.iter().all(|ids| ids.len() == 48) && expected_scores.len() == passage.len() - 1);
     // The model was trained on this kind of text, so its probabilities are far from uniform.
     let mean = expected_scores.iter().flatten().sum::<f64>() / expected_scores.len() as f64;
     assert!(mean < 0.0 && mean > -4.0, "a mean log-probability of {mean}");
-    for (name, chosen, from_texts, scores, bounds) in engines {
-        for (prompt, (chosen, expected)) in prompts.iter().zip(chosen.iter().zip(&expected)) {
-            assert_eq!(chosen, expected, "{name} after a prompt of {} tokens", prompt.len());
+    for (name, generated_ids, counts_and_ids, scores, bounds) in engines {
+        for (prompt, (generated_ids, expected)) in prompts.iter().zip(generated_ids.iter().zip(&expected)) {
+            assert_eq!(generated_ids, expected, "{name} after a prompt of {} tokens", prompt.len());
         }
-        assert_eq!(from_texts, expected_from_texts, "{name}");
+        assert_eq!(counts_and_ids, expected_counts_and_ids, "{name}");
         assert_agree(&expected_scores, &scores, bounds, &name);
     }
 }
@@ -58,7 +62,7 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
 #[test]
 fn engines_in_f32_reproduce_the_stored_reference_answers() {
     let _slot = slot();
-    let engines = [without_environment(), reference()];
+    let engines = [engine_without_environment(), reference()];
     engines.iter().for_each(|name| assert_is_ready(name));
     let arguments =
         "-s decode --blocks 1 --iterations 1 --warmup 1 --max-new-tokens 2 --dtype f32 --no-setup";
@@ -70,7 +74,7 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     // A run uses stored answers only if they belong to these weights and this text.
     let [stored] = record.entries("stored_answers")[..] else {
-        panic!("cargo run --release -- model reference-answers embedded --force")
+        panic!("no stored answers\nhint: cargo run --release -- model reference-answers embedded --force")
     };
     for name in &engines {
         let is_of_engine = |it: &&Value| it["configuration"] == record.configuration(name);
@@ -122,7 +126,7 @@ fn one_request_line_gives_one_answer_line_with_all_iterations() {
 fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
     let _slot = slot();
     let long = vec![b'a'; 20_000_000];
-    let noise: Vec<u8> = (0..4096_u32)
+    let random_bytes: Vec<u8> = (0..4096_u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
         .filter(|&byte| byte != b'\n')
         .collect();
@@ -130,7 +134,7 @@ fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
         b"<\"prompt\":\"Hello\",\"iterations\":50}",
         b"",
         &long,
-        &noise,
+        &random_bytes,
         b"{\"prompt\":\"Hello\",\"iterations\":-1}",
         b"{\"prompt\":\"Hello\",\"iterations\":1e300}",
         b"{\"prompt\":\"Hello\",\"max_new_tokens\":99999999999999999999999999}",
@@ -170,7 +174,7 @@ fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
 }
 
 #[test]
-fn a_gpu_only_engine_reports_the_missing_gpu() {
+fn a_gpu_only_engine_reports_the_missing_driver() {
     for engine in engines_in_tree().iter().filter(|name| needs_driver(name)) {
         let scratch = Scratch::new();
         let mut check = scratch.orchestrate();
@@ -193,7 +197,7 @@ fn the_table_of_all_engines_fits_a_hundred_columns() {
     for name in &names {
         assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{}", outcome.stdout);
         assert_eq!(record.failures_of(name), Vec::<&Value>::new(), "{name}");
-        // One cold start, then two samples of each of three prompt lengths, of prefill and of decode.
+        // One sample of `load`, two at each of the three prompt lengths of `ttft`, two of `prefill` and two of `decode`.
         assert_eq!(record.samples_of(name).len(), 11, "{name}");
     }
     assert_fits_100_columns(&outcome.stdout);
@@ -202,24 +206,10 @@ fn the_table_of_all_engines_fits_a_hundred_columns() {
 #[test]
 fn other_engines_are_compared_with_the_reference() {
     let _slot = slot();
-    let (other, reference) = (without_environment(), reference());
-    let (outcome, _) = measure(
-        &[
-            "-e",
-            &other,
-            "-e",
-            &reference,
-            "-s",
-            "decode",
-            "--blocks",
-            "1",
-            "--iterations",
-            "1",
-            "--json",
-            "-",
-        ],
-        |_| {},
-    );
+    let (other, reference) = (engine_without_environment(), reference());
+    let engines = ["-e", &other, "-e", &reference, "-s", "decode"];
+    let arguments = [&engines[..], &["--blocks", "1", "--iterations", "1", "--json", "-"]].concat();
+    let (outcome, _) = measure(&arguments, |_| {});
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(report["reference"], reference, "{}", outcome.stderr);
 }
@@ -242,16 +232,13 @@ fn the_table_is_printed_without_environment_and_without_network() {
             set_empty_home(command, &empty);
             let cache = root().join("target/tmp/no-such-cache");
             // No network, and no cache of uv or pip.
-            command
-                .env("UV_OFFLINE", "1")
-                .env("UV_CACHE_DIR", cache)
-                .env("PIP_NO_INDEX", "1")
-                .env_remove("PIP_FIND_LINKS");
-            command.env("PIP_NO_CACHE_DIR", "1").env_remove("UV_FIND_LINKS");
+            command.env("UV_OFFLINE", "1").env("UV_CACHE_DIR", cache).env_remove("UV_FIND_LINKS");
+            command.env("PIP_NO_INDEX", "1").env("PIP_NO_CACHE_DIR", "1").env_remove("PIP_FIND_LINKS");
         });
     assert_reference_is_unavailable(&outcome, &record);
     let message = record.failures_of(&reference())[0]["message"].as_str().unwrap();
-    // The message must have the cause of the failure, not only the tool's first line. A full disk is reported first.
+    // The message must have the cause, not only the first line of the tool: too little disk space, or a package that the
+    // tool cannot find or fetch.
     let causes = [
         " are needed",
         "Could not find a version",
@@ -280,7 +267,7 @@ fn the_reference_can_be_measured_with_one_process_per_request() {
 #[test]
 fn the_smallest_engine_is_measured_by_its_path() {
     let _slot = slot();
-    let other = without_environment();
+    let other = engine_without_environment();
     let (outcome, record) = measure(
         &["-e", "tests/smallest-engine.py", "-e", &other, "--blocks", "1", "--iterations", "2"],
         |_| {},
@@ -299,12 +286,8 @@ fn measure(arguments: &[&str], change: impl FnOnce(&mut Command)) -> (Outcome, R
     let scratch = Scratch::new();
     let mut command = with_user_setup(scratch.orchestrate());
     // PyTorch's threads wait for each other in busy loops, which takes very long on a busy machine.
-    command
-        .args(arguments)
-        .args(["--threads", "1"])
-        .arg("--results")
-        .arg(scratch.results())
-        .current_dir(root());
+    command.args(arguments).args(["--threads", "1"]).current_dir(root());
+    command.arg("--results").arg(scratch.results());
     change(&mut command);
     let outcome = finish(&mut command);
     scratch.assert_no_processes_left();
@@ -319,7 +302,7 @@ fn set_empty_home(command: &mut Command, scratch: &Scratch) {
 
 fn assert_reference_is_unavailable(outcome: &Outcome, record: &Record) {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let (other, reference) = (without_environment(), reference());
+    let (other, reference) = (engine_without_environment(), reference());
     assert_eq!(record.samples_of(&other).len(), 1);
     let failure = record.failure_of(&reference);
     assert_eq!(failure["kind"], "unavailable", "{failure}");
@@ -336,12 +319,12 @@ fn assert_fits_100_columns(table: &str) {
     }
 }
 
-/// Token ids from the held-out text: `tokens` ids in total, beginning at position `start`.
-fn heldout_ids(start: usize, tokens: usize) -> Vec<u32> {
+/// `count` token ids: the BOS of the model, then the held-out text from token `start`.
+fn heldout_ids(start: usize, count: usize) -> Vec<u32> {
     let folder = ModelFolder::open(embedded::folder().unwrap()).unwrap();
     let tokenizer = folder.tokenizer().unwrap();
     let bos = tokenizer.encode("").unwrap();
     let ids = tokenizer.encode(&embedded::heldout_text().unwrap()).unwrap().split_off(bos.len());
-    let window = ids.iter().cycle().skip(start).take(tokens - bos.len());
+    let window = ids.iter().cycle().skip(start).take(count - bos.len());
     bos.iter().chain(window).copied().collect()
 }

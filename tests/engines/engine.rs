@@ -12,9 +12,10 @@ use protocol::{
 
 use crate::support::{Running, Scratch, finish, root};
 
-/// The number of tests that hold a slot. Engines that share a core slow each other down, and each engine computes with one
-/// thread. More tests at a time would also need more memory.
+/// The number of tests that hold a slot.
 static TAKEN_SLOTS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+/// There is at most one slot for each core, because engines that share a core slow each other down. More than two tests at a
+/// time would need too much memory.
 const MAX_SLOTS: usize = 2;
 
 /// A slot for the engines of one test. Dropping it frees the slot.
@@ -43,7 +44,7 @@ pub struct Engine {
     /// The engine's facts and capabilities.
     pub hello: HelloFacts,
     process: Running,
-    /// Dropping it ends the engine and its processes.
+    /// Dropping the folder ends the engine and its processes.
     _scratch: Scratch,
 }
 
@@ -55,7 +56,7 @@ pub struct LoadOutcome {
 }
 
 impl LoadOutcome {
-    /// Whether the engine reported that it does not compute the whole model.
+    /// Whether the engine reported that it ignores a part of the model, so that its outputs differ.
     pub fn reports_different_outputs(&self) -> bool {
         self.notes.iter().any(|note| note.contains("outputs differ"))
     }
@@ -81,7 +82,7 @@ impl Engine {
         engines_in_tree().iter().filter(|name| !needs_driver(name)).map(|name| Self::start(name)).collect()
     }
 
-    /// Loads a model with one thread. It replaces a loaded model.
+    /// Loads a model in place of an earlier one. The engine computes with one thread.
     pub fn load(&mut self, model: &Path, dtype: Option<&str>) -> Result<LoadOutcome, Failed> {
         let model = model.to_string_lossy().into_owned();
         let dtype = dtype.map(str::to_string);
@@ -97,19 +98,20 @@ impl Engine {
         }
     }
 
-    /// 48 greedy tokens.
+    /// The ids of 48 greedy tokens after the prompt.
     pub fn generate(&mut self, prompt: &[u32]) -> Vec<u32> {
         self.continued(prompt, 48)
     }
 
-    /// The likeliest token.
+    /// The id of the likeliest token after the prompt.
     pub fn next_token(&mut self, prompt: &[u32]) -> u32 {
         self.continued(prompt, 1)[0]
     }
 
     fn continued(&mut self, prompt: &[u32], max_new_tokens: u32) -> Vec<u32> {
         let prompt_ids = Some(prompt.into());
-        self.tokens(Generate { prompt_ids, max_new_tokens, ignore_eos: true, ..Generate::default() }).1
+        let request = Generate { prompt_ids, max_new_tokens, ignore_eos: true, ..Generate::default() };
+        self.prompt_tokens_and_ids(request).1
     }
 
     /// Whether the engine takes ids as a prompt, generates an exact number of tokens, and returns their ids.
@@ -130,8 +132,8 @@ impl Engine {
         self.hello.capabilities.score
     }
 
-    /// The number of tokens of the prompt, and the ids after it.
-    pub fn tokens(&mut self, request: Generate) -> (u32, Vec<u32>) {
+    /// The number of tokens of the prompt, and the generated ids.
+    pub fn prompt_tokens_and_ids(&mut self, request: Generate) -> (u32, Vec<u32>) {
         let sequence = self.generated(request).iterations.remove(0).sequences.remove(0);
         (sequence.prompt_tokens, sequence.output_ids.unwrap())
     }
@@ -162,7 +164,7 @@ impl Engine {
         }
     }
 
-    /// The `failed` that answers a broken line.
+    /// The `failed` that answers an invalid line.
     pub fn refusal(&mut self, line: &[u8]) -> Failed {
         self.write(&[line, b"\n"].concat());
         match self.next_message() {
@@ -201,18 +203,18 @@ pub fn engines_in_tree() -> Vec<String> {
     names
 }
 
-/// The reference engine of the tree.
+/// The engine whose manifest has `reference = true`.
 pub fn reference() -> String {
     engines_in_tree().remove(0)
 }
 
 /// The first engine in the tree that computes on the CPU and needs no Python environment.
-pub fn without_environment() -> String {
+pub fn engine_without_environment() -> String {
     let needs_nothing = |name: &String| !needs_driver(name) && !manifest(name).contains_key("environment");
     engines_in_tree().into_iter().find(needs_nothing).expect("an engine that cargo alone builds")
 }
 
-/// Adds the user's data directory and cargo's target directory, which have the engines that are set up.
+/// Passes on the user's data directory and cargo's target directory, in which the engines are set up.
 pub fn with_user_setup(mut command: Command) -> Command {
     for name in ["ORCHESTRATE_HOME", "CARGO_TARGET_DIR"] {
         match std::env::var_os(name) {
@@ -223,7 +225,7 @@ pub fn with_user_setup(mut command: Command) -> Command {
     command
 }
 
-/// Checks that an engine is set up. A missing engine fails the test instead of skipping it.
+/// Checks that an engine is set up; if not, the test fails. A path is not in the list of engines and needs no set-up.
 pub fn assert_is_ready(name: &str) {
     let listed =
         finish(with_user_setup(Scratch::new().orchestrate()).arg("engines").current_dir(root())).stdout;
@@ -278,10 +280,10 @@ pub fn float_bounds(dtype: &str) -> Bounds {
     }
 }
 
-/// The bounds for quantised weights compared with the same numbers in f32. Kernels for quantised weights also round
-/// activations to 8 bits, block by block. candle's kernels reach 0.02 and 0.09; the error of a 4-bit quantisation would be
-/// 0.2 and 0.9.
-pub const QUANTISED: Bounds = Bounds { median: 0.04, max: 0.18 };
+/// The bounds for quantized weights compared with the same weights in f32. Kernels for quantized weights also round activations
+/// to 8 bits. With candle's kernels, the median is up to 0.02 and the largest difference up to 0.09; the rounding of weights
+/// to 4 bits would give 0.2 and 0.9.
+pub const QUANTIZED: Bounds = Bounds { median: 0.04, max: 0.18 };
 
 /// The least precise of the dtypes that an engine reports for computing and for the KV cache.
 pub fn least_precise(facts: &Facts) -> &str {
@@ -289,7 +291,7 @@ pub fn least_precise(facts: &Facts) -> &str {
     dtypes.max_by(|a, b| float_bounds(a).max.total_cmp(&float_bounds(b).max)).unwrap_or("f32")
 }
 
-/// The difference between two lists of log-probabilities.
+/// The absolute differences between two lists of log-probabilities: the median, and the largest.
 #[derive(Debug, Clone, Copy)]
 pub struct Difference {
     pub median: f64,

@@ -16,7 +16,7 @@ use model_files::{
 use protocol::{Failed, FailureKind, Generate};
 
 use crate::engine::{
-    Difference, Engine, QUANTISED, assert_agree, float_bounds, least_precise, slot, with_user_setup,
+    Difference, Engine, QUANTIZED, assert_agree, float_bounds, least_precise, slot, with_user_setup,
 };
 use crate::support::record::Record;
 use crate::support::{Scratch, finish, root};
@@ -30,7 +30,7 @@ fn every_architecture_has_a_tiny_shape_and_an_engine_that_claims_it() {
     for name in ARCHITECTURES.iter().map(|architecture| architecture.name) {
         assert!(
             tiny_shapes().iter().any(|shape| architecture_of(shape).name == name),
-            "no `tiny-*` is a `{name}`"
+            "no shape `tiny-*` has the architecture `{name}`"
         );
         assert!(engines.iter().any(|engine| engine.claims(name)), "no engine claims `{name}`");
     }
@@ -42,7 +42,7 @@ fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_
     let (mut engines, scratch) = (Engine::start_all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors));
     for shape in tiny_shapes() {
-        let model = Formats::of(&shape, &scratch);
+        let model = TinyModel::of(&shape, &scratch);
         let (ids, safetensors) = (model.ids(200), model.safetensors("f32"));
         let architecture = architecture_of(&shape).name;
         let mut claiming: Vec<_> = engines.iter_mut().filter(|engine| engine.claims(architecture)).collect();
@@ -67,7 +67,7 @@ fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_
             }
             if engine.uses_ids() {
                 let generated = engine.generate(&ids[..100]);
-                let position = (0..48).find(|&position| chosen[position] != generated[position]);
+                let position = (0..chosen.len()).find(|&position| chosen[position] != generated[position]);
                 let difference = position.map(|position| {
                     let after = [&ids[..100], &chosen[..position]].concat();
                     let difference = first.logprob_difference(&after, chosen[position], generated[position]);
@@ -87,7 +87,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
     let _slot = slot();
     let (mut engines, scratch) = (Engine::start_all(), Scratch::new());
     let (mut reference, mut engines) = (engines.remove(0), engines);
-    // An engine without a list of architectures is tested against its own library.
+    // An engine that lists no architectures has a test of its own, against its library.
     let lists_architectures = |engine: &Engine| !engine.hello.capabilities.architectures.is_empty();
     engines.retain(|it| it.reads(Format::Gguf) && it.scores() && it.uses_ids() && lists_architectures(it));
     let mut computed = vec![0; engines.len()];
@@ -95,7 +95,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
         if !reference.claims(architecture_of(shape).name) {
             continue;
         }
-        let (model, architecture) = (Formats::of(shape, &scratch), architecture_of(shape).gguf);
+        let (model, architecture) = (TinyModel::of(shape, &scratch), architecture_of(shape).gguf);
         let ids = model.ids(200);
         for dtype in ["f32", "bf16", "q8_0", "q4_0", "q4_k"] {
             let is_float = Dtype::named(dtype).unwrap().is_float();
@@ -114,7 +114,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
                         continue;
                     }
                 };
-                let bounds = if is_float { float_bounds(least_precise(&loaded.facts)) } else { QUANTISED };
+                let bounds = if is_float { float_bounds(least_precise(&loaded.facts)) } else { QUANTIZED };
                 let logprobs = engine.score(&ids);
                 if loaded.reports_different_outputs() {
                     // The engine reported different outputs, so the results must differ.
@@ -131,7 +131,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
                     // Each of the two log-probabilities may differ by the bound.
                     assert!(
                         difference <= 2.0 * bounds.max,
-                        "{context}, {} ids: {difference} less likely",
+                        "{context}: after {} ids, the log-probability of the engine's token is lower by {difference}",
                         prompt.len()
                     );
                 }
@@ -150,7 +150,7 @@ fn an_engine_in_bf16_or_f16_scores_close_to_f32() {
     let (mut engines, scratch) = (Engine::start_all(), Scratch::new());
     engines.retain(|engine| engine.reads(Format::Safetensors) && engine.scores());
     for shape in tiny_shapes() {
-        let (model, architecture) = (Formats::of(&shape, &scratch), architecture_of(&shape).name);
+        let (model, architecture) = (TinyModel::of(&shape, &scratch), architecture_of(&shape).name);
         let ids = model.ids(200);
         for engine in engines.iter_mut().filter(|engine| engine.claims(architecture)) {
             let dtypes = engine.hello.capabilities.dtypes.clone();
@@ -181,7 +181,7 @@ fn every_engine_gives_a_text_the_same_ids_in_both_formats() {
     engines.retain(Engine::uses_ids);
     let short = || Generate { max_new_tokens: 4, ignore_eos: true, ..Generate::default() };
     for shape in tiny_shapes() {
-        let (model, architecture) = (Formats::of(&shape, &scratch), architecture_of(&shape));
+        let (model, architecture) = (TinyModel::of(&shape, &scratch), architecture_of(&shape));
         let tokenizer = model.tokenizer();
         let special = shape.tokenizer.specials.last().map_or("", |special| &special.content);
         let special = format!("before {special} after");
@@ -198,8 +198,9 @@ fn every_engine_gives_a_text_the_same_ids_in_both_formats() {
                 }
                 for text in TEXTS.into_iter().chain([special.as_str()]) {
                     let ids = tokenizer.encode(text).unwrap();
-                    let by_text = engine.tokens(Generate { prompt: Some(text.into()), ..short() });
-                    let by_ids = engine.tokens(Generate { prompt_ids: Some(ids), ..short() });
+                    let by_text =
+                        engine.prompt_tokens_and_ids(Generate { prompt: Some(text.into()), ..short() });
+                    let by_ids = engine.prompt_tokens_and_ids(Generate { prompt_ids: Some(ids), ..short() });
                     assert_eq!(by_text, by_ids, "{context}: {text:?}");
                 }
             }
@@ -250,7 +251,7 @@ fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
                 None => assert!(reads, "{context}: {launch}"),
                 Some(converted) => {
                     assert!(!reads, "{context}: {launch}");
-                    // The conversion changes no number of the model.
+                    // The conversion keeps the dtype, so it rounds no weight.
                     assert_eq!(converted["dtype"], "bf16", "{context}");
                     let path = Path::new(converted["path"].as_str().unwrap());
                     assert!(path.starts_with(&home), "{context}: {}", path.display());
@@ -266,9 +267,9 @@ fn a_model_is_converted_for_an_engine_and_the_record_has_the_conversion() {
 }
 
 /// The model that most engines load, from GGUF or safetensors, and those engines.
-fn model_of_most_engines<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Formats<'a>, Vec<Engine>) {
+fn model_of_most_engines<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (TinyModel<'a>, Vec<Engine>) {
     let mut engines = Engine::start_all();
-    let loads = |engine: &mut Engine, shape: &Shape, model: &Formats| {
+    let loads = |engine: &mut Engine, shape: &Shape, model: &TinyModel| {
         let (architecture, gguf) = (architecture_of(shape), engine.reads(Format::Gguf));
         engine.claims(architecture.name)
             && (!gguf
@@ -276,11 +277,11 @@ fn model_of_most_engines<'a>(shapes: &'a [Shape], scratch: &Scratch) -> (Formats
     };
     let mut most = (0, &shapes[0]);
     for shape in shapes {
-        let model = Formats::of(shape, scratch);
+        let model = TinyModel::of(shape, scratch);
         let loading = engines.iter_mut().filter_map(|engine| loads(engine, shape, &model).then_some(()));
         most = std::cmp::max_by_key(most, (loading.count(), shape), |(count, _)| *count);
     }
-    let model = Formats::of(most.1, scratch);
+    let model = TinyModel::of(most.1, scratch);
     engines.retain_mut(|engine| loads(engine, most.1, &model));
     (model, engines)
 }
@@ -297,7 +298,8 @@ fn home_without_conversions(scratch: &Scratch) -> PathBuf {
     home
 }
 
-/// Checks a refusal. An engine may lack a part of an architecture that it lists; then its error must name the architecture.
+/// Checks a refusal. An engine may lack a part of an architecture that it lists; then its error must name the
+/// architecture, and its hint must say what can be loaded.
 #[track_caller]
 fn assert_names_what_is_unsupported(refused: &Failed, architecture: &str, context: &str) {
     assert_eq!(refused.kind, FailureKind::Unsupported, "{context}: {refused:?}");
@@ -328,12 +330,12 @@ fn architecture_of(shape: &Shape) -> &'static Architecture {
 }
 
 /// A shape's model on disk. Each format is made at its first use.
-struct Formats<'a> {
+struct TinyModel<'a> {
     shape: &'a Shape,
     folder: PathBuf,
 }
 
-impl<'a> Formats<'a> {
+impl<'a> TinyModel<'a> {
     fn of(shape: &'a Shape, scratch: &Scratch) -> Self {
         Self { shape, folder: scratch.join("models").join(&shape.name) }
     }
@@ -367,6 +369,7 @@ impl<'a> Formats<'a> {
     /// The first `count` token ids of the held-out text.
     fn ids(&self, count: usize) -> Vec<u32> {
         let text = embedded::heldout_text().unwrap();
+        // 40 characters for each id are more than enough.
         let start: String = text.chars().take(40 * count).collect();
         let mut ids = self.tokenizer().encode(&start).unwrap();
         assert!(ids.len() >= count);
