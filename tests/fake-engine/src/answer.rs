@@ -92,10 +92,10 @@ pub fn facts(script: &Script) -> Value {
 
 /// The ids of a text: a BOS, then one id for each byte.
 pub fn tokenise(prompt: &str) -> Vec<u64> {
-    std::iter::once(BOS).chain(prompt.bytes().map(|byte| 3 + u64::from(byte))).collect()
+    std::iter::once(BOS).chain(prompt.bytes().map(|byte| FIRST_ORDINARY_ID + u64::from(byte))).collect()
 }
 
-/// The output for one prompt. Each id depends on `salt` and on all earlier ids, so a prompt that ends with a part of an
+/// The output ids for one prompt. Each id depends on `salt` and on all earlier ids, so a prompt that ends with a part of an
 /// output continues that output.
 pub fn output_ids(
     script: &Script,
@@ -104,7 +104,7 @@ pub fn output_ids(
     ignore_eos: bool,
     salt: u64,
 ) -> Vec<u64> {
-    let vocabulary = script.count("vocabulary_size").max(4);
+    let vocabulary = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1);
     let eos_position = match max_new_tokens / 2 {
         half if has(script, "eos_early") || has(script, "eos_in_the_middle") => Some(half),
         _ => script.value("eos_at").as_u64(),
@@ -190,7 +190,7 @@ const OTHER_LOGPROB: f64 = -8.0;
 pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     let offset = script.value("score_offset").as_f64().unwrap_or(0.0);
     let noise = script.value("score_noise").as_f64().unwrap_or(0.0);
-    let vocabulary = script.count("vocabulary_size").max(4);
+    let vocabulary = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1);
     let mut state = state_after(0, &ids[..ids.len().min(1)]);
     let mut logprobs: Vec<f64> = Vec::new();
     for &id in ids.iter().skip(1) {

@@ -83,8 +83,8 @@ struct Conversation {
     initial: Script,
     script: Arc<Script>,
     launch: Launch,
-    loaded: bool,
-    generates: u64,
+    is_loaded: bool,
+    generate_count: u64,
     open: OpenRequests,
     /// The threads of requests that overlap.
     threads: Vec<JoinHandle<()>>,
@@ -96,8 +96,8 @@ impl Conversation {
             script: Arc::new(script.clone()),
             initial: script,
             launch: Launch::begin(),
-            loaded: false,
-            generates: 0,
+            is_loaded: false,
+            generate_count: 0,
             open: OpenRequests::default(),
             threads: Vec::new(),
         }
@@ -148,17 +148,18 @@ impl Conversation {
         if has(&script, "fails_in_load") {
             return self.fail(request, "model", "`model.safetensors`: header ends after 12 bytes");
         }
+        // `main` has started the grandchild of the initial faults.
         if !self.initial.faults().eq(script.faults()) {
             fault::leave_grandchild(&script);
         }
         self.script = Arc::new(wait_for_load(script, read_at));
-        self.loaded = true;
+        self.is_loaded = true;
         self.send(&answer::loaded(&self.script, request));
     }
 
     fn generate(&mut self, read_at: Instant, request: &Value) {
-        let number = self.generates;
-        self.generates += 1;
+        let number = self.generate_count;
+        self.generate_count += 1;
         let parsed = match generate::parse(&self.script, request) {
             Ok(parsed) => parsed,
             Err((kind, message)) => {
@@ -166,7 +167,7 @@ impl Conversation {
                 return self.fail(request, kind, &message);
             }
         };
-        let must_load = !std::mem::replace(&mut self.loaded, true);
+        let must_load = !std::mem::replace(&mut self.is_loaded, true);
         if must_load {
             self.script = Arc::new(wait_for_load(self.script.as_ref().clone(), read_at));
         }
@@ -256,10 +257,8 @@ fn wait_for_load(mut script: Script, read_at: Instant) -> Script {
     for message in 0..=messages {
         if message > 0 {
             let fraction = message as f64 / (messages + 1) as f64;
-            send(
-                &script,
-                &format!("{}\n", json!({ "type": "progress", "phase": "pretend", "fraction": fraction })),
-            );
+            let progress = json!({ "type": "progress", "phase": "pretend", "fraction": fraction });
+            send(&script, &format!("{progress}\n"));
         }
         let until = Duration::from_nanos(load_ns * (message + 1) / (messages + 1));
         if script.flag("real_sleep") {
@@ -269,7 +268,7 @@ fn wait_for_load(mut script: Script, read_at: Instant) -> Script {
     script
 }
 
-/// Reads lines until stdin ends. This thread handles `cancel`, because the other thread is busy with the cancelled request.
+/// Reads lines until stdin ends. This thread handles `cancel`, because the answering thread is busy with the cancelled request.
 fn read_requests(sender: &mpsc::Sender<(Instant, Result<Value, Value>)>, open: &OpenRequests) {
     let mut stdin = std::io::stdin().lock();
     let mut line = Vec::new();

@@ -41,7 +41,7 @@ impl Drop for BusyThreads {
 }
 
 /// The factor on the times of a request with these prompts, for the fault `repeats_at_once`.
-pub fn time_factor(script: &Script, prompts: &[Vec<u64>]) -> f64 {
+pub fn factor_of_repeated_prompts(script: &Script, prompts: &[Vec<u64>]) -> f64 {
     static KNOWN_PROMPTS: Mutex<BTreeSet<Vec<u64>>> = Mutex::new(BTreeSet::new());
     if !has(script, "repeats_at_once") {
         return 1.0;
@@ -88,7 +88,7 @@ pub fn omits_token(script: &Script, index: usize) -> bool {
     has(script, "streams_half") && index % 2 == 1
 }
 
-/// Changes one iteration of a correct answer.
+/// Changes one iteration of a correct answer, if the script has such a fault.
 pub fn change_iteration(script: &Script, iteration: &mut Value) {
     let start_ns = iteration["start_ns"].as_u64().unwrap_or(0);
     if has(script, "early_times") {
@@ -141,7 +141,7 @@ fn change_sequence(script: &Script, start_ns: u64, sequence: &mut Value) {
     }
 }
 
-/// Changes a correct answer.
+/// Changes a correct answer, if the script has such a fault.
 pub fn change_answer(script: &Script, generated: &mut Value) {
     let Some(iterations) = generated["iterations"].as_array_mut() else { return };
     iterations.iter_mut().for_each(|iteration| change_iteration(script, iteration));

@@ -69,9 +69,9 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("streams_half", "streams every other token"),
     ("streams_unknown_sequence", "streams tokens of a sequence that does not exist"),
     ("streams_other_times", "streams times that are later than the answer's"),
-    ("early_times", "every reported time is half of the true time"),
+    ("early_times", "the times of tokens and of the end are halved, counted from the start"),
     ("bunched_times", "stamps all tokens together at the end"),
-    ("early_tokens", "the times of tokens are half of the true times, and the end is true"),
+    ("early_tokens", "the times of tokens are halved, counted from the start; the end is true"),
     ("repeats_at_once", "answers a repeated prompt in a twentieth of the time"),
     ("rate_without_facts", "answers with a rate in `summary` and with no iteration"),
     ("ignores_shutdown", "keeps running after `shutdown` and after the end of stdin"),
@@ -115,7 +115,7 @@ pub fn before_hello(script: &Script) {
     }
 }
 
-/// The faults before or instead of an answer to a `generate`. Returns the kind and message of a `failed`.
+/// The faults before or instead of an answer to a `generate`. `Some` is the kind and message of a `failed`.
 pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'static str)> {
     if has(script, "hangs_in_generate") {
         hang("in generate");

@@ -19,6 +19,7 @@ pub struct Generate {
     warmup: u64,
     ignore_eos: bool,
     stream: bool,
+    /// 0 for greedy decoding, otherwise 1 more than the seed.
     salt: u64,
 }
 
@@ -89,15 +90,16 @@ pub fn answer(context: &Context, request: &Generate) -> String {
     let _busy = false_report::BusyThreads::start(context.script);
     let load_ns = context.loaded.as_ref().map_or(0, |_| context.script.count("load_ns"));
     let mut now_ns = load_ns + context.script.count("start_ns");
-    let mut draws = 0..;
-    let mut run = |count: u64| -> Vec<Value> {
-        let factors = draws.by_ref().map(|draw| context.launch.factor(context.script, context.number, draw));
+    let mut indexes = 0..; // Warm-up iterations count too.
+    let mut iterate = |count: u64| -> Vec<Value> {
+        let factors =
+            indexes.by_ref().map(|index| context.launch.factor(context.script, context.number, index));
         (0..count)
             .zip(factors)
             .map(|(number, factor)| iteration(context, request, number, factor, &mut now_ns))
             .collect()
     };
-    let (warmup_iterations, iterations) = (run(request.warmup), run(request.iterations));
+    let (warmup_iterations, iterations) = (iterate(request.warmup), iterate(request.iterations));
     let mut generated = json!({ "type": "generated", "iterations": iterations });
     if !warmup_iterations.is_empty() {
         generated["warmup_iterations"] = warmup_iterations.into();
@@ -132,7 +134,7 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
         .map(|prompt| answer::output_ids(script, prompt, request.max_new_tokens, request.ignore_eos, salt))
         .collect();
     outputs.iter_mut().for_each(|ids| false_report::add_id(script, ids));
-    let factor = factor * false_report::time_factor(script, &request.prompts);
+    let factor = factor * false_report::factor_of_repeated_prompts(script, &request.prompts);
     let streams = request.stream || has(script, "streams_unrequested");
     let start_ns = *now_ns;
     let longest_prompt = request.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
@@ -143,7 +145,7 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     let mut times: Vec<u64> = Vec::new();
     while times.len() < steps {
         let ns = first_ns + scaled(times.len() as u64 * script.count("per_token_ns"));
-        // An answer without a stream needs only one wait at its end. With long token times, a request may be cancelled.
+        // Without a stream, one wait at the end is enough, unless token times are so long that a request may be cancelled.
         let must_wait = streams || script.count("per_token_ns") > 1_000_000 || times.is_empty();
         if must_wait && !wait(context, ns) {
             break;
@@ -151,14 +153,8 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
         times.push(ns);
         *now_ns = ns;
         if streams && !has(script, "bunched_times") {
-            stream(
-                context,
-                request,
-                number,
-                times.len() - 1,
-                &outputs,
-                false_report::reported_ns(script, start_ns, ns),
-            );
+            let reported_ns = false_report::reported_ns(script, start_ns, ns);
+            stream(context, request, number, times.len() - 1, &outputs, reported_ns);
         }
     }
     if has(script, "bunched_times") {
@@ -190,6 +186,7 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
     iteration
 }
 
+/// Sends the token with this index of each sequence.
 fn stream(
     context: &Context,
     request: &Generate,

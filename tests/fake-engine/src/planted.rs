@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::answer::{mix, normal};
 use crate::script::Script;
 
-/// The values of one launch; another launch with the same script has others.
+/// The facts of one launch on which planted effects depend.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch {
     seed: u64,
@@ -16,7 +16,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The values of this process. Each launch gets another seed.
+    /// The launch of this process, with a seed of its own.
     pub fn begin() -> Self {
         let began_ns = unix_ns();
         let seed = mix(began_ns ^ mix(u64::from(std::process::id())));

@@ -13,9 +13,9 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("amount", "200000", "lines of a flood; bytes of `huge_line` are 100 times as many"),
     ("engine", "\"fake\"", "the engine's name in `hello`"),
     ("version", "\"1.2.3\"", "the engine's version in `hello`"),
-    ("output", "\"ids\"", "`ids` or `text`"),
-    ("stamp", "\"token\"", "`token`, `chunk` or `end`"),
-    ("deterministic", "true", "the field of `hello`"),
+    ("output", "\"ids\"", "the output in `hello`: `ids` or `text`"),
+    ("stamp", "\"token\"", "the stamp in `hello`: `token`, `chunk` or `end`"),
+    ("deterministic", "true", "the field `deterministic` of `hello`"),
     ("capabilities", "{}", "changes to the default capabilities, in which every feature is supported"),
     ("real_sleep", "true", "whether the engine waits until a reported time has passed"),
     ("load_ns", "1000", "duration of a load"),
@@ -30,7 +30,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     (
         "noise_percent",
         "0",
-        "planted: log-normal noise of each launch; its logarithm has the spread ln(1 + percent / 100)",
+        "planted: log-normal noise of each launch; its logarithm has the standard deviation ln(1 + percent / 100)",
     ),
     ("request_noise_percent", "0", "planted: the same noise, but drawn for each iteration"),
     (
@@ -43,12 +43,12 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("token_ids", "null", "an array: the output ids, instead of computed ids"),
     ("wrong_from", "null", "the position from which ids are wrong, beginning with request `at`"),
     ("eos_at", "null", "the position of EOS (id 2) in the output"),
-    ("context_tokens", "4096", "a request with a longer prompt and output is `failed`"),
+    ("context_tokens", "4096", "the most tokens of prompt and output together; more is `failed`"),
     ("busy_threads", "0", "threads that spin during a `generate`"),
-    ("resident_bytes", "0", "memory that a load allocates and touches"),
+    ("resident_bytes", "0", "bytes of memory that a load allocates and touches"),
     ("score_offset", "0.0", "added to every log-probability"),
-    ("score_noise", "0.0", "the root mean square of an error of every log-probability, the same each time"),
-    ("memory_bytes", "null", "device memory in use; the peak is twice as much"),
+    ("score_noise", "0.0", "the standard deviation of an error of each log-probability, fixed by the ids"),
+    ("memory_bytes", "null", "the reported bytes of device memory in use; the peak is twice as much"),
     ("loaded", "{}", "changes to the facts of `loaded`"),
 ];
 

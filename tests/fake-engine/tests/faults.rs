@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use support::{Fake, GENERATE, HELLO, LOAD, SHUTDOWN, ids, iteration, times};
 
 #[test]
-fn streamed_ids_are_the_final_ids_unless_the_fault_says_otherwise() {
+fn streamed_ids_are_the_final_ids_unless_the_fault_changes_them() {
     for (fault, same) in [("", true), ("wrong_streamed_ids", false)] {
         let mut fake = Fake::with_fault(fault);
         fake.send(r#"{"id":1,"prompt":"a","max_new_tokens":3,"stream":true}"#);
@@ -36,16 +36,16 @@ fn an_engine_that_exits_before_hello_writes_to_stderr() {
 }
 
 #[test]
-fn hello_can_have_a_wrong_version_fail_or_be_invalid() {
+fn hello_can_have_a_wrong_version_or_fail_or_be_invalid() {
     assert_eq!(Fake::with_fault("wrong_version").ask(HELLO)["protocol"], 999);
     let unavailable = Fake::with_fault("says_unavailable").ask(HELLO);
     assert_eq!((&unavailable["kind"], unavailable["hint"].is_string()), (&json!("unavailable"), true));
-    let mut minimal = Fake::with_fault("says_bad_request_to_hello");
+    let mut generate_only = Fake::with_fault("says_bad_request_to_hello");
     assert_eq!(
-        (&minimal.ask(HELLO)["kind"], &minimal.ask(LOAD)["kind"]),
+        (&generate_only.ask(HELLO)["kind"], &generate_only.ask(LOAD)["kind"]),
         (&json!("bad_request"), &json!("bad_request"))
     );
-    assert_eq!(ids(&minimal.ask(GENERATE)).len(), 6);
+    assert_eq!(ids(&generate_only.ask(GENERATE)).len(), 6);
     let mut garbage = Fake::with_fault("garbage");
     garbage.send(HELLO);
     let line = garbage.line();
@@ -66,7 +66,8 @@ fn a_hanging_engine_reports_the_request_and_keeps_running() {
         for line in [HELLO, LOAD, GENERATE, SHUTDOWN] {
             fake.send(line);
         }
-        assert_eq!(fake.error_line(), format!("fake: hangs {moment}\n"));
+        assert_eq!(fake.stderr_line(), format!("fake: hangs {moment}\n"));
+        // `hangs_in_hello` affects only hello, so that engine has obeyed `shutdown`.
         if fault != "hangs_in_hello" {
             fake.stdin = None;
             assert!(fake.is_alive(), "{fault}");
@@ -74,7 +75,7 @@ fn a_hanging_engine_reports_the_request_and_keeps_running() {
     }
     let mut fake = Fake::with_fault("ignores_shutdown");
     fake.stdin = None;
-    assert_eq!(fake.error_line(), "fake: hangs after the end of stdin\n");
+    assert_eq!(fake.stderr_line(), "fake: hangs after the end of stdin\n");
 }
 
 #[test]
@@ -83,9 +84,10 @@ fn the_fault_ignores_sigterm_makes_the_engine_ignore_sigterm() {
     assert_eq!(fake.ask(HELLO)["type"], "hello");
     let status = std::fs::read_to_string(format!("/proc/{}/status", fake.child.id())).unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    // Bit 14 is signal 15, SIGTERM.
     assert_ne!(u64::from_str_radix(ignored.trim(), 16).unwrap() & (1 << 14), 0, "{ignored}");
     fake.stdin = None;
-    assert_eq!(fake.error_line(), "fake: hangs after the end of stdin\n");
+    assert_eq!(fake.stderr_line(), "fake: hangs after the end of stdin\n");
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn a_truncated_line_is_written_without_its_end() {
     assert_eq!(exits.child.wait().unwrap().code(), Some(3));
     let mut hangs = Fake::with_fault("half_line_then_hangs");
     hangs.send(GENERATE);
-    assert_eq!(hangs.error_line(), "fake: hangs after half a line\n");
+    assert_eq!(hangs.stderr_line(), "fake: hangs after half a line\n");
     let mut half = vec![0; line.len()];
     hangs.stdout.read_exact(&mut half).unwrap();
     assert!(half == line && hangs.is_alive());
@@ -163,7 +165,7 @@ fn stray_output_precedes_the_answer_and_does_not_replace_it() {
 
     let mut errors = Fake::start(&json!({ "fault": "stderr_flood", "amount": 3 }));
     assert_eq!(ids(&errors.ask(GENERATE)).len(), 6);
-    assert!((0..3).all(|_| errors.error_line().contains("warning")));
+    assert!((0..3).all(|_| errors.stderr_line().contains("warning")));
 
     let mut huge = Fake::with_fault("huge_line");
     huge.send(GENERATE);
@@ -172,7 +174,7 @@ fn stray_output_precedes_the_answer_and_does_not_replace_it() {
 }
 
 #[test]
-fn answers_can_have_unknown_ids_be_repeated_or_fail() {
+fn answers_can_have_unknown_ids_or_be_repeated_or_fail() {
     let mut twice = Fake::with_fault("duplicate_answer");
     assert_eq!(twice.ask(GENERATE), twice.message());
     assert_eq!(Fake::with_fault("wrong_id").ask(r#"{"id":"a","prompt":"x"}"#)["id"], "another");
@@ -208,7 +210,7 @@ fn facts_can_be_wrong_one_at_a_time() {
 #[test]
 fn false_times_are_halved_and_repeated_prompts_take_a_twentieth() {
     let early = Fake::with_fault("early_times").ask(GENERATE);
-    // The implicit load takes the first microsecond, and the reported start is true.
+    // The reported start, 2 us, is true: 1 us for the implicit load and 1 us of `start_ns`.
     assert_eq!(times(&early), [12_000, 13_000, 14_000, 15_000, 16_000, 17_000]);
     assert_eq!(iteration(&early)["end_ns"], 17_250);
     let early = Fake::with_fault("early_tokens").ask(GENERATE);

@@ -6,7 +6,7 @@ mod support;
 
 use serde_json::json;
 
-use support::{Fake, GENERATE, HELLO, LOAD, SHUTDOWN, ids, iteration, run, times};
+use support::{Fake, GENERATE, HELLO, LOAD, SHUTDOWN, command_of, ids, iteration, times};
 
 #[test]
 fn a_conversation_without_faults_is_valid() {
@@ -79,11 +79,12 @@ fn requests_with_ids_overlap_if_the_script_allows_concurrency() {
 
 #[test]
 fn settings_come_from_the_command_line_and_from_load_too() {
-    let output = run(env!("CARGO_BIN_EXE_fake-engine"))
+    let output = command_of(env!("CARGO_BIN_EXE_fake-engine"))
         .args(["--fault", "exits_before_hello", "--exit-code", "9"])
         .output();
     assert_eq!(output.unwrap().status.code(), Some(9));
-    let output = run(env!("CARGO_BIN_EXE_fake-engine")).args(["--fault", "no_such_fault"]).output().unwrap();
+    let output =
+        command_of(env!("CARGO_BIN_EXE_fake-engine")).args(["--fault", "no_such_fault"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("unknown fault `no_such_fault`"));
     let mut fake = Fake::start(&json!({ "version": "7" }));
     assert_eq!(fake.ask(HELLO)["version"], "7");
@@ -133,7 +134,7 @@ fn the_greedy_token_has_the_highest_log_probability() {
 }
 
 #[test]
-fn wrong_tokens_begin_at_the_requested_token_and_request() {
+fn wrong_tokens_begin_at_the_requested_position_and_request() {
     let right = ids(&Fake::with_fault("").ask(GENERATE));
     let mut wrong = Fake::start(&json!({ "wrong_from": 4, "at": 1 }));
     assert_eq!(ids(&wrong.ask(GENERATE)), right);

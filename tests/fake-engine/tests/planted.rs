@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use support::{GENERATE, run};
+use support::{GENERATE, command_of};
 
 /// The token times of each request of one launch without waits, counted from the start of the iteration.
 fn launch_times(settings: Value, requests: usize) -> Vec<Vec<u64>> {
@@ -20,7 +20,7 @@ fn launch_times(settings: Value, requests: usize) -> Vec<Vec<u64>> {
 }
 
 fn generated(settings: &Value, requests: usize) -> Vec<Value> {
-    let mut command = run(env!("CARGO_BIN_EXE_fake-engine"));
+    let mut command = command_of(env!("CARGO_BIN_EXE_fake-engine"));
     command.env("FAKE_ENGINE", settings.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let lines = format!("{GENERATE}\n").repeat(requests);
@@ -38,7 +38,7 @@ fn times(generated: &Value) -> Vec<u64> {
     times.iter().map(|ns| ns.as_u64().unwrap() - start_ns).collect()
 }
 
-/// The factor on the times of a request, the same for the first token and between tokens.
+/// The factor on the times of `script`, which must be the same for the first token and between tokens.
 fn factor(times: &[u64]) -> f64 {
     let (first, between) = (times[0] as f64 / 2e7, (times[5] - times[0]) as f64 / (5.0 * 2e6));
     assert!((first - between).abs() < 1e-6, "{times:?}");
@@ -71,7 +71,7 @@ fn a_drift_starts_at_the_given_time_in_every_process() {
 }
 
 #[test]
-fn noise_percent_differs_by_launch_but_request_noise_percent_by_request() {
+fn noise_percent_varies_between_launches_and_request_noise_percent_between_requests() {
     let factors = |planted: Value| -> Vec<f64> {
         launch_times(script(planted), 3).iter().map(|times| factor(times)).collect()
     };
@@ -91,8 +91,8 @@ fn planted_delays_take_real_time() {
     let answers = generated(&planted, 2);
     let elapsed_ns = start.elapsed().as_nanos() as u64;
     let end_ns = |generated: &Value| generated["iterations"][0]["end_ns"].as_u64().unwrap();
-    // Times count from the reading of the request. The second request was read at once, so its time includes the time of
-    // the first request.
+    // A slowed request takes 60 ms. Times count from the reading of the request, and the second request is read before the
+    // first is answered.
     assert!(
         answers.iter().all(|it| end_ns(it) > 60_000_000 && end_ns(it) <= elapsed_ns),
         "{elapsed_ns} {answers:?}"

@@ -9,11 +9,11 @@ use std::process::Stdio;
 
 use protocol::{FailureKind, Message, parse_message};
 
-use support::run;
+use support::command_of;
 
 fn answers(lines: &str) -> Vec<Message> {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../smallest-engine.py");
-    let mut child = run(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command_of(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", output.status);
@@ -39,15 +39,15 @@ fn the_smallest_engine_reports_plausible_facts() {
     let [Message::Generated(text), Message::Generated(ids)] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!((text.id.as_ref(), text.iterations.len()), (None, 3));
     assert_eq!((ids.id.as_ref(), ids.iterations.len()), (Some(&protocol::Id::Number(7)), 1));
-    let mut end_of_last = 0;
+    let mut previous_end_ns = 0;
     for iteration in &text.iterations {
         let [sequence] = &iteration.sequences[..] else { panic!("{iteration:?}") };
         let (ids, times) = (sequence.output_ids.as_ref().unwrap(), sequence.token_ns.as_ref().unwrap());
         assert_eq!((ids.len(), times.len(), sequence.prompt_tokens), (32, 32, 5));
         assert_eq!(Some(ids), text.iterations[0].sequences[0].output_ids.as_ref());
-        assert!(end_of_last <= iteration.start_ns && iteration.start_ns < times[0]);
+        assert!(previous_end_ns <= iteration.start_ns && iteration.start_ns < times[0]);
         assert!(times.is_sorted() && times[31] <= iteration.end_ns);
-        end_of_last = iteration.end_ns;
+        previous_end_ns = iteration.end_ns;
     }
 }
 

@@ -27,7 +27,8 @@ impl Drop for Fake {
     }
 }
 
-pub fn run(program: &str) -> Command {
+/// The command that starts a program without settings of the fake engine.
+pub fn command_of(program: &str) -> Command {
     #[expect(clippy::disallowed_methods, reason = "these tests start processes and kill them at their end")]
     let mut command = Command::new(program);
     command.env_remove("FAKE_ENGINE");
@@ -36,7 +37,7 @@ pub fn run(program: &str) -> Command {
 
 impl Fake {
     pub fn start(settings: &Value) -> Self {
-        let mut command = run(env!("CARGO_BIN_EXE_fake-engine"));
+        let mut command = command_of(env!("CARGO_BIN_EXE_fake-engine"));
         command.env("FAKE_ENGINE", settings.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -81,7 +82,7 @@ impl Fake {
         self.message()
     }
 
-    pub fn error_line(&mut self) -> String {
+    pub fn stderr_line(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
         line
@@ -98,7 +99,7 @@ impl Fake {
 
     /// The grandchild whose process id ends the next line on stderr.
     pub fn grandchild(&mut self) -> Orphan {
-        let line = self.error_line();
+        let line = self.stderr_line();
         assert!(line.contains("grandchild"), "{line}");
         Orphan(line.split_whitespace().last().unwrap().to_owned())
     }
@@ -115,7 +116,7 @@ impl Orphan {
 
 impl Drop for Orphan {
     fn drop(&mut self) {
-        let _ = run("kill").args(["-KILL", &self.0]).status();
+        let _ = command_of("kill").args(["-KILL", &self.0]).status();
     }
 }
 
