@@ -1,6 +1,7 @@
 //! The module graph of a crate, read from its source files: the modules that each module needs. Paths are resolved as the
 //! compiler does, through `use`, renames, globs and re-exports. A method call names no module. So if an `impl` is outside
-//! its type's module, a nearby module that calls a method of that name counts as a user of the `impl`'s module.
+//! its type's module, its module counts as needed by each module that names the type and calls a method with the name of one in
+//! the `impl`, if the module is inside their common parent.
 
 mod reader;
 #[cfg(test)]
@@ -37,6 +38,7 @@ struct Contents {
     types: BTreeSet<String>,
     /// Functions, constants and macros.
     values: BTreeSet<String>,
+    /// For each `use`: the name in this module, and the path.
     imports: Vec<(String, Path)>,
     globs: Vec<Path>,
     /// Paths of expressions, types and macros.
@@ -56,7 +58,7 @@ pub struct OutsideImpl {
 }
 
 impl OutsideImpl {
-    /// The innermost module that contains the `impl` and the type.
+    /// The innermost module that contains both the `impl` and the type.
     fn common_parent(&self) -> &[String] {
         let shared = self.module.iter().zip(&self.type_module).take_while(|(a, b)| a == b).count();
         &self.type_module[..shared]
@@ -162,7 +164,7 @@ impl<'a> Graph<'a> {
         // The types of values are unknown here. A method call counts only in a module that names the method's type.
         let paths = || contents.paths.iter().chain(contents.imports.iter().map(|(_, path)| path));
         let is_called = |it: &&OutsideImpl| {
-            let is_path = |path: &Path| matches!(path.as_slice(), [.., of, name] if *of == it.type_name && it.functions.contains(name));
+            let is_path = |path: &Path| matches!(path.as_slice(), [.., parent, name] if *parent == it.type_name && it.functions.contains(name));
             let is_method = it.functions.iter().any(|name| contents.called_methods.contains(name));
             let is_named = || paths().any(|path| path.contains(&it.type_name));
             module.starts_with(it.common_parent())
@@ -291,7 +293,7 @@ impl<'a> Resolver<'a> {
         // A name that the module declares or imports hides the same name from a glob.
         let is_named = !targets.is_empty() || !imports.is_empty();
         let declared = targets.len();
-        // `mod b; pub use b::b;` resolves the function through the pending name `b`. The result is not another crate.
+        // In `mod b; pub use b::b;`, the path begins with the pending name `b`, so it seems to be of another crate.
         let is_pending_name =
             |it: &Target| matches!(it, Target::Foreign(path) if declared > 0 && path[0] == name);
         for (_, path) in imports {

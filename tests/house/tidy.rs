@@ -82,14 +82,11 @@ fn no_engine_depends_on_another() {
 }
 
 #[test]
-fn a_plain_cargo_build_builds_nothing_heavy() {
+fn a_plain_cargo_build_builds_no_tensor_framework() {
     let workspace = Workspace::read();
-    assert!(
-        workspace.default_members.contains(&"orchestrate".to_string()),
-        "{:?}",
-        workspace.default_members
-    );
-    for member in &workspace.default_members {
+    let members = &workspace.default_members;
+    assert!(members.contains(&"orchestrate".to_string()), "{members:?}");
+    for member in members {
         assert_no_tensors(member, &workspace.all_dependencies(member));
     }
 }
@@ -194,12 +191,8 @@ fn pure_modules_call_no_function_that_reads_the_machine() {
             };
             source.code.contains(&format!("{called}(")) || source.code.lines().any(is_import)
         };
-        found.extend(
-            reading
-                .iter()
-                .filter(is_called)
-                .map(|(parent, name)| format!("`{file}` calls `{parent}::{name}`")),
-        );
+        let calls = reading.iter().filter(is_called);
+        found.extend(calls.map(|(parent, name)| format!("`{file}` calls `{parent}::{name}`")));
     }
     assert!(found.is_empty(), "these files are pure; pass the value in:\n{}", found.join("\n"));
 }
@@ -236,13 +229,13 @@ fn functions_that_read_the_machine() -> BTreeSet<(String, String)> {
 fn exceptions_from_purity_exist_and_are_needed() {
     let graph = Graph::new(Scope::Program, &in_src);
     let foreign = graph.foreign_paths();
-    for reader in IMPURE_EXCEPTIONS {
-        let module = graph.files().find(|(_, file)| file == reader);
+    for listed in IMPURE_EXCEPTIONS {
+        let module = graph.files().find(|(_, file)| file == listed);
         let (module, _) =
-            module.unwrap_or_else(|| panic!("`{reader}` has moved: update its path in this test"));
+            module.unwrap_or_else(|| panic!("`{listed}` has moved: update its path in this test"));
         assert!(
-            find_impure(&foreign[module]).is_some() || find_disk_access(&format!("src/{reader}")).is_some(),
-            "`{reader}` reads no file: remove it from IMPURE_EXCEPTIONS"
+            find_impure(&foreign[module]).is_some() || find_disk_access(&format!("src/{listed}")).is_some(),
+            "`{listed}` reads no file: remove it from IMPURE_EXCEPTIONS"
         );
     }
 }
@@ -400,7 +393,7 @@ fn scripts_check_takes_engines_from_their_manifests() {
         assert_eq!(
             named,
             reason.is_some(),
-            "scripts/check names `{name}`, or NAMED_BY_CHECK_SCRIPT needs an update: use scripts/engines-of"
+            "scripts/check and NAMED_BY_CHECK_SCRIPT differ on `{name}`: use scripts/engines-of, or change the list"
         );
         assert!(
             reason.is_none_or(|reason| readme.contains(reason)),
@@ -412,7 +405,7 @@ fn scripts_check_takes_engines_from_their_manifests() {
 #[test]
 fn the_script_that_lists_engines_agrees_with_the_manifests() {
     let workspace: toml::Table = text("Cargo.toml").unwrap().parse().unwrap();
-    let has = |key: &str, folder: &str| {
+    let lists = |key: &str, folder: &str| {
         let path = format!("engines/{folder}");
         workspace["workspace"][key].as_array().unwrap().iter().any(|it| it.as_str() == Some(&path))
     };
@@ -424,7 +417,7 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
         ("reference", &|_, it| it.get("reference").and_then(toml::Value::as_bool) == Some(true)),
         ("environment", &|_, it| has_environment(it) && !needs_driver(it)),
         ("driver", &|_, it| has_environment(it) && needs_driver(it)),
-        ("heavy", &|folder, _| has("members", folder) && !has("default-members", folder)),
+        ("heavy", &|folder, _| lists("members", folder) && !lists("default-members", folder)),
     ];
     for (kind, is_kind) in kinds {
         let script = finish(Scratch::new().command(root().join("scripts/engines-of")).arg(kind));
@@ -440,11 +433,11 @@ fn the_script_that_lists_engines_agrees_with_the_manifests() {
 
 #[test]
 fn the_overview_of_src_lists_every_module() {
-    let map = text("src/README.md").unwrap();
+    let page = text("src/README.md").unwrap();
     for path in unignored_files().iter().filter_map(|path| path.strip_prefix("src/")) {
         let module = path.split('/').next().unwrap();
         let written = if path.contains('/') { format!("{module}/") } else { module.to_string() };
-        let is_listed = map.contains(&format!("`{written}`")) || map.contains(&format!("`{}.rs`", module));
+        let is_listed = page.contains(&format!("`{written}`")) || page.contains(&format!("`{}.rs`", module));
         assert!(
             is_listed || module == "README.md",
             "src/README.md does not say what `{written}` is for: add it to the table"

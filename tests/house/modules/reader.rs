@@ -78,7 +78,7 @@ impl<'ast> Visit<'ast> for Reader {
             let has_it = item.attrs.iter().any(|it| is_or_sets(&it.meta, unsupported));
             assert!(
                 !has_it,
-                "module `{name}`: the module graph does not follow `#[{unsupported}]`; do without it"
+                "module `{name}`: the module graph does not follow `#[{unsupported}]`; remove it"
             );
         }
         self.current.push(name);

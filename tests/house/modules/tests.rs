@@ -6,14 +6,14 @@ const ROOT: (&str, &str) = ("main.rs", "mod a; mod b; mod c;");
 const B: (&str, &str) = ("b.rs", "pub struct T; pub fn f() {} pub fn g() {}");
 const C: (&str, &str) = ("c.rs", "pub struct U; pub fn h() {}");
 
-/// Reads the files of a crate.
-fn reader(files: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+/// A function that reads these files of a crate: paths and texts.
+fn reading_function(files: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
     move |path| files.iter().find(|(file, _)| *file == path).map(|(_, text)| text.to_string())
 }
 
-/// The edges of a crate with these files, as `a -> b`. Edges between a parent and its child are left out.
+/// The edges of a crate with these files, as `a -> b`. Edges between a module and another inside it are left out.
 fn needs_of(scope: Scope, files: &[(&str, &str)]) -> Vec<String> {
-    let read = reader(files);
+    let read = reading_function(files);
     let edges = Graph::new(scope, &read).edges();
     let shown = |module: &Module| if module.is_empty() { "crate".into() } else { module.join("::") };
     let pairs = edges.iter().flat_map(|(from, targets)| targets.iter().map(move |to| (from, to)));
@@ -26,7 +26,7 @@ fn needs(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn the_reader_follows_groups_renames_and_plain_paths() {
+fn the_graph_follows_groups_renames_and_plain_paths() {
     assert_eq!(needs(&[ROOT, ("a.rs", "use crate::{b::{self, T}, c::U as V};"), B, C]), ["a -> b", "a -> c"]);
     assert_eq!(
         needs(&[ROOT, ("a.rs", "fn f() -> crate::b::T { super::c::h() }"), B, C]),
@@ -36,7 +36,7 @@ fn the_reader_follows_groups_renames_and_plain_paths() {
 }
 
 #[test]
-fn the_reader_follows_paths_in_macros_and_attributes() {
+fn the_graph_follows_paths_in_macros_and_attributes() {
     let needs_of_a = |source| needs(&[ROOT, ("a.rs", source), B, C]);
     assert_eq!(needs_of_a("fn f() { format!(\"{:?}\", (1, crate::b::f())); }"), ["a -> b"]);
     assert_eq!(needs_of_a("macro_rules! m { () => { $crate::b::f() } }"), ["a -> b"]);
@@ -46,7 +46,7 @@ fn the_reader_follows_paths_in_macros_and_attributes() {
 }
 
 #[test]
-fn the_reader_follows_a_re_export_to_its_source() {
+fn the_graph_follows_a_re_export_to_its_source() {
     let re_export = ("b.rs", "pub use crate::c::h as known; fn g() { known() }");
     assert_eq!(needs(&[ROOT, ("a.rs", ""), re_export, C]), ["b -> c"]);
     let named = ("a.rs", "fn f() { crate::b::known() }");
@@ -56,7 +56,7 @@ fn the_reader_follows_a_re_export_to_its_source() {
 }
 
 #[test]
-fn the_reader_counts_super_from_the_inline_module() {
+fn the_graph_counts_super_from_the_inline_module() {
     let inline = ("a.rs", "pub mod inner { pub mod deep { fn f() { super::super::super::b::f() } } }");
     assert_eq!(needs(&[ROOT, inline, B, C]), ["a::inner::deep -> b"]);
     let child = ("a.rs", "mod inner { mod d; }");
@@ -67,7 +67,7 @@ fn the_reader_counts_super_from_the_inline_module() {
 }
 
 #[test]
-fn the_reader_follows_names_from_use_and_globs() {
+fn the_graph_follows_names_from_use_and_globs() {
     let through_parent = ("a.rs", "use crate::b; fn f() { b::f() } mod d; mod e;");
     let d = ("a/d.rs", "use crate::a; fn up() { a::e::down() }");
     let e = ("a/e.rs", "use super::*; pub fn down() { d::up(); b::g() }");
@@ -83,12 +83,12 @@ fn the_reader_follows_names_from_use_and_globs() {
     let same_name = ("a/e.rs", "use super::*; fn d() { d::up() }");
     let parent = ("a.rs", "mod d; mod e;");
     assert_eq!(needs(&[ROOT, parent, ("a/d.rs", "pub fn up() {}"), same_name, B, C]), ["a::e -> a::d"]);
-    // These names have no target.
+    // None of these names leads to an item.
     assert!(needs(&[ROOT, ("a.rs", "use time::time; use self::x as y; use self::y as x;"), B, C]).is_empty());
 }
 
 #[test]
-fn the_reader_follows_tests_only_if_requested() {
+fn the_graph_follows_tests_only_if_requested() {
     let source = "#[cfg(test)] mod tests; #[cfg(all(test, unix))] mod more { use crate::c::U; }";
     let files = [ROOT, ("a.rs", source), ("a/tests.rs", "use crate::b::T;"), B, C];
     assert!(needs(&files).is_empty());
@@ -96,11 +96,11 @@ fn the_reader_follows_tests_only_if_requested() {
 }
 
 #[test]
-fn the_reader_finds_all_imports_of_other_crates() {
+fn the_graph_finds_all_imports_of_other_crates() {
     let (b, c) = (("b.rs", "pub use std::time::Instant as Stamp;"), ("c.rs", "use std::{fs, env};"));
     let names = |source| {
         let files = [ROOT, ("a.rs", source), b, c];
-        let foreign = Graph::new(Scope::Program, &reader(&files)).foreign_paths();
+        let foreign = Graph::new(Scope::Program, &reading_function(&files)).foreign_paths();
         foreign[&vec!["a".to_string()]].iter().cloned().collect::<Vec<_>>()
     };
     let uses = |source, prefix| names(source).iter().any(|path| has_path_prefix(path, prefix));
@@ -120,7 +120,7 @@ fn the_reader_finds_all_imports_of_other_crates() {
     // A child gets a name from its parent by a glob.
     let parent = ("a.rs", "use std::env; mod d;");
     let files = [ROOT, parent, ("a/d.rs", "use super::*; fn f() { env::args() }"), B, C];
-    let foreign = Graph::new(Scope::Program, &reader(&files)).foreign_paths();
+    let foreign = Graph::new(Scope::Program, &reading_function(&files)).foreign_paths();
     assert!(foreign[&vec!["a".to_string(), "d".to_string()]].contains("std::env::args"));
 }
 
@@ -159,7 +159,7 @@ fn an_impl_in_a_parent_or_child_of_its_types_module_is_marked() {
     let child = ("a/b.rs", "use super::T; pub struct U; impl T {} impl U {} impl Clone for super::c::V {}");
     let sibling = ("a/c.rs", "pub struct V; impl super::b::U {}");
     let files = [root, ("a.rs", "mod b; mod c; pub struct T; impl b::U {}"), child, sibling];
-    let outside = Graph::new(Scope::Program, &reader(&files)).outside_impls();
+    let outside = Graph::new(Scope::Program, &reading_function(&files)).outside_impls();
     let found: Vec<_> = outside
         .iter()
         .map(|it| (it.module.join("::"), it.type_name.as_str(), it.is_parent_or_child()))
@@ -172,7 +172,7 @@ fn a_child_that_imports_from_its_parent_forms_a_cycle() {
     let root = ("main.rs", "mod a;");
     let cycle_members = |parent, child| {
         let files = [root, ("a.rs", parent), ("a/b.rs", child), ("a/c.rs", "pub struct T;")];
-        let cycles = cycles(&Graph::new(Scope::Program, &reader(&files)).edges());
+        let cycles = cycles(&Graph::new(Scope::Program, &reading_function(&files)).edges());
         cycles.into_iter().flatten().map(|it| it.join("::")).collect::<Vec<_>>()
     };
     let (cycle, none) = (["a", "a::b"].map(String::from).to_vec(), Vec::<String>::new());
@@ -194,13 +194,13 @@ fn a_child_that_imports_from_its_parent_forms_a_cycle() {
 
 #[test]
 #[should_panic(expected = "does not follow `#[path]`")]
-fn the_reader_refuses_a_path_under_a_condition() {
+fn the_graph_refuses_a_path_under_a_condition() {
     needs(&[("main.rs", "#[cfg_attr(unix, allow(unused), path = \"b.rs\")] mod a;"), B]);
 }
 
 #[test]
 #[should_panic(expected = "does not follow `include!`")]
-fn the_reader_refuses_source_text_that_is_included() {
+fn the_graph_refuses_source_text_that_is_included() {
     needs(&[("main.rs", "mod a;"), ("a.rs", "include!(\"b.rs\");"), B]);
 }
 
