@@ -58,19 +58,21 @@ fn engines_that_claim_an_architecture_agree_on_it_in_log_probability_and_greedy_
             "{} must score and use ids, because the other engines are compared with it",
             first.name
         );
-        let (expected, chosen) = (first.score(&ids), first.generate(&ids[..100]));
-        assert_varied(&chosen, &shape);
+        let (expected, expected_ids) = (first.score(&ids), first.generate(&ids[..100]));
+        assert_varied(&expected_ids, &shape);
         for engine in others {
             let context = format!("{} and {} on {}", first.name, engine.name, shape.name);
             if engine.scores() {
                 assert_agree(&expected, &engine.score(&ids), float_bounds("f32"), &context);
             }
             if engine.uses_ids() {
-                let generated = engine.generate(&ids[..100]);
-                let position = (0..chosen.len()).find(|&position| chosen[position] != generated[position]);
+                let ids_of_other = engine.generate(&ids[..100]);
+                let position = (0..expected_ids.len())
+                    .find(|&position| expected_ids[position] != ids_of_other[position]);
                 let difference = position.map(|position| {
-                    let after = [&ids[..100], &chosen[..position]].concat();
-                    let difference = first.logprob_difference(&after, chosen[position], generated[position]);
+                    let after = [&ids[..100], &expected_ids[..position]].concat();
+                    let difference =
+                        first.logprob_difference(&after, expected_ids[position], ids_of_other[position]);
                     (position, difference)
                 });
                 assert_eq!(
@@ -125,9 +127,9 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
                 assert_agree(&expected, &logprobs, bounds, &context);
                 // An engine may compute a whole prompt and a single token with different kernels.
                 for prompt in [&ids[..20], &ids[..100], &ids] {
-                    let [best, chosen] =
+                    let [likeliest, chosen] =
                         [&mut reference, &mut *engine].map(|engine| engine.next_token(prompt));
-                    let difference = reference.logprob_difference(prompt, best, chosen);
+                    let difference = reference.logprob_difference(prompt, likeliest, chosen);
                     // Each of the two log-probabilities may differ by the bound.
                     assert!(
                         difference <= 2.0 * bounds.max,
