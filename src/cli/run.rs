@@ -77,7 +77,7 @@ pub struct RunArgs {
     /// Measure only engines that are ready: build and set up nothing
     #[arg(long)]
     pub no_setup: bool,
-    /// Longest time of one answer or one load, in seconds
+    /// Longest time of one answer or one load, in seconds; default: 120 for an answer, 600 for a load
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
     #[command(flatten)]

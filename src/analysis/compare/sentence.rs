@@ -57,6 +57,7 @@ pub struct Sentence {
     pub other: Other,
 }
 
+/// The other side of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Other {
     Named(String),

@@ -72,13 +72,13 @@ pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule:
     let case = |index: usize| {
         plan.cases.iter().position(|it| it.configuration == index && it.workload.label == workload)
     };
-    let has_failed = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
+    let is_left_out = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
     if planned.is_empty() {
-        let rows: Vec<usize> = plan.row_indices().filter(|&it| !has_failed(it)).collect();
+        let rows: Vec<usize> = plan.row_indices().filter(|&it| !is_left_out(it)).collect();
         return experiment.analyse_levels(rule, blocks, &rows);
     }
-    let pairs = planned.into_iter().filter(|&(a, b)| !has_failed(a) && !has_failed(b));
+    let pairs = planned.into_iter().filter(|&(a, b)| !is_left_out(a) && !is_left_out(b));
     experiment.analyse(rule, blocks, &pairs.collect::<Vec<_>>())
 }
 

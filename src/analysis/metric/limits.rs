@@ -30,7 +30,7 @@ pub enum Work {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
     pub key: Key,
-    /// The best rate per second of each probe, in the order of the probes.
+    /// The best rate of each probe in bytes or operations per second, in the order of the probes.
     pub probes: Vec<f64>,
 }
 

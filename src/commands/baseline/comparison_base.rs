@@ -66,7 +66,7 @@ impl ComparisonBase {
         Ok((reruns.into_iter().fold(plan, |plan, rerun| rerun.join(plan)), warnings))
     }
 
-    /// The warnings about a program that is measured again. A changed program is refused.
+    /// The warnings about a program that is measured again. A changed program is refused without `--force`.
     fn warnings(&self, rerun: &Rerun, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
         let Some(Role::Baseline { of }) = rerun.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;

@@ -17,7 +17,7 @@ pub struct Rerun {
     pub configuration: Configuration,
     /// A note for the user: whether the unchanged program runs, or its copy.
     pub note: String,
-    /// The reasons why it may differ from the program that was measured.
+    /// The reasons why the program may differ from the one that the baseline measured.
     pub changes: Vec<String>,
 }
 
