@@ -38,8 +38,8 @@ impl std::error::Error for NotABaseline {}
 /// of the headline metric lie within 10 % of each other.
 ///
 /// If the machine changed its speed while a baseline was measured, every later comparison is wrong in the same direction. One
-/// block cannot tell a slow engine from a slow moment. The bound is loose: launches on a quiet machine differ
-/// by a few per cent, and a machine changes its speed in larger steps.
+/// block cannot tell a slow engine from a slow moment. The bound is loose: launches on a quiet machine differ by a
+/// few per cent, and a machine changes its speed in larger steps.
 pub fn accept(record: &RunRecord) -> Result<Accepted, NotABaseline> {
     if record.end != Some(End::Finished) {
         let end = if record.end.is_some() { "was interrupted" } else { "did not end" };
@@ -99,11 +99,11 @@ fn check_steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), Strin
         return Ok(());
     }
     let [first, second] = [closest[0], closest[1]].map(|level| metric.unit.show(level.exp()));
-    let (percent, limit) = (100.0 * difference(closest), 100.0 * MAX_DIFFERENCE);
+    let (percent, allowed) = (100.0 * difference(closest), 100.0 * MAX_DIFFERENCE);
     let (count, headline) = (levels.len(), metric.title);
     Err(format!(
         "{name}: no two successive blocks of {count} agree in {headline}; the closest are {first} and {second}, \
-         {percent:.0} % apart (limit {limit:.0} %)"
+         {percent:.0} % apart (at most {allowed:.0} % is allowed)"
     ))
 }
 

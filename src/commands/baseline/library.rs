@@ -66,7 +66,7 @@ impl DynamicSection {
         if bytes.get(..6)? != b"\x7fELF\x02\x01" {
             return None;
         }
-        // The offsets are those of e_phoff, e_phentsize and e_phnum; in a program header of p_offset, p_vaddr and p_filesz.
+        // Offsets in the file's header: e_phoff, e_phentsize, e_phnum. In a program header: p_offset, p_vaddr, p_filesz.
         let (headers, size, count) = (file.u64(32)?, u64::from(file.u16(54)?), u64::from(file.u16(56)?));
         let headers: Vec<u64> = (0..count).map_while(|index| headers.checked_add(index * size)).collect();
         let of_kind = |kind: u32| headers.iter().filter(move |&&header| file.u32(header) == Some(kind));
