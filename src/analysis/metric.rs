@@ -375,9 +375,9 @@ pub fn unknown_metrics(record: &RunRecord) -> Option<String> {
 }
 
 fn cold_start(observed: &Observation) -> Vec<f64> {
-    let first_request =
+    let is_first_request =
         observed.mode == Mode::OneShot || (observed.kind == Kind::Launch && observed.sample.index == 0);
-    let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| first_request);
+    let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| is_first_request);
     // The time counts back from the answer: `sent_ns` is too early for a request that waited in the pipe while the engine
     // started.
     let since_first_ns = first_ns.map(|ns| observed.sample.iteration.end_ns.saturating_sub(ns));
