@@ -38,7 +38,7 @@ pub const METRICS: &[Metric] = &[
         title: "load",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
-        does: Does::Speed("loads"),
+        wording: Wording::Speed("loads"),
         per: Per::Launch,
         shown: Shown::Estimate,
         about: "time from the start of the process to its `loaded` answer, imports included, on the orchestrator's clock. \
@@ -50,12 +50,12 @@ pub const METRICS: &[Metric] = &[
         title: "cold start",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
-        does: Does::Speed("starts cold"),
+        wording: Wording::Speed("starts cold"),
         per: Per::Sample,
         shown: Shown::Estimate,
-        about: "time from the start of the process to the first token of its first request. It is the arrival of the answer \
-                on the orchestrator's clock, less the time after that token on the engine's clock. Files may be in the page \
-                cache.",
+        about: "time from the start of the process to the first token of its first request. It is the time until the \
+                answer, on the orchestrator's clock, less the time from that token to the end, on the engine's clock. Files \
+                may be in the page cache.",
         of: cold_start,
     },
     Metric {
@@ -63,7 +63,7 @@ pub const METRICS: &[Metric] = &[
         title: "total",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
-        does: Does::Speed("answers"),
+        wording: Wording::Speed("answers"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
         about: "time from the request to the whole answer, on the orchestrator's clock. In one-shot mode it starts with the \
@@ -75,7 +75,7 @@ pub const METRICS: &[Metric] = &[
         title: "first run",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
-        does: Does::Speed("answers first"),
+        wording: Wording::Speed("answers first"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "time from a launch's first request of a case to its whole answer, on the orchestrator's clock. The request \
@@ -88,7 +88,7 @@ pub const METRICS: &[Metric] = &[
         title: "first token",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
-        does: Does::Speed("reaches its first token"),
+        wording: Wording::Speed("reaches its first token"),
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "time to first token (TTFT), from just before tokenisation until the host can use the token: token_ns[0] - \
@@ -100,7 +100,7 @@ pub const METRICS: &[Metric] = &[
         title: "inter-token",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
-        does: Does::Speed("gives each next token"),
+        wording: Wording::Speed("gives each next token"),
         per: Per::Sample,
         shown: Shown::Percentiles,
         about: "inter-token latency (ITL), the time between successive tokens of a sequence: token_ns[k] - token_ns[k - 1]. \
@@ -112,7 +112,7 @@ pub const METRICS: &[Metric] = &[
         title: "prefill",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
-        does: Does::Speed("prefills"),
+        wording: Wording::Speed("prefills"),
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns). Tokens that the \
@@ -125,7 +125,7 @@ pub const METRICS: &[Metric] = &[
         title: "decode",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
-        does: Does::Speed("decodes"),
+        wording: Wording::Speed("decodes"),
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "generated tokens per second after the first token, without the prefill: (n - 1) / (t_last - t_first). Tokens \
@@ -138,7 +138,7 @@ pub const METRICS: &[Metric] = &[
         title: "of limit",
         unit: Unit::Share,
         better: Better::Higher,
-        does: Does::Speed("reads what a decode needs"),
+        wording: Wording::Speed("reads what a decode needs"),
         per: Per::Sample,
         shown: Shown::OfLimit(MetricId::DECODE_RATE),
         about: "bytes that a decode must read per second, as a share of the best read rate of this run's probes with as many \
@@ -154,13 +154,13 @@ pub const METRICS: &[Metric] = &[
         title: "of limit",
         unit: Unit::Share,
         better: Better::Higher,
-        does: Does::Speed("computes what a prefill needs"),
+        wording: Wording::Speed("computes what a prefill needs"),
         per: Per::Sample,
         shown: Shown::OfLimit(MetricId::PREFILL_RATE),
         about: "operations that a prefill must do per second, as a share of the best rate of this run's probes with as many \
                 threads. The operations: two for each weight and prompt token (for the weights of the output: one token), \
                 and two for each attended key and value. The time: from the request to the first token. The limit is the \
-                fastest unit for the dtype: f32 units for f32, also bf16 units for bf16 and f16, also eight-bit units for \
+                fastest unit for the compute dtype: f32 units for f32, f32 and bf16 units for bf16 and f16, any unit for \
                 quantized weights. Rates of matrix tiles include their loads. On an NVIDIA GPU the limit is cuBLAS in the \
                 compute dtype, probed once. Not for the first request of a launch.",
         of: share::compute,
@@ -170,7 +170,7 @@ pub const METRICS: &[Metric] = &[
         title: "throughput",
         unit: Unit::TokensPerSecond,
         better: Better::Higher,
-        does: Does::Speed("generates"),
+        wording: Wording::Speed("generates"),
         per: Per::Sample,
         shown: Shown::AsHeadline,
         about: "new tokens per second over the whole request, prefill included: tokens / (end_ns - start_ns). All sequences \
@@ -182,7 +182,7 @@ pub const METRICS: &[Metric] = &[
         title: "peak memory",
         unit: Unit::Bytes,
         better: Better::Lower,
-        does: Does::Amount("memory"),
+        wording: Wording::Amount("memory"),
         per: Per::Launch,
         shown: Shown::Estimate,
         about: "peak resident memory of the engine's process tree, from its start to the end of this case. It includes the \
@@ -194,7 +194,7 @@ pub const METRICS: &[Metric] = &[
         title: "anonymous memory",
         unit: Unit::Bytes,
         better: Better::Lower,
-        does: Does::Amount("anonymous memory"),
+        wording: Wording::Amount("anonymous memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "memory of the process tree that no file backs, shared memory included: the kernel cannot drop it. The \
@@ -207,12 +207,12 @@ pub const METRICS: &[Metric] = &[
         title: "file-backed memory",
         unit: Unit::Bytes,
         better: Better::Lower,
-        does: Does::Amount("file-backed memory"),
+        wording: Wording::Amount("file-backed memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "memory of the process tree that a file backs: libraries and mapped weights. Sampled together with anonymous \
-                memory. Each page counts once, and in full if another engine maps the same file (Pss_File of smaps_rollup, \
-                at least RssFile of one process).",
+                memory. Each page counts once, and in full if another engine maps the same file (the sum of Pss_File of \
+                smaps_rollup, but at least the largest RssFile).",
         of: resources::memory_file,
     },
     Metric {
@@ -220,7 +220,7 @@ pub const METRICS: &[Metric] = &[
         title: "memory over weights",
         unit: Unit::Bytes,
         better: Better::Lower,
-        does: Does::Amount("memory over the weights"),
+        wording: Wording::Amount("memory over the weights"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "peak memory less the bytes of weights that the engine reports: its program, its cache and its copies. For an \
@@ -232,13 +232,13 @@ pub const METRICS: &[Metric] = &[
         title: "device memory",
         unit: Unit::Bytes,
         better: Better::Lower,
-        does: Does::Amount("device memory"),
+        wording: Wording::Amount("device memory"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "peak device memory: the larger of the engine's reported peak and the value of the sampled pass. The driver \
                 counts the memory of the engine's processes. If the driver names none of them, as in most containers, the \
-                growth of the whole device since the launch counts, with other programs. `--resources` names the source. Not \
-                for an engine on the CPU.",
+                growth of the whole device since the launch counts, other programs included. `--resources` names the \
+                source. Not for an engine on the CPU.",
         of: resources::device_memory,
     },
     Metric {
@@ -246,13 +246,13 @@ pub const METRICS: &[Metric] = &[
         title: "energy per token",
         unit: Unit::Joules,
         better: Better::Lower,
-        does: Does::Amount("energy for each token"),
+        wording: Wording::Amount("energy for each token"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "energy of the sampled pass above idle, for each new token; the energy of the prompt is included. The \
                 counters are those of processor packages and their memory (RAPL), and of the GPUs that the engine uses \
-                (NVML). Absent unless all of them can be read, for a part of a GPU (MIG), and for a GPU in a pass under one \
-                second. Most virtual machines have no processor counters.",
+                (NVML). Absent if one of them cannot be read, for a part of a GPU (MIG), and for a GPU in a sampled pass \
+                under one second. Most virtual machines have no processor counters.",
         of: resources::joules_per_token,
     },
 ];
@@ -267,7 +267,7 @@ pub struct Metric {
     /// The meaning of the metric, with the formula.
     pub about: &'static str,
     pub better: Better,
-    pub does: Does,
+    pub wording: Wording,
     pub per: Per,
     pub shown: Shown,
     /// The numbers of one observation: none, one or many.
@@ -276,7 +276,7 @@ pub struct Metric {
 
 /// The verb or noun of a metric in a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
+pub enum Wording {
     /// Work that is done fast or slowly: `decodes`.
     Speed(&'static str),
     /// A resource that is needed: `memory`.
@@ -288,21 +288,20 @@ pub enum Does {
 pub enum Per {
     /// Every number of every sample is a value.
     Sample,
-    /// The largest number of a launch is its only value: the samples of a launch repeat one number, or a number that only
-    /// grows.
+    /// The largest number of a launch is its only value: the samples of a launch repeat one number, or each has
+    /// the largest number so far.
     Launch,
 }
 
 /// The columns of a metric in the main table. CSV and JSON have all values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// The estimate.
     Estimate,
     /// The p50, p95 and p99.
     Percentiles,
     /// The estimate, but only if this is the headline metric.
     AsHeadline,
-    /// The column for shares of the machine's limits, if this metric is the headline.
+    /// The column for shares of the machine's limits, if the metric with this id is the headline.
     OfLimit(MetricId),
 }
 
@@ -324,9 +323,9 @@ impl Metric {
     }
 
     pub fn quality(&self) -> Quality {
-        match self.does {
-            Does::Speed(_) => Quality::Speed,
-            Does::Amount(_) => Quality::Amount,
+        match self.wording {
+            Wording::Speed(_) => Quality::Speed,
+            Wording::Amount(_) => Quality::Amount,
         }
     }
 }
@@ -376,9 +375,9 @@ pub fn unknown_metrics(record: &RunRecord) -> Option<String> {
 }
 
 fn cold_start(observed: &Observation) -> Vec<f64> {
-    let first_request =
+    let is_first_request =
         observed.mode == Mode::OneShot || (observed.kind == Kind::Launch && observed.sample.index == 0);
-    let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| first_request);
+    let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).min().filter(|_| is_first_request);
     // The time counts back from the answer: `sent_ns` is too early for a request that waited in the pipe while the engine
     // started.
     let since_first_ns = first_ns.map(|ns| observed.sample.iteration.end_ns.saturating_sub(ns));
@@ -419,9 +418,9 @@ fn prefill_rate(observed: &Observation) -> Vec<f64> {
         u64::from(sequence.prompt_tokens.saturating_sub(sequence.cached_prompt_tokens.unwrap_or(0)))
     };
     let tokens: u64 = iteration.sequences.iter().map(computed).sum();
-    let all_started_ns = observed.timed_sequences().map(|timed| timed.first_ns).max();
+    let latest_first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max();
     let is_warm = observed.kind == Kind::Warm;
-    let rate = all_started_ns.filter(|_| is_warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
+    let rate = latest_first_ns.filter(|_| is_warm).and_then(|ns| per_second(tokens, ns, iteration.start_ns));
     rate.into_iter().collect()
 }
 

@@ -15,8 +15,8 @@ pub use stats::MIN_VERDICT_BLOCKS as MIN_STORED_BLOCKS;
 /// The number of blocks of a calibration: a 95th percentile needs twenty values.
 const CALIBRATION_BLOCKS: u32 = 20;
 
-/// One metric of one case, independent of the plan. A new build of a program keeps its key, because the noise comes from the
-/// machine and this kind of work.
+/// The key of a noise floor: one metric of one case, in any plan. A new build of a program keeps its key, because the
+/// noise comes from the machine and this kind of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Key {
     pub engine: String,
@@ -38,7 +38,7 @@ pub struct Key {
     pub metric: MetricId,
 }
 
-/// The noise floor of a configuration.
+/// The noise floors of one metric of one case, from a calibration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KnownFloor {
     #[serde(flatten)]
@@ -66,17 +66,17 @@ pub fn plan_of(selection: &Selection) -> Plan {
     Plan::new(&selection).with_twins_of_all()
 }
 
-/// The noise floors of each configuration with a twin, by workload and metric. `paired` comes from the differences between the
-/// two in each block, and `between` from the differences between the blocks of the configuration itself.
+/// The noise floors of each configuration with a twin, by workload and metric. `paired` comes from the differences between
+/// configuration and twin in each block, and `between` from the differences between the blocks of the configuration itself.
 pub fn floors_of(record: &RunRecord) -> Vec<KnownFloor> {
     let plan = &record.header.plan;
     let measured = Measured::of(record);
     let twins = (0..plan.configurations.len()).filter_map(|it| Some((it, plan.twin_of(it)?)));
     let mut floors = Vec::new();
     for (configuration, twin) in twins {
-        for (number, workload) in measured.workloads.iter().enumerate() {
-            for (index, metric) in METRICS.iter().enumerate() {
-                let blocks = |configuration| measured.blocks(number, index, configuration);
+        for (workload_index, workload) in measured.workloads.iter().enumerate() {
+            for (metric_index, metric) in METRICS.iter().enumerate() {
+                let blocks = |configuration| measured.blocks(workload_index, metric_index, configuration);
                 let (Some(original), Some(repeated)) = (blocks(configuration), blocks(twin)) else {
                     continue;
                 };
@@ -156,14 +156,14 @@ mod tests {
         let mut random = Random::seeded(5);
         for block in 0..blocks {
             // The noise of the machine, which affects the whole block.
-            let slow = if block % 4 == 3 { 1.5 } else { 1.0 };
+            let slowdown = if block % 4 == 3 { 1.5 } else { 1.0 };
             for configuration in 0..record.header.plan.configurations.len() {
                 let noise = if configuration % 2 == 0 { 0.001 } else { 0.1 };
                 let launch = timed::launch(&mut record, configuration, block, "x");
                 let case = record.header.plan.cases_of(configuration)[0];
-                let of_launch = slow * (noise * (2.0 * random.unit() - 1.0)).exp();
+                let launch_factor = slowdown * (noise * (2.0 * random.unit() - 1.0)).exp();
                 for round in 0..3 {
-                    timed::answer(&mut record, launch, case, round, 2.0 * of_launch);
+                    timed::answer(&mut record, launch, case, round, 2.0 * launch_factor);
                 }
             }
         }
@@ -193,7 +193,7 @@ mod tests {
         assert!(calm.paired.log_ratio() < 0.002, "{calm:?}");
         assert!((0.05..0.2).contains(&wild.paired.log_ratio()), "{wild:?}");
         assert_eq!((calm.paired.blocks(), calm.record.as_str()), (20, "2026-01-02T03-04-05Z-123"));
-        // One of two runs may be slow, here by a half.
+        // Between two runs the slow blocks count, because a whole run may be slow.
         let between = calm.between.unwrap();
         assert!((1.5f64.ln()..2f64.ln()).contains(&between.log_ratio()), "{calm:?}");
         assert_eq!(between.blocks(), 20);
@@ -205,17 +205,16 @@ mod tests {
         let run = selection(&["wild", "calm", "new"], &["decode", "prefill"]);
         let plan = Plan::new(&run);
         let found = known_for(&plan, &known);
-        let of = |configuration: usize| found.iter().filter(move |it| it.configuration == configuration);
-        assert!(of(0).any(|it| it.metric == MetricId::DECODE_RATE
+        let floors = |configuration: usize| found.iter().filter(move |it| it.configuration == configuration);
+        assert!(floors(0).any(|it| it.metric == MetricId::DECODE_RATE
             && it.paired == floor(&known, "wild", "decode_rate").paired));
-        assert!(of(1).count() > 3 && of(2).count() == 0 && found.iter().all(|it| it.workload == "decode"));
+        assert!(floors(1).count() > 3 && floors(2).count() == 0);
+        assert!(found.iter().all(|it| it.workload == "decode"));
         // Twins have no floors of their own.
         assert!(found.iter().all(|it| plan.configurations[it.configuration].role.is_none()));
-        let mut one_thread = run.clone();
-        one_thread.threads = vec![1];
+        let one_thread = Selection { threads: vec![1], ..run.clone() };
         assert_eq!(known_for(&Plan::new(&one_thread), &known), []);
-        let mut shorter = run.clone();
-        shorter.max_new_tokens = Some(7);
+        let shorter = Selection { max_new_tokens: Some(7), ..run.clone() };
         assert_eq!(known_for(&Plan::new(&shorter), &known), []);
         let mut longer = run;
         (longer.rounds, longer.seed) = (Some(9), 7);
@@ -228,6 +227,7 @@ mod tests {
         assert_eq!(floors_of(&calibrated(0)), []);
         let of_one_block = floors_of(&calibrated(1));
         assert!(!of_one_block.is_empty() && of_one_block.iter().all(|it| it.between.is_none()));
+        // The smallest difference that can count is 2 %: the logarithm of 1.02 is 0.0198.
         assert!(Epsilon::above_floor(Some(of_one_block[0].paired)).difference() >= 0.0198);
     }
 }

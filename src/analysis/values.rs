@@ -15,7 +15,7 @@ use crate::plan::{Plan, Workload};
 use crate::record::{Launch, RunRecord, Sample};
 use stats::{Blocks, Rounds, Summary, median};
 
-/// The largest number of requests that the headline of a running launch uses.
+/// The largest number of requests from which the headline metric of a running launch is computed.
 const MAX_LATEST_REQUESTS: usize = 100;
 
 /// The measured requests of a record: all values in a report are computed from these.
@@ -23,7 +23,7 @@ const MAX_LATEST_REQUESTS: usize = 100;
 pub struct Values<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
-    /// For each case of the plan, its launches by number.
+    /// For each case of the plan, its launches in the order of their numbers.
     cases: Vec<Vec<Requests<'a>>>,
     context: RecordContext<'a>,
 }
@@ -258,7 +258,7 @@ impl<'a> Measured<'a> {
     }
 
     /// The values of all configurations, in their order.
-    pub fn configurations(&self, workload: usize, metric: usize) -> Vec<Blocks> {
+    pub fn blocks_by_configuration(&self, workload: usize, metric: usize) -> Vec<Blocks> {
         let blocks =
             |configuration| self.blocks(workload, metric, configuration).cloned().unwrap_or_default();
         (0..self.configurations).map(blocks).collect()
@@ -276,7 +276,7 @@ pub fn workloads(plan: &Plan) -> Vec<&Workload> {
     workloads
 }
 
-/// The headline of a case over the latest requests of a running launch, for a display. `None` without a value.
+/// The headline metric of a case over the latest requests of a running launch, for a display. `None` without a value.
 pub fn headline_so_far(record: &RunRecord, launch: u32, case: usize) -> Option<(&'static Metric, f64)> {
     let plan = &record.header.plan;
     let launch = record.launches.iter().rev().find(|it| it.launch == launch)?;

@@ -38,7 +38,6 @@ pub fn of_error(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<Usage>()) { USAGE } else { ERROR }
 }
 
-/// The exit status of a comparison.
 pub fn of_conclusion(conclusion: Conclusion) -> u8 {
     match conclusion {
         Conclusion::Worse => WORSE,
@@ -47,8 +46,8 @@ pub fn of_conclusion(conclusion: Conclusion) -> u8 {
     }
 }
 
-/// The most severe exit status of a run. A certain worsening comes first, because a check for status 1 alone must not
-/// miss it. A failed case comes before an inconclusive one, because more measurement does not repair it.
+/// The most severe exit status of a run. A certain worsening comes before a failed case, because a check for status 1 alone
+/// must not miss it. A failed case comes before an inconclusive comparison, because more measurement does not repair it.
 pub fn most_severe<const N: usize>(codes: [u8; N]) -> u8 {
     const RANKS: [u8; 6] = [INTERRUPTED, ERROR, WORSE, USAGE, FAILED_CASES, INCONCLUSIVE];
     RANKS.into_iter().find(|rank| codes.contains(rank)).unwrap_or(DONE)
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_regression_ranks_first_then_a_failed_case_then_an_inconclusive_one() {
+    fn a_regression_ranks_before_a_failed_case_and_both_before_inconclusive() {
         assert_eq!(most_severe([FAILED_CASES, WORSE, DONE]), WORSE);
         assert_eq!(most_severe([FAILED_CASES, INCONCLUSIVE, DONE]), FAILED_CASES);
         assert_eq!(most_severe([DONE, INCONCLUSIVE, DONE]), INCONCLUSIVE);

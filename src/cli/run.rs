@@ -1,4 +1,4 @@
-//! The arguments of an experiment, shared by the commands that measure, and the thresholds of a comparison.
+//! The arguments of all commands that measure, and the thresholds of a comparison.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -68,16 +68,16 @@ pub struct RunArgs {
     /// Use one process for all requests of a launch (`warm`), or one for each request (`one-shot`)
     #[arg(long, default_value = "warm", value_parser = choice_parser(MODES))]
     pub mode: Mode,
-    /// Engine that the others are compared with; default: the reference engine of the tree
+    /// Engine that the others are compared with; default: the engine whose manifest says `reference`
     #[arg(long, value_name = "ENGINE")]
     pub reference: Option<String>,
-    /// Engine that verifies the others' outputs, or `none`; default: ORCHESTRATE_VERIFIER, else the reference engine of the tree
+    /// Engine that verifies the others' outputs, or `none`; default: ORCHESTRATE_VERIFIER, else the default of --reference
     #[arg(long, value_name = "ENGINE", alias = "witness")]
     pub verifier: Option<String>,
     /// Measure only engines that are ready: build and set up nothing
     #[arg(long)]
     pub no_setup: bool,
-    /// Longest time of one answer or one load, in seconds
+    /// Longest time of one answer or one load, in seconds; default: 120 for an answer, 600 for a load
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
     #[command(flatten)]
@@ -237,7 +237,6 @@ impl ExtentArgs {
 }
 
 impl JudgeArgs {
-    /// The thresholds of the command line.
     pub fn thresholds(&self) -> Result<Thresholds, Usage> {
         let Self { warning, critical, .. } = self;
         let thresholds = Thresholds::new(warning.0, critical.0);
@@ -275,7 +274,7 @@ fn parse_temperature(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A bare number below this may be meant as a share.
+/// A number without `%` that is below this may be meant as a share: 0.02 for 2 %.
 const AMBIGUOUS_BELOW: f64 = 0.1;
 
 /// `2%`, `2 %` or `2`.

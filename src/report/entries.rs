@@ -247,7 +247,7 @@ fn document(report: &Report) -> Document<'_> {
 fn limit(limit: &Limit) -> LimitEntry<'_> {
     let Limit { key, probes } = limit;
     let (device, threads) = (key.device.as_str(), key.threads);
-    LimitEntry { device, threads, limit: key.name(), unit: key.unit(), best: limit.best(), probes }
+    LimitEntry { device, threads, limit: key.name(), unit: key.rate_unit(), best: limit.best(), probes }
 }
 
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {

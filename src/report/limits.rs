@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use machine_limits::names;
 
 use super::rows::Row;
-use crate::analysis::metric::limits::{Key, Limit, Of};
+use crate::analysis::metric::limits::{Key, Limit, Work};
 use crate::analysis::metric::share::Absent;
 use crate::analysis::metric::{Scale, Unit};
 use crate::text::{line, plural, three_digits};
@@ -32,19 +32,19 @@ fn on_device(key: &Key) -> String {
 }
 
 fn best(limit: &Limit) -> String {
-    let rate = rate(limit.best(), &limit.key.of);
-    match &limit.key.of {
-        Of::Memory if limit.key.threads.is_some() => format!("{rate} from memory"),
-        Of::Memory => format!("{rate} copied in memory"),
-        Of::Unit(..) => rate,
+    let rate = rate(limit.best(), &limit.key.work);
+    match &limit.key.work {
+        Work::Memory if limit.key.threads.is_some() => format!("{rate} from memory"),
+        Work::Memory => format!("{rate} copied in memory"),
+        Work::Unit(..) => rate,
     }
 }
 
 /// `37.5 GB/s`, `236 × 10⁹ f32 operations/s`.
-fn rate(per_second: f64, of: &Of) -> String {
-    match of {
-        Of::Memory => format!("{}/s", Unit::Bytes.show(per_second)),
-        Of::Unit(unit, _) => {
+fn rate(per_second: f64, work: &Work) -> String {
+    match work {
+        Work::Memory => format!("{}/s", Unit::Bytes.show(per_second)),
+        Work::Unit(unit, _) => {
             let unit = if unit == names::F32_FMA { "f32" } else { unit };
             format!("{} × 10⁹ {} operations/s", three_digits(per_second / 1e9), line(unit))
         }
@@ -64,13 +64,13 @@ fn probe_count(limit: &Limit) -> String {
 
 /// `36.0 to 37.5 GB/s`: the unit is printed once.
 fn range(limit: &Limit) -> String {
-    match limit.key.of {
-        Of::Memory => {
+    match limit.key.work {
+        Work::Memory => {
             let scale = Scale::of(Unit::Bytes, [limit.best()]);
             format!("{} to {} {}/s", scale.write(limit.least()), scale.write(limit.best()), scale.symbol)
         }
-        Of::Unit(..) => {
-            format!("{} to {}", three_digits(limit.least() / 1e9), rate(limit.best(), &limit.key.of))
+        Work::Unit(..) => {
+            format!("{} to {}", three_digits(limit.least() / 1e9), rate(limit.best(), &limit.key.work))
         }
     }
 }
@@ -79,7 +79,7 @@ fn range(limit: &Limit) -> String {
 pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
     let changed = used_limits(limits, rows).into_iter().filter(|it| it.is_unsteady());
     let note = changed.map(|it| {
-        let source = if it.key.of == Of::Memory { " from memory" } else { "" };
+        let source = if it.key.work == Work::Memory { " from memory" } else { "" };
         format!(
             "the machine's limits changed during the run, {}{source}{} over {}: `of limit` refers to the best probe and is \
              not comparable with other runs",

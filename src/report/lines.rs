@@ -193,7 +193,7 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<NamedField>> {
 fn limit(report: &Report, limit: &Limit) -> Vec<NamedField> {
     let named = own_name_fields(report, Some(limit.key.device.clone()), limit.key.threads);
     let name = format!("limit.{}", limit.key.name());
-    let mut fields = [named, metric_fields(&name, limit.key.unit(), limit.probes.len())].concat();
+    let mut fields = [named, metric_fields(&name, limit.key.rate_unit(), limit.probes.len())].concat();
     let best = limit.best();
     fields.extend([
         (column!("estimate"), best.into()),

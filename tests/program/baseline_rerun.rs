@@ -117,7 +117,7 @@ fn a_judgement_is_printed_on_stderr_if_the_format_has_no_place_for_it() {
     };
     let csv = judgement(&["--format", "csv"], "--format csv contains only the run");
     assert!(!csv.stdout.contains("baseline"), "{csv:?}");
-    judgement(&["--format", "csv", "--json", "-"], "the JSON on stdout has it too");
+    judgement(&["--format", "csv", "--json", "-"], "the JSON on stdout contains it too");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_format_that_cannot_show_pairs_is_refused_with_the_formats_that_can() {
         let outcome = finish(Scratch::new().orchestrate().args(words));
         let expected = format!(
             "error: --pairs: a line of {format} cannot hold a comparison with several engines\n\
-             hint: --format {} or {last} has it\n",
+             hint: --format {} or {last}\n",
             others.join(", ")
         );
         assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr), (Some(2), "", expected));

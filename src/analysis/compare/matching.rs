@@ -1,4 +1,4 @@
-//! Matches the configurations of two records, and names the factors in which a pair differs on purpose.
+//! Matches the configurations of two records, and names the factors (settings, version, dtype of the weights) that differ.
 
 use crate::plan::{Configuration, Plan};
 use crate::record::RunRecord;
@@ -15,27 +15,27 @@ pub struct Matching {
 /// Matches configurations by label, then the remaining ones by engine, preset, settings and model. If nothing matches and each
 /// record has a single configuration, these two are a pair.
 pub fn matching(base: &Plan, new: &Plan) -> Matching {
-    let (rows, mut unmatched): (Vec<usize>, Vec<usize>) =
+    let (base_rows, mut new_rows): (Vec<usize>, Vec<usize>) =
         (base.row_indices().collect(), new.row_indices().collect());
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     let criteria: [fn(&Configuration, &Configuration) -> bool; 2] =
         [|a, b| a.label == b.label, has_same_settings];
     for is_match in criteria {
-        for &row in &rows {
+        for &row in &base_rows {
             let is_matched = pairs.iter().any(|(base, _)| *base == row);
             let position =
-                unmatched.iter().position(|&it| is_match(&base.configurations[row], &new.configurations[it]));
+                new_rows.iter().position(|&it| is_match(&base.configurations[row], &new.configurations[it]));
             if let Some(position) = position.filter(|_| !is_matched) {
-                pairs.push((row, unmatched.remove(position)));
+                pairs.push((row, new_rows.remove(position)));
             }
         }
     }
-    if let ([base_row], [new_row], true) = (rows.as_slice(), unmatched.as_slice(), pairs.is_empty()) {
-        (pairs, unmatched) = (vec![(*base_row, *new_row)], Vec::new());
+    if let ([base_row], [new_row], true) = (base_rows.as_slice(), new_rows.as_slice(), pairs.is_empty()) {
+        (pairs, new_rows) = (vec![(*base_row, *new_row)], Vec::new());
     }
     pairs.sort_by_key(|(_, new)| *new);
-    let only_base = rows.into_iter().filter(|row| pairs.iter().all(|(base, _)| base != row)).collect();
-    Matching { pairs, only_base, only_new: unmatched }
+    let only_base = base_rows.into_iter().filter(|row| pairs.iter().all(|(base, _)| base != row)).collect();
+    Matching { pairs, only_base, only_new: new_rows }
 }
 
 /// Whether two configurations are the same program with the same settings. If so, only the machine can cause a difference.
@@ -43,7 +43,7 @@ pub fn is_same_program(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> b
     factors(base.0, base.1) == factors(new.0, new.1)
 }
 
-/// The factors that differ on purpose, with both values: `` threads `8`, was `2` ``.
+/// The factors that differ, with both values: `` threads `8`, was `2` ``.
 pub fn different_factors(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> Vec<String> {
     let pairs = factors(base.0, base.1).into_iter().zip(factors(new.0, new.1));
     let differing = pairs.filter(|(base, new)| base != new);
@@ -55,16 +55,16 @@ fn has_same_settings(a: &Configuration, b: &Configuration) -> bool {
     settings(a) == settings(b) && model(a) == model(b)
 }
 
-fn settings(it: &Configuration) -> Vec<(&'static str, String)> {
+fn settings(row: &Configuration) -> Vec<(&'static str, String)> {
     let or_default = |value: &Option<String>| value.clone().unwrap_or_else(|| "default".into());
-    let options: Vec<String> = it.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let options: Vec<String> = row.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let none = || "none".to_string();
     vec![
-        ("engine", it.engine.clone()),
-        ("preset", or_default(&it.preset)),
-        ("device", it.device.to_string()),
-        ("dtype", or_default(&it.dtype)),
-        ("threads", it.threads.to_string()),
+        ("engine", row.engine.clone()),
+        ("preset", or_default(&row.preset)),
+        ("device", row.device.to_string()),
+        ("dtype", or_default(&row.dtype)),
+        ("threads", row.threads.to_string()),
         ("options", Some(options.join(" ")).filter(|text| !text.is_empty()).unwrap_or_else(none)),
     ]
 }

@@ -1,4 +1,4 @@
-//! Turns run records into comparisons: differences, their size, their certainty and their verdict. Pure.
+//! Turns run records into comparisons: ratios, intervals and verdicts. Pure.
 //!
 //! ```text
 //! RunRecord --values::Measured--> values by configuration, block and round --within--> each configuration with its reference

@@ -1,7 +1,7 @@
-//! Writes a comparison as a sentence: the engine, the verb, the change, the other side and the certainty.
+//! Writes a comparison as a sentence: the engine, the verb, the change, the other side and the interval.
 
 use super::within::Compared;
-use crate::analysis::metric::{self, Does, Metric};
+use crate::analysis::metric::{self, Metric, Wording};
 use crate::analysis::values::workloads;
 use crate::plan::{Order, Plan};
 use crate::text;
@@ -13,13 +13,13 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
     let parts = Sentence {
         subject: label(compared.configuration),
         metric: compared.metric,
-        case: case(plan, &compared.workload, compared.metric),
+        workload: workload_name(plan, &compared.workload, compared.metric),
         other: Other::Named(label(compared.against)),
     };
     match &compared.result {
         Ok(Comparison { decision, evidence, blocks, .. }) => {
             let phrase = Phrase::of_decision(decision, evidence, compared.metric.quality());
-            parts.of(decision.verdict, &phrase, || why_no_verdict(&[plan], phrase.caution, *blocks))
+            parts.complete(decision.verdict, &phrase, || why_no_verdict(&[plan], phrase.caution, *blocks))
         }
         Err(refusal) => {
             parts.with_message(&format!("no comparison with {}: {refusal}", label(compared.against)))
@@ -27,9 +27,8 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
     }
 }
 
-/// The workload's name for a sentence. `None` if the plan has no other workload, or no other workload with this headline
-/// metric.
-pub fn case(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
+/// The workload's name for a sentence. `None` if it is the plan's only workload, or the only one with this headline metric.
+pub fn workload_name(plan: &Plan, workload: &str, metric: &Metric) -> Option<String> {
     let all = workloads(plan);
     let with_headline: Vec<&str> = all
         .iter()
@@ -53,7 +52,8 @@ pub fn why_no_verdict(plans: &[&Plan], caution: &str, blocks: usize) -> String {
 pub struct Sentence {
     pub subject: String,
     pub metric: &'static Metric,
-    pub case: Option<String>,
+    /// The workload's name, where the sentence needs it.
+    pub workload: Option<String>,
     pub other: Other,
 }
 
@@ -66,8 +66,8 @@ pub enum Other {
 }
 
 impl Sentence {
-    /// The sentence for a verdict. Without a verdict, the sentence ends with the reason.
-    pub fn of(&self, verdict: Option<Verdict>, phrase: &Phrase, reason: impl Fn() -> String) -> String {
+    /// The complete sentence for a verdict. Without a verdict, the sentence ends with the reason.
+    pub fn complete(&self, verdict: Option<Verdict>, phrase: &Phrase, reason: impl Fn() -> String) -> String {
         let (start, Phrase { change, bounds, .. }) = (self.start(), phrase);
         let other = match &self.other {
             Other::Named(other) => other,
@@ -79,9 +79,9 @@ impl Sentence {
             }
             Some(Verdict::Inconclusive) => format!("{start}: {change} against {other} {bounds}"),
             Some(Verdict::Same) => {
-                let equal = match self.metric.does {
-                    Does::Speed(_) => format!("{start} as fast"),
-                    Does::Amount(resource) => {
+                let equal = match self.metric.wording {
+                    Wording::Speed(_) => format!("{start} as fast"),
+                    Wording::Amount(resource) => {
                         format!("{} needs as much {resource}{}", self.subject, self.in_parentheses())
                     }
                 };
@@ -98,7 +98,7 @@ impl Sentence {
         }
     }
 
-    /// The start of the sentence with a message.
+    /// The start of the sentence, then a message in place of a result.
     pub fn with_message(&self, message: &str) -> String {
         format!("{}: {message}", self.start())
     }
@@ -106,25 +106,25 @@ impl Sentence {
     /// The sentence up to the other side: `a` decodes 4.1 times as fast as; `a` needs 14 % more memory than.
     fn with_change(&self, change: &str) -> String {
         let conjunction = if change.contains(" times as ") { "as" } else { "than" };
-        match self.metric.does {
-            Does::Speed(_) => format!("{} {change} {conjunction}", self.start()),
-            Does::Amount(resource) => {
+        match self.metric.wording {
+            Wording::Speed(_) => format!("{} {change} {conjunction}", self.start()),
+            Wording::Amount(resource) => {
                 format!("{} needs {change} {resource}{} {conjunction}", self.subject, self.in_parentheses())
             }
         }
     }
 
-    /// The subject with its verb or noun.
+    /// The subject with its verb or noun: `a` decodes; `a`, memory needed.
     fn start(&self) -> String {
-        let case = self.in_parentheses();
-        match self.metric.does {
-            Does::Speed(verb) => format!("{} {verb}{case}", self.subject),
-            Does::Amount(resource) => format!("{}, {resource} needed{case}", self.subject),
+        let workload = self.in_parentheses();
+        match self.metric.wording {
+            Wording::Speed(verb) => format!("{} {verb}{workload}", self.subject),
+            Wording::Amount(resource) => format!("{}, {resource} needed{workload}", self.subject),
         }
     }
 
     fn in_parentheses(&self) -> String {
-        self.case.as_ref().map_or(String::new(), |case| format!(" ({case})"))
+        self.workload.as_ref().map_or(String::new(), |name| format!(" ({name})"))
     }
 }
 

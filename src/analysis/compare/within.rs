@@ -59,9 +59,9 @@ pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     baselines.collect()
 }
 
-/// The interim analysis of a workload: whether it needs more blocks. It uses the headline of each row against its reference and
-/// its baseline. Pairs that failed, are wrong, or have too few blocks do not count. A run of one engine has no pairs. Its
-/// level must then be known as precisely as a ratio, because later runs are compared with this level.
+/// The interim analysis of a workload: whether it needs more blocks. It compares the headline metric of each row with that of
+/// the row's reference and baseline. Pairs with a failure, wrong output or too few blocks do not count. A run of one engine
+/// has no pairs: its headline metric must then be as precise as a ratio, because later runs are compared with it.
 pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule: Rule) -> Analysis {
     let plan = &record.header.plan;
     let measured = Measured::only(&Values::of(record), |it, metric| {
@@ -72,17 +72,17 @@ pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule:
     let case = |index: usize| {
         plan.cases.iter().position(|it| it.configuration == index && it.workload.label == workload)
     };
-    let has_failed = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
+    let is_left_out = |index: usize| wrong[index] || case(index).is_some_and(|case| record.has_failed(case));
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
     if planned.is_empty() {
-        let rows: Vec<usize> = plan.row_indices().filter(|&it| !has_failed(it)).collect();
+        let rows: Vec<usize> = plan.row_indices().filter(|&it| !is_left_out(it)).collect();
         return experiment.analyse_levels(rule, blocks, &rows);
     }
-    let pairs = planned.into_iter().filter(|&(a, b)| !has_failed(a) && !has_failed(b));
+    let pairs = planned.into_iter().filter(|&(a, b)| !is_left_out(a) && !is_left_out(b));
     experiment.analyse(rule, blocks, &pairs.collect::<Vec<_>>())
 }
 
-/// Every series with values, with its workload and metric.
+/// All series that have values, each with its workload and metric.
 fn experiment<'a>(
     record: &RunRecord,
     measured: &Measured<'a>,
@@ -91,10 +91,10 @@ fn experiment<'a>(
     let floors = stored_floors(record);
     let all_configurations = || 0..plan.configurations.len();
     let (mut series, mut names) = (Vec::new(), Vec::new());
-    for (number, workload) in measured.workloads.iter().enumerate() {
+    for (workload_index, workload) in measured.workloads.iter().enumerate() {
         let headline = metric::headline(plan, workload);
-        for (index, metric) in METRICS.iter().enumerate() {
-            let configurations = measured.configurations(number, index);
+        for (metric_index, metric) in METRICS.iter().enumerate() {
+            let configurations = measured.blocks_by_configuration(workload_index, metric_index);
             if configurations.iter().all(|blocks| blocks.is_empty()) {
                 continue;
             }
@@ -120,7 +120,7 @@ fn experiment<'a>(
     (Experiment { interleaved, seed: Some(plan.seed), twins: twins.collect(), series }, names)
 }
 
-/// The row of a twin or baseline, which is as noisy as that row; else the configuration itself.
+/// The row that a twin or baseline belongs to: both have the same noise. Else the configuration itself.
 fn row_of(plan: &Plan, configuration: usize) -> usize {
     match plan.configurations[configuration].role {
         Some(Role::Twin { of } | Role::Baseline { of }) => of,
@@ -128,14 +128,14 @@ fn row_of(plan: &Plan, configuration: usize) -> usize {
     }
 }
 
-/// The noise floors that calibration knew when the run began, by configuration, workload and metric.
+/// The calibrated noise floors in the record's header, by configuration, workload and metric.
 fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), NoiseFloor> {
-    let known = record.header.noise_floors.iter();
-    known.map(|it| ((it.configuration, it.workload.as_str(), it.metric), it.paired)).collect()
+    let stored = record.header.noise_floors.iter();
+    stored.map(|it| ((it.configuration, it.workload.as_str(), it.metric), it.paired)).collect()
 }
 
-/// The reason why a workload ended. A workload that was never closed ended with the requested number of blocks, or with
-/// the end of the run. In the second case there may have been interim analyses.
+/// The reason why a workload has no more blocks. If the record does not state it, the requested number of blocks was measured
+/// (`Fixed`), or the run ended, perhaps after interim analyses (`Time`).
 pub fn stopped_by(record: &RunRecord, workload: &str) -> StoppedBy {
     let closed = record.closed.iter().rev().find(|it| it.workload == workload).map(|it| it.by);
     // A user who interrupts a run may have seen results, so the number of blocks is not fixed.

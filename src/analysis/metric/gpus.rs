@@ -11,14 +11,15 @@ use crate::record::GpuPass;
 pub struct OnGpus {
     /// The indices in NVML.
     pub indices: Vec<u32>,
-    /// The driver's count for the engine's processes; absent if the driver names none of them.
+    /// The memory of the engine's processes, as the driver counts it; absent if the driver names none of them.
     pub process_bytes: Option<u64>,
     /// The growth of the memory in use on the whole devices since just before the launch.
     pub growth_bytes: Option<u64>,
     /// The memory in use on the whole devices.
     pub whole_bytes: Option<u64>,
-    /// The utilisation of the busiest GPU.
+    /// The share of the time in which a kernel ran, on the GPU with the largest share.
     pub busy_percent: Option<f64>,
+    /// The same for reading and writing of the GPU's memory.
     pub memory_busy_percent: Option<f64>,
     pub watts: Option<f64>,
     /// The lowest and the highest clock.
@@ -83,7 +84,7 @@ pub fn indices(observed: &Observation) -> Option<Vec<u32>> {
     gpus_of(&observed.pass?.gpus, cuda_index(observed), observed.machine, observed.limits)
 }
 
-/// The index in CUDA of the device in effect; `cuda` alone may mean any GPU.
+/// CUDA's index of the GPU that the engine reports, else of the requested GPU.
 fn cuda_index(observed: &Observation) -> Option<u32> {
     let reported = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device.as_deref());
     let requested = observed.configuration.map(|configuration| &configuration.device);
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_states_cuda_is_on_the_requested_gpu() {
+    fn an_engine_that_reports_cuda_without_a_number_is_on_the_requested_gpu() {
         let (launch, sample, machine) = (launch("cuda"), Sample::default(), machine(None));
         let pass = Pass { gpus: vec![gpu(0, 170, None), gpu(1, 90, None)], ..Pass::default() };
         let configuration = Configuration { device: "cuda:1".into(), ..Configuration::default() };
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn several_gpus_have_one_sum_and_the_reasons_of_each_gpu() {
+    fn the_values_of_several_gpus_are_combined() {
         let first = GpuPass {
             utilisation_percent: Some(40),
             power_milliwatts: Some(300_000),

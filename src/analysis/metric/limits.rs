@@ -8,7 +8,7 @@ use machine_limits::{Copies, Limits, Operations};
 use crate::machine::Device;
 use crate::record::RunRecord;
 
-/// The largest ratio between probes of a steady machine. A larger ratio is a change between plateaus of the bandwidth.
+/// The largest ratio between probes of a steady machine. A larger ratio means that its speed changed.
 const MAX_STEADY_RATIO: f64 = 1.1;
 
 /// The name of a limit: a device, a number of threads for the CPU, and the kind of work.
@@ -16,21 +16,21 @@ const MAX_STEADY_RATIO: f64 = 1.1;
 pub struct Key {
     pub device: Device,
     pub threads: Option<u32>,
-    pub of: Of,
+    pub work: Work,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Of {
+pub enum Work {
     /// Bytes read, or bytes copied on a GPU.
     Memory,
-    /// Operations of a unit: its name in the record, and whether its operations include loads.
+    /// Operations of a compute unit: its name in the record, and whether its operations include loads.
     Unit(String, bool),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
     pub key: Key,
-    /// The best rate per second of each probe, in the order of the probes.
+    /// The best rate of each probe in bytes or operations per second, in the order of the probes.
     pub probes: Vec<f64>,
 }
 
@@ -48,29 +48,29 @@ pub fn limits(record: &RunRecord) -> Vec<Limit> {
 /// The best rate of each limit in one probe.
 fn best_rates(probed: &Limits) -> BTreeMap<Key, f64> {
     let mut best: BTreeMap<Key, f64> = BTreeMap::new();
-    let mut add = |device: Device, threads: Option<u32>, of: Of, rate: Option<f64>| {
+    let mut add = |device: Device, threads: Option<u32>, work: Work, rate: Option<f64>| {
         let Some(rate) = rate else { return };
-        let best_rate = best.entry(Key { device, threads, of }).or_insert(rate);
+        let best_rate = best.entry(Key { device, threads, work }).or_insert(rate);
         *best_rate = rate.max(*best_rate);
     };
     for reads in &probed.reads {
-        add(Device::cpu(), Some(reads.threads), Of::Memory, reads.bytes_per_second());
+        add(Device::cpu(), Some(reads.threads), Work::Memory, reads.bytes_per_second());
     }
     for unit in &probed.units {
-        add(Device::cpu(), Some(unit.threads), Of::unit(unit), unit.per_second());
+        add(Device::cpu(), Some(unit.threads), Work::unit(unit), unit.per_second());
     }
     for gpu in &probed.gpus {
         let device = Device::cuda(gpu.index);
         let copies = gpu.copies.as_ref().and_then(Copies::bytes_per_second);
-        add(device.clone(), None, Of::Memory, copies);
+        add(device.clone(), None, Work::Memory, copies);
         for unit in &gpu.matrix {
-            add(device.clone(), None, Of::unit(unit), unit.per_second());
+            add(device.clone(), None, Work::unit(unit), unit.per_second());
         }
     }
     best
 }
 
-impl Of {
+impl Work {
     pub fn unit(probed: &Operations) -> Self {
         Self::Unit(probed.unit.clone(), probed.loads)
     }
@@ -96,17 +96,17 @@ impl Limit {
 impl Key {
     /// The name in machine-readable reports: `memory`, `f32_fma`, `amx_bf16_with_loads`.
     pub fn name(&self) -> String {
-        match &self.of {
-            Of::Memory => "memory".into(),
-            Of::Unit(unit, false) => unit.clone(),
-            Of::Unit(unit, true) => format!("{unit}_with_loads"),
+        match &self.work {
+            Work::Memory => "memory".into(),
+            Work::Unit(unit, false) => unit.clone(),
+            Work::Unit(unit, true) => format!("{unit}_with_loads"),
         }
     }
 
-    pub fn unit(&self) -> &'static str {
-        match self.of {
-            Of::Memory => "bytes/s",
-            Of::Unit(..) => "operations/s",
+    pub fn rate_unit(&self) -> &'static str {
+        match self.work {
+            Work::Memory => "bytes/s",
+            Work::Unit(..) => "operations/s",
         }
     }
 }

@@ -5,13 +5,11 @@ use std::collections::HashMap;
 use machine_limits::Limits;
 use protocol::{Sequence, Stamp};
 
-use crate::machine::Device;
-use crate::machine::Machine;
+use crate::machine::{Device, Machine};
 use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Plan};
 use crate::record::{Idle, Launch, Pass, RunRecord, Sample, output_tokens};
 
-/// One request with all data that a metric may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation<'a> {
     pub sample: &'a Sample,
@@ -27,12 +25,12 @@ pub struct Observation<'a> {
     pub limits: Option<&'a Limits>,
     /// The sampled pass of the case in this launch.
     pub pass: Option<&'a Pass>,
-    /// The sampled pass of the case in another launch, if there is one. Values that only samplers see then belong to that
+    /// The sampled pass of the case, if only another launch has one. Values that only samplers see then belong to that
     /// launch.
     pub pass_elsewhere: Option<&'a Pass>,
     /// The values of the machine's energy counters when nothing runs.
     pub idle: &'a [Idle],
-    /// Bytes of shared pages that a sum over the launch's processes counts twice: the largest value of all samples.
+    /// Bytes of shared pages that a sum over the launch's processes counts twice: the largest value of the launch's samples.
     pub counted_twice_bytes: u64,
 }
 
@@ -153,7 +151,7 @@ impl<'a> Observation<'a> {
     }
 }
 
-/// The numbers of a sequence that rates need, for ids as for chunks of text.
+/// The times and counts of a sequence that rates need, from its token ids or its chunks of text.
 pub(super) struct Timed {
     pub first_ns: u64,
     pub last_ns: u64,
@@ -181,17 +179,17 @@ impl Timed {
     }
 }
 
-/// The number of positions: those of the prompt, and one for each token with the first stamp.
+/// The positions of the prompt, and one for each token with the first stamp.
 fn positions(sequence: &Sequence, tokens: u64, after_first: u64) -> u64 {
     u64::from(sequence.prompt_tokens) + tokens.saturating_sub(after_first)
 }
 
-/// A span of time; absent if it is empty or negative.
+/// A span of time in nanoseconds; absent if it is empty or negative.
 pub(super) fn positive_span(end_ns: u64, start_ns: u64) -> Option<f64> {
     end_ns.checked_sub(start_ns).filter(|&ns| ns > 0).map(|ns| ns as f64)
 }
 
-/// A rate; absent without tokens or without time.
+/// Tokens per second; absent without tokens or without time.
 pub(super) fn per_second(tokens: u64, end_ns: u64, start_ns: u64) -> Option<f64> {
     let ns = positive_span(end_ns, start_ns)?;
     (tokens > 0).then(|| tokens as f64 * 1e9 / ns)

@@ -8,8 +8,8 @@ use super::observation::Observation;
 use crate::machine::observed::{PACKAGE_PREFIX, gpu_counter};
 use crate::record::{Energy, HeldMemory, Idle, Pass, Sample};
 
-/// The shortest pass for the energy of a GPU. Its counter changes about ten times in a second, so the energy of a shorter pass
-/// may be wrong by more than a tenth.
+/// The shortest sampled pass that gives the energy of a GPU. The GPU's counter changes about ten times in a
+/// second, so the energy of a shorter pass may be wrong by more than a tenth.
 const MIN_GPU_PASS_NS: u64 = 1_000_000_000;
 
 /// The peak of resident memory, less the pages that were counted more than once.
@@ -18,8 +18,8 @@ pub fn peak_memory(observed: &Observation) -> Vec<f64> {
 }
 
 /// The largest memory in one sample: in the sampled pass, or after an answer if that was more. Absent if another launch of the
-/// case has the pass, because memory after an answer is below the peak of the request.
-fn largest_sample(observed: &Observation) -> Option<HeldMemory> {
+/// case has the sampled pass, because memory after an answer is below the peak of the request.
+fn largest_held(observed: &Observation) -> Option<HeldMemory> {
     if observed.pass_elsewhere.is_some_and(|pass| pass.held.is_some()) {
         return None;
     }
@@ -28,14 +28,14 @@ fn largest_sample(observed: &Observation) -> Option<HeldMemory> {
 }
 
 pub fn memory_anonymous(observed: &Observation) -> Vec<f64> {
-    above_zero(largest_sample(observed).map(|held| held.anonymous_bytes as f64))
+    above_zero(largest_held(observed).map(|held| held.anonymous_bytes as f64))
 }
 
 pub fn memory_file(observed: &Observation) -> Vec<f64> {
-    above_zero(largest_sample(observed).map(|held| held.file_bytes as f64))
+    above_zero(largest_held(observed).map(|held| held.file_bytes as f64))
 }
 
-/// The memory beyond the weights, on the processor that has the weights.
+/// The peak memory less the weights; for an engine on a GPU, that of the device.
 pub fn memory_overhead(observed: &Observation) -> Vec<f64> {
     let peak = if observed.on_device() { device_bytes(observed) } else { peak_bytes(observed) };
     above_zero(peak.zip(weights_bytes(observed)).map(|(peak, weights)| peak - weights))
@@ -47,25 +47,25 @@ pub fn device_memory(observed: &Observation) -> Vec<f64> {
 
 pub fn joules_per_token(observed: &Observation) -> Vec<f64> {
     let joules = observed.pass.and_then(|pass| {
-        let joules = joules_over_idle(observed, pass)?;
+        let joules = joules_above_idle(observed, pass)?;
         (pass.new_tokens > 0).then(|| joules / pass.new_tokens as f64)
     });
     above_zero(joules)
 }
 
-/// The energy of the engine's GPUs for each token, for machines whose processor counters cannot be read (usual without root).
+/// The energy of the engine's GPUs for each token, for machines whose processor counters only root can read.
 pub fn gpu_joules_per_token(observed: &Observation) -> Option<f64> {
     let pass = observed.pass.filter(|pass| pass.new_tokens > 0 && observed.on_device())?;
     let counters = counters_of_gpus(observed)?;
     let drawn = counters.iter().map(|name| pass.energy.iter().find(|drawn| drawn.counter == *name));
     let drawn: Vec<&Energy> = drawn.collect::<Option<_>>()?;
-    let joules = sum_over_idle(observed, &drawn)? / pass.new_tokens as f64;
+    let joules = sum_above_idle(observed, &drawn)? / pass.new_tokens as f64;
     (joules > 0.0).then_some(joules)
 }
 
-/// The energy of a pass beyond the energy of the idle machine in the same time. `None` if a counter was not sampled, in the
-/// pass or idle, or could not be read: the sum would be incomplete.
-fn joules_over_idle(observed: &Observation, pass: &Pass) -> Option<f64> {
+/// The energy of a pass beyond the energy of the idle machine in the same time. `None` if a counter could not be read,
+/// during the pass or on the idle machine: the sum would be incomplete.
+fn joules_above_idle(observed: &Observation, pass: &Pass) -> Option<f64> {
     let gpu_counters: Vec<String> =
         if observed.on_device() { counters_of_gpus(observed)? } else { Vec::new() };
     let counts =
@@ -76,18 +76,18 @@ fn joules_over_idle(observed: &Observation, pass: &Pass) -> Option<f64> {
     if !needed.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
         return None;
     }
-    sum_over_idle(observed, &drawn)
+    sum_above_idle(observed, &drawn)
 }
 
-fn sum_over_idle(observed: &Observation, drawn: &[&Energy]) -> Option<f64> {
-    let joules_over_idle = |drawn: &&Energy| {
+fn sum_above_idle(observed: &Observation, drawn: &[&Energy]) -> Option<f64> {
+    let joules_of = |drawn: &&Energy| {
         if !drawn.counter.starts_with(PACKAGE_PREFIX) && drawn.elapsed_ns < MIN_GPU_PASS_NS {
             return None;
         }
         let idle = watts(idle_of(observed.idle, &drawn.counter)?)?;
         Some(drawn.microjoules as f64 / 1e6 - idle * drawn.elapsed_ns as f64 / 1e9)
     };
-    let joules: Option<Vec<f64>> = drawn.iter().map(joules_over_idle).collect();
+    let joules: Option<Vec<f64>> = drawn.iter().map(joules_of).collect();
     joules.filter(|joules| !joules.is_empty()).map(|joules| joules.iter().sum())
 }
 
@@ -166,7 +166,6 @@ fn device_bytes(observed: &Observation) -> Option<f64> {
     device_memory_with_source(observed).map(|(bytes, _)| bytes)
 }
 
-/// The largest device memory that the engine reports.
 pub fn reported_device_bytes(observed: &Observation) -> Option<f64> {
     let at_load = observed.launch.loaded.as_ref().and_then(|loaded| loaded.facts.device_memory.as_ref());
     let reported =
@@ -174,7 +173,6 @@ pub fn reported_device_bytes(observed: &Observation) -> Option<f64> {
     reported.max().map(|bytes| bytes as f64)
 }
 
-/// The number, or no value if the number is not above zero.
 fn above_zero(number: Option<f64>) -> Vec<f64> {
     number.filter(|number| *number > 0.0).into_iter().collect()
 }
@@ -187,6 +185,7 @@ pub struct CoresBusy {
     pub cores: f64,
     /// The mean number of threads that were ready but waited for a core; zero where the kernel does not count this.
     pub waited: f64,
+    /// The sum over the requests.
     pub elapsed_ns: f64,
 }
 
@@ -368,6 +367,7 @@ mod tests {
         let (idle, sample) = ([Idle { energy: idle_energy }], sample());
         let gpu = |index, process_bytes| GpuPass { index, process_bytes, ..GpuPass::default() };
         let unnamed = vec![gpu(0, None), gpu(1, None)];
+        // Each counter adds 1 J per token: 9 J for 9 tokens.
         for (device, gpus, expected) in [
             ("cpu", unnamed.clone(), vec![2.0]),
             ("cuda:1", unnamed.clone(), vec![3.0]),
@@ -417,7 +417,7 @@ mod tests {
         };
         // 20 J in 2 s, with 2 W when idle: 16 J over 8 tokens, without the other GPU.
         assert_eq!(joules("cuda:1", &without_root, drawn(2 * S), 8), (vec![], Some(2.0)));
-        // Readable processor counters are part of the first value and never of the second.
+        // The energy of the processors never counts as energy of the GPUs.
         let with_root = Machine { energy_counters: vec![listed("package-0", None)], ..without_root.clone() };
         let all = [drawn(2 * S), vec![energy("package-0", 9_000_000, 2 * S)]].concat();
         assert_eq!(joules("cuda:1", &with_root, all, 8).1, Some(2.0));

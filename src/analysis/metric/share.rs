@@ -1,11 +1,11 @@
-//! The share of the machine's limits that a request used: the memory bandwidth for a decode, the rate of the units for a
-//! prefill. Both shares count the work that is needed, not the work that is done: an engine that reads weights twice has a
+//! The share of the machine's limits that a request used: the memory bandwidth for a decode, the rate of the compute units for
+//! a prefill. Both shares count the work that is needed, not the work that is done: an engine that reads weights twice has a
 //! smaller share. A share may be above one: the machine was slower during the probes, or a fact is wrong.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
 
-use super::limits::{Key, Of};
+use super::limits::{Key, Work};
 use super::observation::{Observation, positive_span};
 use crate::machine::cpu::{last_level_cache_bytes, min_uncached_bytes, min_uncached_bytes_for_cache};
 use crate::machine::{Cpu, Device};
@@ -18,19 +18,19 @@ pub fn bandwidth(observed: &Observation) -> Vec<f64> {
     bandwidth_of(observed).filter(|share| share.is_finite()).into_iter().collect()
 }
 
-/// The share of the units' rate, from the start of a request to its first token.
+/// The share of the compute units' rate, from the start of a request to its first token.
 pub fn compute(observed: &Observation) -> Vec<f64> {
     compute_of(observed).filter(|share| share.is_finite()).into_iter().collect()
 }
 
-/// A reason why a request has no share.
+/// A reason why a request has no bandwidth share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absent {
-    /// Caches hold some or all of the model's few weights. `cache_bytes` is the size of these caches, if the machine states it.
+    /// The weights are so few that caches may hold them. `cache_bytes` is the size of these caches, if it is known.
     InCaches { cache_bytes: Option<u64> },
 }
 
-/// The reason why a request has no share, if it is known. The run may have left out the probes for the same reason.
+/// The reason why a request has no bandwidth share, if it is known. The run may have left out the probes for the same reason.
 pub fn why_absent(observed: &Observation) -> Option<Absent> {
     let configuration = observed.configuration?;
     let facts = &observed.launch.loaded.as_ref()?.facts;
@@ -56,7 +56,7 @@ pub fn bandwidth_limit(observed: &Observation) -> Option<Key> {
         }
         Processor::Gpu(gpu) => (Device::cuda(gpu.index), None),
     };
-    Some(Key { device, threads, of: Of::Memory })
+    Some(Key { device, threads, work: Work::Memory })
 }
 
 /// The limit that the compute share refers to, if there is a share.
@@ -68,7 +68,7 @@ pub fn compute_limit(observed: &Observation) -> Option<Key> {
         Processor::Cpu { .. } => (Device::cpu(), Some(unit.threads)),
         Processor::Gpu(gpu) => (Device::cuda(gpu.index), None),
     };
-    Some(Key { device, threads, of: Of::unit(unit) })
+    Some(Key { device, threads, work: Work::unit(unit) })
 }
 
 fn bandwidth_of(observed: &Observation) -> Option<f64> {
@@ -80,14 +80,14 @@ fn bandwidth_of(observed: &Observation) -> Option<f64> {
     // A cache without a reported dtype has the compute dtype.
     let kv_dtype = inputs.facts.kv_dtype.as_ref().or(inputs.facts.compute_dtype.as_ref());
     let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
-    let position = inputs.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
+    let bytes_per_position = inputs.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
     // All sequences of a batch share one read of the weights for each step.
     let steps = observed.timed_sequences().map(|timed| timed.after_first).max()? as f64;
     let positions: f64 =
         observed.timed_sequences().map(|timed| positions_read(timed.positions, timed.after_first)).sum();
     let (first_ns, last_ns) = observed.first_and_last_ns()?;
     let seconds = positive_span(last_ns, first_ns)? / 1e9;
-    let bytes = steps * weights + positions * position;
+    let bytes = steps * weights + positions * bytes_per_position;
     (steps > 0.0).then_some(bytes / seconds / inputs.processor.read_rate()?)
 }
 
@@ -109,8 +109,8 @@ struct Inputs<'a> {
 
 /// The processor that an engine reports, or else the requested processor.
 enum Processor<'a> {
-    /// The CPU with the requested number of threads, whatever the engine reports. If the engine uses more threads, the share
-    /// shows it.
+    /// The CPU with the requested number of threads, whatever the engine reports. An engine that uses more threads gets a
+    /// larger share.
     Cpu {
         limits: &'a Limits,
         threads: u32,
@@ -160,8 +160,8 @@ impl<'a> Processor<'a> {
     }
 }
 
-/// The number of cache positions that `tokens` tokens read together. The first token reads `first` positions, and each later
-/// token reads one more.
+/// The number of positions of the KV cache that `tokens` tokens read together. The first token reads `first`
+/// positions, and each later token reads one more.
 fn positions_read(first: u64, tokens: u64) -> f64 {
     let (first, tokens) = (first as f64, tokens as f64);
     tokens * first + tokens * (tokens - 1.0) / 2.0
@@ -182,7 +182,7 @@ fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     2.0 * (weights + attended)
 }
 
-/// Units: the name in a record, and whether the operations include loads. Tiles always include loads.
+/// Compute units: the name in a record, and whether the operations include loads. For tiles only rates with loads count.
 type Units = &'static [(&'static str, bool)];
 
 const FOR_F32: Units = &[(names::F32_FMA, false)];
@@ -213,7 +213,7 @@ fn probed_threads<T>(probed: &[T], threads_of: fn(&T) -> u32, threads: u32) -> O
     probed.iter().map(threads_of).filter(|&it| it <= threads).max()
 }
 
-/// The best read rate over streams, in bytes per second.
+/// The best read rate over all numbers of streams, in bytes per second.
 fn read_rate(limits: &Limits, threads: u32) -> Option<f64> {
     let probed = probed_threads(&limits.reads, |it| it.threads, threads)?;
     let rates = limits.reads.iter().filter(|it| it.threads == probed).filter_map(Reads::bytes_per_second);

@@ -6,7 +6,7 @@ use crate::record::Launch;
 pub const MS: u64 = 1_000_000;
 pub const NO_VALUES: &[f64] = &[];
 
-/// A sequence of an engine that gives ids, with tokens at these milliseconds after a prompt.
+/// A sequence of an engine that gives ids. Its tokens come at these milliseconds of the engine's clock.
 pub fn sequence(prompt_tokens: u32, token_ms: &[u64]) -> Sequence {
     Sequence {
         prompt_tokens,

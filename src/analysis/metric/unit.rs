@@ -82,6 +82,7 @@ impl Scale {
         *fitting.unwrap_or(&scales[0])
     }
 
+    /// The number in this scale, without the symbol.
     pub fn write(self, value: f64) -> String {
         three_digits(value / self.divisor)
     }

@@ -116,9 +116,11 @@ fn a_request_of_any_kind_has_the_values_of_a_metric() {
     let mut record = measured(&selection(&["a"], &["decode"]), 1, |at| Some(2.0 + f64::from(at.round)));
     record.samples[0].kind = RequestKind::Warmup;
     let values = Values::of(&record);
-    let of = |sample: usize, name| values.of_request(&record.samples[sample], named(name).unwrap());
-    assert_eq!((of(0, "total"), of(1, "first_run")), (of(0, "first_run"), of(0, "first_run")));
-    assert_eq!(of(0, "first_run").len(), 1);
+    let of_request = |sample: usize, name| values.of_request(&record.samples[sample], named(name).unwrap());
+    // The first run is that of request 0, the warm-up.
+    let first_run = of_request(0, "first_run");
+    assert_eq!([of_request(0, "total"), of_request(1, "first_run")], [first_run.clone(), first_run.clone()]);
+    assert_eq!(first_run.len(), 1);
 }
 
 #[test]

@@ -38,8 +38,8 @@ impl std::error::Error for NotABaseline {}
 /// of the headline metric lie within 10 % of each other.
 ///
 /// If the machine changed its speed while a baseline was measured, every later comparison is wrong in the same direction. One
-/// block cannot tell a slow engine from a slow moment. The bound is loose, because the interval states the precision: launches
-/// on a quiet machine differ by a few per cent, and a machine changes its speed in larger steps.
+/// block cannot tell a slow engine from a slow moment. The bound is loose: launches on a quiet machine differ by a
+/// few per cent, and a machine changes its speed in larger steps.
 pub fn accept(record: &RunRecord) -> Result<Accepted, NotABaseline> {
     if record.end != Some(End::Finished) {
         let end = if record.end.is_some() { "was interrupted" } else { "did not end" };
@@ -47,7 +47,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, NotABaseline> {
     }
     let plan = &record.header.plan;
     let measured = Measured::of(record);
-    let medians = |case: &Case, metric: &Metric| -> Option<Vec<f64>> {
+    let levels_of = |case: &Case, metric: &Metric| -> Option<Vec<f64>> {
         let workload = measured.workloads.iter().position(|it| it.label == case.workload.label)?;
         Some(levels(measured.blocks(workload, metric.index()?, case.configuration)?))
     };
@@ -72,11 +72,11 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, NotABaseline> {
             wrong.insert(format!("`{label}` is wrong: {why}"));
             continue;
         }
-        // A case without a headline has no times from its engine. Its other metrics are accepted without this test.
+        // A case without values of its headline metric is not tested, and does not add its row to the baseline.
         let headline = metric::headline(plan, workload);
-        if let Some((metric, blocks)) = headline.and_then(|metric| Some((metric, medians(case, metric)?))) {
-            check_steady(&name, metric, &blocks)
-                .map_err(|why| suggest_more_blocks(why, &plan.extent, blocks.len()))?;
+        if let Some((metric, levels)) = headline.and_then(|metric| Some((metric, levels_of(case, metric)?))) {
+            check_steady(&name, metric, &levels)
+                .map_err(|why| suggest_more_blocks(why, &plan.extent, levels.len()))?;
             rows.insert(case.configuration);
         }
     }
@@ -99,11 +99,11 @@ fn check_steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), Strin
         return Ok(());
     }
     let [first, second] = [closest[0], closest[1]].map(|level| metric.unit.show(level.exp()));
-    let (percent, limit) = (100.0 * difference(closest), 100.0 * MAX_DIFFERENCE);
+    let (percent, allowed) = (100.0 * difference(closest), 100.0 * MAX_DIFFERENCE);
     let (count, headline) = (levels.len(), metric.title);
     Err(format!(
         "{name}: no two successive blocks of {count} agree in {headline}; the closest are {first} and {second}, \
-         {percent:.0} % apart (limit {limit:.0} %)"
+         {percent:.0} % apart (at most {allowed:.0} % is allowed)"
     ))
 }
 

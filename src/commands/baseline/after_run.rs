@@ -19,8 +19,8 @@ use crate::report;
 use crate::shell::this_program;
 use crate::text::plural;
 
-/// Saves the run under its name, and prints the judgement where stdout has no text for people. Returns the final exit status;
-/// `code` is the exit status of the run itself.
+/// Saves the run under its name. Prints the judgement on stderr if people do not see it on stdout. Returns the final exit
+/// status; `code` is that of the run itself.
 pub fn conclude(
     arguments: &RunArgs,
     judgement: Option<Result<Judgement>>,
@@ -55,7 +55,7 @@ fn print_judgement(arguments: &RunArgs, judgement: Result<Judgement>) -> Result<
         }
     };
     if let Some(why) = hidden_on_stdout(arguments) {
-        // stdout has one document, which a program reads.
+        // Programs read stdout, so the table for people goes to stderr.
         let table = report::FORMATS[0].render(&judgement, None).unwrap_or_default();
         let table = String::from_utf8_lossy(&table);
         note(&format!("the judgement, as a table ({why}):\n\n{}", table.trim_end()));
@@ -70,7 +70,7 @@ fn hidden_on_stdout(arguments: &RunArgs) -> Option<String> {
     match (to_stdout, format.has_lines()) {
         (false, _) if format.is_for_people() => None,
         (false, true) => Some(format!("--format {} contains only the run", format.name)),
-        _ => Some("the JSON on stdout has it too".into()),
+        _ => Some("the JSON on stdout contains it too".into()),
     }
 }
 
@@ -90,7 +90,6 @@ fn try_save(name: &str, recorder: &Recorder) -> u8 {
     code
 }
 
-/// A saved baseline.
 #[derive(Debug)]
 struct Saved {
     baseline: Baseline,

@@ -1,4 +1,4 @@
-//! A run against a baseline, from its command line to its exit status.
+//! Compares a run with a baseline: opens it, joins its programs to the plan, and judges the run afterwards.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -17,7 +17,7 @@ use crate::shell::Usage;
 
 /// The baseline or program that a run is compared with.
 pub enum ComparisonBase {
-    /// The values of a baseline, or its programs.
+    /// A saved baseline: its stored values, or with `measure_again` its programs.
     Saved { baseline: Box<Baseline>, record: Box<RunRecord>, measure_again: bool },
     /// A program, known by its path alone: it is always measured again.
     Program(PathBuf),
@@ -66,7 +66,7 @@ impl ComparisonBase {
         Ok((reruns.into_iter().fold(plan, |plan, rerun| rerun.join(plan)), warnings))
     }
 
-    /// The warnings about a program that is measured again. A changed program is refused.
+    /// The warnings about a program that is measured again. A changed program is refused without `--force`.
     fn warnings(&self, rerun: &Rerun, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
         let Some(Role::Baseline { of }) = rerun.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
@@ -90,7 +90,7 @@ impl ComparisonBase {
         let mut judgement = match self {
             Self::Saved { record: base, measure_again: false, .. } => {
                 let judged = compare::judge(base, record, thresholds, judge.force);
-                // Some differences show only in the answers, for example prompts of other tokens.
+                // Some differences show only in the answers, for example different tokens of a prompt.
                 judged.map_err(|incomparable| Usage(incomparable.to_string()))?
             }
             Self::Saved { measure_again: true, .. } | Self::Program(_) => {
@@ -116,7 +116,7 @@ impl ComparisonBase {
                 let measure_again = if *measure_again { ", its programs measured again" } else { "" };
                 format!("{}{measure_again}", baseline.summary(SystemTime::now()))
             }
-            Self::Program(path) => format!("baseline `{}`, measured in turn", path.display()),
+            Self::Program(path) => format!("baseline `{}`, measured in turn with this run", path.display()),
         }
     }
 }
@@ -133,13 +133,13 @@ fn can_run_here(baseline: &Baseline, here: &Machine) -> Result<()> {
 fn check_comparable(
     baseline: &Baseline,
     base: &RunRecord,
-    now: &Plan,
+    plan: &Plan,
     here: &Machine,
     judge: &JudgeArgs,
 ) -> Result<Vec<Warning>> {
-    let header = Header { plan: now.clone(), machine: here.clone(), ..Header::default() };
+    let header = Header { plan: plan.clone(), machine: here.clone(), ..Header::default() };
     let new = RunRecord { header, ..RunRecord::default() };
-    let matching = compare::matching(&base.header.plan, now);
+    let matching = compare::matching(&base.header.plan, plan);
     let differences = compare::differences(&Values::of(base), &Values::of(&new), &matching);
     if !differences.is_empty() && !judge.force {
         let name = &baseline.name;

@@ -16,7 +16,6 @@ use crate::text::{line, plural};
 /// Raised when the meaning of a field changes.
 const BASELINE_VERSION: u32 = 1;
 
-/// The description of a baseline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
     pub baseline_version: u32,
@@ -24,7 +23,6 @@ pub struct Baseline {
     /// The start of its run in UTC, in the format of RFC 3339.
     pub measured: String,
     pub machine: Machine,
-    /// `Machine::fingerprint`.
     pub fingerprint: String,
     pub orchestrate_version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

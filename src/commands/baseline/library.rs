@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 const MAX_LIBRARIES: usize = 100;
 /// The size of the largest file that is read. The libraries of a larger file are unknown.
 const MAX_FILE_BYTES: u64 = 1 << 30;
+// Limits against broken files: the entries of the dynamic section, and the bytes of one of its texts.
+const MAX_ENTRIES: u64 = 10_000;
+const MAX_TEXT_BYTES: usize = 4096;
 
 // Types of program headers.
 const PT_LOAD: u32 = 1;
@@ -63,6 +66,7 @@ impl DynamicSection {
         if bytes.get(..6)? != b"\x7fELF\x02\x01" {
             return None;
         }
+        // Offsets in the file's header: e_phoff, e_phentsize, e_phnum. In a program header: p_offset, p_vaddr, p_filesz.
         let (headers, size, count) = (file.u64(32)?, u64::from(file.u16(54)?), u64::from(file.u16(56)?));
         let headers: Vec<u64> = (0..count).map_while(|index| headers.checked_add(index * size)).collect();
         let of_kind = |kind: u32| headers.iter().filter(move |&&header| file.u32(header) == Some(kind));
@@ -71,7 +75,7 @@ impl DynamicSection {
         let entry = |index: u64| {
             Some((file.u64(start.checked_add(index * 16)?)?, file.u64(start.checked_add(index * 16 + 8)?)?))
         };
-        let entries: Vec<(u64, u64)> = (0..(length / 16).min(10_000)).map_while(entry).collect();
+        let entries: Vec<(u64, u64)> = (0..(length / 16).min(MAX_ENTRIES)).map_while(entry).collect();
         let of_tag = |tag: u64| entries.iter().filter(move |entry| entry.0 == tag).map(|entry| entry.1);
         // The entry has the table's address in memory; a segment maps it to an offset in the file.
         let address = of_tag(DT_STRTAB).next()?;
@@ -111,7 +115,7 @@ impl Elf<'_> {
 
     fn text(self, at: u64) -> Option<String> {
         let bytes = self.0.get(usize::try_from(at).ok()?..)?;
-        let end = bytes.iter().take(4096).position(|&byte| byte == 0)?;
+        let end = bytes.iter().take(MAX_TEXT_BYTES).position(|&byte| byte == 0)?;
         Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
     }
 }
@@ -127,18 +131,18 @@ mod tests {
             dynamic.extend([*tag, strings.len() as u64]);
             strings.extend(text.bytes().chain([0]));
         }
-        const HEADERS: u64 = 64 + 2 * 56;
+        const HEADERS_BYTES: u64 = 64 + 2 * 56;
         let length = 16 * (entries.len() as u64 + 2);
         // Loaded at 0x1000, so that an address differs from its offset in the file.
-        dynamic.extend([DT_STRTAB, 0x1000 + HEADERS + length, 0, 0]);
+        dynamic.extend([DT_STRTAB, 0x1000 + HEADERS_BYTES + length, 0, 0]);
         let mut file = b"\x7fELF\x02\x01".to_vec();
         file.resize(32, 0);
         file.extend(64u64.to_le_bytes());
         file.resize(54, 0);
         file.extend([56, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
-        let file_length = HEADERS + length + strings.len() as u64;
+        let file_length = HEADERS_BYTES + length + strings.len() as u64;
         for (kind, offset, memory, length) in
-            [(PT_LOAD, 0, 0x1000, file_length), (PT_DYNAMIC, HEADERS, 0x1000 + HEADERS, length)]
+            [(PT_LOAD, 0, 0x1000, file_length), (PT_DYNAMIC, HEADERS_BYTES, 0x1000 + HEADERS_BYTES, length)]
         {
             file.extend(u64::from(kind).to_le_bytes());
             file.extend([offset, memory, memory, length, length, 8].iter().flat_map(|it| it.to_le_bytes()));

@@ -19,7 +19,7 @@ const MAX_SCRIPT_BYTES: u64 = 1 << 16;
 /// The program of one row of a baseline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// The path that it was started by.
+    /// The path from which it was started.
     pub path: String,
     /// SHA-256, as `sha256sum` prints it. Absent where the measured program is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ impl Dependency {
 }
 
 impl Program {
-    /// The change of the worker's interpreter since the baseline was saved, if any.
+    /// The change of the engine's Python interpreter since the baseline was saved, if any.
     pub fn interpreter_change(&self, engine: &str) -> Option<String> {
         let is_python = |it: &Dependency| it.kind == DependencyKind::Python;
         let python = |it: Option<Dependency>| {
@@ -107,7 +107,6 @@ impl Program {
         (then != now).then(|| format!("it ran in {then} and would now run in {now}"))
     }
 
-    /// Warnings for the user about this program.
     pub fn warnings(&self, label: &str) -> Vec<String> {
         let no_copy = self.no_copy.iter().map(|why| {
             format!("`{label}`: its program is not stored, so --rerun-baseline cannot measure it: {why}")
@@ -207,10 +206,10 @@ fn dependencies_of_script(script: &str) -> Vec<Dependency> {
     files.sort();
     files.dedup();
     // Files of the system do not belong to a script.
-    let parts = files
+    let named = files
         .into_iter()
         .filter(|it| !["/dev", "/proc", "/sys", "/usr", "/bin"].iter().any(|folder| it.starts_with(folder)));
-    std::iter::once(interpreter).chain(parts.map(|it| Dependency::file(DependencyKind::Named, it))).collect()
+    std::iter::once(interpreter).chain(named.map(|it| Dependency::file(DependencyKind::Named, it))).collect()
 }
 
 #[cfg(test)]
@@ -219,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_script_depends_on_its_interpreter_and_on_files_with_absolute_paths() {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let named = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let script =
-            format!("#!/bin/sh\n# starts it\nexec '{}' --relative/path /no/such/file\n", here.display());
+            format!("#!/bin/sh\n# starts it\nexec '{}' --relative/path /no/such/file\n", named.display());
         let dependencies = dependencies_of_script(&script);
         let kinds: Vec<_> = dependencies.iter().map(|it| (it.kind, it.path.as_str())).collect();
         assert_eq!(
             kinds,
-            [(DependencyKind::Interpreter, "/bin/sh"), (DependencyKind::Named, here.to_str().unwrap())]
+            [(DependencyKind::Interpreter, "/bin/sh"), (DependencyKind::Named, named.to_str().unwrap())]
         );
         assert!(dependencies[1].digest.is_some() && dependencies[1].change().is_none());
         let changed = Dependency { digest: Some("another".into()), ..dependencies[1].clone() };

@@ -15,9 +15,9 @@ use crate::shell::{Usage, pasteable};
 #[derive(Debug)]
 pub struct Rerun {
     pub configuration: Configuration,
-    /// The note whether the unchanged program runs, or its copy.
+    /// A note for the user: whether the unchanged program runs, or its copy.
     pub note: String,
-    /// The reasons why it may differ from the program that was measured.
+    /// The reasons why the program may differ from the one that the baseline measured.
     pub changes: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub fn from_program(program: &Path, plan: &Plan) -> Result<Rerun> {
     let path = program.to_string_lossy().into_owned();
     let mut command = vec![path.clone()];
     command.extend(row.command.iter().skip(1).cloned());
-    let note = format!("`{}` is measured in turn with it", pasteable(&command));
+    let note = format!("`{}` is measured in turn with the new program", pasteable(&command));
     let label = format!("{} (baseline)", row.label);
     let role = Some(Role::Baseline { of });
     let configuration = Configuration { label, command, unavailable: None, role, ..row.clone() };

@@ -20,12 +20,12 @@ const DESCRIPTION: &str = "baseline.json";
 const PROGRAMS: &str = "programs";
 const MAX_NAME_LENGTH: usize = 100;
 
-/// Refuses a name that leads elsewhere, is hidden, or looks like an option.
+/// Refuses a name that is a path, is hidden, or looks like an option.
 pub fn check_name(name: &str) -> Result<()> {
     let is_allowed = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
     let valid = !name.is_empty() && name.len() <= MAX_NAME_LENGTH && name.chars().all(is_allowed);
     let rule = "letters, digits, `-`, `_` and `.`, beginning with a letter, a digit or `_`";
-    let invalid = format!("invalid baseline name `{name}`\nhint: {rule}, at most {MAX_NAME_LENGTH}");
+    let invalid = format!("invalid baseline name `{name}`\nhint: at most {MAX_NAME_LENGTH} {rule}");
     ensure!(valid && !name.starts_with(['.', '-']), Usage(invalid));
     Ok(())
 }
@@ -185,7 +185,7 @@ fn hidden_folder(name: &str, kind: &str) -> Result<PathBuf> {
     Ok(root()?.join(format!(".{name}.{kind}.{}", std::process::id())))
 }
 
-/// Removes the folders of processes that were killed while they saved. The folders of running processes stay.
+/// Removes the folders of processes that were killed while they saved. The folders of other running processes stay.
 fn remove_leftovers(name: &str) {
     restore(name);
     for (path, pid, _) in hidden_folders(name) {

@@ -20,7 +20,7 @@ use crate::shell::Usage;
 pub struct ReferenceAnswersArgs {
     /// A model folder, or `embedded`
     pub model: String,
-    /// Engine that computes the answers, in f32; default: the engine that is the default reference
+    /// Engine that computes the answers, in f32; default: the engine whose manifest says `reference`
     #[arg(long, value_name = "ENGINE", alias = "witness")]
     pub verifier: Option<String>,
     /// Replace the file if it exists

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::analysis::compare::between::{ComparedRecord, Key, MetricComparison};
 use crate::analysis::compare::comparable::shared;
-use crate::analysis::compare::sentence::{Other, Sentence, case, why_no_verdict};
+use crate::analysis::compare::sentence::{Other, Sentence, why_no_verdict, workload_name};
 use crate::analysis::compare::within::Compared;
 use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::Workload;
@@ -220,11 +220,11 @@ impl Pair<'_> {
         let parts = Sentence {
             subject: format!("`{configuration}`"),
             metric: self.metric,
-            case: case(&self.new.record.header.plan, &self.workload.label, self.metric),
+            workload: workload_name(&self.new.record.header.plan, &self.workload.label, self.metric),
             other: if needs_no_label { Other::Before } else { Other::Named(format!("`{before}` before")) },
         };
         match outcome {
-            Outcome::Compared(found, phrase) => parts.of(found.decision.verdict, phrase, || {
+            Outcome::Compared(found, phrase) => parts.complete(found.decision.verdict, phrase, || {
                 let plans = [self.base, self.new].map(|it| &it.record.header.plan);
                 why_no_verdict(&plans, phrase.caution, found.blocks.0.min(found.blocks.1))
             }),

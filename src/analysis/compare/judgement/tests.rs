@@ -9,26 +9,26 @@ fn single_engine() -> Selection {
     selection(&["a"], &["decode"])
 }
 
-/// A quiet run in which every time is multiplied by `times`.
-fn run(selection: &Selection, times: f64, seed: u64) -> RunRecord {
+/// A quiet run in which a token takes 10 ms, multiplied by `ratio`.
+fn run(selection: &Selection, ratio: f64, seed: u64) -> RunRecord {
     let mut random = Random::seeded(seed);
-    measured(selection, 5, move |_| Some(10.0 * times * (0.002 * random.normal()).exp()))
+    measured(selection, 5, move |_| Some(10.0 * ratio * (0.002 * random.normal()).exp()))
 }
 
 fn compare(base: &RunRecord, new: &RunRecord) -> Judgement {
     judge(base, new, Thresholds::default(), false).unwrap()
 }
 
-fn gating(judgement: &Judgement) -> &Change {
+fn headline(judgement: &Judgement) -> &Change {
     judgement.lines.iter().find(|it| it.gating).unwrap()
 }
 
-fn conclusion(times: f64, fail_on: Class) -> Conclusion {
-    compare(&run(&single_engine(), 1.0, 1), &run(&single_engine(), times, 2)).conclusion(fail_on)
+fn conclusion(ratio: f64, fail_on: Class) -> Conclusion {
+    compare(&run(&single_engine(), 1.0, 1), &run(&single_engine(), ratio, 2)).conclusion(fail_on)
 }
 
 #[test]
-fn a_critical_change_of_a_headline_fails_and_a_warning_on_request() {
+fn critical_headline_changes_fail_and_warnings_fail_only_with_fail_on_warning() {
     use Class::{Critical, Warning};
     assert_eq!(
         [conclusion(1.0, Critical), conclusion(1.05, Critical), conclusion(0.5, Warning)],
@@ -44,19 +44,19 @@ fn a_critical_change_of_a_headline_fails_and_a_warning_on_request() {
 #[test]
 fn a_headline_that_is_inconclusive_gives_exit_code_3_unless_another_is_worse() {
     let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
-    let slow = |block: u32| if block.is_multiple_of(2) { 1 } else { 2 };
+    let slowdown = |block: u32| if block.is_multiple_of(2) { 1 } else { 2 };
     for sample in &mut new.samples {
         let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
-        times.iter_mut().for_each(|ns| *ns *= slow(new.launches[sample.launch as usize].block));
+        times.iter_mut().for_each(|ns| *ns *= slowdown(new.launches[sample.launch as usize].block));
     }
     let inconclusive = compare(&base, &new);
-    assert_eq!(gating(&inconclusive).found().unwrap().decision.verdict, Some(Verdict::Inconclusive));
+    assert_eq!(headline(&inconclusive).found().unwrap().decision.verdict, Some(Verdict::Inconclusive));
     assert_eq!(inconclusive.conclusion(Class::Critical), Conclusion::Inconclusive);
     // A run with too few blocks is inconclusive too.
     let quick = measured(&single_engine(), 1, |_| Some(10.0));
     assert_eq!(compare(&base, &quick).conclusion(Class::Critical), Conclusion::Inconclusive);
     let mut two_headlines = inconclusive.clone();
-    two_headlines.lines.push(gating(&compare(&base, &run(&single_engine(), 2.0, 3))).clone());
+    two_headlines.lines.push(headline(&compare(&base, &run(&single_engine(), 2.0, 3))).clone());
     assert_eq!(two_headlines.conclusion(Class::Critical), Conclusion::Worse);
 }
 
@@ -66,7 +66,7 @@ fn thresholds_decide_the_class() {
     let judgement =
         judge(&run(&single_engine(), 1.0, 1), &run(&single_engine(), 1.06, 2), strict, false).unwrap();
     assert_eq!(
-        (gating(&judgement).class, judgement.conclusion(Class::Critical)),
+        (headline(&judgement).class, judgement.conclusion(Class::Critical)),
         (Class::Critical, Conclusion::Worse)
     );
 }
@@ -98,15 +98,15 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() 
     });
     let successful = run(&single_engine(), 1.0, 1);
     let now = compare(&successful, &fails);
-    assert_eq!((gating(&now).class, now.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
+    assert_eq!((headline(&now).class, now.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     assert_eq!(
-        gating(&now).sentence,
+        headline(&now).sentence,
         "`a` decodes: fails now, but was measured before (exited at sample 3: killed by signal 9)"
     );
     let before = compare(&fails, &successful);
     assert_eq!(before.conclusion(Class::Warning), Conclusion::Passed);
-    assert!(gating(&before).sentence.contains("measured now, but failed before"));
-    // If every engine fails as before, the conclusion is open.
+    assert!(headline(&before).sentence.contains("measured now, but failed before"));
+    // If every engine fails as before, the conclusion is `Inconclusive`.
     assert_eq!(compare(&fails, &fails).conclusion(Class::Warning), Conclusion::Inconclusive);
 }
 
@@ -120,10 +120,10 @@ fn a_used_up_budget_is_no_regression_and_a_new_failure_does_not_pass() {
         record
     };
     let successful = run(&single_engine(), 1.0, 1);
-    let code = |base: &RunRecord, new: &RunRecord| compare(base, new).conclusion(Class::Warning);
-    assert_eq!(code(&successful, &failing("no_time")), Conclusion::Inconclusive);
-    assert_eq!(code(&successful, &failing("too_slow")), Conclusion::Worse);
-    assert_eq!(code(&failing("no_time"), &failing("exited")), Conclusion::Inconclusive);
+    let conclusion_of = |base: &RunRecord, new: &RunRecord| compare(base, new).conclusion(Class::Warning);
+    assert_eq!(conclusion_of(&successful, &failing("no_time")), Conclusion::Inconclusive);
+    assert_eq!(conclusion_of(&successful, &failing("too_slow")), Conclusion::Worse);
+    assert_eq!(conclusion_of(&failing("no_time"), &failing("exited")), Conclusion::Inconclusive);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn another_engine_is_named_with_the_differing_factors() {
     let base = run(&single_engine(), 1.0, 1);
     let new = run(&selection(&["b"], &["decode"]), 0.5, 2);
     let judgement = compare(&base, &new);
-    let sentence = &gating(&judgement).sentence;
+    let sentence = &headline(&judgement).sentence;
     assert!(sentence.starts_with("`b` decodes 2.0"), "{sentence}");
     assert!(sentence.contains(" as fast as `a` before ["), "{sentence}");
     assert_eq!(judgement.notes[0], "`b`: engine `b`, was `a`");
@@ -215,6 +215,7 @@ fn the_mean_over_scenarios_uses_only_headline_metrics() {
     let record = |prefill: f64, decode: f64| {
         measured(&both, 5, move |at| Some(if at.workload == "decode" { decode } else { prefill }))
     };
+    // The geometric mean of 8 (prefill) and 2 (decode).
     let means = compare(&record(8.0, 4.0), &record(1.0, 2.0)).means;
     assert_eq!((means.len(), means[0].workloads), (1, 2));
     assert!((means[0].ratio.unwrap() - 4.0).abs() < 1e-9, "{means:?}");
@@ -224,42 +225,40 @@ fn the_mean_over_scenarios_uses_only_headline_metrics() {
 #[test]
 fn a_baseline_measured_again_is_paired_with_its_row() {
     let selection = selection(&["reference", "a"], &["decode"]);
-    let mut machine = Random::seeded(3);
+    let mut random = Random::seeded(3);
     let mut slowdown = 1.0;
     // The machine runs at half to full speed. A token of the new program takes a fifth longer.
     let mut record = measured(&selection, 8, move |at| {
         if at.configuration == 0 && at.round == 0 {
-            slowdown = 1.0 + machine.unit();
+            slowdown = 1.0 + random.unit();
         }
         Some(10.0 * slowdown * if at.configuration == 1 { 1.2 } else { 1.0 })
     });
     let rerun = &mut record.header.plan.configurations[2];
     (rerun.label, rerun.role) = ("a (baseline)".into(), Some(Role::Baseline { of: 1 }));
     let judgement = judge_within(&record, Thresholds::default());
-    let decode = gating(&judgement);
+    let decode = headline(&judgement);
     assert!(judgement.side_by_side && decode.found().unwrap().decision.verdict == Some(Verdict::Slower));
     assert_eq!((decode.class, judgement.conclusion(Class::Warning)), (Class::Warning, Conclusion::Worse));
     assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
 }
 
-// Wrong output.
-
-/// A record in which the scores of the engine differ from the verifier's by `difference`.
+/// A record in which the scores of the engine differ from the verifier's by `difference` (natural logarithm).
 fn checked(difference: f64) -> RunRecord {
     let mut record = specimen::checked();
     specimen::set_scores(&mut record, specimen::ENGINE, |_| Some(difference));
     record
 }
 
-fn of_engine(judgement: &Judgement) -> &Change {
+fn beacon(judgement: &Judgement) -> &Change {
     judgement.lines.iter().find(|it| it.gating && it.configuration == "beacon").unwrap()
 }
 
 #[test]
 fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
     let judgement = compare(&checked(0.0), &checked(2.3));
-    let line = of_engine(&judgement);
+    let line = beacon(&judgement);
     assert_eq!((line.class, judgement.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
     let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new record: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
@@ -271,14 +270,14 @@ fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
 #[test]
 fn wrong_output_in_the_base_is_not_compared() {
     let judgement = compare(&checked(2.3), &checked(0.0));
-    let line = of_engine(&judgement);
+    let line = beacon(&judgement);
     assert!(line.sentence.contains("failed before (wrong output in the base: "), "{}", line.sentence);
     let judgement = compare(&checked(2.3), &checked(2.3));
-    assert!(of_engine(&judgement).sentence.contains("fails as before"), "{}", of_engine(&judgement).sentence);
+    assert!(beacon(&judgement).sentence.contains("fails as before"), "{}", beacon(&judgement).sentence);
 }
 
 #[test]
-fn an_unknown_headline_metric_is_reported_with_its_record() {
+fn a_note_names_an_unknown_headline_metric_and_its_record() {
     let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     assert!(compare(&base, &new).notes.iter().all(|it| !it.contains("does not know")));
     new.header.plan.cases[0].workload.headline = crate::plan::MetricId::named("later_rate");

@@ -7,14 +7,14 @@ use crate::record::RunRecord;
 use crate::record::specimen::timed::{measured, noisy, selection};
 use stats::{Blocks, Experiment, NoRatio, Rounds, Series, StoppedBy};
 
-/// A comparison with this ratio and this spread of blocks.
+/// A comparison with this ratio. The logarithms of the blocks' ratios differ from it by at most `spread`.
 fn compared(metric: &'static str, ratio: f64, spread: f64, blocks: usize) -> Compared {
     let metric = named(metric).unwrap();
-    let shape = [-1.0, 1.0, -0.5, 0.5, 0.0];
+    let deviations = [-1.0, 1.0, -0.5, 0.5, 0.0];
     let blocks_of = |value: &dyn Fn(usize) -> f64| -> Blocks {
         (0..blocks).map(|block| (block as u32, Rounds::from([(0, value(block))]))).collect()
     };
-    let values = blocks_of(&|block| ratio * (spread * shape[block % 5]).exp());
+    let values = blocks_of(&|block| ratio * (spread * deviations[block % 5]).exp());
     let series = Series {
         better: metric.better,
         gating: true,
@@ -49,7 +49,7 @@ fn a_sentence_names_both_sides_of_a_difference() {
 }
 
 #[test]
-fn same_and_inconclusive_include_the_interval() {
+fn sentences_of_same_and_inconclusive_include_the_interval() {
     assert_eq!(
         sentence_of("decode_rate", "decode", 1.003, 0.008),
         "`a` decodes as fast as `b`, within 2 % (between 0.5 % slower and 1.1 % faster)"
@@ -61,7 +61,7 @@ fn same_and_inconclusive_include_the_interval() {
 }
 
 #[test]
-fn the_case_is_in_parentheses_unless_the_verb_implies_it() {
+fn the_workload_is_in_parentheses_unless_the_verb_implies_it() {
     assert_eq!(
         sentence_of("first_token", "ttft 16", 0.5, 0.02),
         "`a` reaches its first token (ttft 16) 2.00 times as fast as `b` [1.96, 2.04]"
@@ -94,7 +94,7 @@ fn a_sentence_about_memory_says_needs() {
 }
 
 #[test]
-fn evidence_without_a_verdict_includes_the_reason() {
+fn a_sentence_without_a_verdict_includes_the_reason() {
     let plan = plan();
     let sentence_for = |blocks| sentence(&plan, &compared("decode_rate", 2.0, 0.02, blocks));
     assert_eq!(

@@ -5,10 +5,10 @@ use crate::record::{CalibratedFloor, Closed};
 use stats::Verdict;
 
 /// A record of `reference`, `other` and the reference's twin. A token takes `token_ms` in `other` and ten milliseconds
-/// elsewhere.
+/// elsewhere. `deviation` is the standard deviation of the logarithms of a block's times.
 fn record(token_ms: f64, deviation: f64, blocks: u32) -> RunRecord {
-    let of = move |configuration| if configuration == 1 { token_ms } else { 10.0 };
-    measured(&selection(&["reference", "other"], &["decode"]), blocks, noisy(of, deviation, 3))
+    let token_ms_of = move |configuration| if configuration == 1 { token_ms } else { 10.0 };
+    measured(&selection(&["reference", "other"], &["decode"]), blocks, noisy(token_ms_of, deviation, 3))
 }
 
 fn headline(compared: &[Compared]) -> &Comparison {
@@ -27,8 +27,8 @@ fn configurations_are_compared_by_every_shared_metric_and_the_headline_gates() {
     let found = compare_within(&Measured::of(&record), &record.header.plan.pairs());
     let metrics: Vec<(&str, bool)> = found.iter().map(|it| (it.metric.name(), it.gating)).collect();
     let measured = Measured::of(&record);
-    let have_both = |metric: usize| [0, 1].iter().all(|&it| measured.blocks(0, metric, it).is_some());
-    let expected = METRICS.iter().enumerate().filter(|(index, _)| have_both(*index));
+    let both_have = |metric: usize| [0, 1].iter().all(|&it| measured.blocks(0, metric, it).is_some());
+    let expected = METRICS.iter().enumerate().filter(|(index, _)| both_have(*index));
     let expected: Vec<_> = expected.map(|(_, it)| (it.name(), it.name() == "decode_rate")).collect();
     assert_eq!(metrics, expected);
     for expected in ["load", "first_token", "decode_rate", "peak_memory"] {
@@ -110,11 +110,11 @@ fn a_configuration_without_values_is_not_compared() {
 }
 
 #[test]
-fn each_model_and_device_has_its_own_reference_and_twin() {
+fn each_number_of_threads_has_its_own_reference_and_twin() {
     let selection = Selection { threads: vec![1, 2], ..selection(&["reference", "other"], &["decode"]) };
     // `other` is faster with one thread, and a tenth slower with two threads.
-    let of = |configuration| [10.0, 6.0, 5.0, 5.5, 10.0, 5.0][configuration];
-    let record = measured(&selection, 5, noisy(of, 0.003, 3));
+    let token_ms = |configuration| [10.0, 6.0, 5.0, 5.5, 10.0, 5.0][configuration];
+    let record = measured(&selection, 5, noisy(token_ms, 0.003, 3));
     let plan = &record.header.plan;
     assert_eq!((plan.pairs(), plan.twin_of(0), plan.twin_of(2)), (vec![(1, 0), (3, 2)], Some(4), Some(5)));
     let found = compare_within(&Measured::of(&record), &plan.pairs());
@@ -164,17 +164,17 @@ fn a_run_continues_while_the_headline_of_a_pair_has_a_wide_interval() {
     let analysis = |record: &RunRecord| interim_analysis(record, "decode", 5, Rule::default());
     assert_eq!(analysis(&record(5.0, 0.002, 5)), Analysis::Stop(StoppedBy::Width));
     assert_eq!(analysis(&record(5.0, 0.2, 5)), Analysis::GoOn { until: 8 });
-    // Metrics that do not gate have no effect.
-    let mut memory = record(5.0, 0.002, 5);
-    (0..memory.samples.len())
-        .for_each(|it| memory.samples[it].peak_resident_bytes = Some(1 + it as u64 * 7919));
-    assert_eq!(analysis(&memory), Analysis::Stop(StoppedBy::Width));
+    // Metrics that do not gate have no effect: here each request needs more memory than the one before.
+    let mut growing = record(5.0, 0.002, 5);
+    growing.samples.iter_mut().zip(1..).for_each(|(it, n)| it.peak_resident_bytes = Some(n * 7919));
+    assert_eq!(analysis(&growing), Analysis::Stop(StoppedBy::Width));
 }
 
 #[test]
-fn a_single_engine_runs_until_its_level_is_precise() {
+fn a_single_engine_runs_until_its_headline_metric_is_precise() {
     let alone = |noise| measured(&selection(&["reference"], &["decode"]), 5, noisy(|_| 10.0, noise, 1));
     assert_eq!(interim_analysis(&alone(0.3), "decode", 5, Rule::default()), Analysis::GoOn { until: 8 });
+    // A pair does not count if one of its two engines has no values.
     let mut noise = noisy(|_| 10.0, 0.3, 1);
     let failed = measured(&selection(&["reference", "other"], &["decode"]), 5, |at| {
         noise(at).filter(|_| at.configuration != 1)

@@ -199,7 +199,7 @@ fn prompt_tokens_from_a_cache_are_not_computed_but_are_attended_to() {
 #[test]
 fn weights_that_caches_may_hold_have_no_share_of_bandwidth() {
     let mut observed = Setup::of(vec![sequence(10, &[50, 350])]);
-    // Four times the cache is 128 MiB of bf16. One weight less may stay in the cache.
+    // The least size with a share is four times the cache: 128 MiB, or 64 Mi weights of bf16.
     observed.configuration.model.sizes.as_mut().unwrap().read_per_token = 64 << 20;
     assert_eq!(observed.share("bandwidth_share").len(), 1);
     assert_eq!(observed.share("compute_share").len(), 1);
