@@ -53,16 +53,16 @@ impl Signs {
         // The loader's cache is binary, but its names are plain text.
         let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
         let in_cache = cache.windows(LIBRARY.len()).any(|bytes| bytes == LIBRARY.as_bytes());
-        let on_windows = root.join("dev/dxg").exists() && has_library(&root.join(WSL_FOLDER));
+        let under_wsl = root.join("dev/dxg").exists() && has_library(&root.join(WSL_FOLDER));
         Self {
-            is_loaded: on_windows || DRIVER_FILES.iter().any(|sign| root.join(sign).exists()),
+            is_loaded: under_wsl || DRIVER_FILES.iter().any(|sign| root.join(sign).exists()),
             has_library: in_cache || on_path.iter().chain(&usual_folders).any(|folder| has_library(folder)),
         }
     }
 }
 
-/// Decides by the driver's management library. If the library cannot answer, other signs decide, because a container may have
-/// a GPU without this library.
+/// Decides by the number of GPUs that the driver's management library (NVML) reports. If NVML cannot answer, other signs decide,
+/// because a container may have a GPU without NVML.
 fn decide(count: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Result<(), Unavailable> {
     let (reason, hint) = match count {
         Ok(0) => ("the NVIDIA driver finds no GPU", "`nvidia-smi -L` lists the GPUs that it finds"),
