@@ -130,7 +130,7 @@ impl<'a> SetUpContext<'a> {
         format!("`{name}` is built{built_for} ({path});\nit cannot run{on_device} here: {why}\n{environment}")
     }
 
-    /// Builds a program, also a built one: cargo finds quickly whether anything changed.
+    /// Builds a program, even if it is built: cargo finds quickly whether anything changed.
     fn build(&mut self, program: Program) -> Result<()> {
         let (Some(root), Some(build)) = (&self.registry.root, program.build) else { return Ok(()) };
         let command = match &build.package {
@@ -163,7 +163,7 @@ fn program_key(program: Program) -> (String, String) {
     (program.engine.manifest.name.clone(), program.binary.to_string())
 }
 
-/// A command whose program, if given by a path, is found in the checkout from any current folder.
+/// The command with its program's path made absolute: a relative path begins at the checkout, not at the current folder.
 fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
     let mut command = command.to_vec();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
@@ -172,7 +172,7 @@ fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
     command
 }
 
-/// The hint at device families with their own program. It is shown for a device that the manifest does not name.
+/// The hint for a device that the manifest does not name: the device families that have their own program.
 fn own_programs_hint(engine: &Engine) -> String {
     let families =
         engine.manifest.devices.keys().filter_map(|family| engine.program_for_family(family).only_for);

@@ -16,8 +16,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The time for each of five settings. It is long enough for the clocks of an idle GPU to rise.
 const BUDGET: Duration = Duration::from_millis(250);
 
-/// The limits of devices by CUDA's indices. Only `gpus` and `absent` are set; an error becomes an entry of `absent`. In a run, the separate process carries the run's mark
-/// and ends with it.
+/// The limits of GPUs by CUDA's indices. Only `gpus` and `absent` are set; an error becomes an entry of `absent`. In a run, the
+/// separate process carries the run's mark and ends with it.
 pub fn probe_separately(devices: &[u32], run: Option<&str>) -> Limits {
     let arguments = std::iter::once(SUBCOMMAND.to_string()).chain(devices.iter().map(u32::to_string));
     let program =
@@ -93,7 +93,7 @@ fn cublas_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The prefix of `/some/where/bin/python3`. Links are not resolved, because the Python of an environment is a link to another Python.
+/// The prefix of `/some/where/bin/python3`. Links are not resolved: the Python of an environment is a link to another Python.
 fn prefix(python: &Path) -> Option<PathBuf> {
     Some(python.parent()?.parent()?.to_path_buf())
 }

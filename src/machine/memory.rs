@@ -1,4 +1,4 @@
-//! Memory: the machine's total, the peak of a process tree, and its current memory.
+//! Memory: the machine's total, and the peak and the current memory of a process tree.
 
 use std::time::{Duration, Instant};
 

@@ -90,8 +90,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 pub struct ProcessFamily {
     name: &'static str,
     value: String,
-    /// The marked processes in the last search of the machine. Most descend from the launch's first process; one that left the tree is
-    /// known only by its mark.
+    /// The marked processes in the last search of the machine. Most descend from the launch's first process; one that left
+    /// the tree is known only by its mark.
     marked: Vec<u32>,
     /// The end and the duration of the last search.
     last_search: Option<(Instant, Duration)>,

@@ -41,7 +41,7 @@ pub fn cpu_statistics() -> Option<String> {
     read(Hierarchy::of_this_process("cpu", &read_text)?.folders.first()?.join("cpu.stat"))
 }
 
-/// The memory that is left below each limit, and of these the least.
+/// The least memory that any limit leaves free, in bytes.
 pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
     memory_left(&Hierarchy::of_this_process("memory", read)?, read)
 }
@@ -164,8 +164,8 @@ fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
     hierarchy.folders.iter().filter_map(left).min()
 }
 
-/// The smallest limit of all folders. If no folder has the file of the limit, there is no limit where the controller exists;
-/// version 2 lists its controllers at its mount.
+/// The smallest limit of all folders. If no folder has a limit's file but version 2 lists the controller at its mount, there
+/// is no limit.
 fn smallest_limit(
     controller: &str,
     hierarchy: Option<Hierarchy>,

@@ -46,7 +46,7 @@ impl Cuda {
 
     /// The reason why `visible` is unknown.
     pub fn unknown_order(&self, gpus: &[Gpu]) -> Option<UnknownOrder> {
-        let why = if self.is_unknown_for_partitions(gpus) {
+        let why = if self.order_depends_on_partitions(gpus) {
             UnknownOrder::Partitioned
         } else {
             UnknownOrder::BySpeed
@@ -54,15 +54,15 @@ impl Cuda {
         self.visible(gpus).is_none().then_some(why)
     }
 
-    fn is_unknown_for_partitions(&self, gpus: &[Gpu]) -> bool {
+    fn order_depends_on_partitions(&self, gpus: &[Gpu]) -> bool {
         self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_partitioned)
     }
 
-    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown, for the reason `unknown_order`. A part of a GPU (MIG)
-    /// counts as its GPU.
+    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown: `unknown_order` has the reason. A part of a
+    /// GPU (MIG) counts as its GPU.
     pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         match self.visible_devices.as_deref() {
-            None if self.is_unknown_for_partitions(gpus) => None,
+            None if self.order_depends_on_partitions(gpus) => None,
             None => self.in_slot_order(gpus),
             Some(list) if list.starts_with("GPU-") => Some(items_of(list, |word| gpu_named(word, gpus))),
             // CUDA shows only the first of several parts.

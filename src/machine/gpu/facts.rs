@@ -12,7 +12,7 @@ pub struct Gpu {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// The slot: `00000000:1B:00.0`. CUDA is made to count in this order; NVML's own order is undefined.
+    /// The slot: `00000000:1B:00.0`. CUDA is made to count in this order; NVML promises no order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -21,7 +21,7 @@ const MIN_SHARE: f64 = 0.01;
 /// The fewest swapped pages that are reported: 1 MiB in pages of 4 KiB. An idle system swaps a few for other reasons.
 const MIN_SWAPPED_PAGES: u64 = 256;
 /// The least memory pressure that is reported, in per cent of ten seconds: `some avg10`. 1 is a tenth of a second.
-const MIN_PRESSURE: f64 = 1.0;
+const MIN_PRESSURE_PERCENT: f64 = 1.0;
 
 /// An engine of a run, with the facts that these checks need.
 #[derive(Debug, Clone, Default)]
@@ -113,7 +113,7 @@ fn busy_before(cores: u32, load: f64) -> Option<String> {
 }
 
 fn memory_pressure_before(percent: f64) -> Option<String> {
-    (percent >= MIN_PRESSURE).then(|| {
+    (percent >= MIN_PRESSURE_PERCENT).then(|| {
         format!(
             "machine: short of memory before the run: processes waited for memory {percent:.1} % of the last ten seconds; \
              end programs that hold memory, or measure a smaller model"
