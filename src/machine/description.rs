@@ -108,9 +108,7 @@ impl Machine {
             energy_counters: energy::list_counters(),
         }
     }
-}
 
-impl Machine {
     /// The properties that identify the machine in comparisons, by name. Kernel, governor and load are excluded: they change on
     /// the same machine, and their effect is measured as noise.
     pub fn identifying_properties(&self) -> Vec<(&'static str, String)> {

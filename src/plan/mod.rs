@@ -244,7 +244,6 @@ impl Workload {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
 
-    /// A workload for tests.
     #[cfg(test)]
     pub fn specimen(prompt: Prompt) -> Self {
         Self {

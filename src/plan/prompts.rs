@@ -6,8 +6,7 @@ use anyhow::{Context, Result, bail};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
-use crate::plan::RequestKind;
-use crate::plan::{Prompt, Workload};
+use crate::plan::{Prompt, RequestKind, Workload};
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;

@@ -33,7 +33,6 @@ pub enum SetUpEvent {
     Warned(String),
 }
 
-/// Runs the steps.
 pub struct Steps<'a> {
     /// The name and value of a variable that marks every process of this run, so that the keeper can end them.
     pub mark: (&'static str, &'a str),

@@ -187,7 +187,6 @@ mod tests {
         ] {
             assert_eq!(visible(BY_SLOT, Some(list), &gpus()), Some(expected), "`{list}`");
         }
-        // An empty list shows no GPU, in any order.
         assert_eq!(visible("FASTEST_FIRST", Some(""), &gpus()), Some(vec![]));
     }
 

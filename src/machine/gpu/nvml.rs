@@ -66,7 +66,7 @@ fn describe(index: u32, device: &Device) -> Gpu {
         memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         max_memory_clock_mhz: device.max_clock_info(Clock::Memory).ok(),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
-        utilisation_percent: device.utilization_rates().ok().map(|busy| busy.gpu),
+        utilisation_percent: device.utilization_rates().ok().map(|it| it.gpu),
         power_milliwatts: device.power_usage().ok(),
         power_limit_milliwatts: device.enforced_power_limit().ok(),
         default_power_limit_milliwatts: device.power_management_limit_default().ok(),
@@ -127,12 +127,12 @@ pub fn used_memory() -> Vec<UsedGpuMemory> {
 
 fn sample_one(index: u32, device: &Device, pids: &[u32], at: Duration) -> GpuSample {
     let engine_processes = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
-    let busy = device.utilization_rates().ok();
+    let utilisation = device.utilization_rates().ok();
     GpuSample {
         index,
         at,
-        utilisation_percent: busy.as_ref().map(|busy| busy.gpu),
-        memory_utilisation_percent: busy.map(|busy| busy.memory),
+        utilisation_percent: utilisation.as_ref().map(|it| it.gpu),
+        memory_utilisation_percent: utilisation.map(|it| it.memory),
         memory_used_bytes: device.memory_info().ok().map(|memory| memory.used),
         process_bytes: engine_processes.filter_map(|process| process.bytes).reduce(u64::saturating_add),
         power_milliwatts: device.power_usage().ok(),

@@ -75,16 +75,16 @@ fn mean(numbers: impl Iterator<Item = u32>) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn sample(index: u32, busy: Option<u32>, clock: u32, by: &[&str]) -> GpuSample {
+    fn sample(index: u32, percent: Option<u32>, clock: u32, reasons: &[&str]) -> GpuSample {
         GpuSample {
             index,
             at: FIRST_USABLE,
-            utilisation_percent: busy,
-            power_milliwatts: busy.map(|percent| percent * 1000),
+            utilisation_percent: percent,
+            power_milliwatts: percent.map(|percent| percent * 1000),
             clock_mhz: Some(clock),
             memory_clock_mhz: Some(clock + 1),
             memory_used_bytes: Some(u64::from(clock)),
-            throttled_by: Some(by.iter().map(|word| word.to_string()).collect()),
+            throttled_by: Some(reasons.iter().map(|it| it.to_string()).collect()),
             ..GpuSample::default()
         }
     }
