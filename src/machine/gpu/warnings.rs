@@ -71,9 +71,7 @@ mod tests {
     fn a_slowed_gpu_is_reported_with_a_remedy() {
         let warning = |reasons: &[&str]| slowed_by(reasons, Some(&with_limit(350_000)));
         assert_eq!(warning(&[]), None);
-        assert!(
-            warning(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); its power limit is below the")
-        );
+        assert!(warning(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); its power limit is below the"));
         assert!(warning(&["sw_power_cap", "sw_thermal_slowdown"]).unwrap().contains("let it cool"));
         assert!(warning(&["hw_power_brake_slowdown", "hw_slowdown"]).unwrap().contains("power supply"));
         assert!(warning(&["sync_boost"]).unwrap().contains("PERFORMANCE"));
