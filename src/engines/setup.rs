@@ -130,7 +130,7 @@ impl<'a> SetUpContext<'a> {
         format!("`{name}` is built{built_for} ({path});\nit cannot run{on_device} here: {why}\n{environment}")
     }
 
-    /// Builds a program, even if it is built: cargo finds quickly whether anything changed.
+    /// Builds a program, even if it is already built: cargo finds quickly whether anything changed.
     fn build(&mut self, program: Program) -> Result<()> {
         let (Some(root), Some(build)) = (&self.registry.root, program.build) else { return Ok(()) };
         let command = match &build.package {

@@ -260,11 +260,10 @@ mod tests {
                 "anon 1073741824\ninactive_file 1073741824\nactive_file 1073741824\n",
             ),
         ];
-        let expected_with_left =
-            |left| (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(left));
-        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files), expected_with_left(7 * GIB));
+        let expected = |left| (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(left));
+        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files), expected(7 * GIB));
         // Without statistics, pages of files are not known to be free.
-        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files[..5]), expected_with_left(5 * GIB));
+        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files[..5]), expected(5 * GIB));
     }
 
     #[test]
