@@ -176,7 +176,7 @@ fn selected_word(text: &str) -> Option<String> {
     rest.split_once(']').map(|(word, _)| word.to_string())
 }
 
-/// The parameters in `KERNEL_PARAMETERS`. Others are left out, because the command line may contain secrets.
+/// The parameters in `KERNEL_PARAMETERS`. Others are left out, because the kernel's command line may contain secrets.
 fn kernel_parameters(cmdline: &str) -> Vec<String> {
     let is_kept = |word: &&str| KERNEL_PARAMETERS.contains(&word.split('=').next().unwrap_or_default());
     cmdline.split_ascii_whitespace().filter(is_kept).map(String::from).collect()

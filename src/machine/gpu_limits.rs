@@ -18,22 +18,23 @@ const BUDGET: Duration = Duration::from_millis(250);
 
 /// The limits of GPUs by CUDA's indices. Only `gpus` and `absent` are set; an error becomes an entry of `absent`. In a run, the
 /// separate process carries the run's mark and ends with it.
-pub fn probe_separately(devices: &[u32], run: Option<&str>) -> Limits {
+pub fn probe_separately(devices: &[u32], run_mark: Option<&str>) -> Limits {
     let arguments = std::iter::once(SUBCOMMAND.to_string()).chain(devices.iter().map(u32::to_string));
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"));
-    let limits = program.and_then(|program| run_probe(&program, arguments.collect(), run, DEADLINE));
+    let limits = program.and_then(|program| run_probe(&program, arguments.collect(), run_mark, DEADLINE));
     limits.unwrap_or_else(|reason| Limits { absent: vec![format!("GPUs: {reason}")], ..Limits::default() })
 }
 
 fn run_probe(
     program: &Path,
     arguments: Vec<String>,
-    run: Option<&str>,
+    run_mark: Option<&str>,
     deadline: Duration,
 ) -> Result<Limits, String> {
     let mut command = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
     // The probe must count GPUs as engines do.
-    for (name, value) in run.map(|run| (environment::RUN, run)).into_iter().chain(gpu::order_for_processes())
+    for (name, value) in
+        run_mark.map(|mark| (environment::RUN, mark)).into_iter().chain(gpu::order_for_processes())
     {
         command = command.env(name, value);
     }
@@ -76,10 +77,10 @@ fn cublas_folders() -> Vec<PathBuf> {
     let paths_of_kind = |kind: &str| home.as_ref().map(|home| paths_in(&home.join(kind))).unwrap_or_default();
     let cuda = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let cuda = cuda.chain([PathBuf::from("/usr/local/cuda")]);
-    let in_python = |it: PathBuf| wheels(&prefix(&it).unwrap_or_default());
+    let in_python = |it: PathBuf| wheel_folders(&prefix(&it).unwrap_or_default());
     let in_cuda = |it: PathBuf| ["lib64", "lib", "nvidia/cu13/lib"].map(|lib| it.join(lib));
     let all = (own_pythons.flat_map(in_python))
-        .chain(paths_of_kind("environments").into_iter().flat_map(|it| wheels(&it)))
+        .chain(paths_of_kind("environments").into_iter().flat_map(|it| wheel_folders(&it)))
         .chain(paths_of_kind("toolkits").into_iter().chain(cuda).flat_map(in_cuda))
         .chain(shell_python.into_iter().flat_map(in_python));
     let mut folders: Vec<PathBuf> = Vec::new();
@@ -98,7 +99,7 @@ fn prefix(python: &Path) -> Option<PathBuf> {
 }
 
 /// The folders of NVIDIA's libraries in Python's wheels below a prefix: `nvidia/cublas/lib`, or `nvidia/cu13/lib` in later ones.
-fn wheels(prefix: &Path) -> Vec<PathBuf> {
+fn wheel_folders(prefix: &Path) -> Vec<PathBuf> {
     let pythons = paths_in(&prefix.join("lib")).into_iter().filter(|path| name_starts_with(path, "python"));
     let packages = pythons.flat_map(|it| ["site-packages", "dist-packages"].map(|name| it.join(name)));
     packages.flat_map(|it| paths_in(&it.join("nvidia"))).map(|package| package.join("lib")).collect()
