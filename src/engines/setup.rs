@@ -64,7 +64,7 @@ impl<'a> SetUpContext<'a> {
             let (name, reason) = (&engine.manifest.name, failed.reason);
             let on_device = program.only_for.map_or_else(String::new, |family| format!(" on {family}"));
             let message = format!(
-                "the earlier build of `{name}` is measured{on_device}: {reason} (`--no-setup` builds nothing)"
+                "`{name}`: {reason}; an earlier build is measured{on_device} (`--no-setup` skips the build)"
             );
             (self.steps.listener)(SetUpEvent::Warned(message.clone()));
             self.warnings.push(message);
@@ -93,7 +93,7 @@ impl<'a> SetUpContext<'a> {
             State::NotBuilt => {
                 bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
             }
-            // A program can be copied to another machine, but an environment cannot.
+            // Without the driver only the program is built: it can be copied to another machine, an environment cannot.
             State::NoEnvironment if no_driver.is_none() => environment::create(&mut self.steps, engine)?,
             _ => {}
         }
@@ -115,9 +115,9 @@ impl<'a> SetUpContext<'a> {
     fn built_without_driver(&self, program: Program, device: &Device, why: &str) -> String {
         let name = &program.engine.manifest.name;
         let built_for = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
-        // The engine's own program runs here, but not on that device.
-        let shared = program.only_for.is_none() && !device.is_cpu();
-        let on_device = if shared { format!(" on {}", device.family()) } else { String::new() };
+        // A program for all devices may still run on the CPU here.
+        let names_device = program.only_for.is_none() && !device.is_cpu();
+        let on_device = if names_device { format!(" on {}", device.family()) } else { String::new() };
         let path = self.registry.binary(program).unwrap_or_default();
         let path = self.registry.root.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
         let environment = match self.registry.build_state(program) {
@@ -130,7 +130,7 @@ impl<'a> SetUpContext<'a> {
         format!("`{name}` is built{built_for} ({path});\nit cannot run{on_device} here: {why}\n{environment}")
     }
 
-    /// Builds a program. Cargo itself finds quickly whether anything changed.
+    /// Builds a program, even if it is already built: cargo finds quickly whether anything changed.
     fn build(&mut self, program: Program) -> Result<()> {
         let (Some(root), Some(build)) = (&self.registry.root, program.build) else { return Ok(()) };
         let command = match &build.package {
@@ -163,7 +163,7 @@ fn program_key(program: Program) -> (String, String) {
     (program.engine.manifest.name.clone(), program.binary.to_string())
 }
 
-/// Resolves a program of the checkout by its full path, so that the current folder does not matter.
+/// The command with its program's path made absolute: a relative path begins at the checkout, not at the current folder.
 fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
     let mut command = command.to_vec();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
@@ -172,7 +172,7 @@ fn in_checkout(root: &Path, command: &[String]) -> Vec<String> {
     command
 }
 
-/// The hint at device families with their own program. It is shown for a device that the manifest does not name.
+/// The hint for a device that the manifest does not name: the device families that have their own program.
 fn own_programs_hint(engine: &Engine) -> String {
     let families =
         engine.manifest.devices.keys().filter_map(|family| engine.program_for_family(family).only_for);
@@ -216,7 +216,7 @@ pub fn check_devices(registry: &Registry, engine: &Engine, devices: &[Device]) -
 
 /// The known device that the user probably meant by a mistyped name.
 fn intended_device(registry: &Registry, device: &Device) -> Option<String> {
-    // The name as typed, because capitals are a typing error too.
+    // Not `Device::family`, which is in lower case: capitals are a typing error too.
     let family = device.as_str().split(':').next().unwrap_or_default();
     let families = registry.engines.iter().flat_map(|engine| engine.manifest.devices.keys());
     let known: Vec<&str> = families.map(String::as_str).chain([CPU]).collect();

@@ -3,7 +3,7 @@
 use super::kernel::read;
 
 /// The CPU time of processes that were known before a request. Reading it takes a few system calls for each process and no
-/// search, so it can be done right next to the request.
+/// search, so it is done directly before and after the request.
 #[derive(Debug, Default)]
 pub struct CpuTime {
     pids: Vec<u32>,
@@ -54,7 +54,7 @@ impl CpuTime {
         CpuUse { cpu_ns: self.cpu_ns(), waited_ns: self.waited_ns() }
     }
 
-    /// The time that their running threads waited for a core. `None` if the kernel does not count it.
+    /// The time that the processes' threads waited for a core, without ended threads. `None` if the kernel does not count it.
     fn waited_ns(&self) -> Option<u64> {
         let threads = self.pids.iter().flat_map(|pid| {
             let folders = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -64,7 +64,7 @@ impl CpuTime {
         threads.reduce(|sum, ns| sum?.checked_add(ns?)).flatten()
     }
 
-    /// The time of all their threads, including ended ones. `None` if one process cannot be read, because the sum would
+    /// The CPU time of the processes' threads, including ended ones. `None` if one process cannot be read, because the sum would
     /// then be too small.
     #[cfg(target_os = "linux")]
     fn cpu_ns(&self) -> Option<u64> {

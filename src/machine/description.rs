@@ -35,7 +35,7 @@ pub struct Machine {
     /// The load averages over one, five and fifteen minutes, at the time of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_average: Option<[f64; 3]>,
-    /// The share of wanted CPU time that the host withheld since boot (steal).
+    /// The share of requested CPU time that the host withheld since boot (steal).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steal_share: Option<f64>,
     /// The setting of transparent huge pages: `always`, `madvise`, `never`.
@@ -75,8 +75,9 @@ const KERNEL_PARAMETERS: &[&str] = &[
     "preempt",
 ];
 
-/// The name of the GPUs in `identifying_properties`, and its value without any.
+/// The name of the GPUs in `identifying_properties`.
 const GPUS: &str = "GPUs";
+/// The value of a property that the machine does not have: GPUs or a limit.
 const NONE: &str = "none";
 
 impl Machine {
@@ -107,9 +108,7 @@ impl Machine {
             energy_counters: energy::list_counters(),
         }
     }
-}
 
-impl Machine {
     /// The properties that identify the machine in comparisons, by name. Kernel, governor and load are excluded: they change on
     /// the same machine, and their effect is measured as noise.
     pub fn identifying_properties(&self) -> Vec<(&'static str, String)> {
@@ -177,7 +176,7 @@ fn selected_word(text: &str) -> Option<String> {
     rest.split_once(']').map(|(word, _)| word.to_string())
 }
 
-/// The parameters in `KERNEL_PARAMETERS`. Others are left out, because the command line may contain secrets.
+/// The parameters in `KERNEL_PARAMETERS`. Others are left out, because the kernel's command line may contain secrets.
 fn kernel_parameters(cmdline: &str) -> Vec<String> {
     let is_kept = |word: &&str| KERNEL_PARAMETERS.contains(&word.split('=').next().unwrap_or_default());
     cmdline.split_ascii_whitespace().filter(is_kept).map(String::from).collect()
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_of_no_machine_and_of_this_machine_survive_json() {
+    fn an_empty_description_and_this_machines_description_survive_json() {
         assert_eq!(serde_json::from_str::<Machine>("{}").unwrap(), Machine::default());
         let here = Machine::probe();
         let text = serde_json::to_string(&here).unwrap();
@@ -237,8 +236,8 @@ mod tests {
         let unread = Machine { cpu_limit_unknown: true, ..machine.clone() };
         assert_ne!(machine.fingerprint(), unread.fingerprint());
         let counter = energy::ListedCounter { name: "package-0".into(), trouble: None };
-        let counting = Machine { energy_counters: vec![counter], ..machine.clone() };
-        assert_eq!(machine.fingerprint(), counting.fingerprint());
+        let with_counter = Machine { energy_counters: vec![counter], ..machine.clone() };
+        assert_eq!(machine.fingerprint(), with_counter.fingerprint());
         let (old, new) = (machine.identifying_properties(), limited.identifying_properties());
         let differing: Vec<_> = old.iter().zip(new).filter(|(old, new)| *old != new).collect();
         let differing: Vec<_> = differing.into_iter().map(|(_, new)| new).collect();

@@ -1,4 +1,4 @@
-//! The device of an engine, by its name: the only test for the CPU, and the only mapping of names to GPUs.
+//! The device of an engine, by its name. Only this code decides whether a name means the CPU, and which GPU a name means.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,7 +44,7 @@ impl Device {
         start.eq_ignore_ascii_case(CPU) && !rest.starts_with(|next: char| next.is_alphabetic())
     }
 
-    /// The common part of `cuda:1` and `cuda`, in lower case. Manifests describe programs by family.
+    /// The name without an index, in lower case: `cuda` for `cuda:1`. Manifests describe programs by family.
     pub fn family(&self) -> String {
         self.0.split(':').next().unwrap_or_default().to_ascii_lowercase()
     }

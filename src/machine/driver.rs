@@ -16,8 +16,7 @@ const DRIVER_FILES: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidiactl", 
 const LIBRARY: &str = "libcuda.so.1";
 /// The folder of the library under WSL. WSL uses the driver of Windows, so Linux has no kernel module, only the device `/dev/dxg`.
 const WSL_FOLDER: &str = "usr/lib/wsl/lib";
-/// Usual folders of the library.
-const LIBRARY_FOLDERS: [&str; 8] = [
+const USUAL_LIBRARY_FOLDERS: [&str; 8] = [
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
@@ -49,20 +48,20 @@ impl Signs {
     fn in_root(root: &Path, library_path: Option<&OsStr>) -> Self {
         let has_library = |folder: &Path| folder.join(LIBRARY).exists();
         let on_path: Vec<PathBuf> = library_path.iter().flat_map(std::env::split_paths).collect();
-        let usual_folders = LIBRARY_FOLDERS.map(|folder| root.join(folder));
+        let usual_folders = USUAL_LIBRARY_FOLDERS.map(|folder| root.join(folder));
         // The loader's cache is binary, but its names are plain text.
         let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
         let in_cache = cache.windows(LIBRARY.len()).any(|bytes| bytes == LIBRARY.as_bytes());
-        let on_windows = root.join("dev/dxg").exists() && has_library(&root.join(WSL_FOLDER));
+        let under_wsl = root.join("dev/dxg").exists() && has_library(&root.join(WSL_FOLDER));
         Self {
-            is_loaded: on_windows || DRIVER_FILES.iter().any(|sign| root.join(sign).exists()),
+            is_loaded: under_wsl || DRIVER_FILES.iter().any(|sign| root.join(sign).exists()),
             has_library: in_cache || on_path.iter().chain(&usual_folders).any(|folder| has_library(folder)),
         }
     }
 }
 
-/// Decides by the driver's management library. If the library cannot answer, other signs decide, because a container may have
-/// a GPU without this library.
+/// Decides by the number of GPUs that the driver's management library (NVML) reports. If NVML cannot answer, other signs decide,
+/// because a container may have a GPU without NVML.
 fn decide(count: Result<u32, NvmlError>, signs: impl FnOnce() -> Signs) -> Result<(), Unavailable> {
     let (reason, hint) = match count {
         Ok(0) => ("the NVIDIA driver finds no GPU", "`nvidia-smi -L` lists the GPUs that it finds"),

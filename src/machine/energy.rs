@@ -25,10 +25,11 @@ pub struct ListedCounter {
 
 /// All counters of this machine, including unreadable ones.
 pub fn list_counters() -> Vec<ListedCounter> {
-    let zone =
+    let of_zone =
         |zone: Zone| ListedCounter { trouble: zone.error().map(|kind| kind.to_string()), name: zone.name };
-    let gpu = |(name, _)| ListedCounter { name, trouble: None };
-    zones(Path::new(POWERCAP)).into_iter().map(zone).chain(gpu::energy().into_iter().map(gpu)).collect()
+    let of_gpu = |(name, _)| ListedCounter { name, trouble: None };
+    let zones = zones(Path::new(POWERCAP)).into_iter();
+    zones.map(of_zone).chain(gpu::energy().into_iter().map(of_gpu)).collect()
 }
 
 /// The values of the counters at one time.
@@ -86,15 +87,15 @@ impl Reading {
 }
 
 impl Counter {
-    /// The increase of this counter. A lower value means exactly one wrap, because a wrap takes minutes at any power.
+    /// The increase of this counter. A lower value means exactly one wrap, because even at the highest power a wrap takes minutes.
     fn since(&self, before: u64) -> Option<u64> {
         let wrapped = || self.range?.checked_sub(before)?.checked_add(self.microjoules);
         self.microjoules.checked_sub(before).or_else(wrapped)
     }
 }
 
-/// The processors' packages, and their memory if it has a counter. Other parts are already in a package, and `psys` counts the
-/// whole platform again.
+/// The processors' packages (`intel-rapl:0`), and their memory if it has a counter. A package's counter includes its other parts
+/// (`intel-rapl:0:0`), and `psys` counts the whole platform again.
 pub fn zones(powercap: &Path) -> Vec<Zone> {
     let mut zones = Vec::new();
     for folder in folders_named(powercap, |name| name.matches(':').count() == 1) {
@@ -144,7 +145,7 @@ impl Zone {
     }
 }
 
-/// The command that allows reading. Only root may read by default, because a processor's power can reveal keys.
+/// The command that allows reading. Only root may read by default, because a processor's power can reveal cryptographic keys.
 pub const PERMISSION: &str = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj";
 
 #[cfg(test)]

@@ -11,29 +11,30 @@ use super::gpu;
 
 /// The subcommand of this program that measures.
 const SUBCOMMAND: &str = "probe-gpu";
-/// The time limit of an answer. Loading libraries of hundreds of MiB from a slow disk takes most of it.
+/// The time limit for the answer. Loading libraries of hundreds of MiB from a slow disk takes most of the time.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The time for each of five settings. It is long enough for the clocks of an idle GPU to rise.
+/// The time for each measurement: one of copies, and one for each number type. It is long enough for the clocks of an idle GPU to rise.
 const BUDGET: Duration = Duration::from_millis(250);
 
-/// Returns only `gpus` and `absent`; an error becomes an entry of `absent`. In a run, the separate process carries the run's mark
-/// and ends with it.
-pub fn probe_separately(devices: &[u32], run: Option<&str>) -> Limits {
+/// The limits of GPUs by CUDA's indices. Only `gpus` and `absent` are set; an error becomes an entry of `absent`. In a run, the
+/// separate process carries the run's mark and ends with it.
+pub fn probe_separately(devices: &[u32], run_mark: Option<&str>) -> Limits {
     let arguments = std::iter::once(SUBCOMMAND.to_string()).chain(devices.iter().map(u32::to_string));
-    let program = std::env::current_exe().map_err(|error| format!("this program's own file: {error}"));
-    let limits = program.and_then(|program| run_probe(&program, arguments.collect(), run, DEADLINE));
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"));
+    let limits = program.and_then(|program| run_probe(&program, arguments.collect(), run_mark, DEADLINE));
     limits.unwrap_or_else(|reason| Limits { absent: vec![format!("GPUs: {reason}")], ..Limits::default() })
 }
 
 fn run_probe(
     program: &Path,
     arguments: Vec<String>,
-    run: Option<&str>,
+    run_mark: Option<&str>,
     deadline: Duration,
 ) -> Result<Limits, String> {
     let mut command = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
     // The probe must count GPUs as engines do.
-    for (name, value) in run.map(|run| (environment::RUN, run)).into_iter().chain(gpu::order_for_processes())
+    for (name, value) in
+        run_mark.map(|mark| (environment::RUN, mark)).into_iter().chain(gpu::order_for_processes())
     {
         command = command.env(name, value);
     }
@@ -76,15 +77,15 @@ fn cublas_folders() -> Vec<PathBuf> {
     let paths_of_kind = |kind: &str| home.as_ref().map(|home| paths_in(&home.join(kind))).unwrap_or_default();
     let cuda = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let cuda = cuda.chain([PathBuf::from("/usr/local/cuda")]);
-    let in_python = |it: PathBuf| wheels(&prefix(&it).unwrap_or_default());
+    let in_python = |it: PathBuf| wheel_folders(&prefix(&it).unwrap_or_default());
     let in_cuda = |it: PathBuf| ["lib64", "lib", "nvidia/cu13/lib"].map(|lib| it.join(lib));
     let all = (own_pythons.flat_map(in_python))
-        .chain(paths_of_kind("environments").into_iter().flat_map(|it| wheels(&it)))
+        .chain(paths_of_kind("environments").into_iter().flat_map(|it| wheel_folders(&it)))
         .chain(paths_of_kind("toolkits").into_iter().chain(cuda).flat_map(in_cuda))
         .chain(shell_python.into_iter().flat_map(in_python));
     let mut folders: Vec<PathBuf> = Vec::new();
     for folder in all {
-        let has_cublas = paths_in(&folder).iter().any(|path| is_named(path, "libcublas.so"));
+        let has_cublas = paths_in(&folder).iter().any(|path| name_starts_with(path, "libcublas.so"));
         if has_cublas && !folders.contains(&folder) {
             folders.push(folder);
         }
@@ -92,14 +93,14 @@ fn cublas_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The prefix of `/some/where/bin/python3`. Links are not resolved, because the Python of an environment is a link to another.
+/// The prefix of `/some/where/bin/python3`. Links are not resolved: the Python of an environment is a link to another Python.
 fn prefix(python: &Path) -> Option<PathBuf> {
     Some(python.parent()?.parent()?.to_path_buf())
 }
 
 /// The folders of NVIDIA's libraries in Python's wheels below a prefix: `nvidia/cublas/lib`, or `nvidia/cu13/lib` in later ones.
-fn wheels(prefix: &Path) -> Vec<PathBuf> {
-    let pythons = paths_in(&prefix.join("lib")).into_iter().filter(|path| is_named(path, "python"));
+fn wheel_folders(prefix: &Path) -> Vec<PathBuf> {
+    let pythons = paths_in(&prefix.join("lib")).into_iter().filter(|path| name_starts_with(path, "python"));
     let packages = pythons.flat_map(|it| ["site-packages", "dist-packages"].map(|name| it.join(name)));
     packages.flat_map(|it| paths_in(&it.join("nvidia"))).map(|package| package.join("lib")).collect()
 }
@@ -111,7 +112,7 @@ fn paths_in(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-fn is_named(path: &Path, start: &str) -> bool {
+fn name_starts_with(path: &Path, start: &str) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
 }
 

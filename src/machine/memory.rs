@@ -1,4 +1,4 @@
-//! Memory: the machine's total, the peak of a process tree, and its current memory.
+//! Memory: the machine's total, and the peak and the current memory of a process tree.
 
 use std::time::{Duration, Instant};
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_split_into_anonymous_and_other_by_old_kernels_too() {
+    fn anonymous_and_file_memory_are_distinguished_on_old_kernels_too() {
         assert_eq!(
             megabytes(sum_of_tree(&[process_memory(&[("Rss", 90), ("Pss", 70), ("Anonymous", 50)], 30)])),
             [90, 70, 50, 30]

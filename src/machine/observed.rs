@@ -31,7 +31,7 @@ pub struct Energy {
     pub elapsed_ns: u64,
 }
 
-/// The samples of one GPU over a sampled pass.
+/// The summary of one GPU's samples in a sampled pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuPass {
     /// NVML's index.
@@ -59,12 +59,13 @@ pub struct GpuPass {
     pub clock_mhz: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_clock_mhz: Option<(u32, u32)>,
+    /// The highest temperature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<u32>,
     /// The driver's names for the reasons of a slowdown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_by: Vec<String>,
-    /// The samples with at least one reason. Absent if the driver does not say.
+    /// The number of samples with at least one reason. Absent if the driver does not say.
     #[serde(default, alias = "throttled_looks", skip_serializing_if = "Option::is_none")]
     pub throttled_samples: Option<u32>,
 }

@@ -36,7 +36,7 @@ fn lists_children() -> bool {
     *LISTS.get_or_init(|| std::path::Path::new("/proc/thread-self/children").exists())
 }
 
-/// The children of all its threads, because a child belongs to the thread that started it.
+/// The children of all threads of a process, because a child belongs to the thread that started it.
 fn children(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| read(thread.path().join("children")));
@@ -52,7 +52,7 @@ fn all_pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The parent's number. The command's name before it is in parentheses and may contain spaces and parentheses.
+/// The number of the parent process. The command's name before it is in parentheses and may contain spaces and parentheses.
 fn parent(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -90,8 +90,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 pub struct ProcessFamily {
     name: &'static str,
     value: String,
-    /// The marked processes in the last search of the machine. Most descend from the first one; a process that left the tree is
-    /// known only by its mark.
+    /// The marked processes in the last search of the machine. Most descend from the launch's first process; one that left
+    /// the tree is known only by its mark.
     marked: Vec<u32>,
     /// The end and the duration of the last search.
     last_search: Option<(Instant, Duration)>,
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn a_tree_has_all_descendants_and_no_others_even_in_a_circle() {
         let parents = [(2, 1), (3, 2), (4, 2), (5, 1), (6, 3), (7, 8), (8, 7)];
-        let children = |of| -> Vec<u32> {
-            parents.iter().filter(|(_, parent)| *parent == of).map(|(child, _)| *child).collect()
+        let children = |wanted| -> Vec<u32> {
+            parents.iter().filter(|(_, parent)| *parent == wanted).map(|(child, _)| *child).collect()
         };
         assert_eq!(descendants(2, children), [2, 3, 4, 6]);
         assert_eq!(descendants(7, children), [7, 8]);

@@ -10,12 +10,12 @@ use crate::machine::observed::{GpuPass, HeldMemory};
 
 /// The time between two memory samples, unless a sample takes long.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
-/// Sampling takes at most one part in this many of the time.
+/// The time from one sample to the next is at least this many times the duration of a sample.
 const MIN_TIME_FACTOR: u32 = 10;
 /// The time between two GPU samples. The driver's own utilisation is a mean over about this time.
 const GPU_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The target of the samples. Reading memory uses a core, so energy is not counted at the same time.
+/// The target of the samples. Energy is counted only while memory is not sampled, because reading memory uses a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     Memory,

@@ -10,17 +10,17 @@ use super::observed::GpuPass;
 /// NVML's indices of the GPUs on which the driver saw the engine's processes, or else of the GPU that the engine's device names.
 pub fn gpus_of(
     gpus: &[GpuPass],
-    device: Option<u32>,
+    cuda_index: Option<u32>,
     machine: Option<&Machine>,
     limits: Option<&Limits>,
 ) -> Option<Vec<u32>> {
     let is_used = |gpu: &&GpuPass| gpu.process_bytes.is_some_and(|bytes| bytes > 0);
     let used: Vec<u32> = gpus.iter().filter(is_used).map(|gpu| gpu.index).collect();
-    if used.is_empty() { Some(vec![gpu_of_cuda_index(device?, machine, limits)?]) } else { Some(used) }
+    if used.is_empty() { Some(vec![gpu_of_cuda_index(cuda_index?, machine, limits)?]) } else { Some(used) }
 }
 
-/// The driver's own answer from the probe of limits, or else the GPU by CUDA's variables. Without facts of the machine the two
-/// indices are taken as equal.
+/// The GPU by the identity that the probe of limits recorded, or else by CUDA's variables. Without facts of the machine, NVML's
+/// index is assumed to equal CUDA's.
 fn gpu_of_cuda_index(index: u32, machine: Option<&Machine>, limits: Option<&Limits>) -> Option<u32> {
     let Some(machine) = machine else { return Some(index) };
     let probed = limits.and_then(|limits| limits.gpus.iter().find(|gpu| gpu.index == index));

@@ -49,7 +49,7 @@ fn version(text: &str) -> Option<String> {
     versions.next().map(String::from)
 }
 
-/// The checkout's commit, with a mark if the tree has changed since.
+/// The checkout's commit, with `-dirty` if files have changed since.
 pub fn commit() -> Option<String> {
     let root = paths::checkout()?;
     let git = duct::cmd!("git", "describe", "--always", "--dirty", "--abbrev=12").dir(root);

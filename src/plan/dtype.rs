@@ -22,7 +22,7 @@ const FLOATS: &[(Float, &[&str])] = &[
     (Float::F16, &["f16", "float16", "fp16", "half"]),
 ];
 
-/// The bits per number of dtypes that are neither a `Float` nor a format of model files.
+/// The bits per number of dtypes that are neither a `Float` nor a dtype of model files.
 const OTHER_DTYPES: &[(&str, f64)] = &[
     (PACKED_BF16, 12.25),
     ("int8", 8.0),
@@ -36,9 +36,9 @@ const OTHER_DTYPES: &[(&str, f64)] = &[
 /// Packed bf16: lossless, with exponents of four bits.
 const PACKED_BF16: &str = "bf16z";
 
-/// The format for the beginning of a name: `q4` and `q4_k_m` both count as `q4_k`. A variant may mix several formats, but only
-/// the main one counts here.
-const FORMAT_OF_BEGINNING: &[(&str, &str)] =
+/// The dtype of model files for the beginning of a name: `q4` and `q4_k_m` both count as `q4_k`. A variant may mix several dtypes,
+/// but only the main one counts here.
+const FILE_DTYPE_OF_BEGINNING: &[(&str, &str)] =
     &[("q8", "q8_0"), ("q6", "q6_k"), ("q5", "q5_k"), ("q4", "q4_k"), ("q3", "q3_k"), ("q2", "q2_k")];
 
 impl Float {
@@ -62,13 +62,13 @@ impl Float {
     }
 }
 
-/// The bits per number in this dtype, including a share of the scales. `None` for an unknown dtype.
+/// The bits per number in this dtype, including its share of the scales. `None` for an unknown dtype.
 pub fn bits(dtype: &str) -> Option<f64> {
     let name = dtype.to_ascii_lowercase();
     let other = || OTHER_DTYPES.iter().find(|(other, _)| *other == name).map(|(_, bits)| *bits);
     let variant = || {
-        let (_, format) = FORMAT_OF_BEGINNING.iter().find(|(beginning, _)| name.starts_with(beginning))?;
-        Dtype::bits_of(format)
+        let found = FILE_DTYPE_OF_BEGINNING.iter().find(|(beginning, _)| name.starts_with(beginning));
+        Dtype::bits_of(found?.1)
     };
     let float = Float::named(&name).map(|float| f64::from(float.bits()));
     float.or_else(other).or_else(|| Dtype::bits_of(&name)).or_else(variant)
@@ -112,7 +112,7 @@ mod tests {
         let names = ["F32", "bfloat16", "bf16z", "Q8_0", "q4_k_m"];
         assert_eq!(names.map(bits), [32.0, 16.0, 12.25, 8.5, 4.5].map(Some));
         assert_eq!(bits("fancy"), None);
-        assert_eq!([bits("IQ4_NL"), bits("f8_e4m3fnuz")], [Some(4.5), Some(8.0)], "names of files alone");
+        assert_eq!([bits("IQ4_NL"), bits("f8_e4m3fnuz")], [Some(4.5), Some(8.0)], "names of model files");
         assert_eq!([Float::named("FP16"), Float::named("half")], [Some(Float::F16); 2]);
         assert_eq!(["half", "TF32", "fp32"].map(nominal_bits), [16, 19, 32].map(Some));
         assert_eq!(nominal_bits("bf16z"), Some(16), "packing keeps every bit of bf16");

@@ -77,7 +77,7 @@ pub enum Order {
     Sequential,
 }
 
-/// The limits on the length of a run.
+/// The settings that bound the length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Extent {
     /// The fixed number of blocks. `None`: the run continues until the intervals are narrow enough or the time is over.
@@ -105,9 +105,9 @@ pub const VERIFIER_DTYPE: &str = "f32";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", try_from = "RoleFields")]
 pub enum Role {
-    /// A copy of configuration `of`. The difference between the copy and the original is noise.
+    /// A copy of the configuration with index `of`. The difference between the copy and the original is noise.
     Twin { of: usize },
-    /// The program of a baseline, measured again in turn with configuration `of`.
+    /// The program of a baseline, measured again in turn with the configuration with index `of`.
     Baseline { of: usize },
     /// The verifier. It has no cases: it is only used for output checks.
     Verifier,
@@ -160,7 +160,7 @@ pub struct Configuration {
     /// No paused engine stays in memory while this one is measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
-    /// Its answers are the reference for the outputs of the other engines on its model.
+    /// The outputs of the other engines on its model are compared with its answers.
     #[serde(default, alias = "vouches", skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
     /// Another preset of the same engine that the manifest compares this preset with, in addition to the reference.
@@ -244,7 +244,6 @@ impl Workload {
         self.sampling.is_none_or(|sampling| sampling.temperature <= 0.0)
     }
 
-    /// A workload for tests.
     #[cfg(test)]
     pub fn specimen(prompt: Prompt) -> Self {
         Self {

@@ -33,7 +33,7 @@ pub fn model(name: Option<&str>) -> Result<Model> {
     // Links are not resolved: a file in the hub's cache has its name only in the link.
     let path =
         std::path::absolute(&path).with_context(|| format!("cannot open the model `{}`", path.display()))?;
-    // An installed program unpacks the embedded model into a folder of another name.
+    // The embedded model is not named by its folder: an installed orchestrate unpacks it into a folder of another name.
     let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
     let model_name = match embedded {
         true => model_files::embedded::NAME.to_string(),

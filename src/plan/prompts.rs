@@ -6,10 +6,9 @@ use anyhow::{Context, Result, bail};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
-use crate::plan::RequestKind;
-use crate::plan::{Prompt, Workload};
+use crate::plan::{Prompt, RequestKind, Workload};
 
-/// The number of random ids at the start of a prompt, so that requests of a run share no prefix for a prefix cache.
+/// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
 /// The number of warm-up requests with the same prompt at the start of each launch. Their answers must be equal.
 pub const IDENTICAL_WARM_UPS: u32 = 2;
@@ -46,7 +45,7 @@ impl Prompts {
         Ok(Self { tokenizer, bos, text_ids, context_tokens: folder.config.context_tokens })
     }
 
-    /// The ids for a sample of a workload.
+    /// The ids of the prompt for one request of a workload.
     pub fn ids(&self, workload: &Workload, key: PromptKey) -> Result<Vec<u32>> {
         let tokens = match &workload.prompt {
             Prompt::Text(text) => return self.tokenizer.encode(text),
@@ -79,7 +78,7 @@ impl Prompts {
             Prompt::Tokens(_) => self.tokenizer.decode(ids),
         };
         Generate {
-            // A minimal engine has no request ids: it gets one request at a time.
+            // An engine without capabilities has no request ids: it gets one request at a time.
             id: capabilities.map(|_| Id::Number(id)),
             prompt: (!takes_ids).then_some(text),
             prompt_ids: takes_ids.then(|| ids.to_vec()),
@@ -103,8 +102,8 @@ impl PromptKey {
     }
 }
 
-/// A pseudo-random number for each position of each request, by splitmix64's finaliser. The identical warm-up
-/// requests get the same numbers.
+/// A pseudo-random number for each position of each request, by splitmix64's finaliser. The identical warm-ups of
+/// a launch get the same numbers.
 fn draw(workload: &str, key: PromptKey, position: u64) -> u64 {
     let index = match key.kind {
         RequestKind::Warmup if key.is_identical_warm_up() => 0,
@@ -170,7 +169,7 @@ mod tests {
             for other in &all[..index] {
                 let shared =
                     ids[bos..].iter().zip(&other[bos..]).take_while(|(id, other)| id == other).count();
-                assert!(shared < 4, "{shared} tokens are shared: {ids:?} {other:?}");
+                assert!(shared < SALT_TOKENS, "{shared} tokens are shared: {ids:?} {other:?}");
             }
         }
     }

@@ -9,7 +9,7 @@ use stats::MIN_VERDICT_BLOCKS;
 
 /// A comparison of two presets of one engine, which shows the effect of a preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PresetComparison<'a> {
+pub struct ComparedPresets<'a> {
     pub configuration: usize,
     pub against: usize,
     pub effect: &'a str,
@@ -17,26 +17,26 @@ pub struct PresetComparison<'a> {
 
 impl Plan {
     /// Adds a twin for a configuration that others are compared with, if a verdict is possible.
-    pub fn add_twin(&mut self, of: usize) {
-        let too_few = self.extent.blocks.is_some_and(|blocks| blocks < MIN_VERDICT_BLOCKS as u32);
-        if too_few || self.order == Order::Sequential || self.twin_of(of).is_some() {
+    pub fn add_twin(&mut self, original: usize) {
+        let too_few_blocks = self.extent.blocks.is_some_and(|blocks| blocks < MIN_VERDICT_BLOCKS as u32);
+        if too_few_blocks || self.order == Order::Sequential || self.twin_of(original).is_some() {
             return;
         }
-        self.push_twin(of);
+        self.push_twin(original);
     }
 
-    fn push_twin(&mut self, of: usize) {
-        let mut twin = self.configurations[of].clone();
+    fn push_twin(&mut self, original: usize) {
+        let mut twin = self.configurations[original].clone();
         twin.label = format!("{} (twin)", twin.label);
-        twin.role = Some(Role::Twin { of });
-        self.add(twin, &self.workloads_of(of));
+        twin.role = Some(Role::Twin { of: original });
+        self.add(twin, &self.workloads_of(original));
     }
 
     /// Adds a twin for each row, however few the blocks: the run measures noise and gives no verdicts.
     pub fn with_twins_of_all(mut self) -> Self {
-        for of in 0..self.configurations.len() {
-            if self.configurations[of].role.is_none() && self.twin_of(of).is_none() {
-                self.push_twin(of);
+        for original in 0..self.configurations.len() {
+            if self.configurations[original].role.is_none() && self.twin_of(original).is_none() {
+                self.push_twin(original);
             }
         }
         self
@@ -48,7 +48,7 @@ impl Plan {
         self
     }
 
-    /// Adds the verifier of a model, unless a row is already that engine.
+    /// Adds the verifier of a model, unless a row is already the verifier.
     pub(super) fn add_verifier(&mut self, selection: &Selection, model: &Model) {
         let Some(candidate) = selection.verifier.as_ref().filter(|_| self.verifier_of(model).is_none())
         else {
@@ -85,7 +85,7 @@ impl Plan {
         with_role(None).or_else(|| with_role(Some(Role::Verifier)))
     }
 
-    /// The indices of the rows of a table.
+    /// The indices of the configurations that are rows of a table.
     pub fn row_indices(&self) -> impl Iterator<Item = usize> {
         (0..self.configurations.len()).filter(|&index| self.configurations[index].role.is_none())
     }
@@ -97,7 +97,7 @@ impl Plan {
     }
 
     /// Each row whose manifest compares it with another preset of its engine, with that preset's row where there is one.
-    pub fn preset_comparisons(&self) -> Vec<PresetComparison<'_>> {
+    pub fn preset_comparisons(&self) -> Vec<ComparedPresets<'_>> {
         let rows = || self.configurations.iter().enumerate().filter(|(_, it)| it.role.is_none());
         let comparisons = rows().filter_map(|(configuration, row)| {
             let wanted = row.against.as_ref()?;
@@ -110,7 +110,7 @@ impl Plan {
             // The dtypes may differ, because a preset may set the dtype.
             let others = rows().filter(|(_, other)| has_preset(other) && is_alike(other));
             let nearest = others.max_by_key(|(index, other)| (other.dtype == row.dtype, Reverse(*index)));
-            Some(PresetComparison { configuration, against: nearest?.0, effect: &wanted.effect })
+            Some(ComparedPresets { configuration, against: nearest?.0, effect: &wanted.effect })
         });
         comparisons.collect()
     }
@@ -119,7 +119,7 @@ impl Plan {
     /// other factors in common.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let row = self.configurations.get(configuration)?;
-        let same_factors = |it: &Configuration| {
+        let equal_factors = |it: &Configuration| {
             let same = [it.device == row.device, it.dtype == row.dtype, it.threads == row.threads];
             same.into_iter().filter(|&is_same| is_same).count()
         };
@@ -129,7 +129,7 @@ impl Plan {
             it.label == self.reference || engine_name(&it.engine, it.preset.as_deref()) == self.reference
         };
         let best = candidates.filter(|(_, other)| is_reference(other)).max_by_key(|(index, other)| {
-            (usize::from(other.label == self.reference), same_factors(other), Reverse(*index))
+            (usize::from(other.label == self.reference), equal_factors(other), Reverse(*index))
         });
         best.map(|(index, _)| index)
     }

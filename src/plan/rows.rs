@@ -72,7 +72,7 @@ impl Selection {
         rows
     }
 
-    /// Whether this row is the reference engine itself.
+    /// Whether a row with these values is the verifier itself.
     fn is_verifier(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
         let identity =
             |it: &Candidate| (it.engine.clone(), it.preset.clone(), it.start_for(device).command.clone());
@@ -117,7 +117,7 @@ impl Row<'_> {
             options,
             unavailable: start.unavailable,
             role: None,
-            // Stopping a process does not free the memory of its device.
+            // A paused process keeps its memory on the device.
             alone: candidate.alone || !device.is_cpu(),
             verifies: selection.is_verifier(candidate, device, dtype.as_deref()),
             dtype,

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::metric_id::MetricId;
 use crate::engines::registry::Registry;
 
-/// A named workload: prompts, token budget and number of requests.
+/// A named workload: prompts, the number of tokens to generate, and the number of requests.
 #[derive(Debug)]
 pub struct Scenario {
     pub name: &'static str,
@@ -14,7 +14,7 @@ pub struct Scenario {
     /// One case for each prompt length.
     pub prompt_tokens: &'static [u32],
     pub max_new_tokens: u32,
-    /// Measured requests in each launch, interleaved with those of the other engines.
+    /// The number of measured requests in each launch, interleaved with those of the other engines.
     pub rounds: u32,
     /// The metric by which engines are compared in this scenario.
     pub headline: MetricId,
@@ -60,7 +60,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "decode",
-        about: "tokens after the first per second, one request at a time, warm; output length fixed",
+        about: "tokens per second after the first token, one request at a time, warm; output length fixed",
         kind: Kind::Warm,
         prompt_tokens: &[32],
         max_new_tokens: 64,
@@ -69,7 +69,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "depth",
-        about: "decode after 8192 tokens: reading keys and values takes as long as reading weights; takes minutes",
+        about: "decode after 8192 tokens: reading keys and values takes as long as reading weights; a run takes minutes",
         kind: Kind::Warm,
         prompt_tokens: &[8192],
         max_new_tokens: 32,

@@ -24,7 +24,7 @@ pub struct Names {
     pub models: Vec<String>,
     pub model_type: Option<String>,
     pub reference: Option<String>,
-    /// The verifier.
+    /// The value of `--verifier`.
     pub verifier: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct Resolved<'a> {
 /// The selected verifier.
 #[derive(Debug)]
 enum Verifier<'a> {
-    /// The reference engine of the tree, where it can run.
+    /// The engine whose manifest says `reference`, where it can run.
     Usual,
     Named(String, FoundEngine<'a>),
     Off,
@@ -213,11 +213,11 @@ pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
 
 /// The default reference: the engine that the manifests name, if it is measured, or else the first engine.
 fn default_reference(registry: &Registry, candidates: &[Candidate]) -> String {
-    let of_manifest = registry.reference().unwrap_or_default();
-    let measured = candidates.iter().any(|it| it.engine == of_manifest && it.preset.is_none());
+    let by_manifest = registry.reference().unwrap_or_default();
+    let is_measured = candidates.iter().any(|it| it.engine == by_manifest && it.preset.is_none());
     match candidates.first() {
-        Some(first) if !measured => engine_name(&first.engine, first.preset.as_deref()),
-        _ => of_manifest.into(),
+        Some(first) if !is_measured => engine_name(&first.engine, first.preset.as_deref()),
+        _ => by_manifest.into(),
     }
 }
 

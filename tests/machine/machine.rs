@@ -166,7 +166,7 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     assert_eq!(resources["device_bytes"], Value::Null);
     let warnings = report["warnings"].to_string();
     let slowed =
-        "GPU 0 was slowed down while it computed (sw_power_cap); its power limit is below the usual one";
+        "GPU 0 was slowed down while it computed (sw_power_cap); its power limit is below the default";
     assert!(warnings.contains(slowed) && warnings.contains("other programs use GPU 0"), "{warnings}");
 }
 

@@ -252,7 +252,7 @@ fn an_earlier_build_is_measured_with_a_warning_when_the_build_fails_now() {
     std::os::unix::fs::symlink(fake_engine(), scratch.join("target/release/broken-engine")).unwrap();
     let (outcome, record) = measure(&scratch, &["-e", "broken"]);
     assert_eq!((outcome.code, record.samples_of("broken").len()), (Some(0), 1), "{outcome:?}");
-    let expected = "is measured: it does not build: no compiler here";
+    let expected = "it does not build: no compiler here; an earlier build";
     assert!(record.entries("warning")[0]["message"].to_string().contains(expected), "{record:?}");
     outcome.assert_stdout(&[expected]);
 }

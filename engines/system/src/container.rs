@@ -41,7 +41,7 @@ pub fn cpu_statistics() -> Option<String> {
     read(Hierarchy::of_this_process("cpu", &read_text)?.folders.first()?.join("cpu.stat"))
 }
 
-/// The memory left by the tightest limit.
+/// The least memory that any limit leaves free, in bytes.
 pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
     memory_left(&Hierarchy::of_this_process("memory", read)?, read)
 }
@@ -74,8 +74,8 @@ impl Hierarchy {
         Self::of(controller, &cgroup?, &mounts?)
     }
 
-    /// Finds a controller's folders. A line of `cgroup` is `NUMBER:CONTROLLERS:PATH`, or `0::PATH` for version 2. Version 2 does
-    /// not have the controllers that version 1 has.
+    /// Finds a controller's folders. A line of `cgroup` is `NUMBER:CONTROLLERS:PATH`, or `0::PATH` for version 2. On a
+    /// mixed system, a controller belongs to only one version.
     fn of(controller: &str, cgroup: &str, mounts: &str) -> Option<Self> {
         let lines = cgroup.lines().filter_map(|line| {
             let (_, rest) = line.split_once(':')?;
@@ -111,7 +111,7 @@ impl<'a> Mount<'a> {
         Some(Self { root, point, kind, options: source.nth(1).unwrap_or_default() })
     }
 
-    /// The folders from a path up to the mount. A path outside the mount shows only the mount.
+    /// The folders from a path up to the mount. For a path outside the mount, the mount's folder alone.
     fn folders(&self, path: &str) -> Vec<PathBuf> {
         let relative = Path::new(path.trim()).strip_prefix(self.root).unwrap_or(Path::new(""));
         let leaves_mount = relative.components().any(|part| part.as_os_str() == "..");
@@ -147,7 +147,7 @@ fn memory_limit_in(version: Version, folder: &Path, read: Read) -> Option<Contai
 
 /// Pages of files count as free, mapped or not, because the kernel can drop them.
 fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
-    let (used, page_counts) = match hierarchy.version {
+    let (used, file_fields) = match hierarchy.version {
         Version::One => ("memory.usage_in_bytes", ["total_inactive_file", "total_active_file"]),
         Version::Two => ("memory.current", ["inactive_file", "active_file"]),
     };
@@ -157,15 +157,15 @@ fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
         let used: u64 = read(&folder.join(used))?.trim().parse().ok()?;
         let statistics = read(&folder.join("memory.stat")).unwrap_or_default();
         let fields = statistics.lines().filter_map(|line| line.split_once(' '));
-        let file_bytes = fields.filter(|(name, _)| page_counts.contains(name));
+        let file_bytes = fields.filter(|(name, _)| file_fields.contains(name));
         let file_bytes: u64 = file_bytes.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
         Some(limit.saturating_sub(used.saturating_sub(file_bytes)))
     };
     hierarchy.folders.iter().filter_map(left).min()
 }
 
-/// The smallest limit of all folders. If no folder has the file, version 2 shows at its mount whether the controller exists; then
-/// there is no limit.
+/// The smallest limit of all folders. If no folder has a limit's file but version 2 lists the controller at its mount, there
+/// is no limit.
 fn smallest_limit(
     controller: &str,
     hierarchy: Option<Hierarchy>,
@@ -232,6 +232,7 @@ mod tests {
     const VERSION_2: &str =
         "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
+    /// The CPU limit, the memory limit and the bytes of memory left, with these files of the kernel.
     fn limits(
         cgroup: &str,
         mounts: &str,
@@ -241,9 +242,9 @@ mod tests {
             let file = files.iter().find(|(name, _)| Path::new(name) == path);
             file.map(|(_, text)| text.to_string())
         };
-        let of = |controller| Hierarchy::of(controller, cgroup, mounts);
-        let left = of("memory").and_then(|hierarchy| memory_left(&hierarchy, &read));
-        (cpu_limit(of("cpu"), &read), memory_limit(of("memory"), &read), left)
+        let hierarchy = |controller| Hierarchy::of(controller, cgroup, mounts);
+        let left = hierarchy("memory").and_then(|memory| memory_left(&memory, &read));
+        (cpu_limit(hierarchy("cpu"), &read), memory_limit(hierarchy("memory"), &read), left)
     }
 
     #[test]
@@ -259,11 +260,10 @@ mod tests {
                 "anon 1073741824\ninactive_file 1073741824\nactive_file 1073741824\n",
             ),
         ];
-        let expected_with_left =
-            |left| (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(left));
-        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files), expected_with_left(7 * GIB));
+        let expected = |left| (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(left));
+        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files), expected(7 * GIB));
         // Without statistics, pages of files are not known to be free.
-        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files[..5]), expected_with_left(5 * GIB));
+        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files[..5]), expected(5 * GIB));
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
 }
 
 /// `uv` from PATH, or our own copy from PyPI, installed by the machine's Python.
-fn uv(steps: &mut Steps, engine: &Engine, parent: &Path) -> Result<PathBuf> {
+fn uv(steps: &mut Steps, engine: &Engine, dir: &Path) -> Result<PathBuf> {
     if let Ok(uv) = which::which("uv") {
         return Ok(uv);
     }
@@ -70,7 +70,7 @@ fn uv(steps: &mut Steps, engine: &Engine, parent: &Path) -> Result<PathBuf> {
         let target = tools.to_string_lossy().into_owned();
         let arguments =
             ["-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--target", &target, "uv"];
-        let installed = steps.run(engine, "installing uv", None, &command(&python, &arguments), parent);
+        let installed = steps.run(engine, "installing uv", None, &command(&python, &arguments), dir);
         if let Err(error) = installed {
             let error = without_hint(&error);
             bail!("{error}\nhint: install `uv`, or pip for `{}`", python.display());
@@ -96,14 +96,15 @@ pub fn remove(engine: &Engine, all: &[Engine]) -> Result<String> {
     Ok(message)
 }
 
-/// Removes every environment of this name, also those with older requirements. Returns their folders.
+/// Removes every environment of this name, also those with older requirements, and the files beside them. Returns the
+/// environments' folders.
 fn remove_folders(environment: &str) -> Result<Vec<PathBuf>> {
     let environments = paths::data_dir()?.join("environments");
     let prefix = format!("{environment}-");
     let mut removed = Vec::new();
     for entry in std::fs::read_dir(&environments).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // The rest of the name is a digest: `toy-fast-0123...` is no environment of `toy`.
+        // Only a digest follows the prefix: `toy-fast-0123...` belongs to `toy-fast`, not to `toy`.
         let Some(digest) = name.strip_prefix(&prefix).map(|rest| rest.split('.').next().unwrap_or(rest))
         else {
             continue;
@@ -132,7 +133,7 @@ pub fn used_bytes(folder: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Environments that no engine of this checkout uses: they have older pins, or belong to another checkout.
+/// Environments that no engine of this checkout uses: they have older requirements, or belong to another checkout.
 pub fn unused(engines: &[Engine]) -> Result<Vec<PathBuf>> {
     let used: Vec<PathBuf> = engines.iter().filter_map(Engine::environment).collect::<Result<_>>()?;
     let entries = std::fs::read_dir(paths::data_dir()?.join("environments")).into_iter().flatten().flatten();
@@ -143,7 +144,7 @@ pub fn unused(engines: &[Engine]) -> Result<Vec<PathBuf>> {
     Ok(unused)
 }
 
-/// uv's arguments for packages that are built from source. Their files are written into `folder` first. uv reuses
+/// Writes an engine's build files into `folder`, and returns uv's arguments for packages that are built from source. uv reuses
 /// a build if its settings are equal, so these values are settings and not environment variables.
 fn build_arguments(files: &[(String, String)], folder: &Path) -> Result<Vec<String>> {
     let mut arguments = Vec::new();
@@ -168,7 +169,7 @@ fn build_arguments(files: &[(String, String)], folder: &Path) -> Result<Vec<Stri
     Ok(arguments)
 }
 
-/// Checks for a compiler early. A build tool would report it minutes later and less clearly.
+/// Checks early that there is a compiler. A build tool reports a missing one minutes later and less clearly.
 fn check_compiler(engine: &str) -> Result<()> {
     for (variable, default) in [("CC", "cc"), ("CXX", "c++")] {
         let named = std::env::var(variable).ok().filter(|value| !value.is_empty());

@@ -14,7 +14,7 @@ const MAX_OUTPUT_LINES: usize = 6;
 /// Events of set-up, for the displays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SetUpEvent {
-    /// A build, an installation or the reading of a large model began. `note` has its size.
+    /// A build, an installation or the reading of a large model began. `note` says how much is downloaded or read.
     Started {
         subject: String,
         step: String,
@@ -27,14 +27,14 @@ pub enum SetUpEvent {
     },
     Finished {
         subject: String,
+        /// The cause of a failure.
         failed: Option<String>,
     },
     Warned(String),
 }
 
-/// Runs the steps.
 pub struct Steps<'a> {
-    /// A variable that marks every process of this run, so that the keeper can end them.
+    /// The name and value of a variable that marks every process of this run, so that the keeper can end them.
     pub mark: (&'static str, &'a str),
     pub listener: &'a mut dyn FnMut(SetUpEvent),
 }

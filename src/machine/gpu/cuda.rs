@@ -21,7 +21,7 @@ pub struct Cuda {
     pub visible_devices: Option<String>,
 }
 
-/// A variable for every process that may use a GPU. `None` if the user has set it.
+/// The variable that makes a process count GPUs by slot. `None` if the user has set it.
 pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
     std::env::var_os(ORDER_VARIABLE).is_none().then_some((ORDER_VARIABLE, BY_SLOT))
 }
@@ -31,7 +31,7 @@ pub fn order_for_processes() -> Option<(&'static str, &'static str)> {
 pub enum UnknownOrder {
     /// One of several GPUs is partitioned (MIG) and none is chosen. A part may then be the first or the only visible device.
     Partitioned,
-    /// The order depends on which GPU CUDA takes for the fastest.
+    /// The order depends on which GPU CUDA considers the fastest.
     BySpeed,
 }
 
@@ -46,7 +46,7 @@ impl Cuda {
 
     /// The reason why `visible` is unknown.
     pub fn unknown_order(&self, gpus: &[Gpu]) -> Option<UnknownOrder> {
-        let why = if self.is_hidden_by_partitions(gpus) {
+        let why = if self.order_depends_on_partitions(gpus) {
             UnknownOrder::Partitioned
         } else {
             UnknownOrder::BySpeed
@@ -54,16 +54,16 @@ impl Cuda {
         self.visible(gpus).is_none().then_some(why)
     }
 
-    fn is_hidden_by_partitions(&self, gpus: &[Gpu]) -> bool {
+    fn order_depends_on_partitions(&self, gpus: &[Gpu]) -> bool {
         self.visible_devices.is_none() && gpus.len() > 1 && gpus.iter().any(Gpu::is_partitioned)
     }
 
-    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown (`unknown_order`). A part of a GPU (MIG)
-    /// counts as its GPU.
+    /// NVML's indices of the GPUs that CUDA shows, in CUDA's order. `None` if unknown: `unknown_order` has the reason. A part of a
+    /// GPU (MIG) counts as its GPU.
     pub fn visible(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         match self.visible_devices.as_deref() {
-            None if self.is_hidden_by_partitions(gpus) => None,
-            None => self.in_order(gpus),
+            None if self.order_depends_on_partitions(gpus) => None,
+            None => self.in_slot_order(gpus),
             Some(list) if list.starts_with("GPU-") => Some(items_of(list, |word| gpu_named(word, gpus))),
             // CUDA shows only the first of several parts.
             Some(list) if list.starts_with("MIG-") => {
@@ -71,7 +71,7 @@ impl Cuda {
                 Some(gpu_of_part(first.trim(), gpus).into_iter().collect())
             }
             Some(list) => {
-                let all = self.in_order(gpus);
+                let all = self.in_slot_order(gpus);
                 // An empty list shows no GPU, in any order.
                 let indices = items_of(list, |word| number(word).filter(|&number| number < gpus.len()));
                 indices.into_iter().map(|index| all.as_ref().map(|all| all[index])).collect()
@@ -79,7 +79,7 @@ impl Cuda {
         }
     }
 
-    fn in_order(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
+    fn in_slot_order(&self, gpus: &[Gpu]) -> Option<Vec<u32>> {
         if gpus.len() > 1 && self.device_order != BY_SLOT {
             return None;
         }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn cuda_indices_are_known_only_in_pci_bus_order() {
+    fn cuda_indices_are_known_only_in_slot_order() {
         assert_eq!(visible(BY_SLOT, None, &gpus()), Some(vec![1, 2, 0]));
         assert_eq!(visible("FASTEST_FIRST", None, &gpus()), None);
         assert_eq!(visible("FASTEST_FIRST", Some("1"), &gpus()), None);
@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(visible("FASTEST_FIRST", None, &gpus()[2..]), Some(vec![2]));
         assert_eq!(visible(BY_SLOT, None, &[]), Some(vec![]));
         // Without known slots, the driver's own order is used.
-        let unplaced = gpus().map(|gpu| Gpu { pci: None, ..gpu });
-        assert_eq!(visible(BY_SLOT, None, &unplaced), Some(vec![0, 1, 2]));
+        let without_slots = gpus().map(|gpu| Gpu { pci: None, ..gpu });
+        assert_eq!(visible(BY_SLOT, None, &without_slots), Some(vec![0, 1, 2]));
     }
 
     #[test]
@@ -187,7 +187,6 @@ mod tests {
         ] {
             assert_eq!(visible(BY_SLOT, Some(list), &gpus()), Some(expected), "`{list}`");
         }
-        // An empty list shows no GPU, in any order.
         assert_eq!(visible("FASTEST_FIRST", Some(""), &gpus()), Some(vec![]));
     }
 

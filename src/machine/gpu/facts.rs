@@ -2,16 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The facts of one GPU. An absent fact is unknown. Several facts are absent on a part of a GPU (MIG).
+/// An absent fact is unknown. Several facts are absent on a part of a GPU (MIG).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
+    /// NVML's index.
     pub index: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// The slot: `00000000:1B:00.0`. CUDA is set to count in this order, and NVML promises none.
+    /// The slot: `00000000:1B:00.0`. CUDA is made to count in this order; NVML promises no order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +40,7 @@ pub struct Gpu {
     pub temperature_celsius: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,
-    /// The power draw by the driver: since Ampere the mean over a second.
+    /// The power draw as the driver reports it: since the Ampere generation, the mean over a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
     /// The power limit in effect.
@@ -60,7 +61,7 @@ pub struct Gpu {
     pub processes: Vec<GpuProcess>,
 }
 
-/// A process that computes or draws on a GPU. Its number is the driver's, which in a container may be the host's.
+/// A process that computes or renders on a GPU. In a container, `pid` may be the number of the process on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuProcess {

@@ -16,7 +16,7 @@ use super::facts::{Gpu, GpuProcess};
 use super::samples::GpuSample;
 use crate::machine::observed::{UsedGpuMemory, gpu_counter};
 
-/// Reasons that are no slowdown: an idle GPU, a clock set by the user, a display.
+/// The driver's throttle reasons that are no slowdown: an idle GPU, a clock set by the user, a display.
 const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE
     .union(ThrottleReasons::APPLICATIONS_CLOCKS_SETTING)
     .union(ThrottleReasons::DISPLAY_CLOCK_SETTING);
@@ -66,7 +66,7 @@ fn describe(index: u32, device: &Device) -> Gpu {
         memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
         max_memory_clock_mhz: device.max_clock_info(Clock::Memory).ok(),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
-        utilisation_percent: device.utilization_rates().ok().map(|busy| busy.gpu),
+        utilisation_percent: device.utilization_rates().ok().map(|it| it.gpu),
         power_milliwatts: device.power_usage().ok(),
         power_limit_milliwatts: device.enforced_power_limit().ok(),
         default_power_limit_milliwatts: device.power_management_limit_default().ok(),
@@ -82,7 +82,7 @@ fn describe(index: u32, device: &Device) -> Gpu {
 /// The profiles of the parts, from the end of their names, and their identities.
 fn parts(device: &Device) -> (Vec<String>, Vec<String>) {
     let count = device.mig_device_count().unwrap_or(0);
-    // Slots may be empty.
+    // Some of these indices may have no part.
     let parts = (0..count).filter_map(|index| device.mig_device_by_index(index).ok());
     let named = parts.filter_map(|part| {
         let name = part.name().ok()?;
@@ -97,7 +97,7 @@ fn processes(device: &Device) -> Vec<GpuProcess> {
     let all = compute.into_iter().chain(device.running_graphics_processes().unwrap_or_default());
     let mut processes: Vec<GpuProcess> = all.map(|it| process(&it)).collect();
     processes.sort_by_key(|process| (process.pid, std::cmp::Reverse(process.bytes)));
-    // A process that computes and draws is in both lists.
+    // A process that computes and renders is in both lists.
     processes.dedup_by_key(|process| process.pid);
     processes
 }
@@ -127,12 +127,12 @@ pub fn used_memory() -> Vec<UsedGpuMemory> {
 
 fn sample_one(index: u32, device: &Device, pids: &[u32], at: Duration) -> GpuSample {
     let engine_processes = processes(device).into_iter().filter(|process| pids.contains(&process.pid));
-    let busy = device.utilization_rates().ok();
+    let utilisation = device.utilization_rates().ok();
     GpuSample {
         index,
         at,
-        utilisation_percent: busy.as_ref().map(|busy| busy.gpu),
-        memory_utilisation_percent: busy.map(|busy| busy.memory),
+        utilisation_percent: utilisation.as_ref().map(|it| it.gpu),
+        memory_utilisation_percent: utilisation.map(|it| it.memory),
         memory_used_bytes: device.memory_info().ok().map(|memory| memory.used),
         process_bytes: engine_processes.filter_map(|process| process.bytes).reduce(u64::saturating_add),
         power_milliwatts: device.power_usage().ok(),
@@ -143,7 +143,7 @@ fn sample_one(index: u32, device: &Device, pids: &[u32], at: Duration) -> GpuSam
     }
 }
 
-/// The throttle reasons as bits. CUDA 13 deprecates the call and CUDA 14 refuses it: the reasons are then unknown, not none.
+/// The throttle reasons as bits. CUDA 13 deprecates the call and CUDA 14 refuses it: the reasons are then unknown.
 fn throttle_reasons(device: &Device) -> Option<u64> {
     match device.current_throttle_reasons_strict() {
         Ok(reasons) => Some(reasons.bits()),
@@ -161,7 +161,7 @@ fn slowdown_reasons(bits: u64) -> Vec<String> {
     named.chain((unnamed != 0).then(|| format!("reason_{unnamed:#x}"))).collect()
 }
 
-/// Each GPU's energy since its driver was loaded, in microjoules.
+/// The name of each GPU's counter, and the energy since its driver was loaded, in microjoules.
 pub fn energy() -> Vec<(String, u64)> {
     let Some(nvml) = session() else { return Vec::new() };
     let counters = devices(nvml).filter_map(|(index, device)| {

@@ -17,7 +17,7 @@ pub struct GpuSample {
     pub utilisation_percent: Option<u32>,
     pub memory_utilisation_percent: Option<u32>,
     pub memory_used_bytes: Option<u64>,
-    /// The memory of the given processes. `None` if the driver names none of them.
+    /// The memory of the engine's processes. `None` if the driver names none of them.
     pub process_bytes: Option<u64>,
     pub power_milliwatts: Option<u32>,
     pub clock_mhz: Option<u32>,
@@ -75,22 +75,22 @@ fn mean(numbers: impl Iterator<Item = u32>) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn sample(index: u32, busy: Option<u32>, clock: u32, by: &[&str]) -> GpuSample {
+    fn sample(index: u32, percent: Option<u32>, clock: u32, reasons: &[&str]) -> GpuSample {
         GpuSample {
             index,
             at: FIRST_USABLE,
-            utilisation_percent: busy,
-            power_milliwatts: busy.map(|percent| percent * 1000),
+            utilisation_percent: percent,
+            power_milliwatts: percent.map(|percent| percent * 1000),
             clock_mhz: Some(clock),
             memory_clock_mhz: Some(clock + 1),
             memory_used_bytes: Some(u64::from(clock)),
-            throttled_by: Some(by.iter().map(|word| word.to_string()).collect()),
+            throttled_by: Some(reasons.iter().map(|it| it.to_string()).collect()),
             ..GpuSample::default()
         }
     }
 
     #[test]
-    fn gpu_samples_give_mean_utilisation_and_extremes_of_other_values() {
+    fn gpu_samples_give_mean_utilisation_and_power_and_extremes_of_other_values() {
         let mut samples = vec![
             sample(1, Some(100), 1500, &["sw_power_cap"]),
             sample(0, Some(4), 300, &[]),
@@ -131,10 +131,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mig_part_without_utilisation_is_unknown_and_not_idle() {
+    fn the_utilisation_of_a_mig_part_is_unknown_and_not_zero() {
         assert_eq!(summarise(&[sample(0, None, 1, &[])])[0].utilisation_percent, None);
-        let silent = GpuSample { throttled_by: None, ..sample(0, None, 1, &[]) };
-        let summaries = summarise(&[silent]);
+        let without_reasons = GpuSample { throttled_by: None, ..sample(0, None, 1, &[]) };
+        let summaries = summarise(&[without_reasons]);
         assert_eq!((summaries[0].throttled_samples, summaries[0].samples), (None, 1));
     }
 }

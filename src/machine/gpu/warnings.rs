@@ -16,19 +16,20 @@ pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
 /// GPU normally runs at this limit, and the case shows for which share of the time the GPU was slowed down.
 pub fn slowdown_warning(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let limits = |gpu: &Gpu| gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts);
-    let lowered_limit = gpu.and_then(limits).filter(|(limit, usual)| limit < usual);
-    let faults = pass.throttled_by.iter().filter(|by| *by != POWER_LIMIT || lowered_limit.is_some());
-    let by = faults.map(String::as_str).collect::<Vec<_>>().join(", ");
-    let has = |word: &str| by.contains(word);
+    let lowered_limit = gpu.and_then(limits).filter(|(limit, default)| limit < default);
+    let faults = pass.throttled_by.iter().filter(|cause| *cause != POWER_LIMIT || lowered_limit.is_some());
+    let causes = faults.map(String::as_str).collect::<Vec<_>>().join(", ");
+    let has = |word: &str| causes.contains(word);
     let remedy = match () {
         () if has("thermal") => "let it cool, or limit its clock (`sudo nvidia-smi -lgc`)",
         () if has("brake") => "its power supply limited it; see `nvidia-smi -q -d PERFORMANCE`",
-        () if by == POWER_LIMIT => {
-            "its power limit is below the usual one: raise it (`sudo nvidia-smi -pl`), or compare only values that were measured with the same limit"
+        () if causes == POWER_LIMIT => {
+            "its power limit is below the default: raise it (`sudo nvidia-smi -pl`), or compare only values that were measured with the same limit"
         }
         () => "see `nvidia-smi -q -d PERFORMANCE`",
     };
-    (!by.is_empty()).then(|| format!("GPU {} was slowed down while it computed ({by}); {remedy}", pass.index))
+    (!causes.is_empty())
+        .then(|| format!("GPU {} was slowed down while it computed ({causes}); {remedy}", pass.index))
 }
 
 fn shared_gpu(gpu: &Gpu) -> Option<String> {
@@ -40,11 +41,11 @@ fn shared_gpu(gpu: &Gpu) -> Option<String> {
 }
 
 fn lowered_limit(gpu: &Gpu) -> Option<String> {
-    let (limit, usual) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
-    let [limit, usual] = [limit, usual].map(|milliwatts| f64::from(milliwatts) / 1000.0);
-    let (index, remedy) = (gpu.index, format!("sudo nvidia-smi -i {} -pl {usual}", gpu.index));
-    (limit < usual).then(|| {
-        format!("machine: GPU {index} is limited to {limit} W, but its default is {usual} W; {remedy}")
+    let (limit, default) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
+    let [limit, default] = [limit, default].map(|milliwatts| f64::from(milliwatts) / 1000.0);
+    let (index, remedy) = (gpu.index, format!("sudo nvidia-smi -i {} -pl {default}", gpu.index));
+    (limit < default).then(|| {
+        format!("machine: GPU {index} is limited to {limit} W, but its default is {default} W; {remedy}")
     })
 }
 
@@ -68,14 +69,12 @@ mod tests {
 
     #[test]
     fn a_slowed_gpu_is_reported_with_a_remedy() {
-        let by = |reasons: &[&str]| slowed_by(reasons, Some(&with_limit(350_000)));
-        assert_eq!(by(&[]), None);
-        assert!(
-            by(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); its power limit is below the usual")
-        );
-        assert!(by(&["sw_power_cap", "sw_thermal_slowdown"]).unwrap().contains("let it cool"));
-        assert!(by(&["hw_power_brake_slowdown", "hw_slowdown"]).unwrap().contains("power supply"));
-        assert!(by(&["sync_boost"]).unwrap().contains("PERFORMANCE"));
+        let warning = |reasons: &[&str]| slowed_by(reasons, Some(&with_limit(350_000)));
+        assert_eq!(warning(&[]), None);
+        assert!(warning(&["sw_power_cap"]).unwrap().contains("(sw_power_cap); its power limit is below the"));
+        assert!(warning(&["sw_power_cap", "sw_thermal_slowdown"]).unwrap().contains("let it cool"));
+        assert!(warning(&["hw_power_brake_slowdown", "hw_slowdown"]).unwrap().contains("power supply"));
+        assert!(warning(&["sync_boost"]).unwrap().contains("PERFORMANCE"));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) struct Counters {
 pub(super) struct Processor {
     pub busy: u64,
     pub idle: u64,
-    /// Ticks in which the host of this virtual machine withheld a core that was wanted.
+    /// Ticks in which the host of this virtual machine withheld a requested core.
     pub stolen: u64,
     pub cores: u32,
 }

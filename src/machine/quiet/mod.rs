@@ -21,7 +21,7 @@ const MIN_SHARE: f64 = 0.01;
 /// The fewest swapped pages that are reported: 1 MiB in pages of 4 KiB. An idle system swaps a few for other reasons.
 const MIN_SWAPPED_PAGES: u64 = 256;
 /// The least memory pressure that is reported, in per cent of ten seconds: `some avg10`. 1 is a tenth of a second.
-const MIN_PRESSURE: f64 = 1.0;
+const MIN_PRESSURE_PERCENT: f64 = 1.0;
 
 /// An engine of a run, with the facts that these checks need.
 #[derive(Debug, Clone, Default)]
@@ -92,12 +92,12 @@ fn used_by(engines: &[PlannedEngine], gpus: Vec<Gpu>, cuda: &Cuda) -> Vec<Gpu> {
     gpus.into_iter().filter(is_used).collect()
 }
 
-/// The share of wanted CPU time that the host withheld since boot.
+/// The share of requested CPU time that the host withheld since boot.
 pub(super) fn steal_share() -> Option<f64> {
     let processor = Counters::processor_now()?;
-    let wanted = processor.busy.saturating_add(processor.stolen);
+    let requested = processor.busy.saturating_add(processor.stolen);
     // Ticks are too coarse for more digits.
-    Some((processor.stolen as f64 / wanted.max(1) as f64 * 1e4).round() / 1e4)
+    Some((processor.stolen as f64 / requested.max(1) as f64 * 1e4).round() / 1e4)
 }
 
 /// Warns above half of the cores: below that the scheduler finds a free core. The average covers a minute, so it also shows a
@@ -113,7 +113,7 @@ fn busy_before(cores: u32, load: f64) -> Option<String> {
 }
 
 fn memory_pressure_before(percent: f64) -> Option<String> {
-    (percent >= MIN_PRESSURE).then(|| {
+    (percent >= MIN_PRESSURE_PERCENT).then(|| {
         format!(
             "machine: short of memory before the run: processes waited for memory {percent:.1} % of the last ten seconds; \
              end programs that hold memory, or measure a smaller model"
@@ -185,8 +185,8 @@ fn busy_during(earlier: &Counters, later: &Counters, threads: u32) -> Option<Str
 fn steal_warning(earlier: &Counters, later: &Counters) -> Option<String> {
     let (start, end) = (earlier.processor?, later.processor?);
     let stolen = end.stolen.checked_sub(start.stolen)?;
-    let wanted = end.busy.checked_sub(start.busy)? + stolen;
-    let share = stolen as f64 / wanted.max(1) as f64;
+    let requested = end.busy.checked_sub(start.busy)? + stolen;
+    let share = stolen as f64 / requested.max(1) as f64;
     (share > MIN_SHARE).then(|| {
         format!(
             "machine: the host withheld {:.1} % of the requested CPU time (steal); measure on a dedicated machine or \
@@ -288,12 +288,12 @@ mod tests {
     #[test]
     fn other_programs_are_reported_in_cores_without_the_runs_own_work() {
         let (earlier, later) = minute(6_000, 3_000, 0);
-        let warnings = message(&earlier, &later);
+        let warning = message(&earlier, &later);
         assert!(
-            warnings.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"),
-            "{warnings}"
+            warning.starts_with("machine: busy during the run: other programs used 0.5 of 2 cores"),
+            "{warning}"
         );
-        assert!(warnings.contains("`top`"), "{warnings}");
+        assert!(warning.contains("`top`"), "{warning}");
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_is_a_share_of_the_demanded_time() {
+    fn steal_is_a_share_of_the_requested_time() {
         let (earlier, later) = minute(1_000, 0, 30);
         assert!(message(&earlier, &later).contains("withheld 2.9 %"), "{:?}", message(&earlier, &later));
     }
@@ -361,10 +361,10 @@ mod tests {
     #[test]
     fn a_load_above_half_the_cores_is_reported_before_the_run() {
         assert_eq!(busy_before(4, 2.0), None);
-        let warnings = busy_before(4, 2.5).unwrap();
+        let warning = busy_before(4, 2.5).unwrap();
         assert!(
-            warnings.starts_with("machine: ") && warnings.contains("2.50") && warnings.contains("4 cores"),
-            "{warnings}"
+            warning.starts_with("machine: ") && warning.contains("2.50") && warning.contains("4 cores"),
+            "{warning}"
         );
     }
 
@@ -375,9 +375,9 @@ mod tests {
         let governors =
             |names: &[&str]| slow_governors(&names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
         assert_eq!([governors(&[]), governors(&["performance", "performance"])], [None, None]);
-        let warnings = governors(&["performance", "powersave"]).unwrap();
-        assert!(warnings.contains("of 1 core is `powersave`"), "{warnings}");
-        assert!(warnings.ends_with("sudo cpupower frequency-set --governor performance"), "{warnings}");
+        let warning = governors(&["performance", "powersave"]).unwrap();
+        assert!(warning.contains("of 1 core is `powersave`"), "{warning}");
+        assert!(warning.ends_with("sudo cpupower frequency-set --governor performance"), "{warning}");
     }
 
     #[test]
@@ -402,22 +402,22 @@ mod tests {
     #[test]
     fn the_gpus_of_a_plan_are_those_visible_to_its_engines() {
         let gpus = || (0..4).map(|index| Gpu { index, ..Gpu::default() }).collect::<Vec<_>>();
-        let of = |devices: &[&str], order: &str, visible: Option<&str>| {
+        let used = |devices: &[&str], order: &str, visible: Option<&str>| {
             let on = |device: &&str| PlannedEngine { device: (*device).into(), ..PlannedEngine::default() };
             let engines: Vec<PlannedEngine> = devices.iter().map(on).collect();
             let cuda = Cuda { device_order: order.into(), visible_devices: visible.map(String::from) };
             used_by(&engines, gpus(), &cuda).iter().map(|gpu| gpu.index).collect::<Vec<_>>()
         };
         let by_slot = "PCI_BUS_ID";
-        assert_eq!(of(&["cuda"], by_slot, None), [0]);
-        assert_eq!(of(&["cpu", "cuda:1", "cuda:3"], by_slot, None), [1, 3]);
-        assert_eq!(of(&["cuda:1"], by_slot, Some("3,2")), [2]);
-        assert_eq!(of(&["cuda", "cuda:1"], by_slot, Some("-1")), [0; 0]);
-        assert_eq!(of(&["cuda:9"], by_slot, None), [0; 0]);
-        assert_eq!(of(&["cpu"], by_slot, None), [0; 0]);
+        assert_eq!(used(&["cuda"], by_slot, None), [0]);
+        assert_eq!(used(&["cpu", "cuda:1", "cuda:3"], by_slot, None), [1, 3]);
+        assert_eq!(used(&["cuda:1"], by_slot, Some("3,2")), [2]);
+        assert_eq!(used(&["cuda", "cuda:1"], by_slot, Some("-1")), [0; 0]);
+        assert_eq!(used(&["cuda:9"], by_slot, None), [0; 0]);
+        assert_eq!(used(&["cpu"], by_slot, None), [0; 0]);
         // Only CUDA or the engine knows which GPU the name means.
-        assert_eq!(of(&["cuda"], "FASTEST_FIRST", None), [0, 1, 2, 3]);
-        assert_eq!(of(&["gpu"], by_slot, Some("1,2")), [1, 2]);
+        assert_eq!(used(&["cuda"], "FASTEST_FIRST", None), [0, 1, 2, 3]);
+        assert_eq!(used(&["gpu"], by_slot, Some("1,2")), [1, 2]);
     }
 
     #[test]

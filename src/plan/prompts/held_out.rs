@@ -7,7 +7,7 @@ use super::Prompts;
 
 const WINDOWS: usize = 4;
 const WINDOW_TOKENS: usize = 128;
-/// The length of one long window. Errors in the scaling of positions show only from about 1,000 tokens on.
+/// The length of the additional long window. Errors in the scaling of positions show only from about 1,000 tokens on.
 const LONG_WINDOW_TOKENS: usize = 1152;
 const PROMPT_TOKENS: usize = 48;
 const MAX_NEW_TOKENS: usize = 48;
