@@ -278,7 +278,6 @@ fn linear(
     }
 }
 
-/// The width of `heads` heads together.
 fn width(heads: u32, head_dim: u32) -> Result<u32> {
     heads.checked_mul(head_dim).with_context(|| format!("{heads} heads of {head_dim} are too wide"))
 }

@@ -128,7 +128,6 @@ pub fn pack_scales(scales: [u8; 8], minima: [u8; 8]) -> [u8; 12] {
 /// that the compiler can vectorise over the lanes and still keep the order of each group's sums.
 pub type Rows<const GROUPS: usize, const LENGTH: usize> = [[f32; GROUPS]; LENGTH];
 
-/// Transposes groups of consecutive numbers into rows.
 pub fn rows<const GROUPS: usize, const LENGTH: usize>(values: &[f32]) -> Rows<GROUPS, LENGTH> {
     let mut rows = [[0.0; GROUPS]; LENGTH];
     for (group, values) in values.as_chunks::<LENGTH>().0.iter().take(GROUPS).enumerate() {

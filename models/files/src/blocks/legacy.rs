@@ -22,9 +22,9 @@
 //! ```
 //!
 //! Writing Q8_0: `d` is the largest magnitude / 127, and each `q` is the number times 1/d, rounded to the nearest integer,
-//! ties away from zero. Writing Q4_0: `d` is the number of largest magnitude (the first of several) / -8, so that this number
-//! always gets the integer 0. `d` is negative if that number is positive. Each `q` is the number times 1/d, plus 8.5,
-//! truncated to an integer, at most 15.
+//! ties away from zero. Writing Q4_0: `d` is the number of largest magnitude (the first of several) / -8. So this number
+//! always gets the integer 0, and a positive one makes `d` negative. Each `q` is the number times 1/d, plus 8.5, truncated
+//! to an integer, at most 15.
 //!
 //! 1/d uses `d` in f32, before rounding to f16, so that the bytes are those that ggml writes. If `d` is so small that 1/d
 //! overflows, `d` is 0 in f16, and all numbers of the block become 0.

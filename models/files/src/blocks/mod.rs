@@ -102,7 +102,6 @@ impl Dtype {
         block.or_else(in_safetensors)
     }
 
-    /// The name in the headers of GGUF and safetensors.
     pub const fn as_str(self) -> &'static str {
         self.0.name
     }
@@ -123,17 +122,14 @@ impl Dtype {
         elements / numbers as u64 * bytes as u64
     }
 
-    /// The number of the tensor type in GGUF.
     pub(crate) const fn gguf_number(self) -> u32 {
         self.0.gguf
     }
 
-    /// `general.file_type` of a GGUF file with matrices of this dtype.
     pub(crate) const fn gguf_file_type(self) -> Option<u32> {
         self.0.file_type
     }
 
-    /// `torch_dtype` in config.json; floats only.
     pub(crate) const fn torch(self) -> Option<&'static str> {
         self.0.torch
     }
@@ -218,8 +214,8 @@ fn invalid_number(values: &[f32]) -> usize {
     not_finite.or(values.iter().position(|value| value.abs() == magnitude)).unwrap_or(0)
 }
 
-/// The greatest magnitude, or `None` if a number is not finite. Magnitudes of floats sort like their bits as integers, with infinity
-/// above every number and NaN above infinity. So the largest integer also shows infinity and NaN.
+/// The greatest magnitude, or `None` if a number is not finite. Magnitudes of floats sort like their bits as integers:
+/// infinity is above every number and NaN above infinity. So the largest integer also shows infinity and NaN.
 fn largest_magnitude(values: &[f32]) -> Option<f32> {
     let bits = values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff));
     let magnitude = f32::from_bits(bits);

@@ -13,8 +13,7 @@
 //!
 //! 1. For each group alone, find a line with real coefficients: number = step * q + floor. Steps around (max - min) / 15 are
 //!    tried, each with the least-squares line through its integers; the best line is then improved: round to it, fit again.
-//! 2. `d` is the largest step / 63, and `dmin` the largest -floor / 63, both rounded up to f16. So no scale or minimum
-//!    exceeds 63.
+//! 2. `d` is the largest step / 63 and `dmin` the largest -floor / 63, rounded up to f16: no scale or minimum exceeds 63.
 //! 3. For each group, try the three scales nearest to step / `d`, each with the best minimum and its neighbours, and take
 //!    those with the least error of the stored numbers.
 //! 4. With all scales and minima fixed, fit `d` and `dmin` by least squares again; keep them if the error is smaller.
@@ -159,7 +158,7 @@ const STEP_OFFSETS: [f32; 11] = [-1.5, -1.2, -0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.
 const REFINEMENTS: usize = 2;
 
 impl Lines {
-    /// Fits the least-squares line to the integers that `inverse` and `shift` give, and keeps it in groups where it is better.
+    /// Fits the least-squares line to the integers that `inverse` and `shift` give, and keeps it where it is better.
     #[inline(always)]
     fn consider(&mut self, scaled: &Scaled, inverse: Lanes, shift: Lanes) {
         let n = LENGTH as f32;
