@@ -102,7 +102,8 @@ impl Sums {
     }
 }
 
-/// The groups, each scaled to the range from 0 to 15, so that size and sign of its numbers do not affect the fit.
+/// The groups, each scaled to the range from 0 to 15, so that size and sign of its numbers do not affect the fit; the sums
+/// of these numbers and of their squares.
 struct Scaled {
     rows: Rows<GROUPS, LENGTH>,
     sum: Lanes,
@@ -118,7 +119,7 @@ struct Lines {
     error: Lanes,
 }
 
-/// The best step and floor of each group, both real numbers.
+/// The best step and floor of each group.
 fn fit_groups(rows: &Rows<GROUPS, LENGTH>) -> (Lanes, Lanes) {
     let (mut low, mut high) = ([0.0_f32; GROUPS], rows[0]);
     for row in rows {
