@@ -127,7 +127,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// One file of a commit, from this byte on. Its status is 206, 200 (the whole file) or 416 (no such byte).
+    /// One file of a commit, from this byte on. The answer has status 206, 200 (the whole file) or 416 (no such byte).
     pub fn file(
         &self,
         repository: &Repository,
