@@ -29,7 +29,7 @@ pub struct Config {
     /// Empty if the model names none.
     pub eos_ids: Vec<u32>,
     pub tie_word_embeddings: bool,
-    /// Whether queries, keys and values have biases, and the output of attention if its architecture has one there.
+    /// Whether queries, keys and values have biases, and the output of attention in architectures that allow one there.
     pub attention_bias: bool,
     pub mlp_bias: bool,
     /// config.json unchanged; for GGUF its metadata, with arrays as their lengths.
@@ -37,7 +37,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads `config.json`, and `generation_config.json` for the ids that end a text.
+    /// Reads `config.json`, and `generation_config.json` for the ids that begin and end a text. `detect` finds the
+    /// architecture and the source of that fact, which is also returned.
     pub(crate) fn open(
         folder: &Path,
         detect: impl Fn(&Value) -> Option<(String, &'static str)>,
@@ -185,7 +186,7 @@ pub(crate) fn read_json(path: &Path) -> Result<Value> {
     parse_json(&bytes).with_context(|| format!("`{}`", path.display()))
 }
 
-/// Parses JSON. An error names the field: numbers beyond all bounds and `NaN` are invalid.
+/// Parses JSON. The error for an invalid value, such as `NaN` or a number beyond f64, names its field.
 fn parse_json(bytes: &[u8]) -> Result<Value> {
     serde_json::from_slice(bytes).map_err(|error| match field_before(bytes, &error) {
         Some(name) => anyhow::Error::new(error).context(format!("`{}`", printable(&name))),
@@ -203,7 +204,7 @@ fn field_before(bytes: &[u8], error: &serde_json::Error) -> Option<String> {
     names.trim_end().strip_suffix('"')?.rsplit_once('"').map(|(_, name)| name.to_string())
 }
 
-/// The bytes before an error to search: enough for a name and a number.
+/// The most bytes to search before an error: enough for a name and a number.
 const MAX_FIELD_BYTES: usize = 512;
 
 /// Engines divide by most of these numbers, so none may be 0.
@@ -212,7 +213,7 @@ fn check_positive(name: &str, number: u32) -> Result<u32> {
     Ok(number)
 }
 
-/// Each key-value head serves the same number of heads.
+/// Each key-value head serves the same number of query heads.
 fn check_kv_heads(name: &str, given: Option<u32>, heads: u32) -> Result<u32> {
     let kv_heads = given.unwrap_or(heads);
     ensure!(
@@ -236,7 +237,7 @@ fn find_flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>> {
     flag.map(Some).with_context(|| format!("`{name}`: expected true or false, found {}", json_text(value)))
 }
 
-/// Finds the theta of RoPE. Newer configs store it with the other RoPE settings; that value takes precedence.
+/// Finds the theta of RoPE. Newer configs store it among the other RoPE settings; a value there takes precedence.
 fn find_theta(fields: &Map<String, Value>) -> Result<Option<f64>> {
     let value = rope::settings(fields).into_iter().chain([fields]).find_map(|fields| {
         let theta = fields.get("rope_theta")?;
@@ -273,7 +274,7 @@ fn as_u32(name: &str, value: &Value) -> Result<u32> {
 
 fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<Option<u32>> {
     let Some(value) = metadata.get(key) else { return Ok(None) };
-    // Models with different layers give a list here, and no single number holds for them.
+    // A model whose layers differ gives a list here, and no single number holds for it.
     if matches!(value, gguf::Value::Array { .. }) {
         return Ok(None);
     }
@@ -283,12 +284,12 @@ fn find_metadata(metadata: &BTreeMap<String, gguf::Value>, key: &str) -> Result<
     })
 }
 
-/// Refuses infinity and NaN in the model's numbers.
+/// Refuses infinity and NaN in the metadata of the model's architecture.
 fn expect_finite(metadata: &BTreeMap<String, gguf::Value>, architecture: &str) -> Result<()> {
-    let is_own = |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
-    for (key, value) in metadata.iter().filter(|(key, _)| is_own(key)) {
-        let infinite = matches!(value, gguf::Value::Float(number) if !number.is_finite());
-        ensure!(!infinite, "metadata `{}`: expected a number, found {value}", printable(key));
+    let has_prefix = |key: &str| key.strip_prefix(architecture).is_some_and(|rest| rest.starts_with('.'));
+    for (key, value) in metadata.iter().filter(|(key, _)| has_prefix(key)) {
+        let is_invalid_number = matches!(value, gguf::Value::Float(number) if !number.is_finite());
+        ensure!(!is_invalid_number, "metadata `{}`: expected a number, found {value}", printable(key));
     }
     Ok(())
 }
@@ -309,7 +310,7 @@ const EOS: &str = "eos_token_id";
 const BOS_IN_GGUF: &str = "tokenizer.ggml.bos_token_id";
 const EOS_IN_GGUF: &str = "tokenizer.ggml.eos_token_id";
 
-/// The source of an id for an error; this file takes precedence over config.json.
+/// The source of an id, for messages. This file takes precedence over config.json.
 const IN_GENERATION_CONFIG: &str = "`generation_config.json` in the same folder";
 
 /// The id that begins a text, and all ids that end one.
@@ -331,20 +332,20 @@ fn ids_of_gguf(metadata: &BTreeMap<String, gguf::Value>) -> Result<Ids> {
             .map(Some)
             .with_context(|| format!("metadata `{key}`: expected the id of a token, found {value}"))
     };
-    let mut ends: Vec<u32> = id(EOS_IN_GGUF)?.into_iter().collect();
+    let mut eos_ids: Vec<u32> = id(EOS_IN_GGUF)?.into_iter().collect();
     for key in gguf::OTHER_EOS_KEYS {
-        ends.extend(id(key)?.filter(|id| !ends.contains(id)));
+        eos_ids.extend(id(key)?.filter(|id| !eos_ids.contains(id)));
     }
-    Ok((id(BOS_IN_GGUF)?, ends))
+    Ok((id(BOS_IN_GGUF)?, eos_ids))
 }
 
 /// The message for an id outside the vocabulary.
 pub(crate) fn invalid_id(config: &Config) -> Option<String> {
     let size = config.vocabulary_size;
     let is_invalid = |id: &&u32| **id >= size;
-    let begins = config.bos_id.iter().find(is_invalid).map(|id| (BOS, BOS_IN_GGUF, *id));
-    let ends = || config.eos_ids.iter().find(is_invalid).map(|id| (EOS, EOS_IN_GGUF, *id));
-    let (name, key, id) = begins.or_else(ends)?;
+    let invalid_bos = config.bos_id.iter().find(is_invalid).map(|id| (BOS, BOS_IN_GGUF, *id));
+    let invalid_eos = || config.eos_ids.iter().find(is_invalid).map(|id| (EOS, EOS_IN_GGUF, *id));
+    let (name, key, id) = invalid_bos.or_else(invalid_eos)?;
     let field = match config.format() {
         Format::Safetensors => {
             let value = config.fields().and_then(|fields| fields.get(name));
@@ -360,7 +361,6 @@ pub(crate) fn invalid_id(config: &Config) -> Option<String> {
     Some(format!("{field}: expected the id of one of {size} tokens, found `{id}`"))
 }
 
-/// Reads one id or a list of ids.
 fn as_ids(name: &str, value: &Value) -> Result<Vec<u32>> {
     match value {
         Value::Null => Ok(Vec::new()),

@@ -1,5 +1,5 @@
 //! The cache of conversions for engines that need another format, keyed by content. The same weights in the same format are
-//! written once, from any folder.
+//! converted once, also if they come from several folders.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -11,10 +11,9 @@ use crate::convert::{Goal, convert};
 use crate::write::{OnProgress, cannot_write, remove_abandoned, temporary_name};
 use crate::{Dtype, Format, ModelFolder};
 
-/// The default limit of the cache.
 pub const DEFAULT_LIMIT_BYTES: u64 = 20_000_000_000;
 
-/// One model in one format.
+/// One model in one format and dtype.
 #[derive(Debug, Clone)]
 pub struct Conversion {
     /// The name of the converted model.
@@ -23,6 +22,7 @@ pub struct Conversion {
     pub dtype: String,
     pub folder: PathBuf,
     pub bytes: u64,
+    /// The time of the last use.
     pub used: SystemTime,
 }
 
@@ -33,12 +33,12 @@ struct Label {
     dtype: String,
 }
 
-/// The label file of a conversion. It is written last, and again at every use, which sets its time of last use.
+/// The label file of a conversion. It is written last, and again at every use, so its file time is the time of the last use.
 const LABEL_FILE: &str = "conversion.json";
 /// The file with the limit of the cache in bytes.
 const LIMIT_FILE: &str = "limit";
 
-/// Returns the path of the model in this format: from the cache, or after a conversion.
+/// Returns the path of the model in this format and dtype, after a conversion if it is not in the cache.
 pub fn convert_cached(
     model: &ModelFolder,
     format: Format,
@@ -138,7 +138,6 @@ pub fn list() -> Result<Vec<Conversion>> {
     Ok(conversions)
 }
 
-/// The limit of the cache in bytes.
 pub fn limit() -> Result<u64> {
     let path = cache()?.join(LIMIT_FILE);
     match std::fs::read_to_string(&path) {

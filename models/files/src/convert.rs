@@ -1,5 +1,5 @@
 //! Writes a whole model, its weights and the other files of a format, and converts a model to another format or dtype. With
-//! the same dtype a conversion is exact: names, orders and metadata are translated, and the numbers stay the same.
+//! the same dtype a conversion is exact: names, row orders and metadata are translated, and the numbers stay the same.
 
 use std::path::PathBuf;
 
@@ -20,14 +20,14 @@ pub fn convert(model: &ModelFolder, goal: &Goal, on_progress: OnProgress) -> Res
     check(goal.format, goal.dtype)?;
     let parts = model.parts()?;
     let weights = FileWeights::open(model)?;
-    let dtypes = parts.iter().map(|part| dtype_in(part, &weights, goal)).collect::<Result<Vec<_>>>()?;
+    let dtypes = parts.iter().map(|part| dtype_to_write(part, &weights, goal)).collect::<Result<Vec<_>>>()?;
     let content = content(model, &weights, goal.format)?;
     let mut written = write(&content, &parts, &dtypes, &weights, goal, on_progress)?;
     written.notes.extend(unused_tensors(model, &parts));
     Ok(written)
 }
 
-/// Lists the tensors that are not part of the network: the formats cannot hold them.
+/// The note on tensors that are not part of the network: they are not written.
 fn unused_tensors(model: &ModelFolder, parts: &[Part]) -> Option<String> {
     let unused = model.unused_tensors(parts);
     let first = unused.first()?;
@@ -48,7 +48,7 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
     })
 }
 
-fn dtype_in(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
+fn dtype_to_write(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
     let requested = dtype_of(part, goal.dtype, goal.format);
     // GGUF stores these parts in f32 only, so the original may have been f32 too: narrow them only without loss.
     if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
@@ -78,7 +78,7 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
             (config, Some(generation))
         }
     };
-    // Between folders the tokenizer is copied; everything else is read and written again.
+    // Between folders of safetensors the tokenizer is copied; everything else is read and written again.
     let is_copied = model.format == Format::Safetensors && to == Format::Safetensors;
     let copied = match is_copied {
         true => ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"]
@@ -87,17 +87,17 @@ fn content(model: &ModelFolder, weights: &FileWeights, to: Format) -> Result<Con
             .collect(),
         false => Vec::new(),
     };
-    crate::facts::tokenizer_facts(model)?;
+    crate::facts::tokenizer_facts(model)?; // Refuses the tokenizer of another model.
     let must_convert = !is_copied && model.has_tokenizer();
     let tokenizer = must_convert.then(|| model.tokenizer_tables()).transpose()?;
     Ok(Content { name: model.name.clone(), architecture, config, generation, tokenizer, copied })
 }
 
-/// The config.json equivalent to this file, parsed again so that both agree.
+/// The config as config.json will have it, after a check that it describes the same tensors as the GGUF file.
 fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &FileWeights) -> Result<Config> {
     let path = model.weights.first().context("a GGUF model without a file")?;
     let header = gguf::read_header(path, 0)?;
-    // One factor for each pair of a head's dimensions.
+    // RoPE has one factor for each pair of a head's dimensions.
     let factors = weights.values_of(rope::FACTORS, u64::from(model.config.head_dim / 2));
     let factors = factors.with_context(|| format!("`{}`", path.display()))?;
     let scaling = rope::to_config_json(&model.config, &header, factors.as_deref())?;
@@ -108,7 +108,6 @@ fn config_of_gguf(model: &ModelFolder, architecture: &Architecture, weights: &Fi
     Ok(config)
 }
 
-/// The content to write, from any source.
 pub(crate) struct Content {
     pub name: String,
     pub architecture: &'static Architecture,
@@ -130,7 +129,7 @@ pub struct Goal {
     pub out: PathBuf,
 }
 
-/// The result of writing, with notes on unexpected parts.
+/// The result of writing, with notes on differences from the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     pub path: PathBuf,
@@ -225,12 +224,12 @@ fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValu
     metadata
         .extend(dtype.gguf_file_type().map(|kind| ("general.file_type".into(), MetadataValue::U32(kind))));
     if !dtype.is_float() {
-        // The block layout of ggml since 2023.
+        // The version of ggml's quantization blocks since 2023.
         metadata.push(("general.quantization_version".into(), MetadataValue::U32(2)));
     }
     if let Some(tokenizer) = &content.tokenizer {
         metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);
-        // A text may end in several ways; the tokenizer's tables have only the first id.
+        // Several ids may end a text; the tokenizer's tables have only the first of them.
         let other_ends = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_EOS_KEYS);
         metadata.extend(other_ends.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
     }
@@ -272,8 +271,7 @@ pub fn check(format: Format, dtype: Dtype) -> Result<()> {
     let name = dtype.as_str().to_ascii_lowercase();
     if format == Format::Safetensors && !dtype.is_float() {
         bail!(
-            "`{name}` in safetensors: the format has no name for blocks with shared scales, and each library packs them \
-             differently"
+            "`{name}` in safetensors: the format has no name for quantization blocks, and each library packs them differently"
         );
     }
     ensure!(crate::blocks::can_narrow(dtype), "`{name}` can be read but not written");

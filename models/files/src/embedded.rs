@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 /// The name of this model in flags, messages and records.
 pub const NAME: &str = "embedded";
 
-/// The folder of its files.
 pub fn folder() -> Result<PathBuf> {
     let in_checkout = paths::checkout().map(|root| root.join("models/embedded"));
     match in_checkout.filter(|folder| folder.join("model.safetensors").is_file()) {

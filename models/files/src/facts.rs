@@ -18,7 +18,7 @@ pub struct ModelFacts {
     pub format: &'static str,
     pub files: usize,
     pub architecture: String,
-    /// The source of the architecture.
+    /// The source of the architecture, in words, such as "the names of its tensors".
     pub architecture_from: &'static str,
     pub parameters: u64,
     pub weights_bytes: u64,
@@ -35,12 +35,13 @@ pub struct ModelFacts {
     pub tokenizer: Option<TokenizerFacts>,
     /// Empty for an unsupported architecture.
     pub components: Vec<ComponentFacts>,
-    /// The weights that one decode step reads, without the KV cache.
+    /// The bytes of weights that one decode step reads, without the KV cache.
     pub weight_bytes_per_token: u64,
     /// The parameters that one decode step reads, independent of the dtype.
     pub parameters_per_token: u64,
-    /// The KV cache of one position, with 16 bits a number.
+    /// The KV cache of one position in all layers, with 16 bits a number.
     pub kv_bytes_per_position: u64,
+    /// `None` if only reading all weights would tell it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
 }
@@ -53,7 +54,7 @@ pub struct ComponentFacts {
 }
 
 impl ModelFacts {
-    /// Refuses a model whose config and tensors disagree. An unsupported architecture gets only the facts of its headers.
+    /// The facts of a model whose config and tensors agree. An unsupported architecture gets only the facts of its headers.
     pub fn of(model: &ModelFolder) -> Result<Self> {
         let config = &model.config;
         let kv = u64::from(config.kv_heads) * u64::from(config.head_dim);
@@ -124,7 +125,7 @@ impl ModelFacts {
     }
 }
 
-/// The tokenizer's facts. Ids beyond the model's embedding mean that it belongs to another model.
+/// The tokenizer's facts. A tokenizer with ids beyond the model's embedding belongs to another model and is refused.
 pub(crate) fn tokenizer_facts(model: &ModelFolder) -> Result<Option<TokenizerFacts>> {
     let Some(facts) = model.tokenizer_facts()? else { return Ok(None) };
     let vocabulary = model.config.vocabulary_size;

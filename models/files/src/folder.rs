@@ -25,13 +25,12 @@ pub struct ModelFolder {
     /// The files with tensors, shards in order.
     pub weights: Vec<PathBuf>,
     pub config: Config,
-    /// The source of the architecture.
+    /// The source of the architecture, in words, such as "the names of its tensors".
     pub architecture_from: &'static str,
     /// Every tensor of every file, as in the headers.
     pub tensors: Vec<Tensor>,
 }
 
-/// The location of a model's tokenizer.
 enum TokenizerSource<'a> {
     Json(PathBuf),
     Gguf(&'a Path),
@@ -125,7 +124,7 @@ impl ModelFolder {
         self.tokenizer_source().is_ok()
     }
 
-    /// The `tokenizer.json` beside the weights, else the tables within a GGUF file.
+    /// The tokenizer of the `tokenizer.json` beside the weights, else of the tables within a GGUF file.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         let (path, tokenizer) = match self.tokenizer_source()? {
             TokenizerSource::Json(path) => (path.clone(), Tokenizer::open(&path)?),
@@ -252,10 +251,10 @@ impl ModelFolder {
     pub fn expect_architecture(&self, expected: &str) -> Result<()> {
         let found = self.config.architecture.as_str();
         // Some architectures have another name in GGUF.
-        let shared = self.format == Format::Gguf
+        let is_its_gguf_name = self.format == Format::Gguf
             && Architecture::named(expected).is_some_and(|architecture| architecture.gguf == found);
         ensure!(
-            expected.eq_ignore_ascii_case(found) || shared,
+            expected.eq_ignore_ascii_case(found) || is_its_gguf_name,
             "model type mismatch: expected `{}`, found `{}`",
             printable(expected),
             printable(found)
@@ -270,7 +269,7 @@ impl ModelFolder {
         let split_count = self.config.raw.get("split.count").and_then(Value::as_u64).unwrap_or(1);
         ensure!(
             self.format != Format::Gguf || split_count <= 1,
-            "`{}`: one of {split_count} parts of a split model, which cannot be loaded one by one\n\
+            "`{}`: one of {split_count} files of a split model, which must be joined before it is loaded\n\
              hint: llama-gguf-split --merge joins them",
             self.weights.first().unwrap_or(&self.path).display()
         );
@@ -307,7 +306,7 @@ impl ModelFolder {
         Ok(parts)
     }
 
-    /// Tensors that are not in the network of the config and do not follow from the config.
+    /// The tensors that are neither parts of the network nor can be computed from the config.
     pub fn unused_tensors(&self, parts: &[Part]) -> Vec<&Tensor> {
         let (known, format) = (self.names_of(parts), self.format);
         let architecture = Architecture::of(&self.config, format).ok();
@@ -321,8 +320,8 @@ impl ModelFolder {
         self.tensors.iter().filter(is_unused).collect()
     }
 
-    /// The message for a part in a dtype that this crate cannot read.
-    pub fn unreadable_part(&self, parts: &[Part]) -> Option<String> {
+    /// The message for the first part in a dtype that this crate cannot read.
+    pub fn unreadable_part_message(&self, parts: &[Part]) -> Option<String> {
         let mut unreadable =
             self.tensors.iter().filter(|tensor| Dtype::named(tensor.dtype).is_none()).peekable();
         unreadable.peek()?;
@@ -352,14 +351,13 @@ impl ModelFolder {
         }
     }
 
-    /// The message for a missing tensor.
     fn missing_message(&self, architecture: &Architecture, name: &str, source: &str) -> String {
         let missing =
             || format!("model `{}`: tensor `{name}` is missing, which {source} requires", self.name);
         self.mismatch_message(architecture, source).unwrap_or_else(missing)
     }
 
-    /// The message if the tensors are of another architecture than the config names.
+    /// The message for a config that names another architecture than its tensors have; else `None`.
     fn mismatch_message(&self, architecture: &Architecture, source: &str) -> Option<String> {
         let names = self.tensors.iter().map(|tensor| tensor.name.as_str());
         let matching = architecture::matching_architectures(names);
@@ -372,7 +370,7 @@ impl ModelFolder {
     }
 }
 
-/// Whether a tensor of this name follows from the config, or holds RoPE factors.
+/// Whether a tensor of this name can be computed from the config, or holds RoPE factors.
 fn is_derived(format: Format, architecture: Option<&Architecture>, name: &str) -> bool {
     match format {
         Format::Safetensors => architecture

@@ -1,8 +1,8 @@
 //! A name for weights that is the same in every format: a conversion that changes no number keeps it.
 //!
 //! The name is SHA-256 over every part's name, shape, dtype and numbers in GGUF's order, which each format can be converted
-//! to. Parts that GGUF has only in f32 are hashed in f32. Tensors that follow from the config, such as RoPE factors, are
-//! left out.
+//! to. Parts that GGUF has only in f32 are hashed in f32. Tensors that can be computed from the config, such as RoPE
+//! factors, are left out.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -41,8 +41,8 @@ impl ModelFolder {
 
     fn compute_identity(&self) -> Result<String> {
         let (parts, weights) = (self.parts()?, FileWeights::open(self)?);
-        let unknown = parts.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
-        let (next, hashes) = (AtomicUsize::new(0), Mutex::new(unknown));
+        let no_hashes = parts.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
+        let (next, hashes) = (AtomicUsize::new(0), Mutex::new(no_hashes));
         // The largest part comes first, so that no thread works on it alone at the end.
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|&part| std::cmp::Reverse(parts[part].elements()));
@@ -94,6 +94,7 @@ fn hash_part(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
 /// The stored identity of these files, in the program's cache.
 struct StoredIdentity {
     path: PathBuf,
+    /// The path, the bytes and the time of change (in nanoseconds since 1970) of each weights file.
     files: Vec<(PathBuf, u64, u128)>,
 }
 
@@ -122,7 +123,7 @@ impl StoredIdentity {
         (entry.files == self.files).then_some(entry.identity)
     }
 
-    /// Best effort: without the file the weights are read again.
+    /// Best effort: without a stored identity the weights are read again.
     fn store(&self, identity: &str) {
         let entry = Entry { files: self.files.clone(), identity: identity.into() };
         if let Ok(json) = serde_json::to_vec(&entry) {

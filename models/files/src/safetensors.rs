@@ -1,5 +1,5 @@
-//! safetensors: eight bytes of length, a JSON header, and the tensors in sequence. The reader reads headers and no weights;
-//! the writer plans files, which `write` fills.
+//! safetensors: eight bytes with the header's length, a JSON header, and the tensors in sequence. The reader reads headers
+//! and no weights; the writer plans files, which `write` fills.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -122,7 +122,7 @@ impl Entry {
         let known = DTYPES.iter().find(|(dtype, _)| *dtype == self.dtype);
         let Some(&(dtype, bits)) = known else { bail!("unknown dtype `{}`", printable(&self.dtype)) };
         let (begin, end) = self.data_offsets;
-        ensure!(begin <= end, "offset {begin} is after offset {end}");
+        ensure!(begin <= end, "its first offset, {begin}, is above its second, {end}");
         let data_bytes = file_bytes - data_start;
         ensure!(
             end <= data_bytes,
@@ -132,7 +132,7 @@ impl Entry {
         let expected = total_bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8);
         ensure!(
             expected == Some(end - begin),
-            "shape {:?} of {dtype} does not fill the {} bytes it claims",
+            "shape {:?} of {dtype} does not fill the {} bytes between its offsets",
             self.shape,
             end - begin
         );
@@ -141,13 +141,13 @@ impl Entry {
     }
 }
 
-/// The header's object, in order. A duplicate name is refused; a map would silently keep one of the two.
+/// The entries of the header, in order. A duplicate name is refused; a map would silently keep one of the two.
 struct Entries(Vec<(String, Entry)>);
 
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Names;
-        impl<'de> Visitor<'de> for Names {
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
             type Value = Entries;
 
             fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
@@ -170,7 +170,7 @@ impl<'de> Deserialize<'de> for Entries {
                 Ok(Entries(entries))
             }
         }
-        deserializer.deserialize_map(Names)
+        deserializer.deserialize_map(EntriesVisitor)
     }
 }
 

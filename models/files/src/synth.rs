@@ -22,10 +22,9 @@ use crate::weights::{Weights, transpose};
 use crate::write::OnProgress;
 use crate::{Config, Dtype, Format, blocks};
 
-/// Writes the model of this shape and seed.
 pub fn synthesise(shape: &Shape, seed: u64, goal: &Goal, on_progress: OnProgress) -> Result<Written> {
     convert::check(goal.format, goal.dtype)?;
-    // From here on, errors come from the config and name it.
+    // From here on, errors come from the shape and name its file.
     let source = || format!("`{}`", shape.source.display());
     let config = Config::from_json(shape.config.clone(), &shape.generation).with_context(source)?;
     let architecture = Architecture::of(&config, Format::Safetensors).with_context(source)?;
@@ -67,7 +66,7 @@ pub struct Vocabulary {
     pub tokens: u32,
     pub specials: Vec<Special>,
     pub add_bos: bool,
-    /// The pre-tokenizer: the cuts of text before bytes are merged.
+    /// The pre-tokenizer: it cuts a text into pieces before bytes are merged.
     pub pre: &'static Pre,
 }
 
@@ -85,7 +84,7 @@ impl Shape {
     }
 
     fn read(name: &str, text: &str) -> Result<Self> {
-        let file: File = serde_json::from_str(text)?;
+        let file: ShapeFile = serde_json::from_str(text)?;
         let mut specials = BTreeMap::new();
         if let Some(reserved) = &file.tokenizer.reserved {
             let free_ids =
@@ -126,7 +125,7 @@ impl Shape {
         let invalid = specials.keys().find(|id| **id >= config.vocabulary_size);
         ensure!(
             invalid.is_none(),
-            "`{}`: id {} is outside of the vocabulary of {}",
+            "`{}`: id {} is outside of the vocabulary of {} ids",
             path.display(),
             invalid.copied().unwrap_or_default(),
             config.vocabulary_size
@@ -155,7 +154,7 @@ fn pre(name: &str) -> Result<&'static Pre> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ShapeFile {
     about: String,
     config: Value,
     generation: Value,
@@ -172,7 +171,7 @@ struct TokenizerFile {
     reserved: Option<Reserved>,
 }
 
-/// A range of ids that a vocabulary reserves, with numbered names.
+/// The ids that a vocabulary reserves, `to` included. In their `name`, `{}` stands for a number from 0.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reserved {
@@ -181,7 +180,6 @@ struct Reserved {
     name: String,
 }
 
-/// Random numbers in place of trained weights.
 struct RandomWeights {
     seed: u64,
 }

@@ -43,7 +43,6 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

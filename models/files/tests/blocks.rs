@@ -66,7 +66,7 @@ fn rows() -> Vec<(&'static str, Vec<f32>)> {
         ("all positive", uniform.iter().map(|value| 3.0 + value).collect()),
         ("all negative", uniform.iter().map(|value| -3.0 - value).collect()),
         (
-            "runs of very different sizes",
+            "groups of very different sizes",
             (0..1024).map(|at| uniform[at] * 2_f32.powi(-(at as i32 / 16 % 24))).collect(),
         ),
         ("scales that are subnormal in f16", uniform.iter().map(|value| value * 1e-5).collect()),
@@ -111,8 +111,8 @@ fn f32_is_unchanged_nan_included() {
     assert_eq!(restored, bits);
 }
 
-/// The largest distance between neighbouring numbers of a block, before its scales are rounded. In Q4_K every run of 32 numbers
-/// has its own distance.
+/// The largest distance between neighbouring numbers of a block, before its scales are rounded. In Q4_K every group of 32
+/// numbers has its own distance.
 fn step(dtype: Dtype, block: &[f32]) -> f32 {
     let largest = block.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     match dtype {
@@ -120,8 +120,8 @@ fn step(dtype: Dtype, block: &[f32]) -> f32 {
         dtype if dtype == Dtype::Q4_0 => largest / 8.0,
         dtype if dtype == Dtype::Q6K => largest / 32.0,
         dtype if dtype == Dtype::Q4K => {
-            let range = |run: &[f32]| {
-                let (low, high) = run
+            let range = |group: &[f32]| {
+                let (low, high) = group
                     .iter()
                     .fold((0.0_f32, 0.0_f32), |(low, high), &value| (low.min(value), high.max(value)));
                 high - low
@@ -175,19 +175,19 @@ fn numbers_near_the_smallest_scale_stay_distinct_in_q4_k_and_q6_k() {
 
 #[test]
 fn the_scale_searches_have_less_error_than_the_quantisers_of_llama_cpp() {
-    // Squared error relative to an even division of each run with an unrounded scale. llama.cpp's quantisers (gguf 0.19.0)
+    // Squared error relative to an even division of each group with an unrounded scale. llama.cpp's quantisers (gguf 0.19.0)
     // reach 0.765 in Q4_K and 0.797 in Q6_K on these numbers.
     let (_, normal) = rows().swap_remove(0);
-    for (dtype, run, llama_cpp) in [(Dtype::Q4K, 32, 0.765), (Dtype::Q6K, 16, 0.797)] {
+    for (dtype, group_size, llama_cpp) in [(Dtype::Q4K, 32, 0.765), (Dtype::Q6K, 16, 0.797)] {
         let restored = round_trip(dtype, &normal);
         let error: f32 = normal.iter().zip(&restored).map(|(a, b)| (a - b).powi(2)).sum();
-        let even = |run: &[f32]| {
-            let low = run.iter().copied().fold(f32::MAX, f32::min);
-            let high = run.iter().copied().fold(f32::MIN, f32::max);
+        let even = |group: &[f32]| {
+            let low = group.iter().copied().fold(f32::MAX, f32::min);
+            let high = group.iter().copied().fold(f32::MIN, f32::max);
             let width = if dtype == Dtype::Q4K { (high - low) / 15.0 } else { 2.0 * high.max(-low) / 63.0 };
-            width.powi(2) / 12.0 * run.len() as f32
+            width.powi(2) / 12.0 * group.len() as f32
         };
-        let relative_error = error / normal.chunks(run).map(even).sum::<f32>();
+        let relative_error = error / normal.chunks(group_size).map(even).sum::<f32>();
         assert!(relative_error < 0.98 * llama_cpp, "{dtype:?}: {relative_error}");
     }
 }
@@ -240,7 +240,7 @@ fn a_constant_row_is_restored_within_a_thousandth() {
 fn restored_numbers_narrow_to_the_same_bytes() {
     for (name, row) in rows() {
         // If a scale rounds to zero in f16, the integers have no meaning; the next test covers that.
-        if matches!(name, "scales below any f16" | "subnormal" | "runs of very different sizes") {
+        if matches!(name, "scales below any f16" | "subnormal" | "groups of very different sizes") {
             continue;
         }
         for dtype in [Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0] {

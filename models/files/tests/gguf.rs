@@ -204,7 +204,7 @@ fn tensors_that_do_not_fit_are_named() {
     };
     assert!(
         error_of(file(&[64], 0, 0), "beyond")
-            .contains("tensor `t`: 256 bytes at 0 of the data, and the file holds 64")
+            .contains("tensor `t`: 256 bytes at offset 0 of the data, which has 64 bytes")
     );
     assert!(
         error_of(file(&[1], 0, u64::MAX), "offset").contains("tensor `t`: 4 bytes at 18446744073709551615")

@@ -68,7 +68,7 @@ fn shapes_and_offsets_that_do_not_fit_name_the_tensor() {
         (
             "backwards",
             r#"{"dtype":"F32","shape":[1],"data_offsets":[4,0]}"#,
-            "tensor `t`: offset 4 is after offset 0",
+            "tensor `t`: its first offset, 4, is above its second, 0",
         ),
         (
             "size",

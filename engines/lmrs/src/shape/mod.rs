@@ -67,7 +67,7 @@ impl Shape {
         }
         // From here on memory depends on layers and dimensions, so the file must have matching tensors.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
-        if let Some(message) = folder.unreadable_part(&parts) {
+        if let Some(message) = folder.unreadable_part_message(&parts) {
             return Err(unreadable(folder, message));
         }
         Ok(Self {

@@ -6,7 +6,7 @@ use super::metadata::{Key, integer, real};
 use super::{Architecture, Component, GgufForm, Part, Parts};
 use crate::{Config, Format};
 
-/// If several architectures share a name in GGUF, readers take the first.
+/// If several architectures share a name in GGUF, a GGUF of that name has the first of them.
 pub static ARCHITECTURES: &[&Architecture] = &[
     &LLAMA,
     // Llama with a sliding window.
@@ -77,7 +77,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         parts: gpt2,
         ..LLAMA
     },
-    // Llama with a scaled embedding, another activation, and norm weights stored minus one.
+    // Llama with a scaled embedding, another activation, and norms that store their factor minus one.
     &Architecture {
         name: "gemma",
         gguf: "gemma",
@@ -86,7 +86,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         head_dim: Some(256),
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu_pytorch_tanh","attention_bias":false}"#,
-        // Early Gemma configs write `gelu` for the tanh approximation.
+        // Early Gemma configs write `gelu` and mean its tanh approximation.
         overriding: &["hidden_act", "hidden_activation"],
         parts: gemma,
         ..LLAMA
@@ -166,7 +166,7 @@ const GPT2_INNER_MULTIPLE: u32 = 4;
 /// The differences between the successors of Llama.
 #[derive(Default)]
 struct Flavour {
-    /// GGUF stores the rows of queries and keys as pairs.
+    /// GGUF stores the rows of queries and keys as `GgufForm::Pairs`.
     in_pairs: bool,
     qkv_bias: bool,
     output_bias: bool,
@@ -188,13 +188,13 @@ impl Flavour {
 fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, head_dim, heads, kv_heads, .. } = *config;
     let inner = config.intermediate_size.context("`intermediate_size` is missing")?;
-    let (queries, keys) = (width(heads, head_dim)?, width(kv_heads, head_dim)?);
+    let (q_width, kv_width) = (width(heads, head_dim)?, width(kv_heads, head_dim)?);
     let projections = match flavour.fused {
         true => vec![("qkv", width(heads + 2 * kv_heads, head_dim)?, None)],
-        false => vec![("q", queries, Some(heads)), ("k", keys, Some(kv_heads)), ("v", keys, None)],
+        false => vec![("q", q_width, Some(heads)), ("k", kv_width, Some(kv_heads)), ("v", kv_width, None)],
     };
     let feed_forward = match flavour.fused {
-        // GGUF has no name for the pair: its `ffn_up` holds gate and up, as in the checkpoint.
+        // GGUF has no name for gate and up in one matrix: its `ffn_up` holds both.
         true => vec![("gate_up", "up", 2 * inner, hidden), ("down", "down", hidden, inner)],
         false => vec![
             ("gate", "gate", inner, hidden),
@@ -212,8 +212,8 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
     for layer in 0..config.layers {
         parts.layer = (format!("model.layers.{layer}."), format!("blk.{layer}."));
         parts.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
-        for &(letter, outputs, rotated_heads) in &projections {
-            let (name, gguf) = (format!("self_attn.{letter}_proj"), format!("attn_{letter}"));
+        for &(letters, outputs, rotated_heads) in &projections {
+            let (name, gguf) = (format!("self_attn.{letters}_proj"), format!("attn_{letters}"));
             let gguf_form = match rotated_heads.filter(|_| flavour.in_pairs) {
                 Some(heads) => GgufForm::Pairs { heads: u64::from(heads) },
                 None => GgufForm::Same,
@@ -236,7 +236,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
             &mut parts,
             Component::Attention,
             output,
-            (hidden, queries),
+            (hidden, q_width),
             flavour.output_bias,
             GgufForm::Same,
         );
@@ -278,7 +278,6 @@ fn linear(
     }
 }
 
-/// The width of `heads` heads together.
 fn width(heads: u32, head_dim: u32) -> Result<u32> {
     heads.checked_mul(head_dim).with_context(|| format!("{heads} heads of {head_dim} are too wide"))
 }
@@ -288,8 +287,8 @@ fn gemma(config: &Config) -> Result<Vec<Part>> {
     for part in &mut parts {
         match part.component {
             Component::Norms => part.gguf_form = GgufForm::PlusOne,
-            // The network multiplies the embedding by the root of the hidden size. With random weights of the usual size,
-            // each token would predict itself.
+            // The network multiplies the embedding by the root of the hidden size, so random weights must be smaller by it.
+            // Otherwise each token would predict itself.
             Component::Embedding => part.fan_in *= u64::from(config.hidden_size),
             _ => {}
         }
@@ -297,8 +296,8 @@ fn gemma(config: &Config) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// The output is tied to the embedding. llama.cpp's converter writes the embedding twice, so most GGUFs have
-/// a separate output matrix.
+/// GPT-2's output matrix is its embedding. llama.cpp's converter writes the embedding twice, so most GGUFs have a separate
+/// output matrix.
 fn gpt2(config: &Config) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, .. } = *config;
     check_heads(config)?;
@@ -337,17 +336,17 @@ fn gpt2(config: &Config) -> Result<Vec<Part>> {
 /// Checks the number of heads: queries, keys and values are equal thirds of one matrix, and each third holds all heads.
 fn check_heads(config: &Config) -> Result<()> {
     let Config { hidden_size, heads, kv_heads, head_dim, .. } = *config;
-    let (size, count) = match config.format() {
+    let (size_name, count_name) = match config.format() {
         Format::Safetensors => ("n_embd", "n_head"),
         Format::Gguf => ("embedding_length", "attention.head_count"),
     };
     ensure!(
         u64::from(heads) * u64::from(head_dim) == u64::from(hidden_size),
-        "`{count}` is {heads}: {heads} heads of {head_dim} do not add up to `{size}`, {hidden_size}"
+        "`{count_name}` is {heads}: {heads} heads of {head_dim} do not add up to `{size_name}`, {hidden_size}"
     );
     ensure!(
         kv_heads == heads,
-        "{kv_heads} heads of keys and values: GPT-2 has as many as `{count}`, {heads}"
+        "{kv_heads} heads of keys and values, and `{count_name}` is {heads}: GPT-2 has equally many"
     );
     Ok(())
 }

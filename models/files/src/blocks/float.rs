@@ -6,9 +6,9 @@
 //! F16    seeeeemm mmmmmmmm                     exponents from 2^-14 to 2^15, subnormals down to 2^-24
 //! ```
 //!
-//! Rounding is to nearest, ties to even, with subnormals. A finite number that would round to infinity is refused: a model
-//! with one infinite weight answers NaN, and the conversion should report that. Infinities stay infinities. A NaN keeps its
-//! sign and the upper bits of its payload. As in ggml, a signalling NaN becomes quiet when it is narrowed.
+//! Rounding is to nearest, ties to even, with subnormals. A finite number that would round to infinity is refused,
+//! because one infinite weight makes a model answer NaN. Infinities stay infinities. A NaN keeps its sign and the upper
+//! bits of its payload. As in ggml, a signalling NaN becomes quiet when it is narrowed.
 
 use half::slice::{HalfBitsSliceExt as _, HalfFloatSliceExt as _};
 use half::{bf16, f16};
@@ -35,7 +35,7 @@ impl Dtype {
         widen: widen_f16,
         narrow: Some(|values, bytes| {
             // Halfway between the greatest f16 and the next power of two.
-            narrow_halves(values, bytes, 65520.0, |values, bits| {
+            narrow_to_16_bits(values, bytes, 65520.0, |values, bits| {
                 bits.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values);
             })
         }),
@@ -50,7 +50,7 @@ impl Dtype {
         widen: widen_bf16,
         narrow: Some(|values, bytes| {
             // Halfway between the greatest bf16 and the next power of two.
-            narrow_halves(values, bytes, f32::from_bits(0x7f7f_8000), |values, bits| {
+            narrow_to_16_bits(values, bytes, f32::from_bits(0x7f7f_8000), |values, bits| {
                 bits.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(values);
             })
         }),
@@ -90,8 +90,8 @@ fn widen_bf16(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Narrows to 16 bits. `limit` is the smallest magnitude that rounds to infinity.
-fn narrow_halves(
+/// Narrows to f16 or bf16. `limit` is the smallest finite magnitude that rounds to infinity.
+fn narrow_to_16_bits(
     values: &[f32],
     bytes: &mut [u8],
     limit: f32,
@@ -122,7 +122,7 @@ pub fn f16_at_least(value: f32) -> Option<f32> {
 mod tests {
     use super::*;
 
-    /// Numbers spread over all f32, and each f16 with both of its neighbours in f32.
+    /// Numbers spread over all f32, and each finite f16 >= 0 with both of its neighbours in f32.
     fn sample_numbers() -> impl Iterator<Item = f32> {
         let neighbours = (0..0x7c00).flat_map(|bits| {
             let bits = f16::from_bits(bits).to_f32().to_bits();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_is_rounded_up_to_the_next_f16_within_its_range() {
+    fn f16_at_least_gives_the_smallest_f16_that_is_not_below_a_number() {
         for value in sample_numbers().filter(|value| *value >= 0.0) {
             match f16_at_least(value) {
                 None => assert!(value > 65504.0),

@@ -1,4 +1,4 @@
-//! The formats with 32 numbers to a block, which llama.cpp calls legacy. Q4_1, Q5_0 and Q5_1 are read only.
+//! The dtypes with blocks of 32 numbers, which llama.cpp calls legacy. Q4_1, Q5_0 and Q5_1 can be read and not written.
 //!
 //! ```text
 //! Q8_0   byte  0  d       f16
@@ -21,13 +21,13 @@
 //! Of two numbers in a byte, q_i for i < 16 is the lower half of byte i of q, and q_(i + 16) the upper half.
 //! ```
 //!
-//! Into Q8_0: `d` is the largest magnitude / 127, and each `q` the number times 1/d, rounded to the nearest integer, halves
-//! away from zero. Into Q4_0: `d` is the number of largest magnitude (the first of several) / -8, so that this number
-//! always gets the integer 0. `d` is negative if that number is positive. Each `q` is the number times 1/d, plus 8.5,
-//! truncated to an integer, at most 15.
+//! Writing Q8_0: `d` is the largest magnitude / 127, and each `q` is the number times 1/d, rounded to the nearest integer,
+//! ties away from zero. Writing Q4_0: `d` is the number of largest magnitude (the first of several) / -8. So this number
+//! always gets the integer 0, and a positive one makes `d` negative. Each `q` is the number times 1/d, plus 8.5, truncated
+//! to an integer, at most 15.
 //!
-//! The quotients use `d` in f32, before rounding to f16, as in ggml's reference; the bytes are the same. If `d` is so small
-//! that 1/d overflows (then no f16 can hold `d`), the block is all zeros.
+//! 1/d uses `d` in f32, before rounding to f16, so that the bytes are those that ggml writes. If `d` is so small that 1/d
+//! overflows, `d` is 0 in f16, and all numbers of the block become 0.
 
 use half::f16;
 
@@ -88,7 +88,7 @@ fn widen_q8_0(block: &[u8; 34], values: &mut [f32; 32]) {
 
 fn narrow_q8_0(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 34]) -> Option<()> {
     let d = largest_magnitude(values)? / 127.0;
-    let inverse = reference_inverse(d);
+    let inverse = finite_inverse(d);
     for (quant, value) in quants.iter_mut().zip(values) {
         *quant = ((value * inverse).round() as i8).cast_unsigned();
     }
@@ -104,10 +104,10 @@ fn widen_q4_0(block: &[u8; 18], values: &mut [f32; 32]) {
 
 fn narrow_q4_0(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 18]) -> Option<()> {
     let magnitude = largest_magnitude(values)?;
-    // A block of zeros of any sign counts as positive.
-    let first = values.iter().find(|value| value.abs() == magnitude && magnitude > 0.0);
-    let d = first.copied().unwrap_or(0.0) / -8.0;
-    let inverse = reference_inverse(d);
+    // A block of zeros takes +0 here, whatever their signs.
+    let largest = values.iter().find(|value| value.abs() == magnitude && magnitude > 0.0);
+    let d = largest.copied().unwrap_or(0.0) / -8.0;
+    let inverse = finite_inverse(d);
     let quantise = |value: f32| ((value * inverse + 8.5) as i32).min(15) as u8;
     let (lower, upper) = values.split_at(16);
     for ((quant, lower), upper) in quants.iter_mut().zip(lower).zip(upper) {
@@ -135,7 +135,7 @@ fn widen_q5_1(block: &[u8; 24], values: &mut [f32; 32]) {
     unpack(&block[8..], highest, values, |quant| quant * d + m);
 }
 
-/// Widens numbers of 4 bits, each with a fifth bit in `highest`.
+/// Widens numbers of 4 bits; bit `i` of `highest` is the fifth bit of number `i`.
 #[inline(always)]
 fn unpack(quants: &[u8], highest: u32, values: &mut [f32; 32], widen: impl Fn(f32) -> f32) {
     let (lower, upper) = values.split_at_mut(16);
@@ -145,8 +145,8 @@ fn unpack(quants: &[u8], highest: u32, values: &mut [f32; 32], widen: impl Fn(f3
     }
 }
 
-/// 1/d as in the reference, but 0 on overflow, which the reference does not define.
-fn reference_inverse(d: f32) -> f32 {
+/// 1/d as in ggml, but 0 on overflow, which ggml does not define.
+fn finite_inverse(d: f32) -> f32 {
     let inverse = 1.0 / d;
     if inverse.is_finite() { inverse } else { 0.0 }
 }

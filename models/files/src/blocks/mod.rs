@@ -1,14 +1,15 @@
-//! The number formats that this crate reads and writes, byte for byte as ggml defines them.
+//! The dtypes that this crate reads and writes, byte for byte as ggml defines them. A quantized dtype stores numbers in
+//! quantization blocks, here called blocks: each has some numbers and their common scales.
 //!
 //! The code is arithmetic on slices, without files, threads or tensors. It uses only operations that IEEE 754 makes exact
 //! (add, multiply, divide, compare; no fused multiply-add, no libm), in an order fixed by the source. So the same numbers
 //! give the same bytes on every machine.
 //!
-//! A number that a format cannot hold is refused. A finite number never becomes infinite: `F16` and `BF16` refuse one
-//! beyond their range, and the block formats refuse a block with an overflowing scale. NaN and infinities are kept by
-//! the float formats; the block formats refuse them, because a single one makes its whole block useless.
+//! A number that a dtype cannot hold is refused. A finite number never becomes infinite: `F16` and `BF16` refuse numbers
+//! beyond their range, and quantized dtypes refuse a block with an overflowing scale. Float dtypes keep NaN and infinities;
+//! quantized dtypes refuse them, because one of them makes its whole block useless.
 //!
-//! A new format is a `Dtype`, declared in the file that converts it, and a line in `Dtype::ALL`.
+//! A new dtype is a `Dtype`, declared in the file that converts it, and a line in `Dtype::ALL`.
 
 mod float;
 mod k_quants;
@@ -38,18 +39,19 @@ struct Encoding {
     file_type: Option<u32>,
     /// `torch_dtype` in config.json; floats only.
     torch: Option<&'static str>,
-    /// The numbers in a block, and its bytes.
+    /// The size of a block: in numbers, and in bytes. A float is a block of its own.
     block: (usize, usize),
+    /// Converts bytes of this dtype to f32.
     widen: fn(&[u8], &mut [f32]),
-    /// `None` for a dtype that can only be read.
+    /// Converts f32 to bytes of this dtype. `None` for a dtype that can only be read.
     narrow: Option<Narrow>,
 }
 
-/// The error is the index of a number that the format cannot hold.
+/// The error is the index of a number that the dtype cannot hold.
 type Narrow = fn(&[f32], &mut [u8]) -> Result<(), usize>;
 
 impl Encoding {
-    /// The defaults of block formats. Each sets its own name, number, block and `widen`.
+    /// The default fields of quantized dtypes. Each sets its own `name`, `gguf`, `block` and `widen`.
     const READ_ONLY: Self = Self {
         name: "",
         gguf: 0,
@@ -79,7 +81,7 @@ impl Dtype {
         Self::Q6K,
     ];
 
-    /// Finds a dtype by its name in headers or on the command line, in either case: `BF16`, `q4_k`.
+    /// Finds a dtype by its name in headers or on the command line, in capitals or not: `BF16`, `q4_k`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|dtype| dtype.as_str().eq_ignore_ascii_case(name)).copied()
     }
@@ -89,8 +91,8 @@ impl Dtype {
         Self::ALL.iter().find(|dtype| dtype.gguf_number() == number).copied()
     }
 
-    /// The bits of a number in a dtype of GGUF or safetensors, with its share of the block's scales. The name may be that
-    /// of a dtype that this crate cannot read.
+    /// The bits that one number takes, with its share of the block's scales. `name` is a dtype of GGUF or safetensors, also
+    /// one that this crate cannot read.
     pub fn bits_of(name: &str) -> Option<f64> {
         let is_named = |other: &str| other.eq_ignore_ascii_case(name);
         let readable = || Self::named(name).map(|dtype| (dtype.block().0 as u64, dtype.block().1 as u64));
@@ -100,7 +102,6 @@ impl Dtype {
         block.or_else(in_safetensors)
     }
 
-    /// The name in the headers of GGUF and safetensors.
     pub const fn as_str(self) -> &'static str {
         self.0.name
     }
@@ -110,7 +111,7 @@ impl Dtype {
         self.0.torch.is_some()
     }
 
-    /// The numbers in a block, and its bytes. A row is a whole number of blocks.
+    /// The size of a block: in numbers, and in bytes. A row is a whole number of blocks.
     pub const fn block(self) -> (usize, usize) {
         self.0.block
     }
@@ -121,17 +122,14 @@ impl Dtype {
         elements / numbers as u64 * bytes as u64
     }
 
-    /// The number of the tensor type in GGUF.
     pub(crate) const fn gguf_number(self) -> u32 {
         self.0.gguf
     }
 
-    /// `general.file_type` of a GGUF file with matrices of this dtype.
     pub(crate) const fn gguf_file_type(self) -> Option<u32> {
         self.0.file_type
     }
 
-    /// `torch_dtype` in config.json; floats only.
     pub(crate) const fn torch(self) -> Option<&'static str> {
         self.0.torch
     }
@@ -160,7 +158,7 @@ pub fn widen(dtype: Dtype, bytes: &[u8], values: &mut [f32]) -> Result<()> {
 }
 
 /// Converts f32 to whole rows of a dtype, rounded as the dtype's module describes. It fails if `can_narrow` is false, if
-/// the lengths disagree, or if the format cannot hold a number. The error gives that number's index in `values`; `bytes`
+/// the lengths disagree, or if the dtype cannot hold a number. The error gives that number's index in `values`; `bytes`
 /// is then incomplete.
 pub fn narrow(dtype: Dtype, values: &[f32], bytes: &mut [u8]) -> Result<()> {
     check_lengths(dtype, bytes.len(), values.len())?;
@@ -216,8 +214,8 @@ fn invalid_number(values: &[f32]) -> usize {
     not_finite.or(values.iter().position(|value| value.abs() == magnitude)).unwrap_or(0)
 }
 
-/// The greatest magnitude, or `None` if a number is not finite. Magnitudes of floats sort like the integers of their bits,
-/// with infinity above every number and NaN above infinity. So the largest integer also shows infinity and NaN.
+/// The greatest magnitude, or `None` if a number is not finite. Magnitudes of floats sort like their bits as integers:
+/// infinity is above every number and NaN above infinity. So the largest integer also shows infinity and NaN.
 fn largest_magnitude(values: &[f32]) -> Option<f32> {
     let bits = values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff));
     let magnitude = f32::from_bits(bits);

@@ -13,7 +13,7 @@ use crate::text::printable;
 use crate::write::{FilePlan, TensorPlan};
 use crate::{Dtype, Format, Tensor};
 
-/// Other ids that end a text, besides `eos_token_id`, as in llama.cpp: the ends of a turn and of a message.
+/// The keys of other ids that end a text, as in llama.cpp: the ends of a turn and of a message.
 pub(crate) const OTHER_EOS_KEYS: [&str; 2] = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
 /// The content of a file before the weights.
@@ -25,8 +25,8 @@ pub struct Header {
     pub tensors: Vec<Tensor>,
 }
 
-/// A metadata value. An array keeps only its position, because vocabularies are long; `read_texts` and others read it
-/// later.
+/// A metadata value. An array keeps only its position, because vocabularies are long. `read_texts` and others read
+/// its elements.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Unsigned(u64),
@@ -83,6 +83,7 @@ impl fmt::Display for Value {
 }
 
 const VERSION: u32 = 3;
+/// The multiple of bytes at which each tensor begins: GGUF's default.
 const ALIGNMENT: u64 = 32;
 
 /// A tensor that the weights do not hold: its name and its numbers.

@@ -13,7 +13,7 @@ use crate::text::printable;
 use crate::weights::checked_elements;
 use crate::{Dtype, Tensor};
 
-/// Reads the header of one file. `file` becomes `Tensor::file`.
+/// Reads the header of one file. `file` is the index of the file, for `Tensor::file`.
 pub fn read_header(path: &Path, file: usize) -> Result<Header> {
     read(path, file).with_context(|| format!("`{}`", path.display()))
 }
@@ -25,8 +25,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The longest key that the format allows. Tensor names are shorter.
 const MAX_KEY_BYTES: u64 = 65_535;
 
-/// The most bytes of text to read, with keys and names. The longest text in real headers is a tokenizer.json of some 30 MB.
-/// The file size is no bound: a sparse file may be larger than memory.
+/// The most bytes of text to read from one file, keys and names included. The longest text in real headers is a
+/// tokenizer.json of some 30 MB. The file size is no bound: a sparse file may be larger than memory.
 const MAX_TEXT_BYTES: u64 = 1 << 27;
 
 /// The most dimensions of a tensor: models have at most 2; ggml allows 4.
@@ -38,11 +38,12 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     let magic: [u8; 4] = source.bytes().context("not a GGUF file")?;
     ensure!(&magic == b"GGUF", "not a GGUF file: it begins with `{}`", magic.escape_ascii());
     let version = source.u32().context("version")?;
+    // A version that is small only with swapped bytes is big-endian.
     ensure!(version.swap_bytes() > 9, "big-endian GGUF is not supported");
     ensure!((2..=3).contains(&version), "GGUF version {version} is not supported; 2 and 3 are");
     let tensor_count = source.u64().context("number of tensors")?;
     let value_count = source.u64().context("number of metadata values")?;
-    // An entry of a tensor takes at least 24 bytes (length, dimensions, type, offset), an entry of a value at least 13.
+    // A tensor's entry takes at least 24 bytes (name length, dimensions, type, offset), a value's 13 (key length, type, byte).
     source.check_count("tensors", tensor_count, 24)?;
     source.check_count("metadata values", value_count, 13)?;
 
@@ -77,7 +78,7 @@ fn read(path: &Path, file: usize) -> Result<Header> {
         let end = offset.checked_add(bytes).filter(|&end| end <= data_bytes);
         ensure!(
             end.is_some(),
-            "tensor `{}`: {bytes} bytes at {offset} of the data, and the file holds {data_bytes}",
+            "tensor `{}`: {bytes} bytes at offset {offset} of the data, which has {data_bytes} bytes",
             printable(&name)
         );
         tensors.push(Tensor { name, dtype, shape, file, offset: data_start + offset, bytes });
@@ -98,7 +99,7 @@ fn tensor_type(number: u32) -> Result<(&'static str, u64, u64)> {
         .with_context(|| format!("unknown type {number}"))
 }
 
-/// Checks that tensors do not overlap: shared weights are stored and named once.
+/// Checks that tensors do not overlap: GGUF stores shared weights once, under one name.
 fn check_overlap(tensors: &[Tensor]) -> Result<()> {
     let mut sorted: Vec<&Tensor> = tensors.iter().filter(|tensor| tensor.bytes > 0).collect();
     sorted.sort_by_key(|tensor| tensor.offset);
@@ -164,7 +165,7 @@ impl Source {
         ensure!(length <= max_bytes, "claims a text of {length} bytes, and the limit is {max_bytes}");
         let left = self.text_bytes_left.checked_sub(length);
         self.text_bytes_left = left.with_context(|| {
-            format!("all texts together exceed {MAX_TEXT_BYTES} bytes, this one with {length}")
+            format!("all texts together exceed {MAX_TEXT_BYTES} bytes with this one of {length}")
         })?;
         let mut bytes = vec![0; usize::try_from(length)?];
         self.reader.read_exact(&mut bytes)?;
@@ -204,7 +205,7 @@ impl Source {
             2 | 3 => 2,
             4..=6 => 4,
             10..=12 => 8,
-            // A text takes at least the bytes of its length.
+            // A text takes at least the 8 bytes that state its length.
             8 => 8,
             9 => bail!("an array of arrays is not supported"),
             other => bail!("array of unknown value type {other}"),
@@ -221,6 +222,7 @@ impl Source {
         Ok(Value::Array { kind, length, offset })
     }
 
+    /// Reads a tensor's dtype, shape, offset in the data, and number of bytes.
     fn tensor(&mut self) -> Result<(&'static str, Vec<u64>, u64, u64)> {
         let dimensions = self.u32().context("number of dimensions")?;
         ensure!(dimensions <= MAX_DIMENSIONS, "claims {dimensions} dimensions");
@@ -249,6 +251,7 @@ impl Source {
         Ok(self.reader.seek_relative(i64::try_from(bytes)?)?)
     }
 
+    /// Counts the next bytes as read; refuses more than are left.
     fn consume(&mut self, bytes: u64) -> Result<()> {
         ensure!(bytes <= self.bytes_left, "claims {bytes} bytes, and {} are left", self.bytes_left);
         self.bytes_left -= bytes;
@@ -260,8 +263,8 @@ impl Source {
 /// bound: a sparse file may be larger than memory.
 const MAX_ELEMENTS: u64 = 1 << 24;
 
-/// The texts of one metadata array, which must be UTF-8. The caller adds the file's name to errors of
-/// this function and the next two.
+/// The texts of one metadata array, which must be UTF-8. The errors of this function and the next two lack the file's name,
+/// which the caller adds.
 pub fn read_texts(path: &Path, header: &Header, key: &str) -> Result<Vec<String>> {
     read_array(path, header, key, (8, "text"), 8, |source, index| {
         let text = source.text(MAX_TEXT_BYTES).and_then(|bytes| Ok(String::from_utf8(bytes)?));

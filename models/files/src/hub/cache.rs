@@ -14,7 +14,7 @@ pub struct Cache {
     pub folder: PathBuf,
 }
 
-/// A model in the cache.
+/// A commit of a repository in the cache: the folder of one model or of several.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Snapshot {
     pub repository: Repository,
@@ -22,7 +22,7 @@ pub struct Snapshot {
 }
 
 impl Cache {
-    /// `$HF_HUB_CACHE`, else `hub` in the hub's home.
+    /// The folder `$HF_HUB_CACHE`, else `hub` in `home`.
     pub fn from_environment() -> Result<Self> {
         let given = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
         let folder = match given {
@@ -61,7 +61,7 @@ impl Cache {
         Some(folder.join(file)).filter(|path| is_inside && path.is_file())
     }
 
-    /// Every snapshot of every model, under each of its names. A snapshot without a name is listed by its commit.
+    /// Every snapshot of every repository, under each branch or tag with its commit, else under its commit.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let mut snapshots = BTreeSet::new();
         for name in names_in(&self.folder) {
@@ -137,7 +137,7 @@ pub fn name_of(path: &Path) -> Option<String> {
     })
 }
 
-/// The home of the hub's programs: `$HF_HOME`, else `~/.cache/huggingface`.
+/// The folder of all programs of the hub: `$HF_HOME`, else `huggingface` in the user's cache folder.
 pub(super) fn home() -> Result<PathBuf> {
     variable("HF_HOME")
         .map(PathBuf::from)
@@ -150,7 +150,6 @@ pub(super) fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The number of digits of a short commit, and of a full commit.
 const SHORT_COMMIT_DIGITS: usize = 8;
 const COMMIT_DIGITS: usize = 40;
 /// Revisions such as `refs/pr/1` are in nested folders.
@@ -213,7 +212,7 @@ mod tests {
     const FIRST_COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
     const SECOND_COMMIT: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
-    /// A cache with the repository `o/n`: its first commit has two names, its second commit has none.
+    /// A cache with the repository `o/n`: two refs name its first commit, and none its second commit.
     fn cache(name: &str) -> Cache {
         let folder = std::env::temp_dir().join(format!("model-files-{name}-{}", std::process::id()));
         let repository_folder = folder.join("models--o--n");
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_snapshot_is_listed_under_its_names() {
+    fn a_snapshot_is_listed_under_each_of_its_refs_or_else_its_commit() {
         let cache = cache("list");
         std::fs::create_dir_all(cache.folder.join("datasets--o--d/snapshots").join(FIRST_COMMIT)).unwrap();
         let listed = cache.snapshots();
@@ -276,8 +275,8 @@ mod tests {
         let models = |cache: &Cache| cache.snapshots()[1].models();
         assert_eq!(models(&cache), [("o/n".into(), folder.clone(), 6)]);
         std::fs::write(folder.join("more/b.gguf"), b"22").unwrap();
-        let expected = ["a.gguf", "more/b.gguf"]
-            .map(|name| (format!("o/n/{name}"), folder.join(name), name.len() as u64 / 5));
+        let expected = [("a.gguf", 1), ("more/b.gguf", 2)]
+            .map(|(name, bytes)| (format!("o/n/{name}"), folder.join(name), bytes));
         assert_eq!(models(&cache), expected);
         assert_eq!(cache.find_named("o/n/more/b.gguf"), Some(folder.join("more/b.gguf")));
         assert_eq!(cache.find_named("o/n@main/a.gguf"), Some(folder.join("a.gguf")));

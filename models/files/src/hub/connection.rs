@@ -27,7 +27,7 @@ pub enum RequestError {
     /// A failure that may pass: a broken connection, an overloaded server.
     Transient {
         why: String,
-        /// The wait that the server asks for.
+        /// The wait that the server asks for; `None` if it asks for none.
         wait: Option<Duration>,
     },
     Permanent(anyhow::Error),
@@ -41,11 +41,12 @@ impl From<anyhow::Error> for RequestError {
 
 /// The most consecutive failures of a request.
 const MAX_FAILURES: u32 = 8;
+/// The wait after the first failure. Each further failure doubles it, up to `MAX_WAIT`.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The timeout for name resolution, and for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest accepted list of files.
+/// The longest accepted answer with the list of a repository's files.
 const MAX_LISTING_BYTES: u64 = 64 << 20;
 
 /// Counts consecutive failures.
@@ -55,7 +56,7 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Waits before the next try; after the last try, returns the failure as an error.
+    /// Waits before the next try. A permanent failure, and the last of `MAX_FAILURES`, are returned as errors.
     pub fn wait(&mut self, error: RequestError, on_wait: &mut dyn FnMut(&str, Duration)) -> Result<()> {
         let (why, wait) = match error {
             RequestError::Permanent(error) => return Err(error),
@@ -69,7 +70,7 @@ impl Retries {
         }
         let wait = wait.unwrap_or(FIRST_WAIT * 2_u32.pow(self.failures - 1)).min(MAX_WAIT);
         on_wait(&why, wait);
-        // Nothing but time can be waited for: a server sends no signal when it recovers.
+        // A server sends no signal when it recovers, so there is no event to wait for.
         std::thread::sleep(wait);
         Ok(())
     }
@@ -126,7 +127,7 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// One file of a commit, from this byte on. The status of the answer is 200 (from the first byte), 206 or 416.
+    /// One file of a commit, from this byte on. The answer has status 206, 200 (the whole file) or 416 (no such byte).
     pub fn file(
         &self,
         repository: &Repository,
@@ -145,7 +146,7 @@ impl<'a> Hub<'a> {
         from: Option<u64>,
         repository: &Repository,
     ) -> Result<Response<Body>, RequestError> {
-        // A compressed download could not be resumed, and its length would not match the hub's.
+        // A compressed download could not be resumed, and its length would not match the listing.
         let mut request = self.agent.get(url).header("Accept-Encoding", "identity");
         if let Some(token) = self.token {
             request = request.header("Authorization", format!("Bearer {}", token.secret));
@@ -225,7 +226,6 @@ fn is_transient(status: StatusCode) -> bool {
     status.is_server_error() || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status)
 }
 
-/// Percent-encodes a path for a URL.
 fn percent_encoded(name: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     name.bytes()

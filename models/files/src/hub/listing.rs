@@ -58,6 +58,7 @@ struct Answer {
     siblings: Vec<Sibling>,
 }
 
+/// The hub's description of one file.
 #[derive(Deserialize)]
 struct Sibling {
     rfilename: String,
@@ -151,8 +152,8 @@ const OTHER_FILES: &[&str] = &[
     "tokenizer.model",
 ];
 
-/// Pickled files run code when they are loaded, so they are never fetched. HDF5 is not fetched either.
-const PICKLES: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
+/// Files that may run code when they are loaded, pickles and HDF5, are never fetched.
+const UNSAFE_FILES: &[&str] = &["*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5"];
 
 /// The files that match the patterns; without patterns, the files that an engine needs.
 pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'a RemoteFile>> {
@@ -163,7 +164,7 @@ pub fn choose<'a>(files: &'a [RemoteFile], patterns: &[String]) -> Result<Vec<&'
     for pattern in patterns {
         let is_match = |file: &RemoteFile| matches(pattern, &file.name);
         let allowed: Vec<usize> =
-            (0..files.len()).filter(|&at| is_match(&files[at]) && !is_pickle(&files[at])).collect();
+            (0..files.len()).filter(|&at| is_match(&files[at]) && !is_unsafe(&files[at])).collect();
         if allowed.is_empty() {
             match files.iter().find(|file| is_match(file)) {
                 Some(file) => bail!(
@@ -201,9 +202,9 @@ fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let ggufs: Vec<_> = files.iter().filter(|file| matches("*.gguf", &file.name)).collect();
     match ggufs.as_slice() {
         [only] => Ok(vec![only]),
-        [] if files.iter().any(is_pickle) => bail!(
-            "its weights are in a format that may run code when it is loaded (`{}`), and it has neither safetensors nor GGUF\nhint: look for a conversion of it on the hub",
-            PICKLES.join("`, `")
+        [] if files.iter().any(is_unsafe) => bail!(
+            "its weights are in files that may run code when they are loaded (`{}`), and it has neither safetensors nor GGUF\nhint: look for a conversion of this model on the hub",
+            UNSAFE_FILES.join("`, `")
         ),
         [] => bail!("it has neither `*.safetensors` nor `*.gguf` files; there are:\n{}", table(files)),
         [first, ..] => bail!(
@@ -214,8 +215,8 @@ fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     }
 }
 
-fn is_pickle(file: &RemoteFile) -> bool {
-    PICKLES.iter().any(|pattern| matches(pattern, &file.name.to_ascii_lowercase()))
+fn is_unsafe(file: &RemoteFile) -> bool {
+    UNSAFE_FILES.iter().any(|pattern| matches(pattern, &file.name.to_ascii_lowercase()))
 }
 
 /// The most files to list for a person.
@@ -244,7 +245,7 @@ fn matches_at_top(pattern: &str, name: &str) -> bool {
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut name_at) = (0, 0);
-    // The position of the last star, and the length that it matches so far. Earlier stars never need to match more.
+    // The position of the last star, and the end of the text that it matches so far. Earlier stars never need to match more.
     let mut star = None;
     while name_at < name.len() {
         match pattern.get(at) {
@@ -257,9 +258,9 @@ fn matches(pattern: &str, name: &str) -> bool {
                 name_at += 1;
             }
             _ => {
-                let Some((star_at, taken)) = star else { return false };
-                star = Some((star_at, taken + 1));
-                (at, name_at) = (star_at + 1, taken + 1);
+                let Some((star_at, end)) = star else { return false };
+                star = Some((star_at, end + 1));
+                (at, name_at) = (star_at + 1, end + 1);
             }
         }
     }

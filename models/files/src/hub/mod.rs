@@ -60,7 +60,6 @@ impl Repository {
         Self::parse(text).is_ok_and(|repository| repository.id.contains('/'))
     }
 
-    /// The folder of this repository in a cache.
     fn folder_name(&self) -> String {
         format!("{MODELS_PREFIX}{}", self.id.replace('/', "--"))
     }

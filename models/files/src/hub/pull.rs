@@ -31,7 +31,7 @@ pub enum Event<'a> {
         name: &'a str,
         bytes: u64,
     },
-    /// The bytes of all files in the cache.
+    /// The bytes of this pull's files that the cache holds so far.
     Progress {
         bytes: u64,
     },
@@ -142,7 +142,7 @@ struct Blobs<'a> {
 
 /// The progress of a download.
 enum Step<'a> {
-    /// The number of downloaded bytes.
+    /// The number of downloaded bytes of the file.
     Progress(u64),
     Waiting {
         why: &'a str,
@@ -150,7 +150,6 @@ enum Step<'a> {
     },
 }
 
-/// The bytes to read and write at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
 impl Blobs<'_> {
@@ -158,7 +157,7 @@ impl Blobs<'_> {
         self.folder.join(file.digest.as_str())
     }
 
-    /// The number of bytes that are already downloaded.
+    /// The number of bytes of the file that are already downloaded.
     fn cached_bytes(&self, file: &RemoteFile) -> u64 {
         let length =
             |path: &Path| path.metadata().ok().map(|m| m.len()).filter(|&length| length <= file.bytes);
@@ -200,7 +199,7 @@ impl Blobs<'_> {
         partial.finish(file, &self.path(file))
     }
 
-    /// The name that the hub's other programs use, so that each program can resume a download of another.
+    /// The name that the hub's other programs use, so that a program can resume the download of another program.
     fn partial(&self, file: &RemoteFile) -> PathBuf {
         self.folder.join(format!("{}.incomplete", file.digest.as_str()))
     }
@@ -275,6 +274,7 @@ struct Partial {
 }
 
 impl Partial {
+    /// Opens the file and hashes the bytes that an earlier try left in it.
     fn open(path: PathBuf, listed: &RemoteFile, report: &mut dyn FnMut(Step)) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.with_context(|| cannot_write(&path))?;

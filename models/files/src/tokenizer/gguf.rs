@@ -1,4 +1,4 @@
-//! Converts tables to GGUF metadata and back, with llama.cpp's meaning of each key.
+//! Converts tokenizer tables to GGUF metadata and back, with llama.cpp's meaning of each key.
 
 use std::path::Path;
 
@@ -25,7 +25,8 @@ const ADD_SPACE: &str = "tokenizer.ggml.add_space_prefix";
 const TEMPLATE: &str = "tokenizer.chat_template";
 
 impl TokenizerTables {
-    /// The metadata that llama.cpp reads. It needs a token for each id of the model, so ids without a token get a name.
+    /// The metadata that llama.cpp reads. llama.cpp needs a token for each of the model's `vocabulary` ids, so ids without a
+    /// token get a name.
     pub fn to_gguf(&self, vocabulary: u32) -> Result<Vec<(String, MetadataValue)>> {
         self.check()?;
         let length = vocabulary as usize;
@@ -34,7 +35,7 @@ impl TokenizerTables {
             "the tokenizer has {} tokens, the model {vocabulary}",
             self.tokens.len()
         );
-        // llama.cpp has one BOS and one EOS, and a flag that adds each.
+        // llama.cpp has one BOS and one EOS, and for each a flag whether it is added to a text.
         let (bos, eos) = (self.add_bos.or(self.bos), self.add_eos.or(self.eos));
         let mut tokens = self.tokens.clone();
         tokens.extend((self.tokens.len() as u32..vocabulary).map(padding_name));
@@ -86,11 +87,11 @@ impl TokenizerTables {
 
 /// The tables of a GGUF file with this header.
 pub fn from_gguf(path: &Path, header: &Header) -> Result<TokenizerTables> {
-    let tables = Tables { path, header }.read();
+    let tables = TablesReader { path, header }.read();
     tables.with_context(|| format!("`{}`", path.display()))
 }
 
-struct Tables<'a> {
+struct TablesReader<'a> {
     path: &'a Path,
     header: &'a Header,
 }
@@ -103,7 +104,7 @@ struct Defaults {
     unknown: Option<u32>,
 }
 
-impl Tables<'_> {
+impl TablesReader<'_> {
     fn read(&self) -> Result<TokenizerTables> {
         let mut tokens = read_texts(self.path, self.header, TOKENS)?;
         for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
@@ -213,7 +214,7 @@ impl Tables<'_> {
             "metadata `{TYPES}` has {} entries, `{TOKENS}` {tokens}",
             numbers.len()
         );
-        // An undefined type is an ordinary token, as in llama.cpp.
+        // A token with an undefined type is an ordinary one, as in llama.cpp.
         let type_of = |number: i32| TokenType::ALL.into_iter().find(|&kind| kind as i32 == number);
         Ok(numbers.into_iter().map(|number| type_of(number).unwrap_or(TokenType::Normal)).collect())
     }
