@@ -51,7 +51,7 @@ fn samples(record: &Record) -> Vec<(u64, &str, u64)> {
 #[test]
 fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
-    // Three warm-up requests, so that even on a busy machine most of them are short, and a pause needs a discarded request.
+    // A request is discarded after a pause if the median warm-up request is short. Of three, it is short on a busy machine too.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
     let samples = samples(&record);
@@ -81,19 +81,19 @@ fn an_engine_measured_alone_is_never_paused_and_discards_no_request() {
 }
 
 #[test]
-fn without_warm_up_a_request_is_discarded_only_after_a_shorter_one() {
+fn without_warm_up_no_request_is_discarded_before_the_first_sample() {
     let scratch = Scratch::new();
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
-    // Before the first requests, their duration is unknown, so no request is discarded.
-    let roles: Vec<_> =
+    // A request is discarded if requests are short, and their duration is unknown before the first one.
+    let kinds_and_rounds: Vec<_> =
         samples(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
-    assert_eq!(roles[..2], [("measured", 0), ("measured", 0)], "{roles:?}");
-    assert!(roles[2..].contains(&("discarded", 1)), "{roles:?}");
+    assert_eq!(kinds_and_rounds[..2], [("measured", 0), ("measured", 0)], "{kinds_and_rounds:?}");
+    assert!(kinds_and_rounds[2..].contains(&("discarded", 1)), "{kinds_and_rounds:?}");
 }
 
-/// Starts a run of two engines, and waits until one engine hangs in a request while `one` is paused.
-fn start_with_one_paused(scratch: &Scratch) -> (Running, Record) {
+/// Starts a run of the engine `one` and of an engine that hangs in a request. Waits until it hangs, while `one` is paused.
+fn start_with_paused_engine(scratch: &Scratch) -> (Running, Record) {
     let engines = [scratch.engine("one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
     let options = ["--blocks", "1", "--warmup", "1", "--debug"];
     let mut running = Running::start(&mut decode(scratch, &engines, &options));
@@ -109,11 +109,11 @@ fn state(record: &Record, label: &str) -> char {
 }
 
 #[test]
-fn the_other_engine_is_paused_during_a_measurement() {
+fn an_engine_is_paused_while_another_is_measured() {
     let scratch = Scratch::new();
-    let (running, record) = start_with_one_paused(&scratch);
+    let (running, record) = start_with_paused_engine(&scratch);
     // The stop signal was sent earlier, but on a busy machine the process stops only when it gets a core.
-    wait_until("the other engine is paused", || state(&record, "one") == 'T');
+    wait_until("the engine `one` is paused", || state(&record, "one") == 'T');
     assert_ne!(state(&record, "hangs_in_generate"), 'T');
     running.interrupt();
     scratch.assert_no_processes_left();
@@ -122,22 +122,23 @@ fn the_other_engine_is_paused_during_a_measurement() {
 #[test]
 fn paused_processes_end_if_the_orchestrator_is_killed() {
     let scratch = Scratch::new();
-    let (running, _) = start_with_one_paused(&scratch);
+    let (running, _) = start_with_paused_engine(&scratch);
     running.signal(Signal::KILL);
     running.finish();
     scratch.wait_until_no_processes_left();
 }
 
 #[test]
-fn warm_up_ends_when_three_windows_agree_and_is_never_longer_in_later_launches() {
+fn warm_up_ends_when_requests_take_a_steady_time_and_is_never_longer_in_later_launches() {
     let scratch = Scratch::new();
-    // Requests are long, so that a busy machine adds a small share to them.
+    // Requests are long, so that delays on a busy machine are a small share of their time.
     let steady = [scratch.engine("steady", "--per-token-ns 1000000")];
     let record = record_of_run(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
     let ended: Vec<&str> = warm_ups.iter().map(|it| it["ended_by"].as_str().unwrap()).collect();
     let requests: Vec<u64> = warm_ups.iter().map(|it| it["requests"].as_u64().unwrap()).collect();
     assert_eq!(ended, ["steady", "as_before"], "{warm_ups:?}");
+    // The times are steady if three windows of three requests agree.
     assert!(requests[0] >= 9 && requests[1] <= requests[0] && requests[1] >= 3, "{requests:?}");
 }
 
@@ -183,13 +184,13 @@ fn a_case_with_a_too_slow_request_is_a_row_and_others_are_measured() {
 }
 
 #[test]
-fn the_case_cap_holds_for_every_value_and_every_kind_of_load() {
+fn the_case_cap_limits_warm_and_one_shot_requests_and_not_a_load() {
     let scratch = Scratch::new();
     let slow = |name: &str, fault: &str| scratch.engine(name, &format!("--per-token-ns 500000000 {fault}"));
     let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
     // With a shorter deadline, a busy machine may not answer `hello` in time.
     let (_, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s", "--timeout", "10"]);
-    // The first request of an engine without `load` has the deadline of a load.
+    // The first request of an engine without `load` includes the load, so it has the deadline of a load.
     for (label, kind) in [("minimal", "timeout"), ("whole", "too_slow")] {
         assert_eq!(record.failures_of(label)[0]["kind"], kind, "{record:?}");
     }
@@ -229,15 +230,15 @@ fn a_budget_limits_the_rounds_of_a_block_so_that_five_blocks_fit() {
 
 #[test]
 fn a_single_engine_is_measured_until_its_interval_is_narrow() {
-    let blocks = |name: &str, settings: &str| {
+    let blocks_and_reason = |name: &str, settings: &str| {
         let scratch = Scratch::new();
         let engine = [scratch.engine(name, settings)];
         let (_, record) = run(&scratch, &engine, &["--iterations", "1", "--warmup", "1"]);
         let closed = record.only("closed");
         (closed["blocks"].as_u64().unwrap(), closed["by"].as_str().unwrap().to_string())
     };
-    assert_eq!(blocks("steady", "--real-sleep false"), (5, "width".into()));
-    let (count, by) = blocks("noisy", "--noise-percent 30 --noise-seed 1 --per-token-ns 20000");
+    assert_eq!(blocks_and_reason("steady", "--real-sleep false"), (5, "width".into()));
+    let (count, by) = blocks_and_reason("noisy", "--noise-percent 30 --noise-seed 1 --per-token-ns 20000");
     assert!(count > 5 && by != "fixed", "{count} {by}");
 }
 

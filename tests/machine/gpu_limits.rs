@@ -120,6 +120,7 @@ fn every_pass_is_timed_between_two_events() {
     }
     let kinds: Vec<&str> = timed.keys().copied().collect();
     let copy = format!("copy {GIB}");
+    // The side, then CUDA's numbers: `of` 0 (f32), 2 (f16) or 14 (bf16), `by` 68 (computed in f32) or 77 (in tf32).
     let products = [
         "product 8192 of 0 by 68",
         "product 8192 of 0 by 77",
@@ -154,9 +155,9 @@ fn buffers_shrink_with_free_memory_and_too_little_memory_is_a_reason() {
     let some = machine.probe(&[], &[("STAND_IN_FREE_MIB", "1100")]);
     assert_eq!(some.gpus[0].copies.unwrap().bytes, 2 * (275 << 20));
     // The probe uses half of the free memory. Three matrices of side 8192 take 384 MiB in bf16, and 768 MiB in f32.
-    let sides = some.gpus[0].matrix.iter().map(|it| it.operations).collect::<Vec<_>>();
-    let of = |side: u64| 2 * side.pow(3);
-    assert_eq!(sides, [of(8192), of(8192), of(4096), of(4096)]);
+    let operations = some.gpus[0].matrix.iter().map(|it| it.operations).collect::<Vec<_>>();
+    let expected = |side: u64| 2 * side.pow(3);
+    assert_eq!(operations, [8192, 8192, 4096, 4096].map(expected));
     let none = machine.probe(&[], &[("STAND_IN_FREE_MIB", "40")]);
     assert_eq!((none.gpus[0].copies, none.gpus[0].matrix.len()), (None, 0));
     assert_eq!(none.absent.len(), 1 + UNITS.len());
@@ -258,9 +259,9 @@ fn cublas_is_found_in_the_users_python_after_an_unusable_cublas() {
 #[test]
 fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
     let machine = StandIns::with_cublas();
-    let measure = |device: &str, crashes: &str| {
-        let results = machine.scratch.join(&format!("results-{device}-{crashes}"));
-        finish(&mut machine.run(device, &results, &[("STAND_IN_CRASHES", crashes)])).exits_with(0);
+    let measure = |device: &str, crashes_in: &str| {
+        let results = machine.scratch.join(&format!("results-{device}-{crashes_in}"));
+        finish(&mut machine.run(device, &results, &[("STAND_IN_CRASHES", crashes_in)])).exits_with(0);
         Record::only_one_in(&results).entries("limits").into_iter().cloned().collect::<Vec<Value>>()
     };
     let limits = measure("cuda", "");

@@ -266,8 +266,8 @@ fn a_file_with_a_wrong_hash_is_refused_and_removed() {
         let (scratch, hub) = (Scratch::new(), hub());
         let mut wrong = hub.file(name).bytes.clone();
         wrong[0] ^= 1;
-        let is_last_step = move |it: &Request| it.is_for(name) && (name != WEIGHTS || it.is_at_store());
-        hub.answer(move |request| is_last_step(request).then(|| Reply::bytes(&wrong)));
+        let sends_content = move |it: &Request| it.is_for(name) && (name != WEIGHTS || it.is_at_store());
+        hub.answer(move |request| sends_content(request).then(|| Reply::bytes(&wrong)));
         let outcome = pull(&scratch, &hub, &[TINY]);
         assert_refused(&outcome, 5, &[&format!("`{name}` is damaged"), kind, "the file was removed"]);
         let hash = hub.file(name).hash();
@@ -303,6 +303,7 @@ fn a_repository_with_a_file_outside_its_folder_writes_nothing() {
 fn a_repository_name_with_parent_folders_is_refused_without_a_request() {
     let (scratch, hub) = (Scratch::new(), hub());
     for name in ["../evil", "/etc/passwd", "a/../b", "a/b@../c", "a/b/c", "a--b/c"] {
+        // A repository or a revision.
         assert_refused(&pull(&scratch, &hub, &[name]), 2, &["is not the name of a re", "hint: "]);
     }
     assert_eq!(hub.requests(), []);
@@ -324,9 +325,9 @@ fn a_model_larger_than_the_disk_is_refused_before_the_download() {
 fn a_gated_model_needs_a_token() {
     let (scratch, hub) = (Scratch::new(), hub());
     hub.answer(|request| {
-        let known = request.authorization.as_deref() == Some(&format!("Bearer {TOKEN}"));
-        let gated = request.path.contains("/resolve/") && !known;
-        gated.then(|| Reply::of(401).with("X-Error-Code", "GatedRepo"))
+        let is_authorized = request.authorization.as_deref() == Some(&format!("Bearer {TOKEN}"));
+        let is_refused = request.path.contains("/resolve/") && !is_authorized;
+        is_refused.then(|| Reply::of(401).with("X-Error-Code", "GatedRepo"))
     });
     let refused = pull(&scratch, &hub, &[TINY]);
     assert_refused(&refused, 5, &["401", "hint: accept the licence at http", "set HF_TOKEN"]);
