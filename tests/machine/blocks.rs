@@ -37,39 +37,49 @@ fn two_engines(scratch: &Scratch) -> [PathBuf; 2] {
     ["one", "other"].map(|name| scratch.engine(name, ""))
 }
 
-/// The configuration, kind and round of each sample, in the record's order.
-fn samples(record: &Record) -> Vec<(u64, &str, u64)> {
+/// A warm-up, discarded or measured request.
+#[derive(Debug)]
+struct Step<'a> {
+    configuration: u64,
+    kind: &'a str,
+    round: u64,
+}
+
+/// The requests of a record, in its order.
+fn steps(record: &Record) -> Vec<Step<'_>> {
     let cases = record.0[0]["plan"]["cases"].as_array().unwrap();
-    let configuration =
-        |sample: &Value| cases[sample["case"].as_u64().unwrap() as usize]["configuration"].as_u64().unwrap();
-    let entries = record.entries("sample").into_iter();
-    entries
-        .map(|it| (configuration(it), it["kind"].as_str().unwrap(), it["index"].as_u64().unwrap()))
+    let number = |value: &Value| value.as_u64().unwrap();
+    let samples = record.entries("sample").into_iter();
+    samples
+        .map(|sample| Step {
+            configuration: number(&cases[number(&sample["case"]) as usize]["configuration"]),
+            kind: sample["kind"].as_str().unwrap(),
+            round: number(&sample["index"]),
+        })
         .collect()
 }
 
 #[test]
 fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
-    // A request is discarded after a pause if the median warm-up request is short. Of three, it is short on a busy machine too.
+    // A request is discarded after a pause if the median warm-up request is short. With three, it is short on a busy machine too.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
-    let samples = samples(&record);
-    assert!(samples[..2].iter().all(|it| it.1 == "warmup"), "{samples:?}");
-    let measured: Vec<_> = samples.iter().filter(|it| it.1 == "measured").collect();
-    assert_eq!(measured.len(), 8, "{samples:?}");
+    let steps = steps(&record);
+    assert!(steps[..2].iter().all(|it| it.kind == "warmup"), "{steps:?}");
+    let measured: Vec<_> = steps.iter().filter(|it| it.kind == "measured").collect();
+    assert_eq!(measured.len(), 8, "{steps:?}");
     for pair in measured.chunks(2) {
-        assert!(pair[0].0 != pair[1].0 && pair[0].2 == pair[1].2, "no turns in {samples:?}");
+        let is_other = pair[0].configuration != pair[1].configuration;
+        assert!(is_other && pair[0].round == pair[1].round, "no turns in {steps:?}");
     }
-    for (at, sample) in samples.iter().enumerate().filter(|(_, sample)| sample.1 == "measured") {
-        let (before, changed) = (samples[at - 1], samples[at - 1].0 != sample.0);
-        assert!(!changed, "configuration {} was resumed for a sample that counts: {samples:?}", sample.0);
-        // The engine that warmed up last is still running, so its first round may follow a warm-up request.
-        assert!(["discarded", "warmup", "measured"].contains(&before.1), "{samples:?}");
+    for pair in steps.windows(2).filter(|pair| pair[1].kind == "measured") {
+        // A sample may follow any request of the same engine: the engine that warmed up last is still running.
+        assert_eq!(pair[0].configuration, pair[1].configuration, "resumed for a sample: {steps:?}");
     }
-    let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].0).collect();
+    let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].configuration).collect();
     // The first engine changes from round to round and from block to block.
-    assert!(firsts[0] != firsts[1] && firsts[0] != firsts[2], "{firsts:?}: {samples:?}");
+    assert!(firsts[0] != firsts[1] && firsts[0] != firsts[2], "{firsts:?}: {steps:?}");
 }
 
 #[test]
@@ -77,7 +87,7 @@ fn an_engine_measured_alone_is_never_paused_and_discards_no_request() {
     let scratch = Scratch::new();
     let alone = [scratch.engine("one", "")];
     let record = record_of_run(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
-    assert!(samples(&record).iter().all(|it| it.1 != "discarded"), "{record:?}");
+    assert!(steps(&record).iter().all(|it| it.kind != "discarded"), "{record:?}");
 }
 
 #[test]
@@ -85,9 +95,9 @@ fn without_warm_up_no_request_is_discarded_before_the_first_sample() {
     let scratch = Scratch::new();
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
-    // A request is discarded if requests are short, and their duration is unknown before the first one.
+    // Only samples of short requests need a discarded one. Before the first sample, the duration of requests is unknown.
     let kinds_and_rounds: Vec<_> =
-        samples(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
+        steps(&record).iter().filter(|it| it.kind != "warmup").map(|it| (it.kind, it.round)).collect();
     assert_eq!(kinds_and_rounds[..2], [("measured", 0), ("measured", 0)], "{kinds_and_rounds:?}");
     assert!(kinds_and_rounds[2..].contains(&("discarded", 1)), "{kinds_and_rounds:?}");
 }
@@ -149,7 +159,7 @@ fn a_run_makes_the_requested_number_of_warm_up_requests() {
         run(&scratch, &two_engines(&scratch), &["--blocks", "1", "--warmup", "4", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
     assert!(warm_ups.len() == 2 && warm_ups.iter().all(|it| it["requests"] == 4), "{warm_ups:?}");
-    assert_eq!(samples(&record).iter().filter(|it| it.1 == "warmup").count(), 8);
+    assert_eq!(steps(&record).iter().filter(|it| it.kind == "warmup").count(), 8);
 }
 
 #[test]
@@ -281,7 +291,7 @@ fn sequential_order_finishes_one_engine_before_the_next() {
     let configurations: Vec<u64> =
         record.entries("launch").iter().map(|it| it["configuration"].as_u64().unwrap()).collect();
     assert_eq!(configurations, [0, 0, 0, 1, 1, 1]);
-    assert!(samples(&record).iter().all(|it| it.1 != "discarded"));
+    assert!(steps(&record).iter().all(|it| it.kind != "discarded"));
 }
 
 #[test]

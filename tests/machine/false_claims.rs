@@ -167,7 +167,7 @@ fn an_engine_that_reports_one_thread_and_uses_more_is_named() {
     let settings = format!("--loaded '{{\"threads\":1}}' --busy-threads 4 {SLOWLY}");
     let trial = Trial::run(&[("greedy", &settings)], DECODE);
     let words = ["reports 1 thread, but kept"];
-    // The number of cores in use depends on the machine. If it is 0.3 above the claim, the report must name the engine.
+    // The number of cores in use depends on the machine. If it is more than 0.3 above the claim, the report must name the engine.
     let Cores { used, .. } = Cores::of(&trial, "greedy");
     if used > 1.3 {
         trial.assert_contradicted("greedy", &words);
@@ -239,9 +239,9 @@ fn a_summary_without_iterations_is_refused() {
     trial.assert_not_contradicted("true");
 }
 
-/// The engine's output is correct in the output checks, in the warm-up, and before token 30.
+/// The engine's output is correct in the output checks, in the warm-up, and before position 30.
 #[test]
-fn an_engine_with_wrong_tokens_from_the_thirtieth_on_is_wrong() {
+fn an_engine_with_wrong_tokens_from_position_30_on_is_wrong() {
     let scratch = Scratch::new();
     let engine = |name: &str, settings: &str| scratch.engine(name, &format!("--engine {name} {settings}"));
     let mut command = scratch.orchestrate();

@@ -49,8 +49,7 @@ impl StandIns {
         serde_json::from_value(outcome.json()).unwrap()
     }
 
-    /// The command of a run on this device.
-    fn run(&self, device: &str, results: &Path, variables: &[(&str, &str)]) -> Command {
+    fn run_command(&self, device: &str, results: &Path, variables: &[(&str, &str)]) -> Command {
         let mut command = self.scratch.orchestrate();
         command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
         command.args(["--device", device]).arg("--results").arg(results).current_dir(&self.scratch.path);
@@ -120,7 +119,7 @@ fn every_pass_is_timed_between_two_events() {
     }
     let kinds: Vec<&str> = timed.keys().copied().collect();
     let copy = format!("copy {GIB}");
-    // The side, then CUDA's numbers: `of` 0 (f32), 2 (f16) or 14 (bf16), `by` 68 (computed in f32) or 77 (in tf32).
+    // `product SIDE of TYPE by COMPUTE_TYPE`, in CUDA's numbers: 0 is f32, 2 f16, 14 bf16; computed in 68 (f32) or 77 (tf32).
     let products = [
         "product 8192 of 0 by 68",
         "product 8192 of 0 by 77",
@@ -261,7 +260,7 @@ fn a_run_probes_gpus_once_and_only_if_an_engine_uses_one() {
     let machine = StandIns::with_cublas();
     let measure = |device: &str, crashes_in: &str| {
         let results = machine.scratch.join(&format!("results-{device}-{crashes_in}"));
-        finish(&mut machine.run(device, &results, &[("STAND_IN_CRASHES", crashes_in)])).exits_with(0);
+        finish(&mut machine.run_command(device, &results, &[("STAND_IN_CRASHES", crashes_in)])).exits_with(0);
         Record::only_one_in(&results).entries("limits").into_iter().cloned().collect::<Vec<Value>>()
     };
     let limits = measure("cuda", "");
@@ -284,7 +283,7 @@ fn an_interrupt_ends_a_gpu_probe_that_does_not_answer() {
     let machine = StandIns::with_cublas();
     let results = machine.scratch.join("results");
     let hangs = [("STAND_IN_HANGS", "cuMemAlloc_v2")];
-    let running = Running::start(&mut machine.run("cuda", &results, &hangs));
+    let running = Running::start(&mut machine.run_command("cuda", &results, &hangs));
     let log = || std::fs::read_to_string(machine.scratch.join("log")).unwrap_or_default();
     wait_until("the driver is called", || log().contains("hangs in cuMemAlloc_v2"));
     running.interrupt();

@@ -315,8 +315,8 @@ fn gpus_outside_the_plan_get_no_warning() {
         finish(command.envs([("STAND_IN_GPUS", "4"), ("CUDA_VISIBLE_DEVICES", visible)]));
         let record = Record::only_one_in(&scratch.results());
         let warnings = record.entries("warning").into_iter().map(|it| it["message"].as_str().unwrap());
-        let of_gpus = warnings.filter(|it| it.starts_with("machine: ") && it.contains("GPU"));
-        let of_gpus: Vec<&str> = of_gpus.collect();
+        let of_gpus: Vec<&str> =
+            warnings.filter(|it| it.starts_with("machine: ") && it.contains("GPU")).collect();
         // Two warnings for each GPU: other processes on it, and its power limit.
         assert_eq!(of_gpus.len(), 2 * expected.len(), "{device} {visible}: {of_gpus:?}");
         assert!(expected.iter().all(|gpu| of_gpus.iter().all(|it| it.contains(gpu))), "{of_gpus:?}");

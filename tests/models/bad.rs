@@ -200,7 +200,7 @@ fn a_truncated_file_is_refused() {
     let gguf = scratch.synth("tiny-gpt2", "q4_0", "model.gguf");
     for (path, name) in [(safetensors, "model"), (gguf, "model.gguf")] {
         let whole = std::fs::read(&path).unwrap();
-        // Lengths inside the header in small steps, lengths of the whole file in large steps, and one byte less than the file.
+        // Cuts inside the header in small steps, cuts of the whole file in large steps, and a cut before the last byte.
         let cuts = (0..12).map(|step| step * 7).chain((1..20).map(|step| whole.len() * step / 20));
         for bytes in cuts.chain([whole.len() - 1]) {
             std::fs::write(&path, &whole[..bytes]).unwrap();
@@ -249,8 +249,7 @@ fn assert_refused_unchanged(scratch: &Scratch, arguments: &[&str], case: &str, e
     assert_eq!(scratch.all_paths(), before, "{case}: {outcome:?}");
 }
 
-/// Runs the program with at most 4 GB of memory and 20 s of CPU time. So a test fails if the program believes a huge size in a
-/// broken file.
+/// Runs the program with at most 4 GB of memory and 20 s of CPU time. An allocation of a corrupt size then fails the test.
 fn run_with_limits(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let mut shell = scratch.command("sh");
     shell.args([
@@ -268,8 +267,6 @@ fn check_refusal(case: &str, outcome: &Outcome, expected: &str) {
     let longest = outcome.stderr.lines().map(str::len).max().unwrap_or(0);
     assert!(longest < 1000 && !outcome.stderr.contains('\u{1b}'), "{case}: {outcome:?}");
 }
-
-// Changes to models.
 
 fn clear(path: &Path) {
     let _ = std::fs::remove_file(path);
@@ -334,7 +331,6 @@ fn rename_norm(tensors: &mut Map<String, Value>) {
     tensors.insert("model.abnorm.weight".into(), entry);
 }
 
-/// Writes a second complete file of weights.
 fn copy_weights(index: &Path, name: &str) {
     std::fs::copy(index.with_file_name("model.safetensors"), index.with_file_name(name)).unwrap();
 }

@@ -130,7 +130,7 @@ fn quantized_weights_differ_only_by_their_rounding() {
     let scratch = Scratch::new();
     let exact = scratch.synth("tiny-llama", "f32", "exact");
     let exact_numbers = weight_values(&exact);
-    // The bounds of the root mean square of the rounding errors, as a share of that of the weights.
+    // The relative error of a tensor is the root mean square of the rounding errors, divided by that of the weights.
     for (dtype, bound) in [("q8_0", 0.007), ("q6_k", 0.025), ("q4_k", 0.085), ("q4_0", 0.1)] {
         let narrowed = convert(&scratch, &exact, "gguf", Some(dtype), &format!("{dtype}.gguf"));
         let widened = convert(&scratch, &narrowed, "safetensors", Some("f32"), &format!("{dtype}-again"));
@@ -343,7 +343,7 @@ fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
     let scratch = Scratch::new();
     let known = scratch.synth("tiny-llama", "bf16", "model.gguf");
     let bytes = std::fs::read(&known).unwrap();
-    // A value in GGUF: the number of the type text, the length, the text.
+    // A text in GGUF's metadata: 8 is the number of this type, and 5 the length.
     let value = |name: &[u8]| [&8_u32.to_le_bytes()[..], &5_u64.to_le_bytes(), name].concat();
     let bytes =
         replace_bytes(&replace_bytes(&bytes, b"llama.", b"falco."), &value(b"llama"), &value(b"falco"));

@@ -20,15 +20,9 @@ fn hub() -> FakeHub {
 
 fn orchestrate(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
-    for name in [
-        "HF_TOKEN",
-        "HF_TOKEN_PATH",
-        "HF_HUB_CACHE",
-        "HUGGINGFACE_HUB_CACHE",
-        "HF_HUB_OFFLINE",
-        "HF_HUB_DOWNLOAD_TIMEOUT",
-    ] {
-        command.env_remove(name);
+    command.env_remove("HUGGINGFACE_HUB_CACHE");
+    for name in ["TOKEN", "TOKEN_PATH", "HUB_CACHE", "HUB_OFFLINE", "HUB_DOWNLOAD_TIMEOUT"] {
+        command.env_remove(format!("HF_{name}"));
     }
     for name in ["http_proxy", "https_proxy", "all_proxy"] {
         command.env_remove(name).env_remove(name.to_uppercase());
@@ -303,7 +297,7 @@ fn a_repository_with_a_file_outside_its_folder_writes_nothing() {
 fn a_repository_name_with_parent_folders_is_refused_without_a_request() {
     let (scratch, hub) = (Scratch::new(), hub());
     for name in ["../evil", "/etc/passwd", "a/../b", "a/b@../c", "a/b/c", "a--b/c"] {
-        // A repository or a revision.
+        // The message says `repository` or `revision`.
         assert_refused(&pull(&scratch, &hub, &[name]), 2, &["is not the name of a re", "hint: "]);
     }
     assert_eq!(hub.requests(), []);

@@ -169,7 +169,7 @@ fn a_gguf_is_converted_for_an_engine_that_reads_safetensors() {
 #[test]
 fn an_engine_that_reads_both_formats_gets_the_model_unconverted() {
     let scratch = Scratch::new();
-    // The quotes make this text two formats in the list.
+    // With its quotes, this text is two formats in the JSON list.
     let engine = reader_of(&scratch, "safetensors\",\"gguf");
     let model = scratch.synth("tiny-gpt2", "q4_0", "mine.gguf");
     run(&scratch, &[&engine], &["-m", "mine.gguf"]).exits_with(0);

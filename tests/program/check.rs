@@ -47,9 +47,9 @@ fn the_smallest_engine_passes_with_absent_features_listed() {
 fn every_fault_is_found_by_its_check() {
     // The fake engine has no model, so it fails the checks of text even without a fault.
     let without_fault = wrong_checks(&check(&Scratch::new(), fake_engine(), &[]));
-    for (fault, name) in FAULTS {
-        assert!(!without_fault.contains(*name), "`{name}` finds a fault where there is none");
-        assert_found(fault, name, &[]);
+    for (fault, check_name) in FAULTS {
+        assert!(!without_fault.contains(*check_name), "`{check_name}` finds a fault where there is none");
+        assert_found(fault, check_name, &[]);
     }
     assert!(!without_fault.contains("end-of-stdin"), "{without_fault:?}");
 }
@@ -73,11 +73,15 @@ fn check_reports_an_engine_that_does_not_exit() {
     assert_found("ignores_sigterm", "end-of-stdin", &[]);
 }
 
-fn assert_found(fault: &str, name: &str, options: &[&str]) {
+fn assert_found(fault: &str, check_name: &str, options: &[&str]) {
     let scratch = Scratch::new();
     let engine = scratch.faulty(fault, &[]);
     let outcome = check(&scratch, &engine, options).exits_with(4);
-    assert!(wrong_checks(&outcome).contains(name), "`{name}` did not find `{fault}`\n{}", outcome.stdout);
+    assert!(
+        wrong_checks(&outcome).contains(check_name),
+        "`{check_name}` did not find `{fault}`\n{}",
+        outcome.stdout
+    );
     assert!(!outcome.stderr.contains("panicked"), "{fault}: {}", outcome.stderr);
     scratch.assert_no_processes_left();
 }

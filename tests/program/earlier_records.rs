@@ -7,10 +7,10 @@ use crate::support::{Scratch, finish, root};
 /// Fields with texts for readers. The words may change, but not the number of texts.
 const PROSE: &[&str] = &["sentence", "message", "hint", "reasons", "warnings", "notes", "notices"];
 
-/// The array of texts to which a later version may add texts.
+/// The field with texts to which a later version may add texts.
 const GROWING_ARRAY: &str = "notes";
 
-/// Fields that identify the elements of an array. To elements with a metric, a later version may add other metrics.
+/// Fields that identify the elements of an array. A later version may add elements to an array whose elements have a metric.
 const KEYS: &[&str] = &["case", METRIC, "engine", "configuration", "against"];
 const METRIC: &str = "metric";
 
@@ -188,7 +188,7 @@ fn renamed(value: Value) -> Value {
     }
 }
 
-/// Whether a value is a text for readers, and whether the number of texts may grow.
+/// Whether a field has texts for readers, and whether their number may grow.
 #[derive(Clone, Copy, PartialEq)]
 enum Prose {
     No,
@@ -239,7 +239,7 @@ fn differences(path: &str, before: &Value, after: &Value, prose: Prose, differin
     }
 }
 
-/// Adds the differences of two arrays of metrics. A key identifies each element.
+/// Adds the differences of two arrays whose elements have a metric. A key identifies each element.
 fn metric_differences(path: &str, before: &[Value], after: &[Value], differing: &mut Vec<String>) {
     let mut last = None;
     let mut in_order = true;
