@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
-fn decode(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
+fn decode_command(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
     command.args(["-s", "decode", "--json", "-"]).args(options).arg("--results").arg(scratch.results());
     engines.iter().for_each(|engine| {
@@ -21,7 +21,7 @@ fn decode(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
 }
 
 fn run(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> (Outcome, Record) {
-    let outcome = finish(&mut decode(scratch, engines, options));
+    let outcome = finish(&mut decode_command(scratch, engines, options));
     scratch.assert_no_processes_left();
     (outcome, Record::only_one_in(&scratch.results()))
 }
@@ -106,7 +106,7 @@ fn without_warm_up_no_request_is_discarded_before_the_first_sample() {
 fn start_with_paused_engine(scratch: &Scratch) -> (Running, Record) {
     let engines = [scratch.engine("one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
     let options = ["--blocks", "1", "--warmup", "1", "--debug"];
-    let mut running = Running::start(&mut decode(scratch, &engines, &options));
+    let mut running = Running::start(&mut decode_command(scratch, &engines, &options));
     running.wait_for("fake: hangs in generate");
     (running, Record::only_one_in(&scratch.results()))
 }
@@ -299,7 +299,7 @@ fn a_dry_run_prints_the_plan_and_starts_nothing() {
     let scratch = Scratch::new();
     let printing = scratch.script("loud", "echo started >&2; exit 1");
     let engines = [printing, scratch.engine("one", "")];
-    let outcome = finish(&mut decode(&scratch, &engines, &["--dry-run"])).exits_with(0);
+    let outcome = finish(&mut decode_command(&scratch, &engines, &["--dry-run"])).exits_with(0);
     assert!(!outcome.stderr.contains("started"), "{outcome:?}");
     let plan = ["loud", "(twin)", "decode: 3 requests in each block", "5 to 20 blocks", "no estimate"];
     outcome.assert_stdout(&plan);

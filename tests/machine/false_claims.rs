@@ -194,7 +194,7 @@ fn an_engine_that_serves_from_a_prefix_cache_is_named() {
 }
 
 #[test]
-fn an_engine_that_halves_its_times_is_named_with_a_true_or_a_false_end_time() {
+fn an_engine_that_halves_its_token_times_is_named_whether_its_end_time_is_true_or_not() {
     let [times, tokens] = ["early_times", "early_tokens"].map(|fault| format!("{SLOWLY} --fault {fault}"));
     // Only one request of each block is streamed, and one streamed request is not enough evidence.
     let options = [DECODE, &["--blocks", "3"]].concat();

@@ -81,7 +81,7 @@ fn units(gpu: &GpuLimits) -> Vec<&str> {
 }
 
 #[test]
-fn rates_count_bytes_read_and_written_and_two_operations_per_product() {
+fn rates_count_bytes_read_and_written_and_two_operations_per_multiply_add() {
     let machine = StandIns::with_cublas();
     let limits = machine.probe(&[], &[("STAND_IN_MS", "5,0.5,2")]);
     assert_eq!(limits.absent, [""; 0]);
@@ -149,7 +149,7 @@ fn only_requested_gpus_are_probed_and_missing_ones_are_named() {
 }
 
 #[test]
-fn buffers_shrink_with_free_memory_and_too_little_memory_is_a_reason() {
+fn buffers_shrink_with_free_memory_and_too_little_memory_is_reported() {
     let machine = StandIns::with_cublas();
     let some = machine.probe(&[], &[("STAND_IN_FREE_MIB", "1100")]);
     assert_eq!(some.gpus[0].copies.unwrap().bytes, 2 * (275 << 20));
@@ -202,7 +202,7 @@ fn a_refused_call_is_reported_with_its_error_and_resources_are_released() {
 }
 
 #[test]
-fn missing_drivers_missing_gpus_and_invalid_times_have_a_reason() {
+fn missing_drivers_missing_gpus_and_invalid_times_are_reported() {
     let scratch = Scratch::new();
     let outcome = finish(scratch.orchestrate().arg("probe-gpu").env("LD_LIBRARY_PATH", &scratch.path));
     let limits: Limits = serde_json::from_str(&outcome.stdout).unwrap();

@@ -324,7 +324,7 @@ fn gpus_outside_the_plan_get_no_warning() {
 }
 
 #[test]
-fn without_energy_counters_no_idle_power_is_measured_and_no_value_is_zero() {
+fn without_energy_counters_no_idle_power_is_measured_and_energy_is_null() {
     let scratch = Scratch::new();
     let page = json(&mut machine_command(&scratch, &["--format", "json"]));
     let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();

@@ -112,11 +112,11 @@ fn other_programs_find_pulled_models() {
 fn a_second_pull_fetches_nothing() {
     let (scratch, hub) = (Scratch::new(), hub());
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
-    hub.requests();
+    hub.take_requests();
     let again = pull(&scratch, &hub, &[TINY]);
     assert_pulled(&again, &scratch);
     again.assert_stderr(&["already complete"]);
-    let paths: Vec<_> = hub.requests().into_iter().map(|it| it.path).collect();
+    let paths: Vec<_> = hub.take_requests().into_iter().map(|it| it.path).collect();
     assert_eq!(paths, [format!("/api/models/{TINY}/revision/main?blobs=true")]);
 }
 
@@ -162,7 +162,7 @@ fn a_pull_resumes_where_its_connection_was_lost() {
     });
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     let at_store: Vec<_> =
-        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
+        hub.take_requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
     assert_eq!(at_store, [None, Some(1000), Some(6000)]);
 }
 
@@ -185,9 +185,9 @@ fn an_interrupted_pull_resumes_where_it_stopped() {
     assert!(!cache_folder(&scratch).join("snapshots").exists());
 
     hub.answer(|_| None);
-    hub.requests();
+    hub.take_requests();
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
-    let requests = hub.requests();
+    let requests = hub.take_requests();
     let at_store: Vec<_> = requests.iter().filter(|it| it.is_at_store()).map(|it| it.first_byte).collect();
     assert_eq!(at_store, [Some(7000)]);
     // The small files were complete, and are not downloaded again.
@@ -205,7 +205,7 @@ fn a_store_that_stops_answering_is_retried() {
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     assert_pulled(&finish(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1")), &scratch);
     let at_store: Vec<_> =
-        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
+        hub.take_requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
     // On a busy machine a second may pass before the first byte. Then the whole file is requested again.
     assert!(at_store[0].is_none() && at_store.contains(&Some(1000)), "{at_store:?}");
 }
@@ -300,7 +300,7 @@ fn a_repository_name_with_parent_folders_is_refused_without_a_request() {
         // The message says `repository` or `revision`.
         assert_refused(&pull(&scratch, &hub, &[name]), 2, &["is not the name of a re", "hint: "]);
     }
-    assert_eq!(hub.requests(), []);
+    assert_eq!(hub.take_requests(), []);
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn a_model_larger_than_the_disk_is_refused_before_the_download() {
     let (scratch, hub) =
         (Scratch::new(), FakeHub::start(TINY, vec![weights, File::new("config.json", "{}")]));
     assert_fails(&scratch, &hub, &[TINY], &["needs 5000 TB more", " free\n", "hint: `HF_HUB_CACHE`"]);
-    assert!(!hub.requests().iter().any(|it| it.path.contains("/resolve/")));
+    assert!(!hub.take_requests().iter().any(|it| it.path.contains("/resolve/")));
 }
 
 // Access tokens.
@@ -331,12 +331,12 @@ fn a_gated_model_needs_a_token() {
     assert_refused(&refused, 5, &["the owner of the token in `HF_TOKEN`"]);
     assert!(!refused.stderr.contains(wrong), "{refused:?}");
 
-    hub.requests();
+    hub.take_requests();
     let outcome = finish(command.env("HF_TOKEN", TOKEN));
     assert_pulled(&outcome, &scratch);
     assert!(!outcome.stderr.contains(TOKEN), "{outcome:?}");
     // The store is another host and must not get the user's token.
-    let requests = hub.requests();
+    let requests = hub.take_requests();
     let (at_store, at_hub): (Vec<_>, Vec<_>) =
         requests.iter().partition(|it| it.host.starts_with("localhost"));
     assert!(!at_store.is_empty() && at_store.iter().all(|it| it.authorization.is_none()), "{at_store:?}");
@@ -348,7 +348,7 @@ fn the_stored_token_is_used_unless_a_variable_gives_another() {
     let (scratch, hub) = (Scratch::new(), hub());
     let sent = |command: &mut Command| {
         finish(command);
-        hub.requests()[0].authorization.clone()
+        hub.take_requests()[0].authorization.clone()
     };
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     assert_eq!(sent(&mut command), None);
@@ -394,7 +394,7 @@ fn offline_mode_sends_no_request() {
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     let offline = ["`HF_HUB_OFFLINE` is set", "hint: without a network, `orchestrate model synth"];
     assert_refused(&finish(command.env("HF_HUB_OFFLINE", "1")), 5, &offline);
-    assert_eq!(hub.requests(), []);
+    assert_eq!(hub.take_requests(), []);
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     assert_refused(
         &finish(&mut command),

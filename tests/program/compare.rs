@@ -108,11 +108,11 @@ fn same_and_better_exit_with_0_and_inconclusive_exits_with_3() {
 
 #[test]
 fn a_record_of_another_machine_is_refused_or_compared_with_force_and_a_warning() {
-    let of_other_cpu = TestRecord { cpu: "another CPU", ..STEADY };
-    let refused = compare(&STEADY, &of_other_cpu, &[]);
+    let on_other_cpu = TestRecord { cpu: "another CPU", ..STEADY };
+    let refused = compare(&STEADY, &on_other_cpu, &[]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
     refused.assert_stderr(&["CPU: base `a CPU`, new `another CPU`", "hint: `--force`"]);
-    let forced = compare(&STEADY, &of_other_cpu, &["--force"]).exits_with(0);
+    let forced = compare(&STEADY, &on_other_cpu, &["--force"]).exits_with(0);
     assert!(
         forced.stdout.starts_with("not comparable, compared because of --force: CPU:"),
         "{}",

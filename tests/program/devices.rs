@@ -149,7 +149,7 @@ fn engines_without_their_device_are_rows_and_the_others_are_measured() {
 }
 
 #[test]
-fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
+fn a_row_names_all_missing_requirements_and_their_remedies_in_the_same_order() {
     let scratch = tree();
     let heavy = ["-e", "heavy", "--device", "cuda"];
     let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &heavy);
@@ -235,7 +235,7 @@ fn a_failed_build_fails_only_the_rows_of_its_device() {
 }
 
 #[test]
-fn the_verifier_runs_its_cpu_program_in_f32_on_every_device() {
+fn the_verifier_runs_its_cpu_program_in_f32_even_if_engines_are_measured_on_a_gpu() {
     let scratch = tree();
     let driver_folder = driver::present(&scratch);
     call(&scratch, &driver_folder, &["setup", "able"]);

@@ -150,7 +150,7 @@ fn differences_of(before: &str, after: &str) -> Vec<String> {
     differing
 }
 
-fn assert_same(arguments: &[&str], expected: &str, code: i32) {
+fn assert_same(arguments: &[&str], expected_file: &str, code: i32) {
     let folder = root().join("tests/records");
     let scratch = Scratch::new();
     let mut orchestrate = scratch.orchestrate();
@@ -158,13 +158,13 @@ fn assert_same(arguments: &[&str], expected: &str, code: i32) {
     let outcome = finish(&mut orchestrate);
     assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
     let after = outcome.json();
-    let before = serde_json::from_slice(&std::fs::read(folder.join(expected)).unwrap()).unwrap();
+    let before = serde_json::from_slice(&std::fs::read(folder.join(expected_file)).unwrap()).unwrap();
     let before = renamed(before);
     let mut differing = Vec::new();
     differences("", &before, &after, Prose::No, &mut differing);
     assert!(
         differing.is_empty(),
-        "{} values differ from {expected}:\n{}",
+        "{} values differ from {expected_file}:\n{}",
         differing.len(),
         differing.join("\n")
     );

@@ -116,7 +116,7 @@ const WITH_TTFT: &[&str] = &["--scenario", "ttft"];
 
 #[test]
 fn wrong_tokens_in_one_token_requests_are_found_and_correct_ones_pass() {
-    // The command replaces the id in an output of one token.
+    // `sed` replaces the id in every output of one token.
     let replace_id = r#"| sed -u 's/"output_ids":\[[0-9]*\]/"output_ids":[77]/'"#;
     let run = run(&[("garbles", replace_id), RIGHT], Verifier::Engine(""), WITH_TTFT);
     let outputs = |label: &str| -> Vec<Value> {

@@ -161,7 +161,7 @@ impl FakeHub {
     }
 
     /// The requests since the last call.
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn take_requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.shared.requests.lock().unwrap())
     }
 }
