@@ -167,7 +167,7 @@ fn an_engine_that_reports_one_thread_and_uses_more_is_named() {
     let settings = format!("--loaded '{{\"threads\":1}}' --busy-threads 4 {SLOWLY}");
     let trial = Trial::run(&[("greedy", &settings)], DECODE);
     let words = ["reports 1 thread, but kept"];
-    // The number of cores in use depends on the machine. If it is more than 0.3 above the claim, the report must name the engine.
+    // The cores in use depend on the machine. If they are more than 0.3 above the claim, the report must name the engine.
     let Cores { used, .. } = Cores::of(&trial, "greedy");
     if used > 1.3 {
         trial.assert_contradicted("greedy", &words);

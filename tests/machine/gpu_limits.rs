@@ -119,7 +119,7 @@ fn every_pass_is_timed_between_two_events() {
     }
     let kinds: Vec<&str> = timed.keys().copied().collect();
     let copy = format!("copy {GIB}");
-    // `product SIDE of TYPE by COMPUTE_TYPE`, in CUDA's numbers: 0 is f32, 2 f16, 14 bf16; computed in 68 (f32) or 77 (tf32).
+    // `product SIDE of TYPE by COMPUTE_TYPE`, in cuBLAS's numbers: types 0 f32, 2 f16, 14 bf16; computed in 68 f32, 77 tf32.
     let products = [
         "product 8192 of 0 by 68",
         "product 8192 of 0 by 77",

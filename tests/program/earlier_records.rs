@@ -10,7 +10,7 @@ const PROSE: &[&str] = &["sentence", "message", "hint", "reasons", "warnings", "
 /// The field with texts to which a later version may add texts.
 const GROWING_ARRAY: &str = "notes";
 
-/// Fields that identify the elements of an array. A later version may add elements to an array whose elements have a metric.
+/// Fields that identify the elements of an array. A later version may add elements that have a metric.
 const KEYS: &[&str] = &["case", METRIC, "engine", "configuration", "against"];
 const METRIC: &str = "metric";
 
