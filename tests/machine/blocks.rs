@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until};
 
-fn decode(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
+fn decode_command(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
     command.args(["-s", "decode", "--json", "-"]).args(options).arg("--results").arg(scratch.results());
     engines.iter().for_each(|engine| {
@@ -21,7 +21,7 @@ fn decode(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> Command {
 }
 
 fn run(scratch: &Scratch, engines: &[PathBuf], options: &[&str]) -> (Outcome, Record) {
-    let outcome = finish(&mut decode(scratch, engines, options));
+    let outcome = finish(&mut decode_command(scratch, engines, options));
     scratch.assert_no_processes_left();
     (outcome, Record::only_one_in(&scratch.results()))
 }
@@ -37,39 +37,49 @@ fn two_engines(scratch: &Scratch) -> [PathBuf; 2] {
     ["one", "other"].map(|name| scratch.engine(name, ""))
 }
 
-/// The configuration, kind and round of each sample, in the record's order.
-fn samples(record: &Record) -> Vec<(u64, &str, u64)> {
+/// A warm-up, discarded or measured request.
+#[derive(Debug)]
+struct Step<'a> {
+    configuration: u64,
+    kind: &'a str,
+    round: u64,
+}
+
+/// The requests of a record, in its order.
+fn steps(record: &Record) -> Vec<Step<'_>> {
     let cases = record.0[0]["plan"]["cases"].as_array().unwrap();
-    let configuration =
-        |sample: &Value| cases[sample["case"].as_u64().unwrap() as usize]["configuration"].as_u64().unwrap();
-    let entries = record.entries("sample").into_iter();
-    entries
-        .map(|it| (configuration(it), it["kind"].as_str().unwrap(), it["index"].as_u64().unwrap()))
+    let number = |value: &Value| value.as_u64().unwrap();
+    let samples = record.entries("sample").into_iter();
+    samples
+        .map(|sample| Step {
+            configuration: number(&cases[number(&sample["case"]) as usize]["configuration"]),
+            kind: sample["kind"].as_str().unwrap(),
+            round: number(&sample["index"]),
+        })
         .collect()
 }
 
 #[test]
 fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
-    // Three warm-up requests, so that even on a busy machine most of them are short, and a pause needs a discarded request.
+    // After a pause, a request is discarded if the median warm-up is short. Of three, it is short on a busy machine too.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
-    let samples = samples(&record);
-    assert!(samples[..2].iter().all(|it| it.1 == "warmup"), "{samples:?}");
-    let measured: Vec<_> = samples.iter().filter(|it| it.1 == "measured").collect();
-    assert_eq!(measured.len(), 8, "{samples:?}");
+    let steps = steps(&record);
+    assert!(steps[..2].iter().all(|it| it.kind == "warmup"), "{steps:?}");
+    let measured: Vec<_> = steps.iter().filter(|it| it.kind == "measured").collect();
+    assert_eq!(measured.len(), 8, "{steps:?}");
     for pair in measured.chunks(2) {
-        assert!(pair[0].0 != pair[1].0 && pair[0].2 == pair[1].2, "no turns in {samples:?}");
+        let is_other = pair[0].configuration != pair[1].configuration;
+        assert!(is_other && pair[0].round == pair[1].round, "no turns in {steps:?}");
     }
-    for (at, sample) in samples.iter().enumerate().filter(|(_, sample)| sample.1 == "measured") {
-        let (before, changed) = (samples[at - 1], samples[at - 1].0 != sample.0);
-        assert!(!changed, "configuration {} was resumed for a sample that counts: {samples:?}", sample.0);
-        // The engine that warmed up last is still running, so its first round may follow a warm-up request.
-        assert!(["discarded", "warmup", "measured"].contains(&before.1), "{samples:?}");
+    for pair in steps.windows(2).filter(|pair| pair[1].kind == "measured") {
+        // A sample may follow any request of the same engine: the engine that warmed up last is still running.
+        assert_eq!(pair[0].configuration, pair[1].configuration, "resumed for a sample: {steps:?}");
     }
-    let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].0).collect();
+    let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].configuration).collect();
     // The first engine changes from round to round and from block to block.
-    assert!(firsts[0] != firsts[1] && firsts[0] != firsts[2], "{firsts:?}: {samples:?}");
+    assert!(firsts[0] != firsts[1] && firsts[0] != firsts[2], "{firsts:?}: {steps:?}");
 }
 
 #[test]
@@ -77,26 +87,26 @@ fn an_engine_measured_alone_is_never_paused_and_discards_no_request() {
     let scratch = Scratch::new();
     let alone = [scratch.engine("one", "")];
     let record = record_of_run(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
-    assert!(samples(&record).iter().all(|it| it.1 != "discarded"), "{record:?}");
+    assert!(steps(&record).iter().all(|it| it.kind != "discarded"), "{record:?}");
 }
 
 #[test]
-fn without_warm_up_a_request_is_discarded_only_after_a_shorter_one() {
+fn without_warm_up_no_request_is_discarded_before_the_first_sample() {
     let scratch = Scratch::new();
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
-    // Before the first requests, their duration is unknown, so no request is discarded.
-    let roles: Vec<_> =
-        samples(&record).iter().map(|it| (it.1, it.2)).filter(|it| it.0 != "warmup").collect();
-    assert_eq!(roles[..2], [("measured", 0), ("measured", 0)], "{roles:?}");
-    assert!(roles[2..].contains(&("discarded", 1)), "{roles:?}");
+    // Only samples of short requests need a discarded one. Before the first sample, the duration of requests is unknown.
+    let kinds_and_rounds: Vec<_> =
+        steps(&record).iter().filter(|it| it.kind != "warmup").map(|it| (it.kind, it.round)).collect();
+    assert_eq!(kinds_and_rounds[..2], [("measured", 0), ("measured", 0)], "{kinds_and_rounds:?}");
+    assert!(kinds_and_rounds[2..].contains(&("discarded", 1)), "{kinds_and_rounds:?}");
 }
 
-/// Starts a run of two engines, and waits until one engine hangs in a request while `one` is paused.
-fn start_with_one_paused(scratch: &Scratch) -> (Running, Record) {
+/// Starts a run of the engine `one` and of an engine that hangs in a request. Waits until it hangs, while `one` is paused.
+fn start_with_paused_engine(scratch: &Scratch) -> (Running, Record) {
     let engines = [scratch.engine("one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
     let options = ["--blocks", "1", "--warmup", "1", "--debug"];
-    let mut running = Running::start(&mut decode(scratch, &engines, &options));
+    let mut running = Running::start(&mut decode_command(scratch, &engines, &options));
     running.wait_for("fake: hangs in generate");
     (running, Record::only_one_in(&scratch.results()))
 }
@@ -109,11 +119,11 @@ fn state(record: &Record, label: &str) -> char {
 }
 
 #[test]
-fn the_other_engine_is_paused_during_a_measurement() {
+fn an_engine_is_paused_while_another_is_measured() {
     let scratch = Scratch::new();
-    let (running, record) = start_with_one_paused(&scratch);
+    let (running, record) = start_with_paused_engine(&scratch);
     // The stop signal was sent earlier, but on a busy machine the process stops only when it gets a core.
-    wait_until("the other engine is paused", || state(&record, "one") == 'T');
+    wait_until("the engine `one` is paused", || state(&record, "one") == 'T');
     assert_ne!(state(&record, "hangs_in_generate"), 'T');
     running.interrupt();
     scratch.assert_no_processes_left();
@@ -122,22 +132,23 @@ fn the_other_engine_is_paused_during_a_measurement() {
 #[test]
 fn paused_processes_end_if_the_orchestrator_is_killed() {
     let scratch = Scratch::new();
-    let (running, _) = start_with_one_paused(&scratch);
+    let (running, _) = start_with_paused_engine(&scratch);
     running.signal(Signal::KILL);
     running.finish();
     scratch.wait_until_no_processes_left();
 }
 
 #[test]
-fn warm_up_ends_when_three_windows_agree_and_is_never_longer_in_later_launches() {
+fn warm_up_ends_when_requests_take_a_steady_time_and_is_never_longer_in_later_launches() {
     let scratch = Scratch::new();
-    // Requests are long, so that a busy machine adds a small share to them.
+    // Requests are long, so that delays on a busy machine are a small share of their time.
     let steady = [scratch.engine("steady", "--per-token-ns 1000000")];
     let record = record_of_run(&scratch, &steady, &["--blocks", "2", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
     let ended: Vec<&str> = warm_ups.iter().map(|it| it["ended_by"].as_str().unwrap()).collect();
     let requests: Vec<u64> = warm_ups.iter().map(|it| it["requests"].as_u64().unwrap()).collect();
     assert_eq!(ended, ["steady", "as_before"], "{warm_ups:?}");
+    // The times are steady if three windows of three requests agree.
     assert!(requests[0] >= 9 && requests[1] <= requests[0] && requests[1] >= 3, "{requests:?}");
 }
 
@@ -148,7 +159,7 @@ fn a_run_makes_the_requested_number_of_warm_up_requests() {
         run(&scratch, &two_engines(&scratch), &["--blocks", "1", "--warmup", "4", "--iterations", "1"]);
     let warm_ups = record.entries("warm_up");
     assert!(warm_ups.len() == 2 && warm_ups.iter().all(|it| it["requests"] == 4), "{warm_ups:?}");
-    assert_eq!(samples(&record).iter().filter(|it| it.1 == "warmup").count(), 8);
+    assert_eq!(steps(&record).iter().filter(|it| it.kind == "warmup").count(), 8);
 }
 
 #[test]
@@ -183,13 +194,13 @@ fn a_case_with_a_too_slow_request_is_a_row_and_others_are_measured() {
 }
 
 #[test]
-fn the_case_cap_holds_for_every_value_and_every_kind_of_load() {
+fn the_case_cap_limits_warm_and_one_shot_requests_and_not_a_load() {
     let scratch = Scratch::new();
     let slow = |name: &str, fault: &str| scratch.engine(name, &format!("--per-token-ns 500000000 {fault}"));
     let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
     // With a shorter deadline, a busy machine may not answer `hello` in time.
     let (_, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s", "--timeout", "10"]);
-    // The first request of an engine without `load` has the deadline of a load.
+    // The first request of an engine without `load` includes the load, so it has the deadline of a load.
     for (label, kind) in [("minimal", "timeout"), ("whole", "too_slow")] {
         assert_eq!(record.failures_of(label)[0]["kind"], kind, "{record:?}");
     }
@@ -229,15 +240,15 @@ fn a_budget_limits_the_rounds_of_a_block_so_that_five_blocks_fit() {
 
 #[test]
 fn a_single_engine_is_measured_until_its_interval_is_narrow() {
-    let blocks = |name: &str, settings: &str| {
+    let blocks_and_reason = |name: &str, settings: &str| {
         let scratch = Scratch::new();
         let engine = [scratch.engine(name, settings)];
         let (_, record) = run(&scratch, &engine, &["--iterations", "1", "--warmup", "1"]);
         let closed = record.only("closed");
         (closed["blocks"].as_u64().unwrap(), closed["by"].as_str().unwrap().to_string())
     };
-    assert_eq!(blocks("steady", "--real-sleep false"), (5, "width".into()));
-    let (count, by) = blocks("noisy", "--noise-percent 30 --noise-seed 1 --per-token-ns 20000");
+    assert_eq!(blocks_and_reason("steady", "--real-sleep false"), (5, "width".into()));
+    let (count, by) = blocks_and_reason("noisy", "--noise-percent 30 --noise-seed 1 --per-token-ns 20000");
     assert!(count > 5 && by != "fixed", "{count} {by}");
 }
 
@@ -280,7 +291,7 @@ fn sequential_order_finishes_one_engine_before_the_next() {
     let configurations: Vec<u64> =
         record.entries("launch").iter().map(|it| it["configuration"].as_u64().unwrap()).collect();
     assert_eq!(configurations, [0, 0, 0, 1, 1, 1]);
-    assert!(samples(&record).iter().all(|it| it.1 != "discarded"));
+    assert!(steps(&record).iter().all(|it| it.kind != "discarded"));
 }
 
 #[test]
@@ -288,7 +299,7 @@ fn a_dry_run_prints_the_plan_and_starts_nothing() {
     let scratch = Scratch::new();
     let printing = scratch.script("loud", "echo started >&2; exit 1");
     let engines = [printing, scratch.engine("one", "")];
-    let outcome = finish(&mut decode(&scratch, &engines, &["--dry-run"])).exits_with(0);
+    let outcome = finish(&mut decode_command(&scratch, &engines, &["--dry-run"])).exits_with(0);
     assert!(!outcome.stderr.contains("started"), "{outcome:?}");
     let plan = ["loud", "(twin)", "decode: 3 requests in each block", "5 to 20 blocks", "no estimate"];
     outcome.assert_stdout(&plan);

@@ -13,7 +13,7 @@ fn json(command: &mut Command) -> Value {
     finish(command).exits_with(0).json()
 }
 
-fn measure(scratch: &Scratch, engine: &Path, options: &[&str]) -> Command {
+fn run_command(scratch: &Scratch, engine: &Path, options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
     command.args(["-s", "decode", "--iterations", "2", "--warmup", "2", "--json", "-"]).args(options);
     command.arg("-e").arg(engine).arg("--results").arg(scratch.results());
@@ -27,8 +27,8 @@ fn machine_command(scratch: &Scratch, options: &[&str]) -> Command {
     command
 }
 
-fn gibibytes(count: u64) -> Value {
-    ((count << 30) as f64).into()
+fn bytes_of_gib(gib: u64) -> Value {
+    ((gib << 30) as f64).into()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn the_page_of_the_machine_fits_eighty_columns_and_has_all_facts() {
 fn a_record_has_the_facts_of_the_machine_command() {
     let scratch = Scratch::new();
     let page = json(&mut machine_command(&scratch, &["--format", "json"]));
-    finish(&mut measure(&scratch, fake_engine(), &["--blocks", "1"]));
+    finish(&mut run_command(&scratch, fake_engine(), &["--blocks", "1"]));
     let record = Record::only_one_in(&scratch.results());
     let (mut here, mut recorded) = (page["machine"].clone(), record.0[0]["machine"].clone());
     for varying in ["load_average", "steal_share"] {
@@ -66,7 +66,7 @@ fn a_record_has_the_facts_of_the_machine_command() {
 #[test]
 fn samplers_run_once_for_each_case_and_add_no_sample() {
     let scratch = Scratch::new();
-    let outcome = finish(&mut measure(&scratch, fake_engine(), &["--blocks", "2"])).exits_with(0);
+    let outcome = finish(&mut run_command(&scratch, fake_engine(), &["--blocks", "2"])).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     let passes = record.entries("pass");
     assert_eq!(passes.len(), 1, "{passes:?}");
@@ -99,7 +99,7 @@ fn samplers_run_once_for_each_case_and_add_no_sample() {
 fn an_engine_that_exits_in_the_sampled_pass_keeps_its_samples() {
     let scratch = Scratch::new();
     let engine = scratch.engine("exits", "--fault exits_at_sample --at 4");
-    finish(&mut measure(&scratch, &engine, &["--blocks", "1"])).exits_with(4);
+    finish(&mut run_command(&scratch, &engine, &["--blocks", "1"])).exits_with(4);
     let record = Record::only_one_in(&scratch.results());
     record.assert_failed("exits", "exited", "the sampled pass");
     assert_eq!((record.entries("sample").len(), record.entries("pass").len()), (4, 0));
@@ -138,23 +138,24 @@ fn the_page_of_the_machine_has_each_gpu_with_its_warnings() {
 #[test]
 fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     let scratch = Scratch::new();
-    // The pass gets a share of the budget. With this budget, several requests fit into it even on a busy machine.
+    // The sampled pass gets a share of the budget, which has room for several requests even on a busy machine.
     let options = ["--blocks", "1", "--device", "cuda", "--budget", "300s"];
-    let mut command = measure(&scratch, fake_engine(), &options);
+    let mut command = run_command(&scratch, fake_engine(), &options);
     let report = json(command.env("LD_LIBRARY_PATH", driver::present(&scratch)));
     let record = Record::only_one_in(&scratch.results());
     let header = &record.0[0];
     assert_eq!(header["machine"]["energy_counters"][0]["name"], "gpu-0");
     assert_eq!(header["fingerprint"], report["fingerprint"]);
     let idle = record.entries("idle");
-    let counted = |entry: &Value| {
+    let gpu_microjoules = |entry: &Value| {
         let of_gpu = entry["energy"].as_array().unwrap().iter().filter(|it| it["counter"] == "gpu-0");
         of_gpu.map(|it| it["microjoules"].as_u64().unwrap()).sum::<u64>()
     };
-    assert_eq!((idle.len(), counted(idle[0])), (1, 1_500_000));
+    // The stand-in's counter grows by 1.5 J while idle power is measured, and by 1000 J at each later reading.
+    assert_eq!((idle.len(), gpu_microjoules(idle[0])), (1, 1_500_000));
     let passes = record.entries("pass");
     assert_eq!(passes.len(), 1);
-    assert!(counted(passes[0]) >= 1_000_000_000, "{passes:?}");
+    assert!(gpu_microjoules(passes[0]) >= 1_000_000_000, "{passes:?}");
     assert!(passes[0]["requests"].as_u64() > Some(1), "the pass is too short: {passes:?}");
     let gpu = &passes[0]["gpus"][0];
     assert_eq!((&gpu["utilisation_percent"], &gpu["throttled_by"]), (&83.into(), &json!(["sw_power_cap"])));
@@ -179,7 +180,7 @@ fn report_of_second_gpu(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
         fake_engine().display()
     );
     let engine = scratch.script("on-a-gpu", &script);
-    let mut command = measure(scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
+    let mut command = run_command(scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
     command.env("LD_LIBRARY_PATH", driver::present(scratch)).env("CUDA_VISIBLE_DEVICES", "1");
     command.env_remove("CUDA_DEVICE_ORDER");
     command.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_USED", "1")]).envs(more.iter().copied());
@@ -196,11 +197,11 @@ fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
     assert_eq!(resources["gpus"], json!([1]));
     assert_eq!(
         (&resources["device_bytes"], &resources["device_bytes_from"]),
-        (&gibibytes(2), &"processes".into())
+        (&bytes_of_gib(2), &"processes".into())
     );
-    // The engine's own value and the growth of the whole device are kept too.
+    // The engine's own value (its peak, twice the memory in use) and the growth of the whole device are kept too.
     assert_eq!(resources["device_reported_bytes"], 1e9);
-    assert_eq!(resources["device_growth_bytes"], gibibytes(3));
+    assert_eq!(resources["device_growth_bytes"], bytes_of_gib(3));
     assert_eq!((&resources["gpu_watts"], &resources["gpu_percent"]), (&70.0.into(), &83.0.into()));
     assert!(resources["joules_per_token"].as_f64().is_some_and(|joules| joules > 0.0), "{resources}");
     let record = Record::only_one_in(&scratch.results());
@@ -216,7 +217,7 @@ fn gpu_memory_is_the_growth_of_the_device_if_the_driver_does_not_list_the_engine
     let resources = &report["cases"][0]["resources"];
     assert_eq!(
         (&resources["device_bytes"], &resources["device_bytes_from"]),
-        (&gibibytes(3), &"growth".into())
+        (&bytes_of_gib(3), &"growth".into())
     );
     assert_eq!((&resources["gpus"], &resources["device_process_bytes"]), (&json!([1]), &Value::Null));
     // Without an energy counter there is no energy value, but there is a power value.
@@ -269,7 +270,7 @@ fn an_engine_on_the_cpu_has_no_gpu_values_and_reads_no_gpu_counter() {
         let log = scratch.join("calls");
         let script = format!("echo engine >> '{}'; exec '{}'", log.display(), fake_engine().display());
         let engine = scratch.script("on-the-cpu", &script);
-        let mut command = measure(&scratch, &engine, &["--blocks", "2", "--device", device]);
+        let mut command = run_command(&scratch, &engine, &["--blocks", "2", "--device", device]);
         command.env("LD_LIBRARY_PATH", driver::present(&scratch)).env("STAND_IN_LOG", &log);
         let resources = json(&mut command)["cases"][0]["resources"].take();
         for name in ["gpu_percent", "device_bytes"] {
@@ -309,13 +310,13 @@ fn gpus_outside_the_plan_get_no_warning() {
         [("cuda", "-1", &[][..]), ("cuda:1", "3,2", &["GPU 2"]), ("cpu,cuda", "3", &["GPU 3"])]
     {
         let _ = std::fs::remove_dir_all(scratch.results());
-        let mut command = measure(&scratch, fake_engine(), &["--blocks", "1", "--device", device]);
+        let mut command = run_command(&scratch, fake_engine(), &["--blocks", "1", "--device", device]);
         command.env_remove("CUDA_DEVICE_ORDER").env("LD_LIBRARY_PATH", &driver);
         finish(command.envs([("STAND_IN_GPUS", "4"), ("CUDA_VISIBLE_DEVICES", visible)]));
         let record = Record::only_one_in(&scratch.results());
         let warnings = record.entries("warning").into_iter().map(|it| it["message"].as_str().unwrap());
-        let of_gpus = warnings.filter(|it| it.starts_with("machine: ") && it.contains("GPU"));
-        let of_gpus: Vec<&str> = of_gpus.collect();
+        let of_gpus: Vec<&str> =
+            warnings.filter(|it| it.starts_with("machine: ") && it.contains("GPU")).collect();
         // Two warnings for each GPU: other processes on it, and its power limit.
         assert_eq!(of_gpus.len(), 2 * expected.len(), "{device} {visible}: {of_gpus:?}");
         assert!(expected.iter().all(|gpu| of_gpus.iter().all(|it| it.contains(gpu))), "{of_gpus:?}");
@@ -323,11 +324,11 @@ fn gpus_outside_the_plan_get_no_warning() {
 }
 
 #[test]
-fn without_energy_counters_no_idle_power_is_measured_and_no_value_is_zero() {
+fn without_energy_counters_no_idle_power_is_measured_and_energy_is_null() {
     let scratch = Scratch::new();
     let page = json(&mut machine_command(&scratch, &["--format", "json"]));
     let readable = page["energy"].as_array().unwrap().iter().filter(|it| it["trouble"].is_null()).count();
-    let report = json(&mut measure(&scratch, fake_engine(), &["--blocks", "1"]));
+    let report = json(&mut run_command(&scratch, fake_engine(), &["--blocks", "1"]));
     let record = Record::only_one_in(&scratch.results());
     // On a machine with a counter, idle power is read exactly once.
     assert_eq!(record.entries("idle").len(), usize::from(readable > 0));

@@ -11,7 +11,7 @@ use crate::support::{Outcome, Scratch, command, copy_folder, fake_engine, finish
 /// A corruption: its name, the change to a file, and the words of the error. Without words, the error names the file.
 type Corruption = (&'static str, fn(&Path), &'static str);
 
-/// The files of a model folder.
+/// The files of a model folder, each with its corruptions.
 const FOLDER: &[(&str, &[Corruption])] = &[
     ("model.safetensors", WEIGHTS),
     ("model.safetensors", HEADER),
@@ -140,7 +140,7 @@ fn info_and_convert_refuse_every_broken_folder_with_its_fault() {
 fn a_broken_folder_is_a_row_of_a_run() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "bf16", "whole");
-    // Some corruptions that make the model unusable before the first request.
+    // Every fourth of these corruptions. Each makes the model unusable before the first request.
     let weights = WEIGHTS.iter().map(|corruption| ("model.safetensors", corruption));
     let tokenizers = TOKENIZER.iter().map(|corruption| ("tokenizer.json", corruption));
     for (file, corruption) in weights.chain(tokenizers).step_by(4) {
@@ -161,16 +161,16 @@ fn a_broken_folder_is_a_row_of_a_run() {
     }
 }
 
-const FILE: &[Corruption] = &[
+const GGUF: &[Corruption] = &[
     ("empty", |it| cut(it, 0), "model.gguf`"),
     ("of another kind", |it| overwrite(it, 0, b"GGML"), "not a GGUF file"),
     ("of version 99", |it| overwrite(it, 4, &99_u32.to_le_bytes()), "version 99"),
     ("of the other byte order", |it| overwrite(it, 4, &3_u32.to_be_bytes()), "big-endian"),
     ("of 2^64 - 1 tensors", |it| overwrite(it, 8, &[255; 8]), "tensors"),
-    ("of 2^64 - 1 values", |it| overwrite(it, 16, &[255; 8]), "metadata values"),
+    ("of 2^64 - 1 metadata values", |it| overwrite(it, 16, &[255; 8]), "metadata values"),
     ("of one tensor more", |it| overwrite(it, 8, &23_u64.to_le_bytes()), "model.gguf`"),
     ("of no tensors", |it| overwrite(it, 8, &[0; 8]), "model.gguf`"),
-    ("of no values", |it| overwrite(it, 16, &[0; 8]), "model.gguf`"),
+    ("of no metadata values", |it| overwrite(it, 16, &[0; 8]), "model.gguf`"),
     ("of a key of 2^63 bytes", |it| overwrite(it, 24, &(1_u64 << 63).to_le_bytes()), "model.gguf`"),
     ("that is a folder", become_folder, "model.gguf`"),
     ("that is a pipe", become_pipe, "model.gguf`"),
@@ -178,10 +178,10 @@ const FILE: &[Corruption] = &[
 ];
 
 #[test]
-fn info_and_convert_refuse_every_broken_file_with_its_fault() {
+fn info_and_convert_refuse_every_broken_gguf_with_its_fault() {
     let scratch = Scratch::new();
     let whole = scratch.synth("tiny-llama", "q8_0", "whole.gguf");
-    for (case, change, words) in FILE {
+    for (case, change, words) in GGUF {
         let model = scratch.join("model.gguf");
         clear(&model);
         std::fs::copy(&whole, &model).unwrap();
@@ -196,11 +196,11 @@ fn info_and_convert_refuse_every_broken_file_with_its_fault() {
 #[test]
 fn a_truncated_file_is_refused() {
     let scratch = Scratch::new();
-    let folder = scratch.synth("tiny-gpt2", "bf16", "model").join("model.safetensors");
-    let file = scratch.synth("tiny-gpt2", "q4_0", "model.gguf");
-    for (path, name) in [(folder, "model"), (file, "model.gguf")] {
+    let safetensors = scratch.synth("tiny-gpt2", "bf16", "model").join("model.safetensors");
+    let gguf = scratch.synth("tiny-gpt2", "q4_0", "model.gguf");
+    for (path, name) in [(safetensors, "model"), (gguf, "model.gguf")] {
         let whole = std::fs::read(&path).unwrap();
-        // Lengths within the header in small steps, all other lengths in large steps, and all but the last byte.
+        // Cuts inside the header in small steps, cuts of the whole file in large steps, and a cut before the last byte.
         let cuts = (0..12).map(|step| step * 7).chain((1..20).map(|step| whole.len() * step / 20));
         for bytes in cuts.chain([whole.len() - 1]) {
             std::fs::write(&path, &whole[..bytes]).unwrap();
@@ -216,9 +216,9 @@ fn a_truncated_file_is_refused() {
 #[test]
 fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
     let scratch = Scratch::new();
-    let folder = scratch.synth("tiny-qwen3", "bf16", "model").join("model.safetensors");
-    let file = scratch.synth("tiny-qwen3", "q8_0", "model.gguf");
-    for (path, name, header_bytes) in [(folder, "model", 2400), (file, "model.gguf", 1200)] {
+    let safetensors = scratch.synth("tiny-qwen3", "bf16", "model").join("model.safetensors");
+    let gguf = scratch.synth("tiny-qwen3", "q8_0", "model.gguf");
+    for (path, name, header_bytes) in [(safetensors, "model", 2400), (gguf, "model.gguf", 1200)] {
         let whole = std::fs::read(&path).unwrap();
         for position in (0..header_bytes).step_by(header_bytes / 40 + 1) {
             let mut bytes = whole.clone();
@@ -241,7 +241,7 @@ fn a_flipped_bit_in_a_header_is_refused_or_harmless_and_never_a_panic() {
     }
 }
 
-/// Checks that the command is refused with the `expected` words, and changes no file.
+/// Checks that the command is refused with the `expected` words, and neither adds nor removes a file.
 fn assert_refused_unchanged(scratch: &Scratch, arguments: &[&str], case: &str, expected: &str) {
     let before = scratch.all_paths();
     let outcome = run_with_limits(scratch, &[&["model"], arguments].concat());
@@ -249,7 +249,7 @@ fn assert_refused_unchanged(scratch: &Scratch, arguments: &[&str], case: &str, e
     assert_eq!(scratch.all_paths(), before, "{case}: {outcome:?}");
 }
 
-/// Runs the program with little memory and CPU time. So a test fails if the program allocates a size from a broken file.
+/// Runs the program with at most 4 GB of memory and 20 s of CPU time. An allocation of a corrupt size then fails the test.
 fn run_with_limits(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let mut shell = scratch.command("sh");
     shell.args([
@@ -261,15 +261,12 @@ fn run_with_limits(scratch: &Scratch, arguments: &[&str]) -> Outcome {
 }
 
 #[track_caller]
-fn check_refusal(case: &str, outcome: &Outcome, named: &str) {
+fn check_refusal(case: &str, outcome: &Outcome, expected: &str) {
     assert!(matches!(outcome.code, Some(2 | 5)), "{case}: {outcome:?}");
-    assert_refused(outcome, outcome.code.unwrap(), &[]);
-    outcome.assert_stderr(&[named]);
+    assert_refused(outcome, outcome.code.unwrap(), &[expected]);
     let longest = outcome.stderr.lines().map(str::len).max().unwrap_or(0);
     assert!(longest < 1000 && !outcome.stderr.contains('\u{1b}'), "{case}: {outcome:?}");
 }
-
-// Changes to models.
 
 fn clear(path: &Path) {
     let _ = std::fs::remove_file(path);
@@ -334,7 +331,6 @@ fn rename_norm(tensors: &mut Map<String, Value>) {
     tensors.insert("model.abnorm.weight".into(), entry);
 }
 
-/// Writes a second complete file of weights.
 fn copy_weights(index: &Path, name: &str) {
     std::fs::copy(index.with_file_name("model.safetensors"), index.with_file_name(name)).unwrap();
 }

@@ -27,7 +27,7 @@ fn identity(scratch: &Scratch, model: &Path) -> String {
     identity.into()
 }
 
-// Both directions.
+// Conversion to GGUF and back.
 
 #[test]
 fn every_architecture_survives_conversion_to_gguf_and_back_in_f32() {
@@ -63,9 +63,9 @@ fn assert_survives_conversion(architecture: &str, dtype: &str) {
         after.config.raw.get("mlp_bias").is_some(),
         architecture == "llama" || architecture == "mistral"
     );
-    // Fields that only some configs have. A missing field equals `null`.
-    let window = if architecture == "phi3" { "sliding_window" } else { "no window" };
-    for key in ["rope_scaling", "rms_norm_eps", "layer_norm_epsilon", window] {
+    // Fields that only some configs have. A missing field equals `null`. GGUF keeps the window only for phi3.
+    let window = (architecture == "phi3").then_some("sliding_window");
+    for key in ["rope_scaling", "rms_norm_eps", "layer_norm_epsilon"].into_iter().chain(window) {
         let [value_before, value_after] =
             [&before, &after].map(|model| model.config.raw.get(key).filter(|value| !value.is_null()));
         assert_eq!(value_before, value_after, "{architecture}: `{key}`");
@@ -75,8 +75,8 @@ fn assert_survives_conversion(architecture: &str, dtype: &str) {
             [&before, &after].map(|model| model.tokenizer().unwrap().encode(text).unwrap());
         assert_eq!(ids_before, ids_after, "{architecture}: {text:?}");
     }
-    let names: Vec<_> = [&original, &gguf, &back].map(|path| identity(&scratch, path)).into();
-    assert!(names.iter().all(|name| *name == names[0]), "{architecture}: {names:?}");
+    let identities = [&original, &gguf, &back].map(|path| identity(&scratch, path));
+    assert!(identities.iter().all(|it| *it == identities[0]), "{architecture}: {identities:?}");
 }
 
 #[test]
@@ -92,25 +92,25 @@ fn the_embedded_model_survives_conversion_to_gguf_and_back() {
     assert_eq!(identity(&scratch, &original), identity(&scratch, &gguf));
 }
 
-// The hash of the weights.
+// The identity: the hash of the weights.
 
 #[test]
 fn the_identity_depends_only_on_the_weights() {
     let scratch = Scratch::new();
     let model = scratch.synth("tiny-qwen2", "bf16", "model");
-    let name = identity(&scratch, &model);
-    assert_eq!(name, identity(&scratch, &scratch.synth("tiny-qwen2", "bf16", "elsewhere")));
+    let original = identity(&scratch, &model);
+    assert_eq!(original, identity(&scratch, &scratch.synth("tiny-qwen2", "bf16", "elsewhere")));
     // The same numbers in another dtype are other weights to an engine.
-    assert_ne!(name, identity(&scratch, &scratch.synth("tiny-qwen2", "f32", "wider")));
+    assert_ne!(original, identity(&scratch, &scratch.synth("tiny-qwen2", "f32", "wider")));
     let seeded = scratch.make_model(&["synth", "tiny-qwen2", "--seed", "7", "--out", "seeded"]);
-    assert_ne!(name, identity(&scratch, &seeded));
+    assert_ne!(original, identity(&scratch, &seeded));
     // One changed bit of the weights changes the identity.
     let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     let position = bytes.len() - 4096;
     bytes[position] ^= 1;
     std::fs::write(&weights, &bytes).unwrap();
-    assert_ne!(name, identity(&scratch, &model));
+    assert_ne!(original, identity(&scratch, &model));
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn the_identity_is_stored_after_its_first_computation() {
     let model = scratch.synth("tiny-qwen2", "bf16", "model");
     let info = |words: &[&str]| scratch.model(&[&["info", model.to_str().unwrap()], words].concat()).stdout;
     assert!(info(&[]).contains("identity       not computed yet"), "{}", info(&[]));
-    let name = identity(&scratch, &model);
-    assert!(info(&[]).contains(&format!("identity       {name}")), "{}", info(&[]));
+    let identity = identity(&scratch, &model);
+    assert!(info(&[]).contains(&format!("identity       {identity}")), "{}", info(&[]));
 }
 
 // Other dtypes.
@@ -130,6 +130,7 @@ fn quantized_weights_differ_only_by_their_rounding() {
     let scratch = Scratch::new();
     let exact = scratch.synth("tiny-llama", "f32", "exact");
     let exact_numbers = weight_values(&exact);
+    // The relative error of a tensor is the root mean square of the rounding errors, divided by that of the weights.
     for (dtype, bound) in [("q8_0", 0.007), ("q6_k", 0.025), ("q4_k", 0.085), ("q4_0", 0.1)] {
         let narrowed = convert(&scratch, &exact, "gguf", Some(dtype), &format!("{dtype}.gguf"));
         let widened = convert(&scratch, &narrowed, "safetensors", Some("f32"), &format!("{dtype}-again"));
@@ -140,15 +141,21 @@ fn quantized_weights_differ_only_by_their_rounding() {
         );
         for (name, values) in &weight_values(&widened) {
             let exact = &exact_numbers[name];
-            let square =
+            let sum_of_squares =
                 |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
             let differences = values.iter().zip(exact).map(|(a, b)| f64::from(a - b));
-            let error = (square(&mut differences.into_iter())
-                / square(&mut exact.iter().map(|value| f64::from(*value))))
+            let relative_error = (sum_of_squares(&mut differences.into_iter())
+                / sum_of_squares(&mut exact.iter().map(|value| f64::from(*value))))
             .sqrt();
             let is_norm = name.ends_with("norm.weight");
-            assert!(error <= if is_norm { 0.0 } else { bound }, "{dtype}, `{name}`: {error}");
-            assert!(is_norm || error > bound / 4.0, "{dtype}, `{name}`: {error} is too small for this dtype");
+            assert!(
+                relative_error <= if is_norm { 0.0 } else { bound },
+                "{dtype}, `{name}`: {relative_error}"
+            );
+            assert!(
+                is_norm || relative_error > bound / 4.0,
+                "{dtype}, `{name}`: {relative_error} is too small"
+            );
         }
     }
 }
@@ -160,9 +167,9 @@ fn the_same_format_in_another_dtype_is_a_conversion_too() {
     let narrow = convert(&scratch, &wide, "safetensors", Some("bf16"), "narrow");
     let synthesised = scratch.synth("tiny-phi3", "bf16", "synthesised");
     assert!(contents(&narrow) == contents(&synthesised));
-    let blocks = scratch.synth("tiny-phi3", "q8_0", "q8_0.gguf");
-    let smaller = convert(&scratch, &blocks, "gguf", Some("q4_0"), "q4_0.gguf");
-    assert!(smaller.metadata().unwrap().len() < blocks.metadata().unwrap().len() * 6 / 10);
+    let q8_0 = scratch.synth("tiny-phi3", "q8_0", "q8_0.gguf");
+    let q4_0 = convert(&scratch, &q8_0, "gguf", Some("q4_0"), "q4_0.gguf");
+    assert!(q4_0.metadata().unwrap().len() < q8_0.metadata().unwrap().len() * 6 / 10);
 }
 
 #[test]
@@ -194,7 +201,7 @@ fn a_model_given_by_name_is_converted_into_the_working_directory() {
 
 // Folders as other programs write them.
 
-/// Splits a model's weights into three files with an index, as large models have.
+/// Copies a model, with its weights in three files and an index, as large models are stored.
 fn write_sharded(whole: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for (name, bytes) in contents(whole).into_iter().filter(|(name, _)| name != "model.safetensors") {
@@ -243,16 +250,16 @@ fn a_sharded_model_converts_like_a_single_file() {
 fn a_gpt2_checkpoint_with_prefixed_names_is_the_same_model() {
     let scratch = Scratch::new();
     let plain = scratch.synth("tiny-gpt2", "f32", "one/model");
-    let long = scratch.synth("tiny-gpt2", "f32", "other/model");
+    let prefixed = scratch.synth("tiny-gpt2", "f32", "other/model");
     let renamed = |(name, entry): (String, Value)| match name.starts_with("__") {
         true => (name, entry),
         false => (format!("transformer.{name}"), entry),
     };
-    edit_header(&long.join("model.safetensors"), |header| header.into_iter().map(renamed).collect());
-    assert_eq!(identity(&scratch, &plain), identity(&scratch, &long));
-    let [from_plain, from_long] = [(&plain, "plain.gguf"), (&long, "long.gguf")]
+    edit_header(&prefixed.join("model.safetensors"), |header| header.into_iter().map(renamed).collect());
+    assert_eq!(identity(&scratch, &plain), identity(&scratch, &prefixed));
+    let [from_plain, from_prefixed] = [(&plain, "plain.gguf"), (&prefixed, "prefixed.gguf")]
         .map(|(model, out)| std::fs::read(convert(&scratch, model, "gguf", None, out)).unwrap());
-    assert!(from_plain == from_long);
+    assert!(from_plain == from_prefixed);
 }
 
 #[test]
@@ -336,6 +343,7 @@ fn a_gguf_of_an_unknown_architecture_is_refused_by_name() {
     let scratch = Scratch::new();
     let known = scratch.synth("tiny-llama", "bf16", "model.gguf");
     let bytes = std::fs::read(&known).unwrap();
+    // A text in GGUF's metadata: 8 is the number of this type, and 5 the length.
     let value = |name: &[u8]| [&8_u32.to_le_bytes()[..], &5_u64.to_le_bytes(), name].concat();
     let bytes =
         replace_bytes(&replace_bytes(&bytes, b"llama.", b"falco."), &value(b"llama"), &value(b"falco"));

@@ -20,15 +20,9 @@ fn hub() -> FakeHub {
 
 fn orchestrate(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
-    for name in [
-        "HF_TOKEN",
-        "HF_TOKEN_PATH",
-        "HF_HUB_CACHE",
-        "HUGGINGFACE_HUB_CACHE",
-        "HF_HUB_OFFLINE",
-        "HF_HUB_DOWNLOAD_TIMEOUT",
-    ] {
-        command.env_remove(name);
+    command.env_remove("HUGGINGFACE_HUB_CACHE");
+    for name in ["TOKEN", "TOKEN_PATH", "HUB_CACHE", "HUB_OFFLINE", "HUB_DOWNLOAD_TIMEOUT"] {
+        command.env_remove(format!("HF_{name}"));
     }
     for name in ["http_proxy", "https_proxy", "all_proxy"] {
         command.env_remove(name).env_remove(name.to_uppercase());
@@ -118,11 +112,11 @@ fn other_programs_find_pulled_models() {
 fn a_second_pull_fetches_nothing() {
     let (scratch, hub) = (Scratch::new(), hub());
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
-    hub.requests();
+    hub.take_requests();
     let again = pull(&scratch, &hub, &[TINY]);
     assert_pulled(&again, &scratch);
     again.assert_stderr(&["already complete"]);
-    let paths: Vec<_> = hub.requests().into_iter().map(|it| it.path).collect();
+    let paths: Vec<_> = hub.take_requests().into_iter().map(|it| it.path).collect();
     assert_eq!(paths, [format!("/api/models/{TINY}/revision/main?blobs=true")]);
 }
 
@@ -168,7 +162,7 @@ fn a_pull_resumes_where_its_connection_was_lost() {
     });
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     let at_store: Vec<_> =
-        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
+        hub.take_requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
     assert_eq!(at_store, [None, Some(1000), Some(6000)]);
 }
 
@@ -191,9 +185,9 @@ fn an_interrupted_pull_resumes_where_it_stopped() {
     assert!(!cache_folder(&scratch).join("snapshots").exists());
 
     hub.answer(|_| None);
-    hub.requests();
+    hub.take_requests();
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
-    let requests = hub.requests();
+    let requests = hub.take_requests();
     let at_store: Vec<_> = requests.iter().filter(|it| it.is_at_store()).map(|it| it.first_byte).collect();
     assert_eq!(at_store, [Some(7000)]);
     // The small files were complete, and are not downloaded again.
@@ -211,7 +205,7 @@ fn a_store_that_stops_answering_is_retried() {
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     assert_pulled(&finish(command.env("HF_HUB_DOWNLOAD_TIMEOUT", "1")), &scratch);
     let at_store: Vec<_> =
-        hub.requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
+        hub.take_requests().into_iter().filter(Request::is_at_store).map(|it| it.first_byte).collect();
     // On a busy machine a second may pass before the first byte. Then the whole file is requested again.
     assert!(at_store[0].is_none() && at_store.contains(&Some(1000)), "{at_store:?}");
 }
@@ -266,8 +260,8 @@ fn a_file_with_a_wrong_hash_is_refused_and_removed() {
         let (scratch, hub) = (Scratch::new(), hub());
         let mut wrong = hub.file(name).bytes.clone();
         wrong[0] ^= 1;
-        let is_last_step = move |it: &Request| it.is_for(name) && (name != WEIGHTS || it.is_at_store());
-        hub.answer(move |request| is_last_step(request).then(|| Reply::bytes(&wrong)));
+        let sends_content = move |it: &Request| it.is_for(name) && (name != WEIGHTS || it.is_at_store());
+        hub.answer(move |request| sends_content(request).then(|| Reply::bytes(&wrong)));
         let outcome = pull(&scratch, &hub, &[TINY]);
         assert_refused(&outcome, 5, &[&format!("`{name}` is damaged"), kind, "the file was removed"]);
         let hash = hub.file(name).hash();
@@ -303,9 +297,10 @@ fn a_repository_with_a_file_outside_its_folder_writes_nothing() {
 fn a_repository_name_with_parent_folders_is_refused_without_a_request() {
     let (scratch, hub) = (Scratch::new(), hub());
     for name in ["../evil", "/etc/passwd", "a/../b", "a/b@../c", "a/b/c", "a--b/c"] {
+        // The message says `repository` or `revision`.
         assert_refused(&pull(&scratch, &hub, &[name]), 2, &["is not the name of a re", "hint: "]);
     }
-    assert_eq!(hub.requests(), []);
+    assert_eq!(hub.take_requests(), []);
 }
 
 #[test]
@@ -315,7 +310,7 @@ fn a_model_larger_than_the_disk_is_refused_before_the_download() {
     let (scratch, hub) =
         (Scratch::new(), FakeHub::start(TINY, vec![weights, File::new("config.json", "{}")]));
     assert_fails(&scratch, &hub, &[TINY], &["needs 5000 TB more", " free\n", "hint: `HF_HUB_CACHE`"]);
-    assert!(!hub.requests().iter().any(|it| it.path.contains("/resolve/")));
+    assert!(!hub.take_requests().iter().any(|it| it.path.contains("/resolve/")));
 }
 
 // Access tokens.
@@ -324,9 +319,9 @@ fn a_model_larger_than_the_disk_is_refused_before_the_download() {
 fn a_gated_model_needs_a_token() {
     let (scratch, hub) = (Scratch::new(), hub());
     hub.answer(|request| {
-        let known = request.authorization.as_deref() == Some(&format!("Bearer {TOKEN}"));
-        let gated = request.path.contains("/resolve/") && !known;
-        gated.then(|| Reply::of(401).with("X-Error-Code", "GatedRepo"))
+        let is_authorized = request.authorization.as_deref() == Some(&format!("Bearer {TOKEN}"));
+        let is_refused = request.path.contains("/resolve/") && !is_authorized;
+        is_refused.then(|| Reply::of(401).with("X-Error-Code", "GatedRepo"))
     });
     let refused = pull(&scratch, &hub, &[TINY]);
     assert_refused(&refused, 5, &["401", "hint: accept the licence at http", "set HF_TOKEN"]);
@@ -336,12 +331,12 @@ fn a_gated_model_needs_a_token() {
     assert_refused(&refused, 5, &["the owner of the token in `HF_TOKEN`"]);
     assert!(!refused.stderr.contains(wrong), "{refused:?}");
 
-    hub.requests();
+    hub.take_requests();
     let outcome = finish(command.env("HF_TOKEN", TOKEN));
     assert_pulled(&outcome, &scratch);
     assert!(!outcome.stderr.contains(TOKEN), "{outcome:?}");
     // The store is another host and must not get the user's token.
-    let requests = hub.requests();
+    let requests = hub.take_requests();
     let (at_store, at_hub): (Vec<_>, Vec<_>) =
         requests.iter().partition(|it| it.host.starts_with("localhost"));
     assert!(!at_store.is_empty() && at_store.iter().all(|it| it.authorization.is_none()), "{at_store:?}");
@@ -353,7 +348,7 @@ fn the_stored_token_is_used_unless_a_variable_gives_another() {
     let (scratch, hub) = (Scratch::new(), hub());
     let sent = |command: &mut Command| {
         finish(command);
-        hub.requests()[0].authorization.clone()
+        hub.take_requests()[0].authorization.clone()
     };
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     assert_eq!(sent(&mut command), None);
@@ -399,7 +394,7 @@ fn offline_mode_sends_no_request() {
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
     let offline = ["`HF_HUB_OFFLINE` is set", "hint: without a network, `orchestrate model synth"];
     assert_refused(&finish(command.env("HF_HUB_OFFLINE", "1")), 5, &offline);
-    assert_eq!(hub.requests(), []);
+    assert_eq!(hub.take_requests(), []);
     assert_pulled(&pull(&scratch, &hub, &[TINY]), &scratch);
     assert_refused(
         &finish(&mut command),

@@ -13,7 +13,7 @@ use crate::support::{Outcome, Running, Scratch, fake_engine, finish, wait_until}
 
 const RUN: &[&str] = &["-s", "decode", "--iterations", "1", "--blocks", "1", "--format", "csv"];
 
-/// The fake engine as an engine that claims to read this format. It logs the model in its environment.
+/// A fake engine that claims to read this format. It logs the path in `ORCHESTRATE_MODEL`.
 fn reader_of(scratch: &Scratch, format: &str) -> PathBuf {
     let (fake, log) = (fake_engine().display(), scratch.join("started"));
     let text = format!(
@@ -82,8 +82,8 @@ fn every_record_identifies_the_weights() {
     let info = scratch.model(&["info", "mine.gguf", "--identity", "--json"]);
     let facts: Value = serde_json::from_str(&info.stdout).unwrap();
     assert_eq!(model_in(&mine)["identity"], facts["identity"]);
-    let names = [&embedded, &mine].map(|record| model_in(record)["identity"].as_str().unwrap().len());
-    assert_eq!(names, [32, 32]);
+    let digits = [&embedded, &mine].map(|record| model_in(record)["identity"].as_str().unwrap().len());
+    assert_eq!(digits, [32, 32]);
 }
 
 #[test]
@@ -169,6 +169,7 @@ fn a_gguf_is_converted_for_an_engine_that_reads_safetensors() {
 #[test]
 fn an_engine_that_reads_both_formats_gets_the_model_unconverted() {
     let scratch = Scratch::new();
+    // With its quotes, this text is two formats in the JSON list.
     let engine = reader_of(&scratch, "safetensors\",\"gguf");
     let model = scratch.synth("tiny-gpt2", "q4_0", "mine.gguf");
     run(&scratch, &[&engine], &["-m", "mine.gguf"]).exits_with(0);

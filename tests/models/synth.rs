@@ -12,7 +12,7 @@ use crate::support::models::{
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
 
-/// The config of a shape, without writing a file.
+/// The config and the tensors of a shape.
 fn config_of(shape: &Shape) -> (Config, Vec<Part>) {
     let generation = Some(shape.generation.to_string()).filter(|_| !shape.generation.is_null());
     let config = shape.config.to_string();
@@ -37,8 +37,8 @@ fn every_shape_has_unique_tensor_names_in_both_formats() {
             assert_eq!(distinct.len(), parts.len(), "{name}");
         }
         assert!(shape.tokenizer.tokens <= config.vocabulary_size, "{name}");
-        let ends = config.bos_id.iter().chain(&config.eos_ids);
-        assert!(ends.into_iter().all(|id| *id < shape.tokenizer.tokens), "{name}");
+        let special_ids = config.bos_id.iter().chain(&config.eos_ids);
+        assert!(special_ids.into_iter().all(|id| *id < shape.tokenizer.tokens), "{name}");
         assert!(!config.eos_ids.is_empty() && config.context_tokens.is_some(), "{name}");
     }
 }
@@ -240,7 +240,7 @@ fn a_shape_can_be_given_as_a_config_file() {
     let file = scratch.make_model(&[&["synth", "--config", "my-model/config.json"], &as_gguf[..]].concat());
     assert_eq!(file.file_name().unwrap(), "my-model-q4_k.gguf");
     let facts = ModelFacts::of(&ModelFolder::open(&file).unwrap()).unwrap();
-    // Rows of 64 and of 96 numbers do not divide into blocks of 256.
+    // Rows of 64 and of 96 numbers do not divide into quantization blocks of 256.
     assert!(!facts.dtypes.contains_key("Q4_K") && facts.dtypes.contains_key("Q8_0"), "{:?}", facts.dtypes);
 }
 

@@ -12,11 +12,11 @@ const RULES: &[FaultCase] = &[
     ("unrequested_warmup", "", "wrong_output", "warm-up 1", "expected no warm-up iterations, got 1"),
     ("no_sequence", "", "wrong_output", "warm-up 1", "expected 1 sequences, got 0"),
     ("says_cancelled", "", "protocol", "warm-up 1", "finished `cancelled`, and nothing was cancelled"),
-    // The number of times is the number of ids.
+    // Each id has one time.
     ("extra_time", "", "protocol", "warm-up 1", "64 `output_ids` and 65 `token_ns`"),
     ("no_output", "", "protocol", "warm-up 1", "neither `output_ids` with `token_ns` nor `chunks`"),
     ("miscounted_chunks", "--output text", "protocol", "warm-up 1", "128 tokens and 64 `output_tokens`"),
-    // Times are in order: start < first <= ... <= last <= end.
+    // Times are in order: start < first token <= ... <= last token <= end.
     ("first_token_at_start", "", "protocol", "warm-up 1", "`token_ns[0]` 1000 lies outside 1000 to "),
     ("times_out_of_order", "", "protocol", "warm-up 1", "`token_ns[2]` 21000 lies outside "),
     ("ends_before_start", "", "protocol", "warm-up 1", "`end_ns` 999 lies before `start_ns` 1000"),
@@ -35,7 +35,7 @@ const RULES: &[FaultCase] = &[
     ("nondeterministic", "", "wrong_output", "warm-up 2", "other ids the second time"),
 ];
 
-/// Faults in the seventh request of a launch, which is the second sample. The first sample is kept.
+/// Faults in request 6 of a launch, counted from 0. It is the second sample, and the first sample is kept.
 const LATER: &[FaultCase] = &[
     ("wrong_id", "--at 6", "protocol", "sample 2", "`generated` has id `999999`"),
     ("wrong_token_count", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 63"),
@@ -48,7 +48,7 @@ const LATER: &[FaultCase] = &[
     ("nan_fact", "--at 6", "protocol", "sample 2", "end_ns"),
     ("negative_fact", "--at 6", "protocol", "sample 2", "end_ns"),
     ("missing_fact", "--at 6", "protocol", "sample 2", "end_ns"),
-    // This engine gets no request, because the scenario needs the feature.
+    // This engine does not support `ignore_eos`, which the scenario needs. So it gets no request.
     (
         "eos_in_the_middle",
         r#"--capabilities '{"ignore_eos":false}'"#,
@@ -71,8 +71,7 @@ fn a_wrong_answer_to_a_later_request_keeps_the_samples_before_it() {
 /// A request for one token does not set `ignore_eos`.
 #[test]
 fn an_output_that_finished_with_eos_must_end_with_an_eos_token() {
-    let message = "finished `eos` without an EOS token";
-    let rule = ("says_eos", "", "wrong_output", "warm-up 1", message);
+    let rule = ("says_eos", "", "wrong_output", "warm-up 1", "finished `eos` without an EOS token");
     assert_faults(&[rule], &["--max-new-tokens", "1"]);
 }
 

@@ -14,13 +14,17 @@ fn noisy(scratch: &Scratch) -> PathBuf {
 
 fn orchestrate(
     scratch: &Scratch,
-    command: &str,
+    subcommand: &str,
     results: &Path,
     options: &[&str],
     engines: &[&Path],
 ) -> Outcome {
     let mut orchestrate = scratch.orchestrate();
-    orchestrate.args([command, "-s", "decode", "--warmup", "1"]).args(options).arg("--results").arg(results);
+    orchestrate
+        .args([subcommand, "-s", "decode", "--warmup", "1"])
+        .args(options)
+        .arg("--results")
+        .arg(results);
     engines.iter().for_each(|engine| {
         orchestrate.arg("-e").arg(engine);
     });
@@ -75,8 +79,8 @@ fn calibrated_noise_floors_are_in_the_header_of_every_later_run() {
     assert!(floors.iter().all(|floor| floor["configuration"] == configuration), "{floors:?}");
     let decode = floors.iter().find(|floor| floor["metric"] == "decode_rate").unwrap();
     assert_eq!((&decode["workload"], &decode["since"]), (&"decode".into(), &calibration.0[0]["started"]));
-    for side in ["paired", "between"] {
-        let (size, blocks) = (&decode[side]["log_ratio"], &decode[side]["blocks"]);
+    for comparison in ["paired", "between"] {
+        let (size, blocks) = (&decode[comparison]["log_ratio"], &decode[comparison]["blocks"]);
         assert!(size.as_f64().unwrap() > 0.0 && *blocks == 6, "{decode}");
     }
     // The noise floors do not apply to another number of threads.

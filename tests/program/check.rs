@@ -39,17 +39,17 @@ const FAULTS: &[(&str, &str)] = &[
 #[test]
 fn the_smallest_engine_passes_with_absent_features_listed() {
     let outcome = check(&Scratch::new(), &root().join("tests/smallest-engine.py"), &[]).exits_with(0);
-    assert!(wrong_checks(&outcome).is_empty(), "{}", outcome.stdout);
+    assert!(failed_checks(&outcome).is_empty(), "{}", outcome.stdout);
     outcome.assert_stdout(&["\n  passed  plain-line", "\n  absent  "]);
 }
 
 #[test]
 fn every_fault_is_found_by_its_check() {
     // The fake engine has no model, so it fails the checks of text even without a fault.
-    let without_fault = wrong_checks(&check(&Scratch::new(), fake_engine(), &[]));
-    for (fault, name) in FAULTS {
-        assert!(!without_fault.contains(*name), "`{name}` finds a fault where there is none");
-        assert_found(fault, name, &[]);
+    let without_fault = failed_checks(&check(&Scratch::new(), fake_engine(), &[]));
+    for (fault, check_name) in FAULTS {
+        assert!(!without_fault.contains(*check_name), "`{check_name}` finds a fault where there is none");
+        assert_found(fault, check_name, &[]);
     }
     assert!(!without_fault.contains("end-of-stdin"), "{without_fault:?}");
 }
@@ -73,11 +73,15 @@ fn check_reports_an_engine_that_does_not_exit() {
     assert_found("ignores_sigterm", "end-of-stdin", &[]);
 }
 
-fn assert_found(fault: &str, name: &str, options: &[&str]) {
+fn assert_found(fault: &str, check_name: &str, options: &[&str]) {
     let scratch = Scratch::new();
     let engine = scratch.faulty(fault, &[]);
     let outcome = check(&scratch, &engine, options).exits_with(4);
-    assert!(wrong_checks(&outcome).contains(name), "`{name}` did not find `{fault}`\n{}", outcome.stdout);
+    assert!(
+        failed_checks(&outcome).contains(check_name),
+        "`{check_name}` did not find `{fault}`\n{}",
+        outcome.stdout
+    );
     assert!(!outcome.stderr.contains("panicked"), "{fault}: {}", outcome.stderr);
     scratch.assert_no_processes_left();
 }
@@ -100,7 +104,7 @@ fn a_program_that_answers_no_request_is_reported_once_as_no_engine() {
         let outcome = check(&scratch, program, &["--timeout", "30"]);
         let page = &outcome.stdout;
         assert_eq!(outcome.code, Some(4), "{page}");
-        assert_eq!(wrong_checks(&outcome), BTreeSet::from(["hello".to_string()]), "{page}");
+        assert_eq!(failed_checks(&outcome), BTreeSet::from(["hello".to_string()]), "{page}");
         assert_eq!(page.matches("no engine: answered no request").count(), 1, "{page}");
         assert!(page.contains("is no engine: it answered no request\n"), "{page}");
         assert!(!page.contains("smallest") && page.lines().count() < 16, "{page}");
@@ -135,7 +139,7 @@ fn more_than_a_thousand_stray_lines_are_wrong_and_checks_continue() {
     let outcome =
         check(&scratch, &scratch.faulty("chatter_flood", &["--amount", "1001"]), &["--timeout", "30"])
             .exits_with(4);
-    assert!(wrong_checks(&outcome).contains("plain-line"), "{}", outcome.stdout);
+    assert!(failed_checks(&outcome).contains("plain-line"), "{}", outcome.stdout);
     outcome.assert_stdout(&["\n  passed  hello ", "more than 1000 lines on stdout"]);
 }
 
@@ -150,8 +154,8 @@ fn check(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {
     finish(scratch.orchestrate().arg("check").arg(engine).args(options).current_dir(root()))
 }
 
-/// The checks that found a fault.
-fn wrong_checks(outcome: &Outcome) -> BTreeSet<String> {
+/// The checks that the engine failed.
+fn failed_checks(outcome: &Outcome) -> BTreeSet<String> {
     let entries = outcome.stdout.lines().filter_map(|line| line.strip_prefix("  WRONG   "));
     entries.map(|entry| entry.split_whitespace().next().unwrap().to_string()).collect()
 }

@@ -230,7 +230,7 @@ fn a_record_gives_the_same_report_again() {
 }
 
 #[test]
-fn debug_shows_both_directions_on_stderr_and_nothing_on_stdout() {
+fn debug_shows_requests_and_answers_on_stderr_and_nothing_on_stdout() {
     let outcome = decode(&Scratch::new(), &["--json", "-", "--debug"]);
     outcome.json();
     outcome.assert_stderr(&[

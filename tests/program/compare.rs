@@ -10,15 +10,16 @@ use crate::support::{Outcome, Scratch, finish};
 /// A record to write, of one engine in one scenario: five blocks of three rounds.
 struct TestRecord {
     cpu: &'static str,
-    /// The time between tokens in each block.
+    /// The time between tokens in each block, in milliseconds.
     ms: [f64; 5],
 }
 
 const STEADY: TestRecord = TestRecord { cpu: "a CPU", ms: [10.0, 10.05, 9.95, 10.02, 9.98] };
 
 impl TestRecord {
-    fn slower(times: f64) -> Self {
-        Self { ms: STEADY.ms.map(|ms| ms * times), ..STEADY }
+    /// `STEADY` with all times multiplied by `factor`: above 1, the engine is slower.
+    fn scaled(factor: f64) -> Self {
+        Self { ms: STEADY.ms.map(|ms| ms * factor), ..STEADY }
     }
 
     fn write(&self, scratch: &Scratch, name: &str) -> PathBuf {
@@ -76,16 +77,15 @@ fn compare(base: &TestRecord, new: &TestRecord, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn a_change_that_is_critical_is_named_and_ends_with_1() {
-    let outcome = compare(&STEADY, &TestRecord::slower(1.4), &[]).exits_with(1);
-    let expected = "critical: `pebble` decodes 28.";
-    outcome.assert_stdout(&[expected, "slower than before ["]);
+fn a_critical_change_is_named_and_exits_with_1() {
+    let outcome = compare(&STEADY, &TestRecord::scaled(1.4), &[]).exits_with(1);
+    outcome.assert_stdout(&["critical: `pebble` decodes 28.", "slower than before ["]);
     assert!(outcome.stdout.ends_with("1 headline metric: 1 worse (1 critical)\n"), "{}", outcome.stdout);
 }
 
 #[test]
 fn the_user_sets_which_changes_fail() {
-    let slower = TestRecord::slower(1.15);
+    let slower = TestRecord::scaled(1.15);
     let code = |arguments: &[&str]| compare(&STEADY, &slower, arguments).code;
     assert_eq!((code(&[]), code(&["--fail-on", "warning"])), (Some(0), Some(1)));
     assert_eq!(code(&["--warning", "5%", "--critical", "8%"]), Some(1));
@@ -100,7 +100,7 @@ fn same_and_better_exit_with_0_and_inconclusive_exits_with_3() {
         (outcome.code, outcome.stdout.contains("`pebble` decodes as fast as before")),
         (Some(0), true)
     );
-    compare(&STEADY, &TestRecord::slower(0.5), &[]).exits_with(0);
+    compare(&STEADY, &TestRecord::scaled(0.5), &[]).exits_with(0);
     let noisy = TestRecord { ms: [10.0, 14.0, 9.0, 15.0, 11.0], ..STEADY };
     let outcome = compare(&STEADY, &noisy, &[]).exits_with(3);
     outcome.assert_stdout(&["`pebble` decodes: the change is inconclusive"]);
@@ -108,11 +108,11 @@ fn same_and_better_exit_with_0_and_inconclusive_exits_with_3() {
 
 #[test]
 fn a_record_of_another_machine_is_refused_or_compared_with_force_and_a_warning() {
-    let of_other_cpu = TestRecord { cpu: "another CPU", ..STEADY };
-    let refused = compare(&STEADY, &of_other_cpu, &[]);
+    let on_other_cpu = TestRecord { cpu: "another CPU", ..STEADY };
+    let refused = compare(&STEADY, &on_other_cpu, &[]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
     refused.assert_stderr(&["CPU: base `a CPU`, new `another CPU`", "hint: `--force`"]);
-    let forced = compare(&STEADY, &of_other_cpu, &["--force"]).exits_with(0);
+    let forced = compare(&STEADY, &on_other_cpu, &["--force"]).exits_with(0);
     assert!(
         forced.stdout.starts_with("not comparable, compared because of --force: CPU:"),
         "{}",
@@ -124,18 +124,22 @@ fn a_record_of_another_machine_is_refused_or_compared_with_force_and_a_warning()
 fn a_comparison_has_every_format_of_a_report() {
     let formats = formats(&["compare", "base", "new"]);
     assert_eq!(formats, crate::support::snapshot::formats(&["report", "record"]));
-    let parts = [("csv", "base,new,forced,"), ("markdown", "| case |"), ("json", "\"changes\"")];
+    let excerpts = [("csv", "base,new,forced,"), ("markdown", "| case |"), ("json", "\"changes\"")];
     let mut seen = Vec::new();
     for format in &formats {
         let outcome = compare(&STEADY, &STEADY, &["--format", format]);
         assert!(outcome.code == Some(0) && outcome.stdout.contains("pebble"), "{format}: {}", outcome.stdout);
-        let part = parts.iter().find(|(name, _)| name == format);
-        assert!(part.is_none_or(|(_, part)| outcome.stdout.contains(part)), "{format}: {}", outcome.stdout);
+        let excerpt = excerpts.iter().find(|(name, _)| name == format);
+        assert!(
+            excerpt.is_none_or(|(_, text)| outcome.stdout.contains(text)),
+            "{format}: {}",
+            outcome.stdout
+        );
         assert!(!seen.contains(&outcome.stdout), "`{format}` prints the same text as another format");
         seen.push(outcome.stdout);
     }
-    assert!(parts.iter().all(|(name, _)| formats.iter().any(|format| format == name)), "{formats:?}");
-    let json = compare(&STEADY, &TestRecord::slower(1.5), &["--format", "json"]).stdout;
+    assert!(excerpts.iter().all(|(name, _)| formats.iter().any(|format| format == name)), "{formats:?}");
+    let json = compare(&STEADY, &TestRecord::scaled(1.5), &["--format", "json"]).stdout;
     let changes = serde_json::from_str::<Value>(&json).unwrap()["changes"].clone();
     let decode = changes.as_array().unwrap().iter().find(|it| it["metric"] == "decode_rate").unwrap().clone();
     assert_eq!(

@@ -59,8 +59,8 @@ fn calls(scratch: &Scratch) -> usize {
     std::fs::read_to_string(scratch.join("calls")).map_or(0, |calls| calls.lines().count())
 }
 
-/// Every file with its content and its modification time.
-fn content(folder: &Path) -> Vec<String> {
+/// Every path with its size, modification time, permissions and link target.
+fn listing(folder: &Path) -> Vec<String> {
     let mut find = command("find");
     find.args(["-printf", "%p %s %T@ %m %l\n"]).current_dir(folder).stdout(Stdio::piped());
     let listed = finish(&mut find);
@@ -98,10 +98,10 @@ fn the_first_call_prints_the_sizes_and_makes_a_toolkit_from_wheels() {
 fn the_second_call_changes_nothing_and_prints_only_the_folder() {
     let scratch = machine(WORKING_UV);
     let first = call(&scratch, &[]);
-    let before = content(&scratch.join("home"));
+    let before = listing(&scratch.join("home"));
     let second = call(&scratch, &[]);
     assert_eq!((second.code, second.stdout, second.stderr.as_str()), (Some(0), first.stdout, ""));
-    assert_eq!(content(&scratch.join("home")), before);
+    assert_eq!(listing(&scratch.join("home")), before);
     assert_eq!(calls(&scratch), 1);
 }
 
@@ -249,7 +249,7 @@ fn unchanged_sources_are_compiled_once_per_machine() {
     let second = check(&scratch, "exit 1", "8").exits_with(0);
     second.assert_stdout(&["unchanged: the CUDA build of candle compiled here on 2"]);
     assert_eq!(calls(&scratch), before);
-    // A removed result is compiled again.
+    // Without the stored result, the sources are compiled again.
     let stored = finish(scratch.command(root().join("scripts/check-cuda")).arg("--where"));
     std::fs::remove_dir_all(stored.stdout.trim()).unwrap();
     check(&scratch, "exit 1", "8").exits_with(1);
@@ -316,6 +316,7 @@ fn capability(scratch: &Scratch, nvidia_smi: &str, chosen: Option<&str>) -> Stri
 #[test]
 fn kernels_are_built_for_the_first_gpu_that_nvidia_smi_reports() {
     assert_eq!(capability(&Scratch::outside_checkout(), "echo 8.6; echo 9.0", None), "86");
+    // Without a capability from `nvidia-smi`, kernels are built for 9.0.
     let trouble = "echo 'NVIDIA-SMI has failed because it could not reach the driver'; exit 9";
     assert_eq!(capability(&Scratch::outside_checkout(), trouble, None), "90");
     assert_eq!(capability(&Scratch::outside_checkout(), "echo '[N/A]'", None), "90");

@@ -45,20 +45,20 @@ fn tree() -> Scratch {
     scratch
 }
 
-fn orchestrate(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> Command {
+fn orchestrate(scratch: &Scratch, driver_folder: &PathBuf, arguments: &[&str]) -> Command {
     let mut command = scratch.orchestrate_without_checkout();
-    command.args(arguments).env("LD_LIBRARY_PATH", library);
+    command.args(arguments).env("LD_LIBRARY_PATH", driver_folder);
     command
 }
 
-fn call(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> Outcome {
-    finish(&mut orchestrate(scratch, library, arguments))
+fn call(scratch: &Scratch, driver_folder: &PathBuf, arguments: &[&str]) -> Outcome {
+    finish(&mut orchestrate(scratch, driver_folder, arguments))
 }
 
 const DECODE: &[&str] = &["-s", "decode", "--blocks", "1", "--iterations", "1", "--warmup", "1"];
 
-fn measure(scratch: &Scratch, library: &PathBuf, arguments: &[&str]) -> (Outcome, Record) {
-    let mut command = orchestrate(scratch, library, DECODE);
+fn measure(scratch: &Scratch, driver_folder: &PathBuf, arguments: &[&str]) -> (Outcome, Record) {
+    let mut command = orchestrate(scratch, driver_folder, DECODE);
     command.args(arguments).arg("-m").arg(root().join("models/embedded"));
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let record = Record::only_one_in(&scratch.results());
@@ -84,7 +84,7 @@ fn program(record: &Record, label: &str) -> String {
     path.rsplit('/').next().unwrap().to_string()
 }
 
-/// The device of each launch.
+/// The device that each launch reported.
 fn loaded_devices(record: &Record, label: &str) -> Vec<String> {
     let launches = record.launches_of(label).into_iter();
     launches.map(|it| it["loaded"]["device"].as_str().unwrap().to_string()).collect()
@@ -149,7 +149,7 @@ fn engines_without_their_device_are_rows_and_the_others_are_measured() {
 }
 
 #[test]
-fn a_row_names_all_missing_requirements_and_puts_the_first_remedy_first() {
+fn a_row_names_all_missing_requirements_and_their_remedies_in_the_same_order() {
     let scratch = tree();
     let heavy = ["-e", "heavy", "--device", "cuda"];
     let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &heavy);
@@ -199,7 +199,7 @@ fn with_a_driver_each_device_gets_its_program_built_and_measured() {
     for label in ["able cpu", "able cuda:0", "shared cpu", "shared cuda:0"] {
         assert_eq!(record.samples_of(label).len(), 1, "{label}");
     }
-    // Pausing a process does not free device memory.
+    // A paused process keeps its device memory, so no other engine is in its memory group.
     assert_eq!(configuration(&record, "able cuda:0")["alone"], true);
 }
 
@@ -220,9 +220,9 @@ fn a_failed_build_fails_only_the_rows_of_its_device() {
     scratch.write_tree(&[("half", manifest)]);
     // The script is found in the tree, from any working directory.
     scratch.script("engines/half/build", "echo error: no compiler for it in $(pwd); exit 1");
-    let library = driver::present(&scratch);
-    call(&scratch, &library, &["setup", "plain"]);
-    let mut command = orchestrate(&scratch, &library, DECODE);
+    let driver_folder = driver::present(&scratch);
+    call(&scratch, &driver_folder, &["setup", "plain"]);
+    let mut command = orchestrate(&scratch, &driver_folder, DECODE);
     command.args(["-e", "half", "--device", "cpu,cuda", "-m"]).arg(root().join("models/embedded"));
     let outcome =
         finish(command.arg("--results").arg(scratch.results()).current_dir(scratch.join("engines")));
@@ -235,12 +235,12 @@ fn a_failed_build_fails_only_the_rows_of_its_device() {
 }
 
 #[test]
-fn the_verifier_runs_its_cpu_program_in_f32_on_every_device() {
+fn the_verifier_runs_its_cpu_program_in_f32_even_if_engines_are_measured_on_a_gpu() {
     let scratch = tree();
-    let library = driver::present(&scratch);
-    call(&scratch, &library, &["setup", "able"]);
+    let driver_folder = driver::present(&scratch);
+    call(&scratch, &driver_folder, &["setup", "able"]);
     let (outcome, record) =
-        measure(&scratch, &library, &["-e", "able", "--device", "cuda", "--verifier", "able"]);
+        measure(&scratch, &driver_folder, &["-e", "able", "--device", "cuda", "--verifier", "able"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let verifier = configuration(&record, "able (verifier)");
     assert_eq!((&verifier["device"], &verifier["dtype"]), (&"cpu".into(), &"f32".into()));
@@ -256,10 +256,10 @@ fn the_verifier_runs_its_cpu_program_in_f32_on_every_device() {
 #[test]
 fn a_verifier_without_a_cpu_program_is_refused_with_the_reason() {
     let scratch = tree();
-    let library = driver::present(&scratch);
-    call(&scratch, &library, &["setup", "able", "--device", "cuda"]);
+    let driver_folder = driver::present(&scratch);
+    call(&scratch, &driver_folder, &["setup", "able", "--device", "cuda"]);
     let arguments = ["-e", "able", "--device", "cuda", "--verifier", "able", "-s", "decode"];
-    let outcome = call(&scratch, &library, &arguments).exits_with(2);
+    let outcome = call(&scratch, &driver_folder, &arguments).exits_with(2);
     outcome.assert_stderr(&["--verifier: `able` cannot run here: not built"]);
     assert!(outcome.stderr.ends_with("setup able\n"), "{outcome:?}");
 }
@@ -299,12 +299,12 @@ fn set_up_builds_for_an_absent_device_and_prints_the_programs_path() {
 #[test]
 fn set_up_promises_nothing_about_a_device_that_the_manifest_omits() {
     let scratch = tree();
-    let library = driver::present(&scratch);
-    let outcome = call(&scratch, &library, &["setup", "plain", "--device", "metal,metal"]);
+    let driver_folder = driver::present(&scratch);
+    let outcome = call(&scratch, &driver_folder, &["setup", "plain", "--device", "metal,metal"]);
     let expected = "`plain` is ready; only a run shows whether it supports metal\n";
     assert_eq!((outcome.code, &*outcome.stdout), (Some(0), expected), "{outcome:?}");
     // The manifest of `able` names only the device `cuda`, so a hint suggests that name.
-    let outcome = call(&scratch, &library, &["setup", "able", "--device", "gpu"]);
+    let outcome = call(&scratch, &driver_folder, &["setup", "able", "--device", "gpu"]);
     assert!(outcome.stdout.ends_with("hint: ./bin/orchestrate setup able --device cuda\n"), "{outcome:?}");
     finish(scratch.orchestrate_without_checkout().args(["setup", "plain", "--device", "cpu,"])).exits_with(2);
 }
@@ -333,9 +333,9 @@ fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
 #[test]
 fn the_size_of_a_possible_download_is_printed_before_each_build() {
     let scratch = tree();
-    let (library, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
-    call(&scratch, &library, &arguments);
-    let again = call(&scratch, &library, &arguments);
+    let (driver_folder, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
+    call(&scratch, &driver_folder, &arguments);
+    let again = call(&scratch, &driver_folder, &arguments);
     let expected = "able: bringing its build for cuda up to date (about a moment)\n";
     assert!(again.stderr.starts_with(expected), "{again:?}");
 }
@@ -374,10 +374,10 @@ fn lists_show_device_programs_and_missing_requirements_in_80_columns() {
 #[test]
 fn the_lists_of_real_engines_fit_into_80_columns() {
     let scratch = Scratch::new();
-    for library in [driver::absent(&scratch), driver::present(&scratch)] {
+    for driver_folder in [driver::absent(&scratch), driver::present(&scratch)] {
         for arguments in [&["engines"][..], &["setup", "--list"]] {
             let mut command = scratch.orchestrate();
-            command.args(arguments).env("LD_LIBRARY_PATH", &library).current_dir(root());
+            command.args(arguments).env("LD_LIBRARY_PATH", &driver_folder).current_dir(root());
             // No engine is built in this target directory, so that all messages are printed.
             command.env("CARGO_TARGET_DIR", scratch.join("target")).env("PATH", "/usr/bin:/bin");
             let outcome = finish(&mut command).exits_with(0);

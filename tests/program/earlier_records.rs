@@ -7,10 +7,10 @@ use crate::support::{Scratch, finish, root};
 /// Fields with texts for readers. The words may change, but not the number of texts.
 const PROSE: &[&str] = &["sentence", "message", "hint", "reasons", "warnings", "notes", "notices"];
 
-/// The array of texts to which a later version may add texts.
+/// The field with texts to which a later version may add texts.
 const GROWING_ARRAY: &str = "notes";
 
-/// Fields that identify the elements of an array. To elements with a metric, a later version may add other metrics.
+/// Fields that identify the elements of an array. A later version may add elements that have a metric.
 const KEYS: &[&str] = &["case", METRIC, "engine", "configuration", "against"];
 const METRIC: &str = "metric";
 
@@ -150,7 +150,7 @@ fn differences_of(before: &str, after: &str) -> Vec<String> {
     differing
 }
 
-fn assert_same(arguments: &[&str], expected: &str, code: i32) {
+fn assert_same(arguments: &[&str], expected_file: &str, code: i32) {
     let folder = root().join("tests/records");
     let scratch = Scratch::new();
     let mut orchestrate = scratch.orchestrate();
@@ -158,13 +158,13 @@ fn assert_same(arguments: &[&str], expected: &str, code: i32) {
     let outcome = finish(&mut orchestrate);
     assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
     let after = outcome.json();
-    let before = serde_json::from_slice(&std::fs::read(folder.join(expected)).unwrap()).unwrap();
+    let before = serde_json::from_slice(&std::fs::read(folder.join(expected_file)).unwrap()).unwrap();
     let before = renamed(before);
     let mut differing = Vec::new();
     differences("", &before, &after, Prose::No, &mut differing);
     assert!(
         differing.is_empty(),
-        "{} values differ from {expected}:\n{}",
+        "{} values differ from {expected_file}:\n{}",
         differing.len(),
         differing.join("\n")
     );
@@ -188,7 +188,7 @@ fn renamed(value: Value) -> Value {
     }
 }
 
-/// Whether a value is a text for readers, and whether the number of texts may grow.
+/// Whether a field has texts for readers, and whether their number may grow.
 #[derive(Clone, Copy, PartialEq)]
 enum Prose {
     No,
@@ -239,7 +239,7 @@ fn differences(path: &str, before: &Value, after: &Value, prose: Prose, differin
     }
 }
 
-/// Adds the differences of two arrays of metrics. A key identifies each element.
+/// Adds the differences of two arrays whose elements have a metric. A key identifies each element.
 fn metric_differences(path: &str, before: &[Value], after: &[Value], differing: &mut Vec<String>) {
     let mut last = None;
     let mut in_order = true;

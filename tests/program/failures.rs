@@ -28,7 +28,7 @@ fn every_fault_of_the_fake_engine_is_in_this_matrix() {
     assert!(missing.is_empty(), "no test of {missing:?}: add one to a file that this test reads");
 }
 
-/// Faults that need no deadline. The seventh request of a launch is its second sample.
+/// Faults that need no deadline. Request 6 of a launch, counted from 0, is its second sample.
 const FAULTS: &[FaultCase] = &[
     ("exits_before_hello", "", "exited", "hello", "exit code 3 before it answered"),
     ("wrong_version", "", "version", "hello", "speaks protocol 999, this orchestrator speaks 1"),
@@ -168,7 +168,7 @@ fn engine_that_hangs_in_hello_gets_only_generate() {
 }
 
 #[test]
-fn engine_that_misses_one_hello_is_started_again_and_uses_the_whole_protocol() {
+fn engine_that_leaves_one_hello_unanswered_is_started_again_and_uses_the_whole_protocol() {
     let scratch = Scratch::new();
     let outcome = run_program_with_healthy(&scratch, &silent_when(&scratch, "[ $n = 1 ]", "")).exits_with(0);
     let run = Run::of(&scratch, outcome);
@@ -189,7 +189,7 @@ fn silent_when(scratch: &Scratch, test: &str, settings: &str) -> PathBuf {
     scratch.script("silent", &text)
 }
 
-/// A run of only such an engine.
+/// A run of only the engine of `silent_when`.
 fn run_of_silent(test: &str, blocks: &str) -> (Outcome, Record) {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
@@ -201,7 +201,7 @@ fn run_of_silent(test: &str, blocks: &str) -> (Outcome, Record) {
 }
 
 #[test]
-fn engine_that_misses_hello_occasionally_always_uses_the_whole_protocol() {
+fn engine_that_leaves_some_hellos_unanswered_always_uses_the_whole_protocol() {
     let (outcome, record) = run_of_silent("[ $n = 2 ] || [ $n = 4 ]", "3");
     outcome.exits_with(0);
     let launches = record.launches_of("silent");
@@ -219,7 +219,7 @@ fn engine_that_stops_answering_hello_in_the_middle_of_a_run_times_out() {
 }
 
 #[test]
-fn engine_that_misses_one_hello_gets_a_converted_model_in_one_shot_mode() {
+fn engine_that_leaves_one_hello_unanswered_gets_a_converted_model_in_one_shot_mode() {
     let scratch = Scratch::new();
     let engine = silent_when(&scratch, "[ $n = 1 ]", r#"--capabilities '{"formats":["gguf"]}'"#);
     let mut command = scratch.orchestrate();
@@ -280,6 +280,5 @@ fn an_engine_whose_shared_library_is_missing_is_a_row_that_names_the_library() {
     run.assert_measured("healthy").assert_samples("unlinked", 0).assert_stderr("unlinked", "libabsent.so.7");
     let failure = run.assert_failed("unlinked", "start", "hello");
     assert_eq!(failure["message"], "cannot start: `libabsent.so.7` is missing");
-    let hint = "find / -name libabsent.so.7 # add its folder to LD_LIBRARY_PATH";
-    assert_eq!(failure["hint"], hint);
+    assert_eq!(failure["hint"], "find / -name libabsent.so.7 # add its folder to LD_LIBRARY_PATH");
 }

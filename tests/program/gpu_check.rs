@@ -146,7 +146,7 @@ fn a_folder_without_packed_programs_is_refused_with_the_pack_command() {
     assert!(tree.scratch.join("full/letter").is_file());
 }
 
-/// A checkout of two invented engines, with the scripts of this one.
+/// A checkout of two invented engines, with this project's scripts.
 struct Tree {
     scratch: Scratch,
 }

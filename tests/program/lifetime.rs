@@ -8,7 +8,7 @@ use crate::support::record::{Record, files};
 use crate::support::{Running, Scratch, driver, fake_engine, finish, root};
 
 /// A run of an engine that answers three requests and then hangs. The engine has a grandchild in another session.
-fn hanging(scratch: &Scratch) -> Command {
+fn hanging_command(scratch: &Scratch) -> Command {
     let engine = scratch.faulty("hangs_in_generate,leaves_grandchild", &["--at", "3"]);
     let mut command = scratch.orchestrate();
     command.args(["--scenario", "decode", "--warmup", "1", "--iterations", "5", "--blocks", "2", "--debug"]);
@@ -18,7 +18,7 @@ fn hanging(scratch: &Scratch) -> Command {
 
 /// Starts a run and waits until its engine hangs. The engine reports that on stderr, which `--debug` shows.
 fn start_hanging_run(scratch: &Scratch) -> Running {
-    let mut running = Running::start(&mut hanging(scratch));
+    let mut running = Running::start(&mut hanging_command(scratch));
     running.wait_for("fake: hangs in generate");
     assert!(
         scratch.live_processes().len() >= 4,
@@ -155,7 +155,7 @@ fn a_report_that_cannot_be_written_is_an_error_and_the_record_stays() {
 }
 
 #[test]
-fn two_runs_at_once_write_two_records_and_end_only_their_own_processes() {
+fn runs_at_once_write_separate_records_and_end_only_their_own_processes() {
     let scratch = Scratch::new();
     let hanging = start_hanging_run(&scratch);
     let others = [(); 3].map(|()| Running::start(&mut decode_command(&scratch)));

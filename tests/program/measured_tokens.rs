@@ -18,7 +18,7 @@ fn agrees(token: &Value) -> bool {
 }
 
 /// The number of an engine's launches for output checks.
-fn check_launches(run: &Run, label: &str) -> usize {
+fn launches_for_checks(run: &Run, label: &str) -> usize {
     run.record.launches_of(label).iter().filter(|it| it["for_output_checks"] == true).count()
 }
 
@@ -37,7 +37,7 @@ fn wrong_measured_tokens_are_found_and_correct_ones_pass() {
     assert!(different.len() >= 6 && different.iter().all(|it| is_late(it) && gap(it) > 5.0), "{different:?}");
     assert!(!equal.is_empty() && !equal.iter().any(|it| is_late(it)), "{equal:?}");
     let right = run.reference_tokens("right");
-    assert_eq!(right.len(), 2 * 8);
+    assert_eq!(right.len(), 2 * 8, "8 positions of each of 2 samples");
     assert!(right.iter().all(|it| agrees(it) && gap(it) == 0.0), "{right:?}");
     run.outcome.assert_stderr(&["checking the tokens of 4 samples"]);
     run.assert_measured("later-wrong").assert_measured("right");
@@ -50,14 +50,14 @@ fn tokens_of_the_verifiers_own_row_are_not_checked_again() {
     let tokens = run.reference_tokens("later-wrong");
     // The checked tokens include the first position that differs.
     assert!(tokens.iter().any(|it| it["position"] == 30 && !agrees(it)), "{tokens:?}");
-    assert_eq!(check_launches(&run, "one"), 2);
+    assert_eq!(launches_for_checks(&run, "one"), 2);
 }
 
 #[test]
 fn the_verifier_is_not_started_again_when_all_rows_agree_with_its_row() {
     let run = run(&[("one", ""), RIGHT], Verifier::Row("one"), &[]);
     assert_eq!(run.record.entries("reference_token"), Vec::<&Value>::new());
-    assert_eq!(check_launches(&run, "one"), 1);
+    assert_eq!(launches_for_checks(&run, "one"), 1);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_verifier_without_score_gives_its_own_tokens() {
 
 #[test]
 fn an_engine_that_masks_eos_may_give_another_token_in_its_place() {
-    // The verifier would end after position 40. An engine that masks EOS takes the second likeliest token.
+    // From position 40 on, the verifier's token is EOS. An engine that masks EOS gives the second likeliest token.
     let masked = r#"--wrong-from 40 --capabilities '{"ignore_eos":"masked"}'"#;
     let run = run(&[("masks", masked)], Verifier::Engine("--eos-at 0"), &[]);
     let tokens = run.reference_tokens("masks");
@@ -116,7 +116,7 @@ const WITH_TTFT: &[&str] = &["--scenario", "ttft"];
 
 #[test]
 fn wrong_tokens_in_one_token_requests_are_found_and_correct_ones_pass() {
-    // The command replaces the id in an output of one token.
+    // `sed` replaces the id in every output of one token.
     let replace_id = r#"| sed -u 's/"output_ids":\[[0-9]*\]/"output_ids":[77]/'"#;
     let run = run(&[("garbles", replace_id), RIGHT], Verifier::Engine(""), WITH_TTFT);
     let outputs = |label: &str| -> Vec<Value> {

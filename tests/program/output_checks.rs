@@ -169,7 +169,7 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let with = run("with");
     assert_eq!(with.only("stored_answers")["by"], "sage 1.2.3");
     assert_eq!(with.entries("continued")[0]["ids"], with.only("stored_answers")["continued"]);
-    // The file's name of earlier versions is accepted too.
+    // The file name of earlier versions is accepted too.
     let old = model.join("witness.json");
     std::fs::rename(&path, &old).unwrap();
     assert_eq!(run("old-name").only("stored_answers")["by"], "sage 1.2.3");

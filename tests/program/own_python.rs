@@ -7,17 +7,14 @@ use serde_json::Value;
 
 use crate::support::record::Record;
 use crate::support::snapshot::assert_snapshot;
-use crate::support::{Outcome, Scratch, fake_engine, finish, root};
+use crate::support::{Outcome, Scratch, build_command, finish, root, without_line_breaks};
 
 /// A tree of two engines: `snake-charmer` needs an environment, which is never set up; `stone` needs none.
 fn tree() -> Scratch {
     let scratch = Scratch::outside_checkout();
     let engine = |name: &str| {
-        let fake = fake_engine().display();
-        let script = format!("mkdir -p target/release; ln -sf {fake} target/release/{name}-engine");
-        format!(
-            "about = \"a test\"\nbinary = \"{name}-engine\"\n[build]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n"
-        )
+        let build = build_command(&format!("{name}-engine"));
+        format!("about = \"a test\"\nbinary = \"{name}-engine\"\n[build]\n{build}")
     };
     let environment = "[environment]\npython = \"3.12\"\nrequirements = \"requirements.txt\"\ndownload_mb = 4000\ninstalled_mb = 9000\n";
     scratch.write_tree(&[
@@ -56,9 +53,7 @@ fn an_own_python_replaces_an_environment_and_is_in_record_and_report() {
     let warnings = record.entries("warning");
     let messages: Vec<_> = warnings.iter().filter(names_variable).map(|it| &it["message"]).collect();
     assert_eq!(messages, [expected], "one warning, and none about the engine without Python");
-    // The page in one line.
-    let page = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(page.contains(expected), "{}", outcome.stdout);
+    assert!(without_line_breaks(&outcome.stdout).contains(expected), "{}", outcome.stdout);
     outcome.assert_stderr(&[expected]);
     assert!(!scratch.join("home/environments").exists());
 }

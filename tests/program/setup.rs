@@ -1,4 +1,4 @@
-//! Tests of the set-up of engines in a source tree: candidates from manifests, builds and environments. The tree and its
+//! Tests of the set-up of engines in a source tree: manifests, presets, builds and environments. The tree and its
 //! engines are invented.
 
 use crate::support::record::{Record, case_of};
@@ -112,8 +112,8 @@ fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
 /// A tree of two engines with presets.
 fn tree_with_presets() -> Scratch {
     let scratch = Scratch::outside_checkout();
-    let preset = |name: &str, late: u32| {
-        format!("[presets.{name}]\nabout = \"x\"\noptions = {{ per_token_ns = {late} }}\n")
+    let preset = |name: &str, per_token_ns: u32| {
+        format!("[presets.{name}]\nabout = \"x\"\noptions = {{ per_token_ns = {per_token_ns} }}\n")
     };
     let presets = [preset("default", 5), preset("other", 9), preset("same", 5)].concat();
     let bare =
@@ -223,7 +223,7 @@ fn a_failed_environment_ends_with_another_way_to_get_its_library() {
 }
 
 #[test]
-fn all_measures_the_engines_that_build_and_lists_the_others_without_failure() {
+fn the_option_all_measures_the_engines_that_build_and_lists_the_others_without_failure() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &["--all"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -293,7 +293,7 @@ fn a_preset_is_measured_with_its_options_under_its_own_name() {
 }
 
 #[test]
-fn presets_selects_all_presets_of_an_engine() {
+fn the_option_presets_adds_all_presets_of_an_engine() {
     let (_, record) = measure(&tree(), &["--all", "--presets"]);
     assert_eq!(record.samples_of("able:late").len(), 1);
 }

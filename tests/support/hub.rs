@@ -62,14 +62,14 @@ impl File {
         Self { name: name.into(), listed_bytes: bytes.len() as u64, bytes }
     }
 
-    /// Whether the file is in the store, where the hub keeps weights.
-    fn is_large(&self) -> bool {
+    /// Whether the file has weights, which the hub keeps in a store on another host.
+    fn is_weights(&self) -> bool {
         [".safetensors", ".gguf"].iter().any(|end| self.name.ends_with(end))
     }
 
     /// The file's hash, which is the name of its blob in a cache.
     pub fn hash(&self) -> String {
-        match self.is_large() {
+        match self.is_weights() {
             true => hexadecimal(&sha2::Sha256::digest(&self.bytes)),
             false => {
                 let head = format!("blob {}\0", self.bytes.len()).into_bytes();
@@ -80,7 +80,7 @@ impl File {
 
     fn list_entry(&self) -> Value {
         let lfs = json!({ "sha256": self.hash(), "size": self.listed_bytes, "pointerSize": 134 });
-        match self.is_large() {
+        match self.is_weights() {
             true => {
                 json!({ "rfilename": self.name, "size": self.listed_bytes, "blobId": COMMIT, "lfs": lfs })
             }
@@ -117,24 +117,22 @@ impl Reply {
 }
 
 impl FakeHub {
-    /// Starts a hub with one repository.
     pub fn start(id: &str, files: Vec<File>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             id: id.into(),
             files,
             requests: Mutex::default(),
             answer: Mutex::new(Box::new(|_: &Request| None)),
-        };
-        let shared = Arc::new(shared);
-        let of_thread = Arc::clone(&shared);
+        });
+        let shared_with_thread = Arc::clone(&shared);
         // The thread ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let of_connection = Arc::clone(&of_thread);
+                let shared_with_connection = Arc::clone(&shared_with_thread);
                 // A client that disconnects is no failure of the hub.
-                std::thread::spawn(move || drop(serve(stream, &of_connection, port)));
+                std::thread::spawn(move || drop(serve(stream, &shared_with_connection, port)));
             }
         });
         Self { port, shared }
@@ -163,7 +161,7 @@ impl FakeHub {
     }
 
     /// The requests since the last call.
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn take_requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.shared.requests.lock().unwrap())
     }
 }
@@ -208,7 +206,7 @@ impl Shared {
         let find = |name: &str| self.files.iter().find(|file| file.name == name);
         if let Some(file) = path.strip_prefix(&format!("/{}/resolve/{COMMIT}/", self.id)).and_then(find) {
             // `localhost` is another name of this machine, so a client treats the store as another host.
-            return match file.is_large() {
+            return match file.is_weights() {
                 true => {
                     Reply::of(302).with("Location", format!("http://localhost:{port}/store/{}", file.name))
                 }

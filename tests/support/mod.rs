@@ -168,7 +168,6 @@ impl Scratch {
         self.engine(fault, &format!("--fault {fault} {}", quoted(settings)))
     }
 
-    /// An executable shell script.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.join(name);
         write_program(&path, &format!("#!/bin/sh\n{text}\n"));
@@ -217,7 +216,6 @@ pub fn build_command(program: &str) -> String {
     format!("command = [\"sh\", \"-c\", \"{script}\"]\n")
 }
 
-/// The text in one line.
 pub fn without_line_breaks(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -227,7 +225,6 @@ pub fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
 }
 
-/// Waits until the condition holds.
 #[track_caller]
 pub fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -252,7 +249,6 @@ impl Outcome {
         self
     }
 
-    /// Checks that stdout contains each of these texts.
     #[track_caller]
     pub fn assert_stdout(&self, texts: &[&str]) -> &Self {
         let missing: Vec<_> = texts.iter().filter(|text| !self.stdout.contains(**text)).collect();
@@ -260,7 +256,6 @@ impl Outcome {
         self
     }
 
-    /// Checks that stderr contains each of these texts.
     #[track_caller]
     pub fn assert_stderr(&self, texts: &[&str]) -> &Self {
         let missing: Vec<_> = texts.iter().filter(|text| !self.stderr.contains(**text)).collect();
@@ -268,7 +263,6 @@ impl Outcome {
         self
     }
 
-    /// The JSON document on stdout.
     #[track_caller]
     pub fn json(&self) -> Value {
         let parsed = serde_json::from_str(&self.stdout);

@@ -92,7 +92,6 @@ pub fn write_pulled_model(scratch: &Scratch, repository: &str) -> PathBuf {
     scratch.synth("tiny-llama", "bf16", &format!("{folder}/snapshots/{commit}"))
 }
 
-/// Replaces every `old` by `new`.
 pub fn replace_bytes(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let (mut result, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
@@ -107,14 +106,12 @@ pub fn replace_bytes(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     result
 }
 
-/// Changes a file that is a JSON object.
 pub fn edit_json(path: &Path, edit: impl FnOnce(&mut Map<String, Value>)) {
     let mut value: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     edit(value.as_object_mut().unwrap());
     std::fs::write(path, value.to_string()).unwrap();
 }
 
-/// Changes the header of a safetensors file.
 pub fn edit_header(path: &Path, edit: impl FnOnce(Map<String, Value>) -> Value) {
     let bytes = std::fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

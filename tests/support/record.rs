@@ -55,7 +55,6 @@ impl Record {
         self.0.iter().filter(|entry| entry["entry"] == kind).collect()
     }
 
-    /// The only entry of a kind.
     #[track_caller]
     pub fn only(&self, kind: &str) -> &Value {
         let [entry] = self.entries(kind)[..] else { panic!("expected one `{kind}` in {self:?}") };
@@ -91,7 +90,6 @@ impl Record {
         self.entries_of("failure", label)
     }
 
-    /// The only failure of a configuration.
     #[track_caller]
     pub fn failure_of(&self, label: &str) -> &Value {
         let [failure] = self.failures_of(label)[..] else {
@@ -113,7 +111,6 @@ impl Record {
         warnings.into_iter().filter_map(|warning| warning["message"].as_str()).collect()
     }
 
-    /// Measured samples, without warm-up requests.
     pub fn samples_of(&self, label: &str) -> Vec<&Value> {
         let is_sample = self.is_sample_of(label);
         self.0.iter().filter(|entry| is_sample(entry)).collect()

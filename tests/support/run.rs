@@ -7,16 +7,15 @@ use serde_json::Value;
 use super::record::{Record, case_of};
 use super::{Outcome, Scratch, copy_folder, finish};
 
-/// One block of the decode scenario: three warm-up requests, then two rounds. In each round a discarded request precedes
-/// the sample, because an engine that was paused and had short warm-ups needs one. With three warm-ups, most are short
-/// even on a busy machine.
+/// One block of the decode scenario: three warm-up requests, then two rounds. In each round, a discarded request precedes
+/// the sample, because the engine was paused and its median warm-up request is short. Of three warm-up requests, the median
+/// is short on a busy machine too.
 pub const RUN: &[&str] =
     &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 
-/// The name of the engine without faults.
 const HEALTHY: &str = "healthy";
 
-/// The verifier.
+/// The verifier of a run. `Default` leaves the choice to orchestrate.
 #[derive(Clone, Copy)]
 pub enum Verifier<'a> {
     None,
@@ -121,7 +120,6 @@ impl Run {
         self.assert_samples(label, 2)
     }
 
-    /// Checks the number of an engine's samples in the record.
     #[track_caller]
     pub fn assert_samples(&self, label: &str, samples: usize) -> &Self {
         assert_eq!(self.record.samples_of(label).len(), samples, "{label}");
@@ -167,8 +165,6 @@ impl Run {
         }
         self
     }
-
-    // Output checks.
 
     pub fn logprobs(&self, label: &str) -> Vec<f64> {
         let scored = self.record.entries_of("scored", label);

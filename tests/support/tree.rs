@@ -20,7 +20,6 @@ pub fn contains_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// A source file.
 pub struct Source {
     pub path: String,
     /// The text without tests and comments.

@@ -66,7 +66,6 @@ impl Workspace {
         reached
     }
 
-    /// The packages that are engines.
     pub fn engines(&self) -> Vec<String> {
         let is_engine =
             |folder: &str| folder.strip_prefix("engines/").is_some_and(|it| !SHARED_BY_ENGINES.contains(&it));
