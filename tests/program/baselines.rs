@@ -96,7 +96,7 @@ fn a_failed_case_is_left_out_of_the_baseline_with_a_warning() {
 fn a_run_that_cannot_be_a_baseline_is_refused_before_measuring() {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);
-    let refusal = ["invalid baseline name `../main`", "hint: letters"];
+    let refusal = ["invalid baseline name `../main`", "hint: at most"];
     assert_refused(&scratch, &mut command(&scratch, &engine, &["--save-baseline", "../main"]), &refusal);
     let mut quick = scratch.orchestrate();
     quick.args(["-s", "decode", "--quick"]).args(SAVE).arg("--results").arg(scratch.results());
