@@ -33,8 +33,7 @@ impl Tensor {
     }
 }
 
-/// The number of elements, or `None` if the product of the dimensions other than 0 overflows. So a 0 does not hide an
-/// overflow.
+/// The number of elements, or `None` if the product of the dimensions other than 0 overflows.
 pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
     let nonzero = shape.iter().filter(|&&dimension| dimension != 0);
     let product = nonzero.clone().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))?;

@@ -14,7 +14,6 @@ use crate::architecture::{GgufForm, Part};
 use crate::weights::Weights;
 use crate::{Dtype, Format, size};
 
-/// A file to write.
 pub(crate) struct FilePlan {
     pub name: String,
     /// Everything before the tensors.
