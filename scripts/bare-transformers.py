@@ -2,8 +2,8 @@
 
     bare-transformers.py MODEL_FOLDER DTYPE THREADS loop|generate
 
-`loop` calls the model for each token; `generate` calls transformers' `generate`.
-Reads lines of JSON, [prompt ids, number of new tokens]. Answers each line with [new ids, seconds of each id since the line was read].
+`loop` calls the model for each token; `generate` calls transformers' `generate`. Reads lines of JSON, [prompt ids, number of
+new tokens], and answers each with [new ids, seconds from reading the line to each id].
 """
 
 import json

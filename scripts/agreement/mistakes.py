@@ -92,7 +92,7 @@ def last_layer_left_out(copy: Copy) -> None:
 
 
 def rotary_pairs(copy: Copy) -> None:
-    """Rotates queries and keys in pairs of neighbours; the checkpoint pairs dimensions half a head apart."""
+    """RoPE in pairs of neighbouring dimensions. The checkpoint pairs dimensions half a head apart."""
     for layer in range(copy.config["num_hidden_layers"]):
         for name, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             name, heads = tensor_name(copy, f"self_attn.{name}", layer), copy.config[heads]
@@ -118,7 +118,7 @@ def rope_theta_wrong(copy: Copy) -> None:
 
 
 def scaled(original: int, factor: float | None = None):
-    """Not a mistake: a model with RoPE scaling for texts of more than `original` tokens."""
+    """Not a mistake: a model with RoPE scaling for texts of more than `original` tokens, by default with factor 8."""
     def change(copy: Copy) -> None:
         copy.config["rope_scaling"] = {**SCALING, "original_max_position_embeddings": original}
         if factor:

@@ -1,9 +1,9 @@
 //! A working tokenizer of any size, for a model with random weights.
 //!
-//! Real vocabularies have 32,000 to 256,000 ids. Each id gets a text that encodes to this id alone. So the output of a
-//! text engine can be checked, and encoding costs as much as with a real tokenizer. The first tokens are learned from a
-//! text of this project; the others are composed from them. The same text gives the same tokens on every machine: no code
-//! here iterates over a hash table, and among equally frequent pairs the lowest ids win.
+//! Real vocabularies have 32,000 to 256,000 ids. Each synthesised id has a text that encodes to this id alone. So the
+//! output of an engine that gives text can be checked, and encoding costs as much as with a real tokenizer. The first
+//! tokens are learned from a text of this project; the others are composed from them. The same text gives the same tokens
+//! on every machine: no code iterates over a hash table, and among equally frequent pairs the lowest ids win.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -127,7 +127,7 @@ fn compose(learned: &mut Learned, limit: usize, excluded: &HashSet<&str>) -> Res
     bail!("only {} distinct tokens can be made, and {limit} are required", learned.texts.len())
 }
 
-/// At least two letters, optionally with a space in front (`Ġ`) or a capital.
+/// Whether a text is a word of at least two letters. It may have a space in front (`Ġ`) and a capital first letter.
 fn is_stem(text: &str) -> bool {
     let letters = text.strip_prefix('Ġ').unwrap_or(text);
     let mut characters = letters.chars();
@@ -140,7 +140,7 @@ fn is_ending(text: &str) -> bool {
     text.len() <= 6 && text.chars().all(|character| character.is_ascii_lowercase())
 }
 
-/// Whether a vowel meets a consonant at the joint: `north` and `er`, not `north` and `nd`.
+/// Whether a vowel meets a consonant where the two join: `north` and `er`, not `north` and `nd`.
 fn is_pronounceable(stem: &str, ending: &str) -> bool {
     let is_vowel = |letter: Option<u8>| letter.is_some_and(|letter| b"aeiouyAEIOUY".contains(&letter));
     is_vowel(stem.bytes().next_back()) != is_vowel(ending.bytes().next())

@@ -23,7 +23,7 @@ pub enum TokenType {
     Control = 3,
     /// Recognised in a text before merging, and part of text for people.
     UserDefined = 4,
-    /// An id of the model that no text produces.
+    /// A token that no text is encoded to.
     Unused = 5,
     /// For example `<0x0A>`: a byte of a character that has no token.
     Byte = 6,
