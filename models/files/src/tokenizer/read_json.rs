@@ -154,7 +154,7 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
 }
 
 /// The score of a token: the negative rank of the first merge that makes it, because llama.cpp merges the best score first.
-/// A token without a merge scores below all others: `tokenizers` never makes it by merging, and llama.cpp then does so last.
+/// A token without a merge scores below all others: `tokenizers` never makes it by merging; llama.cpp can, and does so last.
 fn scores(length: usize, merges: &[(u32, u32)], tokens: &[String], ids: &HashMap<&str, u32>) -> Vec<f32> {
     let mut scores: Vec<Option<f32>> = vec![None; length];
     for (rank, &(left, right)) in merges.iter().enumerate() {

@@ -148,7 +148,7 @@ fn is_pronounceable(stem: &str, ending: &str) -> bool {
 
 /// Merges a word's bytes like every BPE: the pair of lowest rank first, and the leftmost pair among equals.
 struct Encoder {
-    /// The token of each byte's character, as an index like those of `Learned`.
+    /// The token of each character of the alphabet: its index in `Learned::texts`.
     numbers: HashMap<char, u32>,
     /// The token that a pair merges into. Tokens have the order of their merges, so a lower index is a lower rank.
     merged: HashMap<(u32, u32), u32>,
@@ -179,8 +179,8 @@ impl Encoder {
     }
 }
 
-/// Tokens in the order of their creation, and the merges that make them from the 256 bytes that come first. Tokens
-/// are indexes into `texts`.
+/// Tokens in the order of their creation, and the merges that make them from the 256 bytes that come first. In `merges`
+/// a token is its index in `texts`.
 #[derive(Debug)]
 struct Learned {
     texts: Vec<String>,
