@@ -2,14 +2,15 @@
 
     bare-transformers.py MODEL_FOLDER DTYPE THREADS loop|generate
 
-Reads lines of JSON, [prompt ids, new tokens]. Answers each line with [new ids, seconds of each id since the line was read].
+`loop` calls the model for each token; `generate` calls transformers' `generate`. Reads lines of JSON, [prompt ids, number of
+new tokens], and answers each with [new ids, seconds from reading the line to each id].
 """
 
 import json
 import sys
 import time
 
-folder, dtype, threads, path = sys.argv[1:5]
+folder, dtype, threads, method = sys.argv[1:5]
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -31,12 +32,13 @@ def run_loop(prompt, new_tokens, record):
 
 class Streamer:
     def __init__(self, record):
-        self.record, self.prompt = record, True
+        self.record, self.is_prompt = record, True
 
     def put(self, value):
-        if not self.prompt:
+        # The first value is the prompt.
+        if not self.is_prompt:
             self.record(value.item())
-        self.prompt = False
+        self.is_prompt = False
 
     def end(self):
         pass
@@ -48,8 +50,8 @@ def run_generate(prompt, new_tokens, record):
     model.generate(ids, attention_mask=torch.ones_like(ids), streamer=Streamer(record), **settings)
 
 
-if path == "generate":
-    # Without an EOS id, no text ends early, which would be less work.
+if method == "generate":
+    # Without an EOS id no text ends early, so every request is the same work.
     model.generation_config.eos_token_id = None
 print("ready", flush=True)
 for line in sys.stdin:
@@ -61,5 +63,5 @@ for line in sys.stdin:
         seconds.append(time.perf_counter() - start)
         ids.append(id)
 
-    (run_loop if path == "loop" else run_generate)(prompt, new_tokens, record)
+    (run_loop if method == "loop" else run_generate)(prompt, new_tokens, record)
     print(json.dumps([ids, seconds]), flush=True)

@@ -181,7 +181,7 @@ pub struct DeviceMemory {
     pub reserved_bytes: Option<u64>,
 }
 
-/// One run through the prompts. Every `*_ns` counts from the moment when the engine had read the whole request line.
+/// One generation for all prompts. Every `*_ns` counts from the moment when the engine had read the whole request line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Iteration {

@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-/// The longest line. A longer one is skipped to its newline and reported once.
+/// The longest line, without its newline. A longer one is skipped and reported once.
 pub const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
-/// The result of framing some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// A line without its newline (and without a carriage return before it).
@@ -14,7 +13,6 @@ pub enum Frame {
     TooLong { bytes: usize },
 }
 
-/// Cuts a stream of bytes into lines.
 #[derive(Debug)]
 pub struct Framer {
     line: Vec<u8>,

@@ -1,7 +1,7 @@
 //! The protocol between `orchestrate` and every engine: requests, messages, framing, names of environment variables.
 //!
 //! This crate uses no clock, process, file or runtime. `protocol/README.md` describes these types in prose.
-//! `protocol/golden/` holds one example of each; the Rust and the Python tests read them.
+//! `protocol/golden/` holds an example of each; the Rust and the Python tests read these files.
 
 pub mod environment;
 mod facts;

@@ -49,7 +49,7 @@ pub struct Progress {
     pub note: Option<String>,
 }
 
-/// Streamed ids, one or more: a chunk is not a token.
+/// Ids sent during a generation with `stream`, one or more.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {

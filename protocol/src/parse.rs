@@ -99,7 +99,7 @@ impl Envelope {
     }
 }
 
-/// Field, column and serde's error, without serde's own "at line 1".
+/// The field, the column and serde's error, without serde's "at line 1 column N".
 fn describe(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let (path, error) = (error.path().to_string(), error.inner());
     let text = error.to_string();
@@ -231,7 +231,7 @@ mod tests {
     fn deep_nesting_is_skipped_in_an_unknown_field_and_refused_in_a_known_one() {
         let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
         assert!(parse_request(format!(r#"{{"prompt":"a","x":{deep}}}"#).as_bytes()).is_ok());
-        let shortened = message(&format!(r#"{{"type":"load","model":"m","options":{{"x":{deep}}}}}"#));
-        assert!(shortened.contains("recursion limit"), "{shortened}");
+        let refusal = message(&format!(r#"{{"type":"load","model":"m","options":{{"x":{deep}}}}}"#));
+        assert!(refusal.contains("recursion limit"), "{refusal}");
     }
 }

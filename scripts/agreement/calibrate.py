@@ -1,10 +1,10 @@
-"""Measures the differences of correct and of wrong engines from an f32 reference. The bounds of the verification status come
+"""Measures the differences of correct and of wrong engines from a verifier in f32. The bounds of the verification status come
 from these results.
 
 It prints a row for each model and each way to compute it: the root mean square of the differences of log-probabilities over
-the held-out text (`rms`), the same over its worst part of 128 tokens (`stretch`), and the gap of log-probability between
-each of the engine's greedy tokens and the reference's own. `correct` rows are candle and the reference in every dtype that they support. A `wrong` row is the reference
-in f32 on a copy of the model with one mistake.
+the held-out text (`rms`), the same over its worst stretch of 128 tokens (`stretch`), and the gaps of log-probability between
+the engine's greedy tokens and the verifier's own. `correct` rows are candle in every dtype that it supports, and the
+verifier on quantised weights. A `wrong` row is the verifier in f32 on a copy of the model with one mistake.
 """
 
 import argparse
@@ -23,10 +23,10 @@ import mistakes  # noqa: E402
 from programs import Failed, Orchestrate, ProtocolEngine  # noqa: E402
 
 EMBEDDED = ROOT / "models/embedded"
-# The lengths of the output checks of a run.
+# The lengths of the windows that an output check scores, in tokens.
 CHECK_LENGTHS = (1152, 256)
-PART_TOKENS = 128
-PROMPT, NEW_TOKENS = 128, 64
+STRETCH_TOKENS = 128
+PROMPT_TOKENS, NEW_TOKENS = 128, 64
 QUANTISED = ("q8_0", "q6_k", "q4_k", "q4_0")
 
 
@@ -49,7 +49,7 @@ class Engine(ProtocolEngine):
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--programs", type=Path, required=True, help="the folder of the built programs")
-    arguments.add_argument("--json", type=Path, help="the file for the values, a line for each row")
+    arguments.add_argument("--json", type=Path, help="add a line of JSON for each row to this file")
     arguments.add_argument("--correct-only", action="store_true")
     arguments.add_argument("--wrong-only", action="store_true")
     arguments.add_argument("models", nargs="*", help="`embedded`, a shape, or a shape with a number of layers: "
@@ -68,8 +68,8 @@ class Calibration:
         self.options, self.folder, programs = arguments, folder, arguments.programs
         self.orchestrate = Orchestrate(programs / "orchestrate")
         self.candle = Engine([programs / "candle-engine"], folder / "candle.log")
-        self.reference = Engine([programs / "pytorch-baseline"], folder / "reference.log")
-        self.second_reference = Engine([programs / "pytorch-baseline"], folder / "other.log")
+        self.verifier = Engine([programs / "pytorch-baseline"], folder / "verifier.log")
+        self.second_verifier = Engine([programs / "pytorch-baseline"], folder / "second-verifier.log")
         self.json = open(arguments.json, "a", encoding="utf-8") if arguments.json else None
 
     def calibrate(self, name: str) -> None:
@@ -77,7 +77,7 @@ class Calibration:
         sequences = heldout_windows(model)
         print(f"\n{name}: {len(sequences)} sequences of {', '.join(str(len(ids)) for ids in sequences)} ids")
         print(f"{'':<44}{'rms':>9}{'stretch':>9}{'median':>9}{'most':>8}{'mean gap':>9}{'worst':>8}{'equal':>7}", flush=True)
-        expected = self.reference.load(model).score(sequences)
+        expected = self.verifier.load(model).score(sequences)
         if not self.options.wrong_only:
             self.correct_rows(name, model, sequences, expected)
         if not self.options.correct_only:
@@ -106,18 +106,18 @@ class Calibration:
             file = self.folder / f"{name.replace('/', '-')}-{dtype}.gguf"
             self.orchestrate("model", "convert", model, "--to", "gguf", "--dtype", dtype, "--out", file)
             scores = self.row(name, "correct", f"candle, {dtype}", self.candle, (file, None), sequences, expected)
-            # The reference on the quantised weights: the expected result of an engine that loads the file.
+            # The verifier on the quantised weights: the expected result of an engine that loads the file.
             quantised = self.folder / f"{name.replace('/', '-')}-{dtype}"
             self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", quantised)
-            numbers = self.second_reference.load(quantised).score(sequences)
-            self.row(name, "correct", f"candle, {dtype}, against the same numbers", scores, None, sequences, numbers)
-            self.row(name, "correct", f"the numbers of {dtype} in f32", numbers, None, sequences, expected)
+            quantised_scores = self.second_verifier.load(quantised).score(sequences)
+            self.row(name, "correct", f"candle, {dtype}, against the same numbers", scores, None, sequences, quantised_scores)
+            self.row(name, "correct", f"the numbers of {dtype} in f32", quantised_scores, None, sequences, expected)
             file.unlink()
 
     def wrong_rows(self, name, model, sequences, expected) -> None:
         for mistake in mistakes.MISTAKES:
             copy = mistakes.copy_with(model, mistake, self.folder)
-            self.row(name, "wrong", mistake.__name__.replace("_", " "), self.second_reference, (copy, "f32"), sequences, expected)
+            self.row(name, "wrong", mistake.__name__.replace("_", " "), self.second_verifier, (copy, "f32"), sequences, expected)
         self.row(name, "wrong", "first id left out", self.scores_without_first(model, sequences), None, sequences, expected)
         for original, factor in ((128, 8.0), (256, 8.0), (512, 8.0), (1024, 8.0), (1024, 32.0), (8192, 32.0)):
             scaling = mistakes.scaled(original, factor)
@@ -128,38 +128,39 @@ class Calibration:
                 copy = mistakes.Copy(scaled)
                 mistakes.scaling_ignored(copy)
                 copy.write(unscaled)
-            expected_scaled = self.reference.load(scaled).score(sequences)
+            expected_scaled = self.verifier.load(scaled).score(sequences)
             label = f"scaling by {factor:g} from {original} ignored"
-            self.row(name, "wrong", label, self.second_reference, (unscaled, "f32"), sequences, expected_scaled)
-        self.reference.load(model)
+            self.row(name, "wrong", label, self.second_verifier, (unscaled, "f32"), sequences, expected_scaled)
+        self.verifier.load(model)
 
     def scores_without_first(self, model, sequences):
-        scores = self.second_reference.load(model).score([ids[1:] for ids in sequences])
+        scores = self.second_verifier.load(model).score([ids[1:] for ids in sequences])
         return [[values[0], *values] for values in scores]
 
-    def row(self, name, kind, label, engine, loads, sequences, expected):
-        """Prints a row, or the reason of an engine that fails."""
+    def row(self, name, kind, label, engine_or_scores, load_arguments, sequences, expected):
+        """Prints a row, or the error of the engine. Scores have no `load_arguments`."""
         continued = None
         try:
-            if loads:
-                engine.load(*loads)
-                scores = engine.score(sequences)
-                continued = engine.generate(sequences[0][:PROMPT], NEW_TOKENS)
+            if load_arguments:
+                engine_or_scores.load(*load_arguments)
+                scores = engine_or_scores.score(sequences)
+                continued = engine_or_scores.generate(sequences[0][:PROMPT_TOKENS], NEW_TOKENS)
             else:
-                scores = engine
+                scores = engine_or_scores
         except Failed as error:
             print(f"{kind:<8}{label:<36}  {error}", flush=True)
             return None
         differences = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(scores, expected, strict=True)]
         absolute = sorted(abs(value) for values in differences for value in values)
-        parts = [rms(values[start:start + PART_TOKENS]) for values in differences for start in range(0, len(values) - PART_TOKENS // 2, PART_TOKENS)]
+        # A rest of at most half a stretch is left out.
+        stretches = [rms(values[start:start + STRETCH_TOKENS]) for values in differences for start in range(0, len(values) - STRETCH_TOKENS // 2, STRETCH_TOKENS)]
         results = {
             "model": name, "kind": kind, "what": label, "rms": rms([value for values in differences for value in values]),
-            "stretch": max(parts), "median": absolute[len(absolute) // 2], "most": absolute[-1],
-            "stretches": parts, "bias": sum(value for values in differences for value in values) / len(absolute),
+            "stretch": max(stretches), "median": absolute[len(absolute) // 2], "most": absolute[-1],
+            "stretches": stretches, "bias": sum(value for values in differences for value in values) / len(absolute),
         }
         if continued is not None:
-            gaps = self.gaps(sequences[0][:PROMPT], continued)
+            gaps = self.gaps(sequences[0][:PROMPT_TOKENS], continued)
             results |= {"gap": sum(gaps) / len(gaps), "worst": max(gaps), "equal": sum(gap == 0.0 for gap in gaps)}
         line = f"{kind:<8}{label:<36}{results['rms']:>9.2g}{results['stretch']:>9.2g}{results['median']:>9.2g}{results['most']:>8.2g}"
         if continued is not None:
@@ -171,17 +172,17 @@ class Calibration:
         return scores
 
     def gaps(self, prompt, continued) -> list[float]:
-        """For each token, its gap of log-probability to the reference's own greedy token after the same ids."""
+        """For each token, its gap of log-probability to the verifier's own greedy token after the same ids."""
         gaps = []
-        scores = self.reference.score([prompt + continued])[0][len(prompt) - 1:]
+        scores = self.verifier.score([prompt + continued])[0][len(prompt) - 1:]
         for index, id in enumerate(continued):
             prefix = prompt + continued[:index]
-            greedy_id = self.reference.generate(prefix, 1)[0]
-            gaps.append(0.0 if greedy_id == id else self.reference.score([prefix + [greedy_id]])[0][-1] - scores[index])
+            greedy_id = self.verifier.generate(prefix, 1)[0]
+            gaps.append(0.0 if greedy_id == id else self.verifier.score([prefix + [greedy_id]])[0][-1] - scores[index])
         return gaps
 
     def end(self) -> None:
-        for engine in (self.candle, self.reference, self.second_reference):
+        for engine in (self.candle, self.verifier, self.second_verifier):
             engine.end()
 
 

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 ONE_BF16 = b"\x80\x3f"
-# Llama 3's scaling of RoPE; `scaled` adds the original length.
+# Llama 3's scaling of RoPE; `scaled` adds the context length before the scaling.
 SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
@@ -19,9 +19,9 @@ class Copy:
         self.folder = folder
         self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         weights = (folder / "model.safetensors").read_bytes()
-        (size,) = struct.unpack_from("<Q", weights)
-        self.header = json.loads(weights[8:8 + size])
-        self.data = bytearray(weights[8 + size:])
+        (header_bytes,) = struct.unpack_from("<Q", weights)
+        self.header = json.loads(weights[8:8 + header_bytes])
+        self.data = bytearray(weights[8 + header_bytes:])
 
     def offsets(self, name: str) -> tuple[int, int]:
         return tuple(self.header[name]["data_offsets"])
@@ -29,8 +29,8 @@ class Copy:
     def rows(self, name: str) -> list[bytes]:
         start, end = self.offsets(name)
         count = self.header[name]["shape"][0]
-        row = (end - start) // count
-        return [bytes(self.data[offset:offset + row]) for offset in range(start, end, row)]
+        row_bytes = (end - start) // count
+        return [bytes(self.data[offset:offset + row_bytes]) for offset in range(start, end, row_bytes)]
 
     def put(self, name: str, rows: list[bytes]) -> None:
         start, end = self.offsets(name)
@@ -50,14 +50,14 @@ class Copy:
         return folder
 
 
-def tensor_name(copy: Copy, name: str, number: int | None = None) -> str:
+def tensor_name(copy: Copy, name: str, layer: int | None = None) -> str:
     """The name of a tensor, of the middle layer by default."""
-    number = copy.config["num_hidden_layers"] // 2 if number is None else number
-    return f"model.layers.{number}.{name}.weight"
+    layer = copy.config["num_hidden_layers"] // 2 if layer is None else layer
+    return f"model.layers.{layer}.{name}.weight"
 
 
 def permuted(name: str):
-    """Reverses the rows of one matrix."""
+    """The mistake that the rows of one matrix are in reverse order."""
     def mistake(copy: Copy) -> None:
         copy.put(tensor_name(copy, name), copy.rows(tensor_name(copy, name))[::-1])
     mistake.__name__ = f"{name.rsplit('.')[-1]}_permuted"
@@ -92,15 +92,15 @@ def last_layer_left_out(copy: Copy) -> None:
 
 
 def rotary_pairs(copy: Copy) -> None:
-    """Rotates queries and keys in pairs of neighbours; the checkpoint pairs dimensions half a head apart."""
-    for number in range(copy.config["num_hidden_layers"]):
+    """RoPE in pairs of neighbouring dimensions. The checkpoint pairs dimensions half a head apart."""
+    for layer in range(copy.config["num_hidden_layers"]):
         for name, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
-            name, heads = tensor_name(copy, f"self_attn.{name}", number), copy.config[heads]
+            name, heads = tensor_name(copy, f"self_attn.{name}", layer), copy.config[heads]
             rows = copy.rows(name)
-            size = len(rows) // heads
-            half_size = size // 2
-            permuted_rows = [rows[head * size + index % half_size * 2 + index // half_size]
-                             for head in range(heads) for index in range(size)]
+            head_rows = len(rows) // heads
+            half = head_rows // 2
+            permuted_rows = [rows[head * head_rows + index % half * 2 + index // half]
+                             for head in range(heads) for index in range(head_rows)]
             copy.put(name, permuted_rows)
 
 
@@ -118,7 +118,7 @@ def rope_theta_wrong(copy: Copy) -> None:
 
 
 def scaled(original: int, factor: float | None = None):
-    """Not a mistake: a model with RoPE scaling for texts longer than `original`."""
+    """Not a mistake: a model with RoPE scaling for texts of more than `original` tokens, by default with factor 8."""
     def change(copy: Copy) -> None:
         copy.config["rope_scaling"] = {**SCALING, "original_max_position_embeddings": original}
         if factor:

@@ -33,8 +33,7 @@ impl Tensor {
     }
 }
 
-/// The number of elements, unless the product overflows in some order of the dimensions. A zero dimension does not hide the
-/// overflow of the others.
+/// The number of elements, or `None` if the product of the dimensions other than 0 overflows.
 pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
     let nonzero = shape.iter().filter(|&&dimension| dimension != 0);
     let product = nonzero.clone().try_fold(1_u64, |product, &dimension| product.checked_mul(dimension))?;
@@ -43,8 +42,8 @@ pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
 
 /// A source of every number of every part, in either format and in any dtype.
 pub trait Weights: Sync {
-    /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. Callers request parts with
-    /// transpose matrices as a whole.
+    /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. For a part that
+    /// is `GgufForm::Transposed` in GGUF, callers request all rows.
     fn encode(
         &self,
         part: &Part,
@@ -87,7 +86,7 @@ impl FileWeights {
             .with_context(|| format!("tensor `{}`: `{}` cannot be read here", tensor.name, tensor.dtype))
     }
 
-    /// All numbers of a small part, in its own format.
+    /// All numbers of a small part, as this model's format stores them.
     pub fn values(&self, part: &Part) -> Result<Vec<f32>> {
         let (rows, _) = part.rows_in(self.format);
         let mut bytes = vec![0; usize::try_from(part.elements() * 4)?];
@@ -95,7 +94,7 @@ impl FileWeights {
         widen(Dtype::F32, &bytes)
     }
 
-    /// The numbers of a tensor outside the network. Refuses a tensor that does not hold `count` numbers, before reading it.
+    /// The numbers of a tensor that is no part, if the model has it. Refuses another count than `count` before reading.
     pub fn values_of(&self, name: &str, count: u64) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
         let found = tensor.elements();
@@ -107,7 +106,7 @@ impl FileWeights {
         widen(dtype, &bytes).map(Some)
     }
 
-    /// Reads stored rows, each from its position in the other format.
+    /// Reads these rows of `format` in the stored `dtype`, each from its position in this model's format.
     fn read_rows(
         &self,
         part: &Part,
@@ -124,7 +123,7 @@ impl FileWeights {
         if is_contiguous || format == self.format {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
-        // Each number of a vector is a row.
+        // A vector has one number for each row of its matrix, and is reordered number by number.
         let (row_bytes, rows) =
             if part.shape.len() == 1 { (dtype.bytes(1), 0..part.elements()) } else { (row_bytes, rows) };
         for (row, bytes) in rows.zip(bytes.chunks_exact_mut(usize::try_from(row_bytes)?)) {
@@ -136,7 +135,7 @@ impl FileWeights {
     fn read(&self, tensor: &Tensor, at: u64, bytes: &mut [u8]) -> Result<()> {
         ensure!(
             at + bytes.len() as u64 <= tensor.bytes,
-            "tensor `{}` has another size than its part",
+            "tensor `{}` is smaller than the config requires",
             tensor.name
         );
         let (path, file) = &self.files[tensor.file];

@@ -14,13 +14,12 @@ use crate::architecture::{GgufForm, Part};
 use crate::weights::Weights;
 use crate::{Dtype, Format, size};
 
-/// The plan of a file.
 pub(crate) struct FilePlan {
     pub name: String,
     /// Everything before the tensors.
     pub header: Vec<u8>,
     pub tensors: Vec<TensorPlan>,
-    /// Bytes that are not weights, each with its offset in the file.
+    /// Tensors that are not parts, such as RoPE factors: the offset in the file, and the bytes.
     pub literals: Vec<(u64, Vec<u8>)>,
     pub bytes: u64,
 }
@@ -29,10 +28,11 @@ pub(crate) struct TensorPlan {
     /// An index into the parts.
     pub part: usize,
     pub dtype: Dtype,
+    /// From the beginning of the file.
     pub offset: u64,
 }
 
-/// Progress callback: bytes done, bytes in total. An error ends the work and removes the output.
+/// Gets the bytes written and the bytes in total. An error that it returns ends the work and removes the output.
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
 /// The numbers that one step writes: enough for long reads, few enough that memory does not grow with the model.
@@ -49,7 +49,7 @@ pub(crate) fn write_files(
 ) -> Result<()> {
     let total: u64 = files.iter().map(|file| file.bytes).sum();
     check_space(folder, total, free_bytes(folder)?)?;
-    // This call before the work lets a user cancel early.
+    // A first call before the work lets a user cancel early.
     on_progress(0, total)?;
     let mut opened = Vec::new();
     for plan in files {
@@ -65,18 +65,18 @@ pub(crate) fn write_files(
         opened.push((path, file));
     }
     let steps = steps(files, parts, format);
-    let (next, done) = (AtomicUsize::new(0), Mutex::new((0_u64, None::<anyhow::Error>)));
+    let (next, progress) = (AtomicUsize::new(0), Mutex::new((0_u64, None::<anyhow::Error>)));
     let work = || {
         let mut bytes = Vec::new();
         while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
             let written = step.write(&opened[step.file], parts, format, weights, &mut bytes);
-            let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            done.0 += bytes.len() as u64;
-            let reported = written.and_then(|()| on_progress(done.0, total));
-            if let Err(error) = reported {
-                done.1.get_or_insert(error);
+            let mut progress = progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let (done, first_error) = &mut *progress;
+            *done += bytes.len() as u64;
+            if let Err(error) = written.and_then(|()| on_progress(*done, total)) {
+                first_error.get_or_insert(error);
             }
-            if done.1.is_some() {
+            if first_error.is_some() {
                 return;
             }
         }
@@ -87,11 +87,11 @@ pub(crate) fn write_files(
             scope.spawn(work);
         }
     });
-    let (_, error) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (_, error) = progress.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     error.map_or(Ok(()), Err)
 }
 
-/// Reserves the space now, so that other programs cannot fill the disk. A file system that cannot reserve is not an error.
+/// Reserves the space now, so that no other program can take it. A file system that cannot reserve is not an error.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -173,7 +173,7 @@ fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
 }
 
 /// The dtype of a part in a model of the requested dtype. In GGUF some parts are always f32, and rows that do not divide
-/// into blocks take the next finer dtype that fits.
+/// into quantization blocks take `q8_0`, else `f16`.
 pub(crate) fn dtype_of(part: &Part, requested: Dtype, format: Format) -> Dtype {
     if format == Format::Safetensors {
         return requested;
@@ -287,7 +287,7 @@ pub(crate) fn temporary_name(name: &str) -> String {
     format!(".{name}{PROCESS_MARK}{}", std::process::id())
 }
 
-/// Removes the temporary output of killed processes, for one name or the whole folder. Best effort.
+/// Removes the temporary output of killed processes: of one output, or of all in the folder. Best effort.
 pub(crate) fn remove_abandoned(folder: &Path, output: Option<&str>) {
     let (Ok(entries), true) = (std::fs::read_dir(folder), Path::new("/proc/self").exists()) else { return };
     for entry in entries.flatten() {
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_removes_the_output_of_killed_processes_and_not_of_running_ones() {
+    fn a_write_removes_temporary_output_of_killed_processes_and_not_of_running_ones() {
         let folder = std::env::temp_dir().join(format!("model-files-staged-{}", std::process::id()));
         // No process has such an id.
         let (abandoned, unrelated) = (".output.part-4294967295", ".other.part-4294967295");

@@ -7,7 +7,8 @@ use std::path::Path;
 use model_files::Dtype;
 use model_files::blocks::{can_narrow, narrow, widen};
 
-const BLOCKS: [Dtype; 4] = [Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4K, Dtype::Q6K];
+/// The quantized dtypes that can be written.
+const QUANTIZED: [Dtype; 4] = [Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4K, Dtype::Q6K];
 
 fn golden(name: &str) -> Vec<u8> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/blocks").join(name);
@@ -111,8 +112,8 @@ fn f32_is_unchanged_nan_included() {
     assert_eq!(restored, bits);
 }
 
-/// The largest distance between neighbouring numbers of a block, before its scales are rounded. In Q4_K every group of 32
-/// numbers has its own distance.
+/// The distance between neighbouring values that a quantization block can hold, before its scales are rounded. In Q4_K it is
+/// the largest of those of the groups of 32 numbers.
 fn step(dtype: Dtype, block: &[f32]) -> f32 {
     let largest = block.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     match dtype {
@@ -135,11 +136,11 @@ fn step(dtype: Dtype, block: &[f32]) -> f32 {
 #[test]
 fn numbers_are_restored_within_a_step_and_on_average_within_half_a_step() {
     for (name, row) in rows() {
-        for dtype in BLOCKS {
+        for dtype in QUANTIZED {
             let (numbers, _) = dtype.block();
             let restored = round_trip(dtype, &row);
             for (block, (values, restored)) in row.chunks(numbers).zip(restored.chunks(numbers)).enumerate() {
-                // The smallest f16 is 2^-24: scales are multiples of 2^-24, with an error of at most 2^-25.
+                // Scales in f16 are multiples of 2^-24, an error of up to 2^-25. Integers are at most 127.
                 let scale_error = 127.0 * 2_f32.powi(-25);
                 let step = step(dtype, values);
                 let errors = values.iter().zip(restored).map(|(a, b)| (a - b).abs());
@@ -149,7 +150,7 @@ fn numbers_are_restored_within_a_step_and_on_average_within_half_a_step() {
                     "{dtype:?} {name} {block}: {worst:e} of {step:e}"
                 );
                 let mean_square = errors.map(|error| error * error).sum::<f32>() / numbers as f32;
-                // Q4_0 also clips numbers far on the side opposite to its largest number.
+                // Rounding alone gives 0.29 steps. Q4_0 also clips large numbers of the sign opposite to the largest.
                 let bound = if dtype == Dtype::Q4_0 { 0.5 } else { 0.36 } * step + scale_error;
                 assert!(
                     mean_square.sqrt() <= bound,
@@ -168,26 +169,26 @@ fn numbers_near_the_smallest_scale_stay_distinct_in_q4_k_and_q6_k() {
     for dtype in [Dtype::Q4K, Dtype::Q6K] {
         let restored = round_trip(dtype, &row);
         let error: f32 = row.iter().zip(&restored).map(|(a, b)| (a - b).powi(2)).sum();
-        let all: f32 = row.iter().map(|value| value.powi(2)).sum();
-        assert!(error < 0.01 * all, "{dtype:?}: {error:e} of {all:e}");
+        let signal: f32 = row.iter().map(|value| value.powi(2)).sum();
+        assert!(error < 0.01 * signal, "{dtype:?}: {error:e} of {signal:e}");
     }
 }
 
 #[test]
 fn the_scale_searches_have_less_error_than_the_quantisers_of_llama_cpp() {
-    // Squared error relative to an even division of each group with an unrounded scale. llama.cpp's quantisers (gguf 0.19.0)
+    // The squared error relative to that of evenly spaced values in each group. llama.cpp's quantisers (gguf 0.19.0)
     // reach 0.765 in Q4_K and 0.797 in Q6_K on these numbers.
     let (_, normal) = rows().swap_remove(0);
     for (dtype, group_size, llama_cpp) in [(Dtype::Q4K, 32, 0.765), (Dtype::Q6K, 16, 0.797)] {
         let restored = round_trip(dtype, &normal);
         let error: f32 = normal.iter().zip(&restored).map(|(a, b)| (a - b).powi(2)).sum();
-        let even = |group: &[f32]| {
+        let even_error = |group: &[f32]| {
             let low = group.iter().copied().fold(f32::MAX, f32::min);
             let high = group.iter().copied().fold(f32::MIN, f32::max);
-            let width = if dtype == Dtype::Q4K { (high - low) / 15.0 } else { 2.0 * high.max(-low) / 63.0 };
-            width.powi(2) / 12.0 * group.len() as f32
+            let step = if dtype == Dtype::Q4K { (high - low) / 15.0 } else { 2.0 * high.max(-low) / 63.0 };
+            step.powi(2) / 12.0 * group.len() as f32
         };
-        let relative_error = error / normal.chunks(group_size).map(even).sum::<f32>();
+        let relative_error = error / normal.chunks(group_size).map(even_error).sum::<f32>();
         assert!(relative_error < 0.98 * llama_cpp, "{dtype:?}: {relative_error}");
     }
 }
@@ -227,7 +228,7 @@ fn zeros_of_either_sign_are_restored_as_zeros() {
 #[test]
 fn a_constant_row_is_restored_within_a_thousandth() {
     for constant in [1.0, -1.0, 0.3, -0.7, 12345.0, -54321.0, 0.1] {
-        for dtype in BLOCKS {
+        for dtype in QUANTIZED {
             for value in round_trip(dtype, &[constant; 256]) {
                 let error = (value / constant - 1.0).abs();
                 assert!(error < 1e-3, "{dtype:?}: {value} for {constant}");
@@ -271,7 +272,7 @@ fn a_block_whose_scale_is_below_every_f16_becomes_zero() {
 #[test]
 fn an_outlier_changes_only_its_own_block() {
     let (_, plain) = rows().swap_remove(0);
-    for dtype in BLOCKS {
+    for dtype in QUANTIZED {
         let (numbers, size) = dtype.block();
         let (bytes, mut row) = (narrow_to_bytes(dtype, &plain).unwrap(), plain.clone());
         row[numbers] = 1e4;
@@ -283,8 +284,8 @@ fn an_outlier_changes_only_its_own_block() {
 }
 
 #[test]
-fn the_block_formats_refuse_nan_and_infinity_with_the_first_index() {
-    for dtype in BLOCKS {
+fn quantized_dtypes_refuse_nan_and_infinity_and_name_the_first_index() {
+    for dtype in QUANTIZED {
         for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut row = vec![0.5; 1024];
             row[300] = bad;
@@ -298,22 +299,23 @@ fn the_block_formats_refuse_nan_and_infinity_with_the_first_index() {
 
 #[test]
 fn a_number_that_would_become_infinite_is_refused_and_a_smaller_one_is_not() {
-    let next_to = |value: f32| f32::from_bits(value.to_bits() + 1);
-    let halfway = f32::from_bits(0x7f7f_7fff);
-    for (dtype, largest_valid, block) in [
+    let next_larger = |value: f32| f32::from_bits(value.to_bits() + 1);
+    // BF16 rounds larger numbers to infinity; F16 rounds 65520 to infinity.
+    let largest_for_bf16 = f32::from_bits(0x7f7f_7fff);
+    for (dtype, largest_valid, block_numbers) in [
         (Dtype::F16, f32::from_bits(65520_f32.to_bits() - 1), 1),
-        (Dtype::BF16, halfway, 1),
+        (Dtype::BF16, largest_for_bf16, 1),
         (Dtype::Q8_0, 65519.0 * 127.0, 32),
         (Dtype::Q4_0, 65519.0 * 8.0, 32),
     ] {
         let mut row = vec![1.0; 64];
         row[40] = -largest_valid;
         assert!(widen_to_numbers(dtype, &narrow_to_bytes(dtype, &row).unwrap())[40].is_finite(), "{dtype:?}");
-        row[40] = if block == 1 { -next_to(largest_valid) } else { -largest_valid * 1.001 };
+        row[40] = if block_numbers == 1 { -next_larger(largest_valid) } else { -largest_valid * 1.001 };
         let error = narrow_to_bytes(dtype, &row).unwrap_err().to_string();
         assert!(error.starts_with("number 40, `-"), "{error}");
     }
-    for dtype in BLOCKS {
+    for dtype in QUANTIZED {
         for large in [1e9, 1e14, 1e16, -1e16, f32::MAX, f32::MIN] {
             let mut row = vec![1.0; 512];
             row[400] = large;
@@ -325,7 +327,7 @@ fn a_number_that_would_become_infinite_is_refused_and_a_smaller_one_is_not() {
 }
 
 #[test]
-fn the_floats_keep_infinities_and_payloads_and_make_signalling_nan_quiet() {
+fn f16_and_bf16_keep_infinities_and_nan_payloads_and_make_signalling_nan_quiet() {
     let quiet = [(Dtype::F16, 0x200_u16), (Dtype::BF16, 0x40)];
     for bits in [0x7c00_u16, 0xfc00, 0x7c01, 0xfe34, 0x7fff, 0x7f80, 0xff80, 0x7f81, 0xffc1] {
         for (dtype, quiet) in quiet {

@@ -147,18 +147,18 @@ fn an_error_about_invalid_json_names_the_field() {
     }
 }
 
-/// transformers has this order since version 5.
+/// As in transformers since version 5.
 #[test]
 fn rope_theta_of_the_rope_object_takes_precedence_over_the_top_level() {
     let path = model("theta");
-    for (name, rule, theta) in [
+    for (name, rope_object, theta) in [
         ("rope_parameters", json!({"rope_theta": 5e5}), 5e5),
         ("rope_scaling", json!({"rope_theta": 5e5}), 5e5),
         ("rope_parameters", json!({"rope_type": "default"}), 1e4),
         ("rope_scaling", json!({}), 1e4),
     ] {
         let mut config = tiny::config();
-        config[name] = rule;
+        config[name] = rope_object;
         write_json(&path.join("config.json"), &config);
         assert_eq!(ModelFolder::open(&path).unwrap().config.rope_theta, Some(theta), "{config}");
     }

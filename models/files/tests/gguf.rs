@@ -18,7 +18,7 @@ fn error_of(file: Gguf, name: &str) -> String {
 }
 
 fn llama() -> Gguf {
-    let values = Gguf::begin(3, 2, 9).text("general.architecture").u32(8).text("llama");
+    let file = Gguf::begin(3, 2, 9).text("general.architecture").u32(8).text("llama");
     let numbers = [
         ("llama.context_length", 512),
         ("llama.embedding_length", 64),
@@ -28,9 +28,9 @@ fn llama() -> Gguf {
         ("tokenizer.ggml.bos_token_id", 1),
         ("tokenizer.ggml.eos_token_id", 2),
     ];
-    let values = numbers.iter().fold(values, |file, (key, value)| file.number(key, *value));
-    let words = values.text("tokenizer.ggml.tokens").u32(9).u32(8).u64(3).text("a").text("b").text("");
-    words.tensor("token_embd.weight", &[64, 3], 8, 0).tensor("norm", &[5], 0, 224).data(256)
+    let file = numbers.iter().fold(file, |file, (key, value)| file.number(key, *value));
+    let file = file.text("tokenizer.ggml.tokens").u32(9).u32(8).u64(3).text("a").text("b").text("");
+    file.tensor("token_embd.weight", &[64, 3], 8, 0).tensor("norm", &[5], 0, 224).data(256)
 }
 
 #[test]
@@ -93,29 +93,26 @@ fn sparse(file: Gguf, name: &str) -> PathBuf {
 #[test]
 fn texts_beyond_the_limit_are_refused_by_name() {
     let begin = |tensors, values| Gguf::begin(3, tensors, values);
-    let long = 1_u64 << 40;
-    let limit = 1_u64 << 27;
-    let (key, text) = ("and the limit is 65535", format!("and the limit is {limit}"));
+    let huge = 1_u64 << 40;
+    let (key_limit, limit) = (65_535, 1_u64 << 27);
+    let claim = |bytes: u64, limit: u64| format!("claims a text of {bytes} bytes, and the limit is {limit}");
     for (file, expected) in [
-        (begin(0, 1).u64(long), format!("key of metadata value 0: claims a text of {long} bytes, {key}")),
-        (begin(0, 1).u64(65_536), format!("key of metadata value 0: claims a text of 65536 bytes, {key}")),
-        (begin(1, 0).u64(long), format!("name of tensor 0: claims a text of {long} bytes, {key}")),
-        (
-            begin(0, 1).text("chat").u32(8).u64(long),
-            format!("metadata `chat`: claims a text of {long} bytes, {text}"),
-        ),
+        (begin(0, 1).u64(huge), format!("key of metadata value 0: {}", claim(huge, key_limit))),
+        (begin(0, 1).u64(65_536), format!("key of metadata value 0: {}", claim(65_536, key_limit))),
+        (begin(1, 0).u64(huge), format!("name of tensor 0: {}", claim(huge, key_limit))),
+        (begin(0, 1).text("chat").u32(8).u64(huge), format!("metadata `chat`: {}", claim(huge, limit))),
         (
             begin(0, 1).text("chat").u32(8).u64(limit + 1),
-            format!("metadata `chat`: claims a text of {} bytes, {text}", limit + 1),
+            format!("metadata `chat`: {}", claim(limit + 1, limit)),
         ),
-        // Within the bound, except for the bytes of its key.
+        // The text is at the limit; text and key together are above it.
         (begin(0, 1).text("chat").u32(8).u64(limit), "metadata `chat`: all texts together exceed".into()),
     ] {
         let error = format!("{:#}", read_header(&sparse(file, "texts"), 0).unwrap_err());
         assert!(error.contains(&expected) && error.contains("x.gguf"), "{error}");
     }
-    let whole = Gguf::begin(3, 0, 1).text(&"k".repeat(65_535)).u32(8).text(&"t".repeat(1 << 20));
-    assert_eq!(read_header(&whole.write("long"), 0).unwrap().metadata.len(), 1);
+    let allowed = Gguf::begin(3, 0, 1).text(&"k".repeat(65_535)).u32(8).text(&"t".repeat(1 << 20));
+    assert_eq!(read_header(&allowed.write("long"), 0).unwrap().metadata.len(), 1);
 }
 
 #[test]
@@ -138,8 +135,8 @@ fn arrays_beyond_the_limit_are_refused_by_key() {
     assert!(error.contains("metadata `list`: text 1: claims a text of 1099511627776 bytes"), "{error}");
 }
 
-fn offset_of(file: &[u8], part: &[u8]) -> u64 {
-    file.windows(part.len()).position(|window| window == part).unwrap() as u64
+fn offset_of(file: &[u8], bytes: &[u8]) -> u64 {
+    file.windows(bytes.len()).position(|window| window == bytes).unwrap() as u64
 }
 
 #[test]
@@ -248,7 +245,7 @@ fn error_with_value(key: &str, value: MetadataValue) -> String {
 }
 
 #[test]
-fn an_error_about_an_infinite_value_names_its_key() {
+fn an_error_about_nan_or_infinity_names_its_key() {
     for key in ["rope.freq_base", "attention.layer_norm_rms_epsilon", "rope.scaling.factor", "anything"] {
         for (number, found) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
             let error = error_with_value(&format!("llama.{key}"), MetadataValue::F32(number));
@@ -259,7 +256,7 @@ fn an_error_about_an_infinite_value_names_its_key() {
 }
 
 #[test]
-fn an_error_about_a_value_of_another_type_names_both_types() {
+fn an_error_about_an_invalid_value_names_the_expected_and_the_found_value() {
     let text = |text: &str| MetadataValue::Text(text.into());
     for (key, value, expected) in [
         ("llama.context_length", text("\u{1b}[2J"), "a whole number of 32 bits, found `\"\\u{1b}[2J\"`"),
@@ -291,11 +288,13 @@ fn every_truncated_file_is_refused_by_the_name_of_the_incomplete_item() {
         "claims 2 tensors",
         "claims 9 metadata values",
     ];
+    // The last bytes belong to no tensor.
     for cut in 0..whole.len() - 32 {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let error = format!("{:#}", gguf::read_header(&path, 0).unwrap_err());
         let has_name = error.contains("metadata `") || error.contains("tensor `");
         let has_number = error.contains("key of metadata value ") || error.contains("name of tensor ");
+        // The start takes 24 bytes, and each of 9 metadata values at least 13.
         let is_in_start = cut < 24 + 9 * 13 && names.iter().any(|name| error.contains(name));
         assert!(has_name || has_number || is_in_start, "cut at {cut} of {}: {error}", whole.len());
     }

@@ -1,4 +1,4 @@
-//! Tests the messages for invalid ids that begin or end a text.
+//! Tests the messages for invalid ids of BOS and EOS.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;
@@ -10,12 +10,13 @@ use model_files::gguf::MetadataValue;
 use serde_json::{Value, json};
 use tiny::{model, write_json};
 
-/// The error of opening, or of naming the parts.
+/// The error of `ModelFolder::open`, else that of `parts`.
 fn error_of(path: &std::path::Path) -> String {
     let parts = ModelFolder::open(path).and_then(|folder| folder.parts());
     format!("{:#}", parts.unwrap_err())
 }
 
+/// Invalid ids in JSON, and as the message quotes them.
 const INVALID_IDS: [(&str, &str); 7] = [
     ("-1", "`-1`"),
     ("1.5", "`1.5`"),
@@ -70,9 +71,9 @@ fn an_error_about_an_id_beyond_the_vocabulary_names_its_field_and_its_file() {
 #[test]
 fn an_error_about_an_id_in_a_gguf_names_its_key() {
     let error = |key: &str, value: &MetadataValue| {
-        let wide = ("llama.attention.key_length".to_string(), MetadataValue::U32(2));
-        let size = ("llama.vocab_size".to_string(), MetadataValue::U32(64));
-        let file = with_tokenizer(&[wide, size, (key.into(), value.clone())], 64);
+        let key_length = ("llama.attention.key_length".to_string(), MetadataValue::U32(2));
+        let vocabulary = ("llama.vocab_size".to_string(), MetadataValue::U32(64));
+        let file = with_tokenizer(&[key_length, vocabulary, (key.into(), value.clone())], 64);
         error_of(&file.write("ids"))
     };
     let invalid = [

@@ -31,7 +31,7 @@ fn write(name: &str, config: &Value, tensors: &Tensors) -> PathBuf {
     path
 }
 
-/// The message without paths and names that change from run to run.
+/// The message, with fixed words for the folder and the name of the model.
 fn error_of(path: &Path) -> String {
     let model = ModelFolder::open(path).unwrap();
     let error = format!("{:#}", model.parts().unwrap_err());
@@ -90,7 +90,7 @@ fn an_error_about_a_wrong_shape_names_the_file_and_the_config() {
         "model `NAME`: tensor `model.embed_tokens.weight` has the shape [64, 4] in `FOLDER/model.safetensors`, \
          and `FOLDER/config.json` requires [65, 4]"
     );
-    // In a GGUF one file states both.
+    // A GGUF file has both the tensor and the number that requires another shape.
     let values = [("llama.vocab_size", 65), ("llama.attention.key_length", 2)];
     let values = values.map(|(key, value)| (key.to_string(), MetadataValue::U32(value)));
     assert_eq!(
@@ -121,18 +121,18 @@ fn an_error_about_tensors_of_another_architecture_names_that_architecture() {
 
 #[test]
 fn only_gpt2_has_prefixed_tensor_names() {
-    for (name, config) in [("longer-gpt2", gpt2()), ("longer-llama", tiny::config())] {
-        let longer =
+    for (name, config) in [("prefixed-gpt2", gpt2()), ("prefixed-llama", tiny::config())] {
+        let prefixed =
             tensors_of(&config).into_iter().map(|(name, shape)| (format!("transformer.{name}"), shape));
-        let found = ModelFolder::open(write(name, &config, &longer.collect())).unwrap().parts();
-        assert_eq!(found.is_ok(), name == "longer-gpt2", "{name}: {found:?}");
+        let found = ModelFolder::open(write(name, &config, &prefixed.collect())).unwrap().parts();
+        assert_eq!(found.is_ok(), name == "prefixed-gpt2", "{name}: {found:?}");
     }
 }
 
 #[test]
-fn an_error_about_an_invalid_rotation_number_has_the_value_found() {
+fn an_error_about_an_invalid_number_of_rope_scaling_has_the_value_found() {
     let tensors = tensors_of(&tiny::config());
-    let rule = json!({
+    let scaling = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 64
     });
@@ -149,7 +149,7 @@ fn an_error_about_an_invalid_rotation_number_has_the_value_found() {
         ("original_max_position_embeddings", json!(-5), "`original_max_position_embeddings`: expected"),
     ] {
         let mut config = tiny::config();
-        config["rope_scaling"] = rule.clone();
+        config["rope_scaling"] = scaling.clone();
         config["rope_scaling"][field] = value;
         let error = error_of(&write("llama3", &config, &tensors));
         assert!(error.contains(expected) && error.contains("config.json"), "{error}");
@@ -168,7 +168,7 @@ fn unused_tensors(config: &Value, more: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn masks_and_frequencies_of_checkpoints_are_the_only_expected_extra_tensors() {
+fn masks_frequencies_and_a_tied_output_matrix_are_the_only_expected_extra_tensors() {
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
     let unexpected = ["model.layers.0.attn.bias", "model.layers.0.something.weight"];
     let all = [frequencies, "model.rotary_emb.inv_freq", "lm_head.weight", unexpected[0], unexpected[1]];
@@ -177,9 +177,9 @@ fn masks_and_frequencies_of_checkpoints_are_the_only_expected_extra_tensors() {
     assert_eq!(unused_tensors(&gpt2(), &masks), ["h.0.attn.c_attn.scale"]);
 }
 
-/// The RoPE factors have one name; other names with the same ending are unexpected.
+/// A name that only ends like that of the RoPE factors is unexpected.
 #[test]
-fn a_gguf_has_only_its_network_and_rotation_factors() {
+fn rope_factors_are_the_only_expected_extra_tensor_of_a_gguf() {
     let names = ["blk.0.attn.bias", "blk.0.rope_freqs.weight", "lm_head.weight", "rope_freqs.weight"];
     let numbers =
         [("embedding_length", 4), ("block_count", 1), ("attention.head_count", 2), ("vocab_size", 9)];
@@ -193,7 +193,7 @@ fn a_gguf_has_only_its_network_and_rotation_factors() {
     assert_eq!(unused_tensors, names[..3]);
 }
 
-/// Both llama.cpp's converter and transformers can write a separate output.
+/// llama.cpp's converter and transformers can both write GPT-2 with a separate output matrix.
 #[test]
 fn a_separate_output_matrix_is_a_part_of_gpt2() {
     let mut config = gpt2();

@@ -1,4 +1,4 @@
-//! Tests headers with false sizes. Each is refused with the file and the tensor, before any allocation of that size.
+//! Tests headers with false sizes. The error names the file and the tensor, and comes before any allocation of that size.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod tiny;
@@ -19,7 +19,7 @@ fn tensor_error(name: &str, entry: &str, data_bytes: u64) -> String {
 }
 
 #[test]
-fn tensors_have_their_position_in_the_file() {
+fn each_tensor_has_its_offset_in_the_file() {
     let path = folder("header-good").join("x.safetensors");
     std::fs::write(
         &path,
@@ -58,7 +58,7 @@ fn a_header_that_is_not_an_object_of_tensors_is_refused() {
 }
 
 #[test]
-fn shapes_and_offsets_that_do_not_fit_name_the_tensor() {
+fn an_error_about_a_shape_or_offset_that_does_not_fit_names_the_tensor() {
     for (name, entry, expected) in [
         (
             "outside",

@@ -1,4 +1,4 @@
-//! Tests synthesised and converted tokenizers: the ids must stay the same.
+//! Tests synthesised and converted tokenizers: a conversion must not change the ids.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;
@@ -63,8 +63,8 @@ fn pieces(space_prefix: bool) -> TokenizerTables {
     let mut types = vec![TokenType::Unknown, TokenType::Control, TokenType::Control];
     tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
     types.resize(tokens.len(), TokenType::Byte);
-    let learnt = ["▁t", "he", "▁the", "▁a", "an", "▁an", "at", "▁that", "th", "▁▁", "hat"];
-    tokens.extend(learnt.into_iter().chain(["▁", "t", "h", "e", "a", "n", "é", "好"]).map(String::from));
+    let merged = ["▁t", "he", "▁the", "▁a", "an", "▁an", "at", "▁that", "th", "▁▁", "hat"];
+    tokens.extend(merged.into_iter().chain(["▁", "t", "h", "e", "a", "n", "é", "好"]).map(String::from));
     types.resize(tokens.len(), TokenType::Normal);
     let scores = (0..tokens.len()).map(|id| if id < 259 { 0.0 } else { 259.0 - id as f32 }).collect();
     TokenizerTables {
@@ -144,7 +144,7 @@ fn special_tokens_keep_their_ids_and_others_get_the_remaining_ids() {
     let added: Vec<_> = (0..1_025).filter(|id| tables.types[*id].is_added()).collect();
     assert_eq!(added, [1_024]);
     let tokenizer = Tokenizer::from_tables(&tables).unwrap();
-    assert_eq!(tokenizer.encode("!<|endoftext|>").unwrap(), [0, 1_024], "no token before it by default");
+    assert_eq!(tokenizer.encode("!<|endoftext|>").unwrap(), [0, 1_024], "no BOS by default");
     assert_eq!(synthesise(257, gpt2(), &end[..0]).unwrap().tokens.len(), 257);
 }
 
@@ -188,7 +188,6 @@ fn every_family_of_pre_tokenizers_is_restored_from_gguf_by_name() {
         assert_eq!(from_json(&json).unwrap().kind, tables.kind, "{name}");
         let restored = read_back(&write_gguf(&tables, name)).unwrap();
         assert_eq!(restored, tables, "{name}");
-        // The encoder accepts the expressions.
         assert_eq!(Tokenizer::from_tables(&restored).unwrap().encode("AB 12\n").unwrap()[0], 1, "{name}");
     }
 }
@@ -203,8 +202,8 @@ fn scores_become_merges_and_merges_become_scores() {
             let ids = tokenizer.encode(text).unwrap();
             ids.iter().map(|&id| read.tokens[id as usize].as_str()).collect::<Vec<_>>().join("|")
         };
-        let first = if space_prefix { "<s>|▁the|▁an" } else { "<s>|t|he|▁an" };
-        assert_eq!(ids("the an"), first);
+        let expected = if space_prefix { "<s>|▁the|▁an" } else { "<s>|t|he|▁an" };
+        assert_eq!(ids("the an"), expected);
         // `▁t` has a better score than `hat`, and `at` a better one than `th`.
         assert_eq!(ids(" that").rsplit('|').next(), Some("▁that"));
         assert_eq!(ids(" é😀").split_once('é').unwrap().1, "|<0xF0>|<0x9F>|<0x98>|<0x80>");
@@ -240,7 +239,7 @@ fn the_embedded_tokenizer_gives_the_same_ids_through_tables() {
 }
 
 #[test]
-fn ids_without_tokens_get_names_in_gguf_and_none_after_reading() {
+fn ids_without_tokens_get_names_in_gguf_that_the_tokenizer_leaves_out() {
     let tables = tables_of_size(600);
     let path = with_tokenizer(&tables.to_gguf(640).unwrap(), 640).write("tokenizer-padded");
     let padded = read_back(&path).unwrap();
@@ -298,9 +297,9 @@ fn facts_of_a_tokenizer_come_from_its_files() {
     assert_eq!(facts(&tiny::tokenizer()).unwrap().unwrap().kind, "WordLevel");
     let unigram = json!({"added_tokens": [{"id": 1}, {"id": 2}],
                          "model": {"type": "Unigram", "vocab": [["a", -1.5], ["b", 0.0]]}});
-    let of_unigram = facts(&unigram).unwrap().unwrap();
+    let unigram_facts = facts(&unigram).unwrap().unwrap();
     assert_eq!(
-        (of_unigram.kind.as_str(), of_unigram.entries, of_unigram.chat_template),
+        (unigram_facts.kind.as_str(), unigram_facts.entries, unigram_facts.chat_template),
         ("Unigram", 3, false)
     );
     write_json(&path.join("tokenizer_config.json"), &json!({"chat_template": "{{ messages }}"}));
@@ -332,8 +331,8 @@ fn a_step_that_llama_cpp_does_not_support_is_refused_by_name() {
     let split = json!({"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": "x+"}, "behavior": "Isolated", "invert": false},
         {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]});
-    let cut = refused(&good, "/pre_tokenizer", split);
-    assert!(cut.contains("unknown pre-tokenizer: words are split by [\"x+\"]"), "{cut}");
+    let unknown = refused(&good, "/pre_tokenizer", split);
+    assert!(unknown.contains("unknown pre-tokenizer: words are split by [\"x+\"]"), "{unknown}");
     let prefixed = json!({"type": "ByteLevel", "add_prefix_space": true, "use_regex": true});
     assert!(refused(&good, "/pre_tokenizer", prefixed).contains("`pre_tokenizer` is {\"add_prefix_space\""));
     assert!(refused(&good, "/model/ignore_merges", json!(true)).contains("`ignore_merges` set"));

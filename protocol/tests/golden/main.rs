@@ -28,7 +28,7 @@ fn golden_files(prefix: &str) -> BTreeMap<String, Value> {
     found
 }
 
-/// The file as one line, as on the wire.
+/// The content of a golden file as one line, as on the wire.
 fn line(value: &Value) -> Vec<u8> {
     let line = serde_json::to_vec(value).unwrap();
     assert!(!line.contains(&b'\n'));

@@ -37,8 +37,8 @@ fn every_field_is_explained_in_the_readme() {
     for field in crate::schema::declared_fields(&schema) {
         let (_, name) = field.split_once('.').unwrap();
         let is_word = |&(at, found): &(usize, &str)| {
-            let letter = |c: char| c.is_alphanumeric() || c == '_';
-            !README[..at].ends_with(letter) && !README[at + found.len()..].starts_with(letter)
+            let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+            !README[..at].ends_with(is_letter) && !README[at + found.len()..].starts_with(is_letter)
         };
         assert!(README.match_indices(name).any(|found| is_word(&found)), "`{field}` is not in README.md");
     }
@@ -61,7 +61,7 @@ fn an_invalid_number_is_refused_with_its_field() {
             r#"{{"type":"generated","iterations":[{{"start_ns":1,"end_ns":{number},"sequences":[]}}]}}"#
         );
         let failed = parse_message(line.as_bytes()).unwrap_err();
-        // NaN is invalid JSON, so only the column can name the time.
+        // NaN is invalid JSON: the error names the outer field and the column.
         let field = if number == "NaN" { "column 58: `iterations`" } else { "`iterations[0].end_ns`" };
         assert!(failed.message.contains(field), "{number}: {}", failed.message);
     }

@@ -1,5 +1,5 @@
-//! The keywords of JSON Schema that our schema uses. An unknown keyword is an error, so that no rule stays unchecked. A
-//! complete validator would take too long to compile.
+//! Checks values with the committed schema. It knows only the keywords of JSON Schema that this schema uses, and panics at
+//! others. A complete validator would take too long to compile.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ pub fn committed_schema() -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// `Err` names the part of `value` and the keyword that it breaks.
+/// Checks `value` as the type `root`. `Err` names the invalid part of `value` and the keyword.
 pub fn check(schema: &Value, root: &str, value: &Value) -> Result<(), String> {
     check_at(schema, &schema["$defs"][root], value, "")
 }
 
 fn check_at(document: &Value, rule: &Value, value: &Value, at: &str) -> Result<(), String> {
     let Some(keywords) = rule.as_object() else {
-        return if rule == &Value::Bool(true) { Ok(()) } else { Err(format!("`{at}`: no rule `{rule}`")) };
+        return if rule == &Value::Bool(true) { Ok(()) } else { Err(format!("`{at}`: no value is allowed")) };
     };
     for (keyword, expected) in keywords {
         let is_valid = match keyword.as_str() {
@@ -44,7 +44,7 @@ fn check_at(document: &Value, rule: &Value, value: &Value, at: &str) -> Result<(
                 for (name, field) in value.as_object().into_iter().flatten() {
                     check_at(document, expected, field, &format!("{at}.{name}"))?;
                 }
-                // This check does not support `properties` and `additionalProperties` in one rule.
+                // A rule with `properties` and `additionalProperties` is not supported, and fails.
                 rule.get("properties").is_none()
             }
             "items" => {
@@ -128,7 +128,7 @@ fn add_fields_at(document: &Value, rule: &Value, name: &str, value: &Value, pres
     }
 }
 
-/// The allowed words of an enum, with or without descriptions.
+/// The allowed words of the enum `name`. The schema has those with a description under `oneOf`, others under `enum`.
 pub fn words<'a>(schema: &'a Value, name: &str) -> Vec<&'a str> {
     let rule = &schema["$defs"][name];
     let constants = one_or_many(&rule["oneOf"]).filter_map(|rule| rule["const"].as_str());

@@ -37,8 +37,8 @@ impl Tokenizer {
         Self::of_json(&tables.to_json()?)
     }
 
-    /// Parses by `FromStr`, which `tokenizers` itself compiles: `from_file` and `from_bytes` are generic, and each adds ten
-    /// seconds to the build.
+    /// Parses by `FromStr`, which is compiled with `tokenizers`. `from_file` and `from_bytes` are generic: each would add ten
+    /// seconds to the build of this crate.
     fn of_json(json: &str) -> Result<Self> {
         let mut inner: tokenizers::Tokenizer = json.parse().map_err(|error| anyhow!("{error}"))?;
         inner.with_truncation(None).map_err(|error| anyhow!("{error}"))?;
@@ -62,12 +62,12 @@ impl Tokenizer {
         self.inner.decode(ids, true).unwrap_or_default()
     }
 
-    /// The size with added tokens. The model's own vocabulary may be padded to more.
+    /// The number of tokens, added ones included. The model's embedding may have more rows.
     pub fn vocabulary_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// Refuses a tokenizer with an id beyond the model's embedding: it belongs to another model.
+    /// Refuses a tokenizer with an id that is not below `vocabulary`: it belongs to another model.
     pub fn check_fits(&self, vocabulary: u32) -> Result<()> {
         let invalid = self.inner.get_vocab(true).into_iter().filter(|&(_, id)| id >= vocabulary);
         let highest = invalid.max_by_key(|&(_, id)| id);

@@ -38,7 +38,7 @@ const MAX_UNUSED_IDS: usize = 1 << 16;
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
-    added_tokens: Vec<Added>,
+    added_tokens: Vec<AddedToken>,
     normalizer: Option<Value>,
     pre_tokenizer: Option<Value>,
     post_processor: Option<Value>,
@@ -46,7 +46,7 @@ struct File {
 }
 
 #[derive(Deserialize)]
-struct Added {
+struct AddedToken {
     id: u32,
     content: String,
     #[serde(default)]
@@ -70,7 +70,7 @@ struct Model {
 #[serde(untagged)]
 enum Merge {
     Pair(String, String),
-    /// The spelling of files before 2024: no token holds a space.
+    /// The form in files before 2024: both texts with a space between. No token of such a file contains a space.
     Text(String),
 }
 
@@ -96,9 +96,9 @@ fn read(path: &Path, kind: &str) -> Result<TokenizerTables> {
     let (add_bos, add_eos) = added_ids(file.post_processor.as_ref(), &ids)?;
     let (normalizer, pre_tokenizer) = (file.normalizer.as_ref(), file.pre_tokenizer.as_ref());
     let kind = if file.model.byte_fallback {
-        for (token, kind) in tokens.iter().zip(&mut types) {
-            if *kind == TokenType::Normal && is_byte(token) {
-                *kind = TokenType::Byte;
+        for (token, token_type) in tokens.iter().zip(&mut types) {
+            if *token_type == TokenType::Normal && is_byte(token) {
+                *token_type = TokenType::Byte;
             }
         }
         let space_prefix = space_prefix(normalizer, pre_tokenizer)?;
@@ -129,15 +129,15 @@ fn read(path: &Path, kind: &str) -> Result<TokenizerTables> {
 fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
     let vocabulary = file.model.vocab.iter().map(|(token, &id)| (id, token, TokenType::Normal));
     let added = file.added_tokens.iter().map(|added| {
-        let kind = if added.special { TokenType::Control } else { TokenType::UserDefined };
-        (added.id, &added.content, kind)
+        let token_type = if added.special { TokenType::Control } else { TokenType::UserDefined };
+        (added.id, &added.content, token_type)
     });
     let entries: Vec<_> = vocabulary.chain(added).collect();
     let length = entries.iter().map(|&(id, ..)| id as usize + 1).max().context("`vocab` is empty")?;
     ensure!(length <= entries.len() + MAX_UNUSED_IDS, "id {} among {} tokens", length - 1, entries.len());
     let mut tokens: Vec<Option<&String>> = vec![None; length];
     let mut types = vec![TokenType::Unused; length];
-    for (id, token, kind) in entries {
+    for (id, token, token_type) in entries {
         let other = tokens[id as usize].replace(token).filter(|other| *other != token);
         let printable = |text: &String| printable(text);
         ensure!(
@@ -146,7 +146,7 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
             other.map_or_else(String::new, printable),
             printable(token)
         );
-        types[id as usize] = kind;
+        types[id as usize] = token_type;
     }
     let names =
         tokens.into_iter().zip(0..).map(|(token, id)| token.cloned().unwrap_or_else(|| padding_name(id)));
@@ -154,7 +154,7 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
 }
 
 /// The score of a token: the negative rank of the first merge that makes it, because llama.cpp merges the best score first.
-/// A token without a merge scores below all others: llama.cpp would still make such a token, and `tokenizers` never does.
+/// A token without a merge scores below all others: `tokenizers` never makes it by merging; llama.cpp can, and does so last.
 fn scores(length: usize, merges: &[(u32, u32)], tokens: &[String], ids: &HashMap<&str, u32>) -> Vec<f32> {
     let mut scores: Vec<Option<f32>> = vec![None; length];
     for (rank, &(left, right)) in merges.iter().enumerate() {
@@ -202,7 +202,7 @@ fn template(value: &Value) -> Option<String> {
 
 const UNUSABLE: &str = "the GGUF would have no tokenizer that llama.cpp could use";
 
-/// Finds the family with these splits.
+/// Finds the pre-tokenizer that splits like `step`.
 fn pre(step: Option<&Value>, ignore_merges: bool) -> Result<&'static Pre> {
     let Some(step) = step.filter(|step| !step.is_null()) else {
         bail!("there is neither `pre_tokenizer` nor byte fallback; {UNUSABLE}");
@@ -210,8 +210,8 @@ fn pre(step: Option<&Value>, ignore_merges: bool) -> Result<&'static Pre> {
     let mut splits = Vec::new();
     collect_splits(step, &mut splits)?;
     Pre::with_splits(&splits, ignore_merges).with_context(|| {
-        let merged = if ignore_merges { ", `ignore_merges` set" } else { "" };
-        format!("unknown pre-tokenizer: words are split by {splits:?}{merged}; {UNUSABLE}")
+        let suffix = if ignore_merges { ", `ignore_merges` set" } else { "" };
+        format!("unknown pre-tokenizer: words are split by {splits:?}{suffix}; {UNUSABLE}")
     })
 }
 
@@ -238,7 +238,7 @@ fn collect_splits(step: &Value, splits: &mut Vec<String>) -> Result<()> {
         }
         "Split" => {
             let regex = step["pattern"]["Regex"].as_str();
-            // `Removed` with `invert` gives the same words if the expression matches every character.
+            // `Removed` with `invert` keeps only the matches: the same words if the expression matches every character.
             let isolated = step["behavior"] == "Isolated" && step["invert"] != true;
             let removed = step["behavior"] == "Removed" && step["invert"] == true;
             let regex = regex.filter(|_| isolated || removed);
@@ -249,7 +249,7 @@ fn collect_splits(step: &Value, splits: &mut Vec<String>) -> Result<()> {
     }
 }
 
-/// Whether NFC composes characters first. Every other normaliser is refused.
+/// Whether the normaliser is NFC, which composes characters. Every other one is refused.
 fn uses_nfc(normalizer: Option<&Value>) -> Result<bool> {
     match normalizer {
         None | Some(Value::Null) => Ok(false),
@@ -258,8 +258,8 @@ fn uses_nfc(normalizer: Option<&Value>) -> Result<bool> {
     }
 }
 
-/// Whether a space is added before a text when spaces are replaced. `Metaspace` adds no space to a text that begins
-/// with a space; llama.cpp and the older form do.
+/// Whether a text gets a space in front before spaces are replaced. For a text that begins with a space, `Metaspace` adds
+/// none; llama.cpp and the older `Prepend` add one.
 fn space_prefix(normalizer: Option<&Value>, pre_tokenizer: Option<&Value>) -> Result<bool> {
     let steps = match normalizer {
         None | Some(Value::Null) => Vec::new(),

@@ -1,9 +1,9 @@
 //! A working tokenizer of any size, for a model with random weights.
 //!
-//! Real vocabularies have 32,000 to 256,000 ids. Each id gets a text that encodes to this id alone. So the output of a
-//! text engine can be checked, and encoding costs as much as with a real tokenizer. The first tokens are learned from a
-//! text of this project; the others are composed from them. The same text gives the same tokens on every machine: no code
-//! here iterates over a hash table, and among equally frequent pairs the lowest ids win.
+//! Real vocabularies have 32,000 to 256,000 ids. Each synthesised id has a text that encodes to this id alone. So the
+//! output of an engine that gives text can be checked, and encoding costs as much as with a real tokenizer. The first
+//! tokens are learned from a text of this project; the others are composed from them. The same text gives the same tokens
+//! on every machine: no code iterates over a hash table, and among equally frequent pairs the lowest ids win.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::embedded;
 /// The largest vocabulary; a config with a larger one is broken.
 const MAX_VOCABULARY: u32 = 1 << 20;
 
-/// The longest composed word, with a space in front.
+/// The length limit of composed words; a space in front counts as a character.
 const MAX_WORD_CHARACTERS: usize = 16;
 
 /// Byte-level tables with this many ids, including the given specials, for this pre-tokenizer. The caller sets `bos` and
@@ -98,7 +98,7 @@ fn compose(learned: &mut Learned, limit: usize, excluded: &HashSet<&str>) -> Res
     let is_word = |index: &usize| is_stem(&learned.texts[*index]);
     let mut stems: Vec<usize> = indexes.clone().filter(is_word).collect();
     let mut endings: Vec<usize> = indexes.filter(|&index| is_ending(&learned.texts[index])).collect();
-    // Syllables come before single letters.
+    // Single letters come last.
     endings.sort_by_key(|&index| learned.texts[index].len() == 1);
     while !stems.is_empty() {
         let first_new = learned.texts.len();
@@ -127,7 +127,7 @@ fn compose(learned: &mut Learned, limit: usize, excluded: &HashSet<&str>) -> Res
     bail!("only {} distinct tokens can be made, and {limit} are required", learned.texts.len())
 }
 
-/// At least two letters, optionally with a space in front (`Ġ`) or a capital.
+/// Whether a text is a word of at least two letters. It may have a space in front (`Ġ`) and a capital first letter.
 fn is_stem(text: &str) -> bool {
     let letters = text.strip_prefix('Ġ').unwrap_or(text);
     let mut characters = letters.chars();
@@ -140,7 +140,7 @@ fn is_ending(text: &str) -> bool {
     text.len() <= 6 && text.chars().all(|character| character.is_ascii_lowercase())
 }
 
-/// Whether a vowel meets a consonant at the joint: `north` and `er`, not `north` and `nd`.
+/// Whether a vowel meets a consonant where the two join: `north` and `er`, not `north` and `nd`.
 fn is_pronounceable(stem: &str, ending: &str) -> bool {
     let is_vowel = |letter: Option<u8>| letter.is_some_and(|letter| b"aeiouyAEIOUY".contains(&letter));
     is_vowel(stem.bytes().next_back()) != is_vowel(ending.bytes().next())
@@ -148,8 +148,9 @@ fn is_pronounceable(stem: &str, ending: &str) -> bool {
 
 /// Merges a word's bytes like every BPE: the pair of lowest rank first, and the leftmost pair among equals.
 struct Encoder {
+    /// The token of each character of the alphabet: its index in `Learned::texts`.
     numbers: HashMap<char, u32>,
-    /// The result of merging a pair. Tokens have the order of their merges, so a lower number is a lower rank.
+    /// The token that a pair merges into. Tokens have the order of their merges, so a lower index is a lower rank.
     merged: HashMap<(u32, u32), u32>,
     symbols: Vec<u32>,
 }
@@ -178,8 +179,8 @@ impl Encoder {
     }
 }
 
-/// Tokens in the order of their creation, and the merges that make them from the 256 bytes that come first. Numbers are
-/// indexes into `texts`.
+/// Tokens in the order of their creation, and the merges that make them from the 256 bytes that come first. In `merges`
+/// a token is its index in `texts`.
 #[derive(Debug)]
 struct Learned {
     texts: Vec<String>,
@@ -245,7 +246,7 @@ impl Words {
     fn add(&mut self, symbols: Vec<u32>, count: u64) {
         let index = self.words.len();
         self.words.push((symbols, count));
-        self.count(index);
+        self.add_pairs(index);
     }
 
     /// The most frequent pair that occurs at least twice; the lowest ids among equals.
@@ -262,13 +263,13 @@ impl Words {
     fn merge(&mut self, pair: (u32, u32), merged: u32) {
         let words = self.pairs.get(&pair).map(|pair| pair.words.clone()).unwrap_or_default();
         for index in words {
-            self.remove(index);
+            self.remove_pairs(index);
             merge_all(&mut self.words[index].0, pair, merged);
-            self.count(index);
+            self.add_pairs(index);
         }
     }
 
-    fn count(&mut self, index: usize) {
+    fn add_pairs(&mut self, index: usize) {
         let (symbols, count) = &self.words[index];
         for neighbours in symbols.windows(2) {
             let pair = self.pairs.entry((neighbours[0], neighbours[1])).or_default();
@@ -277,7 +278,7 @@ impl Words {
         }
     }
 
-    fn remove(&mut self, index: usize) {
+    fn remove_pairs(&mut self, index: usize) {
         let (symbols, count) = &self.words[index];
         for neighbours in symbols.windows(2) {
             let key = (neighbours[0], neighbours[1]);

@@ -14,7 +14,7 @@ pub struct Special {
     pub content: String,
 }
 
-/// The purpose of a token, with GGUF's numbers.
+/// The purpose of a token, numbered as in GGUF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenType {
     Normal = 1,
@@ -23,9 +23,9 @@ pub enum TokenType {
     Control = 3,
     /// Recognised in a text before merging, and part of text for people.
     UserDefined = 4,
-    /// An id of the model that no text produces.
+    /// A token that no text is encoded to.
     Unused = 5,
-    /// `<0x0A>`: a byte of a character without a token.
+    /// For example `<0x0A>`: a byte of a character that has no token.
     Byte = 6,
 }
 
@@ -45,12 +45,12 @@ pub enum TokenizerKind {
     /// Text is cut into words, and words into bytes; each character of a token is a byte.
     ByteLevel {
         pre: &'static Pre,
-        /// Texts are first brought into Unicode's composed form. llama.cpp omits that.
+        /// Whether the characters of a text are first composed (Unicode's NFC). llama.cpp never does this.
         nfc: bool,
     },
     /// Spaces become U+2581 and the whole text is merged; characters without a token become bytes.
     SentencePiece {
-        /// A text gets a space in front.
+        /// Whether a text gets a space in front.
         space_prefix: bool,
         /// A score for each token: the pair that makes the best-scored token is merged first.
         scores: Vec<f32>,
@@ -78,7 +78,7 @@ pub struct TokenizerTables {
 }
 
 impl TokenizerTables {
-    /// The token of a required id; `field` is its name for an error.
+    /// The text of the token with this id. `field` names the id in an error.
     pub(super) fn token(&self, field: &str, id: u32) -> Result<&str> {
         let token = self.tokens.get(id as usize);
         let token =
@@ -126,7 +126,7 @@ pub(super) fn ids_by_token(tokens: &[String]) -> Result<HashMap<&str, u32>> {
     Ok(ids)
 }
 
-/// The name of an id that the model has and the tokenizer does not.
+/// The text in the tables for an id that the model has and the tokenizer does not.
 pub(super) fn padding_name(id: u32) -> String {
     format!("[PAD{id}]")
 }
@@ -153,7 +153,7 @@ pub(super) fn id_of(ids: &HashMap<&str, u32>, field: &str, token: &str) -> Resul
 
 /// One pre-tokenizer: regular expressions that cut a text into words before bytes are merged. Each expression cuts the
 /// words of the previous expression; matches and gaps both become words. The expressions are those of each model's
-/// `tokenizer.json`; llama.cpp rewrites some for its own engine. The names are those of llama.cpp's loader.
+/// `tokenizer.json`; llama.cpp rewrites some for its own matcher. The names are those of llama.cpp's loader.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pre {
     /// Values of `tokenizer.ggml.pre`; the first is the one to write.
@@ -161,9 +161,9 @@ pub struct Pre {
     pub splits: &'static [&'static str],
     /// Whether a word that is a token skips the merging of bytes.
     pub ignore_merges: bool,
-    /// llama.cpp's default for a file without the field.
+    /// Whether llama.cpp adds BOS where a file has no `tokenizer.ggml.add_bos_token`.
     pub adds_bos: bool,
-    /// Whether the family's own tokenizers first compose characters (NFC).
+    /// Whether the models' own tokenizers first compose characters (NFC).
     pub nfc: bool,
 }
 

@@ -87,16 +87,16 @@ impl TokenizerTables {
     /// The tokens to add around every text.
     fn post_processor(&self) -> Result<Value> {
         let mut special_tokens = serde_json::Map::new();
-        let mut special = |field: &str, id: Option<u32>, kind: u32| -> Result<Option<Value>> {
+        let mut special = |field: &str, id: Option<u32>, type_id: u32| -> Result<Option<Value>> {
             let Some(id) = id else { return Ok(None) };
             let token = self.token(field, id)?;
             special_tokens.insert(token.into(), json!({"id": token, "ids": [id], "tokens": [token]}));
-            Ok(Some(json!({"SpecialToken": {"id": token, "type_id": kind}})))
+            Ok(Some(json!({"SpecialToken": {"id": token, "type_id": type_id}})))
         };
-        let mut with_added_tokens = |name: &str, kind: u32| -> Result<Vec<Value>> {
-            let text = json!({"Sequence": {"id": name, "type_id": kind}});
-            let before = special("add_bos", self.add_bos, kind)?;
-            let after = special("add_eos", self.add_eos, kind)?;
+        let mut with_added_tokens = |name: &str, type_id: u32| -> Result<Vec<Value>> {
+            let text = json!({"Sequence": {"id": name, "type_id": type_id}});
+            let before = special("add_bos", self.add_bos, type_id)?;
+            let after = special("add_eos", self.add_eos, type_id)?;
             Ok([before, Some(text), after].into_iter().flatten().collect())
         };
         let (single, second) = (with_added_tokens("A", 0)?, with_added_tokens("B", 1)?);
@@ -189,7 +189,7 @@ impl Serialize for Vocabulary<'_> {
     }
 }
 
-/// Merges as pairs of texts, for ids that have been checked.
+/// Merges as pairs of texts. `check` has checked that every id has a text.
 struct Merges<'a>(&'a TokenizerTables);
 
 impl Serialize for Merges<'_> {

@@ -4,10 +4,10 @@
 # ///
 """Makes the files in its folder with the package that llama.cpp publishes: `uv run make_golden.py`.
 
-widen/DTYPE.bin     blocks of 1024 numbers, made of random bits with finite scales of all sizes and signs, and then the
-                    numbers as f32 that `gguf.quants.dequantize` reads from them
+widen/DTYPE.bin     1024 numbers in DTYPE, made of random bits with finite scales of all sizes and signs; then the f32
+                    numbers that `gguf.quants.dequantize` reads from them
 narrow/numbers.bin  8192 numbers as f32, in rows of different kinds
-narrow/DTYPE.bin    the numbers as `gguf.quants.quantize` writes them
+narrow/DTYPE.bin    these numbers as `gguf.quants.quantize` writes them
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from gguf.quants import dequantize, quantize
 
 HERE = Path(__file__).parent
 
-# The positions of f16 scales in each block.
+# The byte offsets of the f16 scales in each quantization block.
 SCALES = {
     Type.Q4_0: [0],
     Type.Q4_1: [0, 2],
@@ -46,8 +46,8 @@ def blocks(generator: np.random.Generator, dtype: Type, numbers: int) -> np.ndar
     block_numbers, block_bytes = GGML_QUANT_SIZES[dtype]
     count = numbers // block_numbers
     packed = generator.integers(0, 256, (count, block_bytes)).astype(np.uint8)
-    for at in SCALES[dtype]:
-        packed[:, at : at + 2] = finite_halves(generator, count)
+    for offset in SCALES[dtype]:
+        packed[:, offset : offset + 2] = finite_halves(generator, count)
     return packed.reshape(1, -1)
 
 
@@ -56,7 +56,7 @@ def rows(generator: np.random.Generator) -> np.ndarray:
     normal = generator.normal(0, 0.02, shape)
     tails = generator.standard_t(2, shape)
     sizes = generator.normal(0, 1, shape) * np.exp(generator.normal(0, 4, (8, 8))).repeat(32, axis=1)
-    # Halves and quarters of a step, where rounding shows; the largest of each block is both 127 and -127.
+    # Each block of 32 has the largest numbers 127 and -127, so its step in Q8_0 is 1, and halves are ties.
     ties = generator.integers(-508, 509, shape) / 4
     ties[:, ::32], ties[:, 1::32] = 127, -127
     everything = np.concatenate([normal, tails, sizes, ties]).astype("<f4")

@@ -7,10 +7,11 @@ use model_files::gguf::MetadataValue;
 
 use crate::tiny::folder;
 
-/// A GGUF file under construction.
+/// A GGUF file under construction. Numbers of value types: 4 is u32, 5 i32, 6 f32, 8 a text, 9 an array.
 pub struct Gguf(pub Vec<u8>);
 
 impl Gguf {
+    /// A file that claims these numbers of tensors and of metadata values.
     pub fn begin(version: u32, tensors: u64, values: u64) -> Self {
         Self(b"GGUF".to_vec()).u32(version).u64(tensors).u64(values)
     }
@@ -65,6 +66,7 @@ impl Gguf {
         dimensions.iter().fold(shaped, |file, &size| file.u64(size)).u32(kind).u64(offset)
     }
 
+    /// Pads the header to a multiple of 32 bytes, and adds this many bytes of weights.
     pub fn data(mut self, bytes: usize) -> Self {
         self.0.resize(self.0.len().next_multiple_of(32) + bytes, 0);
         self

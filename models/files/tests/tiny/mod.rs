@@ -41,7 +41,7 @@ pub fn config() -> Value {
     })
 }
 
-/// A tokenizer of one id per word, without special tokens. It requests truncation to two tokens, which must be ignored.
+/// A tokenizer of one id per word. It adds no BOS or EOS, and requests truncation to two tokens, which must be ignored.
 pub fn tokenizer() -> Value {
     let special = |id: u32, content: &str| {
         json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
@@ -60,7 +60,7 @@ pub fn tokenizer() -> Value {
     })
 }
 
-/// A file of tensors in sequence: name, dtype, shape, bytes.
+/// A file of these tensors in sequence: name, dtype, shape, number of bytes.
 pub fn safetensors(tensors: &[(&str, &str, Vec<u64>, u64)]) -> Vec<u8> {
     let (mut header, mut end) = (serde_json::Map::new(), 0);
     header.insert("__metadata__".into(), json!({"format": "pt"}));
