@@ -204,7 +204,8 @@ fn tensors_that_do_not_fit_are_named() {
             .contains("tensor `t`: 256 bytes at offset 0 of the data, which has 64 bytes")
     );
     assert!(
-        error_of(file(&[1], 0, u64::MAX), "offset").contains("tensor `t`: 4 bytes at 18446744073709551615")
+        error_of(file(&[1], 0, u64::MAX), "offset")
+            .contains("tensor `t`: 4 bytes at offset 18446744073709551615")
     );
     assert!(error_of(file(&[u64::MAX, 2], 0, 0), "overflow").contains("tensor `t`: shape"));
     assert!(error_of(file(&[1], 77, 0), "type").contains("tensor `t`: unknown type 77"));
