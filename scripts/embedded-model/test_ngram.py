@@ -11,7 +11,7 @@ except ImportError:
 
 
 def random_stream(seed: int, length: int, vocab_size: int):
-    """Documents over a small alphabet, uneven so that all counts occur."""
+    """Documents over a small vocabulary. Some tokens are rare, so that n-grams occur once, twice and more often."""
     rng = np.random.RandomState(seed)
     stream = 1 + (rng.rand(length) ** 2 * (vocab_size - 1)).astype(int)
     stream[::37] = BOS
