@@ -5,8 +5,7 @@ The formulas are those of Chen and Goodman, "An empirical study of smoothing tec
     p(w | h) = max(c(hw) - D(c(hw)), 0) / c(h) + gamma(h) p(w | h'),   gamma(h) = sum of the discounts / c(h)
 
 where h' is h without its first word, c is the count in the highest order and the number of different left neighbours in
-the lower orders, D takes three values (for counts of 1, of 2, and of more), and the lowest order is mixed with 1 / V,
-where V is the size of the vocabulary.
+the lower orders, D takes three values (for counts of 1, of 2, of more), and the lowest order is mixed with 1 / vocab_size.
 """
 
 import numpy as np
