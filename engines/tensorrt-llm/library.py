@@ -1,7 +1,7 @@
 """Calls TensorRT-LLM, and converts its exceptions to failures. No other file calls the library.
 
 `interface.py` lists every call, field and attribute used here, and compares them with the installed library before a load.
-To import this file is quick; `open_library` imports the library.
+Importing this file is quick; `open_library` imports the library.
 """
 
 import importlib

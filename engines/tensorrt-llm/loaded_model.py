@@ -64,7 +64,7 @@ class LoadedModel(Model):
             sequence.has_ended = True
         if running and self._worker_failure is None:
             self._reader.abort(running)
-        elif running:
+        elif running:  # the library cannot end them without its worker processes
             self._reader.abort(running, 0)
 
     def score(self, ids):

@@ -114,5 +114,5 @@ def listing(items, last: str = "and") -> str:
     return ", ".join(items[:-1]) + f" {last} " + items[-1]
 
 
-def upper(sentence: str) -> str:
+def capitalized(sentence: str) -> str:
     return sentence[0].upper() + sentence[1:]

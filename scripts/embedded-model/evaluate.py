@@ -41,13 +41,13 @@ def token_nats(model: Llama, ids: np.ndarray) -> np.ndarray:
 
 
 def tokens_within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
-    """Selects the tokens after the first that begin inside a match's first group, including the space before it."""
+    """Whether each token after the BOS begins inside a match's first group, or at the space before that group."""
     spans = [match.span(1) for match in pattern.finditer(text)]
     return np.array([any(begin - 1 <= start < end for begin, end in spans) for start, _ in offsets[1:]])
 
 
 def print_parts(texts: list, encoded: list, ngram_nats: list, model_nats: list) -> None:
-    """Perplexities over some of the tokens, selected by the text and by no model."""
+    """Perplexities over some of the tokens, selected by their position or their text, and by no model."""
     positions = [np.arange(len(x)) / len(x) for x in model_nats]
     selections = {"first third of each document": [p < 1 / 3 for p in positions],
                   "last third of each document": [p >= 2 / 3 for p in positions],
@@ -61,7 +61,7 @@ def print_parts(texts: list, encoded: list, ngram_nats: list, model_nats: list) 
 
 
 def windows(ids: np.ndarray, length: int) -> list:
-    """The text in pieces of `length` tokens, each with a BOS at its start; an incomplete last piece is dropped."""
+    """The text in pieces of `length` tokens, of which the first is a BOS; an incomplete last piece is dropped."""
     step = length - 1
     return [np.concatenate([[BOS], ids[start:start + step]]) for start in range(0, len(ids) - step + 1, step)]
 
@@ -78,7 +78,7 @@ def continuation(model: Llama, tokenizer: Tokenizer, prompt: str, new_tokens: in
 
 
 def main(model_folder: str, train_documents: str) -> None:
-    torch.set_num_threads(1)  # one thread, as in training: each operation of several would wait for threads on busy cores
+    torch.set_num_threads(1)  # as in training: with more threads, a busy core would delay all of them at every operation
     folder = Path(model_folder)
     tokenizer, model = Tokenizer.from_file(str(folder / "tokenizer.json")), load(folder)
     heldout = (folder / "heldout.txt").read_text()
@@ -104,7 +104,7 @@ def main(model_folder: str, train_documents: str) -> None:
     for length in (128, 256, 512, 1024, 2048):
         losses = [token_nats(model, w) for w in windows(heldout_ids, length)]
         print(f"| {length} | {math.exp(np.concatenate(losses).mean()):.3f} |", flush=True)
-    # Some quarters have harder text, so each quarter is also evaluated without the text before it.
+    # Some quarters of a window have harder text, so each quarter is also evaluated without the text before it.
     print("\n| position in the window of 2048 | perplexity per token | the same tokens without earlier context |\n|---|---|---|")
     for part in range(0, 2048, 512):
         separate = [token_nats(model, np.concatenate([[BOS], w[part + 1:part + 513]])) for w in windows(heldout_ids, 2048)]

@@ -1,6 +1,6 @@
 """Documents about things and quantities: letters, recipes, shops, sheds and sums that come out right."""
 
-from draw import Draw, a, counted, listing, number, plural, upper
+from draw import Draw, a, counted, listing, number, plural, capitalized
 from narratives import things
 from words import DAYS, DISHES, FOODS, KIN, MEASURES, MONTHS, SEASONS, THINGS, WEATHER
 
@@ -37,17 +37,17 @@ def recipe(d: Draw) -> str:
     cook, place = d.people(1)[0], d.invented_name()
     foods = d.sample(FOODS, d.between(4, 7))
     amounts = [(d.between(1, 9), d.pick(MEASURES)) for _ in foods]
-    dish, serves, times = f"{d.pick(foods)} {d.pick(DISHES)}", d.between(2, 6), d.between(2, 4)
+    dish, serves, factor = f"{d.pick(foods)} {d.pick(DISHES)}", d.between(2, 6), d.between(2, 4)
     steps = ["Wash", "Stir in", "Add", "Warm", "Fold in", "Pour in", "Weigh out", "Sprinkle", "Mix in", "Heat"]
     minutes = d.between(2, 12) * 5
-    lines = [f"{upper(dish)}, as {cook} makes it in {place}. Serves {number(serves)}.", "You need:"]
+    lines = [f"{capitalized(dish)}, as {cook} makes it in {place}. Serves {number(serves)}.", "You need:"]
     lines += [f"- {counted(n, m)} of {food}" for (n, m), food in zip(amounts, foods)]
     lines.append(" ".join(f"{d.pick(steps)} the {food}." for food in foods) +
                  f" Cook the {dish} for {minutes} minutes and let it rest for {minutes // 5} more.")
-    lines.append(f"For {number(serves * times)} guests take {number(times)} times as much: " +
-                 listing([f"{counted(n * times, m)} of {food}" for (n, m), food in zip(amounts, foods)]) + ".")
+    lines.append(f"For {number(serves * factor)} guests take {number(factor)} times as much: " +
+                 listing([f"{counted(n * factor, m)} of {food}" for (n, m), food in zip(amounts, foods)]) + ".")
     for i in d.sample(range(len(foods)), 2):
-        lines.append(f"How much of the {foods[i]} for {number(serves)}? {upper(counted(*amounts[i]))}.")
+        lines.append(f"How much of the {foods[i]} for {number(serves)}? {capitalized(counted(*amounts[i]))}.")
     return "\n".join(lines)
 
 
@@ -63,7 +63,7 @@ def shop(d: Draw) -> str:
     so_far = 0
     for (n, price), ware in zip(bought, wares):
         so_far += n * price
-        lines.append(f"\"{upper(a(ware))} costs {price} pence, so {counted(n, ware)} {'costs' if n == 1 else 'cost'} "
+        lines.append(f"\"{capitalized(a(ware))} costs {price} pence, so {counted(n, ware)} {'costs' if n == 1 else 'cost'} "
                      f"{n * price} pence. Together that makes {so_far} pence.\"")
     lines.append(f"{buyer} paid with {paid} pence, and {keeper} gave {paid - total} pence back.")
     lines.append(f"{d.pick(['At home', 'On the way home', 'That evening'])} {buyer} counted: " +

@@ -1,6 +1,6 @@
 """The Llama architecture in plain PyTorch, as short as possible, with the tensor names of Hugging Face.
 
-B batch, T positions, D hidden size, H query heads, K key heads, d size of a head, V vocabulary.
+Sizes in shapes: B batch, T positions, D hidden size, H query heads, K key heads, d size of a head, V vocabulary.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Long documents and lessons. The longest fill much of a context of 2,048 tokens. Later lines repeat facts from every part."""
 
-from draw import Draw, ORDINALS, a, counted, listing, number, plural, upper
+from draw import Draw, ORDINALS, a, counted, listing, number, plural, capitalized
 from narratives import things
 from words import (ANIMALS, COLOURS, CRIES, FOODS, GOODS, HABITATS, LANDMARKS, MONTHS, SIZES, TEMPERS, THINGS, TRADES,
                    WEATHER)
@@ -25,9 +25,9 @@ def register(d: Draw) -> str:
             (f"Who lives in the {ORDINALS[n]} house of {village}?", f"{who} {family}, the {trade}."),
             (f"What is the trade of {who} {family}?", f"{who} {family} is {a(trade)}."),
             (f"Who keeps the {animal}?", f"{who} {family} keeps it."),
-            (f"What animal has {who} {family}?", f"{upper(a(animal))}."),
+            (f"What animal has {who} {family}?", f"{capitalized(a(animal))}."),
             (f"What colour is the door of {who} {family}?", f"It is {colour}."),
-            (f"How many children has {who} {family}?", f"{upper(number(children))}.")])
+            (f"How many children has {who} {family}?", f"{capitalized(number(children))}.")])
         lines.append(f"Question: {question} Answer: {answer}")
     return "\n".join(lines)
 
@@ -43,14 +43,14 @@ def ships_log(d: Draw) -> str:
     for _ in range(d.between(4, d.pick([8, 12, 24]))):
         day += d.between(1, 5)
         port = d.invented_name()
-        up, down = d.sample(range(len(kinds)), 2)
+        loaded_kind, unloaded_kind = d.sample(range(len(kinds)), 2)
         loaded = d.between(1, 9)
-        unloaded = d.between(1, hold[down]) if hold[down] else 0
-        hold[up] += loaded
-        hold[down] -= unloaded
+        unloaded = d.between(1, hold[unloaded_kind]) if hold[unloaded_kind] else 0
+        hold[loaded_kind] += loaded
+        hold[unloaded_kind] -= unloaded
         ports.append((port, day))
-        line = f"Day {day}. {port}. It {d.pick(WEATHER)}. Took on {counted(loaded, kinds[up])}"
-        line += f" and left {counted(unloaded, kinds[down])}." if unloaded else "."
+        line = f"Day {day}. {port}. It {d.pick(WEATHER)}. Took on {counted(loaded, kinds[loaded_kind])}"
+        line += f" and left {counted(unloaded, kinds[unloaded_kind])}." if unloaded else "."
         lines.append(f"{line} In the hold: {hold_text()}.")
     day += d.between(2, 6)
     lines.append(f"Day {day}. Home in {home}. The {ship} called at {listing([p for p, _ in ports])}. "
@@ -69,11 +69,11 @@ def word_list(d: Draw) -> str:
     lines = [f"{teacher} read {number(len(words))} words aloud: {', '.join(words)}.",
              f"{pupil} closed {pupil.their} eyes and said them again: {', '.join(words)}."]
     if d.chance(50):
-        lines.append(f"\"And backwards?\" asked {teacher}. \"{upper(', '.join(reversed(words)))}.\"")
+        lines.append(f"\"And backwards?\" asked {teacher}. \"{capitalized(', '.join(reversed(words)))}.\"")
     for n in d.sample(range(len(words)), 3):
-        lines.append(f"\"What was the {ORDINALS[n]} word?\" \"{upper(words[n])}.\"")
+        lines.append(f"\"What was the {ORDINALS[n]} word?\" \"{capitalized(words[n])}.\"")
     for n in d.sample(range(len(words) - 1), 3):
-        lines.append(f"\"What came after {words[n]}?\" \"{upper(words[n + 1])}.\"")
+        lines.append(f"\"What came after {words[n]}?\" \"{capitalized(words[n + 1])}.\"")
     lines.append(f"\"Well done, {pupil},\" said {teacher}.")
     return "\n".join(lines)
 
@@ -88,13 +88,13 @@ def animal(d: Draw) -> str:
                        f"In spring the {name} has {number(young)} young.", f"It looks like {a(similar)}, but it is {colour}.",
                        f"People in {place} think the {name} {temper}."])
     questions = [(f"Where does the {name} live?", f"In the {habitat} near {place}."),
-                 (f"What does the {name} eat?", f"{upper(food)}."),
-                 (f"What is the cry of the {name}?", f"{upper(cry)}."), (f"How many legs has the {name}?", f"{upper(number(legs))}."),
-                 (f"What colour is the {name}?", f"{upper(colour)}."), (f"Which animal is the {name} like?", f"{upper(a(similar))}."),
-                 (f"How large is the {name}?", f"{upper(size)}."), (f"How many young has the {name}?", f"{upper(number(young))}.")]
+                 (f"What does the {name} eat?", f"{capitalized(food)}."),
+                 (f"What is the cry of the {name}?", f"{capitalized(cry)}."), (f"How many legs has the {name}?", f"{capitalized(number(legs))}."),
+                 (f"What colour is the {name}?", f"{capitalized(colour)}."), (f"Which animal is the {name} like?", f"{capitalized(a(similar))}."),
+                 (f"How large is the {name}?", f"{capitalized(size)}."), (f"How many young has the {name}?", f"{capitalized(number(young))}.")]
     lines = [f"The {name}. The {name} is an animal of the {habitat} near {place}. {' '.join(body)}"]
     lines += [f"{q} {r}" for q, r in d.sample(questions, d.between(4, 8))]
-    lines.append(f"(From the animal book of {author}, under \"{upper(name)}\".)")
+    lines.append(f"(From the animal book of {author}, under \"{capitalized(name)}\".)")
     return "\n".join(lines)
 
 
@@ -117,9 +117,9 @@ def lesson(d: Draw) -> str:
         lines.append(f"{teacher}: {question} {pupil}?")
         wrong = d.pick([x for _, _, x in facts if x != answer])
         if d.chance(20):
-            lines += [f"{pupil}: {upper(wrong)}?", f"{teacher}: No. {second}?", f"{second}: {upper(answer)}.", f"{teacher}: Yes. {fact}"]
+            lines += [f"{pupil}: {capitalized(wrong)}?", f"{teacher}: No. {second}?", f"{second}: {capitalized(answer)}.", f"{teacher}: Yes. {fact}"]
         else:
-            lines += [f"{pupil}: {upper(answer)}.", f"{teacher}: {d.pick(['Right', 'Good', 'Yes', 'Very good'])}, {pupil}."]
+            lines += [f"{pupil}: {capitalized(answer)}.", f"{teacher}: {d.pick(['Right', 'Good', 'Yes', 'Very good'])}, {pupil}."]
     lines.append(f"{teacher}: Then write it down. The island of {name}: {' '.join(f for f, _, _ in facts)}")
     return "\n".join(lines)
 
@@ -130,7 +130,7 @@ def treasure_hunt(d: Draw) -> str:
     hidden = things(d, d.between(5, 9))
     places = d.sample(LANDMARKS, len(hidden))
     lines = [f"For the feast {host} hid {number(len(hidden))} things round the village. " +
-             " ".join(f"{upper(a(t))} lay at the {p}." for t, p in zip(hidden, places))]
+             " ".join(f"{capitalized(a(t))} lay at the {p}." for t, p in zip(hidden, places))]
     score = {g.name: 0 for g in guests}
     for t, p in d.shuffled(list(zip(hidden, places))):
         who = d.pick(guests)

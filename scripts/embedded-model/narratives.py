@@ -1,6 +1,6 @@
 """Narratives: a journey, a visit, a diary, a song. Later text depends on earlier text."""
 
-from draw import Draw, ORDINALS, a, listing, number, the, upper
+from draw import Draw, ORDINALS, a, listing, number, the, capitalized
 from words import (ANIMALS, CHORES, COLOURS, DAYS, HABITATS, KIN, LANDMARKS, MATERIALS, SEASONS, STATES, TEMPERS,
                    THINGS, TRADES, WEATHER)
 
@@ -22,7 +22,7 @@ def journey(d: Draw) -> str:
     lines = [f"{hero} was {a(trade)} in {home}, and nobody in {home} was more {temper}. "
              f"One {season} morning {hero} put {listing(map(a, bag))} into a bag and set out for {goal}."]
     questions = [(f"What was {hero}'s trade?", f"{hero} was {a(trade)}."),
-             (f"Where did {hero} want to go?", f"{upper(hero.they)} wanted to go to {goal}."),
+             (f"Where did {hero} want to go?", f"{capitalized(hero.they)} wanted to go to {goal}."),
              (f"In what season did {hero} leave {home}?", f"In {season}.")]
     for stop, stranger in zip(stops, strangers):
         gift = spare.pop()
@@ -31,7 +31,7 @@ def journey(d: Draw) -> str:
         road = d.pick([f"The road went through the {d.pick(HABITATS)}. ", f"It {d.pick(WEATHER)}. ", "", ""])
         opening = road + d.pick([f"At the {stop} {hero.they} met {stranger}, {a(their_trade)}.",
                           f"By the {stop} sat {stranger}, {a(their_trade)}.",
-                          f"{upper(a(their_trade))} called {stranger} was waiting at the {stop}."])
+                          f"{capitalized(a(their_trade))} called {stranger} was waiting at the {stop}."])
         if event == 0:
             offered = d.pick(bag)
             bag[bag.index(offered)] = gift

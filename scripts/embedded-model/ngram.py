@@ -5,13 +5,13 @@ The formulas are those of Chen and Goodman, "An empirical study of smoothing tec
     p(w | h) = max(c(hw) - D(c(hw)), 0) / c(h) + gamma(h) p(w | h'),   gamma(h) = sum of the discounts / c(h)
 
 where h' is h without its first word, c is the count in the highest order and the number of different left neighbours in
-the lower orders, D takes three values (for counts of 1, of 2, and of more), and the lowest order is mixed with 1 / V.
+the lower orders, D takes three values (for counts of 1, of 2, of more), and the lowest order is mixed with 1 / vocab_size.
 """
 
 import numpy as np
 
 BOS = 0
-BITS = 12  # a token id; five of them fit into an unsigned 64-bit key
+BITS = 12  # of a token id; a key of 64 bits holds five ids
 
 
 def ngram_keys(stream: np.ndarray, order: int) -> np.ndarray:
@@ -48,7 +48,7 @@ class Table:
         self.contexts, starts = np.unique(keys >> np.uint64(BITS), return_index=True)
         discounted = self.discount[np.minimum(counts, 3)]
         self.sums = np.add.reduceat(counts, starts).astype(np.float64)
-        self.gamma_of_context = np.add.reduceat(discounted, starts) / self.sums  # gamma
+        self.gamma_of_context = np.add.reduceat(discounted, starts) / self.sums
 
     def interpolate(self, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
         """The probability of the last token of each key, given the probabilities of the order below.
@@ -78,9 +78,9 @@ class Ngrams:
         self.below = [None] + [Table(*self.count_predecessors(n, *raw[n], raw[n + 1][0])) for n in range(1, highest)]
 
     @staticmethod
-    def count_predecessors(order: int, keys, counts, longer):
+    def count_predecessors(order: int, keys, counts, longer_keys):
         """The number of different tokens before each n-gram; an n-gram that begins with BOS keeps its count."""
-        endings, different = np.unique(longer & np.uint64((1 << (BITS * order)) - 1), return_counts=True)
+        endings, different = np.unique(longer_keys & np.uint64((1 << (BITS * order)) - 1), return_counts=True)
         is_known, value = lookup(endings, keys, different)
         return keys, np.where(is_known, value, counts)
 
@@ -98,7 +98,7 @@ class Ngrams:
             for index in range(n):
                 begin = first + 1 - (n - 1) + index
                 keys = (keys << np.uint64(BITS)) | document[begin:begin + len(keys)]
-            # The first tokens of a document have a short history that begins with BOS, so their n-grams have raw counts.
+            # `below` has raw counts for n-grams that begin with BOS, because no token precedes them.
             table = self.top[n] if n == order else self.below[n]
             p[first:] = table.interpolate(keys, p[first:])
         return p

@@ -1,6 +1,6 @@
 """Writes the training text and the held-out text. Both depend only on their seeds.
 
-Documents are blocks of lines. One blank line separates two documents, and no document contains a blank line.
+One blank line separates two documents, and no document contains a blank line.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from narratives import diary, mystery, song, journey, visit, walk
 TRAIN_SEED, HELDOUT_SEED = 20_250_101, 77_003
 TRAIN_BYTES, HELDOUT_BYTES = 22_500_000, 100_000
 
-# The shares of the kinds of documents, in about a hundred.
+# The kinds of documents, and the weight of each in the random choice.
 KINDS = [(journey, 12), (letter, 9), (register, 8), (ships_log, 8), (visit, 7), (diary, 7), (animal, 6), (lesson, 6),
          (mystery, 6), (treasure_hunt, 6), (recipe, 5), (shop, 5), (shed, 5), (sale, 4), (word_list, 4), (song, 3), (walk, 3), (sums, 2)]
-WEIGHTED_KINDS = [kind for kind, share in KINDS for _ in range(share)]
+WEIGHTED_KINDS = [kind for kind, weight in KINDS for _ in range(weight)]
 
 
 def document(seed: int, index: int) -> str:

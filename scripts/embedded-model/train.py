@@ -24,7 +24,7 @@ WEIGHT_DECAY, MAX_GRADIENT_NORM = 0.05, 1.0
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """A linear warm-up, then a cosine from the peak to its last share."""
+    """A linear warm-up, then a cosine from the peak to `LAST_RATE_SHARE` of it."""
     if step < WARMUP_STEPS:
         return PEAK_LEARNING_RATE * (step + 1) / WARMUP_STEPS
     done = (step - WARMUP_STEPS) / (steps - WARMUP_STEPS)

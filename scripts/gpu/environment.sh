@@ -44,10 +44,10 @@ unpack() {
         chmod +x "$programs/$name"
         info "$name"
     done <"$folder/manifest"
-    local packed checkout
-    packed=$(sed -n 's/^commit //p' "$folder/manifest")
+    local packed_commit checkout
+    packed_commit=$(sed -n 's/^commit //p' "$folder/manifest")
     checkout=$(git rev-parse --short=12 HEAD 2>/dev/null) || return 0
-    [[ ${packed%%-*} == "$checkout" ]] || info "warning: packed from $packed, and this checkout is $checkout"
+    [[ ${packed_commit%%-*} == "$checkout" ]] || info "warning: packed from $packed_commit, and this checkout is $checkout"
 }
 
 # Finds one Python for all engines that need one, unless ORCHESTRATE_PYTHON names it. If it has no PyTorch, each engine uses
@@ -81,7 +81,7 @@ END
 }
 
 # Programs may need CUDA's libraries, which may be in Python's packages or in a toolkit, outside the loader's path. Only folders
-# with a missing library are added to the path, so that PyTorch finds its own libraries as before.
+# that contain a missing library are added to the path, so that PyTorch finds its own libraries as before.
 find_libraries() {
     local name found folders
     mapfile -t folders < <(library_folders)
@@ -96,7 +96,7 @@ find_libraries() {
     done
 }
 
-# The first folder with a missing library that is not on the loader's path yet.
+# The first folder that contains a missing library and is not on the loader's path yet.
 find_library_folder() {
     local name candidate
     for name in $(missing_libraries); do
@@ -117,7 +117,7 @@ install_hint() {
     esac
 }
 
-# The missing libraries of the programs, and of the driver, which the orchestrator opens.
+# The libraries that the loader does not find: those of the programs, and the driver's, which the orchestrator opens.
 missing_libraries() {
     {
         for program in "$programs"/*; do unresolved_libraries "$program"; done

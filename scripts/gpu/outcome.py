@@ -78,17 +78,17 @@ NO_DRIVER = "no NVIDIA driver found"
 def is_excused(engine, failure, device):
     """Whether a failure is expected: the engine cannot be packed, or is not for this device."""
     manifest_text = manifest(engine["name"])
-    # A missing driver concerns every engine.
+    # A missing driver is no refusal by the engine.
     is_refused = failure["kind"] in ("unsupported", "unavailable") and failure["message"] != NO_DRIVER
     if manifest_text and is_refused and not supports_device(manifest_text, device):
         return True
     if failure["kind"] == "unsupported":
-        # A preset may be for another device; the engine itself may not be refused.
+        # The manifest supports the device, so only a preset can be for another one.
         return f"{engine['name']}:" in engine["label"]
     if failure["kind"] != "unavailable":
         return False
     if re.search(r"^\[environment\]", manifest_text, re.M) and not re.search(r"^reference *= *true", manifest_text, re.M):
-        # A library in Python that this machine lacks.
+        # This machine lacks the engine's Python library.
         return True
     # A rehearsal: the program for the processor is not packed.
     return device == "cpu" and failure["message"] == "not built"
@@ -112,7 +112,7 @@ def replace_hint(line, device, programs):
     if not match:
         return line
     binaries = re.findall(r'^binary *= *"(.*)"', manifest(match["engine"]), re.M)
-    # The last binary of a manifest is that of its device.
+    # A manifest names the program for the processor first, and the program for the GPU last.
     is_packed = binaries and (Path(programs) / binaries[-1 if match["device"] else 0]).exists()
     if is_packed:
         hint = "export ORCHESTRATE_PYTHON=/a/python/that/has/its/library"
@@ -146,7 +146,7 @@ def gpus(detected, packed_for):
         facts += [f"{name} {gpu[name]}" for name in ("driver", "cuda") if gpu.get(name)]
         lines.append("  GPU: " + ", ".join(fact for fact in facts if fact))
         digits = (capability or "").replace(".", "")
-        # `90a` is for 90, too.
+        # The suffix does not count here: `90a` is for compute capability 9.0.
         if digits and packed_for and digits != packed_for.rstrip("af"):
             lines.append(f"  warning: the programs were built for {packed_for}, and this GPU is {digits}")
             lines.append(f"  hint: CUDA_COMPUTE_CAP={digits} scripts/gpu-check --pack")

@@ -22,8 +22,8 @@ except ModuleNotFoundError:
     sys.exit(f"error: packing needs Python 3.11, and this is {VERSION}\nhint: uv run --python 3.11 scripts/gpu/pack.py gpu-check")
 
 ROOT = Path(__file__).resolve().parents[2]
-FAMILY = "cuda"
-# The most bytes that can be copied to a machine without a network, including the checkout.
+DEVICE_FAMILY = "cuda"
+# The most bytes, with the checkout, that can be copied to a machine without a network.
 MAX_BYTES = 64 << 20
 # The packed programs use the instructions of this common processor level, because the GPU machine may lack newer ones.
 PROCESSOR = "x86-64-v3"
@@ -53,7 +53,7 @@ def programs():
     by_name = {"orchestrate": Program("orchestrate", {"package": "orchestrate"})}
     for path in sorted(ROOT.glob("engines/*/engine.toml")):
         engine = tomllib.loads(path.read_text())
-        gpu_entry = engine.get("devices", {}).get(FAMILY)
+        gpu_entry = engine.get("devices", {}).get(DEVICE_FAMILY)
         default = Program(engine["binary"], engine.get("build", {}))
         if gpu_entry and "binary" in gpu_entry:
             by_name[gpu_entry["binary"]] = Program(gpu_entry["binary"], gpu_entry.get("build", {}), has_kernels=True)
@@ -95,8 +95,8 @@ def pack(path, name, folder):
     """Strips and compresses a program. Returns its line for the manifest, its packed size, and the unpacked content."""
     stripped = folder / name
     with path.open("rb") as file:
-        is_stripped = shutil.which("strip") and file.read(4) == b"\x7fELF"
-    if not is_stripped or subprocess.run(["strip", "-o", stripped, path], check=False).returncode != 0:
+        can_strip = shutil.which("strip") and file.read(4) == b"\x7fELF"
+    if not can_strip or subprocess.run(["strip", "-o", stripped, path], check=False).returncode != 0:
         shutil.copyfile(path, stripped)
     content = remove_run_path(stripped)
     stripped.unlink()

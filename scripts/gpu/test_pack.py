@@ -30,7 +30,7 @@ name=$package-engine
 [ "$package" != orchestrate ] || name=orchestrate
 mkdir -p "$CARGO_TARGET_DIR/release" && echo "$name" >"$CARGO_TARGET_DIR/release/$name"
 """
-COMMAND = """#!/bin/sh
+BUILD_TWO = """#!/bin/sh
 echo "cuda for $CUDA_COMPUTE_CAP" >"$CARGO_TARGET_DIR/release/two-cuda"
 """
 
@@ -41,7 +41,7 @@ class Packing(unittest.TestCase):
         for name, manifest in MANIFESTS.items():
             (self.root / "engines" / name).mkdir(parents=True)
             (self.root / "engines" / name / "engine.toml").write_text(manifest)
-        for path, script in {"bin/cargo": CARGO, "build-two": COMMAND}.items():
+        for path, script in {"bin/cargo": CARGO, "build-two": BUILD_TWO}.items():
             (self.root / path).parent.mkdir(exist_ok=True)
             (self.root / path).write_text(script)
             (self.root / path).chmod(0o755)

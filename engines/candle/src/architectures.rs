@@ -118,7 +118,7 @@ fn llama(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
                 })
             };
             let cache = llama::Cache::new(true, tensors.dtype(), &config(context_tokens), tensors.device())?;
-            // candle truncates keys if the number of key-value heads is above this number.
+            // candle truncates keys if the model has more key-value heads than this config has positions.
             let untruncated = config(context_tokens.max(shape.kv_heads));
             let weights = llama::Llama::load(tensors, &untruncated)?;
             Ok(Box::new(Llama { weights, empty: cache.clone(), cache }))
@@ -175,7 +175,7 @@ macro_rules! qwen_config {
 
 /// Qwen2 and Qwen2.5: llama with biases on queries, keys and values.
 fn qwen2(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
-    // The three biases always exist, so a field for them adds nothing.
+    // Qwen2 always has the three biases, with or without a field for them.
     let shape = fields.expect_only(&[Feature::AttentionBias])?;
     Ok(safetensors::Recipe {
         longest_context: LongestContext::of(fields.folder)?,

@@ -66,25 +66,25 @@ impl Fields<'_> {
                 return Err(self.invalid(format!("`{name}`: expected an object, found `{value}`")));
             }
         }
-        let is_missing = |feature| !computed.contains(&feature);
-        if is_missing(Feature::OtherActivation) {
+        let is_ignored = |feature| !computed.contains(&feature);
+        if is_ignored(Feature::OtherActivation) {
             self.expect("hidden_act", &["silu"])?;
         }
-        if is_missing(Feature::AttentionBias) {
+        if is_ignored(Feature::AttentionBias) {
             self.expect_absent_or_false("attention_bias")?;
         }
         for name in ["mlp_bias", "use_sliding_window", "use_bidirectional_attention"] {
             self.expect_absent_or_false(name)?;
         }
         self.expect_full_attention()?;
-        if is_missing(Feature::SeparateHeadDim) {
+        if is_ignored(Feature::SeparateHeadDim) {
             expect_full_width_heads(self.folder)?;
         }
         let rotated = self.rotated_part()?;
-        if is_missing(Feature::PartialRotation) && rotated != 1.0 {
+        if is_ignored(Feature::PartialRotation) && rotated != 1.0 {
             return Err(self.ignored_field("partial_rotary_factor", &rotated.to_string()));
         }
-        if self.llama3_frequencies()?.is_some() && is_missing(Feature::Llama3Frequencies) {
+        if self.llama3_frequencies()?.is_some() && is_ignored(Feature::Llama3Frequencies) {
             return Err(self.ignored_field("rope_scaling", "llama3"));
         }
         let Config { hidden_size, layers, heads, kv_heads, head_dim, vocabulary_size, .. } =

@@ -57,7 +57,7 @@ pub const FREE_MEMORY_HINT: &str =
 const REBUILD_HINT: &str = "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda    # 86 is 8.6; `nvidia-smi --query-gpu=compute_cap --format=csv` prints it";
 const DRIVER_HINT: &str = "nvidia-smi    # `CUDA Version` must be 13.0 or later: a driver of the 580 series";
 
-/// Substrings of error texts (the first match counts), their kind and a hint.
+/// Substrings of error texts, their kind and a hint. The first entry that matches counts.
 const DEVICE_ERRORS: &[(&[&str], FailureKind, Option<&str>)] = &[
     (
         &["OUT_OF_MEMORY", "out of memory", "STATUS_ALLOC_FAILED", "STATUS_ALLOCATION_FAILED"],
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_memory_is_no_failure_of_the_model() {
+    fn a_device_out_of_memory_is_no_failure_of_the_model() {
         let text = r#"DriverError(CUDA_ERROR_OUT_OF_MEMORY, "out of memory")"#;
         let returned = build_error(|| candle_core::bail!("{text}"));
         assert_eq!(returned.kind, FailureKind::OutOfMemory);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_a_device_is_a_failure_of_the_model() {
+    fn an_error_of_candle_itself_is_a_failure_of_the_model() {
         assert_eq!(build_error(|| candle_core::bail!("cannot find tensor x")).kind, FailureKind::Model);
     }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_a_device_gets_the_kind_of_the_caller() {
+    fn an_error_of_candle_itself_gets_the_kind_of_the_caller() {
         assert_eq!(kind("shape mismatch in matmul, lhs: [1, 2], rhs: [3, 4]"), None);
         assert_eq!(kind("cannot read /models/cuda/out/model.safetensors"), None);
         let failed = classified_failure(

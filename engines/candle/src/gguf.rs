@@ -105,7 +105,7 @@ impl Metadata<'_> {
     /// Refuses a model with a feature that candle's quantised models would ignore. Features in `computed` are allowed.
     pub fn expect_only(&self, computed: &[Feature]) -> Result<(), Failed> {
         intermediate_size(self.folder)?;
-        let is_missing = |feature| !computed.contains(&feature);
+        let is_ignored = |feature| !computed.contains(&feature);
         if let Some(rotated) = self.get("rope.dimension_count").and_then(Value::as_u64)
             && rotated != u64::from(self.folder.config.head_dim)
         {
@@ -122,10 +122,10 @@ impl Metadata<'_> {
         self.expect("expert_count", 0.0)?;
         // `model_files` allows biases in every architecture that can have them; candle does not.
         let bias = self.folder.tensors.iter().find(|tensor| tensor.name.ends_with(".bias"));
-        if let Some(bias) = bias.filter(|_| is_missing(Feature::AttentionBias)) {
+        if let Some(bias) = bias.filter(|_| is_ignored(Feature::AttentionBias)) {
             return Err(ignored_tensor(self.folder, bias));
         }
-        if is_missing(Feature::SeparateHeadDim) {
+        if is_ignored(Feature::SeparateHeadDim) {
             expect_full_width_heads(self.folder)?;
         }
         Ok(())

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_has_bf16_unless_candle_rounds_positions_in_it() {
+    fn a_gpu_defaults_to_bf16_unless_candle_rounds_positions() {
         assert_eq!(default_dtype(true, false), "bf16");
         assert_eq!(default_dtype(true, true), "f32");
         assert_eq!((default_dtype(false, false), default_dtype(false, true)), ("f32", "f32"));

@@ -74,6 +74,7 @@ impl StandIn {
     }
 }
 
+/// The numbers of calls that the stand-ins got; `products` are matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counts {
     kernels: u64,
@@ -183,9 +184,9 @@ fn a_token_of_a_llama_takes_the_launches_that_the_readme_states() {
     };
     let token = launches(11).minus(launches(10));
     // The embedded model: 4 layers, 2 query heads for each key-value head.
-    let (layers, repeated) = (4, 2 * 2);
+    let (layers, head_copies) = (4, 2 * 2);
     assert_eq!(token.products, layers * 9 + 1, "{token:?}");
-    assert_eq!(token.kernels, layers * (18 + repeated) + 4, "{token:?}");
+    assert_eq!(token.kernels, layers * (18 + head_copies) + 4, "{token:?}");
     assert_eq!((token.to_device, token.to_host), (3, 1), "only the id is copied back: {token:?}");
 }
 
@@ -215,13 +216,13 @@ fn an_unknown_gpu_number_and_a_machine_without_gpu_are_refused() {
 }
 
 #[test]
-fn weights_that_do_not_fit_are_out_of_memory_before_and_while_they_are_copied() {
+fn weights_that_do_not_fit_fail_as_out_of_memory_before_or_during_the_copy() {
     let stand_in = StandIn::new();
     let answer = stand_in.answer(&[("STAND_IN_FREE", "1000000")], load(json!({})));
     let refused = texts(&answer);
     assert_eq!(refused["kind"], "out_of_memory");
     assert!(refused["message"].ends_with("`cuda:0` has 0.00 GB free of 85.00 GB"), "{refused:?}");
-    // candle's llama panics in this case.
+    // The stated memory suffices, but an allocation fails: candle's llama panics.
     let answer = stand_in.answer(&[("STAND_IN_AVAILABLE", "2000000")], load(json!({})));
     let failed = texts(&answer);
     assert_eq!(failed["kind"], "out_of_memory", "{failed:?}");

@@ -106,7 +106,7 @@ fn device_memory(device: &CudaDevice) -> Option<Memory> {
 }
 
 /// The device's default pool, if tensors come from it.
-#[expect(unsafe_code, reason = "CUDA gives the pool of a device for its own handle of it")]
+#[expect(unsafe_code, reason = "CUDA returns the pool of a raw device handle")]
 fn pool(device: &CudaDevice) -> Option<CUmemoryPool> {
     let stream = device.cuda_stream();
     let context = stream.context();

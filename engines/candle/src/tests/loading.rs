@@ -57,6 +57,7 @@ fn facts_state_the_bytes_that_a_load_leaves_in_memory() {
         let count = |tensors: &[(String, Tensor)]| {
             tensors.iter().map(|(_, tensor)| tensor.elem_count()).sum::<usize>()
         };
+        // A q8_0 quantization block has 32 weights in 34 bytes.
         let head = if tiny.tied { tiny.vocabulary * tiny.hidden } else { 0 };
         let bytes = count(&widened) * 4 + (count(&kept) + head) / 32 * 34;
         assert_eq!(facts.weights_bytes, Some(bytes as u64), "{}", tiny.architecture);

@@ -65,12 +65,12 @@ fn logits(model: &mut LoadedModel, prompt: &[u32]) -> Vec<f32> {
     model.network.start(true).feed(prompt).unwrap().to_vec1().unwrap()
 }
 
-/// The largest difference, relative to the spread of the expected logits.
+/// The largest difference, relative to the expected logit of the largest magnitude.
 fn relative_difference(logits: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(logits.len(), expected.len());
-    let spread = expected.iter().fold(0_f32, |largest, logit| largest.max(logit.abs()));
+    let magnitude = expected.iter().fold(0_f32, |largest, logit| largest.max(logit.abs()));
     let pairs = logits.iter().zip(expected);
-    pairs.fold(0_f32, |largest, (logit, expected)| largest.max((logit - expected).abs())) / spread
+    pairs.fold(0_f32, |largest, (logit, expected)| largest.max((logit - expected).abs())) / magnitude
 }
 
 fn message<T>(result: Result<T, Failed>) -> String {

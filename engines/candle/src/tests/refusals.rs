@@ -226,7 +226,6 @@ fn a_missing_tensor_is_named() {
     }
 }
 
-/// The refusal of a GGUF file with these tensors.
 fn failure_of_tensors(tiny: Tiny, tensors: &[(String, QTensor)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("NAME.gguf");

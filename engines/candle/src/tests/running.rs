@@ -1,4 +1,4 @@
-//! Tests generation and scoring: all paths give the same answer.
+//! Tests generation and scoring: both formats, with and without the cache, give the same answer.
 
 use candle_core::quantized::GgmlDType;
 use engine_kit::{Job, Model, sampling};

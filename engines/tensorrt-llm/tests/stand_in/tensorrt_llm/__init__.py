@@ -1,7 +1,7 @@
 """A stand-in for TensorRT-LLM in this engine's tests. It has the names, signatures and behaviour of release 1.2.1 that the
 engine uses, and computes an invented model. No line is copied from the library.
 
-The variable `STAND_IN` has its settings as JSON: faults, and the file in which calls are recorded.
+The variable `STAND_IN` has the stand-in's settings as JSON: its faults, the file in which it records calls, and others.
 """
 
 import json
