@@ -5,9 +5,9 @@ use std::ops::Range;
 use crate::formats::{Format, Storage};
 use crate::region::Region;
 
-/// Outputs side by side in a panel.
+/// Outputs of a panel, side by side.
 pub const PANEL_OUTPUTS: usize = 16;
-/// Inputs of a group.
+/// Inputs of a group of a panel.
 pub const GROUP_INPUTS: usize = 64;
 
 /// `outputs` rows of `inputs` numbers.
@@ -65,7 +65,7 @@ impl Matrix {
         &self.panels()[panel * bytes..][..bytes]
     }
 
-    /// The rows in place, for unpacked floats.
+    /// All rows, for unpacked floats.
     pub fn floats(&self) -> Floats<'_> {
         Floats::new(self.format, self.inputs, 0..self.outputs, self.region.bytes())
     }
@@ -79,7 +79,7 @@ pub struct Block<'a> {
     pub inputs: usize,
 }
 
-/// Consecutive rows of floats, of some outputs of a matrix: in the matrix's memory or elsewhere.
+/// Rows of floats for consecutive outputs of a matrix: in the matrix's memory, or unpacked into other memory.
 #[derive(Debug, Clone)]
 pub struct Floats<'a> {
     pub inputs: usize,

@@ -165,7 +165,7 @@ impl Format {
         match &self.storage {
             Storage::Rows(rows) => outputs * inputs * rows.number_bytes,
             Storage::PackedRows(rows, _) => outputs * (rows.row_bytes)(inputs),
-            Storage::Panels(panels) => outputs.div_ceil(PANEL_OUTPUTS) * panels.bytes(inputs),
+            Storage::Panels(panels) => outputs.div_ceil(PANEL_OUTPUTS) * panels.panel_bytes(inputs),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Sums and functions of many numbers at once, in plain Rust that the compiler vectorizes.
 //!
-//! They are not compiled for a level: the compiler uses the features of the build. It neither reorders nor fuses this code, so
-//! the bits are the same in every build and at every level; a test checks this. The same is true for norms, rotations,
-//! activations and the portable level of every kernel.
+//! No level has code of its own for them. The compiler neither reorders nor fuses operations on floats, so the bits are the same
+//! in every build and at every level; a test checks this. The same is true for norms, rotations, activation functions and the
+//! portable level of every kernel.
 
 const LANES: usize = 16;
 
@@ -14,12 +14,12 @@ pub fn sum_of_squares(x: &[f32]) -> f32 {
     fold(x, |x| x * x)
 }
 
-/// Whether no number is NaN or infinite.
+/// Whether no number is NaN or infinite: only for these is `x * 0.0` not zero.
 pub fn all_finite(x: &[f32]) -> bool {
     fold(x, |x| x * 0.0) == 0.0
 }
 
-/// Sums in sixteen lanes, the width of a vector. This rounds less than a single sum.
+/// Sums in sixteen lanes, the width of a vector. The rounding errors are smaller than those of a single sum.
 #[inline(always)]
 fn fold(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
     let (chunks, rest) = x.as_chunks::<LANES>();
@@ -32,7 +32,7 @@ fn fold(x: &[f32], map: impl Fn(f32) -> f32) -> f32 {
     sums.iter().sum::<f32>() + rest.iter().map(|x| map(*x)).sum::<f32>()
 }
 
-/// `e^x` to within two units of the last place, without a branch. It is clamped to the range of f32; NaN stays NaN.
+/// `e^x` to within two units of the last place, without a branch. Results are clamped to normal f32 numbers; NaN stays NaN.
 #[inline(always)]
 #[expect(clippy::excessive_precision, reason = "the two parts of ln 2 are given as they are in f32")]
 pub fn exp(x: f32) -> f32 {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exp_is_within_a_millionth_in_the_range_of_f32() {
+    fn exp_is_off_by_less_than_3e_7_of_itself() {
         for step in -87_300..88_300 {
             let x = step as f32 / 1000.0;
             let exact = f64::from(x).exp();
@@ -80,8 +80,8 @@ mod tests {
     #[test]
     fn bits_are_the_same_in_every_build() {
         let x: Vec<f32> = (0..10_000).map(|step| (step as f32).sqrt() - 50.0).collect();
-        let digest = |y: &dyn Fn(f32) -> f32| {
-            x.iter().fold(0_u32, |bits, x| bits.rotate_left(5).wrapping_mul(0x9e37_79b1) ^ y(*x).to_bits())
+        let digest = |f: &dyn Fn(f32) -> f32| {
+            x.iter().fold(0_u32, |bits, x| bits.rotate_left(5).wrapping_mul(0x9e37_79b1) ^ f(*x).to_bits())
         };
         assert_eq!((digest(&exp), digest(&logistic)), (3_221_572_075, 1_817_889_143));
         assert_eq!((sum(&x).to_bits(), sum_of_squares(&x).to_bits()), (1_210_234_398, 1_258_180_693));

@@ -1,4 +1,4 @@
-//! The levels of a processor: detected at run time, and selected by name in tests and by an option.
+//! Levels: the instruction sets of kernels. The machine's are detected at run time; tests and an option select one by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub enum Instructions {
     /// AVX-512 with BW, VL, DQ and VNNI; code that uses BF16 checks for it separately.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// AMX tiles with products of bf16 and of eight bits. The operating system permits this process to use them.
+    /// AMX with products of bf16 and of eight bits. The operating system permits this process to use its tiles.
     #[cfg(target_arch = "x86_64")]
     Amx,
 }
@@ -87,7 +87,7 @@ impl FromStr for Level {
 
 /// The levels of x86 processors.
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "instructions that are tried")]
+#[expect(unsafe_code, reason = "AMX instructions, tried on a test product")]
 mod machine {
     use std::sync::LazyLock;
 
@@ -131,8 +131,8 @@ mod machine {
     }
 }
 
-/// The levels of ARM processors: basic NEON, which every 64-bit core has. Products of eight bits use `vmull_s8`, because dot
-/// products are not stable in Rust.
+/// The levels of ARM processors: basic NEON, which every 64-bit core has. Products of eight bits use `vmull_s8`, because Rust's
+/// intrinsics for dot products are not stable.
 #[cfg(target_arch = "aarch64")]
 mod machine {
     use super::{Entry, Instructions};
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_level_is_refused_with_the_available_ones() {
+    fn the_error_for_a_missing_level_lists_the_available_ones() {
         let unknown = "sse9".parse::<Level>().unwrap_err().to_string();
         assert!(unknown.contains("`sse9`") && unknown.contains("`portable`"), "{unknown}");
         let missing =

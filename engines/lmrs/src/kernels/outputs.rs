@@ -14,6 +14,7 @@ pub struct Outputs<'a> {
     /// Numbers from one token's row to the next.
     stride: usize,
     tokens: usize,
+    /// The columns: these outputs of the matrix.
     outputs: Range<usize>,
     rows: PhantomData<&'a mut [f32]>,
 }
@@ -46,7 +47,7 @@ impl<'a> Outputs<'a> {
 
     /// The outputs of one token, in memory of their own.
     pub fn of(numbers: &'a mut [f32], outputs: Range<usize>) -> Self {
-        assert_eq!(numbers.len(), outputs.len(), "outputs and their memory");
+        assert_eq!(numbers.len(), outputs.len(), "one number for each output");
         Self { first: numbers.as_mut_ptr(), stride: 0, tokens: 1, outputs, rows: PhantomData }
     }
 
@@ -63,17 +64,16 @@ impl<'a> Outputs<'a> {
         self.tokens
     }
 
-    /// The range of the matrix's outputs.
+    /// The columns, as a range of the matrix's outputs.
     pub fn outputs(&self) -> Range<usize> {
         self.outputs.clone()
     }
 
-    /// The columns of one token, limited to the range.
+    /// One token's numbers in these columns.
     pub fn row_mut(&mut self, token: usize) -> &mut [f32] {
         assert!(token < self.tokens, "a token of the product");
-        // SAFETY: `first` is followed by this many numbers in each of `tokens` rows, whose starts are `stride` apart. No other
-        // code accesses them during this lifetime (`of` borrows them, `take` requires it), and the borrow of `self` separates
-        // the rows.
+        // SAFETY: each of `tokens` rows has these columns, and `first` is the first column of the first row. No other code
+        // accesses them while `self` lives: `new` and `of` borrow the memory, and callers of `take` guarantee it.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(token * self.stride), self.outputs.len()) }
     }
 }

@@ -24,7 +24,8 @@ use decoder::{Decoder, Predictions};
 use sequence::Sequence;
 use step::{Schedule, chunk_rows};
 
-/// Rows of prompts in one pass while no sequence waits for its next token. Requests can be cancelled between two such steps.
+/// The most rows of prompts in a step, and so in a pass, while no sequence waits for its next token. Requests can be cancelled
+/// between two steps.
 pub(crate) const MAX_PASS_ROWS: usize = 256;
 
 /// The network, and the state of the current requests.

@@ -9,11 +9,11 @@ use protocol::{Failed, Sampling};
 use super::decoder::{Decoder, Predictions, Span, Wanted};
 use super::step::{self, Chunk, Schedule};
 
-pub struct Sequence<S> {
-    cache: S,
+pub struct Sequence<C> {
+    cache: C,
     ids: Vec<u32>,
     prompt_ids: usize,
-    /// Ids that the sequence's cache holds: all but the last when a token is generated, and 0 without the cache.
+    /// Ids in the cache. After each token: all but the last, or 0 if the request does not use the cache.
     cached: usize,
     /// The most ids of the sequence: its prompt and all new tokens.
     max_ids: usize,
@@ -21,14 +21,15 @@ pub struct Sequence<S> {
     sampling: Option<Sampling>,
     rng: Rng,
     use_cache: bool,
+    /// The most ids that prompt lookup drafts in a step; 0 disables it.
     lookup: usize,
     done: bool,
 }
 
-impl<S> Sequence<S> {
+impl<C> Sequence<C> {
     /// The state before the first step. `index` is the sequence's index in its job. Only greedy sequences with a cache draft
     /// ids, because a draft is compared with the likeliest id.
-    pub fn new(cache: S, prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
+    pub fn new(cache: C, prompt: &[u32], index: usize, job: &Job, lookup: usize) -> Self {
         let max_ids = prompt.len() + job.max_new_tokens as usize;
         let can_draft = job.sampling.is_none() && job.use_cache;
         Self {
@@ -49,11 +50,11 @@ impl<S> Sequence<S> {
         self.done
     }
 
-    pub fn into_cache(self) -> S {
+    pub fn into_cache(self) -> C {
         self.cache
     }
 
-    /// Generated tokens.
+    /// The number of generated tokens.
     pub fn generated(&self) -> usize {
         self.ids.len() - self.prompt_ids
     }
@@ -77,7 +78,8 @@ impl<S> Sequence<S> {
     }
 }
 
-/// A callback for each new token of a sequence, or for its failure. It returns whether the sequence continues.
+/// A callback for each new token of a sequence, or for its failure, with the sequence's index. It returns whether the sequence
+/// continues.
 pub type Emit<'a> = dyn FnMut(usize, Result<u32, Failed>) -> bool + 'a;
 
 /// Runs one step of all sequences.
@@ -150,7 +152,7 @@ fn pass<D: Decoder>(
             }
             Wanted::EveryLargest => {
                 let likeliest: Vec<u32> = ids.by_ref().take(chunk.rows).collect();
-                sequence.verify(&likeliest, chunk, emit);
+                sequence.check_drafts(&likeliest, chunk, emit);
             }
         }
         let cached = if sequence.use_cache { sequence.ids.len() - 1 } else { 0 };
@@ -162,14 +164,14 @@ fn pass<D: Decoder>(
     Ok(())
 }
 
-impl<S> Sequence<S> {
+impl<C> Sequence<C> {
     fn push(&mut self, id: u32, index: usize, emit: &mut Emit) {
         self.ids.push(id);
         self.done = !emit(index, Ok(id));
     }
 
     /// Accepts the likeliest ids as long as they equal the drafts, and then one more likeliest id.
-    fn verify(&mut self, likeliest: &[u32], chunk: &Chunk, emit: &mut Emit) {
+    fn check_drafts(&mut self, likeliest: &[u32], chunk: &Chunk, emit: &mut Emit) {
         let drafts = self.ids.split_off(self.ids.len() - chunk.drafted);
         for (index, &id) in likeliest.iter().enumerate() {
             self.push(id, chunk.index, emit);

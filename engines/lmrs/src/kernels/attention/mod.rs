@@ -20,7 +20,7 @@ use super::lanes::exp;
 #[cfg(target_arch = "x86_64")]
 use x86::{avx2, avx512};
 
-/// Positions of a tile.
+/// Positions of a block of the KV cache, and so of a tile: the keys or the values of one head in one block.
 pub const BLOCK_POSITIONS: usize = 64;
 
 /// The number type of a cache.
@@ -36,11 +36,11 @@ pub struct CacheRows<'a> {
     pub bytes: &'a [u8],
     pub kv_dtype: KvDtype,
     pub width: usize,
-    /// The distance in bytes from each number to the next one that will be read, for prefetch; 0 if unknown.
+    /// Bytes from each number to the same number of the tile that is read next, to prefetch it; 0 prefetches nothing.
     pub ahead: usize,
 }
 
-/// Rows of f32 with a stride.
+/// Rows of f32 whose starts are `stride` numbers apart.
 #[derive(Debug, Clone, Copy)]
 pub struct LeftRows<'a> {
     pub numbers: &'a [f32],
@@ -48,7 +48,7 @@ pub struct LeftRows<'a> {
     pub rows: usize,
 }
 
-/// The sums that products are added to: rows of f32 with a stride.
+/// The sums that products are added to: rows of f32 whose starts are `stride` numbers apart.
 #[derive(Debug)]
 pub struct Sums<'a> {
     pub numbers: &'a mut [f32],
@@ -96,7 +96,8 @@ pub struct Softmax {
 impl Softmax {
     pub const EMPTY: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Turns scores into weights; positions outside of `visible` get 0. Returns the factor for the outputs of earlier tiles.
+    /// Turns a tile's scores into weights; positions outside of `visible` get 0. Returns the factor by which the caller rescales
+    /// the outputs of earlier tiles.
     pub fn step(&mut self, level: Level, scores: &mut [f32; BLOCK_POSITIONS], visible: Range<usize>) -> f32 {
         match level.instructions() {
             // SAFETY: a `Level` value exists only on a machine that has the level.
@@ -147,7 +148,7 @@ impl KvDtype {
     }
 }
 
-/// The portable level: the reference for the other levels.
+/// The product at the portable level: the formula of `accumulate`.
 fn accumulate_portable(product: Product) {
     let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
     let mut row = [0.0; BLOCK_POSITIONS];
@@ -192,7 +193,7 @@ fn step(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS], visible: Range
 }
 
 #[inline(always)]
-fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS]) -> f32 {
+fn weigh<const HAS_HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS]) -> f32 {
     let mut maxima = [f32::NEG_INFINITY; LANES];
     for chunk in scores.as_chunks::<LANES>().0 {
         for (maximum, score) in maxima.iter_mut().zip(chunk) {
@@ -200,13 +201,12 @@ fn weigh<const HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; BLOCK_POSIT
         }
     }
     let largest = larger(reduce(maxima, larger), state.largest);
-    // Later tiles seldom have a larger score.
+    // The exponential is seldom needed: few later tiles have a larger score.
     let correction = if largest == state.largest { 1.0 } else { exp(state.largest - largest) };
     let mut sums = [0.0; LANES];
     for chunk in scores.as_chunks_mut::<LANES>().0 {
         for (sum, score) in sums.iter_mut().zip(chunk) {
-            // Hidden positions have weight zero.
-            *score = if HIDDEN && *score == f32::NEG_INFINITY { 0.0 } else { exp(*score - largest) };
+            *score = if HAS_HIDDEN && *score == f32::NEG_INFINITY { 0.0 } else { exp(*score - largest) };
             *sum += *score;
         }
     }
@@ -220,7 +220,7 @@ fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-/// Reduces the lanes by adding halves, as vectors do.
+/// Reduces the lanes to one number: combines the two halves until one lane is left, as vector instructions do.
 #[inline(always)]
 fn reduce(mut lanes: [f32; LANES], combine: impl Fn(f32, f32) -> f32) -> f32 {
     for half in [8, 4, 2, 1] {

@@ -1,10 +1,10 @@
-//! Every level against the portable one, and the portable one against the definition.
+//! Every level against the definition, with sums in f64.
 
 use super::*;
 use crate::kernels::test_rng::TestRng;
 
 #[test]
-fn every_level_multiplies_rows_with_a_tile_by_the_definition() {
+fn every_level_multiplies_rows_with_a_tile_as_defined() {
     let mut rng = TestRng::new(5);
     for round in 0..300 {
         let kv_dtype = [KvDtype::F16, KvDtype::F32][round % 2];
@@ -66,13 +66,13 @@ fn softmax_by_tiles_equals_softmax_of_all_scores() {
                 weights.extend(tile_scores.map(f64::from));
             }
             let largest = scores[visible.clone()].iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let exact = |at: usize| match visible.contains(&at) {
+            let exact_weight = |at: usize| match visible.contains(&at) {
                 true => f64::from(scores[at] - largest).exp(),
                 false => 0.0,
             };
-            let sum: f64 = (0..scores.len()).map(exact).sum();
+            let sum: f64 = (0..scores.len()).map(exact_weight).sum();
             for (at, weight) in weights.iter().enumerate() {
-                let (actual, expected) = (weight / f64::from(state.sum), exact(at) / sum);
+                let (actual, expected) = (weight / f64::from(state.sum), exact_weight(at) / sum);
                 assert!(
                     (actual - expected).abs() < 1e-6,
                     "{level:?} {at} of {visible:?}: {actual} and {expected}"
@@ -83,7 +83,7 @@ fn softmax_by_tiles_equals_softmax_of_all_scores() {
 }
 
 #[test]
-fn joining_an_empty_partition_changes_nothing() {
+fn joining_with_an_empty_partition_gives_the_other_partition() {
     let mut state = Softmax { largest: 2.0, sum: 3.0 };
     assert_eq!(state.join(Softmax::EMPTY), (1.0, 0.0));
     assert_eq!((state.largest, state.sum), (2.0, 3.0));

@@ -1,5 +1,5 @@
-//! Attention products of the x86 levels. Sums of six rows by a few vectors stay in registers over the whole depth. So each
-//! number of the cache is read and widened once for all rows.
+//! Attention products of the x86 levels. Sums of up to six rows by a few vectors stay in registers over the whole depth. So each
+//! number of the cache is read and widened once for these rows.
 #![expect(unsafe_code, reason = "reads and writes vectors through pointers")]
 
 use super::Product;
@@ -8,7 +8,8 @@ const MAX_ROWS: usize = 6;
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
-/// A part of the product `c += a * b` with its sums in registers: some rows of `a` and `c`, some columns of `b` and `c`.
+/// A part of the product `c += a * b` with its sums in registers: some rows of `a` and `c`, some columns of `b` and `c`. Strides
+/// are in numbers, `ahead` is in bytes.
 struct RegisterTile<'a> {
     a: &'a [f32],
     a_stride: usize,
@@ -29,7 +30,7 @@ fn for_each_tile(
     mut multiply: impl FnMut(RegisterTile, usize, usize),
 ) {
     let Product { left: a, right: b, depth, sums: c } = product;
-    // Equal shares of rows: 7 are 4 and 3, not 6 and 1.
+    // Equal shares of rows: seven rows become four and three, not six and one.
     let share = a.rows.div_ceil(a.rows.div_ceil(MAX_ROWS));
     for row in (0..a.rows).step_by(share) {
         let rows = share.min(a.rows - row);
@@ -41,7 +42,7 @@ fn for_each_tile(
                 a_stride: a.stride,
                 b: &b.bytes[column * b.kv_dtype.bytes()..],
                 b_stride: b.width,
-                // Prefetches once for all rows.
+                // The first rows prefetch for all rows.
                 ahead: if row == 0 { b.ahead } else { 0 },
                 depth,
                 c: &mut c.numbers[row * c.stride + column..],

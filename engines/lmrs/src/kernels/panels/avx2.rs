@@ -12,8 +12,7 @@ use super::input::{ActivationBlock, Input, InputPart};
 use super::numbers::PanelFormat;
 use super::product::{self, PanelLanes};
 use crate::kernels::outputs::Outputs;
-use crate::matrix::Matrix;
-use crate::matrix::Rows;
+use crate::matrix::{Matrix, Rows};
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
@@ -40,20 +39,20 @@ struct Avx2;
 type Registers<T> = [T; 2];
 
 #[inline(always)]
-fn map_two<A: Copy, B>(a: Registers<A>, map_lane: impl Fn(A) -> B) -> Registers<B> {
-    [map_lane(a[0]), map_lane(a[1])]
+fn map_two<A: Copy, B>(a: Registers<A>, operation: impl Fn(A) -> B) -> Registers<B> {
+    [operation(a[0]), operation(a[1])]
 }
 
 #[inline(always)]
 fn zip_two<A: Copy, B: Copy, C>(
     a: Registers<A>,
     b: Registers<B>,
-    map_lane: impl Fn(A, B) -> C,
+    operation: impl Fn(A, B) -> C,
 ) -> Registers<C> {
-    [map_lane(a[0], b[0]), map_lane(a[1], b[1])]
+    [operation(a[0], b[0]), operation(a[1], b[1])]
 }
 
-/// Four numbers, repeated in each lane.
+/// The four numbers at `at`, repeated in each lane.
 #[inline(always)]
 unsafe fn quad(at: *const i8) -> __m256i {
     // SAFETY: the caller guarantees four numbers at `at`.
@@ -65,7 +64,7 @@ impl PanelLanes for Avx2 {
     type Ints = Registers<__m256i>;
     type Floats = Registers<__m256>;
 
-    /// Of 16 registers, 4 hold sums of integers and 4 hold sums of floats.
+    /// Each sum takes two registers of integers and two of floats: 8 of the 16 registers.
     const MAX_SUMS: usize = 2;
 
     #[inline(always)]
@@ -85,7 +84,7 @@ impl PanelLanes for Avx2 {
 
     #[inline(always)]
     unsafe fn shift_right<const BITS: u32>(bytes: Self::Bytes) -> Self::Bytes {
-        // The immediate is an i32 here, and a const u32 parameter cannot become one.
+        // The shift by an immediate takes an `i32` constant, and Rust cannot convert the `u32` constant `BITS`.
         map_two(bytes, |bytes| _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(BITS.cast_signed())))
     }
 
@@ -101,7 +100,7 @@ impl PanelLanes for Avx2 {
 
     #[inline(always)]
     unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
-        // Two products of at most 63 * 127 fit into an i16.
+        // The sum of two products of at most 63 * 127 fits into an i16.
         zip_two(sums, numbers, |sums, numbers| {
             let twos = _mm256_maddubs_epi16(numbers, quad(at));
             _mm256_add_epi32(sums, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)))
@@ -115,8 +114,8 @@ impl PanelLanes for Avx2 {
 
     #[inline(always)]
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
-        // Two products of 255 would not fit into an i16. After the subtraction of 128, and with the sign moved to the other
-        // factor, a product is at most 128 * 127, and two fit. No activation is -128, whose sign could not be changed.
+        // The sum of two products of 255 * 127 would not fit into an i16. After the subtraction of 128, and with the sign moved
+        // to the other factor, a product is at most 128 * 127, and the sum fits. No activation is -128: +128 is no i8.
         zip_two(sums, numbers, |sums, numbers| {
             let signed = _mm256_xor_si256(numbers, _mm256_set1_epi8(-128));
             let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(quad(at), signed));

@@ -13,8 +13,7 @@ use super::input::{ActivationBlock, BLOCK_INPUTS, Input, InputPart};
 use super::numbers::PanelFormat;
 use super::product::{self, PanelLanes};
 use crate::kernels::outputs::Outputs;
-use crate::matrix::Matrix;
-use crate::matrix::Rows;
+use crate::matrix::{Matrix, Rows};
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
@@ -30,16 +29,16 @@ fn quantise(x: &[f32; BLOCK_INPUTS]) -> ActivationBlock {
     let magnitudes =
         halves.map(|half| _mm512_and_si512(_mm512_castps_si512(half), _mm512_set1_epi32(i32::MAX)));
     let largest = _mm512_reduce_max_epi32(_mm512_max_epi32(magnitudes[0], magnitudes[1]));
-    let (scale, inverse) = ActivationBlock::steps(f32::from_bits(largest.cast_unsigned()));
-    let steps = halves.map(|half| _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(inverse))));
+    let (scale, inverse) = ActivationBlock::scale_and_inverse(f32::from_bits(largest.cast_unsigned()));
+    let rounded = halves.map(|half| _mm512_cvtps_epi32(_mm512_mul_ps(half, _mm512_set1_ps(inverse))));
     let mut numbers = [0; BLOCK_INPUTS];
     let (first, last) = numbers.split_at_mut(16);
     // SAFETY: each address is followed by 16 bytes.
     unsafe {
-        _mm_storeu_si128(first.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[0]));
-        _mm_storeu_si128(last.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(steps[1]));
+        _mm_storeu_si128(first.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(rounded[0]));
+        _mm_storeu_si128(last.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(rounded[1]));
     }
-    ActivationBlock::new(numbers, scale, steps.map(|steps| _mm512_reduce_add_epi32(steps)))
+    ActivationBlock::new(numbers, scale, rounded.map(|half| _mm512_reduce_add_epi32(half)))
 }
 
 /// # Safety
@@ -64,7 +63,7 @@ impl PanelLanes for Vnni {
     type Ints = __m512i;
     type Floats = __m512;
 
-    /// 12 sums of integers and 12 of floats; a line, a scale and masks need registers too.
+    /// Each sum takes a register of integers and one of floats: 24 of 32. A line, a scale and masks need the other registers.
     const MAX_SUMS: usize = 12;
 
     #[inline(always)]
@@ -160,7 +159,7 @@ impl PanelLanes for Vnni {
 }
 
 /// Emits no instruction, but keeps the order of the source. The compiler would otherwise finish one sum after the other, and
-/// each addition would wait for the previous one. This wait is four times as long as the start of another addition.
+/// each addition would wait for the result of the previous one. In this time, four independent additions can start.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn keep_order(mut sums: __m512i) -> __m512i {

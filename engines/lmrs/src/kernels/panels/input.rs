@@ -4,18 +4,18 @@ use std::ops::Range;
 
 use crate::matrix::Rows;
 
-/// Inputs that share a scale.
+/// Inputs of an `ActivationBlock`, which share a scale.
 pub const BLOCK_INPUTS: usize = 32;
 /// Tokens whose blocks are stored together, so that a kernel reads its tokens side by side.
 pub const TILE_TOKENS: usize = 12;
-/// Zeros fill the inputs up to a multiple of this number, the longest section of any format.
+/// Zeros fill the inputs up to a multiple of this number: the inputs of a section in the format with the longest sections.
 const SECTION_INPUTS: usize = 256;
 
 /// 32 activations of one token, with sums that kernels would otherwise compute again for each panel. One cache line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(64))]
 pub struct ActivationBlock {
-    /// Activation i is `numbers[i] * scale`; never -128.
+    /// Activation i is `numbers[i] * scale`. No number is -128.
     pub numbers: [i8; BLOCK_INPUTS],
     pub scale: f32,
     /// -128 times the sum of the numbers: the correction for weights that are stored plus 128.
@@ -24,7 +24,7 @@ pub struct ActivationBlock {
     pub minus_8: i32,
     /// -32 times the sum of the first 16 numbers, and of the last 16: the corrections for weights that are stored plus 32.
     pub minus_32: [i32; 2],
-    /// Minus the sum of the rounded activations: the factor of a minimum.
+    /// Minus the sum of the rounded activations: the factor of the weights' minimum (`PanelFormat::minimum`).
     pub minus_sum: f32,
 }
 
@@ -38,21 +38,21 @@ impl ActivationBlock {
         minus_sum: 0.0,
     };
 
-    /// Rounds to the nearest of 255 steps, ties to even.
+    /// Rounds each activation to the nearest multiple of the scale, ties to even.
     pub fn of(x: &[f32; BLOCK_INPUTS]) -> Self {
-        let magnitudes = x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff));
-        let (scale, inverse) = Self::steps(f32::from_bits(magnitudes));
+        let largest_bits = x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff));
+        let (scale, inverse) = Self::scale_and_inverse(f32::from_bits(largest_bits));
         // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
         let numbers = x.map(|x| (x * inverse + 12_582_912.0).to_bits() as i8);
         let sums = [0, 16].map(|half| numbers[half..half + 16].iter().map(|&x| i32::from(x)).sum::<i32>());
         Self::new(numbers, scale, sums)
     }
 
-    /// The step size and its inverse, for this largest magnitude.
+    /// The scale and its inverse, for this largest magnitude.
     #[inline(always)]
-    pub fn steps(largest: f32) -> (f32, f32) {
+    pub fn scale_and_inverse(largest: f32) -> (f32, f32) {
         let inverse = 127.0 / largest;
-        // If the magnitude is so small that its inverse overflows, all numbers become zero.
+        // If the magnitude is so small that the inverse overflows, all numbers become zero.
         (largest / 127.0, if inverse == f32::INFINITY { 0.0 } else { inverse })
     }
 
@@ -112,12 +112,12 @@ impl Input {
 
     /// Divides the tokens into this number of parts, or fewer if there are few tokens. Each part can be filled on its own.
     pub fn parts(&mut self, parts: usize) -> impl Iterator<Item = InputPart<'_>> {
-        let tiles = self.tokens.div_ceil(TILE_TOKENS).div_ceil(parts.max(1)).max(1);
+        let part_tiles = self.tokens.div_ceil(TILE_TOKENS).div_ceil(parts.max(1)).max(1);
         let (tokens, token_blocks) = (self.tokens, self.blocks_of_token());
-        let blocks = self.blocks.chunks_mut((tiles * TILE_TOKENS * token_blocks).max(1)).enumerate();
+        let blocks = self.blocks.chunks_mut((part_tiles * TILE_TOKENS * token_blocks).max(1)).enumerate();
         blocks.map(move |(part, blocks)| {
-            let start = part * tiles * TILE_TOKENS;
-            InputPart { tokens: start..tokens.min(start + tiles * TILE_TOKENS), token_blocks, blocks }
+            let start = part * part_tiles * TILE_TOKENS;
+            InputPart { tokens: start..tokens.min(start + part_tiles * TILE_TOKENS), token_blocks, blocks }
         })
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! numbers   the trait of a format, and the definition of a product, number by number
 //! input     activations -> 8 bits, one scale for 32 of them
-//! product   the order of panels and tokens, and some tokens times some panels in registers, over the trait of a level
+//! product   the order of panels and tokens; the product of a few of each in registers, written over the trait of a level
 //! avx2, avx512, neon   the levels
 //! ```
 //!
@@ -43,41 +43,41 @@ use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
 /// The kernels of a format in panels.
 pub struct PanelKernels {
     /// Inputs that are stored together with their scales.
-    section: usize,
+    section_inputs: usize,
     /// Bytes of 16 outputs over one section.
     section_bytes: usize,
-    /// Offsets of the f16 scales within a block of a file.
+    /// Offsets of the f16 scales within a quantization block of a file.
     pub file_scales: &'static [usize],
     pack: fn(usize, &[u8], &mut [u8], usize),
     multiply: fn(Level, &Matrix, Range<usize>, &Input, &mut Outputs<'_>),
     row: fn(&Matrix, usize, &mut [f32]),
     #[cfg(all(test, target_arch = "x86_64"))]
-    pub model_product: fn(&Matrix, &Rows) -> Rows,
+    pub emulated_product: fn(&Matrix, &Rows) -> Rows,
 }
 
 impl PanelKernels {
     pub(crate) const fn of<N: PanelFormat>() -> Self {
         Self {
-            section: N::GROUPS * GROUP_INPUTS,
+            section_inputs: N::GROUPS * GROUP_INPUTS,
             section_bytes: N::SECTION_BYTES,
             file_scales: N::FILE_SCALES,
             pack: N::pack,
             multiply: multiply_at::<N>,
             row: numbers::row::<N>,
             #[cfg(all(test, target_arch = "x86_64"))]
-            model_product: super::rows::model_panel_product::<N>,
+            emulated_product: super::rows::emulated_panel_product::<N>,
         }
     }
 
-    pub fn bytes(&self, inputs: usize) -> usize {
-        inputs.div_ceil(self.section) * self.section_bytes
+    pub fn panel_bytes(&self, inputs: usize) -> usize {
+        inputs.div_ceil(self.section_inputs) * self.section_bytes
     }
 
     /// Packs up to 16 rows of `inputs` numbers, in the layout of files, into one panel. Missing rows and padding inputs get the
     /// scale 0. Panics if a row or the panel has the wrong size: the caller has checked the file's sizes.
     pub fn pack(&self, inputs: usize, rows: &[&[u8]], panel: &mut [u8]) {
         assert!(rows.len() <= PANEL_OUTPUTS, "a panel has 16 rows");
-        assert_eq!(panel.len(), self.bytes(inputs), "the bytes of a panel");
+        assert_eq!(panel.len(), self.panel_bytes(inputs), "the bytes of a panel");
         panel.fill(0);
         for (output, row) in rows.iter().enumerate() {
             (self.pack)(inputs, row, panel, output);
@@ -97,7 +97,7 @@ pub fn prepare(level: Level, x: &Rows, input: &mut Input) {
     }
 }
 
-/// Quantises some tokens of `x`: one part from `Input::parts` of an input of the right size.
+/// Quantises some tokens of `x` into a part, which comes from `Input::parts` of an input with the shape of `x`.
 pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     match level.instructions() {
         // SAFETY: a `Level` value exists only on a machine that has the level.
@@ -110,19 +110,19 @@ pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     }
 }
 
-/// Computes the outputs of these panels, from `16 * panels.start` on. They are exactly the columns of `out`.
+/// Computes the outputs of these panels, from `16 * panels.start` on. `out` has exactly these outputs as its columns.
 pub fn multiply(level: Level, matrix: &Matrix, panels: Range<usize>, input: &Input, out: &mut Outputs<'_>) {
     product::check(matrix, &panels, input, out);
     (kernels(matrix).multiply)(level, matrix, panels, input, out);
 }
 
-/// Looks up the weights of one output, widened by its format.
+/// Widens the weights of one output to f32.
 pub fn row(matrix: &Matrix, output: usize, destination: &mut [f32]) {
     (kernels(matrix).row)(matrix, output, destination);
 }
 
-/// Panels that are read at once for one token, with AMX: the fastest number on a Sapphire Rapids. Other processors read memory
-/// fastest sequentially.
+/// Panels that are read at once for one token at the AMX level: 8 are fastest on a Sapphire Rapids. Other processors read
+/// memory fastest sequentially.
 #[cfg(target_arch = "x86_64")]
 const STREAMS_AMX: usize = 8;
 

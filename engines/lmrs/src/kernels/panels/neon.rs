@@ -38,9 +38,9 @@ type Registers<T> = [T; 4];
 fn zip_four<A: Copy, B: Copy, C>(
     a: Registers<A>,
     b: Registers<B>,
-    map_lane: impl Fn(A, B) -> C,
+    operation: impl Fn(A, B) -> C,
 ) -> Registers<C> {
-    [map_lane(a[0], b[0]), map_lane(a[1], b[1]), map_lane(a[2], b[2]), map_lane(a[3], b[3])]
+    [operation(a[0], b[0]), operation(a[1], b[1]), operation(a[2], b[2]), operation(a[3], b[3])]
 }
 
 /// Adds to each lane the product of its four signed numbers with the four activations at `quad`. No activation is -128, so the
@@ -63,7 +63,7 @@ impl PanelLanes for Neon {
     type Ints = Registers<int32x4_t>;
     type Floats = Registers<float32x4_t>;
 
-    /// Of 32 registers, 8 hold sums of integers and 8 hold sums of floats.
+    /// Each sum takes four registers of integers and four of floats: 16 of the 32 registers.
     const MAX_SUMS: usize = 2;
 
     #[inline(always)]

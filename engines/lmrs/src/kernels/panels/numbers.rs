@@ -1,5 +1,5 @@
 //! The trait of a format in panels (each format is a file in `crate::formats`). `multiply` defines the product, number by
-//! number: the portable level, which is the reference for the other levels.
+//! number: this is the portable level, with which tests compare the other levels.
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
 use std::ops::Range;
@@ -20,8 +20,9 @@ use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS};
 /// level's products. There, `group` points to the group and `head` to its section; both are valid memory, and the processor has
 /// the features of `L`. `widen` gives a group as bytes with factors, for tiles of bf16.
 pub trait PanelFormat {
-    /// Bytes of the line that groups share.
+    /// Bytes of the head; 0 if the format has none.
     const HEAD_BYTES: usize;
+    /// Groups of a section.
     const GROUPS: usize;
     const GROUP_BYTES: usize;
     const SECTION_BYTES: usize = Self::HEAD_BYTES + Self::GROUPS * Self::GROUP_BYTES;
@@ -29,7 +30,7 @@ pub trait PanelFormat {
     const RUNS: usize;
     /// Whether numbers are stored plus 128, as values up to 255.
     const WIDE: bool = false;
-    /// Offsets of the f16 scales within a block of a file. Tests use them to make blocks.
+    /// Offsets of the f16 scales within a quantization block of a file. Tests use them to make such blocks.
     const FILE_SCALES: &'static [usize] = &[0];
 
     /// Packs a row, in the layout of files, into a panel that has zeros in place of this row. Panics if the row has the wrong
@@ -63,14 +64,14 @@ pub fn f16_at(bytes: &[u8], index: usize) -> f32 {
     f16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]).to_f32()
 }
 
-/// The blocks of a row of a file, with `numbers` numbers each. Panics if the row has the wrong size.
+/// The quantization blocks of a row of a file, with `numbers` numbers each. Panics if the row has the wrong size.
 pub fn file_blocks<const BYTES: usize>(inputs: usize, numbers: usize, row: &[u8]) -> &[[u8; BYTES]] {
     let (blocks, rest) = row.as_chunks();
     assert!(rest.is_empty() && blocks.len() * numbers == inputs, "the bytes of a row of {inputs} inputs");
     blocks
 }
 
-/// A line whose bytes hold block 0 in their lower halves and block 1 in their upper halves.
+/// The numbers of block `BLOCK` in a line whose bytes hold block 0 in their lower halves and block 1 in their upper halves.
 ///
 /// # Safety
 ///
@@ -106,7 +107,7 @@ pub fn multiply<N: PanelFormat>(matrix: &Matrix, panels: Range<usize>, input: &I
     }
 }
 
-/// Adds the products of 32 inputs with one output.
+/// Adds to `sum` the products of one output's weights with the 32 activations of `x`.
 fn add_block<N: PanelFormat>(
     section: &[u8],
     block: usize,
@@ -128,7 +129,7 @@ fn add_block<N: PanelFormat>(
     }
 }
 
-/// Looks up the weights of one output, widened by its format; embeddings use it.
+/// Widens the weights of one output to f32. The lookup of embeddings uses it.
 pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, destination: &mut [f32]) {
     assert!(output < matrix.outputs && destination.len() == matrix.inputs, "a row of the matrix");
     let sections = matrix.panel(output / PANEL_OUTPUTS).chunks_exact(N::SECTION_BYTES);
@@ -144,7 +145,7 @@ pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, destination: &mut [f3
     }
 }
 
-/// Inputs that share a scale in every format.
+/// Inputs of a run in `Scales`: the shortest run of any format. The factors of a longer run are repeated.
 const RUN_INPUTS: usize = 16;
 const RUNS: usize = GROUP_INPUTS / RUN_INPUTS;
 
@@ -152,7 +153,7 @@ const RUNS: usize = GROUP_INPUTS / RUN_INPUTS;
 /// each.
 pub type Bytes = [PairLine; GROUP_INPUTS / 4];
 
-/// The factors for each run of a group and each output: a weight is `number * factors + offsets`, with the stored number.
+/// The factors for each run of a group and each output: a weight is `number * factor + offset`, with the stored number.
 #[derive(Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
 pub struct Scales {
@@ -161,7 +162,7 @@ pub struct Scales {
 }
 
 impl Scales {
-    /// Factors for numbers that are stored plus `offset`, a power of two, so that `offsets` is exact.
+    /// The factors of numbers that are stored plus `offset`. It is a power of two, so `offsets` are exact.
     #[inline(always)]
     pub fn with_offset(offset: f32, factors: [[f32; PANEL_OUTPUTS]; RUNS]) -> Self {
         Self { factors, offsets: factors.map(|factors| factors.map(|factors| -offset * factors)) }
@@ -174,7 +175,7 @@ pub fn repeat_for_runs([first, second]: [[f32; PANEL_OUTPUTS]; 2]) -> [[f32; PAN
     [first, first, second, second]
 }
 
-/// Eight lines: the lower halves of their bytes, then the upper ones.
+/// The 16 lines of a group from eight: first the lower halves of all their bytes, then the upper halves.
 #[inline(always)]
 pub fn nibbles(lines: &[u8]) -> Bytes {
     std::array::from_fn(|at| PairLine(line(lines, at % 8).0.map(|quad| quad >> (at / 8 * 4) & 0x0f0f_0f0f)))

@@ -66,8 +66,8 @@ pub trait PanelLanes {
     unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats;
 }
 
-/// Bytes of panels that stay in the second-level cache: half of a small one.
-const BLOCK_BYTES: usize = 512 << 10;
+/// Bytes of panels that stay in the second-level cache: half of a small such cache.
+const CACHED_BYTES: usize = 512 << 10;
 
 /// Asserts the preconditions of all levels.
 pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Outputs<'_>) {
@@ -77,7 +77,8 @@ pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Output
     assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
 }
 
-/// Multiplies panels with an input. `streams` is the best number of panels at once for one token, 8 or 1, if registers suffice.
+/// Multiplies panels with an input. `streams`, 8 or 1, is the number of panels that are read at once if their sums fit into
+/// registers.
 ///
 /// # Safety
 /// The processor has the features of `L`, `check` has passed, and `N` is the matrix's format.
@@ -106,10 +107,10 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
                 );
             }
         } else {
-            let block_panels = (BLOCK_BYTES / (product.sections * N::SECTION_BYTES).max(1)).max(1);
-            for start in panels.clone().step_by(block_panels) {
+            let cached_panels = (CACHED_BYTES / (product.sections * N::SECTION_BYTES).max(1)).max(1);
+            for start in panels.clone().step_by(cached_panels) {
                 for tile in input.tiles() {
-                    for panel in start..panels.end.min(start + block_panels) {
+                    for panel in start..panels.end.min(start + cached_panels) {
                         product.multiply_panels::<L, 1>([panel], &tile, out);
                     }
                 }
@@ -214,8 +215,7 @@ impl<N: PanelFormat> Product<'_, N> {
     }
 }
 
-/// Writes the sums of a panel. Memory reads pause between two panels, so this function is short, and makes no call for whole
-/// panels.
+/// Writes the sums of a panel. No memory is read meanwhile, so this function is short, and calls nothing for whole panels.
 #[inline(always)]
 fn write(panel: usize, token: usize, sums: &[[f32; PANEL_OUTPUTS]], out: &mut Outputs<'_>) {
     let first = panel * PANEL_OUTPUTS - out.outputs().start;
@@ -299,7 +299,7 @@ unsafe fn add_run<
     blocks: *const ActivationBlock,
     totals: &mut [[L::Floats; TOKENS]; PANELS],
 ) {
-    // SAFETY: the lines of a run are within its group, and their inputs within a block; the caller guarantees the others.
+    // SAFETY: the lines of a run are within its group, and their inputs within a block; the caller guarantees the rest.
     unsafe {
         let x = |token: usize| &*blocks.add(token);
         // The scales precede the lines in memory, and are read first.

@@ -8,15 +8,14 @@ use crate::formats::{FORMATS, Format};
 use crate::kernels::Level;
 use crate::kernels::outputs::Outputs;
 use crate::kernels::test_rng::TestRng;
-use crate::matrix::Rows;
-use crate::matrix::{Matrix, PANEL_OUTPUTS};
+use crate::matrix::{Matrix, PANEL_OUTPUTS, Rows};
 use crate::region::NewRegion;
 
 pub fn formats() -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().filter(|format| format.is_panels())
 }
 
-/// Random bytes as blocks: any numbers and any scales that a file may have, but f16 scales of a usual size.
+/// A row of a file: quantization blocks of random bytes, but with f16 scales of a usual size.
 pub fn row(format: &Format, inputs: usize, rng: &mut TestRng) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..format.dtype.bytes(inputs as u64)).map(|_| rng.bits() as u8).collect();
     let scale_offsets = format.panels().unwrap().file_scales;
@@ -42,7 +41,7 @@ pub fn activations(tokens: usize, inputs: usize, rng: &mut TestRng) -> Rows {
     x
 }
 
-/// The product in f64 of model-files' widened weights with the input's blocks, and the sum of magnitudes.
+/// The product in f64 of weights widened by model-files with the input's blocks, and the sum of the magnitudes of its terms.
 fn expected(dtype: Dtype, row: &[u8], input: &Input, token: usize) -> (f64, f64) {
     let mut weights = vec![0.0; input.inputs()];
     blocks::widen(dtype, row, &mut weights).unwrap();
@@ -64,14 +63,14 @@ fn product(level: Level, matrix: &Matrix, input: &Input) -> Rows {
     out
 }
 
-/// All kinds of formats, outputs, inputs and tokens.
+/// Calls `check` with each format, and with various numbers of outputs, inputs and tokens.
 fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut TestRng)) {
     let mut rng = TestRng::new(1);
     for format in formats() {
         for outputs in [1, 16, 17, 37, 150] {
             for tokens in [1, 2, 3, 5, 7, 11, 12, 13, 30] {
                 let (block, _) = format.dtype.block();
-                let inputs = block * (1 + rng.below(2048 / block / 2));
+                let inputs = block * (1 + rng.below(1024 / block));
                 check(format, outputs, inputs, tokens, &mut rng);
             }
         }
@@ -126,12 +125,12 @@ fn every_level_agrees_with_the_portable_level() {
             let matrix = matrix(format, inputs, &rows);
             let mut input = Input::default();
             prepare(level, &activations(tokens, inputs, rng), &mut input);
-            let (actual, expected) =
+            let (actual, portable) =
                 (product(level, &matrix, &input), product(Level::PORTABLE, &matrix, &input));
             for token in 0..tokens {
                 for (output, row) in rows.iter().enumerate() {
-                    let (actual, portable) = (actual.row(token)[output], expected.row(token)[output]);
-                    let bound = 2e-6 * super::tests::expected(format.dtype, row, &input, token).1 + 1e-9;
+                    let (actual, portable) = (actual.row(token)[output], portable.row(token)[output]);
+                    let bound = 2e-6 * expected(format.dtype, row, &input, token).1 + 1e-9;
                     let shape = format!("{level:?} {format:?} {outputs} x {inputs}, {tokens} tokens");
                     assert!(
                         f64::from((actual - portable).abs()) <= bound,
@@ -207,7 +206,7 @@ fn a_range_of_panels_gives_its_columns_of_the_full_product() {
 }
 
 #[test]
-fn an_input_filled_by_parts_equals_one_filled_at_once() {
+fn an_input_filled_in_parts_equals_one_filled_at_once() {
     let x = activations(50, 70, &mut TestRng::new(5));
     let (mut expected, mut from_parts) = (Input::default(), Input::default());
     prepare(Level::PORTABLE, &x, &mut expected);

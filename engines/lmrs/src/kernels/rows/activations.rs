@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Numbers in a line.
+/// Numbers of bf16 in a line.
 pub const LINE_NUMBERS: usize = 32;
 
 /// A line of a token's inputs.
@@ -13,7 +13,7 @@ pub const LINE_NUMBERS: usize = 32;
 pub struct Bf16Line(pub [u16; LINE_NUMBERS]);
 
 /// Contiguous numbers: activations token after token, or unpacked rows of weights. They are aligned to cache lines, because
-/// beyond the first-level cache, a load across two lines costs twice as much.
+/// beyond the first-level cache, a load that crosses two lines takes twice the time.
 #[derive(Debug, Default)]
 pub struct AlignedBf16 {
     lines: Vec<Bf16Line>,
@@ -80,9 +80,9 @@ impl PaddedRows {
     }
 }
 
-/// Tokens of a group.
+/// Tokens of a group, whose pairs lie side by side.
 pub const GROUP_TOKENS: usize = 16;
-/// Inputs of a step.
+/// Inputs of a step: one pair for each token.
 pub const PAIR_INPUTS: usize = 2;
 /// Steps are padded to a multiple of this number: the steps of an AMX tile.
 const STEP_PADDING: usize = 16;

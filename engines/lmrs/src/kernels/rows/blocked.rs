@@ -21,13 +21,13 @@ use super::paired::{Paired, totals};
 use crate::kernels::Outputs;
 use crate::matrix::Floats;
 
-/// Tokens that are summed to totals together.
+/// Tokens for which one call of `totals` adds up the lanes.
 const TOTAL_TOKENS: usize = 4;
 /// The most inputs of a chunk: six tokens and four rows of this length fill about a first-level cache. (Measured:
 /// `MEASURED.md`.)
 const MAX_CHUNK_INPUTS: usize = 2048;
 const NUMBER_BYTES: usize = 2;
-/// Bytes of the rows that all tokens use: half of a second-level cache. The next rows of this size are prefetched meanwhile.
+/// Bytes of a block of rows, which all tokens use: half of a second-level cache. Meanwhile the next block is prefetched.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of the first block of a product, which was not prefetched. Each next block is twice as large, up to `BLOCK_BYTES`.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
@@ -57,17 +57,17 @@ pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     let rows_in_bytes =
         |bytes: usize| (bytes / (floats.inputs * NUMBER_BYTES).max(1)).max(ROWS) / ROWS * ROWS;
     let weights = |outputs: &Range<usize>| floats.rows(outputs.start..outputs.end.min(floats.outputs.end));
-    let mut block = rows_in_bytes(BLOCK_BYTES);
+    let mut block_rows = rows_in_bytes(BLOCK_BYTES);
     if scratch.prefetched != weights(&outputs).as_ptr().addr() {
-        block = rows_in_bytes(FIRST_BLOCK_BYTES);
-        let first = outputs.start..outputs.start + block;
-        weights(&first).chunks(LINE_BYTES).for_each(|line| Paired::prefetch_line(line.as_ptr()));
+        block_rows = rows_in_bytes(FIRST_BLOCK_BYTES);
+        let first_block = outputs.start..outputs.start + block_rows;
+        weights(&first_block).chunks(LINE_BYTES).for_each(|line| Paired::prefetch_line(line.as_ptr()));
     }
     let mut first = outputs.start;
     while first < outputs.end {
-        let rows = first..outputs.end.min(first + block);
-        block = (2 * block).min(rows_in_bytes(BLOCK_BYTES));
-        let next = weights(&(rows.end..rows.end + block));
+        let rows = first..outputs.end.min(first + block_rows);
+        block_rows = (2 * block_rows).min(rows_in_bytes(BLOCK_BYTES));
+        let next = weights(&(rows.end..rows.end + block_rows));
         (scratch.prefetched, first) = (next.as_ptr().addr(), rows.end);
         // SAFETY: the caller guarantees this.
         unsafe { Pass { floats, x, outputs: rows, next }.run(&mut scratch.sums, out) };
@@ -201,7 +201,7 @@ impl InputChunk<'_> {
         }
     }
 
-    /// Adds the last inputs, which do not fill a register, and stores the totals.
+    /// Sums the lanes, adds the last inputs, which do not fill a register, and stores the totals.
     ///
     /// # Safety
     ///
@@ -230,7 +230,7 @@ impl InputChunk<'_> {
         }
     }
 
-    /// Adds the products of the last inputs, which are less than a whole line.
+    /// Adds the products of the last inputs, which do not fill a line.
     fn add_last_inputs(&self, token: usize, first: usize, totals: &mut [f32]) {
         let inputs = self.floats.inputs;
         let last_inputs = inputs / LINE_NUMBERS * LINE_NUMBERS..inputs;
@@ -246,7 +246,7 @@ impl InputChunk<'_> {
 }
 
 const ROWS: usize = BLOCKED_ROWS;
-/// The most tokens of a tile: their sums fill the registers.
+/// The most tokens of a register tile: their sums fill the registers.
 const MAX_TILE_TOKENS: usize = 6;
 
 /// `[token][row]`
@@ -256,9 +256,9 @@ type Sums = [[Paired; ROWS]; MAX_TILE_TOKENS];
 struct RegisterTile<const COUNT: usize> {
     rows: [*const u8; ROWS],
     x: [*const u16; COUNT],
-    /// Steps of whole lines.
+    /// Steps: one whole line of inputs each.
     steps: usize,
-    /// Whether the sums of earlier inputs are continued.
+    /// Whether the products are added to the sums of earlier inputs. Otherwise the sums start at zero.
     continues: bool,
 }
 
@@ -308,7 +308,7 @@ struct Prefetch {
     next: *const u8,
     prefetched_lines: usize,
     parts_per_tile: usize,
-    /// The parts of lines that all tiles so far should have prefetched.
+    /// Parts of lines that should be prefetched by the end of the current tile.
     due_parts: usize,
 }
 
@@ -318,7 +318,7 @@ impl Prefetch {
         Self { next: next.as_ptr(), prefetched_lines: 0, parts_per_tile, due_parts: 0 }
     }
 
-    /// The address and the lines per step (0, 1, 2 or 4) that a tile with this number of steps prefetches.
+    /// The memory that a tile with this number of steps prefetches: its address, and its lines in each step (0, 1, 2 or 4).
     #[inline(always)]
     fn next(&mut self, steps: usize) -> (*const u8, usize) {
         self.due_parts += self.parts_per_tile;

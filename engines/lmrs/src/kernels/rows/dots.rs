@@ -1,25 +1,25 @@
 //! Dot products of rows of weights with the activations of a few tokens.
 //!
 //! With few tokens each weight is used only a few times, so memory limits the speed. For a single token, rows are read one
-//! after the other. Several tokens share each read of a row, and several rows share each read of a token. Many tokens use the
-//! same rows in groups. Levels with a prefetch instruction load the next rows meanwhile.
+//! after the other. Several tokens share each read of a row, and several rows share each read of a token. A large batch is
+//! divided into groups of tokens, which read all rows in turn. Levels with a prefetch instruction load the next rows meanwhile.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use std::ops::Range;
 
 use super::lanes::{Lanes, Number, Weight};
-use super::{MAX_DECODE_TOKENS, MIN_MEMORY_BYTES};
+use super::{MAX_DECODE_TOKENS, MIN_UNCACHED_BYTES};
 use crate::kernels::Outputs;
 use crate::matrix::Floats;
 
-/// The most tokens of a large batch that use the same rows together.
+/// The most tokens of a group, in batches of more than `MAX_DECODE_TOKENS` tokens.
 const MAX_GROUP_TOKENS: usize = 6;
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// # Safety
 ///
-/// The machine has the level of `L`; the rows are of `W`; the asserts of `rows::dot` hold.
+/// The machine has the level of `L`; the rows have numbers of `W`; the asserts of `rows::dot` hold.
 #[inline(always)]
 pub unsafe fn multiply_groups<L: Lanes, W: Weight<L>>(
     floats: &Floats,
@@ -67,7 +67,7 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
     for index in 0..outs[0].outputs().len() {
         let mut rows = [weights.as_ptr(); ROWS];
         for (row, out) in rows.iter_mut().zip(&*outs) {
-            // A shorter stream repeats the first stream's row.
+            // A stream (an entry of `outs`) without such a row repeats the first stream's row.
             let output =
                 if index < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
             *row = weights[(output + index - first_output) * row_bytes..].as_ptr();
@@ -76,8 +76,8 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
             // If fewer tokens are left, the last one is computed again.
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
-            // A single token with one row has too little arithmetic to hide the prefetch.
-            let hides_prefetch = TOKENS > 1 || ROWS > 1 && weights.len() >= MIN_MEMORY_BYTES;
+            // A single token with one row has too little arithmetic to hide the prefetch; a small matrix may be in a cache.
+            let hides_prefetch = TOKENS > 1 || ROWS > 1 && weights.len() >= MIN_UNCACHED_BYTES;
             let ahead = if hides_prefetch && first == group.start { row_bytes } else { 0 };
             // SAFETY: each row has `inputs` numbers of `W` within `weights`, and each token `inputs` numbers within `x`.
             let sums = unsafe { dots::<L, W, ROWS, TOKENS>(rows, numbers, inputs, ahead) };
@@ -99,7 +99,7 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
 ///
 /// # Safety
 ///
-/// The machine has the level of `L`; each of `rows` has `inputs` numbers of `W`, and each of `x` has `inputs` of its numbers.
+/// The machine has the level of `L`; each of `rows` has `inputs` numbers of `W`, and each of `x` has `inputs` numbers.
 #[inline(always)]
 unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     rows: [*const u8; ROWS],

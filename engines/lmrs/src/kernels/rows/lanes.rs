@@ -1,4 +1,4 @@
-//! Numbers side by side in a register: the interface of a level to the products that are written over it, and the levels.
+//! Registers of numbers side by side (lanes): the trait `Lanes`, over which products are written, and each level's type.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(
     unsafe_op_in_unsafe_fn,
@@ -23,10 +23,10 @@ use half::f16;
 pub trait Lanes: Copy {
     /// Numbers that are multiplied at once.
     const LANES: usize;
-    /// Alternating sums for a row and a token, 1 or 2. Two are faster if the latency of an addition is longer than the memory
-    /// access.
+    /// Alternating sums for a row and a token, 1 or 2. Two are faster if additions would otherwise wait longer for each other
+    /// than for memory.
     const CHAINS: usize = 2;
-    /// Tokens that share each read of a row, at most 4: their sums with four rows stay in registers.
+    /// Tokens that share each read of a row, at most 4: their sums stay in registers.
     const TOKENS_PER_READ: usize = 3;
     type Number: Number;
 
@@ -39,7 +39,7 @@ pub trait Lanes: Copy {
     /// Sums the lanes, always in the same order.
     unsafe fn sum(self) -> f32;
 
-    /// Prefetches an address. It need not be valid memory.
+    /// Prefetches the line at an address, which need not be valid memory.
     #[inline(always)]
     fn prefetch_line(_: *const u8) {}
 }
@@ -52,7 +52,7 @@ pub trait Wide: Lanes<Number = f32> {
     unsafe fn from_f16(bits: *const u8) -> Self;
 }
 
-/// One number of an activation.
+/// The number type of activations.
 pub trait Number: Copy {
     fn widen(self) -> f32;
 }
@@ -70,7 +70,7 @@ impl Number for u16 {
     }
 }
 
-/// Numbers of a format that load as lanes.
+/// Weights of a format that load as lanes of type `L`.
 pub trait Weight<L> {
     const BYTES: usize;
 
@@ -83,7 +83,7 @@ pub trait Weight<L> {
     fn widen(bytes: &[u8]) -> f32;
 }
 
-/// Floats of a format in row layout. The implementations are in `crate::formats`.
+/// Weights of a format in row layout, for lanes of any `Wide` type. The implementations are in `crate::formats`.
 pub trait Float {
     const BYTES: usize;
 
@@ -109,12 +109,12 @@ impl<L: Wide, F: Float> Weight<L> for F {
     }
 }
 
-/// Plain loops for the compiler to vectorize: the reference for all other levels. Sixteen lanes, so that sums have the same
-/// order as in AVX-512.
+/// The portable level: plain loops for the compiler to vectorize. It has sixteen lanes, so that sums have the same order as in
+/// AVX-512.
 #[derive(Clone, Copy)]
 pub struct PortableLanes([f32; 16]);
 
-// Multiplication and addition round separately: without an FMA instruction, a fused call would be slow.
+// Multiplication and addition round separately: without an FMA instruction, `f32::mul_add` would be slow.
 impl Lanes for PortableLanes {
     const LANES: usize = 16;
     type Number = f32;

@@ -24,7 +24,7 @@ pub fn has_pairs(level: Level) -> bool {
     #[cfg(target_arch = "x86_64")]
     return level.instructions() >= Instructions::Avx512 && is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]
-    return level.instructions() < Instructions::Portable;
+    return level.instructions() < Instructions::Portable; // never
 }
 
 /// Whether a level has AMX tiles. Without AMX, the panels' own kernels and `blocked` are faster than `vdpbf16ps` tiles for any
@@ -33,7 +33,7 @@ pub fn has_tiles(level: Level) -> bool {
     #[cfg(target_arch = "x86_64")]
     return level.instructions() == Instructions::Amx && has_pairs(level);
     #[cfg(not(target_arch = "x86_64"))]
-    return level.instructions() < Instructions::Portable;
+    return level.instructions() < Instructions::Portable; // never
 }
 
 /// Whether the processor reads memory faster from several streams. This is true for Sapphire Rapids, the processor with AMX.
@@ -42,7 +42,7 @@ pub fn reads_streams(level: Level) -> bool {
 }
 
 /// Rows that are multiplied at once: their sums with a few tokens stay in registers.
-pub fn rows(level: Level) -> usize {
+pub fn rows_at_once(level: Level) -> usize {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 | Instructions::Amx => 4,
@@ -88,7 +88,7 @@ unsafe fn dot_avx512<F: Float>(floats: &Floats, x: &[f32], outs: &mut [Outputs])
     unsafe { dots::multiply_groups::<F32x16, F>(floats, x, outs) }
 }
 
-/// Functions of levels with products of pairs. Callers check `has_pairs` first.
+/// Functions for levels that have products of pairs. Callers check `has_pairs` first.
 macro_rules! with_pairs {
     ($($(#[$documentation:meta])* fn $name:ident $(<$type:ident: $bound:path>)? ($($input:ident: $kind:ty),*) $work:block)*) => {$(
         $(#[$documentation])*
@@ -174,6 +174,8 @@ pub fn tile_panels<N: PanelFormat>(level: Level, matrix: &Matrix, packed: &TileI
     }
 }
 
+/// Whether AMX tiles compute a test product correctly.
+///
 /// # Safety
 ///
 /// The machine has tiles, and this process is allowed to use them.

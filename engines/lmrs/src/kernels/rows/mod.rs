@@ -8,7 +8,7 @@
 //!          panels become rows of bf16, one block at a time
 //! ```
 //!
-//! `dots` is written once, over `Lanes`. A level is one type of lanes, or two if it multiplies pairs of bf16. `dots` and
+//! `dots` is written once, over `Lanes`. A level has one type of lanes, or two if it multiplies pairs of bf16. `dots` and
 //! `blocked` compute each sum in the same order for any number of tokens. So a token's results do not depend on the other
 //! tokens of a batch. Levels differ in the number of lanes, and in whether they round a product before they add it.
 
@@ -32,27 +32,26 @@ use lanes::Float;
 use super::panels::PanelFormat;
 use super::{Level, Outputs};
 use crate::formats::Format;
-use crate::matrix::Rows;
-use crate::matrix::{Matrix, PANEL_OUTPUTS};
+use crate::matrix::{Matrix, PANEL_OUTPUTS, Rows};
 
 pub use activations::{AlignedBf16, GROUP_TOKENS, PaddedRows, PairLine, TileInput};
 #[cfg(target_arch = "x86_64")]
 pub use levels::tiles_work;
 #[cfg(all(test, target_arch = "x86_64"))]
-pub use tiles::amx::tests::model_panel_product;
+pub use tiles::amx::tests::emulated_panel_product;
 pub(crate) use unpacked::PackedBf16;
 
 /// Batches up to this size are decode: they never use tiles, and each row of weights is read once for all tokens.
 pub const MAX_DECODE_TOKENS: usize = 8;
 
-/// The fewest tokens that use bf16 rows in the second-level cache. (Measured: `MEASURED.md`.)
+/// The fewest tokens for which products with rows of bf16 use `blocked`. (Measured: `MEASURED.md`.)
 const MIN_BLOCKED_TOKENS: usize = 5;
 
-/// Rows of a block that all tokens use.
+/// Rows that `blocked` multiplies at once.
 pub const BLOCKED_ROWS: usize = 4;
 
-/// Matrices from this size are read one row after the other for a single token. Smaller matrices may fit into a cache.
-const MIN_MEMORY_BYTES: usize = 4 << 20;
+/// Matrices of at least this size are taken to be in memory, and smaller ones in a cache.
+const MIN_UNCACHED_BYTES: usize = 4 << 20;
 
 /// Activations of a token up to this size stay in the first-level cache until the next row. Larger ones come from the
 /// second-level cache for each row, so several rows share each read. (Measured: `MEASURED.md`.)
@@ -137,9 +136,9 @@ pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     let fits_first_cache = matrix.inputs * number_bytes <= MAX_CACHED_TOKEN_BYTES;
     let is_sequential = tokens == 1
         && fits_first_cache
-        && matrix.bytes() >= MIN_MEMORY_BYTES
+        && matrix.bytes() >= MIN_UNCACHED_BYTES
         && !levels::reads_streams(level);
-    if is_sequential { 1 } else { levels::rows(level) }
+    if is_sequential { 1 } else { levels::rows_at_once(level) }
 }
 
 /// Activations `[tokens][inputs]` in the number type of `dot`.
@@ -196,13 +195,13 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     }
 }
 
-/// Whether this number of tokens uses tiles, because they are faster for such weights. Both operands are then rounded to bf16:
-/// each product is off by at most 2^-8 of itself (2^-7 with panels). The sums are f32.
+/// Whether products with this number of tokens use tiles, which are faster if the format has them. Both operands are then rounded
+/// to bf16: each product is off by at most 2^-8 of itself (2^-7 with panels). The sums are f32.
 pub fn uses_tiles(level: Level, format: &Format, tokens: usize) -> bool {
     format.tile.is_some() && tokens > MAX_DECODE_TOKENS && levels::has_tiles(level)
 }
 
-/// Whether this number of tokens uses `multiply_blocked`, which gives the same bits as `dot` in less time.
+/// Whether products with this number of tokens use `multiply_blocked`, which gives the same bits as `dot` in less time.
 pub fn uses_blocks(level: Level, format: &Format, tokens: usize) -> bool {
     let is_large_batch = pair_kernels(format).is_some_and(|pairs| tokens > pairs.max_tokens);
     is_large_batch && has_pairs(level) && !uses_tiles(level, format, tokens)
@@ -231,7 +230,7 @@ pub fn has_pairs(level: Level) -> bool {
     levels::has_pairs(level)
 }
 
-/// Packs the tokens from `first` on into one group of `packed`.
+/// Packs the tokens from `first` on into the lines of one group of a `TileInput`.
 pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [PairLine]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(first < x.tokens() && lines.len() == activations::steps(x.width), "a group of the tokens");

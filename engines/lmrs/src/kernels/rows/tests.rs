@@ -7,8 +7,7 @@ mod unpacked;
 use crate::formats::{BF16, F16, F32, Format};
 use crate::kernels::Level;
 use crate::kernels::test_rng::TestRng;
-use crate::matrix::Matrix;
-use crate::matrix::Rows;
+use crate::matrix::{Matrix, Rows};
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::region::NewRegion;
@@ -38,14 +37,15 @@ fn widen_row(matrix: &Matrix, output: usize) -> Vec<f32> {
     numbers
 }
 
-/// Allows half a unit of bf16 (8 bits) for each activation that a level may round.
+/// Allows half a unit of the last place of bf16, 2^-8, for each activation that a level may round.
 fn assert_products(level: Level, x: &Rows, matrix: &Matrix, out: &Rows, case: &str) {
     let pairs = super::uses_bf16(level, matrix.format);
     let rounded = pairs || super::uses_tiles(level, matrix.format, x.tokens());
     assert_sums(x, matrix, out, if rounded { 1.0 / 256.0 } else { 0.0 }, &format!("{level} {case}"));
 }
 
-/// Each output is within the rounding of `n` sums in any order, `n * eps * sum |a b|`, plus `relative_error` of every product.
+/// Each output is within the rounding of its additions in any order, `inputs * eps * sum |a b|`, and `relative_error` of each
+/// product.
 pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, relative_error: f64, case: &str) {
     assert_eq!((out.tokens(), out.width), (x.tokens(), matrix.outputs), "{case}");
     let relative_error = relative_error + (matrix.inputs + 1) as f64 * f64::from(f32::EPSILON);
@@ -53,13 +53,13 @@ pub fn assert_sums(x: &Rows, matrix: &Matrix, out: &Rows, relative_error: f64, c
         let weights = widen_row(matrix, output);
         for token in 0..x.tokens() {
             let products = || weights.iter().zip(x.row(token)).map(|(a, b)| f64::from(*a) * f64::from(*b));
-            let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
+            let (sum, magnitude): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
             let actual = f64::from(out.row(token)[output]);
             assert!(
-                (actual - sum).abs() <= relative_error * size,
+                (actual - sum).abs() <= relative_error * magnitude,
                 "{:?} {case}: token {token}, output {output}: {actual} is not {sum} ± {}",
                 matrix.format,
-                relative_error * size
+                relative_error * magnitude
             );
         }
     }
@@ -72,7 +72,7 @@ fn multiply(level: Level, threads: usize, x: &Rows, matrix: &Matrix) -> Rows {
 }
 
 #[test]
-fn every_level_multiplies_random_shapes_within_their_rounding() {
+fn every_level_multiplies_random_shapes_within_its_rounding() {
     let mut rng = TestRng::new(1);
     for round in 0..60 {
         let (outputs, inputs) = (1 + rng.below(70), 1 + rng.below(200));
@@ -128,9 +128,9 @@ fn a_tokens_outputs_do_not_depend_on_the_other_tokens() {
     }
 }
 
-/// A matrix so large that one token reads it sequentially and several tokens do not.
+/// The matrix is so large that one token reads it row after row, and several tokens read several rows at once.
 #[test]
-fn a_token_alone_has_the_same_outputs_with_a_matrix_larger_than_caches() {
+fn a_token_has_the_same_outputs_alone_and_in_a_batch_with_a_large_matrix() {
     let mut rng = TestRng::new(8);
     let (outputs, inputs) = (2051, 1059);
     let x = rng.rows(8, inputs);
@@ -147,9 +147,9 @@ fn a_token_alone_has_the_same_outputs_with_a_matrix_larger_than_caches() {
     }
 }
 
-/// Rows longer than a chunk, in several blocks, with inputs that do not fill a register.
+/// Rows that are longer than a chunk, fill several blocks, or end within a register.
 #[test]
-fn a_token_alone_has_the_same_outputs_with_long_rows() {
+fn a_token_has_the_same_outputs_alone_and_in_a_batch_with_long_rows() {
     let mut rng = TestRng::new(10);
     for (outputs, inputs) in [(70, 4099), (203, 2080), (9, 6200), (64, 64)] {
         let (x, matrix) = (rng.rows(31, inputs), rng.matrix(&BF16, outputs, inputs));
@@ -176,7 +176,7 @@ fn a_token_alone_has_the_same_outputs_with_long_rows() {
     }
 }
 
-/// Only sums round if the activations are bf16 numbers.
+/// With such activations, only sums are rounded.
 #[test]
 fn no_level_rounds_activations_that_are_bf16_numbers() {
     let mut rng = TestRng::new(9);
@@ -212,7 +212,7 @@ fn several_products_of_one_input_equal_the_single_products() {
         let matrices =
             [(&BF16, 1200), (&F32, 3), (&F16, 600)].map(|(format, outputs)| rng.matrix(format, outputs, 64));
         for level in Level::available() {
-            let mut outs = [const { None }; 3].map(|_: Option<()>| Rows::default());
+            let mut outs = [(); 3].map(|()| Rows::default());
             let mut products: Vec<_> = matrices.iter().zip(&mut outs).collect();
             Ops::new(Pool::new(2), level).multiply(&x, &mut products);
             for (matrix, out) in matrices.iter().zip(&outs) {

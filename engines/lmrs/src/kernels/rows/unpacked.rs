@@ -24,9 +24,10 @@ pub(crate) trait PackedBf16: 'static {
 
     fn row_bytes(inputs: usize) -> usize;
 
+    /// Rows that must be unpacked together.
     fn unpacked_rows(inputs: usize) -> usize;
 
-    /// Packs rows, in the layout of files, into the memory of one block. `inputs` is the length of a row.
+    /// Packs rows of `inputs` numbers, in the layout of files, into the memory of one block.
     fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit>;
 
     fn unpack(level: Level, block: Block, rows: Range<usize>, destination: &mut [u16]);
@@ -40,11 +41,11 @@ pub(crate) trait PackedBf16: 'static {
     unsafe fn dot(matrix: &Matrix, x: &[u16], out: &mut Outputs);
 }
 
-/// Bytes of unpacked rows that a single token uses once: half of a first-level cache, or one block if it is larger.
+/// Bytes of unpacked rows that a single token uses once: half of a first-level cache.
 const SINGLE_TOKEN_BYTES: usize = 16 << 10;
 /// Bytes of unpacked rows that several tokens use repeatedly: half of a second-level cache.
 const MANY_TOKENS_BYTES: usize = 256 << 10;
-/// Bytes for few tokens, whose activations fit into the second-level cache together with the weights.
+/// Bytes of unpacked rows for a few tokens, whose activations fit into the second-level cache too.
 const FEW_TOKENS_BYTES: usize = 32 << 10;
 const MAX_FEW_TOKENS: usize = 48;
 const NUMBER_BYTES: usize = 2;
@@ -57,9 +58,9 @@ pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [
     let out = &mut outs[0];
     let is_single = out.tokens() == 1;
     let max_bytes = if is_single { SINGLE_TOKEN_BYTES } else { MANY_TOKENS_BYTES };
-    for_each_unpacked_block::<P>(level, matrix, out, max_bytes, |floats, out| {
+    for_each_unpacked_chunk::<P>(level, matrix, out, max_bytes, |floats, out| {
         // Several rows share each read of a token.
-        let (rows, streams) = (out.outputs().len(), levels::rows(level));
+        let (rows, streams) = (out.outputs().len(), levels::rows_at_once(level));
         let stream_rows = rows.div_ceil(streams);
         match streams {
             _ if is_single && rows < streams => levels::dot::<InBf16>(level, &floats, x, &mut [out]),
@@ -85,7 +86,7 @@ fn split_after(out: Outputs, first: usize) -> (Outputs, Outputs) {
 
 pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
     let max_bytes = if out.tokens() > MAX_FEW_TOKENS { MANY_TOKENS_BYTES } else { FEW_TOKENS_BYTES };
-    for_each_unpacked_block::<P>(level, matrix, out, max_bytes, |floats, mut out| {
+    for_each_unpacked_chunk::<P>(level, matrix, out, max_bytes, |floats, mut out| {
         let Range { start, end } = out.outputs();
         let row_bytes = P::row_bytes(matrix.inputs);
         let next = end.min(matrix.outputs)..(2 * end - start).min(matrix.outputs);
@@ -95,14 +96,14 @@ pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &Padded
 }
 
 pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
-    for_each_unpacked_block::<P>(level, matrix, out, MANY_TOKENS_BYTES, |floats, mut out| {
+    for_each_unpacked_chunk::<P>(level, matrix, out, MANY_TOKENS_BYTES, |floats, mut out| {
         levels::tile(level, &floats, packed, &mut out);
     });
 }
 
-/// Unpacks blocks of at most `max_bytes`, or the rows that are unpacked together if they are larger, and calls `multiply` for
-/// each block.
-fn for_each_unpacked_block<P: PackedBf16>(
+/// Unpacks chunks of at most `max_bytes`, but at least the rows that must be unpacked together, and calls `multiply` for each
+/// chunk.
+fn for_each_unpacked_chunk<P: PackedBf16>(
     level: Level,
     matrix: &Matrix,
     out: &mut Outputs,
@@ -111,11 +112,11 @@ fn for_each_unpacked_block<P: PackedBf16>(
 ) {
     let (inputs, outputs) = (matrix.inputs, out.outputs());
     let (unit, row_bytes) = (P::unpacked_rows(inputs), P::row_bytes(inputs));
-    let block_rows = max_bytes / (inputs * NUMBER_BYTES).max(1) / unit * unit;
-    let block_rows = block_rows.max(unit).min(outputs.len().max(1));
+    let chunk_rows = max_bytes / (inputs * NUMBER_BYTES).max(1) / unit * unit;
+    let chunk_rows = chunk_rows.max(unit).min(outputs.len().max(1));
     let mut unpacked = UNPACKED.take();
-    for first in outputs.clone().step_by(block_rows) {
-        let range = first..outputs.end.min(first + block_rows);
+    for first in outputs.clone().step_by(chunk_rows) {
+        let range = first..outputs.end.min(first + chunk_rows);
         unpacked.resize(range.len() * inputs);
         let mut rest = unpacked.all_mut();
         let mut output = range.start;

@@ -9,12 +9,12 @@ use crate::formats::q4_k::Q4_K;
 use crate::kernels::panels::tests::{activations, formats, matrix, row};
 use crate::kernels::test_rng::TestRng;
 use crate::kernels::{Level, Outputs};
-use crate::matrix::Matrix;
-use crate::matrix::Rows;
+use crate::matrix::{Matrix, Rows};
 use crate::ops::Ops;
 use crate::pool::Pool;
 
-/// The error allowed when both factors round to bf16: at most 2^-8 of a product for each factor, and less for several products.
+/// The error allowed for a sum of products whose factors are both rounded to bf16: (1 + 2^-9)^2 - 1. A factor may be off by
+/// 2^-8 of itself, but not all are, and the errors of many products cancel in part.
 const RELATIVE_ERROR: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;
 
 pub struct Case {
@@ -41,23 +41,23 @@ impl Case {
         Self { matrix: matrix(format, inputs, &rows), x: activations(tokens, inputs, rng), weights }
     }
 
-    /// Each sum is within the error of rounding in any order and of rounding each factor.
-    pub fn assert(&self, out: &Rows, case: &str) {
+    /// Asserts that each sum is within the error of rounding its factors, and its additions in any order.
+    pub fn assert_sums(&self, out: &Rows, case: &str) {
         assert_eq!((out.tokens(), out.width), (self.x.tokens(), self.matrix.outputs), "{case}");
         let relative_error = RELATIVE_ERROR + (self.matrix.inputs + 2) as f64 * f64::from(f32::EPSILON);
         for (output, weights) in self.weights.iter().enumerate() {
             for token in 0..self.x.tokens() {
                 let products =
                     || weights.iter().zip(self.x.row(token)).map(|(a, b)| f64::from(*a) * f64::from(*b));
-                let (sum, size): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
+                let (sum, magnitude): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
                 let actual = f64::from(out.row(token)[output]);
                 assert!(
-                    (actual - sum).abs() <= relative_error * size,
+                    (actual - sum).abs() <= relative_error * magnitude,
                     "{:?} {case}, {} x {}: token {token}, output {output}: {actual} is not {sum} ± {}",
                     self.matrix.format,
                     self.matrix.outputs,
                     self.matrix.inputs,
-                    relative_error * size
+                    relative_error * magnitude
                 );
             }
         }
@@ -68,7 +68,7 @@ impl Case {
         self.product_in_chunks(level, self.matrix.outputs)
     }
 
-    fn product_in_chunks(&self, level: Level, chunk: usize) -> Rows {
+    fn product_in_chunks(&self, level: Level, chunk_outputs: usize) -> Rows {
         let mut packed = TileInput::default();
         packed.reshape(self.x.tokens(), self.x.width);
         for (group, lines) in packed.groups_mut().into_iter().enumerate() {
@@ -77,16 +77,17 @@ impl Case {
         let mut out = Rows::new(self.x.tokens(), self.matrix.outputs);
         out.all_mut().fill(f32::NAN);
         let split = Outputs::split(&mut out);
-        for first in (0..self.matrix.outputs).step_by(chunk) {
+        for first in (0..self.matrix.outputs).step_by(chunk_outputs) {
             // SAFETY: the ranges are taken one after the other and do not overlap.
-            let mut part = unsafe { split.take(first..self.matrix.outputs.min(first + chunk)) };
+            let mut part = unsafe { split.take(first..self.matrix.outputs.min(first + chunk_outputs)) };
             rows::tile(level, &self.matrix, &packed, &mut part);
         }
         out
     }
 }
 
-/// Every format, with odd outputs, with inputs that end inside a group if the format allows it, and with blocks.
+/// Calls `check` with each format: with outputs that do not fill panels, with inputs that end inside a group where the format
+/// allows it, and with several blocks.
 pub fn cases(mut check: impl FnMut(Case)) {
     let mut rng = TestRng::new(21);
     for format in formats() {
@@ -110,7 +111,7 @@ fn levels() -> Vec<Level> {
 fn products_of_widened_panels_are_within_the_rounding_of_bf16() {
     cases(|case| {
         for level in levels() {
-            case.assert(&case.product(level), level.name());
+            case.assert_sums(&case.product(level), level.name());
         }
     });
 }
@@ -122,8 +123,9 @@ fn products_by_chunks_of_panels_equal_the_full_product() {
         let case = Case::new(format, (301, 2304), 40, &mut rng);
         for level in levels() {
             let expected = case.product(level);
-            for chunk in [32, 96, 112] {
-                assert_eq!(case.product_in_chunks(level, chunk), expected, "{level} {chunk}");
+            for chunk_outputs in [32, 96, 112] {
+                let actual = case.product_in_chunks(level, chunk_outputs);
+                assert_eq!(actual, expected, "{level} {chunk_outputs}");
             }
         }
     }

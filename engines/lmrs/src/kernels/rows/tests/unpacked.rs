@@ -5,13 +5,12 @@ use crate::formats::{BF16, BF16Z};
 use crate::kernels::rows::{self, GROUP_TOKENS, TileInput, has_pairs};
 use crate::kernels::test_rng::TestRng;
 use crate::kernels::{Level, Outputs};
-use crate::matrix::Matrix;
-use crate::matrix::Rows;
+use crate::matrix::{Matrix, Rows};
 use crate::ops::Ops;
 use crate::pool::Pool;
 use crate::region::NewRegion;
 
-/// The matrix plain and packed. Some numbers are so small that they become exceptions.
+/// The same matrix in bf16 and in bf16z. Some numbers are so small that bf16z stores them as exceptions.
 fn plain_and_packed(rng: &mut TestRng, outputs: usize, inputs: usize) -> [Matrix; 2] {
     let mut numbers = rng.numbers(outputs * inputs);
     numbers.iter_mut().step_by(499).for_each(|number| *number *= 1e-9);
@@ -100,13 +99,13 @@ fn tiles_equal_those_of_bf16_rows() {
         let x = rng.rows(tokens, inputs);
         for level in Level::available().into_iter().filter(|level| has_pairs(*level)) {
             let [plain, packed] = matrices.each_ref().map(|matrix| {
-                let mut packed = TileInput::default();
-                packed.reshape(tokens, inputs);
-                for (group, lines) in packed.groups_mut().into_iter().enumerate() {
+                let mut input = TileInput::default();
+                input.reshape(tokens, inputs);
+                for (group, lines) in input.groups_mut().into_iter().enumerate() {
                     rows::pack(level, &x, group * GROUP_TOKENS, lines.into_inner().unwrap());
                 }
                 let mut out = Rows::new(tokens, outputs);
-                rows::tile(level, matrix, &packed, &mut Outputs::new(&mut out));
+                rows::tile(level, matrix, &input, &mut Outputs::new(&mut out));
                 out
             });
             assert_eq!(plain, packed, "{level}");
@@ -114,14 +113,14 @@ fn tiles_equal_those_of_bf16_rows() {
     }
 }
 
-/// A cached file may be damaged, and its checksum too.
+/// Packed rows are read from a file. It may be damaged although its checksum agrees.
 #[test]
 fn products_with_damaged_bytes_do_not_panic() {
     let mut rng = TestRng::new(35);
     for outputs in [1, 3, 9, 18] {
         let mut region = NewRegion::new(BF16Z.bytes(outputs, 256)).unwrap();
         region.bytes_mut().iter_mut().for_each(|byte| *byte = rng.bits() as u8);
-        // Positions before those already read, and after the last one.
+        // These exceptions are at positions below 256, in any order; most others are beyond the last input.
         for head in region.bytes_mut().chunks_mut(64).step_by(7) {
             head[16..].chunks_exact_mut(4).for_each(|exception| exception[1] = 0);
         }

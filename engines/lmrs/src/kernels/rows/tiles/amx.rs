@@ -1,9 +1,8 @@
 //! Tiles of Intel's matrix unit: 16 rows of 64 bytes. The weights are operand A as stored, the lines of activations operand B.
 //!
 //! `C[output][token] += sum over 16 steps of A[output][step] * B[step][token]`, where a step is a pair of bf16, and a row of A
-//! has 16 steps. Two tiles of A
-//! and two of B give four tiles of C, so each loaded tile serves two products. The intrinsics are not stable in Rust, and no
-//! tile survives between two `asm!` blocks: so one block has the loop over all steps.
+//! has 16 steps. Two tiles of A and two of B give four tiles of C, so each loaded tile serves two products. The intrinsics are
+//! not stable in Rust, and no tile survives between two `asm!` blocks: so one `asm!` block has the loop over all steps.
 #![expect(unsafe_code, reason = "assembly")]
 
 #[cfg(test)]
@@ -17,7 +16,7 @@ use super::pairs::PairUnit;
 use super::{PairBlock, TileProduct, TileUnit};
 use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
 
-/// AMX tiles, two by two.
+/// Four AMX tiles of sums: two of outputs by two of tokens.
 pub struct AmxUnit;
 
 impl TileUnit for AmxUnit {
@@ -70,12 +69,13 @@ impl TileUnit for AmxUnit {
 /// The addresses of the tiles of a part. A and C always have two; B has a second one only with two groups.
 pub struct Operands {
     pub a: [*const u8; 2],
+    /// Bytes from one row of A to the next, as `c_row` for C.
     pub a_row: usize,
     /// With one group, the second entry equals the first.
     pub b: [*const u8; 2],
     pub c: [*mut u8; 2],
     pub c_row: usize,
-    /// Consecutive tiles in A and in B.
+    /// The number of consecutive tiles in A and in B, of 16 steps each.
     pub tiles: usize,
 }
 
@@ -196,9 +196,8 @@ unsafe fn add_two(operands: &Operands) {
 /// The steps of the check: two consecutive tiles, so that the second adds to the sums of the first.
 const CHECKED_STEPS: usize = 2 * GROUP_TOKENS;
 
-/// Checks that tiles compute correctly: the processor and the system report them, but a hypervisor or an emulator in between
-/// can be wrong. Returns whether a product of small integers, exact in bf16 and f32, is correct with one group of tokens and with
-/// all groups of `T`.
+/// Whether tiles compute correctly. A hypervisor or an emulator may report tiles and compute them wrongly. The check is a
+/// product of small integers, exact in bf16 and f32, with each number of groups of tokens that a tile of `T` can have.
 ///
 /// # Safety
 ///
@@ -240,7 +239,7 @@ pub unsafe fn computes_correctly<T: TileUnit>() -> bool {
     })
 }
 
-/// Two integers from -3 to 3, as bf16.
+/// A pair of integers from -3 to 3, as bf16.
 fn pair(seed: usize) -> u32 {
     let bits = |seed: usize| (((seed * seed + seed) % 7) as f32 - 3.0).to_bits() >> 16;
     bits(seed) | bits(seed + 11) << 16

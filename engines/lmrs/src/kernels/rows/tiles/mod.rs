@@ -9,8 +9,7 @@
 //! ```
 //!
 //! `pack` makes the lines, and `WidenedPanels` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx`
-//! implement it. Products use `amx` only. `pairs` serves tests on machines without AMX, and is the reference of
-//! `examples/panel-rates`.
+//! implement it. Products use `amx` only. `pairs` serves tests on machines without AMX; `examples/panel-rates` measures it.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
 pub mod amx;
@@ -34,7 +33,6 @@ const MAX_OUTPUTS: usize = 96;
 /// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Fewer rows would mean that all
 /// activations are read more often.
 const MAX_STEPS: usize = 1024;
-/// Bytes of a weight.
 const BF16_BYTES: usize = 2;
 
 /// Buffers of a thread, kept for the next product.
@@ -58,7 +56,7 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
     let block_steps = steps.clamp(1, MAX_STEPS);
     // An odd number of lines, so that rows do not map to the same cache sets.
     let row_lines = (block_steps / GROUP_TOKENS) | 1;
-    // Both are powers of two, so blocks hold whole tiles and whole panels.
+    // Both numbers are powers of two, so blocks hold whole tiles and whole panels.
     let unit = T::OUTPUTS.max(S::FILLED_ROWS);
     let block_outputs = (WEIGHTS_BYTES / (row_lines * size_of::<PairLine>())).min(MAX_OUTPUTS) / unit;
     let block_outputs = block_outputs.max(1) * unit;
@@ -94,7 +92,7 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
 
 /// A source of weights for tiles.
 pub trait WeightSource {
-    /// Rows that are read together.
+    /// Rows that `fill` writes together: a block has a multiple of this number.
     const FILLED_ROWS: usize;
 
     /// # Safety
@@ -122,7 +120,7 @@ impl WeightSource for Floats<'_> {
         let inputs = steps.start * PAIR_INPUTS..self.inputs.min(steps.end * PAIR_INPUTS);
         let rows = self.rows(outputs.clone()).chunks_exact((self.inputs * BF16_BYTES).max(1));
         for (row, lines) in rows.zip(lines.chunks_exact_mut(*row_lines)) {
-            copy(&row[inputs.start * BF16_BYTES..inputs.end * BF16_BYTES], numbers_of(lines, steps.len()));
+            copy(&row[inputs.start * BF16_BYTES..inputs.end * BF16_BYTES], first_pairs(lines, steps.len()));
         }
     }
 }
@@ -132,7 +130,7 @@ impl Weights<'_> {
     ///
     /// # Safety
     ///
-    /// The machine has the level of `T`; the lines, and `GROUPS` lines of sums, are padded to whole tiles of outputs.
+    /// The machine has the level of `T`; the lines, and the `GROUPS` lines of sums of each output, are padded to whole tiles.
     #[inline(always)]
     unsafe fn add<T: TileUnit>(&self, packed: &TileInput, groups: Range<usize>, sums: &mut [PairLine]) {
         let Self { row_lines, outputs, steps, .. } = self;
@@ -158,7 +156,7 @@ impl Weights<'_> {
     }
 }
 
-/// Stores the sums of a group, every `GROUPS`th line of `sums`, in the outputs; or adds them to the outputs.
+/// Stores the sums of a group (every `GROUPS`th line of `sums`) in the outputs, or adds them to the outputs if `add`.
 ///
 /// # Safety
 ///
@@ -204,11 +202,11 @@ fn copy(row: &[u8], weights: &mut [u32]) {
     }
 }
 
-/// The first numbers in these lines.
-fn numbers_of(lines: &mut [PairLine], numbers: usize) -> &mut [u32] {
-    assert!(numbers <= lines.len() * GROUP_TOKENS);
-    // SAFETY: a line is exactly 16 numbers, and the result borrows `lines`.
-    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), numbers) }
+/// The first pairs in these lines.
+fn first_pairs(lines: &mut [PairLine], pairs: usize) -> &mut [u32] {
+    assert!(pairs <= lines.len() * GROUP_TOKENS);
+    // SAFETY: a line is exactly 16 pairs, and the result borrows `lines`.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), pairs) }
 }
 
 /// The tile operations of a level.
@@ -239,7 +237,7 @@ pub trait TileUnit {
         transpose_portable(block);
     }
 
-    /// `number * factors + offsets` as pairs. The first factor and offset apply to the first 16 numbers, the second ones to the
+    /// `number * factor + offset` as pairs. The first factor and offset apply to the first 16 numbers, the second ones to the
     /// other 16.
     #[inline(always)]
     unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
@@ -258,17 +256,17 @@ pub trait TileUnit {
 pub struct TileProduct {
     /// `[outputs][steps]`: pairs of bf16.
     pub weights: *const u32,
-    /// Distance between the weights of two outputs.
+    /// Pairs from the weights of one output to those of the next.
     pub weights_stride: usize,
     /// `[groups][steps]`
     pub lines: *const PairLine,
-    /// Distance between the lines of two groups.
+    /// Lines from the start of one group to that of the next.
     pub lines_stride: usize,
     pub groups: usize,
     pub steps: usize,
     /// `[outputs][groups][16]`
     pub sums: *mut f32,
-    /// Distance between the sums of two outputs.
+    /// Numbers from the sums of one output to those of the next.
     pub sums_stride: usize,
 }
 
@@ -350,7 +348,6 @@ impl<'a, N: PanelFormat> WidenedPanels<'a, N> {
 impl<N: PanelFormat> WeightSource for WidenedPanels<'_, N> {
     const FILLED_ROWS: usize = PANEL_OUTPUTS;
 
-    /// Fills whole panels.
     #[inline(always)]
     unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights) {
         let Weights { lines: weights, row_lines, outputs, steps } = weights;
@@ -373,12 +370,12 @@ impl<N: PanelFormat> WeightSource for WidenedPanels<'_, N> {
                 let (mut block, scales) = N::widen(section, group);
                 // SAFETY: the caller guarantees this; the same below.
                 unsafe { T::transpose(&mut block) };
-                let local =
+                let row_part =
                     line - lines.start..(line + GROUP_INPUTS / LINE_INPUTS).min(lines.end) - lines.start;
                 for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
                     let numbers = numbers.0.map(u32::to_le_bytes);
                     let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
-                    for (half, (pairs, numbers)) in row[local.clone()].iter_mut().zip(halves).enumerate() {
+                    for (half, (pairs, numbers)) in row[row_part.clone()].iter_mut().zip(halves).enumerate() {
                         let runs = [2 * half, 2 * half + 1];
                         let factors = runs.map(|run| scales.factors[run][output]);
                         let offsets = runs.map(|run| scales.offsets[run][output]);

@@ -158,7 +158,7 @@ mod tests {
     use crate::kernels::Level;
     use crate::kernels::test_rng::TestRng;
 
-    /// The shapes: odd numbers of tokens and inputs, one of each, and whole groups.
+    /// The shapes have one token and one input, odd numbers of them, or whole groups.
     #[test]
     fn every_pair_is_at_the_position_that_tiles_read_and_padding_is_zero() {
         let mut rng = TestRng::new(31);

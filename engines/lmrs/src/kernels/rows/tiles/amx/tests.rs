@@ -1,4 +1,4 @@
-//! Tests of the tiles on any machine: a model replaces the instruction and uses the same operands.
+//! Tests of the tiles on any machine: Rust code emulates the instructions and uses the same operands.
 
 use super::super::{WeightSource, WidenedPanels, multiply, pack};
 use super::*;
@@ -8,13 +8,12 @@ use crate::kernels::panels::PanelFormat;
 use crate::kernels::rows::activations::TileInput;
 use crate::kernels::rows::tests;
 use crate::kernels::test_rng::TestRng;
-use crate::matrix::Matrix;
-use crate::matrix::Rows;
+use crate::matrix::{Matrix, Rows};
 
-/// A model of `tdpbf16ps` and of the loads and stores around it, after Intel's manual.
-pub struct ModelUnit;
+/// An emulation of `tdpbf16ps` and of the loads and stores around it, after Intel's manual.
+pub struct EmulatedUnit;
 
-impl TileUnit for ModelUnit {
+impl TileUnit for EmulatedUnit {
     const OUTPUTS: usize = AmxUnit::OUTPUTS;
     const GROUPS: usize = AmxUnit::GROUPS;
     const STEPS: usize = AmxUnit::STEPS;
@@ -34,7 +33,7 @@ impl TileUnit for ModelUnit {
 
 /// # Safety
 ///
-/// The same as for `ModelUnit::add`.
+/// The same as for `EmulatedUnit::add`.
 unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
     let number = |address: *const u8| {
         // SAFETY: the caller guarantees this.
@@ -64,8 +63,8 @@ fn operands_are_laid_out_as_the_instruction_reads_them() {
     let mut rng = TestRng::new(8);
     for (outputs, inputs, tokens) in [(1, 1, 1), (33, 70, 17), (100, 1100, 40), (32, 512, 33)] {
         let (matrix, x) = (rng.matrix(&BF16, outputs, inputs), rng.rows(tokens, inputs));
-        let out = model_product(&matrix.floats(), outputs, &x);
-        tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "a model of tiles");
+        let out = emulated_product(&matrix.floats(), outputs, &x);
+        tests::assert_sums(&x, &matrix, &out, 1.0 / 256.0, "emulated tiles");
     }
 }
 
@@ -73,26 +72,26 @@ fn operands_are_laid_out_as_the_instruction_reads_them() {
 fn widened_panels_are_laid_out_as_the_instruction_reads_them() {
     tests::panels::cases(|case| {
         let kernels = case.matrix.format.panels().unwrap();
-        case.assert(&(kernels.model_product)(&case.matrix, &case.x), "a model of tiles");
+        case.assert_sums(&(kernels.emulated_product)(&case.matrix, &case.x), "emulated tiles");
     });
 }
 
-/// The product of a matrix in panels of `N` through tiles, with a model in place of the instruction.
-pub fn model_panel_product<N: PanelFormat>(matrix: &Matrix, x: &Rows) -> Rows {
-    model_product(&WidenedPanels::<N>::new(matrix), matrix.outputs, x)
+/// The product of a matrix in panels of `N` through emulated tiles.
+pub fn emulated_panel_product<N: PanelFormat>(matrix: &Matrix, x: &Rows) -> Rows {
+    emulated_product(&WidenedPanels::<N>::new(matrix), matrix.outputs, x)
 }
 
-fn model_product(source: &impl WeightSource, outputs: usize, x: &Rows) -> Rows {
+fn emulated_product(source: &impl WeightSource, outputs: usize, x: &Rows) -> Rows {
     let (tokens, mut packed) = (x.tokens(), TileInput::default());
     packed.reshape(tokens, x.width);
     for (group, lines) in packed.groups_mut().into_iter().enumerate() {
-        // SAFETY: the model needs no special instructions.
-        unsafe { pack::<ModelUnit>(x, group * GROUP_TOKENS, lines.into_inner().unwrap()) };
+        // SAFETY: the emulation needs no special instructions.
+        unsafe { pack::<EmulatedUnit>(x, group * GROUP_TOKENS, lines.into_inner().unwrap()) };
     }
     let mut out = Rows::new(tokens, outputs);
     let split = Outputs::split(&mut out);
-    // SAFETY: the model needs no special instructions, and no other code writes to `out`.
-    unsafe { multiply::<ModelUnit, _>(source, &packed, &mut split.take(0..outputs)) };
+    // SAFETY: the emulation needs no special instructions, and no other code writes to `out`.
+    unsafe { multiply::<EmulatedUnit, _>(source, &packed, &mut split.take(0..outputs)) };
     out
 }
 
