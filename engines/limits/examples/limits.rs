@@ -12,7 +12,7 @@ use std::time::Duration;
 use machine_limits::{Limits, ProbeSettings, STREAMS, probe, sustained};
 
 fn main() -> Result<(), String> {
-    // The default is beyond the caches of every machine that was tried.
+    // The default buffer is larger than the caches of every machine that was tried.
     let (mut mib, mut ms, mut threads) = (1024, 4000, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {

@@ -1,8 +1,8 @@
 //! The measured limits of this machine: the speed of memory, and the operations per second of each unit. The orchestrator
 //! and the engines' benchmarks compare engines with these limits.
 //!
-//! Every result is the best of many short passes, interleaved over the settings: other processes can only make a pass slower,
-//! and the speed of memory and units changes from one level to another. README.md describes the measurements and their bounds.
+//! Every result is the best of many short passes; the settings take turns. Other processes can only make a pass slower, and the
+//! speed of memory and units jumps between levels. README.md describes what is measured and what is not.
 
 mod gpu;
 mod memory;
@@ -32,11 +32,11 @@ pub mod names {
     pub const CUBLAS_F32: &str = "cublas_f32";
 }
 
-/// All results of a probe, as counts and nanoseconds. Readers compute rates.
+/// All results of a probe: bytes or operations, and nanoseconds. Methods compute the rates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Memory reads, by threads and by streams per thread.
+    /// One entry for each number of threads and of streams per thread.
     pub reads: Vec<Reads>,
     pub units: Vec<Operations>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -65,12 +65,12 @@ pub struct GpuLimits {
     /// or `MIG-` for a part of a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// Bytes of the L2 cache, which serves repeated reads without memory.
+    /// Bytes of the L2 cache, which answers repeated reads in place of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
-    /// Products of square matrices by cuBLAS, for each kind of number (`names`). `threads` has no meaning here.
+    /// Products of square matrices by cuBLAS, for each number type (`names`). Their `threads` has no meaning.
     pub matrix: Vec<Operations>,
 }
 
@@ -85,7 +85,7 @@ pub struct Copies {
 /// Operations of one unit: a multiplication and an addition count as two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
-    /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`; GPU units are in `GpuLimits`.
+    /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`; in `GpuLimits`, `cublas_...`.
     pub unit: String,
     /// Whether operands are read from the nearest cache; otherwise they stay in registers.
     pub loads: bool,
@@ -105,11 +105,11 @@ pub struct ProbeSettings {
     pub budget: Duration,
 }
 
-/// Memory's share of the budget, in thirds. Its passes are longer, and its buffer must be written once before them.
+/// The thirds of the budget that memory gets: its passes are longer than those of units, and its buffer is written before them.
 const MEMORY_THIRDS: u32 = 2;
 
-/// Measures the limits. It takes about its budget. Meanwhile it keeps one processor busy for each thread, and holds `buffer_bytes`
-/// of memory. The result lacks probes that are impossible on this machine.
+/// Measures the limits for about the time of the budget. Meanwhile it keeps one processor busy for each thread, and holds
+/// `buffer_bytes` of memory. The result lacks probes that are impossible on this machine.
 pub fn probe(settings: &ProbeSettings) -> Limits {
     let allowed = processors::cores_first();
     let max = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
@@ -139,7 +139,7 @@ impl Limits {
         let mut probes = probes.into_iter();
         let mut best = probes.next()?.clone();
         for probe in probes {
-            // GPUs are probed once per run, so the first result counts.
+            // `orchestrate` probes GPUs once per run, so the first result counts.
             if best.gpus.is_empty() {
                 best.gpus.clone_from(&probe.gpus);
             }

@@ -11,19 +11,19 @@ use crate::{Reads, team};
 
 /// The numbers of streams that a thread reads at once, each measured separately.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
-/// Bytes of a pass. Passes read one window of the buffer after the other, so that no byte is read twice before the whole buffer
-/// was read. A pass takes a few milliseconds: other processes disturb short passes less often.
+/// The approximate bytes of a pass. Passes read one window of the buffer after the other, so that no byte is read twice before
+/// the whole buffer was read. A pass takes a few milliseconds: other processes disturb short passes less often.
 const PASS_BYTES: usize = 64 << 20;
-/// The fewest windows of a buffer.
+/// The windows of a buffer of `MIN_BUFFER_BYTES`, and of a smaller one.
 const MIN_WINDOWS: usize = 5;
-/// The minimum ratio of buffer to cache: a larger cache could serve some of the repeated reads.
+/// The minimum ratio of buffer to cache. At a lower one, the cache could answer some of the repeated reads.
 const CACHE_FACTOR: u64 = 4;
 const MIN_BUFFER_BYTES: u64 = 256 << 20;
 /// The buffer takes at most the available memory divided by this number.
 const AVAILABLE_DIVISOR: u64 = 4;
 
 /// The size of a buffer that the caches cannot hold: four times the last-level cache, and at least 256 MiB. `None` if that is
-/// more than a quarter of the available memory.
+/// more than a quarter of the available memory. If a size is unknown, the result is 256 MiB or `None`.
 pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Option<u64> {
     let bytes = last_level_cache.map_or(0, |bytes| bytes.saturating_mul(CACHE_FACTOR)).max(MIN_BUFFER_BYTES);
     let max = available.map_or(MIN_BUFFER_BYTES, |bytes| bytes / AVAILABLE_DIVISOR);
@@ -34,19 +34,19 @@ pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Op
 pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
     let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, processors.len()));
-    let strides = STREAMS.map(|streams| parts.stride(streams));
-    if parts.unread.len() < processors.len() || strides.iter().any(Option::is_none) {
+    let layouts = STREAMS.map(|streams| parts.layout(streams));
+    if parts.untaken.len() < processors.len() || layouts.iter().any(Option::is_none) {
         return Vec::new();
     }
     let read = |position: &mut Position, setting: usize| {
-        if let Some(stride) = strides[setting] {
-            reader.read(position.next(stride), stride.stream_bytes, STREAMS[setting]);
+        if let Some(layout) = layouts[setting] {
+            reader.read(position.next(layout), layout.stream_bytes, STREAMS[setting]);
         }
     };
     let best = team::fastest_passes(processors, STREAMS.len(), budget, |index| parts.take(index), read);
     let times = best.unwrap_or_default();
-    let reads = STREAMS.iter().zip(strides).zip(times).filter_map(|((&streams, stride), ns)| {
-        let bytes = (stride?.stream_bytes * streams as usize * processors.len()) as u64;
+    let reads = STREAMS.iter().zip(layouts).zip(times).filter_map(|((&streams, layout), ns)| {
+        let bytes = (layout?.stream_bytes * streams as usize * processors.len()) as u64;
         Some(Reads { threads: u32::try_from(processors.len()).ok()?, streams, bytes, ns })
     });
     reads.collect()
@@ -57,13 +57,14 @@ pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
 pub fn sustained(processors: &[usize], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
     let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, processors.len()));
-    let stride = parts.stride(streams)?;
+    let layout = parts.layout(streams)?;
+    // Without a budget there are `MIN_PASSES` passes. Each thread adds one rate per pass.
     let rates = Mutex::new(Vec::new());
     let read = |position: &mut Position, _| {
         let (began, mut bytes_read) = (Instant::now(), 0);
         while began.elapsed() < time / team::MIN_PASSES as u32 {
-            reader.read(position.next(stride), stride.stream_bytes, streams);
-            bytes_read += stride.stream_bytes * streams as usize;
+            reader.read(position.next(layout), layout.stream_bytes, streams);
+            bytes_read += layout.stream_bytes * streams as usize;
         }
         let rate = bytes_read as f64 / began.elapsed().as_secs_f64();
         rates.lock().unwrap_or_else(PoisonError::into_inner).push(rate);
@@ -73,9 +74,10 @@ pub fn sustained(processors: &[usize], bytes: u64, streams: u32, time: Duration)
     Some(rates.iter().sum::<f64>() / team::MIN_PASSES as f64)
 }
 
-/// The parts of a buffer, one for each thread to touch and read.
+/// The parts of a buffer, one for each thread.
 struct Parts<'a> {
-    unread: Vec<Mutex<Option<&'a mut [MaybeUninit<Page>]>>>,
+    /// `None` after the part's thread has taken it.
+    untaken: Vec<Mutex<Option<&'a mut [MaybeUninit<Page>]>>>,
     part_bytes: usize,
     windows: usize,
 }
@@ -85,16 +87,16 @@ impl<'a> Parts<'a> {
         let parts: Vec<_> = buffer.parts(threads).collect();
         let part_bytes = parts.first().map_or(0, |part| size_of_val(*part));
         let windows = windows(part_bytes * threads);
-        Self { unread: parts.into_iter().map(|part| Mutex::new(Some(part))).collect(), part_bytes, windows }
+        Self { untaken: parts.into_iter().map(|part| Mutex::new(Some(part))).collect(), part_bytes, windows }
     }
 
-    fn stride(&self, streams: u32) -> Option<Stride> {
-        Stride::of(self.part_bytes, self.windows, streams as usize)
+    fn layout(&self, streams: u32) -> Option<StreamLayout> {
+        StreamLayout::of(self.part_bytes, self.windows, streams as usize)
     }
 
-    /// Touches a part on the thread that reads it.
+    /// Takes a part, and touches it on the calling thread, which will read it.
     fn take(&self, index: usize) -> Position<'a> {
-        let part = self.unread[index].lock().ok().and_then(|mut part| part.take());
+        let part = self.untaken[index].lock().ok().and_then(|mut part| part.take());
         Position { part: part.map_or(&[], |part| touch(part)), windows: self.windows, window: 0 }
     }
 }
@@ -107,15 +109,15 @@ fn windows(bytes: usize) -> usize {
 
 /// The layout of a thread's streams in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stride {
+struct StreamLayout {
     window_bytes: usize,
     /// Bytes of each stream; the next stream follows it.
     stream_bytes: usize,
 }
 
-impl Stride {
-    /// `None` if the part is too small for these streams. Streams are an odd number of steps apart: at powers of two they would
-    /// map to the same cache sets and memory banks, and measure a bad layout instead of the limit.
+impl StreamLayout {
+    /// `None` if the part is too small for these streams. Streams are an odd number of `STEP`s apart: at powers of two they would
+    /// map to the same cache sets and memory banks, and measure a bad access pattern instead of the limit.
     fn of(part_bytes: usize, windows: usize, streams: usize) -> Option<Self> {
         let window_bytes = part_bytes / windows / STEP * STEP;
         let steps = window_bytes / STEP / streams;
@@ -124,18 +126,19 @@ impl Stride {
     }
 }
 
-/// The position of a thread in its part.
+/// The next window to read in a thread's part.
 struct Position<'a> {
     part: &'a [u8],
     windows: usize,
+    /// From 0 to `windows - 1`.
     window: usize,
 }
 
 impl<'a> Position<'a> {
-    fn next(&mut self, stride: Stride) -> &'a [u8] {
-        let offset = self.window * stride.window_bytes;
+    fn next(&mut self, layout: StreamLayout) -> &'a [u8] {
+        let offset = self.window * layout.window_bytes;
         self.window = (self.window + 1) % self.windows;
-        &self.part[offset..offset + stride.window_bytes]
+        &self.part[offset..offset + layout.window_bytes]
     }
 }
 
@@ -202,12 +205,12 @@ mod tests {
     fn every_number_of_streams_reads_every_window() {
         for bytes in [1 << 20, 256 << 20, 512 << 20, 420 << 20, 4 << 30] {
             let (part, count) = ([0u8; 64], windows(bytes));
-            let stride = Stride { window_bytes: 0, stream_bytes: 0 };
+            let layout = StreamLayout { window_bytes: 0, stream_bytes: 0 };
             let mut position = Position { part: &part, windows: count, window: 0 };
             let mut read = vec![std::collections::BTreeSet::new(); STREAMS.len()];
             for pass in 0..count * STREAMS.len() {
                 read[pass % STREAMS.len()].insert(position.window);
-                position.next(stride);
+                position.next(layout);
             }
             assert!(read.iter().all(|windows| windows.len() == count), "{bytes}: {count} {read:?}");
         }
@@ -215,22 +218,23 @@ mod tests {
 
     #[test]
     fn streams_lie_an_odd_number_of_steps_apart_and_fit_into_their_window() {
-        for part in [STEP * 64, 1 << 20, (128 << 20) + STEP, 100_000_000] {
+        for part_bytes in [STEP * 64, 1 << 20, (128 << 20) + STEP, 100_000_000] {
             for streams in STREAMS.map(|streams| streams as usize) {
-                let Stride { window_bytes, stream_bytes } = Stride::of(part, MIN_WINDOWS, streams).unwrap();
-                assert_eq!((stream_bytes / STEP % 2, stream_bytes % STEP), (1, 0), "{part} {streams}");
+                let StreamLayout { window_bytes, stream_bytes } =
+                    StreamLayout::of(part_bytes, MIN_WINDOWS, streams).unwrap();
+                assert_eq!((stream_bytes / STEP % 2, stream_bytes % STEP), (1, 0), "{part_bytes} {streams}");
                 assert!(
-                    stream_bytes * streams <= window_bytes && window_bytes * MIN_WINDOWS <= part,
-                    "{part} {streams}"
+                    stream_bytes * streams <= window_bytes && window_bytes * MIN_WINDOWS <= part_bytes,
+                    "{part_bytes} {streams}"
                 );
                 // Almost all of a large window is read.
                 assert!(
-                    part < 1 << 20 || stream_bytes * streams * 100 >= window_bytes * 95,
-                    "{part} {streams}"
+                    part_bytes < 1 << 20 || stream_bytes * streams * 100 >= window_bytes * 95,
+                    "{part_bytes} {streams}"
                 );
             }
         }
-        assert_eq!(Stride::of(STEP * 39, MIN_WINDOWS, 8), None);
+        assert_eq!(StreamLayout::of(STEP * 39, MIN_WINDOWS, 8), None);
     }
 
     #[test]

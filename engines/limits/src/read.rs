@@ -38,7 +38,7 @@ impl Reader {
             .chain([Self::Portable])
     }
 
-    /// Reads `streams` consecutive ranges of `stream_bytes` bytes, in turn one step of each range.
+    /// Reads `streams` (one of `STREAMS`) consecutive ranges of `stream_bytes` bytes, in turn one step of each.
     pub fn read(self, bytes: &[u8], stream_bytes: usize, streams: u32) {
         let ranges = Ranges { start: bytes.as_ptr(), stream_bytes };
         assert!(
@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn every_reader_reads_exactly_the_bytes_of_every_stream() {
-        // Each step has another value, so a read of a wrong step changes the sum.
+        // The streams end within the first 16 steps. These differ from each other and from all later steps, so a read of a wrong
+        // step changes the sum.
         let steps = 24;
         let bytes: Vec<u8> =
             (0..steps * STEP).map(|i| if i / STEP < 16 { (i / STEP) as u8 + 1 } else { 255 }).collect();

@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use system::processors::Pinned;
 
-/// The fewest passes of each setting, however long they take. In the first pass, the caches do not hold the data.
+/// The fewest passes of each setting, however long they take. In a unit's first pass, its data is not in a cache yet.
 pub const MIN_PASSES: usize = 2;
-/// The spins of a waiting thread before it yields. A thread with its own processor never reaches this limit.
+/// The spins of a waiting thread before it yields. A thread with its own processor waits less than that.
 const MAX_SPINS: u32 = 1 << 16;
 /// The value of `setting` that ends the measurement.
 const END_OF_PASSES: usize = usize::MAX;
 
 /// The nanoseconds of the fastest pass of each setting, from the first thread's start to the last thread's end. Settings take
-/// turns until the budget is over. Every thread prepares its own data. `None` if the threads cannot be started.
+/// turns until the budget is over. Every thread calls `prepare(thread)` once, and then `work(data, setting)` in each pass. `None`
+/// if the threads cannot be started.
 pub fn fastest_passes<S>(
     processors: &[usize],
     settings: usize,
@@ -24,12 +25,12 @@ pub fn fastest_passes<S>(
 ) -> Option<Vec<u64>> {
     let began = Instant::now();
     let shared = Shared::of(processors.len());
-    let work = |index: usize| {
+    let run_thread = |index: usize| {
         let _pinned = Pinned::to(processors[index]);
         let mut state = prepare(index);
         let mut best = vec![u64::MAX; settings];
         for pass in 0.. {
-            // The first thread chooses the next setting; the others read it after the barrier.
+            // The first thread chooses the setting; the others read it after the barrier.
             if index == 0 {
                 let continues = pass < MIN_PASSES * settings || began.elapsed() < budget;
                 let next = if continues { pass % settings } else { END_OF_PASSES };
@@ -62,12 +63,13 @@ pub fn fastest_passes<S>(
     let best = thread::scope(|scope| {
         let mut team = Vec::new();
         for index in 0..processors.len() {
-            match thread::Builder::new().spawn_scoped(scope, bind_index(&work, index)) {
+            match thread::Builder::new().spawn_scoped(scope, bind_index(&run_thread, index)) {
                 Ok(handle) => team.push(handle),
                 // The started threads would otherwise wait forever for this thread.
                 Err(_) => shared.is_cancelled.store(true, Ordering::Relaxed),
             }
         }
+        // The first thread has the times.
         let mut results = team.into_iter().map(|handle| handle.join().ok().flatten());
         results.next().flatten()
     });
@@ -75,8 +77,8 @@ pub fn fastest_passes<S>(
 }
 
 /// The closure of one thread: the shared function with the index of the thread.
-fn bind_index<'a, T>(work: &'a (impl Fn(usize) -> T + Sync), index: usize) -> impl FnOnce() -> T + Send + 'a {
-    move || work(index)
+fn bind_index<'a, T>(run: &'a (impl Fn(usize) -> T + Sync), index: usize) -> impl FnOnce() -> T + Send + 'a {
+    move || run(index)
 }
 
 fn ns_since(began: Instant) -> u64 {

@@ -15,6 +15,7 @@ use crate::{Operations, names, team};
 #[derive(Clone, Copy)]
 struct Unit {
     name: &'static str,
+    /// Whether every round loads its operands from the nearest cache.
     loads: bool,
     /// Operations of one round of the loop.
     operations_per_round: u64,
@@ -24,7 +25,7 @@ struct Unit {
 
 /// The fewest operations of a pass. Shorter passes would measure the barrier; other programs disturb longer passes more often.
 const MIN_PASS_OPERATIONS: u64 = 1 << 26;
-/// The fewest rounds of a pass. It limits units with many operations per round, such as tiles.
+/// The fewest rounds of a pass: more than `MIN_PASS_OPERATIONS` needs for units with many operations per round, such as tiles.
 const MIN_PASS_ROUNDS: u64 = 1 << 14;
 
 /// The best pass of each unit of this machine.
@@ -62,7 +63,7 @@ impl Unit {
     }
 }
 
-/// The units of this machine, of which one is always for f32.
+/// The units of this machine; exactly one has the name `F32_FMA`.
 fn all_units() -> Vec<Unit> {
     #[cfg(target_arch = "x86_64")]
     let mut units: Vec<Unit> = x86::supported().chain(amx::supported()).collect();

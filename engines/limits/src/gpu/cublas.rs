@@ -91,7 +91,7 @@ pub struct Cublas<'a> {
 }
 
 impl<'a> Cublas<'a> {
-    /// Loads the first cuBLAS that this driver supports, from the loader's paths, then from these folders. If none works, the
+    /// Loads the first cuBLAS that this driver supports, from the loader's paths, then from `folders`. If none works, the
     /// error is that of the first cuBLAS that was opened.
     pub fn load(context: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
         let mut first_error = None;
@@ -109,7 +109,7 @@ impl<'a> Cublas<'a> {
                 Err(reason) => first_error = first_error.or(Some(reason)),
             }
         }
-        Err(first_error.unwrap_or_else(|| "no cuBLAS in the paths of the loader or in an environment".into()))
+        Err(first_error.unwrap_or_else(|| "no cuBLAS in the loader's paths or a Python environment".into()))
     }
 
     fn of(_: &'a Context<'a>, library: &'static Library) -> Result<Self, String> {
@@ -128,10 +128,15 @@ impl<'a> Cublas<'a> {
         Ok(cublas)
     }
 
-    /// Starts a product of square matrices, without waiting for it.
-    pub fn product(&self, side: u64, number: &NumberType, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
+    /// Starts a product of matrices of `side` rows and columns, without waiting for it.
+    pub fn product(
+        &self,
+        side: u64,
+        number_type: &NumberType,
+        [a, b, c]: [&Memory; 3],
+    ) -> Result<(), String> {
         let Ok(n) = c_int::try_from(side) else { return Err("the side is larger than an int".into()) };
-        let needed = (side * side) as usize * number.bytes;
+        let needed = (side * side) as usize * number_type.bytes;
         if [a, b, c].iter().any(|matrix| matrix.bytes() < needed) {
             return Err("a matrix is too small".into());
         }
@@ -149,16 +154,16 @@ impl<'a> Cublas<'a> {
                 n,
                 (&raw const one).cast(),
                 pointer(a),
-                number.data,
+                number_type.data,
                 n,
                 pointer(b),
-                number.data,
+                number_type.data,
                 n,
                 (&raw const zero).cast(),
                 pointer(c),
-                number.data,
+                number_type.data,
                 n,
-                number.compute,
+                number_type.compute,
                 DEFAULT_ALGORITHM,
             )
         };

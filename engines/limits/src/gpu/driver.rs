@@ -66,7 +66,7 @@ impl Driver {
         let library = open_driver(DRIVER_LIBRARY)
             .ok_or_else(|| format!("no `{DRIVER_LIBRARY}`: the NVIDIA driver is not installed"))?;
         // SAFETY: every type matches the declaration of that name in cuda.h, whose macros add `_v2` to some names. Every
-        // driver since CUDA 11 has the functions without a fallback.
+        // driver since CUDA 11 has the required functions.
         let driver = unsafe {
             Self {
                 error_name: function(library, "cuGetErrorName")?,

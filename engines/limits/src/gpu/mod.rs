@@ -1,7 +1,7 @@
 //! The limits of NVIDIA GPUs: the speed of copies within memory, and the operations per second of cuBLAS.
 //!
 //! A process of its own should run this: a context holds some hundred MiB of a GPU until its process ends, and a driver may
-//! hang or crash. Impossible probes are absent from the result, with the reasons.
+//! hang or crash. The result lacks impossible probes; `absent` has the reasons.
 
 mod cublas;
 mod driver;
@@ -13,14 +13,14 @@ use crate::{Copies, GpuLimits, Limits, Operations, names};
 use cublas::{COMPUTE_F32, COMPUTE_TF32, Cublas, DATA_BF16, DATA_F16, DATA_F32};
 use driver::{Context, Device, Driver};
 
-/// The GPUs to probe, and the time.
+/// The GPUs to probe, the folders of cuBLAS, and the time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuProbeSettings {
     /// CUDA indices; empty means all.
     pub devices: Vec<u32>,
     /// Folders in which cuBLAS is searched after the loader's paths, such as those of Python's wheels.
     pub folders: Vec<PathBuf>,
-    /// The approximate time of each setting: an idle GPU needs some of it to raise its clocks.
+    /// The approximate time of the copies, and of the products of each number type. An idle GPU first raises its clocks.
     pub budget: Duration,
 }
 
@@ -84,27 +84,27 @@ fn probe_in_context(
         Err(reason) => absent.push(format!("copies: {reason}")),
     }
     let cublas = Cublas::load(&context, &settings.folders).map_err(|reason| format!("products: {reason}"))?;
-    for number in NUMBERS {
-        match probe_products(&context, &cublas, number, settings.budget) {
+    for number_type in NUMBER_TYPES {
+        match probe_products(&context, &cublas, number_type, settings.budget) {
             Ok(operations) => gpu.matrix.push(operations),
-            Err(reason) => absent.push(format!("{}: {reason}", number.unit)),
+            Err(reason) => absent.push(format!("{}: {reason}", number_type.unit)),
         }
     }
     Ok(())
 }
 
 const MIB: u64 = 1 << 20;
-/// The smallest size of each of the two buffers: both together are four times the largest cache of any GPU (126 MiB).
-const MIN_COPY_BYTES: u64 = 256 * MIB;
+/// The smallest size of each of the two buffers: both together are four times the largest known cache of a GPU (126 MiB).
+const MIN_COPY_BUFFER_BYTES: u64 = 256 * MIB;
 /// The largest size of each buffer. Such a copy takes most of a millisecond on the fastest GPU.
-const MAX_COPY_BYTES: u64 = 1024 * MIB;
+const MAX_COPY_BUFFER_BYTES: u64 = 1024 * MIB;
 /// Each buffer takes the free memory divided by this number.
 const COPY_MEMORY_DIVISOR: u64 = 4;
 
-/// Read and written bytes, with the time of the best pass.
+/// The bytes of a copy, read and written, with the time of the best pass.
 fn probe_copies(context: &Context, budget: Duration) -> Result<Copies, String> {
     let free_bytes = context.free_bytes()?;
-    let bytes = copy_bytes(free_bytes)
+    let bytes = copy_buffer_bytes(free_bytes)
         .ok_or_else(|| format!("only {} MiB of its memory are free", free_bytes / MIB))?;
     let (source, destination) = (context.allocate(bytes)?, context.allocate(bytes)?);
     source.set(0x5a)?;
@@ -112,9 +112,10 @@ fn probe_copies(context: &Context, budget: Duration) -> Result<Copies, String> {
     Ok(Copies { bytes: 2 * bytes as u64, ns })
 }
 
-fn copy_bytes(free_bytes: u64) -> Option<usize> {
-    let bytes = (free_bytes / COPY_MEMORY_DIVISOR / MIB * MIB).min(MAX_COPY_BYTES);
-    usize::try_from(bytes).ok().filter(|_| bytes >= MIN_COPY_BYTES)
+/// Bytes of each of the two buffers; `None` if too little memory is free.
+fn copy_buffer_bytes(free_bytes: u64) -> Option<usize> {
+    let bytes = (free_bytes / COPY_MEMORY_DIVISOR / MIB * MIB).min(MAX_COPY_BUFFER_BYTES);
+    usize::try_from(bytes).ok().filter(|_| bytes >= MIN_COPY_BUFFER_BYTES)
 }
 
 /// The largest number of rows and columns of the three matrices.
@@ -123,16 +124,16 @@ const MAX_SIDE: u64 = 8192;
 const MIN_SIDE: u64 = 2048;
 /// The three matrices together take at most the free memory divided by this number.
 const MATRIX_MEMORY_DIVISOR: u64 = 2;
-/// Bytes of random numbers, which are generated once and repeated.
+/// Bytes of random numbers, which are repeated to fill a matrix.
 const PATTERN_BYTES: usize = 8 << 20;
 
-/// A kind of number, in memory and in cuBLAS's terms. Results have the kind of the operands; sums are always f32.
+/// The type of the operands and the results of a product, in memory and in cuBLAS's terms. Sums are always f32.
 #[derive(Debug, Clone, Copy)]
 struct NumberType {
     unit: &'static str,
     bytes: usize,
     mantissa_bits: u32,
-    /// The exponent bits of the number one.
+    /// The exponent field of 1.0.
     exponent_bias: u32,
     /// `cudaDataType`.
     data: i32,
@@ -149,7 +150,7 @@ const F32: NumberType = NumberType {
     compute: COMPUTE_F32,
 };
 
-const NUMBERS: &[NumberType] = &[
+const NUMBER_TYPES: &[NumberType] = &[
     NumberType {
         unit: names::CUBLAS_BF16,
         bytes: 2,
@@ -173,21 +174,21 @@ const NUMBERS: &[NumberType] = &[
 fn probe_products(
     context: &Context,
     cublas: &Cublas,
-    number: &NumberType,
+    number_type: &NumberType,
     budget: Duration,
 ) -> Result<Operations, String> {
     let free_bytes = context.free_bytes()?;
-    let side = matrix_side(free_bytes, number.bytes as u64)
+    let side = matrix_side(free_bytes, number_type.bytes as u64)
         .ok_or_else(|| format!("only {} MiB of its memory are free", free_bytes / MIB))?;
-    let bytes = (side * side) as usize * number.bytes;
-    let pattern = random_numbers(number, PATTERN_BYTES / number.bytes);
+    let bytes = (side * side) as usize * number_type.bytes;
+    let pattern = random_numbers(number_type, PATTERN_BYTES / number_type.bytes);
     let matrix = || context.allocate(bytes);
     let (a, b, c) = (matrix()?, matrix()?, matrix()?);
     a.fill(&pattern)?;
     b.fill(&pattern)?;
-    let ns = context.fastest_pass_ns(budget, || cublas.product(side, number, [&a, &b, &c]))?;
+    let ns = context.fastest_pass_ns(budget, || cublas.product(side, number_type, [&a, &b, &c]))?;
     Ok(Operations {
-        unit: number.unit.into(),
+        unit: number_type.unit.into(),
         loads: true,
         threads: 0,
         operations: product_operations(side),
@@ -200,27 +201,28 @@ fn product_operations(side: u64) -> u64 {
     2 * side * side * side
 }
 
-fn matrix_side(free_bytes: u64, bytes: u64) -> Option<u64> {
+/// The largest side that fits; `None` if too little memory is free.
+fn matrix_side(free_bytes: u64, bytes_per_number: u64) -> Option<u64> {
     let sides = std::iter::successors(Some(MAX_SIDE), |side| Some(side / 2));
     sides
         .take_while(|&side| side >= MIN_SIDE)
-        .find(|side| 3 * side * side * bytes <= free_bytes / MATRIX_MEMORY_DIVISOR)
+        .find(|side| 3 * side * side * bytes_per_number <= free_bytes / MATRIX_MEMORY_DIVISOR)
 }
 
-/// Pseudo-random numbers between -1 and 1. On uniform numbers a GPU draws less power, and so runs faster.
-fn random_numbers(number: &NumberType, count: usize) -> Vec<u8> {
-    let sign_bit = 8 * number.bytes as u32 - 1;
+/// The bytes of pseudo-random numbers between -1 and 1. With equal numbers a GPU draws less power, and so runs faster.
+fn random_numbers(number_type: &NumberType, count: usize) -> Vec<u8> {
+    let sign_bit = 8 * number_type.bytes as u32 - 1;
     let mut state = 0x9e37_79b9_u32;
-    let mut pattern = Vec::with_capacity(count * number.bytes);
+    let mut pattern = Vec::with_capacity(count * number_type.bytes);
     for _ in 0..count {
         // Marsaglia's 32-bit xorshift.
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
-        let mantissa = state & ((1 << number.mantissa_bits) - 1);
-        let exponent = number.exponent_bias - 1 - (state >> 24 & 7);
-        let bits = (state >> 31) << sign_bit | exponent << number.mantissa_bits | mantissa;
-        pattern.extend_from_slice(&bits.to_le_bytes()[..number.bytes]);
+        let mantissa = state & ((1 << number_type.mantissa_bits) - 1);
+        let exponent = number_type.exponent_bias - 1 - (state >> 24 & 7);
+        let bits = (state >> 31) << sign_bit | exponent << number_type.mantissa_bits | mantissa;
+        pattern.extend_from_slice(&bits.to_le_bytes()[..number_type.bytes]);
     }
     pattern
 }
@@ -231,10 +233,10 @@ mod tests {
 
     #[test]
     fn a_buffer_is_a_quarter_of_the_free_memory_within_bounds() {
-        assert_eq!(copy_bytes(80 << 30), Some(1 << 30));
-        assert_eq!(copy_bytes((2 << 30) + 5), Some(512 << 20));
-        assert_eq!(copy_bytes(1 << 30), Some(256 << 20));
-        assert_eq!(copy_bytes((1 << 30) - 1), None);
+        assert_eq!(copy_buffer_bytes(80 << 30), Some(1 << 30));
+        assert_eq!(copy_buffer_bytes((2 << 30) + 5), Some(512 << 20));
+        assert_eq!(copy_buffer_bytes(1 << 30), Some(256 << 20));
+        assert_eq!(copy_buffer_bytes((1 << 30) - 1), None);
     }
 
     #[test]
@@ -252,19 +254,19 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_every_kind_are_distinct_and_between_minus_one_and_one() {
+    fn random_numbers_of_every_type_differ_and_lie_between_minus_one_and_one() {
         let pattern = random_numbers(&F32, 10_000);
         let f32s: Vec<f32> = pattern.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
         // bf16 is the upper half of an f32.
         let bf16 = |b: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes(b.try_into().unwrap())) << 16);
-        let bf16s: Vec<f32> = random_numbers(&NUMBERS[0], 10_000).chunks(2).map(bf16).collect();
+        let bf16s: Vec<f32> = random_numbers(&NUMBER_TYPES[0], 10_000).chunks(2).map(bf16).collect();
         // Decodes f16 by its definition; the exponents here belong to normal numbers.
         let f16 = |bytes: &[u8]| {
             let bits = u16::from_le_bytes(bytes.try_into().unwrap());
             let value = f32::from(bits & 1023 | 1024) * 2_f32.powi(i32::from(bits >> 10 & 31) - 25);
             if bits >> 15 == 1 { -value } else { value }
         };
-        let f16s: Vec<f32> = random_numbers(&NUMBERS[1], 10_000).chunks(2).map(f16).collect();
+        let f16s: Vec<f32> = random_numbers(&NUMBER_TYPES[1], 10_000).chunks(2).map(f16).collect();
         for numbers in [f32s, bf16s, f16s] {
             assert!(numbers.iter().all(|number| number.abs() < 1.0 && number.abs() >= 1.0 / 256.0));
             let mean = numbers.iter().sum::<f32>() / numbers.len() as f32;

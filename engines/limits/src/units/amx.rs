@@ -20,7 +20,7 @@ const ROWS: u64 = TILE_ROWS as u64;
 const DEPTH_BF16: u64 = ROW_BYTES as u64 / 2;
 const DEPTH_INT8: u64 = ROW_BYTES as u64;
 
-/// The units that this machine has and that its kernel permits to this process.
+/// The units that this machine has and that the operating system permits to this process.
 pub fn supported() -> impl Iterator<Item = Unit> {
     let products = Products::request();
     let unit = |name, loads, depth, run| Unit {
@@ -53,7 +53,7 @@ macro_rules! kernel {
     ($name:ident, $product:literal, [$($load:literal),*]) => {
         /// # Safety
         ///
-        /// The machine has tiles and this product, and the kernel has permitted their use.
+        /// The machine has tiles and this product, and the operating system has permitted their use.
         unsafe fn $name(rounds: u64) {
             if rounds == 0 {
                 return;
@@ -122,14 +122,14 @@ mod tests {
 
     #[test]
     fn operations_per_round_counts_four_products_of_full_tiles() {
-        // 16 x 16 results, each of 32 products of bf16 or 64 of eight bits, four times. A product with its addition counts as
-        // two operations.
+        // 16 x 16 results, each of 32 multiplications in bf16 or 64 in eight bits, four times. A multiplication with its
+        // addition counts as two operations.
         assert_eq!(operations_per_round(DEPTH_BF16), 65_536);
         assert_eq!(operations_per_round(DEPTH_INT8), 131_072);
     }
 
     #[test]
-    fn a_machine_without_tiles_lists_no_unit_of_tiles() {
+    fn each_permitted_product_is_listed_with_loads_and_without() {
         let products = Products::request();
         assert_eq!(supported().count(), 2 * (usize::from(products.bf16) + usize::from(products.int8)));
     }

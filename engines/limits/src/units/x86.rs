@@ -6,8 +6,8 @@ use std::hint::black_box;
 use super::Unit;
 use crate::names;
 
-/// Independent sums, so that no addition waits for another. Two pipes with a latency of four cycles (Intel) or five need
-/// eight or ten sums; there are 32 registers.
+/// Independent sums, so that no addition waits for another. Two pipes need eight sums at a latency of four cycles (Intel), ten
+/// at five. 16 sums and the operands fit into 32 registers.
 const SUMS_512: usize = 16;
 /// Independent sums. There are 16 registers, of which two hold operands.
 const SUMS_256: usize = 12;
