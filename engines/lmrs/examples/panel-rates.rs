@@ -1,7 +1,8 @@
 //! Products of many tokens with panels: integers against bf16 after widening. The time is the CPU time of the slowest
 //! thread. `lmrs-bench` has all other measurements.
 //!
-//! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`
+//! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`: by default 512, 2 and the best
+//! level.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
 use std::ops::Range;
@@ -59,8 +60,7 @@ fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
             }
         }
         for (kernel, rates) in ["integers", "bf16"].into_iter().zip(rates) {
-            let title =
-                format!("{tokens} tokens, {outputs} x {inputs}, {threads} threads, GFLOP/s, {kernel}");
+            let title = format!("{tokens} tokens, {outputs} x {inputs}, {threads} threads, Gop/s, {kernel}");
             print(&title, &matrices, rates);
         }
     }
@@ -135,7 +135,7 @@ fn slowest_ns(
     slowest.into_inner() as f64
 }
 
-/// Runs the work on a new thread, so that the thread's total CPU time is that of the work.
+/// Runs the work. The thread is new, so its total CPU time is that of the work.
 fn record_cpu_time(slowest: &AtomicU64, work: impl FnOnce()) {
     work();
     let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -24,10 +24,10 @@ fn main() {
                     }
                 });
             });
-            let started = pool.threads();
             println!(
-                "{threads} threads requested, {started} in use, {name}: run {run:.0} ns, share of 64 {share:.0} ns, \
-                 all at once {all_at_once:.0} ns"
+                "{threads} threads requested, {} in use, {name}: run {run:.0} ns, share of 64 {share:.0} ns, \
+                 all at once {all_at_once:.0} ns",
+                pool.threads()
             );
         }
     }

@@ -37,13 +37,13 @@ impl Heads {
     }
 }
 
-/// The buffers of each thread: the result of a partition, and the joined result of the partitions before it.
+/// The buffers of each thread: the joined result of a job's partitions so far, and the result of the next partition.
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
 
 /// The most rows of queries in a job: more would not fit into the processor's cache together with a tile.
 const MAX_JOB_ROWS: usize = 64;
-/// Jobs for each thread, so that a delayed thread leaves work to the others.
+/// With at least this number of jobs for each thread, whole jobs are shared: a delayed thread leaves jobs to the others.
 const JOBS_PER_THREAD: usize = 4;
 /// Blocks of a partition: 512 positions.
 const PARTITION_BLOCKS: usize = 8;
@@ -172,6 +172,7 @@ impl Partial {
         self.clear(job.rows(attention.heads), attention.heads.head_dim);
         self.scale_queries(attention, job);
         for block in blocks.clone() {
+            // Bytes to the same head's tile in the next block, which is prefetched; 0 for no prefetch.
             let ahead = if block + 1 < blocks.end { job.segment.cache.block_bytes() } else { 0 };
             self.score(attention, job, block, ahead);
             self.weigh(attention, job, block);
@@ -250,8 +251,8 @@ impl Partial {
     }
 
     /// Divides by the sums of the weights, and writes the outputs to their destination.
-    fn finish(&self, tokens: Vec<&mut [f32]>, head_dim: usize) {
-        let heads = tokens.into_iter().flat_map(|token| token.chunks_exact_mut(head_dim));
+    fn finish(&self, destination: Vec<&mut [f32]>, head_dim: usize) {
+        let heads = destination.into_iter().flat_map(|token| token.chunks_exact_mut(head_dim));
         let rows = self.outputs.chunks_exact(value_dims(head_dim)).zip(&self.softmax);
         for (head, (output, softmax)) in heads.zip(rows) {
             let scale = 1.0 / softmax.sum;

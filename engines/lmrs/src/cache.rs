@@ -159,12 +159,12 @@ impl TileMut<'_> {
     /// Writes one position of the block: `key` and `value` of one head.
     pub fn write(&mut self, position: usize, key: &[f32], value: &[f32]) {
         let size = self.sizes.kv_dtype.bytes();
-        let mut narrowed = [0; 4 * STRIP_DIMS];
+        let mut buffer = [0; 4 * STRIP_DIMS];
         let (keys, values) = self.bytes.split_at_mut(self.sizes.key_bytes());
         for (dims, columns) in
             key.chunks(STRIP_DIMS).zip(keys.chunks_mut(STRIP_DIMS * BLOCK_POSITIONS * size))
         {
-            let narrowed = self.sizes.kv_dtype.narrow(dims, &mut narrowed);
+            let narrowed = self.sizes.kv_dtype.narrow(dims, &mut buffer);
             for (number, column) in
                 narrowed.chunks_exact(size).zip(columns.chunks_exact_mut(BLOCK_POSITIONS * size))
             {
@@ -176,7 +176,7 @@ impl TileMut<'_> {
         for dims in value.chunks(STRIP_DIMS) {
             let width = dims_left.min(STRIP_DIMS);
             let (strip, rest) = strips.split_at_mut(BLOCK_POSITIONS * width * size);
-            let narrowed = self.sizes.kv_dtype.narrow(dims, &mut narrowed);
+            let narrowed = self.sizes.kv_dtype.narrow(dims, &mut buffer);
             strip[position * width * size..][..narrowed.len()].copy_from_slice(narrowed);
             (strips, dims_left) = (rest, dims_left - width);
         }

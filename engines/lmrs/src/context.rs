@@ -7,7 +7,7 @@ use crate::kernels::attention::{BLOCK_POSITIONS, KvDtype};
 use crate::shape::Shape;
 use crate::weights::Plan;
 
-/// Chooses the context of a load. Returns its tokens, and a note if they are fewer than the model's context.
+/// Chooses the context of a load. Returns its tokens, and a note if the memory is too small for the model's context.
 pub fn choose_context(
     shape: &Shape,
     kv_dtype: KvDtype,
@@ -65,7 +65,7 @@ mod tests {
         );
         assert_eq!((longest_context(131_072, 131_071), longest_context(131_072, 40_000)), (65_536, 32_768));
         assert_eq!((longest_context(7_900_000, 7_899_999), longest_context(5000, 4500)), (4_194_304, 4096));
-        // At least one block always fits, because the kit refuses texts that are too long.
+        // The result is one block at least, even if none fits.
         assert_eq!((longest_context(5000, 0), longest_context(40, 0)), (BLOCK_POSITIONS, 40));
     }
 
@@ -75,21 +75,21 @@ mod tests {
         let config = std::path::Path::new(folder).join("tests/golden/configs/llama.json");
         let (out, dtype) = (model.path().join("model"), Dtype::BF16);
         let goal = Goal { format: Format::Safetensors, dtype, out: out.clone() };
-        let numbers = model_files::Shape::of_config(&config).unwrap();
-        model_files::synthesise(&numbers, 7, &goal, &|_, _| Ok(())).unwrap();
+        let file_shape = model_files::Shape::of_config(&config).unwrap();
+        model_files::synthesise(&file_shape, 7, &goal, &|_, _| Ok(())).unwrap();
         let folder = ModelFolder::open(&out).unwrap();
         let shape = Shape { context: 1 << 20, ..Shape::of(&folder).unwrap() };
         let plan = Plan::of(&folder, &shape, RequestedFormat::File).unwrap();
-        let fitting = |requested, available| {
+        let chosen = |requested, available| {
             choose_context(&shape, KvDtype::F16, &plan, requested, Some(available))
                 .map(|(tokens, _)| tokens)
                 .ok()
         };
         let needed = plan.bytes() + Cache::bytes_for(&shape, 4096, KvDtype::F16) as u64;
-        assert_eq!((fitting(None, needed), fitting(None, needed - 1)), (Some(4096), Some(2048)));
-        assert_eq!((fitting(Some(4096), needed), fitting(Some(4096), needed - 1)), (Some(4096), None));
+        assert_eq!((chosen(None, needed), chosen(None, needed - 1)), (Some(4096), Some(2048)));
+        assert_eq!((chosen(Some(4096), needed), chosen(Some(4096), needed - 1)), (Some(4096), None));
         assert_eq!(
-            (fitting(None, plan.bytes()), fitting(None, plan.bytes() - 1)),
+            (chosen(None, plan.bytes()), chosen(None, plan.bytes() - 1)),
             (Some(BLOCK_POSITIONS), None)
         );
     }

@@ -153,7 +153,7 @@ fn read_or_pack(
     if let Some(sidecar) = sidecar.filter(|_| plan.unfit().is_empty()) {
         phases.begin("sidecar");
         if let Err(error) = sidecar.write(&layout, unfit, &packed, pool) {
-            phases.progress(1.0, Some(format!("{error:#}; the load continues without them")));
+            phases.progress(1.0, Some(format!("{error:#}; the load continues without a sidecar")));
         }
     }
     Ok(packed)

@@ -29,7 +29,7 @@ impl Products {
 }
 
 /// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process needs permission before any of its
-/// threads uses them. A kernel without support for tiles returns an error.
+/// threads uses them. A Linux without support for tiles returns an error.
 #[cfg(target_os = "linux")]
 fn request_tiles() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;

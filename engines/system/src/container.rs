@@ -1,6 +1,6 @@
-//! A container's limits: the smallest one from this process's cgroup up to the mount of its hierarchy. Version 1 has a hierarchy
-//! for each controller, version 2 one for all, and a mixed system has both. An unreadable limit is unknown, which differs from no
-//! limit.
+//! A container's limits of CPU and memory: each is the smallest one on the path from this process's cgroup up to the mount.
+//! Version 1 has a hierarchy for each controller, version 2 one for all, and a mixed system has both. An unreadable limit is
+//! unknown, which differs from no limit.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use crate::read;
 /// In version 1, a memory limit of at least this size means no limit. The kernel then reports the largest number of whole pages.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
-/// The limit of a container.
+/// The limit of a container, in bytes of memory or in thousandths of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContainerLimit {
     AtMost(u64),
     Unlimited,
-    /// No cgroup could be read.
+    /// No limit could be read.
     Unknown,
 }
 
@@ -81,10 +81,10 @@ impl Hierarchy {
             let (_, rest) = line.split_once(':')?;
             rest.split_once(':')
         });
-        let path_where = |is: &dyn Fn(&str) -> bool| lines.clone().find(|(names, _)| is(names));
-        let (version, path) = match path_where(&|names| names.split(',').any(|name| name == controller)) {
+        let line_where = |matches: &dyn Fn(&str) -> bool| lines.clone().find(|(names, _)| matches(names));
+        let (version, path) = match line_where(&|names| names.split(',').any(|name| name == controller)) {
             Some((_, path)) => (Version::One, path),
-            None => (Version::Two, path_where(&str::is_empty)?.1),
+            None => (Version::Two, line_where(&str::is_empty)?.1),
         };
         let mount = mounts.lines().filter_map(Mount::of).find(|mount| match version {
             Version::One => mount.kind == "cgroup" && mount.options.split(',').any(|it| it == controller),
@@ -228,8 +228,8 @@ mod tests {
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
-    const CGROUP_OF_MIXED: &str = "4:memory:/box/a\n1:cpu,cpuacct:/box\n0::/\n";
-    const VERSION_2: &str =
+    const MIXED_CGROUP: &str = "4:memory:/box/a\n1:cpu,cpuacct:/box\n0::/\n";
+    const VERSION_2_MOUNTS: &str =
         "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
 
     /// The CPU limit, the memory limit and the bytes of memory left, with these files of the kernel.
@@ -261,9 +261,9 @@ mod tests {
             ),
         ];
         let expected = |left| (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(left));
-        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files), expected(7 * GIB));
+        assert_eq!(limits("0::/pod/box\n", VERSION_2_MOUNTS, &files), expected(7 * GIB));
         // Without statistics, pages of files are not known to be free.
-        assert_eq!(limits("0::/pod/box\n", VERSION_2, &files[..5]), expected(5 * GIB));
+        assert_eq!(limits("0::/pod/box\n", VERSION_2_MOUNTS, &files[..5]), expected(5 * GIB));
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
             // Ignored: version 2 does not have the memory controller here.
             ("/sys/fs/cgroup/unified/memory.max", "1\n"),
         ];
-        let actual = limits(CGROUP_OF_MIXED, MIXED_MOUNTS, &files);
+        let actual = limits(MIXED_CGROUP, MIXED_MOUNTS, &files);
         assert_eq!(actual, (ContainerLimit::AtMost(2500), ContainerLimit::AtMost(2 * GIB), Some(GIB)));
     }
 
@@ -290,12 +290,12 @@ mod tests {
             ("/sys/fs/cgroup/memory/memory.limit_in_bytes", UNLIMITED_V1),
         ];
         assert_eq!(
-            limits(CGROUP_OF_MIXED, MIXED_MOUNTS, &unlimited),
+            limits(MIXED_CGROUP, MIXED_MOUNTS, &unlimited),
             (ContainerLimit::Unlimited, ContainerLimit::Unlimited, None)
         );
         let unknown = (ContainerLimit::Unknown, ContainerLimit::Unknown, None);
-        assert_eq!(limits(CGROUP_OF_MIXED, MIXED_MOUNTS, &[]), unknown);
-        assert_eq!(limits(CGROUP_OF_MIXED, "", &unlimited), unknown);
+        assert_eq!(limits(MIXED_CGROUP, MIXED_MOUNTS, &[]), unknown);
+        assert_eq!(limits(MIXED_CGROUP, "", &unlimited), unknown);
         assert_eq!(limits("", MIXED_MOUNTS, &unlimited), unknown);
         assert_eq!(
             limits("0::/\n", MIXED_MOUNTS, &[("/sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n")]),
@@ -304,17 +304,17 @@ mod tests {
         // The root of version 2 has no limit files. It only lists its controllers.
         let root = [("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io pids\n")];
         assert_eq!(
-            limits("0::/user.slice\n", VERSION_2, &root),
+            limits("0::/user.slice\n", VERSION_2_MOUNTS, &root),
             (ContainerLimit::Unlimited, ContainerLimit::Unknown, None)
         );
     }
 
     #[test]
     fn a_container_with_a_private_cgroup_finds_its_files_at_the_mount() {
-        let part = "35 31 0:32 /docker/4f /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
+        let mount = "35 31 0:32 /docker/4f /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let files = [("/sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n")];
         for path in ["/docker/4f", "/elsewhere", "/docker/4f/../../x"] {
-            let (_, memory, _) = limits(&format!("4:memory:{path}\n"), part, &files);
+            let (_, memory, _) = limits(&format!("4:memory:{path}\n"), mount, &files);
             assert_eq!(memory, ContainerLimit::AtMost(2 * GIB), "{path}");
         }
     }

@@ -12,7 +12,7 @@ pub struct Pinned {
 impl Pinned {
     /// Pins the calling thread, best effort: if the system refuses, the thread stays unpinned.
     pub fn to(processor: usize) -> Self {
-        allowed();
+        allowed(); // Read and stored before the pinning.
         let original = affinity();
         set_affinity(&[processor]);
         Self { thread: std::thread::current().id(), original }

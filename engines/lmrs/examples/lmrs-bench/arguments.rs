@@ -14,11 +14,11 @@ lmrs-bench: the speed of each kernel of lmrs, compared with the limits of this m
 Default: every kernel at the shapes of llama-3.2-1b, in some minutes.
 
   --quick                     fewer shapes and rounds
-  --only products|attention   only one kind of kernels
+  --only products|attention   kernels of one kind; default: both
   --threads N                 the number of threads; default: all processors of this process
   --levels avx2,avx512        the levels of the kernels; default: the best of this processor
   --formats bf16,q8_0         some of FORMATS; default: all
-  --tokens 1,512              the tokens of a product; default: 1,4,8,512
+  --tokens 1,512              the numbers of tokens in a product; default: 1,4,8,512
   --shape 2048x8192           outputs by inputs of one matrix; default: those of llama-3.2-1b
   --file                      weights in a mapped file instead of large pages
   --best                      report the best turn instead of the median, for a shared machine

@@ -51,7 +51,7 @@ struct Case {
     level: Level,
     /// The arithmetic units to compare with: the first one with a probe result counts.
     units: &'static [&'static str],
-    /// Bytes of one piece of work.
+    /// Bytes that one piece of work reads, and its operations.
     bytes: f64,
     operations: f64,
     /// Pieces in a turn, enough for some milliseconds.
@@ -69,6 +69,7 @@ impl Case {
         }
     }
 
+    /// The time of the best piece, or the median.
     fn seconds(&self, best: bool) -> f64 {
         let mut sorted = self.piece_seconds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -78,11 +79,11 @@ impl Case {
 
 fn print(cases: &[Case], limits: &Limits, arguments: &Arguments) {
     let reads = limits.reads.iter().filter_map(|reads| Some((reads.bytes_per_second()?, reads.streams)));
-    let (read, streams) = reads.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0));
+    let (read_rate, streams) = reads.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::NAN, 0));
     println!(
         "{} threads. Limits: reads {:.1} GB/s ({streams} streams a thread)",
         arguments.threads,
-        read / 1e9
+        read_rate / 1e9
     );
     for unit in &limits.units {
         let loads = if unit.loads { " with loads" } else { "" };
@@ -92,13 +93,13 @@ fn print(cases: &[Case], limits: &Limits, arguments: &Arguments) {
     println!("|---|---|--:|---|--:|--:|--:|--:|--:|");
     for case in cases {
         // If a unit was probed with loads and without, the lower rate counts.
-        let rates = |name: &&str| {
+        let lowest_rate = |name: &&str| {
             let named = limits.units.iter().filter(|unit| unit.unit == **name);
             named.filter_map(|unit| unit.per_second()).reduce(f64::min)
         };
-        let unit = case.units.iter().find_map(rates).unwrap_or(f64::NAN);
+        let unit_rate = case.units.iter().find_map(lowest_rate).unwrap_or(f64::NAN);
         let seconds = case.seconds(arguments.best);
-        let (bytes, operations) = (case.bytes / seconds, case.operations / seconds);
+        let (byte_rate, operation_rate) = (case.bytes / seconds, case.operations / seconds);
         println!(
             "| {} | {} | {} | {} | {:.0} | {:.1} | {:.0} % | {:.0} | {:.0} % |",
             case.labels[0],
@@ -106,10 +107,10 @@ fn print(cases: &[Case], limits: &Limits, arguments: &Arguments) {
             case.tokens,
             case.level,
             seconds * 1e6,
-            bytes / 1e9,
-            bytes / read * 100.0,
-            operations / 1e9,
-            operations / unit * 100.0,
+            byte_rate / 1e9,
+            byte_rate / read_rate * 100.0,
+            operation_rate / 1e9,
+            operation_rate / unit_rate * 100.0,
         );
     }
 }

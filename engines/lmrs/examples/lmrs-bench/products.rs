@@ -115,8 +115,8 @@ impl Weights {
     }
 }
 
-/// Copies of packed rows without exceptions, because real models have few, and random bytes would have the maximum. The copies
-/// are in anonymous memory, even with `--file`, as in a load.
+/// Copies of packed rows without exceptions (`formats/bf16z`), because real models have few, and random bytes would have the
+/// maximum. The copies are in anonymous memory, even with `--file`, as in a load.
 fn pack_copies(format: &'static Format, outputs: usize, inputs: usize, copies: usize) -> Result<Region> {
     let name = format.name;
     ensure!(format.can_hold(inputs), "{name} cannot pack rows of {inputs} inputs");

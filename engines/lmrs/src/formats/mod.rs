@@ -1,11 +1,11 @@
 //! The formats of weights: their layout in memory, their packing, and the kernels that read them.
 //!
-//! A new format is a file in this folder (or a folder, if it is long) and its line in `FORMATS`, with the file's name. The file
+//! A new format is a file in this folder (or a folder, if it is long), its `mod` line and its entry in `FORMATS`. The file
 //! has the layout, the packing and the trait for the kernels: `PanelFormat` for panels, `Float` for rows, `PackedBf16` for
 //! packed rows. All other code looks the format up in the table.
 //!
 //! Floats are stored row by row as in files, so a matrix of a mapped file is used in place. Rows of bf16 may be packed into
-//! fewer bits. Blocks of narrow numbers are stored in panels of 16 outputs, so that one register holds a number of each output.
+//! fewer bits. Quantization blocks are stored in panels of 16 outputs, so that one register holds a number of each output.
 //!
 //! ```text
 //! a group: 16 outputs x 64 inputs, two blocks of 32 for each output
@@ -109,7 +109,7 @@ impl Format {
         }
     }
 
-    /// The format that holds this dtype unchanged. `None` for blocks without kernels, which are widened during the load.
+    /// The format that holds this dtype unchanged. `None` for a dtype without kernels, which is widened during the load.
     pub fn of(dtype: Dtype) -> Option<&'static Self> {
         let is_unpacked = |format: &&&Self| format.dtype == dtype && format.packed_rows().is_none();
         FORMATS.iter().find(is_unpacked).copied()

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! for four groups (256 inputs) a line of f16: `d` for 16 outputs, `dmin` for 16 outputs. Then for each group a line of u8:
-//! scales of block 0 for 16 outputs, of block 1, minima of block 0, of block 1; and 8 lines as in Q4_0, without an offset.
+//! scales of run 0 for 16 outputs, of run 1, minima of run 0, of run 1; and 8 lines as in Q4_0 (a run for a block), without an
+//! offset.
 //! 2,368 bytes for 4 groups: 4.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
@@ -33,15 +34,15 @@ impl PanelFormat for InQ4K {
             let (head, groups) = section.split_at_mut(64);
             head[output * 2..][..2].copy_from_slice(&block[..2]);
             head[32 + output * 2..][..2].copy_from_slice(&block[2..4]);
-            for (number, group) in groups.chunks_exact_mut(Self::GROUP_BYTES).enumerate() {
+            for (index, group) in groups.chunks_exact_mut(Self::GROUP_BYTES).enumerate() {
                 for half in 0..2 {
-                    let (scale, minimum) = file_scale(&block[4..16], number * 2 + half);
+                    let (scale, minimum) = file_scale(&block[4..16], index * 2 + half);
                     group[half * 16 + output] = scale;
                     group[32 + half * 16 + output] = minimum;
                 }
                 // The file and the panel both have run 2n in the low halves and run 2n + 1 in the high halves.
                 let lines = group[64..].chunks_exact_mut(64);
-                for (quad, line) in block[16 + number * 32..][..32].as_chunks::<4>().0.iter().zip(lines) {
+                for (quad, line) in block[16 + index * 32..][..32].as_chunks::<4>().0.iter().zip(lines) {
                     line[output * 4..][..4].copy_from_slice(quad);
                 }
             }
@@ -49,16 +50,16 @@ impl PanelFormat for InQ4K {
     }
 
     fn number(section: &[u8], output: usize, input: usize) -> i32 {
-        let (group, block, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
+        let (group, half, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
         let line = 1 + group * 9 + 1 + quad;
-        i32::from(section[line * 64 + output * 4 + input % 4] >> (4 * block) & 15)
+        i32::from(section[line * 64 + output * 4 + input % 4] >> (4 * half) & 15)
     }
 
     fn scale_and_minimum(section: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        let (group, block) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32);
+        let (group, half) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32);
         let line = &section[(1 + group * 9) * 64..];
-        let scale = f16_at(section, output) * f32::from(line[block * 16 + output]);
-        (scale, Some(f16_at(section, 16 + output) * f32::from(line[32 + block * 16 + output])))
+        let scale = f16_at(section, output) * f32::from(line[half * 16 + output]);
+        (scale, Some(f16_at(section, 16 + output) * f32::from(line[32 + half * 16 + output])))
     }
 
     #[inline(always)]

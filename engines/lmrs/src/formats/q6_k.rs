@@ -1,10 +1,10 @@
 //! Q6_K: six bits, with 8-bit scales for 16 numbers, and one f16 for 256.
 //!
 //! ```text
-//! for four groups a line: f16 `d` for 16 outputs, 32 bytes unused. Then for each group a line of i8 scales: for each 16
-//! inputs, 16 outputs; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two. Byte i of line j has those of
-//! byte i of lines j and j + 4: of the low halves in bits 0-1 and 2-3, of the high halves in bits 4-5 and 6-7. Stored plus 32.
-//! 3,392 bytes for 4 groups: 6.625 bits a number
+//! for four groups (256 inputs) a line: f16 `d` for 16 outputs, 32 bytes unused. Then for each group a line of i8 scales: of run
+//! 0 for 16 outputs, of run 1, 2, 3; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two bits. Of these, byte i
+//! of line j has the high bits for byte i of lines j and j + 4: for their low halves in bits 0-1 and 2-3, for their high halves in
+//! bits 4-5 and 6-7. Numbers are stored plus 32. 3,392 bytes for 4 groups: 6.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
@@ -33,13 +33,13 @@ impl PanelFormat for InQ6K {
         for (block, section) in file_blocks::<210>(inputs, 256, row).iter().zip(sections) {
             let (head, groups) = section.split_at_mut(64);
             head[output * 2..][..2].copy_from_slice(&block[208..]);
-            for run in 0..8 {
-                // The position of the run's 32 numbers: the half of a byte in the panel, and the half and the quarter of the
-                // block in the file.
-                let (half, file_half, quarter) = (run % 2, run / 4, run % 4);
-                let group = &mut groups[run / 2 * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
-                for block16 in 0..2 {
-                    group[(half * 2 + block16) * 16 + output] = block[192 + run * 2 + block16];
+            for set in 0..8 {
+                // The position of this set of 32 numbers: the half of a byte in the panel; in the file, the half of the block and
+                // the quarter of that half.
+                let (half, file_half, quarter) = (set % 2, set / 4, set % 4);
+                let group = &mut groups[set / 2 * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
+                for run in 0..2 {
+                    group[(half * 2 + run) * 16 + output] = block[192 + set * 2 + run];
                 }
                 for i in 0..32 {
                     let lower = block[file_half * 64 + quarter % 2 * 32 + i] >> (quarter / 2 * 4) & 15;
@@ -52,11 +52,11 @@ impl PanelFormat for InQ6K {
     }
 
     fn number(section: &[u8], output: usize, input: usize) -> i32 {
-        let (group, block, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
+        let (group, half, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
         let byte = |line: usize| i32::from(section[line * 64 + output * 4 + input % 4]);
         let first = 1 + group * 13 + 1;
-        let lower = byte(first + quad) >> (4 * block) & 15;
-        let upper = byte(first + 8 + quad % 4) >> (4 * block + quad / 4 * 2) & 3;
+        let lower = byte(first + quad) >> (4 * half) & 15;
+        let upper = byte(first + 8 + quad % 4) >> (4 * half + quad / 4 * 2) & 3;
         (lower | upper << 4) - 32
     }
 

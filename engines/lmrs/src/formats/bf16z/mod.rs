@@ -9,9 +9,9 @@
 //! a group   a part of four of its rows: their heads, a line of 64 bytes each; then for each 128 inputs a section of three
 //!           lines of the first row, of the second, the third, the fourth
 //!
-//! a head    16 exponents; the number of exceptions, u16; from byte 20 on, the position (within the part) and the bits of
-//!           each exception, u16
-//! section   two lines with sign and mantissa of each number, one byte each: word i of the first has inputs i and 32 + i, of the
+//! a head    16 exponents; the number of exceptions, u16; from byte 20 on, for each exception its position within the part,
+//!           u16, and its bits, u16
+//! a section two lines with sign and mantissa of each number, one byte each: word i of the first has inputs i and 32 + i, of the
 //!           second 64 + i and 96 + i. One line with exponent indices, four bits each: word i has inputs i, 32 + i, 64 + i and
 //!           96 + i
 //! ```
@@ -173,16 +173,16 @@ impl<'a> Block<'a> {
 
     /// The group that contains this row, for one part of the inputs.
     pub fn group(&self, part: &Range<usize>, row: usize) -> Group<'a> {
-        let first = row / GROUP_ROWS * GROUP_ROWS;
-        let rows = GROUP_ROWS.min(self.rows - first);
-        // Earlier parts come first, with all rows and the length of the first part; then the earlier groups of this part.
+        let first_row = row / GROUP_ROWS * GROUP_ROWS;
+        let rows = GROUP_ROWS.min(self.rows - first_row);
+        // The earlier parts of all rows come first, then the earlier groups of this part.
         let earlier_bytes: usize = parts(self.inputs)
             .take_while(|other| other.start < part.start)
             .map(|other| part_bytes(other.len()))
             .sum();
         let bytes = part_bytes(part.len());
         Group {
-            bytes: &self.bytes[self.rows * earlier_bytes + first * bytes..][..rows * bytes],
+            bytes: &self.bytes[self.rows * earlier_bytes + first_row * bytes..][..rows * bytes],
             rows,
             inputs: part.len(),
         }
@@ -196,16 +196,16 @@ impl<'a> Block<'a> {
         for part in parts(self.inputs) {
             let mut row = rows.start;
             while row < rows.end {
-                let (group, first) = (self.group(&part, row), row % GROUP_ROWS);
+                let (group, first_row) = (self.group(&part, row), row % GROUP_ROWS);
                 let destination = Destination {
                     numbers: &mut destination[(row - rows.start) * self.inputs + part.start..],
                     stride: self.inputs,
                 };
-                if first == 0 && group.rows() == GROUP_ROWS && rows.end - row >= GROUP_ROWS {
-                    group.unpack::<GROUP_ROWS>(level, first, destination);
+                if first_row == 0 && group.rows() == GROUP_ROWS && rows.end - row >= GROUP_ROWS {
+                    group.unpack::<GROUP_ROWS>(level, first_row, destination);
                     row += GROUP_ROWS;
                 } else {
-                    group.unpack::<1>(level, first, destination);
+                    group.unpack::<1>(level, first_row, destination);
                     row += 1;
                 }
             }
@@ -255,12 +255,12 @@ impl<'a> Group<'a> {
         &self.bytes[self.rows * LINE_BYTES + row * SECTION_BYTES..]
     }
 
-    fn unpack<const ROWS: usize>(&self, level: Level, first: usize, mut destination: Destination) {
-        let heads: [_; ROWS] = std::array::from_fn(|row| self.head(first + row));
-        unpack(level, heads, self, first, &mut destination);
+    fn unpack<const ROWS: usize>(&self, level: Level, first_row: usize, mut destination: Destination) {
+        let heads: [_; ROWS] = std::array::from_fn(|row| self.head(first_row + row));
+        unpack(level, heads, self, first_row, &mut destination);
         for row in 0..ROWS {
             let destination = &mut destination.numbers[row * destination.stride..][..self.inputs];
-            for exception in self.exceptions(first + row) {
+            for exception in self.exceptions(first_row + row) {
                 // A position beyond the row comes only from damaged data.
                 if let Some(number) = destination.get_mut(exception.position()) {
                     *number = exception.bits();
@@ -273,16 +273,16 @@ impl<'a> Group<'a> {
     #[inline(always)]
     pub(super) fn for_each_section<const ROWS: usize>(
         &self,
-        first: usize,
+        first_row: usize,
         destination: &mut Destination,
         unpack: impl Fn(usize, &[u8; SECTION_BYTES], &mut [u16; SECTION_INPUTS]),
     ) {
         let sections =
-            self.sections(first).chunks(self.section_distance()).take(self.inputs / SECTION_INPUTS);
-        for (number, sections) in sections.enumerate() {
+            self.sections(first_row).chunks(self.section_distance()).take(self.inputs / SECTION_INPUTS);
+        for (index, sections) in sections.enumerate() {
             let (sections, _) = sections.as_chunks::<SECTION_BYTES>();
             for (row, section) in sections.iter().take(ROWS).enumerate() {
-                let destination = destination.numbers[row * destination.stride + number * SECTION_INPUTS..]
+                let destination = destination.numbers[row * destination.stride + index * SECTION_INPUTS..]
                     .first_chunk_mut();
                 unpack(row, section, destination.expect("numbers of each section"));
             }
@@ -295,19 +295,19 @@ fn unpack<const ROWS: usize>(
     level: Level,
     heads: [&[u8]; ROWS],
     group: &Group,
-    first: usize,
+    first_row: usize,
     destination: &mut Destination,
 ) {
     match level.instructions() {
         // SAFETY: a `Level` value exists only on a machine that has the level.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => unsafe { x86::unpack_avx2(heads, group, first, destination) },
+        Instructions::Avx2 => unsafe { x86::unpack_avx2(heads, group, first_row, destination) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 | Instructions::Amx => unsafe {
-            x86::unpack_avx512(heads, group, first, destination)
+            x86::unpack_avx512(heads, group, first_row, destination)
         },
-        _ => unpack_portable(heads, group, first, destination),
+        _ => unpack_portable(heads, group, first_row, destination),
     }
 }
 
@@ -315,11 +315,12 @@ fn unpack<const ROWS: usize>(
 fn unpack_portable<const ROWS: usize>(
     heads: [&[u8]; ROWS],
     group: &Group,
-    first: usize,
+    first_row: usize,
     destination: &mut Destination,
 ) {
-    group.for_each_section::<ROWS>(first, destination, |row, section, destination| {
+    group.for_each_section::<ROWS>(first_row, destination, |row, section, destination| {
         for (at, number) in destination.iter_mut().enumerate() {
+            // A set is 32 consecutive inputs.
             let (set, word) = (at / 32, at % 32);
             let byte = u16::from(section[set / 2 * LINE_BYTES + 2 * word + set % 2]);
             let exponent = section[2 * LINE_BYTES + 2 * word + set / 2] >> (set % 2 * 4) & 15;
@@ -337,12 +338,12 @@ pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), U
     for part in parts(inputs) {
         let (part_block, rest) = block.split_at_mut(rows * part_bytes(part.len()));
         block = rest;
-        for (number, group) in part_block.chunks_mut(GROUP_ROWS * part_bytes(part.len())).enumerate() {
+        for (index, group) in part_block.chunks_mut(GROUP_ROWS * part_bytes(part.len())).enumerate() {
             let group_rows = group.len() / part_bytes(part.len());
             let (heads, sections) = group.split_at_mut(group_rows * LINE_BYTES);
             for (row, head) in heads.chunks_exact_mut(LINE_BYTES).enumerate() {
-                let first = (number * GROUP_ROWS + row) * inputs + part.start;
-                let numbers = numbers[first * 2..][..part.len() * 2].as_chunks::<2>().0;
+                let first_number = (index * GROUP_ROWS + row) * inputs + part.start;
+                let numbers = numbers[first_number * 2..][..part.len() * 2].as_chunks::<2>().0;
                 let sections = sections.chunks_exact_mut(SECTION_BYTES).skip(row).step_by(group_rows);
                 pack_row(numbers, head, sections)?;
             }
@@ -363,9 +364,10 @@ fn pack_row<'a>(
     for (index, exponent) in (0..EXPONENTS as u8).zip(exponents).rev() {
         indices[usize::from(exponent)] = Some(index);
     }
-    let (start, exception) = head.split_at_mut(EXCEPTIONS_OFFSET);
-    let (mut exception, mut count) = (exception.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
-    for (number, (numbers, section)) in numbers.chunks_exact(SECTION_INPUTS).zip(sections).enumerate() {
+    let (start, exceptions) = head.split_at_mut(EXCEPTIONS_OFFSET);
+    let (mut exceptions, mut count) = (exceptions.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
+    for (section_index, (numbers, section)) in numbers.chunks_exact(SECTION_INPUTS).zip(sections).enumerate()
+    {
         section[2 * LINE_BYTES..].fill(0);
         for (at, bytes) in numbers.iter().enumerate() {
             let (set, word) = (at / 32, at % 32);
@@ -374,8 +376,8 @@ fn pack_row<'a>(
             let index: u8 = match indices[exponent(bits)] {
                 Some(index) => index,
                 None => {
-                    let position = ((number * SECTION_INPUTS + at) as u16).to_le_bytes();
-                    *exception.next().ok_or(Unfit)? = [position[0], position[1], bytes[0], bytes[1]];
+                    let position = ((section_index * SECTION_INPUTS + at) as u16).to_le_bytes();
+                    *exceptions.next().ok_or(Unfit)? = [position[0], position[1], bytes[0], bytes[1]];
                     count += 1;
                     0
                 }
@@ -393,7 +395,7 @@ fn exponent(bits: u16) -> usize {
 
 /// The most frequent exponents; zeros if there are fewer.
 fn most_frequent(numbers: &[[u8; 2]]) -> [u8; EXPONENTS] {
-    // Neighbours mostly have the same exponent: with two tables, two counts in a row do not wait for each other.
+    // Neighbours mostly have the same exponent: with two tables, one count does not wait for the one before it.
     let mut counts = [[0_u32; 256]; 2];
     for (at, bytes) in numbers.iter().enumerate() {
         counts[at % 2][exponent(u16::from_le_bytes(*bytes))] += 1;

@@ -88,7 +88,7 @@ fn zeros_nans_and_rare_exponents_are_restored() {
 
 #[test]
 fn a_row_is_refused_only_for_too_many_exceptions() {
-    // Sixteen exponents, a hundred times each, and others once.
+    // Sixteen exponents, a hundred times each, and others once. A head has room for 11 exceptions.
     let row = |exceptions: u16| {
         let mut row: Vec<u16> = (0..1664).map(|at| (at % 16 + 100) << 7).collect();
         for exception in 0..exceptions {
@@ -100,7 +100,7 @@ fn a_row_is_refused_only_for_too_many_exceptions() {
     assert_eq!(pack_one_row(&row(12)), Err(Unfit));
 }
 
-/// The bytes of a cached file may be damaged.
+/// A sidecar may be damaged.
 #[test]
 fn any_bytes_unpack_to_the_same_numbers_at_every_level() {
     let mut rng = TestRng::new(79);

@@ -25,7 +25,7 @@ use crate::matrix::Matrix;
 pub(super) fn unpack_avx2<const ROWS: usize>(
     heads: [&[u8]; ROWS],
     group: &Group,
-    first: usize,
+    first_row: usize,
     destination: &mut Destination,
 ) {
     let exponents = heads.map(|head| {
@@ -35,7 +35,7 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
     });
     let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
     let (four_bits, out_of_range) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
-    group.for_each_section::<ROWS>(first, destination, |row, section, destination| {
+    group.for_each_section::<ROWS>(first_row, destination, |row, section, destination| {
         let number = |bytes: __m256i, signs: __m256i, indices: __m256i| {
             // The upper byte of each word gets an index out of range, which the shuffle turns into 0.
             let indices = _mm256_or_si256(_mm256_and_si256(indices, four_bits), out_of_range);
@@ -128,12 +128,12 @@ impl RowDecoder {
 pub(super) fn unpack_avx512<const ROWS: usize>(
     heads: [&[u8]; ROWS],
     group: &Group,
-    first: usize,
+    first_row: usize,
     destination: &mut Destination,
 ) {
     // SAFETY: this function has the features.
     let decoders = heads.map(|head| unsafe { RowDecoder::of(head) });
-    group.for_each_section::<ROWS>(first, destination, |row, section, destination| {
+    group.for_each_section::<ROWS>(first_row, destination, |row, section, destination| {
         // SAFETY: this function has the features.
         let numbers = unsafe { decoders[row].numbers(section.as_ptr()) };
         for (numbers, destination) in numbers.into_iter().zip(destination.as_chunks_mut::<32>().0) {
@@ -170,8 +170,8 @@ unsafe fn multiply_blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: 
     let mut output = outputs.start;
     while output < outputs.end {
         let block = Block::of(matrix.block(BLOCK_ROWS, row_bytes(matrix.inputs), output));
-        let first = output % BLOCK_ROWS;
-        let rows_of_block = first..block.rows().min(first + outputs.end - output);
+        let first_row = output % BLOCK_ROWS;
+        let rows_of_block = first_row..block.rows().min(first_row + outputs.end - output);
         let mut sums = [[Paired::zero(); TOKENS]; BLOCK_ROWS];
         for part in parts(matrix.inputs) {
             let x: [_; TOKENS] = std::array::from_fn(|token| &x[token * matrix.inputs..][part.clone()]);
@@ -225,19 +225,19 @@ unsafe fn add_rows<const ROWS: usize, const TOKENS: usize>(
     let x = x.map(<[u16]>::as_ptr);
     let sections = group.sections(first_row).chunks(group.section_distance()).take(inputs / SECTION_INPUTS);
     for (number, sections) in sections.enumerate() {
-        let first = number * SECTION_INPUTS;
+        let first_input = number * SECTION_INPUTS;
         let sections = &sections[..ROWS * SECTION_BYTES];
-        let load = |token: usize, step: usize| Paired::load(x[token].add(first + step * Paired::LANES));
+        let load = |token: usize, step: usize| Paired::load(x[token].add(first_input + step * Paired::LANES));
         let x: [[Paired; STEPS]; TOKENS] =
             std::array::from_fn(|token| std::array::from_fn(|step| load(token, step)));
-        let has_exception = next < first + SECTION_INPUTS;
+        let has_exception = next < first_input + SECTION_INPUTS;
         for row in 0..ROWS {
             let mut numbers = decoders[row].numbers(sections[row * SECTION_BYTES..].as_ptr());
             if has_exception {
                 while let Some(exception) =
-                    exceptions[row].next_if(|exception| exception.position() < first + SECTION_INPUTS)
+                    exceptions[row].next_if(|exception| exception.position() < first_input + SECTION_INPUTS)
                 {
-                    numbers = write_exception(numbers, exception, first);
+                    numbers = write_exception(numbers, exception, first_input);
                 }
             }
             for (step, numbers) in numbers.into_iter().enumerate() {
@@ -264,7 +264,7 @@ fn next_position(exceptions: &mut [Peekable<impl Iterator<Item = Exception>>]) -
         .unwrap_or(usize::MAX)
 }
 
-/// Writes an exception to its position among the numbers from `first` on.
+/// Writes an exception to its position among the numbers from `first_input` on.
 ///
 /// # Safety
 ///
@@ -272,11 +272,11 @@ fn next_position(exceptions: &mut [Peekable<impl Iterator<Item = Exception>>]) -
 #[cold]
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
-unsafe fn write_exception(mut numbers: Numbers, exception: Exception, first: usize) -> Numbers {
+unsafe fn write_exception(mut numbers: Numbers, exception: Exception, first_input: usize) -> Numbers {
     // SAFETY: any bits are valid in these registers, which have as many numbers as a section.
     let all = unsafe { &mut *std::ptr::from_mut(&mut numbers).cast::<[u16; SECTION_INPUTS]>() };
-    // A position before `first` comes only from damaged data.
-    if let Some(number) = exception.position().checked_sub(first).and_then(|index| all.get_mut(index)) {
+    // A position before `first_input` comes only from damaged data.
+    if let Some(number) = exception.position().checked_sub(first_input).and_then(|index| all.get_mut(index)) {
         *number = exception.bits();
     }
     numbers
