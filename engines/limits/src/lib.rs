@@ -165,26 +165,24 @@ impl Limits {
 }
 
 impl Reads {
-    /// The rate; `None` without a time.
     pub fn bytes_per_second(&self) -> Option<f64> {
         per_second(self.bytes, self.ns)
     }
 }
 
 impl Copies {
-    /// The rate; `None` without a time.
     pub fn bytes_per_second(&self) -> Option<f64> {
         per_second(self.bytes, self.ns)
     }
 }
 
 impl Operations {
-    /// The rate; `None` without a time.
     pub fn per_second(&self) -> Option<f64> {
         per_second(self.operations, self.ns)
     }
 }
 
+/// The rate; `None` if the count or the time is 0.
 fn per_second(count: u64, ns: u64) -> Option<f64> {
     (count > 0 && ns > 0).then(|| count as f64 * 1e9 / ns as f64)
 }

@@ -74,9 +74,8 @@ pub fn sustained(processors: &[usize], bytes: u64, streams: u32, time: Duration)
     Some(rates.iter().sum::<f64>() / team::MIN_PASSES as f64)
 }
 
-/// The parts of a buffer, one for each thread.
+/// The parts of a buffer, one for each thread; `None` after the thread has taken its part.
 struct Parts<'a> {
-    /// `None` after the part's thread has taken it.
     untaken: Vec<Mutex<Option<&'a mut [MaybeUninit<Page>]>>>,
     part_bytes: usize,
     windows: usize,
@@ -126,11 +125,10 @@ impl StreamLayout {
     }
 }
 
-/// The next window to read in a thread's part.
+/// The index of the next window (of `windows`) that a thread reads in its part.
 struct Position<'a> {
     part: &'a [u8],
     windows: usize,
-    /// From 0 to `windows - 1`.
     window: usize,
 }
 

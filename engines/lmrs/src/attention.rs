@@ -100,7 +100,6 @@ pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment]
     }
 }
 
-/// A job: a few tokens and one head of keys.
 struct Job<'a> {
     segment: &'a Segment<'a>,
     /// The tokens, as a range within the segment.

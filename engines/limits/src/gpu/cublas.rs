@@ -128,15 +128,10 @@ impl<'a> Cublas<'a> {
         Ok(cublas)
     }
 
-    /// Starts a product of matrices of `side` rows and columns, without waiting for it.
-    pub fn product(
-        &self,
-        side: u64,
-        number_type: &NumberType,
-        [a, b, c]: [&Memory; 3],
-    ) -> Result<(), String> {
-        let Ok(n) = c_int::try_from(side) else { return Err("the side is larger than an int".into()) };
-        let needed = (side * side) as usize * number_type.bytes;
+    /// Starts a product of matrices of `n` rows and columns, without waiting for it.
+    pub fn product(&self, n: u64, number_type: &NumberType, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
+        let Ok(side) = c_int::try_from(n) else { return Err("the side is larger than an int".into()) };
+        let needed = (n * n) as usize * number_type.bytes;
         if [a, b, c].iter().any(|matrix| matrix.bytes() < needed) {
             return Err("a matrix is too small".into());
         }
@@ -149,20 +144,20 @@ impl<'a> Cublas<'a> {
                 self.handle,
                 TRANSPOSED,
                 NOT_TRANSPOSED,
-                n,
-                n,
-                n,
+                side,
+                side,
+                side,
                 (&raw const one).cast(),
                 pointer(a),
                 number_type.data,
-                n,
+                side,
                 pointer(b),
                 number_type.data,
-                n,
+                side,
                 (&raw const zero).cast(),
                 pointer(c),
                 number_type.data,
-                n,
+                side,
                 number_type.compute,
                 DEFAULT_ALGORITHM,
             )

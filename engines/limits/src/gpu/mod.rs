@@ -112,7 +112,7 @@ fn probe_copies(context: &Context, budget: Duration) -> Result<Copies, String> {
     Ok(Copies { bytes: 2 * bytes as u64, ns })
 }
 
-/// Bytes of each of the two buffers; `None` if too little memory is free.
+/// `None` if too little memory is free.
 fn copy_buffer_bytes(free_bytes: u64) -> Option<usize> {
     let bytes = (free_bytes / COPY_MEMORY_DIVISOR / MIB * MIB).min(MAX_COPY_BUFFER_BYTES);
     usize::try_from(bytes).ok().filter(|_| bytes >= MIN_COPY_BUFFER_BYTES)

@@ -2,9 +2,8 @@
 //!
 //! ```text
 //! for four groups (256 inputs) a line of f16: `d` for 16 outputs, `dmin` for 16 outputs. Then for each group a line of u8:
-//! scales of run 0 for 16 outputs, of run 1, minima of run 0, of run 1; and 8 lines as in Q4_0 (a run for a block), without an
-//! offset.
-//! 2,368 bytes for 4 groups: 4.625 bits a number
+//! scales of run 0 for 16 outputs, of run 1, minima of run 0, of run 1; and 8 lines as in Q4_0 (a run for a block), but
+//! stored without an offset. 2,368 bytes for 4 groups: 4.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
