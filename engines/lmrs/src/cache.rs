@@ -50,7 +50,6 @@ pub struct Tile<'a> {
     pub values: &'a [u8],
 }
 
-/// A writable `Tile`.
 #[derive(Debug)]
 pub struct TileMut<'a> {
     bytes: &'a mut [u8],
@@ -158,26 +157,27 @@ impl TileMut<'_> {
 
     /// Writes one position of the block: `key` and `value` of one head.
     pub fn write(&mut self, position: usize, key: &[f32], value: &[f32]) {
-        let size = self.sizes.kv_dtype.bytes();
+        let number_bytes = self.sizes.kv_dtype.bytes();
         let mut buffer = [0; 4 * STRIP_DIMS];
         let (keys, values) = self.bytes.split_at_mut(self.sizes.key_bytes());
         for (dims, columns) in
-            key.chunks(STRIP_DIMS).zip(keys.chunks_mut(STRIP_DIMS * BLOCK_POSITIONS * size))
+            key.chunks(STRIP_DIMS).zip(keys.chunks_mut(STRIP_DIMS * BLOCK_POSITIONS * number_bytes))
         {
             let narrowed = self.sizes.kv_dtype.narrow(dims, &mut buffer);
-            for (number, column) in
-                narrowed.chunks_exact(size).zip(columns.chunks_exact_mut(BLOCK_POSITIONS * size))
+            for (number, column) in narrowed
+                .chunks_exact(number_bytes)
+                .zip(columns.chunks_exact_mut(BLOCK_POSITIONS * number_bytes))
             {
-                column[position * size..][..size].copy_from_slice(number);
+                column[position * number_bytes..][..number_bytes].copy_from_slice(number);
             }
         }
         let mut dims_left = value_dims(self.sizes.head_dim);
         let mut strips = values;
         for dims in value.chunks(STRIP_DIMS) {
             let width = dims_left.min(STRIP_DIMS);
-            let (strip, rest) = strips.split_at_mut(BLOCK_POSITIONS * width * size);
+            let (strip, rest) = strips.split_at_mut(BLOCK_POSITIONS * width * number_bytes);
             let narrowed = self.sizes.kv_dtype.narrow(dims, &mut buffer);
-            strip[position * width * size..][..narrowed.len()].copy_from_slice(narrowed);
+            strip[position * width * number_bytes..][..narrowed.len()].copy_from_slice(narrowed);
             (strips, dims_left) = (rest, dims_left - width);
         }
     }

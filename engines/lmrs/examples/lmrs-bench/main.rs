@@ -98,7 +98,7 @@ fn print(cases: &[Case], limits: &Limits, arguments: &Arguments) {
             named.filter_map(|unit| unit.per_second()).reduce(f64::min)
         };
         let unit_rate = case.units.iter().find_map(lowest_rate).unwrap_or(f64::NAN);
-        let seconds = case.seconds(arguments.best);
+        let seconds = case.seconds(arguments.prints_best);
         let (byte_rate, operation_rate) = (case.bytes / seconds, case.operations / seconds);
         println!(
             "| {} | {} | {} | {} | {:.0} | {:.1} | {:.0} % | {:.0} | {:.0} % |",

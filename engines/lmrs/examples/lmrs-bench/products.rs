@@ -90,7 +90,7 @@ impl Weights {
             bytes.copy_from_slice(&bits[..bytes.len()]);
         }
         let region = region.finish();
-        if !arguments.file {
+        if !arguments.uses_file {
             return Ok(Self(region));
         }
         let path = std::env::temp_dir().join(format!("lmrs-bench-{}", std::process::id()));
