@@ -41,7 +41,7 @@ pub struct Pool {
 type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
 /// The state that the caller and the workers share. A cache line takes time to move between cores, so data written by one
-/// thread and read by others uses as few lines as possible: two for each run of two threads.
+/// thread and read by others uses as few lines as possible: two for each call of `run` with two threads.
 #[derive(Debug)]
 struct Shared {
     call: CachePadded<Call>,
@@ -51,6 +51,7 @@ struct Shared {
     parked: AtomicUsize,
     park_lock: Mutex<()>,
     wake: Condvar,
+    /// The first panic of the work.
     panicked: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -88,9 +89,9 @@ pub const MIN_SHARED_ROWS: usize = 16;
 
 /// The time that an idle thread spins before it parks.
 const SPIN_TIME: Duration = Duration::from_millis(1);
-/// Spins between two reads of the clock, which costs as much as a few spins.
+/// Spins between two reads of the clock: a read costs as much as a few spins.
 const SPINS_PER_CLOCK_READ: u32 = 64;
-/// Spins after which the caller, waiting for the last share, yields its processor from time to time.
+/// Spins after which a caller that waits for shares yields its processor at every spin.
 const SPINS_BEFORE_YIELD: u32 = 4096;
 
 impl Pool {
@@ -99,8 +100,8 @@ impl Pool {
         Self::start(threads.min(processors::allowed().len()), None)
     }
 
-    /// Threads pinned to one processor each, with the calling thread pinned until the pool is dropped. The first threads of all
-    /// cores come before the second threads.
+    /// Threads pinned to one processor each, with the calling thread pinned until the pool is dropped. The first hardware
+    /// thread of each core comes before the second ones.
     pub fn new_pinned(threads: usize) -> Self {
         let mut order = processors::cores_first();
         order.truncate(threads.max(1));

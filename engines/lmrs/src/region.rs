@@ -24,7 +24,7 @@ enum Pages {
 pub struct NewRegion(MmapMut);
 
 impl NewRegion {
-    /// Allocates memory, on large pages if possible. It touches no page, so each page is placed near the thread that fills it.
+    /// Allocates memory, on large pages if possible. No page is touched, so each page is placed near the thread that fills it.
     pub fn new(bytes: usize) -> Result<Self> {
         let pages = MmapOptions::new().len(bytes.max(1)).map_anon();
         let pages = pages.with_context(|| format!("cannot allocate {bytes} bytes"))?;

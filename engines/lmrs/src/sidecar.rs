@@ -4,8 +4,8 @@
 //! packed memory. The cache is optional: if a file is damaged, outdated or of other sources, or the disk is full, the load
 //! continues without it.
 //!
-//! Only packing reveals the matrices that a format cannot hold. The header lists them. The file is named after the plan that
-//! assumes that every matrix fits, so the next load finds the list first and packs nothing twice.
+//! Only packing reveals the matrices that a format cannot hold. The header lists them. The file is named after the packing plan
+//! (`weights::Plan`) in which every matrix fits, so the next load finds the list first and packs nothing twice.
 //!
 //! ```text
 //! file    8 bytes `lmrspack`, 8 bytes: the length of the JSON, 16 bytes: its digest, then the JSON (`Header`), which is untrusted
@@ -142,7 +142,9 @@ struct Header {
     /// Matrices by GGUF name that the format cannot hold, so that the plan stores them in another format.
     #[serde(default)]
     unfit: BTreeSet<String>,
+    /// Bytes of the packed memory.
     bytes: usize,
+    /// The checksum of these bytes.
     sum: u64,
 }
 
@@ -197,6 +199,7 @@ impl Header {
 
 /// The most bytes of all files together.
 const MAX_CACHE_BYTES: u64 = 20_000_000_000;
+/// The bytes of the disk that stay free.
 const MIN_FREE_BYTES: u64 = 1_000_000_000;
 /// The age from which an incomplete file counts as abandoned.
 const ABANDONED_AGE: Duration = Duration::from_secs(3600);
@@ -223,22 +226,23 @@ fn make_room(
     if 0 < missing && missing <= remaining {
         shrink(directory, remaining - missing, replaced);
     }
-    ensure!(missing_bytes()? == 0, "the disk has less than {bytes} bytes free");
+    ensure!(missing_bytes()? == 0, "the disk has less than {} bytes free", bytes + MIN_FREE_BYTES);
     Ok(())
 }
 
-/// Removes files beyond the limit. Returns the bytes that remain.
+/// Removes abandoned files, and the least recently used ones until at most `limit` bytes remain. Returns the remaining bytes.
+/// `replaced` stays and does not count.
 fn shrink(directory: &Path, limit: u64, replaced: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let mut remaining = Vec::new();
     for entry in entries.flatten() {
         let path = entry.path();
         let Ok(metadata) = entry.metadata() else { continue };
-        let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let last_used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         match path.extension().and_then(OsStr::to_str) {
-            Some("packed") if path != replaced => remaining.push((used, metadata.len(), path)),
+            Some("packed") if path != replaced => remaining.push((last_used, metadata.len(), path)),
             Some(part)
-                if part.starts_with("part-") && used.elapsed().is_ok_and(|age| age > ABANDONED_AGE) =>
+                if part.starts_with("part-") && last_used.elapsed().is_ok_and(|age| age > ABANDONED_AGE) =>
             {
                 remove(&path)
             }
@@ -299,6 +303,7 @@ fn chunk_sum(bytes: &[u8]) -> u64 {
     mix(sums.into_iter().chain(sums_of_sums))
 }
 
+/// FNV-1a on whole words; the shift lets high bits change low ones.
 fn mix(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0xcbf2_9ce4_8422_2325, |hash, word| {
         let hash = (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);

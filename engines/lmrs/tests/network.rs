@@ -132,6 +132,7 @@ fn greedy(network: &mut Network, ops: &mut Ops, kv_dtype: KvDtype, ids: &[u32], 
 fn f32_agrees_with_pytorch_for_every_architecture_in_both_formats() {
     for golden in goldens() {
         let (_folder, path) = synthesise_model(&golden.name, Dtype::BF16);
+        // Only phi3's GGUF can express a window.
         let windowed = golden.name.contains("window") && !golden.name.contains("phi3");
         let gguf = (!windowed).then(|| gguf_of(&path, Dtype::BF16));
         for path in std::iter::once(path).chain(gguf) {
@@ -140,15 +141,15 @@ fn f32_agrees_with_pytorch_for_every_architecture_in_both_formats() {
                 let mut network = load(&path, RequestedFormat::Format(&F32), &ops);
                 let mut cache = Cache::new(&network.shape, 256, KvDtype::F32).unwrap();
                 let logits = every_logits(&mut network, &mut ops, &mut cache, &golden.ids);
-                let (largest_difference, at) = (largest_difference(&logits, &golden), path.display());
+                let (largest_difference, path) = (largest_difference(&logits, &golden), path.display());
                 assert!(
                     largest_difference < 2e-5,
-                    "{}: {largest_difference} at {level:?}, {at}",
+                    "{}: {largest_difference} at {level:?}, {path}",
                     golden.name
                 );
                 let generated =
                     greedy(&mut network, &mut ops, KvDtype::F32, &golden.ids, golden.greedy.len());
-                assert_eq!(generated, golden.greedy, "{} at {level:?}, {at}", golden.name);
+                assert_eq!(generated, golden.greedy, "{} at {level:?}, {path}", golden.name);
             }
         }
     }
@@ -216,7 +217,7 @@ fn narrower_floats_stay_close_to_f32_whether_mapped_or_read() {
     }
 }
 
-/// Sets a last bit in each number that only its own dtype can hold, because synthesised numbers are bf16 values in every dtype.
+/// Sets the last bit of every number, which only `dtype` can hold: synthesised numbers are bf16 values in every dtype.
 fn set_last_bits(path: &Path, dtype: Dtype) {
     let file = path.join("model.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
@@ -315,7 +316,7 @@ fn one_token_at_a_time_gives_the_same_bits_as_all_at_once() {
     }
 }
 
-/// Ids of a long prompt: more than a pass, and more than a partition of positions.
+/// Ids of a long prompt: more than a pass, and more positions than attention handles as one partition.
 const LONG_PROMPT_IDS: usize = MAX_PASS_TOKENS + 300;
 
 fn long_ids() -> Vec<u32> {
@@ -375,9 +376,9 @@ fn sequences_decoded_together_in_bf16_give_the_same_bits_as_alone() {
     assert_batch_equals_single(&path, KvDtype::F16, &[3, 1, 4]);
 }
 
-fn assert_batch_equals_single(path: &Path, kv_dtype: KvDtype, counts: &[u32]) {
+fn assert_batch_equals_single(path: &Path, kv_dtype: KvDtype, lengths: &[u32]) {
     let texts: Vec<Vec<u32>> =
-        counts.iter().map(|count| (0..*count).map(|at| (at * 7 + count) % 320).collect()).collect();
+        lengths.iter().map(|length| (0..*length).map(|at| (at * 7 + length) % 320).collect()).collect();
     for level in Level::available() {
         let mut ops = Ops::new(Pool::new(2), level);
         let mut network = load(path, RequestedFormat::File, &ops);
@@ -414,15 +415,15 @@ fn each_span_gets_the_requested_results_and_no_more() {
         (5, Nothing),
         (1, Logits),
     ];
-    let start = |network: &Network| Cache::new(&network.shape, LONG_PROMPT_IDS, KvDtype::F32).unwrap();
-    let mut caches = requested.map(|_| start(&network));
+    let new_cache = |network: &Network| Cache::new(&network.shape, LONG_PROMPT_IDS, KvDtype::F32).unwrap();
+    let mut caches = requested.map(|_| new_cache(&network));
     let spans = caches.iter_mut().zip(requested);
     let mut spans: Vec<_> =
         spans.map(|(cache, (count, wanted))| Span { cache, ids: &ids[..count], wanted }).collect();
     let actual = forward(&mut network, &mut ops, &mut spans);
     let (mut largest, mut rows) = (actual.ids.into_iter(), 0);
     for (count, wanted) in requested {
-        let mut single = start(&network);
+        let mut single = new_cache(&network);
         let every = every_logits(&mut network, &mut ops, &mut single, &ids[..count]);
         let likeliest = |row: usize| Some(engine_kit::sampling::greedy(every.row(row)));
         match wanted {
@@ -471,7 +472,7 @@ fn ids_beyond_the_context_or_the_vocabulary_are_refused_without_a_change() {
     assert_eq!(cache.tokens(), 0);
 }
 
-/// Tests every kind of request for ids or logits, with one token and with several.
+/// Tests every `Wanted` with results, with one token and with several.
 #[test]
 fn weights_with_a_nan_are_an_error_and_give_no_id() {
     for (dtype, nan) in [

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 /// The answers to these lines, without progress and hello.
 fn answers_with_home(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
     let mut command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes(lines.join("\n"));
-    // Stderr is for a person at a shell, and is ignored here.
     command = command.stdout_capture().stderr_null();
     if let Some(home) = home {
         command = command.env("ORCHESTRATE_HOME", home);
@@ -175,7 +174,7 @@ fn packed_weights_give_the_same_ids_and_scores_as_bf16_in_less_memory() {
         (bytes as f64, ids(&answers[1]), ids(&answers[2]), expect_scored(&answers[3]).logprobs.clone())
     });
     let [(plain, ..), (packed, ..)] = results;
-    // Rows of 256 numbers have one line of heads for six lines of numbers; longer rows approach 0.76.
+    // A row of 256 numbers has 8 lines in bf16; packed, one line of heads and six of numbers. Longer rows approach 0.76.
     assert!((0.84..0.88).contains(&(packed / plain)), "{packed} of {plain}");
     let [(_, recipe, prompt, scores), (_, same_recipe, same_prompt, same_scores)] = results;
     assert_eq!((recipe, prompt, scores), (same_recipe, same_prompt, same_scores));
@@ -224,7 +223,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
     let mut load: Value = serde_json::from_str(&load_of(&model, Some("bf16z"))).unwrap();
     load["options"] = json!({ "sidecar": true });
     let prompt = r#"{"prompt_ids":[0,88,13,39],"max_new_tokens":24,"ignore_eos":true}"#;
-    let run = || {
+    let load_and_generate = || {
         let command =
             duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes([&load.to_string(), prompt].join("\n"));
         let output = command.env("ORCHESTRATE_HOME", home.path()).stdout_capture().run().unwrap().stdout;
@@ -247,7 +246,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
         let generated_ids = messages.iter().find(|message| matches!(message, Message::Generated(_))).map(ids);
         ((packings, named, written), generated_ids.unwrap())
     };
-    let (first, second) = (summary(&run()), summary(&run()));
+    let (first, second) = (summary(&load_and_generate()), summary(&load_and_generate()));
     assert_eq!(first.0, (2, true, 1), "the first load finds unfit matrices by packing, once");
     assert_eq!(second.0, (0, true, 0));
     assert_eq!(first.1, second.1);
@@ -255,7 +254,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
     // Changed files invalidate the list of unfit matrices.
     let weights = std::fs::File::options().write(true).open(model.join("model.safetensors")).unwrap();
     weights.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(9)).unwrap();
-    assert_eq!(summary(&run()).0, (2, true, 1));
+    assert_eq!(summary(&load_and_generate()).0, (2, true, 1));
 }
 
 /// A GGUF of zeros in Q8_0 with the type number of Q5_0, whose blocks are smaller, so that every tensor is within the file.
@@ -347,10 +346,10 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
         lengths.iter().enumerate().map(|(seed, length)| random_ids(*length, seed)).collect();
     for dtype in ["bf16", "bf16z", "q8_0", "q4_0", "f32"] {
         let request_fields = json!({"max_new_tokens": 24, "ignore_eos": true});
-        let request_line = |index: usize, id: bool| {
+        let request_line = |index: usize, with_id: bool| {
             let mut request = request_fields.clone();
             request["prompt_ids"] = json!(prompts[index]);
-            if id {
+            if with_id {
                 request["id"] = json!(index);
             }
             if index % 4 == 3 {

@@ -40,7 +40,7 @@ fn every_file_and_every_name_in_the_guide_exists() {
                     [root.join("src").join(word), root.join(word)].into_iter().find(|path| path.is_file());
                 file = Some(path.unwrap_or_else(|| panic!("`{word}` is not a file")));
             } else if !word.contains([' ', '/', '(']) && *word != "vdpbf16ps" {
-                // `file`: `name` means that the file declares the name.
+                // `file`: `name` means that the file declares the name. `vdpbf16ps` is an instruction.
                 let may_declare = |path: &Path| *before != ": " || file.as_deref() == Some(path);
                 let is_declared =
                     sources.iter().any(|(path, source)| may_declare(path) && declares(source, word));
@@ -49,7 +49,7 @@ fn every_file_and_every_name_in_the_guide_exists() {
             }
         }
     }
-    // In the sketch of `layers`: paths, names with `_`, and names after `::` or after a path.
+    // In the sketch of `run_layers`: paths, names with `_`, and names after `::` or after a path.
     for sketch in guide.split("```").skip(1).step_by(2) {
         let words: Vec<&str> = sketch.split_whitespace().map(|word| word.trim_matches([',', ':'])).collect();
         for (before, word) in words.iter().zip(&words[1..]) {

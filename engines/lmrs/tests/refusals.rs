@@ -24,8 +24,8 @@ fn synthesise_model(name: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn load(path: &Path, requested: RequestedFormat) -> Result<(), Failed> {
-    let model = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
-    let folder = ModelFolder::open(path).map_err(model)?;
+    let to_failed = |error: anyhow::Error| Failed::new(FailureKind::Model, format!("{error:#}"));
+    let folder = ModelFolder::open(path).map_err(to_failed)?;
     let shape = Shape::of(&folder)?;
     let plan = Plan::of(&folder, &shape, requested)?;
     let owned = plan.read(&Pool::new(2), &|_| ())?;
@@ -47,7 +47,7 @@ fn set_field(path: &Path, field: &str, value: Value) {
 }
 
 #[test]
-fn an_unknown_field_that_changes_the_computation_is_refused_by_name() {
+fn a_field_that_requires_an_unknown_computation_is_refused_by_name() {
     let cases = [
         ("llama", "hidden_act", json!("relu")),
         ("llama", "rope_scaling", json!({"rope_type": "dynamic", "factor": 2.0})),
@@ -191,6 +191,7 @@ fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
     let rotation = || Shape::of(&ModelFolder::open(&path).unwrap()).unwrap().rotation;
     let linear = rotation();
     let mut bytes = original;
+    // A misspelt key of the same length removes the field.
     let kind = offset_of(&bytes, b"llama.rope.scaling.type");
     bytes[kind..][..23].copy_from_slice(b"llama.rope.scaling.typo");
     std::fs::write(&path, &bytes).unwrap();

@@ -8,8 +8,8 @@ use super::MAX_PASS_ROWS;
 use super::decoder::{MAX_DECODE_ROWS, Wanted};
 use super::sequence::Sequence;
 
-/// Rows of prompts in a step while other sequences wait for their next token.
-const MAX_ROWS_WHILE_DECODING: usize = 128;
+/// The most rows of prompts in a step while other sequences wait for their next token.
+pub const MAX_ROWS_WHILE_DECODING: usize = 128;
 
 /// The priority between prompts and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +21,13 @@ pub enum Schedule {
     Shared,
 }
 
-/// The chunk of a sequence in a step.
+/// The rows of one sequence that a step computes.
 #[derive(Debug)]
 pub struct Chunk {
     /// The index of the sequence.
     pub index: usize,
     pub rows: usize,
-    /// Rows that check drafted ids.
+    /// The number of these rows that check drafted ids.
     pub drafted: usize,
     pub wanted: Wanted,
     kind: Kind,
@@ -46,15 +46,16 @@ enum Kind {
 
 /// Plans the chunks of a step, sorted by kind. Drafts are appended to the ids of their sequence.
 pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Chunk> {
-    let decoding = sequences.iter().any(|sequence| sequence.generated() > 0);
-    let unread = sequences.iter().any(|sequence| sequence.generated() == 0);
-    let prompts_first = schedule == Schedule::Together && unread;
+    let any_decoding = sequences.iter().any(|sequence| sequence.generated() > 0);
+    let any_unread = sequences.iter().any(|sequence| sequence.generated() == 0);
+    let prompts_first = schedule == Schedule::Together && any_unread;
     let mut order: Vec<usize> = (0..sequences.len()).collect();
-    // Without the cache, each token reads all rows of its sequence: the sequence with the fewest tokens is next.
+    // Without the cache, a token needs all rows of its sequence. A step may be too small for all sequences, so those with the
+    // fewest tokens come first.
     order.sort_by_key(|index| sequences[*index].generated());
-    let mut long_prompts = sequences.iter().filter(|sequence| sequence.uncached() > MAX_DECODE_ROWS).count();
+    let mut prompts_left = sequences.iter().filter(|sequence| sequence.uncached() > MAX_DECODE_ROWS).count();
     let mut rows_left =
-        if schedule == Schedule::Shared && decoding { MAX_ROWS_WHILE_DECODING } else { MAX_PASS_ROWS };
+        if schedule == Schedule::Shared && any_decoding { MAX_ROWS_WHILE_DECODING } else { MAX_PASS_ROWS };
     let mut chunks = Vec::with_capacity(sequences.len());
     for index in order {
         let sequence = &mut *sequences[index];
@@ -66,13 +67,13 @@ pub fn plan<S>(sequences: &mut [&mut Sequence<S>], schedule: Schedule) -> Vec<Ch
             continue;
         }
         let fair_share = if schedule == Schedule::Shared {
-            (rows_left / long_prompts.max(1)).max(MIN_CHUNK_ROWS)
+            (rows_left / prompts_left.max(1)).max(MIN_ROWS_FOR_CUT)
         } else {
             rows_left
         };
-        long_prompts = long_prompts.saturating_sub(1);
+        prompts_left = prompts_left.saturating_sub(1);
         let max_rows = fair_share.min(rows_left);
-        if max_rows < MIN_CHUNK_ROWS && sequence.uncached() > max_rows {
+        if max_rows < MIN_ROWS_FOR_CUT && sequence.uncached() > max_rows {
             continue;
         }
         let rows = chunk_rows(sequence.uncached(), max_rows);
@@ -95,8 +96,8 @@ fn short_chunk<S>(sequence: &mut Sequence<S>, index: usize) -> Chunk {
     Chunk { index, rows: 1 + drafted, drafted, wanted, kind: Kind::Tokens }
 }
 
-/// The number of chunks, from the first, in the next pass: chunks of one kind, with at most `MAX_DECODE_ROWS` rows that need
-/// logits.
+/// How many of the first chunks the next pass takes: chunks of one kind, with at most `MAX_DECODE_ROWS` rows. Of long prompts,
+/// only the rows that need logits count.
 pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     let mut rows = 0;
     let fits = |chunk: &&Chunk| {
@@ -110,8 +111,8 @@ pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     chunks.iter().take_while(fits).count().max(1)
 }
 
-/// The fewest rows of a long prompt in one pass.
-const MIN_CHUNK_ROWS: usize = 4 * MAX_DECODE_ROWS;
+/// The fewest rows left in a step for which a long prompt is cut: each part then has more than `MAX_DECODE_ROWS` rows.
+const MIN_ROWS_FOR_CUT: usize = 4 * MAX_DECODE_ROWS;
 
 /// The rows of a prompt that the next pass reads, at most `max_rows`. The part after them is empty or longer than
 /// `MAX_DECODE_ROWS`. So all rows of a long prompt are computed in the same way, wherever the prompt is cut.
@@ -123,9 +124,9 @@ pub fn chunk_rows(uncached: usize, max_rows: usize) -> usize {
     }
 }
 
-/// The longest match, in ids.
+/// The most ids that `draft` matches.
 const MAX_MATCH_IDS: usize = 4;
-/// The shortest match, in ids: a single id repeats too easily.
+/// The fewest ids of a match: a single id repeats too easily.
 const MIN_MATCH_IDS: usize = 2;
 
 /// Speculation by prompt lookup: the last few ids are searched in the earlier text, and the ids after the match are the draft.
@@ -136,9 +137,9 @@ fn draft(ids: &mut Vec<u32>, limit: usize) -> usize {
     if limit == 0 || end <= MIN_MATCH_IDS {
         return 0;
     }
+    // `match_end` and `draft_start` are the index of the first id after a match; 0 means no match.
     let (mut longest, mut draft_start) = (MIN_MATCH_IDS - 1, 0);
     for match_end in (MIN_MATCH_IDS..end).rev() {
-        // `match_end` is the index of the first id after the match.
         let matching = (1..=MAX_MATCH_IDS.min(match_end))
             .take_while(|back| ids[match_end - back] == ids[end - back])
             .count();
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_long_prompt_has_no_short_chunk_and_no_chunk_above_the_limit() {
-        for limit in [MIN_CHUNK_ROWS, 100, 128, 256] {
+        for limit in [MIN_ROWS_FOR_CUT, 100, 128, 256] {
             for rows in 1..2000 {
                 let (mut uncached, mut pieces) = (rows, Vec::new());
                 while uncached > 0 {

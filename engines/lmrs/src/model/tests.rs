@@ -5,12 +5,15 @@ use engine_kit::{Job, Model, Slots, Tokens};
 use protocol::{Facts, Failed, FailureKind, Padding, Sampling};
 
 use super::decoder::{Decoder, MAX_DECODE_ROWS, Predictions, Span, Wanted};
+use super::step::MAX_ROWS_WHILE_DECODING;
 use super::{LoadedModel, MAX_PASS_ROWS};
 use crate::matrix::Rows;
 use crate::pool::Pool;
 
+/// The `memory` of a network whose next id depends on all earlier ids.
 const ALL_IDS: usize = usize::MAX;
 
+/// `lookup` is the most ids of a draft; 0 means no drafts.
 fn model(toy: ToyNetwork, lookup: usize) -> LoadedModel<ToyNetwork> {
     LoadedModel::new(toy, Facts::default(), lookup)
 }
@@ -32,7 +35,7 @@ fn job(prompts: &[Vec<u32>], max_new_tokens: u32) -> Job {
     }
 }
 
-fn run(model: &mut LoadedModel<ToyNetwork>, job: &Job, eos: &[u32]) -> Vec<Vec<u32>> {
+fn generate(model: &mut LoadedModel<ToyNetwork>, job: &Job, eos: &[u32]) -> Vec<Vec<u32>> {
     let mut tokens = Tokens::collecting(&job.prompts, job.max_new_tokens, eos);
     model.generate(job, &mut tokens).unwrap();
     assert!(tokens.all_done());
@@ -49,13 +52,13 @@ fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
         let (mut model, prompt) = (model(ToyNetwork::new(ALL_IDS), 0), prompt(length, 1));
         let expected = model.decoder.expected(&prompt, 9);
         assert_eq!(
-            run(&mut model, &job(std::slice::from_ref(&prompt), 9), &[]),
+            generate(&mut model, &job(std::slice::from_ref(&prompt), 9), &[]),
             std::slice::from_ref(&expected)
         );
         let prefills = length.div_ceil(MAX_PASS_ROWS);
         assert_eq!(model.decoder.passes.len(), prefills + 8, "a pass for each token after the first");
         let without_cache = Job { use_cache: false, ..job(&[prompt], 9) };
-        assert_eq!(run(&mut model, &without_cache, &[]), [expected]);
+        assert_eq!(generate(&mut model, &without_cache, &[]), [expected]);
     }
 }
 
@@ -65,7 +68,7 @@ fn a_batch_gives_the_ids_of_single_prompts_and_drops_finished_sequences() {
     let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 20)).collect();
     for padding in [Padding::Left, Padding::Right, Padding::Packed] {
-        assert_eq!(run(&mut model, &Job { padding, ..job(&prompts, 20) }, &[]), expected);
+        assert_eq!(generate(&mut model, &Job { padding, ..job(&prompts, 20) }, &[]), expected);
     }
     let eos = expected[3][4];
     let until_eos = |ids: &Vec<u32>| match ids.iter().position(|&id| id == eos) {
@@ -73,7 +76,7 @@ fn a_batch_gives_the_ids_of_single_prompts_and_drops_finished_sequences() {
         None => ids.clone(),
     };
     assert_eq!(
-        run(&mut model, &job(&prompts, 20), &[eos]),
+        generate(&mut model, &job(&prompts, 20), &[eos]),
         expected.iter().map(until_eos).collect::<Vec<_>>()
     );
     assert!(model.decoder.passes.iter().all(|rows| rows.iter().sum::<usize>() <= MAX_PASS_ROWS));
@@ -91,9 +94,9 @@ fn sampling_draws_from_the_logits_with_a_generator_for_each_sequence() {
     };
     let expected = [expected(0), expected(1)];
     let job = Job { sampling, ..job(&prompts, 12) };
-    assert_eq!(run(&mut model, &job, &[]), expected);
-    assert_eq!(run(&mut model, &Job { use_cache: false, ..job.clone() }, &[]), expected);
-    assert_ne!(run(&mut model, &Job { sampling: sampling_of(12), ..job }, &[]), expected);
+    assert_eq!(generate(&mut model, &job, &[]), expected);
+    assert_eq!(generate(&mut model, &Job { use_cache: false, ..job.clone() }, &[]), expected);
+    assert_ne!(generate(&mut model, &Job { sampling: sampling_of(12), ..job }, &[]), expected);
 }
 
 #[test]
@@ -104,8 +107,9 @@ fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() 
             let (mut plain, mut drafting) =
                 (model(ToyNetwork::new(memory), 0), model(ToyNetwork::new(memory), lookup));
             let job = job(&prompts, 300);
+            // The longest sequence has 330 ids, and the last one never enters the network.
             drafting.decoder.context = 330 - 1;
-            assert_eq!(run(&mut drafting, &job, &[]), run(&mut plain, &job, &[]));
+            assert_eq!(generate(&mut drafting, &job, &[]), generate(&mut plain, &job, &[]));
             let (plain_passes, drafting_passes) = (plain.decoder.passes.len(), drafting.decoder.passes.len());
             assert_eq!(
                 drafting_passes < plain_passes - 50,
@@ -113,7 +117,7 @@ fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() 
                 "{drafting_passes} passes with drafts, {plain_passes} without"
             );
             let eos = [drafting.decoder.expected(&prompts[0], 90)[88]];
-            assert_eq!(run(&mut drafting, &job, &eos), run(&mut plain, &job, &eos));
+            assert_eq!(generate(&mut drafting, &job, &eos), generate(&mut plain, &job, &eos));
         }
     }
 }
@@ -138,7 +142,7 @@ fn overlapping_requests_give_the_ids_of_single_requests() {
         let request =
             |slot: usize| Job { sampling: sampled(slot), ..job(&prompts[slot..=slot], 10 + slot as u32) };
         let expected: Vec<_> =
-            (0..prompts.len()).map(|slot| run(&mut model, &request(slot), &[]).remove(0)).collect();
+            (0..prompts.len()).map(|slot| generate(&mut model, &request(slot), &[]).remove(0)).collect();
         let mut tokens: Vec<Option<Tokens>> = prompts.iter().map(|_| None).collect();
         let mut done = vec![Vec::new(); prompts.len()];
         for step in 0.. {
@@ -170,7 +174,7 @@ fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
     for seed in 0..5 {
         let prompt = prompt(6, seed);
         let expected = model.decoder.expected(&prompt, 4);
-        assert_eq!(run(&mut model, &job(&[prompt], 4), &[]), [expected]);
+        assert_eq!(generate(&mut model, &job(&[prompt], 4), &[]), [expected]);
     }
     assert_eq!(model.decoder.caches, 1);
 }
@@ -178,18 +182,19 @@ fn the_memory_of_a_cache_is_reused_and_its_contents_are_not() {
 #[test]
 fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
     let mut model = model(ToyNetwork::new(ALL_IDS), 0);
+    // Without new tokens, the prompt is scored.
     for (length, new_tokens, caches) in [(6, 4, 1), (3, 7, 1), (6, 5, 2), (10, 1, 2), (1, 1, 2), (12, 0, 3)] {
         let prompt = prompt(length, 1);
         let expected = model.decoder.expected(&prompt, new_tokens as usize);
         match new_tokens {
             0 => assert_eq!(model.score(&prompt).unwrap().len(), length - 1),
-            _ => assert_eq!(run(&mut model, &job(&[prompt], new_tokens), &[]), [expected]),
+            _ => assert_eq!(generate(&mut model, &job(&[prompt], new_tokens), &[]), [expected]),
         }
         assert_eq!((model.decoder.caches, model.spare.len()), (caches, 1), "{length} and {new_tokens}");
     }
     // The longest sequence of a batch sets the size for all.
     let batch = [prompt(1, 1), prompt(20, 2), prompt(2, 3)];
-    (0..3).for_each(|_| drop(run(&mut model, &job(&batch, 3), &[])));
+    (0..3).for_each(|_| drop(generate(&mut model, &job(&batch, 3), &[])));
     assert_eq!((model.decoder.caches, model.spare.len()), (6, 3));
 }
 
@@ -199,10 +204,10 @@ fn a_large_batch_generates_eight_tokens_at_a_time() {
         let prompts: Vec<_> = (0..20).map(|index| prompt(1 + 37 * index % 90, index as u64)).collect();
         let mut model = model(ToyNetwork::new(ALL_IDS), 0);
         let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 5)).collect();
-        assert_eq!(run(&mut model, &Job { use_cache, ..job(&prompts, 5) }, &[]), expected);
+        assert_eq!(generate(&mut model, &Job { use_cache, ..job(&prompts, 5) }, &[]), expected);
         let decoding =
             model.decoder.passes.iter().rev().take_while(|rows| rows.iter().all(|rows| *rows == 1));
-        assert!(!use_cache || decoding.count() >= 4 * 3, "four tokens of twenty, eight at a time");
+        assert!(!use_cache || decoding.count() >= 4 * 3, "four more tokens of 20 sequences, 8 in a pass");
     }
 }
 
@@ -212,7 +217,7 @@ fn one_pass_computes_the_first_tokens_of_at_most_eight_prompts() {
         let prompts: Vec<_> = (0..).zip(lengths).map(|(seed, &length)| prompt(length, seed)).collect();
         let mut model = model(ToyNetwork::new(ALL_IDS), 0);
         let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 2)).collect();
-        assert_eq!(run(&mut model, &job(&prompts, 2), &[]), expected);
+        assert_eq!(generate(&mut model, &job(&prompts, 2), &[]), expected);
     }
 }
 
@@ -243,7 +248,7 @@ fn a_token_does_not_wait_for_the_long_prompt_of_another_request() {
         model.step(&mut tokens).unwrap();
         assert_eq!((generated_tokens(&tokens, 0), generated_tokens(&tokens, 1)), (step, 0));
         let rows: usize = model.decoder.passes.iter().flatten().sum();
-        assert!(step == 1 || rows <= 128 + 1, "{rows} rows between two tokens");
+        assert!(step == 1 || rows <= MAX_ROWS_WHILE_DECODING + 1, "{rows} rows between two tokens");
     }
 }
 
@@ -258,10 +263,10 @@ fn a_short_prompt_does_not_wait_for_a_long_one() {
 fn a_smaller_request_frees_the_memory_of_a_large_batch() {
     let prompts: Vec<_> = (0..9).map(|index| prompt(6, index)).collect();
     let mut model = model(ToyNetwork::new(ALL_IDS), 0);
-    run(&mut model, &job(&prompts, 2), &[]);
-    run(&mut model, &job(&prompts, 2), &[]);
+    generate(&mut model, &job(&prompts, 2), &[]);
+    generate(&mut model, &job(&prompts, 2), &[]);
     assert_eq!((model.decoder.caches, model.spare.len()), (9, 9));
-    run(&mut model, &job(&prompts[..2], 2), &[]);
+    generate(&mut model, &job(&prompts[..2], 2), &[]);
     assert_eq!((model.decoder.caches, model.spare.len()), (9, 2));
     model.score(&prompts[0]).unwrap();
     assert_eq!((model.decoder.caches, model.spare.len()), (9, 1));
@@ -269,7 +274,7 @@ fn a_smaller_request_frees_the_memory_of_a_large_batch() {
 
 const VOCABULARY: usize = 29;
 
-/// A network without weights: the next id is a hash of the last few ids, however they were computed.
+/// A network without weights: the next id is a hash of the last few ids, whichever passes they went through.
 struct ToyNetwork {
     pool: Pool,
     /// The number of last ids that enter the hash: with few, a text soon repeats itself.
@@ -277,6 +282,7 @@ struct ToyNetwork {
     context: usize,
     /// Rows of every span of every pass.
     passes: Vec<Vec<usize>>,
+    /// Caches created so far.
     caches: usize,
 }
 
@@ -285,7 +291,7 @@ impl ToyNetwork {
         Self { pool: Pool::new(2), memory, context: usize::MAX, passes: Vec::new(), caches: 0 }
     }
 
-    /// The logits of every id after these.
+    /// The logits of the id after these.
     fn logits(&self, ids: &[u32]) -> Vec<f32> {
         let last = &ids[ids.len().saturating_sub(self.memory)..];
         let mut hash = last.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &id| {
@@ -352,7 +358,6 @@ impl Decoder for ToyNetwork {
         Ok(())
     }
 
-    /// Calls `on_logits` with a few rows at a time; the last call may have fewer.
     fn forward_each(
         &mut self,
         cache: &mut Vec<u32>,
@@ -377,8 +382,8 @@ impl Decoder for ToyNetwork {
     }
 }
 
-/// Checks the grouping rule: a network can guarantee equal bits for few rows only in passes without long chunks. The same rule
-/// holds for rows whose logits are computed.
+/// Checks that a pass has only long chunks, or at most `MAX_DECODE_ROWS` rows, and that at most `MAX_DECODE_ROWS` rows need
+/// logits. Only then can a network guarantee that a row has the same bits in every pass.
 fn assert_grouping(spans: &[Span<'_, Vec<u32>>]) {
     let rows = |span: &Span<'_, _>| span.ids.len();
     if spans.iter().any(|span| rows(span) > MAX_DECODE_ROWS) {

@@ -1,4 +1,4 @@
-//! The transformer as in its paper: shapes, weights and the order of operations. `ops` computes the products.
+//! The forward pass of a transformer: shapes, weights and the order of operations. `ops` computes the products.
 
 mod pass;
 mod row_ops;
@@ -29,7 +29,7 @@ pub use row_ops::{Norm, Rotation};
 /// Ids that continue a sequence.
 pub type Span<'a> = decoder::Span<'a, Cache>;
 
-/// Tokens in one pass: longer prompts go in pieces, so that activations stay small.
+/// The most tokens in one pass: longer prompts go in pieces, so that activations stay small.
 pub const MAX_PASS_TOKENS: usize = 256;
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Buffers {
     attention: attention::Scratch,
 }
 
-/// The error for weights with a NaN, which would otherwise still yield ids.
+/// The error for logits that are NaN or infinite: an id from them would mean nothing.
 #[derive(Debug)]
 pub struct NotFinite;
 
@@ -85,15 +85,15 @@ impl Network {
         predictions.logits.reshape(0, self.shape.vocabulary);
         let mut logits = Rows::default();
         for pass in Pass::cut(spans, MAX_PASS_TOKENS) {
-            self.layers(ops, spans, &pass);
-            let wanted = pass.wanted(spans);
-            if let [(row, Wanted::Largest)] = wanted[..] {
+            self.run_layers(ops, spans, &pass);
+            let wanted_rows = pass.wanted(spans);
+            if let [(row, Wanted::Largest)] = wanted_rows[..] {
                 predictions.ids.push(self.largest(ops, row)?);
                 continue;
             }
-            for wanted in wanted.chunks(MAX_LOGIT_ROWS) {
-                self.head(ops, wanted.iter().map(|(row, _)| *row), &mut logits);
-                for (at, (_, wanted)) in wanted.iter().enumerate() {
+            for rows in wanted_rows.chunks(MAX_LOGIT_ROWS) {
+                self.logits(ops, rows.iter().map(|(row, _)| *row), &mut logits);
+                for (at, (_, wanted)) in rows.iter().enumerate() {
                     let logits = logits.row(at);
                     if *wanted == Wanted::Logits {
                         ensure!(all_finite(logits), NotFinite);
@@ -120,9 +120,9 @@ impl Network {
         self.check(spans)?;
         let mut logits = Rows::default();
         for pass in Pass::cut(spans, MAX_PASS_TOKENS) {
-            self.layers(ops, spans, &pass);
+            self.run_layers(ops, spans, &pass);
             for first in (0..pass.tokens()).step_by(MAX_LOGIT_ROWS) {
-                self.head(ops, first..pass.tokens().min(first + MAX_LOGIT_ROWS), &mut logits);
+                self.logits(ops, first..pass.tokens().min(first + MAX_LOGIT_ROWS), &mut logits);
                 ensure!(all_finite(logits.all()), NotFinite);
                 on_logits(&ops.pool, &logits);
             }
@@ -131,7 +131,7 @@ impl Network {
     }
 
     /// Runs all layers for the tokens of one pass. Their keys and values are in the caches afterwards.
-    fn layers(&mut self, ops: &mut Ops, spans: &mut [Span], pass: &Pass) {
+    fn run_layers(&mut self, ops: &mut Ops, spans: &mut [Span], pass: &Pass) {
         let Self { shape, weights, buffers } = self;
         let Shape { head_dim, heads, kv_heads, .. } = *shape;
         pass.embed(spans, weights, shape.embedding_scale, &mut buffers.hidden);
@@ -190,7 +190,7 @@ impl Network {
     }
 
     /// Computes the logits after these rows of the pass, `[rows, vocabulary]`.
-    fn head(&mut self, ops: &mut Ops, rows: impl ExactSizeIterator<Item = usize>, logits: &mut Rows) {
+    fn logits(&mut self, ops: &mut Ops, rows: impl ExactSizeIterator<Item = usize>, logits: &mut Rows) {
         let Self { weights, buffers, .. } = self;
         buffers.normed.reshape(rows.len(), buffers.hidden.width);
         for (to, from) in rows.enumerate() {
@@ -227,7 +227,7 @@ impl Network {
     }
 }
 
-/// Rows of logits in memory at once while a text is scored: 32 rows of 128,256 are 16 MB.
+/// The most rows of logits that are computed at once: 32 rows of 128,256 f32 are 16 MB.
 const MAX_LOGIT_ROWS: usize = 32;
 
 /// A layer's queries, keys and values of the hidden state.
@@ -260,7 +260,7 @@ fn prepare_heads(ops: &Ops, shape: &Shape, layer: &Layer, angles: &Angles, proje
     });
 }
 
-/// `hidden += added`, and the bias of the preceding matrix.
+/// `hidden += added + bias`, with the bias of the matrix that computed `added`.
 fn add(ops: &Ops, hidden: &mut Rows, added: &Rows, linear: &Linear) {
     let (count, width) = (hidden.tokens(), hidden.width);
     let rows = hidden.all_mut().chunks_exact_mut(width).zip(added.all().chunks_exact(width));

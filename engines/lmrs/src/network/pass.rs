@@ -1,4 +1,4 @@
-//! The tokens of a pass: all ids of some spans, and perhaps a part of the last one.
+//! The tokens of a pass: the ids of some spans, where the first and the last span may be cut.
 
 use std::ops::Range;
 
@@ -17,6 +17,7 @@ pub struct Pass {
 
 #[derive(Debug)]
 struct Piece {
+    /// The index of the span.
     span: usize,
     /// The range within the span's ids.
     ids: Range<usize>,
@@ -86,7 +87,7 @@ impl Pass {
         }
     }
 
-    /// Writes keys and values into the caches of their sequences.
+    /// Writes keys and values into the caches of the spans.
     pub fn store(&self, ops: &Ops, spans: &mut [Span], layer: usize, keys: &Rows, values: &Rows) {
         for piece in &self.pieces {
             let cache = &mut spans[piece.span].cache;
@@ -130,10 +131,10 @@ mod tests {
     use crate::shape::tests::tiny;
 
     /// The rows of each pass whose logits are computed, for spans of these lengths.
-    fn wanted_rows(requests: &[(usize, Wanted)], max_tokens: usize) -> Vec<Vec<usize>> {
+    fn wanted_rows(lengths: &[(usize, Wanted)], max_tokens: usize) -> Vec<Vec<usize>> {
         let mut caches: Vec<_> =
-            requests.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();
-        let spans = caches.iter_mut().zip(requests);
+            lengths.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();
+        let spans = caches.iter_mut().zip(lengths);
         let spans: Vec<_> =
             spans.map(|(cache, &(ids, wanted))| Span { cache, ids: &[0; 100][..ids], wanted }).collect();
         let rows = |pass: &Pass| pass.wanted(&spans).iter().map(|(row, _)| *row).collect();

@@ -10,7 +10,7 @@ use crate::weights::Linear;
 #[derive(Debug, Clone)]
 pub struct Norm {
     pub weight: Vec<f32>,
-    /// The bias of LayerNorm, which subtracts the mean first.
+    /// The bias of LayerNorm, which subtracts the mean first; `None` for RMSNorm.
     pub bias: Option<Vec<f32>>,
     pub epsilon: f32,
 }
@@ -75,18 +75,18 @@ impl Rotation {
         self.frequencies.iter_mut().for_each(|frequency| *frequency /= factor as f32);
     }
 
-    pub fn divide(&mut self, factors: &[f32]) {
+    pub fn divide_each(&mut self, factors: &[f32]) {
         self.frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
     }
 
     /// Scales as Llama 3.1 and later do: divides low frequencies by `factor`, keeps high frequencies, and interpolates between
-    /// them.
+    /// them. A frequency with fewer than `low` waves in the original context is low, and one with more than `high` is high.
     pub fn scale_as_llama3(&mut self, factor: f64, low: f64, high: f64, original_context: f64) {
         for frequency in &mut self.frequencies {
             let exact = f64::from(*frequency);
             let waves = original_context * exact / std::f64::consts::TAU;
-            let unscaled = ((waves - low) / (high - low)).clamp(0.0, 1.0);
-            *frequency = ((1.0 - unscaled) * exact / factor + unscaled * exact) as f32;
+            let unscaled_part = ((waves - low) / (high - low)).clamp(0.0, 1.0);
+            *frequency = ((1.0 - unscaled_part) * exact / factor + unscaled_part * exact) as f32;
         }
     }
 
@@ -141,7 +141,7 @@ pub fn activate(
     }
 }
 
-/// The fewest rows for which threads share the activations. Other steps need more rows, because these rows are the widest and
+/// The fewest rows for which threads share the activations: fewer than for other steps, because these rows are the widest and
 /// each number needs an exponential.
 const MIN_SHARED_ACTIVATION_ROWS: usize = 4;
 
@@ -168,7 +168,7 @@ fn silu(x: f32) -> f32 {
     x * logistic(x)
 }
 
-/// `x / 2 * (1 + tanh(u))` is `x * logistic(2 u)`.
+/// `x / 2 * (1 + tanh(u))` is `x * logistic(2 u)`, with `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`.
 #[inline(always)]
 fn gelu_tanh(x: f32) -> f32 {
     let double_root = 2.0 * 0.797_884_6;
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_normed_row_has_the_length_of_its_weights() {
+    fn a_normed_row_has_the_root_mean_square_of_its_weights() {
         let norm = Norm { weight: vec![2.0; 40], bias: None, epsilon: 0.0 };
         let x: Vec<f32> = (0..40).map(|i| i as f32 - 7.0).collect();
         let mut out = vec![0.0; 40];

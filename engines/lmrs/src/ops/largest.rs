@@ -5,7 +5,7 @@ use std::ops::Range;
 /// Numbers that are compared at once.
 const SCANNED_NUMBERS: usize = 64;
 
-/// The largest number so far, and the lowest output with this number.
+/// The largest number so far, and the lowest output (the index of a matrix row) with this number.
 #[derive(Debug, Clone, Copy)]
 pub struct Largest {
     number: f32,
@@ -23,10 +23,10 @@ impl Default for Largest {
 impl Largest {
     pub fn scan(&mut self, numbers: &[f32], outputs: Range<usize>) {
         // A larger number is rare, so this check runs first, on many numbers at a time.
-        let is_larger = |number: &f32| *number > self.number || number.is_nan();
+        let is_larger_or_nan = |number: &f32| *number > self.number || number.is_nan();
         if !numbers
             .chunks(SCANNED_NUMBERS)
-            .any(|numbers| numbers.iter().fold(false, |any, number| any | is_larger(number)))
+            .any(|numbers| numbers.iter().fold(false, |any, number| any | is_larger_or_nan(number)))
         {
             return;
         }
@@ -52,7 +52,7 @@ impl Largest {
     }
 }
 
-/// The output with the largest number, the lowest among equals. `None` if a number is NaN, or if the largest is infinite.
+/// The index of the largest number, the lowest among equals. `None` if a number is NaN, or if the largest is infinite.
 pub fn largest(numbers: &[f32]) -> Option<u32> {
     let mut largest = Largest::default();
     largest.scan(numbers, 0..numbers.len());

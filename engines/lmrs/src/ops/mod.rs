@@ -20,13 +20,13 @@ pub use largest::largest;
 /// The fewest weight bytes times tokens for which threads share the work. For less work, waking the threads costs more than it
 /// saves.
 const MIN_SHARED_BYTES: usize = 64 << 10;
-/// Pieces for each thread when tokens are quantised.
+/// Pieces for each thread when activations are quantized for panels.
 const PIECES_PER_THREAD: usize = 4;
 
 /// Tokens that a thread takes at a time when they are narrowed to bf16.
 const PIECE_TOKENS: usize = 8;
 
-/// The threads, the level at which they compute, and buffers for activations in the formats of the kernels.
+/// The threads, the level of their vector instructions, and buffers for activations in the formats of the kernels.
 #[derive(Debug)]
 pub struct Ops {
     pub pool: Pool,
@@ -90,16 +90,18 @@ impl Ops {
         if rows::uses_bf16(level, matrix.format) {
             rows::narrow(level, x, &mut scratch.aligned);
         }
-        let ((unit, taken), all) = (kernel.units(matrix, 1), kernel.positions(matrix));
+        let (unit_positions, taken_positions) = kernel.units(matrix, 1);
+        let all = kernel.positions(matrix);
         let best = Mutex::new(Largest::default());
         let workers = Workers { pool, level, is_serial: matrix.bytes() < MIN_SHARED_BYTES };
-        workers.share(all.div_ceil(unit), taken.div_ceil(unit), &|units| {
-            let positions = units.start * unit..(units.end * unit).min(all);
+        workers.share(all.div_ceil(unit_positions), taken_positions.div_ceil(unit_positions), &|units| {
+            let positions = units.start * unit_positions..(units.end * unit_positions).min(all);
             let mut largest = Largest::default();
             match kernel {
                 Kernel::Dots(streams) => {
                     let mut numbers = vec![0.0; streams * positions.len()];
-                    let ranges = (0..streams).map(|at| stream_outputs(matrix, streams, at, &positions));
+                    let ranges =
+                        (0..streams).map(|stream| stream_outputs(matrix, streams, stream, &positions));
                     let parts = numbers.chunks_mut(positions.len()).zip(ranges.clone());
                     let mut outs: Vec<_> = parts
                         .map(|(numbers, range)| Outputs::of(&mut numbers[..range.len()], range))
@@ -182,7 +184,7 @@ impl Scratch {
                 panels::multiply(level, matrix, positions, &self.panels, &mut out);
             }
             Kernel::Dots(streams) => {
-                let ranges = (0..streams).map(|at| stream_outputs(matrix, streams, at, &positions));
+                let ranges = (0..streams).map(|stream| stream_outputs(matrix, streams, stream, &positions));
                 // SAFETY: as above.
                 let mut outs: Vec<_> = ranges.map(|range| unsafe { task.out.take(range) }).collect();
                 rows::dot(level, matrix, self.activations(level, x.all(), matrix), &mut outs);
@@ -220,18 +222,19 @@ impl Workers<'_> {
     }
 }
 
-/// Bytes of weights in a unit when memory limits the speed: a few microseconds of work. This is the longest wait for the last
-/// thread.
+/// Bytes of weights in a unit when memory limits the speed: a few microseconds of work. The other threads wait at most this
+/// long for the last one.
 const UNIT_BYTES: usize = 64 << 10;
-/// Bytes that a thread takes at a time while many are left.
+/// Bytes of weights that a thread takes at a time while many are left.
 const TAKEN_BYTES: usize = 512 << 10;
-/// Bytes that a thread takes at a time when many tokens read the same floats group by group: half of a second-level cache.
+/// Bytes of weights that a thread takes at a time when each group of many tokens reads them again: half of a second-level
+/// cache.
 const GROUP_BYTES: usize = 512 << 10;
 /// Panels that a thread takes at a time when many tokens use each weight.
 const TAKEN_PANELS: usize = 16;
 /// Outputs of a unit for tiles, and the most outputs of a unit for `Blocked`.
 const TILE_OUTPUTS: usize = 32;
-/// Outputs that a thread takes at a time.
+/// Outputs that a thread takes at a time for tiles.
 const TAKEN_OUTPUTS: usize = 96;
 
 /// One product of a call, with its kernel and its units.
@@ -240,8 +243,7 @@ struct Task<'a> {
     kernel: Kernel,
     /// The index of the task's first unit among the units of all products.
     first: usize,
-    /// Positions of a unit.
-    unit: usize,
+    unit_positions: usize,
     /// The most units that a thread takes at a time.
     max_units: usize,
     out: Split<'a>,
@@ -253,7 +255,7 @@ enum Kernel {
     Panels,
     /// Dot products of this number of streams, read side by side; a position is one output of each stream.
     Dots(usize),
-    /// Rows in the second-level cache; a position is an output.
+    /// Many tokens read rows of weights from the second-level cache; a position is an output.
     Blocked,
     /// Tiles; a position is an output, for widened panels too.
     Tiles,
@@ -281,20 +283,20 @@ impl Kernel {
     fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
         let positions_in = |bytes: usize| (bytes * self.positions(matrix) / matrix.bytes().max(1)).max(1);
         // Packed rows are taken in whole groups.
-        let group = |rows: usize| matrix.format.packed_rows().map_or(rows, |packed| packed.block_rows);
+        let group_rows = |default| matrix.format.packed_rows().map_or(default, |packed| packed.block_rows);
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
             Self::Blocked => {
-                let unit =
-                    positions_in(UNIT_BYTES).min(TILE_OUTPUTS).next_multiple_of(group(rows::BLOCKED_ROWS));
+                let unit = positions_in(UNIT_BYTES).min(TILE_OUTPUTS);
+                let unit = unit.next_multiple_of(group_rows(rows::BLOCKED_ROWS));
                 (unit, positions_in(TAKEN_BYTES).max(unit))
             }
             Self::Panels if tokens > MAX_DECODE_TOKENS => (1, TAKEN_PANELS),
             Self::Dots(_) if tokens > MAX_DECODE_TOKENS => {
-                (positions_in(UNIT_BYTES).next_multiple_of(group(1)), positions_in(GROUP_BYTES))
+                (positions_in(UNIT_BYTES).next_multiple_of(group_rows(1)), positions_in(GROUP_BYTES))
             }
             Self::Panels | Self::Dots(_) => {
-                (positions_in(UNIT_BYTES).next_multiple_of(group(1)), positions_in(TAKEN_BYTES))
+                (positions_in(UNIT_BYTES).next_multiple_of(group_rows(1)), positions_in(TAKEN_BYTES))
             }
         }
     }
@@ -305,9 +307,9 @@ fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)
     let mut first = 0;
     let task = |(matrix, out): &'a mut (&Matrix, &mut Rows)| {
         let kernel = Kernel::of(level, matrix, tokens);
-        let (unit, taken) = kernel.units(matrix, tokens);
-        let task =
-            Task { matrix, kernel, first, unit, max_units: taken.div_ceil(unit), out: Outputs::split(out) };
+        let (unit_positions, taken_positions) = kernel.units(matrix, tokens);
+        let max_units = taken_positions.div_ceil(unit_positions);
+        let task = Task { matrix, kernel, first, unit_positions, max_units, out: Outputs::split(out) };
         first = task.end();
         task
     };
@@ -317,24 +319,25 @@ fn plan<'a>(level: Level, tokens: usize, products: &'a mut [(&Matrix, &mut Rows)
 impl Task<'_> {
     /// The end of the task's units among the units of all products.
     fn end(&self) -> usize {
-        self.first + self.kernel.positions(self.matrix).div_ceil(self.unit)
+        self.first + self.kernel.positions(self.matrix).div_ceil(self.unit_positions)
     }
 
     /// The positions of the task's units within `units`, in pieces of at most `max_units` units.
     fn positions(&self, units: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let task_units = units.start.clamp(self.first, self.end())..units.end.clamp(self.first, self.end());
-        let (first, unit, all) = (self.first, self.unit, self.kernel.positions(self.matrix));
-        let (end, max_units) = (task_units.end, self.max_units);
+        let (first, all) = (self.first, self.kernel.positions(self.matrix));
+        let (end, unit_positions, max_units) = (task_units.end, self.unit_positions, self.max_units);
         task_units
             .step_by(max_units)
-            .map(move |start| (start - first) * unit..((end.min(start + max_units) - first) * unit).min(all))
+            .map(move |start| start - first..end.min(start + max_units) - first)
+            .map(move |units| units.start * unit_positions..(units.end * unit_positions).min(all))
     }
 }
 
 /// The outputs of one stream at these positions.
-fn stream_outputs(matrix: &Matrix, streams: usize, at: usize, positions: &Range<usize>) -> Range<usize> {
-    let first = at * matrix.outputs.div_ceil(streams);
-    let last = ((at + 1) * matrix.outputs.div_ceil(streams)).min(matrix.outputs);
+fn stream_outputs(matrix: &Matrix, streams: usize, stream: usize, positions: &Range<usize>) -> Range<usize> {
+    let first = stream * matrix.outputs.div_ceil(streams);
+    let last = ((stream + 1) * matrix.outputs.div_ceil(streams)).min(matrix.outputs);
     (first + positions.start).min(last)..(first + positions.end).min(last)
 }
 

@@ -12,7 +12,7 @@ fn pools() -> impl Iterator<Item = Pool> {
 fn every_share_runs_once_in_every_run_and_the_caller_sees_its_writes() {
     for pool in pools() {
         let mut counts = vec![0_u32; pool.threads()];
-        for round in 1..=2000 {
+        for call in 1..=2000 {
             let cells: Vec<_> = counts.iter().map(|&count| AtomicU32::new(count)).collect();
             pool.run(&|thread| {
                 // The increment is deliberately not atomic: no other thread may touch this cell.
@@ -20,7 +20,7 @@ fn every_share_runs_once_in_every_run_and_the_caller_sees_its_writes() {
                 cells[thread].store(count + 1, Ordering::Relaxed);
             });
             counts = cells.into_iter().map(AtomicU32::into_inner).collect();
-            assert!(counts.iter().all(|&count| count == round), "{counts:?} in round {round}");
+            assert!(counts.iter().all(|&count| count == call), "{counts:?} after call {call}");
         }
     }
 }
@@ -42,16 +42,16 @@ fn every_index_is_processed_once() {
 #[test]
 fn a_panic_reaches_the_caller_after_all_shares_and_the_pool_still_works() {
     for pool in pools() {
-        for panicking in 0..pool.threads() {
+        for panicking_thread in 0..pool.threads() {
             let done = AtomicUsize::new(0);
             let panicked = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(&|thread| {
-                    assert!(thread != panicking, "share {thread} panics");
+                    assert!(thread != panicking_thread, "share {thread} panics");
                     done.fetch_add(1, Ordering::Relaxed);
                 });
             }));
             let message = panicked.unwrap_err().downcast::<String>().unwrap();
-            assert_eq!(*message, format!("share {panicking} panics"));
+            assert_eq!(*message, format!("share {panicking_thread} panics"));
             assert_eq!(done.into_inner(), pool.threads() - 1);
         }
         let sum = AtomicUsize::new(0);
@@ -134,8 +134,7 @@ fn a_pool_has_at_least_one_thread_and_at_most_one_for_each_processor() {
 
 #[test]
 fn a_dropped_pool_restores_the_pinning_of_its_caller() {
-    let caller = processors::affinity;
-    let original = caller();
+    let original = processors::affinity();
     let pool = Pool::new_pinned(2);
     let pinned: Vec<_> = (0..pool.threads()).map(|_| Mutex::new(Vec::new())).collect();
     pool.run(&|thread| *lock(&pinned[thread]) = processors::affinity());
@@ -143,7 +142,7 @@ fn a_dropped_pool_restores_the_pinning_of_its_caller() {
     let expected = original.len().min(1);
     assert!(pinned.iter().all(|pinned| lock(pinned).len() == expected), "{pinned:?}");
     drop(pool);
-    assert_eq!(caller(), original);
+    assert_eq!(processors::affinity(), original);
 }
 
 #[test]
@@ -152,7 +151,8 @@ fn every_number_is_taken_once_with_any_number_of_threads() {
         [(0, 3, 1), (1, 2, 9), (7, 3, 2), (100, 8, 3), (5, 8, 1), (1000, 2, 1000)]
     {
         let ranges = Ranges::new(limit, threads);
-        let taken = (0..).map_while(|thread| ranges.take(thread * 5 % 3 % threads, max_len));
+        // The threads take ranges in an irregular order.
+        let taken = (0..).map_while(|number| ranges.take(number * 5 % 3 % threads, max_len));
         let mut numbers: Vec<usize> =
             taken.inspect(|range| assert!((1..=max_len).contains(&range.len()))).flatten().collect();
         numbers.sort_unstable();

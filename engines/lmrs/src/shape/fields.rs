@@ -123,9 +123,7 @@ impl Fields<'_> {
         let kinds = match self.get("layer_types") {
             None => return Ok(None),
             Some(Value::Array(kinds)) => kinds,
-            Some(value) => {
-                return Err(self.expected("a list", "layer_types", value));
-            }
+            Some(value) => return Err(self.expected("a list", "layer_types", value)),
         };
         let uses_window = |kind: &Value| match kind.as_str() {
             Some("full_attention") => Ok(false),

@@ -44,7 +44,7 @@ pub struct Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     Silu,
-    /// The tanh approximation of GELU, which all models here use under the name `gelu`.
+    /// The tanh approximation of GELU: `gelu_new` or `gelu_pytorch_tanh` in configs, and `gelu` in those of gemma.
     GeluTanh,
 }
 

@@ -60,9 +60,7 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
     for name in ["rope_scaling", "rope_parameters"] {
         match fields.get(name).map(|value| (value, value.as_object())) {
             None => {}
-            Some((value, None)) => {
-                return Err(fields.expected("an object", name, value));
-            }
+            Some((value, None)) => return Err(fields.expected("an object", name, value)),
             // The object has separate rules for kinds of layers.
             Some((value, Some(rule))) if rule.values().any(Value::is_object) => {
                 return Err(fields.unsupported(name, value));
@@ -98,7 +96,7 @@ fn number_above_zero(fields: &Fields, name: &str, value: &Value) -> Result<f64, 
     number.ok_or_else(|| fields.expected("a number above 0 within f32", name, value))
 }
 
-/// Newer configs keep all rotation fields in `rope_parameters`. An empty object has no meaning.
+/// Newer configs keep all rotation fields in `rope_parameters`. An empty object counts as absent.
 fn rope_field<'a>(fields: &'a Fields, name: &str) -> Option<&'a Value> {
     let nonempty_object =
         |name| fields.get(name).filter(|rope| rope.as_object().is_some_and(|rope| !rope.is_empty()));
@@ -136,7 +134,7 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
     let factor_count =
         fields.folder.tensors.iter().find(|tensor| tensor.name == FACTORS_TENSOR).map(Tensor::elements);
     if let Some(value) = factor_count.filter(|value| *value != pairs) {
-        return Err(fields.invalid(format!("tensor `{FACTORS_TENSOR}`: {value} factors, for {pairs} pairs")));
+        return Err(fields.invalid(format!("tensor `{FACTORS_TENSOR}`: {value} factors, expected {pairs}")));
     }
     let factors =
         FileWeights::open(fields.folder).and_then(|weights| weights.values_of(FACTORS_TENSOR, pairs));
@@ -145,6 +143,6 @@ fn scale_by_metadata(fields: &Fields, rotation: &mut Rotation) -> Result<(), Fai
         let message = format!("tensor `{FACTORS_TENSOR}`: expected numbers above 0, found `{factor:?}`");
         return Err(fields.invalid(message));
     }
-    rotation.divide(&factors);
+    rotation.divide_each(&factors);
     Ok(())
 }

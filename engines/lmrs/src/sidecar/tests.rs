@@ -71,11 +71,11 @@ fn a_truncated_or_damaged_file_is_not_read() {
     }
     let header = usize::from_le_bytes(whole[8..16].try_into().unwrap());
     let mut rng = Rng::new(3);
-    for round in 0..300 {
+    for number in 0..300 {
         let mut damaged = whole.clone();
-        let (at, to) = if round % 2 == 0 { (0, 32 + header) } else { (PACKED_OFFSET, whole.len()) };
-        let at = at + (rng.next_f64() * (to - at) as f64) as usize;
-        damaged[at] ^= 1 << (round % 8);
+        let (from, to) = if number % 2 == 0 { (0, 32 + header) } else { (PACKED_OFFSET, whole.len()) };
+        let at = from + (rng.next_f64() * (to - from) as f64) as usize;
+        damaged[at] ^= 1 << (number % 8);
         std::fs::write(&sidecar.path, &damaged).unwrap();
         assert!(sidecar.read("q8_0", &pool).is_none(), "byte {at}");
     }
@@ -89,9 +89,9 @@ fn the_list_of_unfit_matrices_is_stored_under_the_plan_in_which_all_fit() {
     let sidecar = || Sidecar::in_directory(&directory, std::slice::from_ref(&weights), "all fit").unwrap();
     assert_eq!(sidecar().unfit(), NO_MATRICES);
     let (region, unfit) = (packed_region(1), BTreeSet::from(["blk.0.ffn_up.weight".to_string()]));
-    sidecar().write("one does not", &unfit, &region, &pool).unwrap();
+    sidecar().write("one does not fit", &unfit, &region, &pool).unwrap();
     assert_eq!(sidecar().unfit(), unfit);
-    assert_same(sidecar().read("one does not", &pool), &region);
+    assert_same(sidecar().read("one does not fit", &pool), &region);
     assert!(sidecar().read("all fit", &pool).is_none());
     std::fs::write(&weights, "longer weights").unwrap();
     assert_eq!(sidecar().unfit(), NO_MATRICES, "other weights may fit");
@@ -111,22 +111,22 @@ fn the_least_recently_used_file_is_removed_first_and_a_replaced_file_does_not_co
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, age: u64| file_with_age(folder.path(), name, age);
     let old = file("old.packed", 300);
-    let [older, new, replaced] =
+    let [middle, new, replaced] =
         [file("middle.packed", 200), file("new.packed", 100), file("mine.packed", 900)];
     let [stale, busy, other] = [file("a.part-1", 9000), file("b.part-2", 10), file("notes.txt", 90000)];
     shrink(folder.path(), 200, &replaced);
     let exist = |paths: &[&PathBuf]| paths.iter().map(|path| path.exists()).collect::<Vec<_>>();
     assert_eq!(
-        exist(&[&old, &older, &new, &replaced, &stale, &busy, &other]),
+        exist(&[&old, &middle, &new, &replaced, &stale, &busy, &other]),
         [false, true, true, true, false, true, true]
     );
     shrink(folder.path(), 0, &replaced);
-    assert_eq!(exist(&[&older, &new, &replaced]), [false, false, true]);
+    assert_eq!(exist(&[&middle, &new, &replaced]), [false, false, true]);
 }
 
-/// Makes room for a file of 1000 bytes that replaces `mine.packed`, on a disk with this free space. Also returns the names of the
-/// remaining files.
-fn make_room_on_disk(free_without_cache: u64) -> (Result<(), String>, Vec<String>) {
+/// Makes room for a file of 1000 bytes that replaces `mine.packed`, on a disk with this free space while it has three
+/// cached files. Also returns the names of the remaining files.
+fn make_room_on_disk(free_with_three_files: u64) -> (Result<(), String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     for (name, age) in [("old.packed", 300), ("new.packed", 100), ("mine.packed", 900), ("a.part-1", 9000)] {
         file_with_age(folder.path(), name, age);
@@ -138,7 +138,7 @@ fn make_room_on_disk(free_without_cache: u64) -> (Result<(), String>, Vec<String
         names.sort();
         names
     };
-    let free = |_: &Path| Ok(free_without_cache + 300 - 100 * names().len() as u64);
+    let free = |_: &Path| Ok(free_with_three_files + 300 - 100 * names().len() as u64);
     let result = make_room(folder.path(), 1000, &folder.path().join("mine.packed"), free);
     (result.map_err(|error| error.to_string()), names())
 }
@@ -148,7 +148,7 @@ fn cached_files_make_room_on_a_full_disk_before_a_write_is_refused() {
     // Every write leaves one GB free.
     let needed = 1_000_001_000;
     let all = ["mine.packed", "new.packed", "old.packed"];
-    let refused = "the disk has less than 1000 bytes free";
+    let refused = "the disk has less than 1000001000 bytes free";
     for (free, expected_files, outcome) in [
         (needed, &all[..], Ok(())),
         (needed - 100, &all[..2], Ok(())),
@@ -168,7 +168,7 @@ fn a_disk_that_stays_full_without_the_cache_refuses_the_write() {
     let folder = tempfile::tempdir().unwrap();
     let cached = file_with_age(folder.path(), "old.packed", 300);
     let refused = make_room(folder.path(), 1000, folder.path(), |_| Ok(1_000_000_990));
-    assert_eq!(refused.unwrap_err().to_string(), "the disk has less than 1000 bytes free");
+    assert_eq!(refused.unwrap_err().to_string(), "the disk has less than 1000001000 bytes free");
     assert!(!cached.exists());
 }
 

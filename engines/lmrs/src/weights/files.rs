@@ -61,8 +61,8 @@ impl Files {
             return Ok(None);
         }
         let tensor = self.source.tensor(part).or_fail(FailureKind::Model)?;
-        let row = self.dtype(part)?.bytes(part.rows_in(network_layout(part)).1);
-        let (start, end) = (tensor.offset + rows.start * row, tensor.offset + rows.end * row);
+        let row_bytes = self.dtype(part)?.bytes(part.rows_in(network_layout(part)).1);
+        let (start, end) = (tensor.offset + rows.start * row_bytes, tensor.offset + rows.end * row_bytes);
         if end > tensor.offset + tensor.bytes {
             return Err(invalid(format!("tensor `{}` has another size than its part", tensor.name)));
         }
@@ -103,6 +103,7 @@ const PIECE_NUMBERS: usize = 1 << 16;
 
 struct Piece<'a> {
     owned: &'a OwnedMatrix,
+    /// The index of the piece's first row, among the rows of `owned`.
     first: u64,
     rows: usize,
     bytes: &'a mut [u8],
@@ -134,20 +135,20 @@ impl Plan {
     fn pieces<'a>(&'a self, bytes: &'a mut [u8]) -> Vec<Piece<'a>> {
         let (mut pieces, mut rest, mut offset) = (Vec::new(), bytes, 0);
         for owned in &self.owned {
-            let (_, at) = rest.split_at_mut(owned.at - offset);
-            let (matrix, after) = at.split_at_mut(owned.bytes);
+            let (_, rest_from_matrix) = rest.split_at_mut(owned.at - offset);
+            let (matrix, after) = rest_from_matrix.split_at_mut(owned.bytes);
             (rest, offset) = (after, owned.at + owned.bytes);
             let rows = (owned.rows.end - owned.rows.start) as usize;
-            let step = match is_transposed(&self.parts[owned.part]) {
+            let piece_rows = match is_transposed(&self.parts[owned.part]) {
                 true => rows.next_multiple_of(PANEL_OUTPUTS),
                 false => {
                     (PIECE_NUMBERS / owned.inputs.max(1)).next_multiple_of(PANEL_OUTPUTS).max(PANEL_OUTPUTS)
                 }
             };
-            let step_bytes = owned.format.bytes(step, owned.inputs);
-            for (number, bytes) in matrix.chunks_mut(step_bytes).enumerate() {
-                let first = number * step;
-                pieces.push(Piece { owned, first: first as u64, rows: step.min(rows - first), bytes });
+            let piece_bytes = owned.format.bytes(piece_rows, owned.inputs);
+            for (number, bytes) in matrix.chunks_mut(piece_bytes).enumerate() {
+                let first = number * piece_rows;
+                pieces.push(Piece { owned, first: first as u64, rows: piece_rows.min(rows - first), bytes });
             }
         }
         pieces
@@ -179,8 +180,8 @@ impl Plan {
         let all = part.rows_in(Format::Gguf).0;
         let mut encoded = vec![0; owned.dtype.bytes(part.elements()) as usize];
         source.encode(part, Format::Gguf, 0..all, owned.dtype, &mut encoded).or_fail(FailureKind::Model)?;
-        let row = encoded.len() / all as usize;
-        bytes.copy_from_slice(&encoded[owned.rows.start as usize * row..][..bytes.len()]);
+        let row_bytes = encoded.len() / all as usize;
+        bytes.copy_from_slice(&encoded[owned.rows.start as usize * row_bytes..][..bytes.len()]);
         Ok(())
     }
 }

@@ -110,7 +110,7 @@ pub enum Table {
 pub struct FileTable {
     region: Region,
     stored: Dtype,
-    /// The requested dtype, if it is narrower: rows are rounded like the matrix.
+    /// The requested dtype, if it differs: rows are rounded to it, as the rows of the output matrix are.
     rounded: Option<Dtype>,
     width: usize,
 }

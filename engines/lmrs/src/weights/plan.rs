@@ -54,6 +54,7 @@ enum Memory {
 
 /// A matrix that is read into owned memory.
 pub(super) struct OwnedMatrix {
+    /// The index of its part.
     pub part: usize,
     /// The rows, in the network's order.
     pub rows: std::ops::Range<u64>,
@@ -81,15 +82,14 @@ impl Plan {
         let parts = folder.parts().or_fail(FailureKind::Model)?;
         refuse_unknown_tensors(folder, &parts)?;
         let files = Files::open(folder)?;
-        let (owned, matrices) = (Vec::new(), HashMap::new());
         let mut plan = Self {
             files,
             parts: Vec::new(),
-            owned,
+            owned: Vec::new(),
             owned_bytes: 0,
             mapped_bytes: 0,
             position_bytes: 0,
-            matrices,
+            matrices: HashMap::new(),
             requested,
             unfit: Mutex::default(),
         };
@@ -234,9 +234,9 @@ impl Plan {
             None => {
                 let (at, bytes) = (self.owned_bytes, format.bytes(outputs, inputs));
                 self.owned_bytes = (at + bytes).next_multiple_of(LINE_BYTES);
-                let number = parts.iter().position(|other| std::ptr::eq(other, part)).unwrap_or_default();
+                let part_index = parts.iter().position(|other| std::ptr::eq(other, part)).unwrap_or_default();
                 self.owned.push(OwnedMatrix {
-                    part: number,
+                    part: part_index,
                     rows: source.rows.clone(),
                     inputs,
                     dtype,
@@ -282,7 +282,7 @@ impl Plan {
         Ok(Matrix::new(format, outputs, inputs, region))
     }
 
-    /// The embedding is always used in place: every architecture stores it in the same order in both formats.
+    /// The embedding is always used in place: every architecture stores it in the same order in both file formats.
     fn embedding(&self, part: &Part) -> Result<Table, Failed> {
         let region = self.files.map_rows(part, 0..part.shape[0])?;
         let region = region.ok_or_else(|| invalid(format!("`{}` cannot be looked up by row", part.name)))?;

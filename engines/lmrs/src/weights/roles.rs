@@ -55,7 +55,7 @@ impl<'a> Roles<'a> {
             return Ok(Some(part));
         }
         let message = format!(
-            "tensor `{name}` has {} rows of {}, but its config requires {rows} of {columns}",
+            "tensor `{name}` has {} rows of {}, but the config requires {rows} of {columns}",
             actual.0, actual.1
         );
         Err(invalid(message))
@@ -68,22 +68,22 @@ impl<'a> Roles<'a> {
     /// The matrix of a role; `None` if the network has no such matrix.
     pub fn rows_of(&self, layer: usize, role: Role) -> Result<Option<MatrixRows<'a>>, Failed> {
         let Shape { hidden, inner, heads, kv_heads, head_dim, .. } = *self.shape;
-        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+        let (query_rows, key_rows) = (heads * head_dim, kv_heads * head_dim);
         let matrix = |name, outputs, inputs| self.matrix(layer, name, outputs, inputs);
-        let fused_attention = |rows| self.matrix_part(layer, "attn_qkv", queries + 2 * keys, rows);
+        let fused_attention = |rows| self.matrix_part(layer, "attn_qkv", query_rows + 2 * key_rows, rows);
         let fused_feed_forward = |rows| self.matrix_part(layer, "ffn_up", 2 * inner, rows);
         let part = |name: &str| self.parts.get(format!("blk.{layer}.{name}.weight").as_str());
         let gated = part("ffn_gate").is_some();
         let fused =
             part("ffn_up").is_some_and(|up| up.rows_in(model_files::Format::Gguf).0 == 2 * inner as u64);
         let matrix_rows = match role {
-            Role::Queries if part("attn_q").is_some() => matrix("attn_q", queries, hidden),
-            Role::Queries => fused_attention(0..queries),
-            Role::Keys if part("attn_k").is_some() => matrix("attn_k", keys, hidden),
-            Role::Keys => fused_attention(queries..queries + keys),
-            Role::Values if part("attn_v").is_some() => matrix("attn_v", keys, hidden),
-            Role::Values => fused_attention(queries + keys..queries + 2 * keys),
-            Role::AttentionOutput => matrix("attn_output", hidden, queries),
+            Role::Queries if part("attn_q").is_some() => matrix("attn_q", query_rows, hidden),
+            Role::Queries => fused_attention(0..query_rows),
+            Role::Keys if part("attn_k").is_some() => matrix("attn_k", key_rows, hidden),
+            Role::Keys => fused_attention(query_rows..query_rows + key_rows),
+            Role::Values if part("attn_v").is_some() => matrix("attn_v", key_rows, hidden),
+            Role::Values => fused_attention(query_rows + key_rows..query_rows + 2 * key_rows),
+            Role::AttentionOutput => matrix("attn_output", hidden, query_rows),
             Role::Gate if gated => matrix("ffn_gate", inner, hidden),
             Role::Gate if fused => fused_feed_forward(0..inner),
             Role::Gate => return Ok(None),
@@ -138,7 +138,7 @@ pub enum RequestedFormat {
 }
 
 impl RequestedFormat {
-    /// Resolves a name of the protocol; `file_dtype` is the format with most of the file's bytes.
+    /// Resolves a dtype's name in the protocol; `file_dtype` is the format with most of the file's bytes.
     pub fn from_name(name: Option<&str>, file_dtype: &str) -> Result<Self, Failed> {
         let Some(name) = name.filter(|name| !name.eq_ignore_ascii_case(file_dtype)) else {
             return Ok(Self::File);
@@ -153,17 +153,17 @@ impl RequestedFormat {
         }
     }
 
-    /// Refuses a block format that no matrix's rows divide into, because the load would have only the file's own numbers.
+    /// Refuses a block format if no matrix has rows that divide into its blocks: the load would keep all of the file's numbers.
     pub fn refuse_if_no_row_fits(self, shape: &Shape) -> Result<(), Failed> {
         let Some(dtype) = self.dtype().filter(|dtype| !dtype.is_float()) else { return Ok(()) };
-        let block = dtype.block().0;
+        let block_numbers = dtype.block().0;
         let rows = [shape.hidden, shape.heads * shape.head_dim, shape.inner];
-        if rows.iter().any(|inputs| inputs.is_multiple_of(block)) {
+        if rows.iter().any(|inputs| inputs.is_multiple_of(block_numbers)) {
             return Ok(());
         }
         let [hidden, heads, inner] = rows;
         let message = format!(
-            "no matrix can be rounded to blocks of {block}: rows have {hidden}, {heads} and {inner} numbers"
+            "no matrix can be rounded to blocks of {block_numbers}: rows have {hidden}, {heads} and {inner} numbers"
         );
         let failed = Failed::new(FailureKind::Unsupported, message);
         Err(failed.hint("omit `dtype`, or request `f32`, `bf16` or `f16`"))

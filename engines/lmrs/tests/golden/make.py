@@ -1,4 +1,4 @@
-"""The results of PyTorch for small models with random weights: the reference of `tests/network.rs`.
+"""The results of PyTorch for small models with random weights: the expected values of `tests/network.rs`.
 
     scripts/python-of transformers engines/lmrs/tests/golden/make.py PROGRAM
 
