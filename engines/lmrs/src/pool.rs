@@ -2,7 +2,7 @@
 //! work and return when it is done. The pool does not interpret the work.
 //!
 //! ```text
-//! run:     stores the work, then raises the generation, which starts the workers
+//! run:     stores the work, then raises the generation (the number of calls), which starts the workers
 //! worker:  spins on the generation, takes its own share, then any free share
 //! caller:  takes share 0, then any free share, then spins until all are done
 //! idle:    a worker parks after spinning for a millisecond; the next run wakes it

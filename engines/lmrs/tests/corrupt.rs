@@ -293,16 +293,16 @@ fn rotation_factors_are_counted_before_they_are_read() {
     let folder = ModelFolder::open(&model.path).unwrap();
     let offset = |tensor: &model_files::Tensor| tensor.offset;
     let begin = folder.tensors.iter().map(offset).min().unwrap();
-    let end = (model.bytes.len() as u64 - begin).next_multiple_of(32);
+    let factors_offset = (model.bytes.len() as u64 - begin).next_multiple_of(32);
     let name = b"rope_freqs.weight";
     let at = model.bytes.windows(name.len()).position(|bytes| bytes == name).unwrap() + name.len();
     let (mut bytes, count) = (model.bytes.clone(), 1_u64 << 38);
     // After the name: the number of dimensions, the single dimension, the type, the offset.
     bytes[at + 4..at + 12].copy_from_slice(&count.to_le_bytes());
-    bytes[at + 16..at + 24].copy_from_slice(&end.to_le_bytes());
+    bytes[at + 16..at + 24].copy_from_slice(&factors_offset.to_le_bytes());
     std::fs::write(&model.weights, bytes).unwrap();
     let file = std::fs::File::options().write(true).open(&model.weights).unwrap();
-    file.set_len(begin + end + 4 * count).unwrap();
+    file.set_len(begin + factors_offset + 4 * count).unwrap();
     let failed = check_load(&model.path, "2^38 factors").unwrap();
     let expected = format!("model.gguf`: tensor `rope_freqs.weight`: {count} factors, expected 8");
     assert!(failed.message.ends_with(&expected), "{failed:?}");

@@ -277,6 +277,7 @@ fn bf16_is_no_farther_from_f32_than_pytorch_in_bf16_at_any_level() {
 
 #[test]
 fn floats_of_a_file_are_used_in_place() {
+    // gpt2 stores its matrices transposed.
     for (name, has_owned) in
         [("llama", false), ("qwen2", false), ("phi3", false), ("gemma", false), ("gpt2", true)]
     {

@@ -19,17 +19,17 @@ use model_files::{ModelFolder, Tokenizer, embedded};
 /// Windows of ids that are scored, spread evenly over a text.
 struct Windows {
     count: usize,
-    ids: usize,
+    window_ids: usize,
     /// Ids that go through the network together.
     pass_ids: usize,
 }
 
 /// A few hundred ids, so that debug builds finish soon. On so short a text, the cost of a format is mostly chance.
-const SHORT: Windows = Windows { count: 2, ids: 192, pass_ids: 192 };
+const SHORT: Windows = Windows { count: 2, window_ids: 192, pass_ids: 192 };
 /// The same ids in passes of eight, as in decoding, which uses other kernels.
 const DECODED: Windows = Windows { pass_ids: 8, ..SHORT };
 /// A few thousand ids, only at the best level.
-const LONG: Windows = Windows { count: 8, ids: 512, pass_ids: 512 };
+const LONG: Windows = Windows { count: 8, window_ids: 512, pass_ids: 512 };
 
 /// The largest allowed change of f32's perplexity, as a fraction of it.
 const BOUNDS: [(RequestedFormat, f64); 3] = [
@@ -94,10 +94,10 @@ fn perplexity(
     let weights = plan.weights(&shape, &owned).unwrap();
     let mut network = Network::new(shape, weights);
     let kv_dtype = if requested == RequestedFormat::Format(&F32) { KvDtype::F32 } else { KvDtype::F16 };
-    let mut cache = Cache::new(&network.shape, windows.ids, kv_dtype).unwrap();
+    let mut cache = Cache::new(&network.shape, windows.window_ids, kv_dtype).unwrap();
     let mut sum = 0.0;
     for window in 0..windows.count {
-        let ids = &text[text.len() / windows.count * window..][..windows.ids];
+        let ids = &text[text.len() / windows.count * window..][..windows.window_ids];
         cache.truncate(0);
         let mut next_ids = ids[1..].iter();
         let on_logits = &mut |_: &Pool, rows: &Rows| {
@@ -108,7 +108,7 @@ fn perplexity(
             network.forward_each(&mut ops, &mut cache, ids, on_logits).unwrap();
         }
     }
-    (sum / (windows.count * (windows.ids - 1)) as f64).exp()
+    (sum / (windows.count * (windows.window_ids - 1)) as f64).exp()
 }
 
 /// The negative log-probability of the id.

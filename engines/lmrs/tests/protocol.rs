@@ -64,8 +64,9 @@ fn failure(lines: &[&str]) -> Failed {
     }
 }
 
-const RECIPE: &str = r#"{"prompt":"You need:\n- 1 cup of cinnamon\n- 1 cup of cabbage\n- 1 cup","max_new_tokens":64,"ignore_eos":true}"#;
-const PROMPT: &str = r#"{"prompt_ids":[0,88,13,396,1670,800,347],"max_new_tokens":24,"ignore_eos":true}"#;
+const RECIPE_REQUEST: &str = r#"{"prompt":"You need:\n- 1 cup of cinnamon\n- 1 cup of cabbage\n- 1 cup","max_new_tokens":64,"ignore_eos":true}"#;
+const IDS_REQUEST: &str =
+    r#"{"prompt_ids":[0,88,13,396,1670,800,347],"max_new_tokens":24,"ignore_eos":true}"#;
 
 #[test]
 fn a_load_reports_its_dtypes_its_context_and_the_size_of_its_weights() {
@@ -86,10 +87,7 @@ fn a_load_reports_its_dtypes_its_context_and_the_size_of_its_weights() {
         assert_eq!((facts.compute_dtype.as_deref(), facts.kv_dtype.as_deref()), (Some(compute), Some(kv)));
         assert_eq!((facts.context_tokens, facts.vocabulary_size), (Some(100), Some(2048)));
         let bits = facts.weights_bytes.unwrap() as f64 * 8.0 / facts.parameters.unwrap() as f64;
-        assert!(
-            bits > 0.8 * f64::from(expected_bits) && bits < 1.2 * f64::from(expected_bits),
-            "{dtype}: {bits} bits a weight"
-        );
+        assert!((0.8..1.2).contains(&(bits / f64::from(expected_bits))), "{dtype}: {bits} bits a weight");
         assert!(facts.libraries.contains_key("kernels") && !facts.libraries.contains_key("prompt-lookup"));
     }
 }
@@ -169,7 +167,8 @@ fn block_formats_that_fit_no_matrix_are_refused() {
 fn packed_weights_give_the_same_ids_and_scores_as_bf16_in_less_memory() {
     let score = r#"{"type":"score","sequences":[[0,88,13,396,1670,800,347,5,6,7,8,9,10]]}"#;
     let results = ["bf16", "bf16z"].map(|dtype| {
-        let answers = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT, score]);
+        let answers =
+            answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE_REQUEST, IDS_REQUEST, score]);
         let bytes = expect_loaded(&answers[0]).facts.weights_bytes.unwrap();
         (bytes as f64, ids(&answers[1]), ids(&answers[2]), expect_scored(&answers[3]).logprobs.clone())
     });
@@ -289,10 +288,10 @@ fn widened_blocks_are_reported_in_their_new_format() {
 #[test]
 fn every_level_of_this_machine_generates_the_same_ids_in_f32() {
     let expected =
-        ids(&answers_to(&[&load(r#","dtype":"f32","options":{"kernels":"portable"}"#), PROMPT])[1]);
+        ids(&answers_to(&[&load(r#","dtype":"f32","options":{"kernels":"portable"}"#), IDS_REQUEST])[1]);
     for level in Level::available() {
         let options = format!(r#","dtype":"f32","options":{{"kernels":"{level}"}}"#);
-        let answers = answers_to(&[&load(&options), PROMPT]);
+        let answers = answers_to(&[&load(&options), IDS_REQUEST]);
         assert_eq!(expect_loaded(&answers[0]).facts.libraries["kernels"], level.to_string());
         assert_eq!(ids(&answers[1]), expected, "{level}");
     }
@@ -301,10 +300,10 @@ fn every_level_of_this_machine_generates_the_same_ids_in_f32() {
 #[test]
 fn prompt_lookup_generates_the_same_ids_and_is_reported() {
     for dtype in ["f32", "bf16", "q8_0"] {
-        let plain = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE, PROMPT]);
+        let plain = answers_to(&[&load(&format!(r#","dtype":"{dtype}""#)), RECIPE_REQUEST, IDS_REQUEST]);
         for lookup in [1, 4, 7] {
             let options = format!(r#","dtype":"{dtype}","options":{{"lookup":{lookup}}}"#);
-            let answers = answers_to(&[&load(&options), RECIPE, PROMPT]);
+            let answers = answers_to(&[&load(&options), RECIPE_REQUEST, IDS_REQUEST]);
             let reported = &expect_loaded(&answers[0]).facts.libraries["prompt-lookup"];
             assert_eq!(*reported, format!("up to {lookup} drafted tokens"));
             assert_eq!(
@@ -431,7 +430,7 @@ fn a_request_with_nan_logits_does_not_fail_other_requests() {
 fn scores_agree_with_generation() {
     let score = |ids: &[u32]| format!(r#"{{"type":"score","sequences":[{ids:?}]}}"#);
     let prompt = [0, 88, 13, 396, 1670, 800, 347];
-    let answers = answers_to(&[&load(r#","dtype":"f32""#), PROMPT]);
+    let answers = answers_to(&[&load(r#","dtype":"f32""#), IDS_REQUEST]);
     let text = [prompt.as_slice(), &ids(&answers[1])[0]].concat();
     let answers = answers_to(&[&load(r#","dtype":"f32""#), &score(&text)]);
     let logprobs = &expect_scored(&answers[1]).logprobs[0];
@@ -443,7 +442,7 @@ fn scores_agree_with_generation() {
 #[test]
 fn packed_weights_are_cached_reused_and_replaced_when_damaged() {
     let home = tempfile::tempdir().unwrap();
-    let lines = [load(r#","dtype":"q8_0","options":{"sidecar":true}"#), PROMPT.to_string()];
+    let lines = [load(r#","dtype":"q8_0","options":{"sidecar":true}"#), IDS_REQUEST.to_string()];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     let writes_sidecar = |message: &Message| {
         expect_loaded(message).phases.iter().filter(|phase| phase.name == "sidecar").count() == 1

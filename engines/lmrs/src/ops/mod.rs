@@ -40,7 +40,7 @@ struct Scratch {
     padded: PaddedRows,
     tiled: TileInput,
     panels: panels::Input,
-    token: Rows,
+    token: Rows, // [1][inputs], for `largest`
 }
 
 impl Ops {

@@ -50,9 +50,9 @@ impl Fields<'_> {
                         return Err(self.unsupported(name, value));
                     }
                 }
-                let head = u64::from(self.folder.config.head_dim);
+                let head_dim = u64::from(self.folder.config.head_dim);
                 match self.metadata("attention.value_length") {
-                    Some(value) if value.as_u64() != Some(head) => {
+                    Some(value) if value.as_u64() != Some(head_dim) => {
                         Err(self.unsupported("attention.value_length", value))
                     }
                     _ => Ok(()),

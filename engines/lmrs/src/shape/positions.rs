@@ -36,23 +36,23 @@ fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> R
 
 /// The number of rotated dimensions of each head.
 fn rotated_dims(fields: &Fields) -> Result<usize, Failed> {
-    let head = fields.folder.config.head_dim as usize;
+    let head_dim = fields.folder.config.head_dim as usize;
     let rotated = match fields.folder.format {
         Format::Safetensors => {
             let part =
                 rope_field(fields, "partial_rotary_factor").or_else(|| fields.get("partial_rotary_factor"));
             let part = part.map_or(Some(1.0), Value::as_f64);
-            part.map(|part| (part * head as f64) as usize)
+            part.map(|part| (part * head_dim as f64) as usize)
         }
         Format::Gguf => fields
             .metadata("rope.dimension_count")
-            .map_or(Some(head), |value| value.as_u64().and_then(|count| usize::try_from(count).ok())),
+            .map_or(Some(head_dim), |value| value.as_u64().and_then(|count| usize::try_from(count).ok())),
     };
     let name = fields.name("partial_rotary_factor", "rope.dimension_count");
     match rotated {
-        Some(rotated) if rotated > 0 && rotated <= head && rotated % 2 == 0 => Ok(rotated),
+        Some(rotated) if rotated > 0 && rotated <= head_dim && rotated % 2 == 0 => Ok(rotated),
         _ => Err(fields
-            .invalid(format!("`{name}`: expected an even number of rotated dimensions, at most {head}"))),
+            .invalid(format!("`{name}`: expected an even number of rotated dimensions, at most {head_dim}"))),
     }
 }
 

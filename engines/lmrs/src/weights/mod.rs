@@ -30,6 +30,7 @@ pub struct Weights {
     /// Learned positions, if the model has them.
     pub positions: Option<Rows>, // [context, hidden]
     pub layers: Vec<Layer>,
+    /// The norm before the output matrix.
     pub norm: Norm,
     output: Matrix, // [vocabulary, hidden]
 }

@@ -72,7 +72,7 @@ impl Plan {
         Self::with_unfit(folder, shape, requested, &BTreeSet::new())
     }
 
-    /// The plan of a request, without packing the `unfit` matrices of an earlier plan.
+    /// The plan for a requested format, without packing the `unfit` matrices of an earlier plan.
     pub fn with_unfit(
         folder: &ModelFolder,
         shape: &Shape,
@@ -138,7 +138,7 @@ impl Plan {
     }
 
     /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads them
-    /// all, and a missing part would come from the disk each time.
+    /// all, and a missing part would come from the disk each time. Without `available_bytes`, nothing is refused.
     pub fn refuse_if_too_large(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
         let weights = self.bytes();
         let needed = weights.saturating_add(cache_bytes);
