@@ -102,7 +102,7 @@ pub fn known_for(plan: &Plan, known: &[KnownFloor]) -> Vec<CalibratedFloor> {
     let mut floors = Vec::new();
     for case in &plan.cases {
         let configuration = &plan.configurations[case.configuration];
-        // A twin or baseline has the noise floor of its row.
+        // A twin or baseline has the noise floor of the configuration that it is measured with.
         for metric in METRICS.iter().filter(|_| configuration.role.is_none()) {
             let key = Key::of(plan, configuration, &case.workload, metric.id);
             let Some(known) = known.iter().find(|it| it.key == key) else { continue };

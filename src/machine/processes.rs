@@ -52,7 +52,8 @@ fn all_pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The number of the parent process. The command's name before it is in parentheses and may contain spaces and parentheses.
+/// The parent's number in the text of `/proc/PID/stat`. It follows the command's name in parentheses, which may contain spaces
+/// and parentheses.
 fn parent(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()

@@ -6,7 +6,7 @@ use super::document::Layout;
 use super::factors::{FACTORS, FactorId, varies};
 use super::labels::name_of;
 use super::outputs;
-use super::rows::{Extent, Row};
+use super::rows::{MeasuredWorkload, Row};
 use super::run_report::Report;
 use crate::analysis::metric::Unit;
 use crate::plan::{Mode, Order};
@@ -85,8 +85,8 @@ fn how_often(report: &Report) -> String {
 
 /// The number of blocks: `5 blocks`, `12 blocks (5 for load, decode; stopped by narrow intervals)`.
 fn blocks(report: &Report) -> String {
-    let extents = &report.extents;
-    let numbers: BTreeSet<u32> = extents.iter().map(|extent| extent.blocks).collect();
+    let measured = &report.workloads;
+    let numbers: BTreeSet<u32> = measured.iter().map(|workload| workload.blocks).collect();
     let most = numbers.last().copied().unwrap_or(0);
     let fewer = numbers.into_iter().filter(|blocks| *blocks < most);
     let fewer = fewer.map(|blocks| format!("{blocks} for {}", workloads(report, |it| it.blocks == blocks)));
@@ -96,10 +96,10 @@ fn blocks(report: &Report) -> String {
         (StoppedBy::Time, "the time budget"),
     ];
     let stops = stops.into_iter().filter_map(|(stop, by)| {
-        let stopped = |extent: &Extent| extent.stopped_by == Some(stop);
-        match extents.iter().filter(|extent| stopped(extent)).count() {
+        let stopped = |workload: &MeasuredWorkload| workload.stopped_by == Some(stop);
+        match measured.iter().filter(|workload| stopped(workload)).count() {
             0 => None,
-            count if count == extents.len() => Some(format!("by {by}")),
+            count if count == measured.len() => Some(format!("by {by}")),
             _ => Some(format!("by {by} ({})", workloads(report, stopped))),
         }
     });
@@ -111,12 +111,13 @@ fn blocks(report: &Report) -> String {
     format!("{}{details}", plural(most, "block"))
 }
 
-/// `load, ttft 16, decode`: the selected workloads. A scenario is named once when all its workloads are selected.
-fn workloads(report: &Report, is_selected: impl Fn(&Extent) -> bool) -> String {
+/// `load, ttft 16, decode`: the selected workloads. A scenario has a workload for each prompt length. If all are selected, it
+/// is named once.
+fn workloads(report: &Report, is_selected: impl Fn(&MeasuredWorkload) -> bool) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for extent in report.extents.iter().filter(|extent| is_selected(extent)) {
-        let mut of_scenario = report.extents.iter().filter(|other| other.scenario == extent.scenario);
-        let name = if of_scenario.all(&is_selected) { &extent.scenario } else { &extent.workload };
+    for workload in report.workloads.iter().filter(|workload| is_selected(workload)) {
+        let mut of_scenario = report.workloads.iter().filter(|other| other.scenario == workload.scenario);
+        let name = if of_scenario.all(&is_selected) { &workload.scenario } else { &workload.workload };
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
@@ -186,8 +187,8 @@ pub fn has_missing_samples(report: &Report) -> bool {
 
 /// Whether every block gave every sample of the plan.
 fn is_complete(report: &Report, row: &Row) -> bool {
-    let extent = report.extents.iter().find(|extent| extent.workload == row.case.label);
-    let blocks = extent.map_or(0, |extent| extent.blocks);
+    let workload = report.workloads.iter().find(|other| other.workload == row.case.label);
+    let blocks = workload.map_or(0, |workload| workload.blocks);
     row.samples >= blocks as usize * row.case.rounds as usize
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::json::{REPORT_VERSION, json_bytes};
 use super::outputs::Output;
 use super::resources::Resources;
-use super::rows::{Engine, Extent, FailedConfiguration, FailureSummary, Row};
+use super::rows::{Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, Row};
 use super::run_report::Report;
 use super::verdicts::{Mean, Noise, PairVerdict, PresetEffect, Uncalibrated, evidence};
 use super::wall_time::WallTime;
@@ -43,7 +43,7 @@ struct Document<'a> {
     command: &'a [String],
     mode: Mode,
     order: Order,
-    workloads: &'a [Extent],
+    workloads: &'a [MeasuredWorkload],
     seed: u64,
     reference: &'a str,
     notices: &'a [String],
@@ -58,7 +58,7 @@ struct Document<'a> {
     /// Each configuration against the program of its baseline, where both were measured in turn.
     against_baseline: Vec<ComparisonEntry<'a>>,
     /// The effects of an engine's presets, in the words of its manifest.
-    derived: Vec<DerivedEntry<'a>>,
+    derived: Vec<PresetEffectEntry<'a>>,
     geometric_means: &'a [Mean],
     noise: Vec<NoiseEntry<'a>>,
     /// The time of this machine's calibration.
@@ -155,13 +155,13 @@ struct ComparisonEntry<'a> {
 
 /// A preset against another preset of the same engine.
 #[derive(Serialize)]
-struct DerivedEntry<'a> {
+struct PresetEffectEntry<'a> {
     effect: &'a str,
-    comparisons: Vec<DerivedComparison<'a>>,
+    comparisons: Vec<PresetComparisonEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct DerivedComparison<'a> {
+struct PresetComparisonEntry<'a> {
     #[serde(flatten)]
     comparison: ComparisonEntry<'a>,
     /// The difference in time; for a rate, in time for each token. It is negative where the preset takes less time.
@@ -189,7 +189,7 @@ fn document(report: &Report) -> Document<'_> {
         headline: row.case.headline.map(|metric| metric.name()),
         reference: row.reference.as_deref(),
         times_reference: times_reference(report, row),
-        verdict: report.verdicts.headline(row, false).and_then(|it| it.comparison()?.decision.verdict),
+        verdict: report.verdicts.headline(row).and_then(|it| it.comparison()?.decision.verdict),
         output: report.output_of(row).map(|it| it.agreement.status),
         contradicted: row.contradicted,
         failure: row.failure.as_ref(),
@@ -219,7 +219,7 @@ fn document(report: &Report) -> Document<'_> {
         command: &report.command,
         mode: report.mode,
         order: report.order,
-        workloads: &report.extents,
+        workloads: &report.workloads,
         seed: report.seed,
         reference: &report.reference,
         notices: &report.notices,
@@ -253,7 +253,7 @@ fn limit(limit: &Limit) -> LimitEntry<'_> {
 fn times_reference(report: &Report, row: &Row) -> Option<f64> {
     let of_reference = row.is_reference().then_some(1.0);
     let comparable = row.failure.is_none() && !report.is_wrong(row);
-    of_reference.or_else(|| report.verdicts.headline(row, false)?.ratio()).filter(|_| comparable)
+    of_reference.or_else(|| report.verdicts.headline(row)?.ratio()).filter(|_| comparable)
 }
 
 fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
@@ -283,12 +283,12 @@ fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
     }
 }
 
-fn derived<'a>(report: &Report, derived: &'a PresetEffect) -> DerivedEntry<'a> {
-    let entry = |pair: &'a PairVerdict| DerivedComparison {
+fn derived<'a>(report: &Report, derived: &'a PresetEffect) -> PresetEffectEntry<'a> {
+    let entry = |pair: &'a PairVerdict| PresetComparisonEntry {
         comparison: comparison(pair),
         difference_ns: pair.difference_ns(&report.rows),
     };
-    DerivedEntry { effect: &derived.effect, comparisons: derived.pairs.iter().map(entry).collect() }
+    PresetEffectEntry { effect: &derived.effect, comparisons: derived.pairs.iter().map(entry).collect() }
 }
 
 fn noise(noise: &Noise) -> impl Iterator<Item = NoiseEntry<'_>> {

@@ -265,7 +265,7 @@ impl<'a> Grid<'a> {
 
 /// Whether a row has a ratio. A report that measured only the reference has none.
 fn has_ratios(report: &Report) -> bool {
-    let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.headline(row, false));
+    let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.headline(row));
     pairs.any(|pair| pair.ratio().is_some())
 }
 

@@ -138,7 +138,7 @@ fn summary_fields(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Name
 /// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
     let Some(reference) = row.reference.as_ref().filter(|_| row.failure.is_none()) else { return Vec::new() };
-    let pair = report.verdicts.pair(row, metric, false);
+    let pair = report.verdicts.pair(row, metric);
     if let Some((pair, comparison)) = pair.and_then(|pair| Some((pair, pair.comparison()?))) {
         let (low, high) = pair.bounds().unzip();
         return vec![

@@ -128,7 +128,7 @@ pub struct FailureSummary {
 
 /// How far a workload was measured: its blocks, and the reason for the end. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Extent {
+pub struct MeasuredWorkload {
     /// The workload's label.
     pub workload: String,
     pub scenario: String,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::engines::{engines, word};
 use super::resources::{Resources, Sources};
 use super::rows::{
-    Case, Engine, Extent, FailedConfiguration, FailureSummary, MetricSummary, Row, group_by_key,
+    Case, Engine, FailedConfiguration, FailureSummary, MeasuredWorkload, MetricSummary, Row, group_by_key,
 };
 use super::wall_time::WallTime;
 use crate::analysis::agreement::Agreement;
@@ -117,22 +117,22 @@ impl<'a> RunData<'a> {
         failed.collect()
     }
 
-    /// The extents, one for each workload, in the order in which the plan first names them.
-    pub fn extents(&self) -> Vec<Extent> {
+    /// How far each workload was measured, in the order in which the plan first names them.
+    pub fn workloads(&self) -> Vec<MeasuredWorkload> {
         // An interrupted run shows the planned number of blocks. If the plan has no number, it shows the blocks that began.
         let planned_blocks = self.plan.extent.blocks.unwrap_or_else(|| self.begun_blocks());
         let mut known = BTreeSet::new();
         let workloads = self.plan.cases.iter().map(|case| &case.workload);
-        let extents = workloads.filter(|it| known.insert(it.label.as_str())).map(|workload| {
+        let workloads = workloads.filter(|it| known.insert(it.label.as_str())).map(|workload| {
             let closed = self.record.closed.iter().find(|closed| closed.workload == workload.label);
-            Extent {
+            MeasuredWorkload {
                 workload: line(&workload.label),
                 scenario: line(&workload.scenario),
                 blocks: closed.map_or(planned_blocks, |closed| closed.blocks),
                 stopped_by: closed.map(|closed| closed.by),
             }
         });
-        extents.collect()
+        workloads.collect()
     }
 
     /// The number of blocks in which at least one engine was launched. Launches for output checks do not count.

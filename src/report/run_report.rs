@@ -4,7 +4,7 @@
 use super::engines::{mismatches, word};
 use super::notes;
 use super::outputs::{Output, outputs};
-use super::rows::{Engine, Extent, FailedConfiguration, Row, group_by_key};
+use super::rows::{Engine, FailedConfiguration, MeasuredWorkload, Row, group_by_key};
 use super::run_data::{RunData, sentence};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
@@ -32,7 +32,7 @@ pub struct Report {
     pub mode: Mode,
     pub order: Order,
     /// How far each workload was measured, in the plan's order.
-    pub extents: Vec<Extent>,
+    pub workloads: Vec<MeasuredWorkload>,
     /// The time budget of the whole run, where it has one.
     pub budget_ns: Option<u64>,
     pub seed: u64,
@@ -97,7 +97,7 @@ impl Report {
             limits: limits(record),
             mode: plan.mode,
             order: plan.order,
-            extents: data.extents(),
+            workloads: data.workloads(),
             budget_ns: plan.extent.budget_ns,
             seed: plan.seed,
             reference: line(&plan.reference),

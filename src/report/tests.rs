@@ -402,8 +402,7 @@ fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
 #[test]
 fn a_ratio_above_one_is_better_for_times_and_for_rates() {
     let report = Report::of(&default_suite_record());
-    let ratio =
-        |case: &str| report.verdicts.headline(row(&report, case, "beacon"), false).unwrap().ratio().unwrap();
+    let ratio = |case: &str| report.verdicts.headline(row(&report, case, "beacon")).unwrap().ratio().unwrap();
     // Less time to start, and more tokens a second; the noise is a few per cent.
     assert!((ratio("load") / 67.86 - 1.0).abs() < 0.03, "{}", ratio("load"));
     assert!((ratio("decode") / 11.0 - 1.0).abs() < 0.03, "{}", ratio("decode"));

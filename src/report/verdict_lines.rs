@@ -55,10 +55,10 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
             "no verdicts: {failed} failed; verdicts need {MIN_VERDICT_BLOCKS} blocks without a failure"
         ));
     };
-    let mut extents = report.extents.iter();
+    let mut workloads = report.workloads.iter();
     let is_cut_off =
-        extents.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= MIN_VERDICT_BLOCKS);
-    let out_of_time = extents.any(|it| it.stopped_by == Some(StoppedBy::Time));
+        workloads.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= MIN_VERDICT_BLOCKS);
+    let out_of_time = workloads.any(|it| it.stopped_by == Some(StoppedBy::Time));
     let count = plural(blocks, "block");
     let why = match report.budget_ns {
         _ if is_cut_off => {
@@ -231,7 +231,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.is_reference() {
         return format!("ref{mark}");
     }
-    let pair = report.verdicts.headline(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
+    let pair = report.verdicts.headline_for_view(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
     let Some(pair) = pair else { return "n/a".into() };
     let Some(ratio) = pair.ratio().map(three_digits) else { return "n/a".into() };
     match pair.certainty() {
@@ -264,7 +264,7 @@ fn mark_of(report: &Report, engine: &str) -> &'static str {
 /// The explanations of the marks that occur.
 pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     let rows = report.rows.iter().filter(|row| row.failure.is_none() && !row.is_reference());
-    let shown = rows.filter_map(|row| report.verdicts.headline(row, pairs));
+    let shown = rows.filter_map(|row| report.verdicts.headline_for_view(row, pairs));
     let certainties: Vec<Certainty> =
         shown.filter(|pair| !pair.has_failed(&report.rows)).filter_map(PairVerdict::certainty).collect();
     let inconclusive_mean = report.verdicts.means.iter().any(|mean| !mean.is_conclusive);

@@ -119,20 +119,29 @@ impl Verdicts {
     }
 
     /// A row against its reference, by the headline.
-    pub fn headline(&self, row: &Row, pairs: bool) -> Option<&PairVerdict> {
-        self.pair(row, row.case.headline?, pairs)
+    pub fn headline(&self, row: &Row) -> Option<&PairVerdict> {
+        self.pair(row, row.case.headline?)
+    }
+
+    /// The same, among the comparisons for the view.
+    pub fn headline_for_view(&self, row: &Row, pairs: bool) -> Option<&PairVerdict> {
+        find_pair(self.for_view(pairs), row, row.case.headline?)
     }
 
     /// A row against its reference, by a metric.
-    pub fn pair(&self, row: &Row, metric: &Metric, pairs: bool) -> Option<&PairVerdict> {
-        let reference = row.reference.as_ref()?;
-        let matches = |pair: &&PairVerdict| {
-            pair.case == row.case.label
-                && pair.metric.id == metric.id
-                && (&pair.engine, &pair.against) == (&row.engine.label, reference)
-        };
-        self.for_view(pairs).iter().find(matches)
+    pub fn pair(&self, row: &Row, metric: &Metric) -> Option<&PairVerdict> {
+        find_pair(&self.against_reference, row, metric)
     }
+}
+
+fn find_pair<'a>(pairs: &'a [PairVerdict], row: &Row, metric: &Metric) -> Option<&'a PairVerdict> {
+    let reference = row.reference.as_ref()?;
+    let matches = |pair: &&PairVerdict| {
+        pair.case == row.case.label
+            && pair.metric.id == metric.id
+            && (&pair.engine, &pair.against) == (&row.engine.label, reference)
+    };
+    pairs.iter().find(matches)
 }
 
 impl PairVerdict {

@@ -123,7 +123,9 @@ impl Scoring {
         let context = launched.facts().and_then(|facts| facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
             let so_far = self.so_far();
-            return Some(format!("a window of {tokens} tokens exceeds its context of {context}{so_far}"));
+            return Some(format!(
+                "a held-out text of {tokens} tokens exceeds its context of {context}{so_far}"
+            ));
         }
         let total = check_time.total.as_secs_f64();
         if self.tokens == 0 {

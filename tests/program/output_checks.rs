@@ -68,7 +68,7 @@ fn launches_for_output_checks_are_in_no_result() {
 
 #[test]
 fn an_engine_that_cannot_be_checked_in_full_is_measured_and_unverified() {
-    let window = "a window of 1152 tokens exceeds its context of 1000; 512 tokens were scored";
+    let window = "a held-out text of 1152 tokens exceeds its context of 1000; 512 tokens were scored";
     let engines = [
         ("mute", r#"--capabilities '{"score":false}'"#, (0, 1), "does not support `score`"),
         ("talker", r#"--output text --capabilities '{"stream":false}'"#, (WINDOWS, 0), "gives text, not ids"),

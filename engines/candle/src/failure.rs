@@ -8,7 +8,7 @@ use std::path::Path;
 use candle_core::{Device, Error};
 use protocol::{Failed, FailureKind};
 
-use crate::device::with_free_memory;
+use crate::device::add_free_memory;
 use crate::model::{Built, Decoder};
 
 /// The failure for model files that are broken, or in a form that candle does not read: it names the file and the error.
@@ -28,7 +28,7 @@ pub fn build_decoder(
     build: impl FnOnce() -> Built,
 ) -> Result<Box<dyn Decoder>, Failed> {
     let failed = |text: String| {
-        let text = with_free_memory(device, text);
+        let text = add_free_memory(device, text);
         classified_failure(&text, FailureKind::Model, format!("`{}`: {text}", file.display()))
     };
     match catch_unwind(AssertUnwindSafe(build)) {
@@ -43,7 +43,7 @@ pub fn build_decoder(
 
 /// The failure for an error of candle during a request.
 pub fn compute_failure(step: &str, error: &Error, device: &Device) -> Failed {
-    let text = with_free_memory(device, first_line(error));
+    let text = add_free_memory(device, first_line(error));
     classified_failure(&text, FailureKind::Internal, format!("{step}: {text}"))
 }
 

@@ -24,7 +24,7 @@ from loading import convert
 from worker import OWN_DTYPE, LlamaCpp
 
 # All computation is in f32. Fused attention would round keys and values to 16 bits, even in an f32 cache.
-EXACT = {"kv": "f32", "attention": "plain"}
+EXACT_OPTIONS = {"kv": "f32", "attention": "plain"}
 
 _files = {}
 
@@ -36,7 +36,7 @@ def gguf_file(dtype):
     return _files[dtype]
 
 
-def load(model=None, options=None, **fields):
+def load_model(model=None, options=None, **fields):
     """Loads a model as the worker does: by default the embedded model in f32, with 2 threads."""
     request = {"model": str(model or gguf_file("f32")), "dtype": OWN_DTYPE, "threads": 2, "context_tokens": None}
     return LlamaCpp().load(SimpleNamespace(options=options or {}, **{**request, **fields}), Phases())

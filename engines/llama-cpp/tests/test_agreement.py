@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from support import EMBEDDED, ENGINE, EXACT, KIT, ROOT, gguf_file, load
+from support import EMBEDDED, ENGINE, EXACT_OPTIONS, KIT, ROOT, gguf_file, load_model
 
 # The start and the length of each prompt in the ids of the held-out text.
 PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
@@ -44,14 +44,14 @@ class Agreement(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         baseline = ENGINE.parent / "pytorch-baseline" / "worker.py"
-        # The environment is in the user's data folder, and these tests use a separate one.
-        home = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_HOME"}
+        # The environment of `pytorch-baseline` is in the user's data folder; these tests use another data folder.
+        user_variables = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_HOME"}
         python_command = [str(ROOT / "scripts" / "python-of"), "pytorch-baseline"]
         command = [*python_command, "-c", "import sys; print(sys.executable)"]
-        result = subprocess.run(command, env=home, capture_output=True, text=True)
+        result = subprocess.run(command, env=user_variables, capture_output=True, text=True)
         if result.returncode != 0:
             raise unittest.SkipTest(result.stderr.splitlines()[0])
-        cls.held_out = load().encode((EMBEDDED / "heldout.txt").read_text("utf-8")[:120_000])
+        cls.held_out = load_model().encode((EMBEDDED / "heldout.txt").read_text("utf-8")[:120_000])
         command = [result.stdout.strip(), "-s", str(baseline)]
         ((cls.baseline_ids, cls.baseline_scores),) = run_engine(command, [{"model": str(EMBEDDED)}], cls.held_out)
 
@@ -63,7 +63,7 @@ class Agreement(unittest.TestCase):
         return (sum(squares) / len(squares)) ** 0.5
 
     def test_f32_gives_the_ids_of_pytorch_baseline_and_nearly_its_log_probabilities(self):
-        options = [{}, EXACT]
+        options = [{}, EXACT_OPTIONS]
         loads = [{"model": str(gguf_file("f32")), "options": option} for option in options]
         for option, bound, (ids, scores) in zip(options, (1e-3, 1e-5), self.answers(loads)):
             print(f"f32 {option}: drift {self.drift(scores):.1e}", file=sys.stderr)

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from support import EMBEDDED, ENGINE, KIT, generate, gguf_file, load
+from support import EMBEDDED, ENGINE, KIT, generate, gguf_file, load_model
 
 import library
 from engine_kit import Failed, Phases
@@ -23,26 +23,26 @@ ARCHITECTURE = b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0"
 class Loads(unittest.TestCase):
     def test_a_folder_is_converted_to_every_dtype_and_the_facts_report_the_dtype(self):
         for dtype in DTYPES:
-            facts = load(EMBEDDED, dtype=dtype).facts()
+            facts = load_model(EMBEDDED, dtype=dtype).facts()
             self.assertEqual(facts["weights_dtype"], dtype)
         self.assertEqual((facts["compute_dtype"], facts["kv_dtype"]), ("q8_k", "f16"))
 
     def test_a_load_without_a_dtype_keeps_the_models_own(self):
-        self.assertEqual(load(EMBEDDED).facts()["weights_dtype"], "bf16")
-        self.assertEqual(load(gguf_file("q4_0")).facts()["weights_dtype"], "q4_0")
+        self.assertEqual(load_model(EMBEDDED).facts()["weights_dtype"], "bf16")
+        self.assertEqual(load_model(gguf_file("q4_0")).facts()["weights_dtype"], "q4_0")
 
     def test_a_file_in_another_dtype_is_converted_like_a_folder(self):
-        model = load(gguf_file("f32"), dtype="q8_0")
+        model = load_model(gguf_file("f32"), dtype="q8_0")
         self.assertEqual(model.facts()["weights_dtype"], "q8_0")
-        self.assertEqual(generate(model, [[0, 5]], 4), generate(load(gguf_file("q8_0")), [[0, 5]], 4))
+        self.assertEqual(generate(model, [[0, 5]], 4), generate(load_model(gguf_file("q8_0")), [[0, 5]], 4))
 
     def test_a_folder_with_one_gguf_file_loads_that_file(self):
         with tempfile.TemporaryDirectory() as folder:
             os.symlink(gguf_file("f32"), Path(folder) / "model.gguf")
-            self.assertEqual(load(folder).facts()["weights_dtype"], "f32")
+            self.assertEqual(load_model(folder).facts()["weights_dtype"], "f32")
 
     def test_facts_report_the_configuration_in_effect(self):
-        facts = load(gguf_file("q8_0"), {"kv": "q8_0"}, context_tokens=512).facts()
+        facts = load_model(gguf_file("q8_0"), {"kv": "q8_0"}, context_tokens=512).facts()
         expected = {
             "device": "cpu", "threads": 2, "context_tokens": 512, "kv_dtype": "q8_0", "architecture": "llama",
             "vocabulary_size": 2048, "bos_id": 0, "eos_ids": [1], "prefix_cache": False, "use_cache": True,
@@ -52,25 +52,25 @@ class Loads(unittest.TestCase):
         self.assertIn("llama.cpp", facts["libraries"])
 
     def test_the_default_number_of_threads_does_not_exceed_the_processors(self):
-        self.assertIn(load(threads=None).facts()["threads"], range(1, os.cpu_count() + 1))
+        self.assertIn(load_model(threads=None).facts()["threads"], range(1, os.cpu_count() + 1))
 
     def test_a_model_answers_with_every_option(self):
         for options in ({"attention": "plain"}, {"attention": "fused"}, {"kv": "bf16"}, {"repack": "false"}):
-            self.assertEqual(len(generate(load(gguf_file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
+            self.assertEqual(len(generate(load_model(gguf_file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one processor")
     def test_a_pinned_model_pins_the_calling_thread_until_the_model_is_dropped(self):
         allowed = os.sched_getaffinity(0)
-        expected = generate(load(), [[0, 5]], 8)
+        expected = generate(load_model(), [[0, 5]], 8)
         self.assertEqual(os.sched_getaffinity(0), allowed)
-        model = load(options={"pin": "true"})
+        model = load_model(options={"pin": "true"})
         self.assertTrue(model.facts()["pin"])
         self.assertEqual(len(os.sched_getaffinity(0)), 1)
         self.assertEqual(generate(model, [[0, 5]], 8), expected)
         del model
         self.assertEqual(os.sched_getaffinity(0), allowed)
         # Several threads share a processor if there are more threads than processors.
-        self.assertEqual(generate(load(options={"pin": True}, threads=len(allowed) + 1), [[0, 5]], 8), expected)
+        self.assertEqual(generate(load_model(options={"pin": True}, threads=len(allowed) + 1), [[0, 5]], 8), expected)
 
 
 class RefusalCase(unittest.TestCase):
@@ -99,29 +99,29 @@ class Refusals(RefusalCase):
             for name, (content, kind, text) in broken.items():
                 path = Path(folder) / name
                 path.write_bytes(content)
-                self.assert_refused(kind, text, lambda: load(path))
+                self.assert_refused(kind, text, lambda: load_model(path))
         # The next load is not affected.
-        load()
+        load_model()
 
     def test_a_path_without_a_model_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assert_refused("model", "config.json", lambda: load(folder))
+            self.assert_refused("model", "config.json", lambda: load_model(folder))
             path = Path(folder) / "model.bin"
             path.write_bytes(b"x")
-            self.assert_refused("model", "expected a `.gguf` file or a model folder", lambda: load(path))
+            self.assert_refused("model", "expected a `.gguf` file or a model folder", lambda: load_model(path))
 
     def test_a_folder_that_cannot_be_converted_is_refused_with_the_reason(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text('{"model_type": "llama"}')
-            self.assert_refused("model", "no `tokenizer.json`", lambda: load(folder))
+            self.assert_refused("model", "no `tokenizer.json`", lambda: load_model(folder))
             (Path(folder) / "tokenizer.json").write_text("{}")
-            self.assert_refused("model", "cannot be converted to GGUF", lambda: load(folder))
+            self.assert_refused("model", "cannot be converted to GGUF", lambda: load_model(folder))
 
     def test_more_threads_than_ggml_supports_are_refused(self):
-        self.assert_refused("bad_request", "more than the 512", lambda: load(threads=1_000_000))
+        self.assert_refused("bad_request", "more than the 512", lambda: load_model(threads=1_000_000))
 
     def test_a_context_beyond_the_models_is_refused(self):
-        self.assert_refused("context", "more than the 2048", lambda: load(context_tokens=4096))
+        self.assert_refused("context", "more than the 2048", lambda: load_model(context_tokens=4096))
 
     def test_invalid_options_are_refused(self):
         cases = [
@@ -139,7 +139,7 @@ class Refusals(RefusalCase):
     def test_another_library_needs_another_process(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "libllama.so").write_bytes(b"")
-            self.assert_refused("unsupported", "this process already uses", lambda: load(options={"library": folder}))
+            self.assert_refused("unsupported", "this process already uses", lambda: load_model(options={"library": folder}))
 
 
 class Conversions(RefusalCase):

@@ -6,7 +6,7 @@ import weakref
 from types import SimpleNamespace
 from unittest import mock
 
-from support import EXACT, generate, load
+from support import EXACT_OPTIONS, generate, load_model
 
 import context
 from engine_kit import Failed, Sampler
@@ -21,7 +21,7 @@ LONG = [(7 * index * index + 3 * index) % 2000 for index in range(700)]
 class Requests(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.model = load(options=EXACT)
+        cls.model = load_model(options=EXACT_OPTIONS)
 
     def logits(self, ids):
         """The logits after the last of these ids, by one pass."""
@@ -51,7 +51,7 @@ class Requests(unittest.TestCase):
                 self.assertEqual(generate(self.model, RAGGED, 8, **fields), separate, fields)
 
     def test_each_sequence_of_a_batch_ends_at_its_own_eos_id(self):
-        model = load(options=EXACT)
+        model = load_model(options=EXACT_OPTIONS)
         separate = [generate(model, [prompt], 8, ignore_eos=True)[0] for prompt in RAGGED]
         # The third token of the first sequence ends every sequence that has it.
         model._facts["eos_ids"] = [separate[0][2]]
@@ -78,7 +78,7 @@ class Requests(unittest.TestCase):
 
     @mock.patch.object(context, "DEFAULT_POSITIONS", 256)
     def test_a_longer_request_enlarges_the_context_and_the_next_request_keeps_it(self):
-        model = load(options=EXACT)
+        model = load_model(options=EXACT_OPTIONS)
         first = model._contexts.single
         self.assertEqual(first.positions, 256)
         expected = generate(self.model, [LONG], 4, ignore_eos=True)
@@ -91,7 +91,7 @@ class Requests(unittest.TestCase):
 
     @mock.patch.object(context, "DEFAULT_POSITIONS", 256)
     def test_a_context_that_is_too_small_is_freed_before_a_larger_context_is_made(self):
-        model = load(options=EXACT)
+        model = load_model(options=EXACT_OPTIONS)
         contexts, first = model._contexts, weakref.ref(model._contexts.single)
         new_context = contexts._new_context
 
@@ -104,7 +104,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(contexts.single.positions, 1024)
 
     def test_a_context_that_cannot_be_made_fails_its_request_alone(self):
-        model = load(options=EXACT)
+        model = load_model(options=EXACT_OPTIONS)
         expected = generate(model, [IDS], 4, ignore_eos=True)
         failure = Failed("out_of_memory", "no memory")
         with mock.patch.object(model._contexts, "_new_context", side_effect=failure), self.assertRaises(Failed):

@@ -99,7 +99,7 @@ fn a_missing_or_invalid_number_of_a_config_is_reported_with_its_file() {
 }
 
 #[test]
-fn invalid_numbers_of_a_config_are_refused_by_their_names() {
+fn an_error_about_an_invalid_value_of_a_config_names_the_field() {
     let path = model("zeros");
     for (name, value, expected) in [
         ("num_attention_heads", json!(0), "`num_attention_heads` is 0"),

@@ -8,7 +8,7 @@ use crate::plan::Configuration;
 use crate::plan::dtype::nominal_bits;
 use crate::record::Launch;
 
-/// The largest root mean square with the status `exact`: of differences of log-probabilities, in nats.
+/// The largest root mean square of the differences of log-probabilities, in nats, with the status `exact`.
 pub const EXACT: f64 = 1e-3;
 /// The same with the status `agrees`.
 pub const AGREES: f64 = 0.05;
@@ -62,10 +62,10 @@ impl<'a> Requested<'a> {
 pub struct Bounds {
     /// The largest root mean square over all tokens.
     pub rms: f64,
-    /// The largest root mean square over the worst stretch. The error of a wrong rotation grows with the position, and the
-    /// first tokens of a text hide the error in the mean.
+    /// The largest root mean square over the worst stretch of `STRETCH_TOKENS`. The error of a wrong rotation grows with
+    /// the position, and the first tokens of a text hide the error in the mean.
     pub stretch_rms: f64,
-    /// The largest mean gap, over all tokens that the verifier checked.
+    /// The largest mean gap (as in `gaps.rs`), over all tokens that the verifier checked.
     pub gap: f64,
     /// The largest gap of one token.
     pub worst_gap: f64,

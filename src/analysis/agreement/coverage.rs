@@ -103,7 +103,7 @@ fn unchecked_workloads(
     [missing, for_all].concat()
 }
 
-/// Sentences on the longest window, if it was not compared.
+/// Sentences on the longest held-out text, if it was not compared.
 fn unscored_window(
     record: &RunRecord,
     configuration: usize,
@@ -120,7 +120,7 @@ fn unscored_window(
         let recorded = reasons(record, |it| it.configuration == Some(configuration));
         let default_reason = || match &agreement.scores {
             Some(scores) => format!(
-                "its log-probabilities were compared on {} tokens, but not on the {} of the longest window",
+                "its log-probabilities were compared on {} tokens, but not on the {} of the longest held-out text",
                 with_commas(scores.tokens),
                 with_commas(length)
             ),
@@ -133,6 +133,8 @@ fn unscored_window(
     }
     match verifier.logprobs(sequence) {
         Some(_) => Vec::new(),
-        None => vec![format!("the verifier did not score the window of {} tokens", with_commas(length))],
+        None => {
+            vec![format!("the verifier did not score the held-out text of {} tokens", with_commas(length))]
+        }
     }
 }

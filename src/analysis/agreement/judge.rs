@@ -161,7 +161,7 @@ impl Results<'_> {
         };
         let (nats, positions) = (two_digits(mean), with_commas(positions));
         Some(format!(
-            "{tokens} are {nats} nats less likely than those of {verifier}, on average over {positions}"
+            "{tokens} are {nats} nats less likely than those of {verifier}, on average over {positions} tokens"
         ))
     }
 

@@ -23,7 +23,7 @@ fn add_not_checked(record: &mut RunRecord, reason: &str) {
     record.take(Entry::NotChecked(NotChecked { configuration, reason, ..NotChecked::default() }));
 }
 
-/// Adds tokens from position 30 on that the verifier finds unlikely.
+/// Replaces the tokens from position 30 on by tokens that the verifier finds 6.2 nats less likely than its own.
 fn add_wrong_tokens(record: &mut RunRecord) {
     replace_ids(record, ENGINE, |position| (position >= 30).then_some(9));
     add_reference_tokens(record, ENGINE, |position| if position >= 30 { 6.2 } else { 0.0 });
@@ -47,7 +47,7 @@ fn an_engine_with_equal_output_and_the_verifier_are_exact() {
     assert_eq!((greedy.texts, greedy.differing), (16, 0));
     assert_eq!((greedy.compared, greedy.equal), (32 + 15 * 64, 32 + 15 * 64));
     assert_eq!((found[VERIFIER].status, &found[VERIFIER].against), (Status::Exact, &Against::Itself));
-    // The twin has the status of the reference.
+    // The verifier's twin has its status.
     assert_eq!(found.len(), 3);
     assert_eq!(found[2].status, Status::Exact);
 }
@@ -67,7 +67,7 @@ fn the_dtype_sets_the_bound_of_agreement() {
     assert_eq!(engine(&with_rms(0.46, "q4_0", "f32")).cell(), "drifts 0.46");
 }
 
-/// The results of `scripts/agreement/calibrate`, as in `bounds`.
+/// The results of `scripts/agreement/calibrate`, as in `MEASURED.md`: the model of 24 layers.
 #[test]
 fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
     let measured = [
@@ -89,7 +89,8 @@ fn all_correct_engines_of_the_calibration_are_within_their_bounds() {
 
 #[test]
 fn a_model_with_one_layer_permuted_is_called_wrong_in_every_dtype() {
-    // As in `MEASURED.md`: a layer of 24; a layer of the embedded model, with rounding to q4_0; the queries of a layer of 24.
+    // From `MEASURED.md`, in this order: one layer among 24 is wrong; one layer of the embedded model is wrong, and all layers
+    // are rounded to q4_0; the queries of one layer among 24 are wrong.
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32"), ("q6_k", "f32")] {
         assert_eq!(status(0.50, weights, compute), Status::Wrong, "{weights}");
     }
@@ -98,10 +99,10 @@ fn a_model_with_one_layer_permuted_is_called_wrong_in_every_dtype() {
 }
 
 #[test]
-fn ignored_rope_scaling_is_wrong_by_the_worst_stretch() {
+fn the_worst_stretch_finds_ignored_rope_scaling() {
     for (weights, compute) in [("f32", "f32"), ("bf16", "bf16"), ("q8_0", "f32")] {
         let mut record = with_rms(0.0, weights, compute);
-        // 0.056 over all tokens and 0.18 over the last stretch: the smallest measured difference.
+        // The smallest measured difference is 0.056 over all tokens and 0.18 over the worst stretch; this is 0.061 and 0.18.
         set_scores(&mut record, ENGINE, |position| Some(if position < 1023 { 0.01 } else { 0.18 }));
         let found = engine(&record);
         assert_eq!(found.status, Status::Wrong, "{weights}: {found:?}");
@@ -112,7 +113,7 @@ fn ignored_rope_scaling_is_wrong_by_the_worst_stretch() {
 }
 
 #[test]
-fn a_file_in_4_bits_is_compared_with_its_own_numbers() {
+fn a_model_file_in_4_bits_does_not_allow_its_engine_a_larger_difference() {
     let mut record = with_rms(0.11, "q4_0", "f32");
     assert_eq!(engine(&record).status, Status::Drifts);
     record.header.plan.configurations.iter_mut().for_each(|it| it.model.dtype = Some("q4_0".into()));
@@ -123,7 +124,7 @@ fn a_file_in_4_bits_is_compared_with_its_own_numbers() {
 }
 
 #[test]
-fn a_token_that_is_impossible_or_left_out_is_wrong() {
+fn an_engine_that_lacks_a_log_probability_is_wrong() {
     let mut record = checked();
     set_scores(&mut record, ENGINE, |position| (position != 30).then_some(0.0));
     let found = engine(&record);
@@ -163,7 +164,7 @@ fn wrong_tokens_from_position_30_on_are_found_even_if_the_scores_are_exact() {
     let found = engine(&record);
     assert_eq!((found.status, found.cell().as_str()), (Status::Wrong, "wrong"));
     let why = "from token 30 on of `decode` sample 0 (block 0), its tokens are 6.2 nats less likely than those of \
-               `patient-original`, on average over 34";
+               `patient-original`, on average over 34 tokens";
     assert_eq!(found.reasons[0], why);
     assert_eq!(found.first_difference(), Some(30));
     // At 4 bits, these scores are within the bounds, but the tokens are still wrong.
@@ -300,7 +301,7 @@ fn only_an_f32_engine_can_be_the_verifier() {
 fn stored_answers_alone_leave_measured_tokens_unverified() {
     let mut record = checked();
     add_stored_answers(&mut record, -2.0);
-    // No measured request has the verifier's prompt.
+    // No measured request of the engine has a prompt that the verifier answered.
     samples(&mut record, ENGINE).for_each(|it| it.prompt_hash.push_str(" of the engine"));
     let found = Agreement::of(&record);
     assert_eq!(found[VERIFIER].status, Status::Exact, "{:?}", found[VERIFIER]);
@@ -328,10 +329,10 @@ fn one_unchecked_workload_makes_an_engine_unverified() {
     assert_eq!(found.reasons, ["its tokens in `ttft` were not checked"]);
     record.take(Entry::NotChecked(NotChecked {
         model: Some("/m".into()),
-        reason: "there were 10 s for it".into(),
+        reason: "the 10 s of the check were over".into(),
         ..NotChecked::default()
     }));
-    assert_eq!(engine(&record).reasons[1..], ["there were 10 s for it"]);
+    assert_eq!(engine(&record).reasons[1..], ["the 10 s of the check were over"]);
     add_reference_tokens(&mut record, ENGINE, |_| 6.2);
     assert_eq!(engine(&record).status, Status::Wrong);
 }
@@ -364,7 +365,7 @@ fn an_engine_that_takes_text_and_gives_other_ids_is_unverified() {
 }
 
 #[test]
-fn a_short_window_without_the_longest_leaves_an_engine_unverified() {
+fn an_engine_without_scores_of_the_longest_held_out_text_is_unverified() {
     let mut record = checked();
     record.held_out[0].sequences.insert(0, vec![1; 128]);
     for scored in &mut record.scored {
@@ -378,10 +379,9 @@ fn a_short_window_without_the_longest_leaves_an_engine_unverified() {
     record.take(Entry::Scored(short));
     let found = engine(&record);
     assert_eq!((found.status, found.cell().as_str()), (Status::Unverified, "unverified"));
-    let why = "its log-probabilities were compared on 127 tokens, but not on the 1,152 of the longest window";
+    let why = "its log-probabilities were compared on 127 tokens, but not on the 1,152 of the longest held-out text";
     assert_eq!(found.reasons, [why]);
-    let why =
-        "its log-probabilities were compared on 128 tokens: 1,152 would take about 30 s, and proof has 10 s";
+    let why = "its log-probabilities were compared on 128 tokens: 1,152 tokens would take about 30 s, and the check has 10 s";
     add_not_checked(&mut record, why);
     assert_eq!(engine(&record).reasons, [why]);
 }
@@ -411,7 +411,7 @@ fn without_output_checks_every_engine_is_unverified() {
 }
 
 #[test]
-fn a_baseline_program_has_the_status_of_its_row_until_it_is_checked() {
+fn a_baseline_program_has_the_status_of_the_current_program_until_it_is_checked() {
     let mut record = with_rms(0.5, "f32", "f32");
     let baseline = Configuration {
         label: "beacon (baseline)".into(),

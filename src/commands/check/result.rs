@@ -72,8 +72,9 @@ impl Counts {
 /// The evidence of a result.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
+    /// The last line to the engine.
     pub sent: Vec<u8>,
-    /// Empty if the engine sent no line.
+    /// The last line from the engine after it. Empty if there is none.
     pub received: Vec<u8>,
     /// The last lines of stderr of an engine that ended.
     pub stderr: Vec<String>,

@@ -1,4 +1,5 @@
 //! The limits of a machine as two small tables: memory by threads and streams, arithmetic by units and threads.
+//! A stream is one of the separate ranges that each thread reads at once.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ pub fn parts(limits: &Limits) -> Vec<Section> {
     parts
 }
 
-/// `GPU 0, NVIDIA H100: copies 2,900 GB/s; 10⁹ operations/s: cublas_bf16 610,000`.
+/// `GPU 0, NVIDIA H100: copies 2900 GB/s; 10⁹ operations/s: cublas_bf16 610000`.
 fn gpu(gpu: &GpuLimits) -> String {
     let copies = best(gpu.copies.iter().map(|it| (it.bytes, it.ns)));
     let copies = if copies.is_empty() { "copies n/a".into() } else { format!("copies {copies} GB/s") };
@@ -58,7 +59,8 @@ fn arithmetic(units: &[Operations]) -> Option<Table> {
                 units.iter().filter(|it| (it.unit.as_str(), it.loads, it.threads) == (unit, loads, threads));
             best(matching.map(|it| (it.operations, it.ns)))
         });
-        let name = if loads { format!("{unit}, with loads") } else { unit.to_string() };
+        // The operands come from the nearest cache, not from registers.
+        let name = if loads { format!("{unit}, from cache") } else { unit.to_string() };
         std::iter::once(name).chain(cells).collect()
     });
     table("arithmetic, 10⁹ operations/s", threads.iter().map(|&it| plural(it, "thread")), rows)
@@ -150,7 +152,7 @@ mod tests {
             "arithmetic, 10⁹ operations/s  1 thread  2 threads",
             "─────────────────────────────────────────────────",
             "f32_fma                            123        247",
-            "f32_fma, with loads                123        247",
+            "f32_fma, from cache                123        247",
             "amx_int8                           123        247",
         ];
         assert_eq!(lines(&probed(&[1, 2]), 80), expected);

@@ -92,7 +92,7 @@ pub fn libraries(device: &Device) -> BTreeMap<String, String> {
 }
 
 /// Adds the free memory to an out-of-memory error, because CUDA does not give the requested size.
-pub fn with_free_memory(device: &Device, error: String) -> String {
+pub fn add_free_memory(device: &Device, error: String) -> String {
     let out_of_memory = matches!(failure::classify(&error), Some((FailureKind::OutOfMemory, _)));
     match device.as_cuda_device().ok().filter(|_| out_of_memory).and_then(device_memory) {
         Some(memory) => format!("{error}: `{}` has {memory}", super::name(device)),

@@ -12,7 +12,7 @@ use protocol::Failed;
 
 use crate::failure::unsupported;
 
-pub use cuda::{NAMES, build_features, expect_free_memory, libraries, memory, with_free_memory};
+pub use cuda::{NAMES, add_free_memory, build_features, expect_free_memory, libraries, memory};
 
 /// Opens a device by its name: `cpu`, or `cuda` and `cuda:1` in the build that has CUDA.
 pub fn open(name: Option<&str>) -> Result<Device, Failed> {
@@ -125,7 +125,7 @@ mod cuda {
     }
 
     /// Returns the error unchanged, because the CPU has no device memory.
-    pub fn with_free_memory(_: &Device, error: String) -> String {
+    pub fn add_free_memory(_: &Device, error: String) -> String {
         error
     }
 }
