@@ -33,10 +33,10 @@ impl Llama3 {
         let factors = pairs.map(|pair| {
             // libm's power gives the same last bit on every machine.
             let inverse_frequency = libm::pow(theta, f64::from(pair) * 2.0 / f64::from(head_dim));
-            let waves = self.original_context / (inverse_frequency * std::f64::consts::TAU);
-            let unscaled = (waves - self.low) / (self.high - self.low);
-            let unscaled = unscaled.clamp(0.0, 1.0);
-            (1.0 / ((1.0 - unscaled) / self.factor + unscaled)) as f32
+            // Full rotations within the original context. Their number decides how much of the frequency stays.
+            let rotations = self.original_context / (inverse_frequency * std::f64::consts::TAU);
+            let share = ((rotations - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+            (1.0 / ((1.0 - share) / self.factor + share)) as f32
         });
         factors.collect()
     }
@@ -92,7 +92,7 @@ pub fn llama3(config: &Config) -> Result<Option<Llama3>> {
     Ok(Some(Llama3 { factor: number("factor")?, low, high, original_context }))
 }
 
-/// Checks the number in f32 too, the type that engines compute with.
+/// Whether the number is above zero and finite also in f32, with which engines compute.
 fn is_above_zero(number: f64) -> bool {
     (number as f32).is_finite() && number as f32 > 0.0
 }
