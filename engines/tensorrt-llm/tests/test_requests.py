@@ -227,7 +227,6 @@ class Failures(unittest.TestCase):
             (record,) = engine.records("workers")
             self.assertEqual(failed["kind"], "device")
             self.assertEqual(failed["message"], f"a worker process of TensorRT-LLM (pid {record['workers'][0]}) has ended")
-            # The next request fails at once.
             self.assertEqual(engine.generate(max_new_tokens=2)["message"], failed["message"])
 
     def test_a_request_can_be_cancelled_if_the_library_stops_responding(self):

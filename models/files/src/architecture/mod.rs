@@ -249,7 +249,6 @@ impl Part {
         }
     }
 
-    /// The shape in this format.
     pub fn shape_in(&self, format: Format) -> Vec<u64> {
         let mut shape = self.shape.clone();
         if format == Format::Gguf && self.gguf_form == GgufForm::Transposed {
