@@ -116,7 +116,7 @@ def _read_window(architecture, config):
 
 
 def _read_attention_bias(architecture, config):
-    """Whether the config gives biases to all four attention projections."""
+    """Whether the config gives biases to all four attention projections. Refuses biases that the architecture lacks."""
     if architecture != "llama":
         _refuse_flag(config, "mlp_bias", f"architecture `{architecture}` has no such biases")
     if architecture == "qwen2":

@@ -102,12 +102,12 @@ def decide_context(request, folder):
 
 
 def decide_kv_dtype(settings, folder, chosen, all_gpus):
-    """The library's name for the dtype of keys and values. `chosen` has None for a GPU that only CUDA knows. fp8 is then
-    refused only if all GPUs are too old."""
+    """The library's name for the dtype of keys and values. `chosen` has None where only CUDA knows which GPU is chosen;
+    fp8 is then refused only if all GPUs of the machine are too old."""
     is_known = None not in chosen
     too_old = [gpu for gpu in (chosen if is_known else all_gpus) if gpu.capability < MIN_FP8_CAPABILITY]
-    is_refused = bool(too_old) if is_known else len(too_old) == len(all_gpus)
-    if is_refused and (settings.fp8 == "on" or folder.is_fp8):
+    lacks_fp8 = bool(too_old) if is_known else len(too_old) == len(all_gpus)
+    if lacks_fp8 and (settings.fp8 == "on" or folder.is_fp8):
         cause = "option `fp8`" if settings.fp8 == "on" else f"model `{folder.name}` is in fp8"
         capability = ".".join(str(number) for number in too_old[0].capability)
         raise Failed("unsupported", f"{cause}: `{too_old[0].name}` has compute capability {capability}, fp8 needs 8.9")

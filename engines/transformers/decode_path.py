@@ -29,8 +29,8 @@ class DecodePath(Model):
 
     @torch.no_grad()
     def generate(self, job, tokens):
-        prompt = max(len(prompt) for prompt in job.prompts)
-        work = f"generate ({len(job.prompts)} x {prompt} tokens and {job.max_new_tokens} new ones)"
+        longest = max(len(prompt) for prompt in job.prompts)
+        work = f"generate ({len(job.prompts)} x {longest} tokens and {job.max_new_tokens} new ones)"
         with explain_memory_errors(work, self.device), self.restrict_attention():
             self.run(job, tokens)
 

@@ -26,7 +26,7 @@ torch._dynamo.config.recompile_limit = 256
 
 
 class EagerStep:
-    """Calls a step, and advances the state."""
+    """Calls a step, and advances the state. Returns the logits and `best`, the id of the largest logit of each sequence."""
 
     def __init__(self, state, step):
         self._state, self._step = state, step
@@ -40,7 +40,7 @@ class EagerStep:
 
 
 class InductorGraphStep(EagerStep):
-    """Calls a step that Inductor captures in CUDA graphs. The next call overwrites the results."""
+    """Calls a step that Inductor captures in CUDA graphs. The next call overwrites the logits."""
 
     def __call__(self, ids):
         torch.compiler.cudagraph_mark_step_begin()

@@ -17,14 +17,13 @@ from engine_kit import Failed
 from fast_checkpoint import read_network, read_shape
 from fast_network import Decoder
 
-# The number of last log-probabilities of a score that the compiled step computes, so that the measured kernels are
-# verified. The prefill, which is measured too, computes the others.
+# The compiled step computes this many log-probabilities at the end of a score, so that output checks verify the measured
+# kernels. The prefill, which is measured too, computes the others.
 SCORED_BY_STEPS = 16
 
 # The largest share of free memory for keys and values, if the request names no context.
 MAX_CACHE_SHARE = 0.5
 
-# The library of the quantisation, for the row.
 QUANTIZED_BY = "this engine itself (fast_network.py), int8 weight-only, a scale for each row"
 
 
@@ -131,14 +130,14 @@ class FastPath(DecodePath):
     def _decoder_and_step(self, sequences, tokens):
         """A decoder for this many sequences and tokens, and its step. For a single sequence the cache has the whole context.
         For batches only the last decoder is kept."""
-        context = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
-        if (sequences, context) not in self._decoders:
+        length = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
+        if (sequences, length) not in self._decoders:
             self._decoders = {key: pair for key, pair in self._decoders.items() if key[0] == 1}
-            decoder = Decoder(self.network, sequences, context, exact=not self._uses_graphs)
+            decoder = Decoder(self.network, sequences, length, exact=not self._uses_graphs)
             step = GraphsByLength(decoder, self._cache_length) if self._uses_graphs else CompiledStep(decoder)
             step.prepare()
-            self._decoders[sequences, context] = decoder, step
-        return self._decoders[sequences, context]
+            self._decoders[sequences, length] = decoder, step
+        return self._decoders[sequences, length]
 
     def _cache_length(self, tokens):
         """The smallest sufficient cache length: `cache_tokens`, twice as many, four times, ..."""
@@ -219,6 +218,7 @@ class CompiledStep:
         self._step(self._span(tokens))
 
     def _span(self, tokens):
+        """A tensor of this length. To the compiler a length can be a symbol, so all lengths have one step."""
         span = self._spans[:tokens]
         torch._dynamo.mark_dynamic(span, 0)
         return span

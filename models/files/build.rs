@@ -1,5 +1,5 @@
-//! Names the embedded model by its content, and fails clearly when its files are missing. Collects the named shapes, so
-//! that adding one needs only a file in their folder.
+//! Computes a digest of the embedded model's files, and fails clearly if one is missing. Makes a table of the shapes, so
+//! that a new shape needs only its file.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

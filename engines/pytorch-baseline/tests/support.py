@@ -61,6 +61,7 @@ def random_weights(config, dtype=torch.float32, seed=1):
         shapes |= {f"{layer}mlp.{name}_proj.weight": size for name, size in sizes.items()}
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocabulary, hidden)
+    # Matrices are around 0, vectors around 1, at which a norm has no effect.
     return {name: (torch.randn(shape) * 0.3 + (len(shape) == 1)).to(dtype) for name, shape in shapes.items()}
 
 

@@ -43,7 +43,7 @@ class Architectures(unittest.TestCase):
         self.assertEqual(architectures, sorted(NETWORKS))
         self.assertEqual(architectures, sorted({case["config"]["model_type"] for case in CASES.values()}))
 
-    def test_gpt2_is_read_without_the_prefix_of_names_and_its_stored_masks_are_ignored(self):
+    def test_gpt2_is_read_without_the_prefix_of_its_tensor_names_and_stored_masks_are_ignored(self):
         case = CASES["gpt2"]
         renamed = {name.removeprefix("transformer."): tensor for name, tensor in make_weights(case).items()}
         masks = {"h.0.attn.bias": torch.ones(1, 1, 256, 256).tril(), "h.0.attn.masked_bias": torch.tensor(-1e4)}

@@ -14,8 +14,6 @@ from engine_kit import Failed
 EMBEDDED = ENGINE.parents[1] / "models" / "embedded"
 IDS = [0, 17, 42, 9]
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
-
-# The requirements of every engine on PyTorch.
 REQUIREMENTS = ENGINE.parent / "environments" / "pytorch" / "requirements.txt"
 
 
@@ -205,9 +203,9 @@ class Worker(unittest.TestCase):
         command, environment = worker_process()
         script = (
             f"import sys; sys.path[:0] = [{str(ENGINE / 'tests')!r}]; import support; "
-            "report = lambda: print('tokenizers' in sys.modules, file=sys.stderr); "
+            "print_imported = lambda: print('tokenizers' in sys.modules, file=sys.stderr); "
             f"model = support.load({str(EMBEDDED)!r}); support.generate(model, [1, 2], 2); "
-            "report(); model.encode(''); report()"
+            "print_imported(); model.encode(''); print_imported()"
         )
         process = subprocess.run([command[0], "-c", script], env=environment, capture_output=True, text=True, timeout=300)
         self.assertEqual((process.returncode, process.stderr.split()), (0, ["False", "True"]))
@@ -249,7 +247,7 @@ class Worker(unittest.TestCase):
 
 
 class Manifest(unittest.TestCase):
-    def test_every_requirement_is_pinned_with_hashes_and_without_a_host(self):
+    def test_every_requirement_is_pinned_with_hashes_and_without_a_url(self):
         text = REQUIREMENTS.read_text()
         pins = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
         self.assertGreater(len(pins), 10)

@@ -14,14 +14,14 @@ KIT = ENGINE.parent / "kit" / "python"
 STAND_IN = ENGINE / "tests" / "stand_in"
 sys.path[:0] = [str(ENGINE), str(KIT)]
 
-VOCABULARY, EOS, SECOND_EOS = 64, 3, 5
+VOCABULARY, HIDDEN, EOS, SECOND_EOS = 64, 32, 3, 5
 
 # The engine needs no `num_hidden_layers`, so this config has none.
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "vocab_size": VOCABULARY,
-    "hidden_size": 32,
+    "hidden_size": HIDDEN,
     "max_position_embeddings": 128,
     "torch_dtype": "bfloat16",
     "bos_token_id": 1,
@@ -41,21 +41,21 @@ def temporary_folder(test):
     return Path(folder.name)
 
 
-def write_folder(test, changes=None, quantised=None, dtype="BF16"):
+def write_folder(test, changes=None, quantization=None, dtype="BF16"):
     """A model folder. The numbers of its only tensor are never read."""
     path = temporary_folder(test)
     (path / "config.json").write_text(json.dumps({**CONFIG, **(changes or {})}))
-    size = {"BF16": 2, "F32": 4, "F8_E4M3": 1}[dtype] * VOCABULARY * 32
-    header = {"model.embed_tokens.weight": {"dtype": dtype, "shape": [VOCABULARY, 32], "data_offsets": [0, size]}}
+    size = {"BF16": 2, "F32": 4, "F8_E4M3": 1}[dtype] * VOCABULARY * HIDDEN
+    header = {"model.embed_tokens.weight": {"dtype": dtype, "shape": [VOCABULARY, HIDDEN], "data_offsets": [0, size]}}
     text = json.dumps(header).encode()
     (path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
-    if quantised is not None:
-        (path / "hf_quant_config.json").write_text(json.dumps({"quantization": quantised}))
+    if quantization is not None:
+        (path / "hf_quant_config.json").write_text(json.dumps({"quantization": quantization}))
     return path
 
 
 def packages_folder(test, version="1.2.1"):
-    """A folder with the metadata of an installed library of this version; an empty folder for None."""
+    """A folder with the metadata of an installed library of this version; without a version an empty folder."""
     folder = temporary_folder(test)
     if version is not None:
         metadata = folder / f"tensorrt_llm-{version}.dist-info"
@@ -65,7 +65,7 @@ def packages_folder(test, version="1.2.1"):
 
 
 class EngineProcess:
-    """An engine process. `settings` configures the stand-in."""
+    """An engine process. `settings` configures the stand-in; its `gpus` are pairs of a name and a compute capability."""
 
     def __init__(self, test, version="1.2.1", environment=None, stand_in=True, **settings):
         self.record_file = temporary_folder(test) / "record"

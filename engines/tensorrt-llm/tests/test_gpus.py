@@ -1,4 +1,4 @@
-"""Tests CUDA's numbers of GPUs, with the cases of the orchestrator's test (`src/machine/gpu/cuda.rs`)."""
+"""Tests how CUDA numbers the GPUs. The orchestrator's test has the same lists (`src/machine/gpu/cuda.rs`)."""
 
 import unittest
 from types import SimpleNamespace
@@ -9,17 +9,17 @@ import gpus
 from gpus import BY_SLOT
 
 
-def gpu(uuid, pci, *parts):
-    return SimpleNamespace(uuid=uuid, pci=pci, mig_uuids=list(parts))
+def gpu(uuid, pci, *mig_uuids):
+    return SimpleNamespace(uuid=uuid, pci=pci, mig_uuids=list(mig_uuids))
 
 
-# The driver counts these GPUs in another order than that of their slots.
+# These GPUs are in the driver's order, which is not the order of their slots.
 GPUS = [gpu("GPU-aa31", "c1"), gpu("GPU-ab32", "1b"), gpu("GPU-bb33", "43")]
 
 
 class VisibleDevices(unittest.TestCase):
     def indices(self, visible_list, order=BY_SLOT, all_gpus=GPUS):
-        """The driver's indices of the GPUs that CUDA shows; None for a GPU that only CUDA knows."""
+        """The indices in `all_gpus` of the GPUs that CUDA shows; None where only CUDA knows which GPU it shows."""
         devices = gpus.visible_devices(visible_list, order, all_gpus)
         return [None if device.gpu is None else all_gpus.index(device.gpu) for device in devices]
 
@@ -49,7 +49,7 @@ class VisibleDevices(unittest.TestCase):
             self.assertEqual(self.indices(visible_list), expected, visible_list)
         self.assertEqual(self.indices("0,0", "FASTEST_FIRST"), [])
 
-    def test_a_uuid_names_a_gpu_in_any_order(self):
+    def test_a_uuid_names_the_same_gpu_in_both_orders(self):
         for visible_list, expected in {
             "GPU-bb33,GPU-aa31": [2, 0],
             "GPU-b,GPU-ab": [2, 1],
@@ -61,7 +61,7 @@ class VisibleDevices(unittest.TestCase):
             for order in (BY_SLOT, "FASTEST_FIRST"):
                 self.assertEqual(self.indices(visible_list, order), expected, visible_list)
 
-    def test_only_the_first_of_several_mig_parts_is_visible_and_counts_as_its_gpu(self):
+    def test_only_the_first_of_several_parts_of_a_gpu_is_visible_and_counts_as_that_gpu(self):
         partitioned = [GPUS[0], gpu("GPU-ab32", "1b", "MIG-0a", "MIG-1b"), GPUS[2]]
         self.assertEqual(self.indices("MIG-1b,MIG-0a", all_gpus=partitioned), [1])
         self.assertEqual(self.indices("MIG-GPU-ab32/1/0", all_gpus=partitioned), [1])

@@ -1,4 +1,4 @@
-"""Tests `hello`, the reports on a missing library or one with another interface, and functions of a real library."""
+"""Tests `hello`, the messages about a missing or changed library, and the use of the real PyTorch and `tokenizers`."""
 
 import importlib.util
 import sys
@@ -28,7 +28,7 @@ class Hello(unittest.TestCase):
         # The stand-in records its environment when it is imported.
         self.assertEqual(engine.records("environment"), [])
 
-    def test_a_missing_library_is_reported_with_its_source(self):
+    def test_a_missing_library_is_reported_with_an_installation_hint(self):
         failed = EngineProcess(self, version=None).request(**HELLO)
         self.assertEqual(failed["kind"], "unavailable")
         self.assertEqual(failed["message"], f"TensorRT-LLM is not installed in `{sys.executable}`")
@@ -95,7 +95,7 @@ class InterfaceComparison(unittest.TestCase):
 
 
 class RealPackages(unittest.TestCase):
-    """Tests that need packages of the library. `scripts/python-of pytorch-baseline` runs a Python with these packages."""
+    """Tests that need packages which the library uses. `scripts/python-of pytorch-baseline` runs a Python with these packages."""
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed in this Python")
     def test_log_probabilities_of_real_tensors_are_those_of_log_softmax(self):
@@ -104,7 +104,7 @@ class RealPackages(unittest.TestCase):
         torch.manual_seed(1)
         logits, ids = torch.randn(5, 70).bfloat16(), [3, 64, 0, 17, 9]
         expected = torch.log_softmax(logits[:, :65].double(), dim=-1)[range(5), ids]
-        # The vocabulary is padded for the GPU. Some backends add a dimension for the sequence.
+        # The library pads the vocabulary for the GPU (here from 65 ids to 70). Some backends add a dimension for the sequence.
         for batch in (logits, logits[None]):
             values = library.logprobs(batch, ids, 65)
             self.assertTrue(torch.allclose(torch.tensor(values, dtype=torch.float64), expected, atol=1e-12))

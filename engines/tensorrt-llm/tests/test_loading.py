@@ -15,7 +15,7 @@ class LoadArguments(unittest.TestCase):
         (call,) = engine.records("llm_class")
         return call
 
-    def test_basic_has_neither_graphs_nor_overlap_and_the_models_own_dtype(self):
+    def test_preset_basic_has_no_graphs_and_no_overlap_and_keeps_the_models_dtype(self):
         folder = write_folder(self)
         call = self.llm_call(folder=folder, options={"cuda_graphs": False, "overlap": False, "fp8": "off"})
         self.assertEqual((call["llm_class"], call["module"]), ("LLM", "tensorrt_llm.llmapi"))
@@ -30,7 +30,7 @@ class LoadArguments(unittest.TestCase):
         self.assertEqual((pool["enable_block_reuse"], pool["free_gpu_memory_fraction"]), (False, 0.9))
         self.assertEqual((pool["max_tokens"], pool["dtype"]), (None, "auto"))
 
-    def test_optimized_captures_graphs_of_several_batch_sizes_with_padding(self):
+    def test_preset_optimized_captures_graphs_of_several_batch_sizes_with_padding(self):
         options = {"cuda_graphs": True, "overlap": True, "fp8": "auto"}
         kwargs = self.llm_call(options=options)["kwargs"]
         graphs = kwargs["cuda_graph_config"]
@@ -38,20 +38,20 @@ class LoadArguments(unittest.TestCase):
         self.assertEqual((kwargs["disable_overlap_scheduler"], kwargs["kv_cache_config"]["dtype"]), (False, "auto"))
         # These options are the defaults.
         self.assertEqual(self.llm_call()["kwargs"], kwargs)
-        arguments = self.llm_call(options={**options, "max_batch": 12})["kwargs"]
-        self.assertEqual((arguments["cuda_graph_config"]["batch_sizes"], arguments["max_batch_size"]), ([1, 2, 4, 8, 12], 12))
+        small = self.llm_call(options={**options, "max_batch": 12})["kwargs"]
+        self.assertEqual((small["cuda_graph_config"]["batch_sizes"], small["max_batch_size"]), ([1, 2, 4, 8, 12], 12))
 
-    def test_keys_and_values_are_fp8_on_request_or_if_the_model_is_fp8(self):
-        for quantised, fp8, expected in (
+    def test_keys_and_values_are_fp8_on_request_or_with_an_fp8_model(self):
+        for quantization, fp8, expected in (
             (None, "auto", "auto"),
             (None, "on", "fp8"),
             (FP8, "auto", "fp8"),
             (FP8, "off", "auto"),
             ({"quant_algo": "W4A16_AWQ"}, "auto", "auto"),
         ):
-            folder = write_folder(self, quantised=quantised)
+            folder = write_folder(self, quantization=quantization)
             call = self.llm_call(folder=folder, options={"fp8": fp8})
-            self.assertEqual(call["kwargs"]["kv_cache_config"]["dtype"], expected, (quantised, fp8))
+            self.assertEqual(call["kwargs"]["kv_cache_config"]["dtype"], expected, (quantization, fp8))
 
     def test_pool_context_dtype_and_device_reach_the_library(self):
         engine = EngineProcess(self, gpus=[["A", [9, 0]], ["B", [9, 0]], ["C", [9, 0]]])
@@ -88,7 +88,7 @@ class LoadArguments(unittest.TestCase):
         self.assertEqual(
             call["kwargs"]["build_config"],
             {
-                "max_input_len": 1024,
+                "max_input_len": 1024,  # The stand-in's default.
                 "max_seq_len": 128,
                 "max_batch_size": 64,
                 "max_num_tokens": 8192,
@@ -99,7 +99,7 @@ class LoadArguments(unittest.TestCase):
         phases = [phase["name"] for phase in message["phases"]]
         self.assertEqual(phases, ["headers", "import", "check", "build", "load"])
         build = next(phase["ns"] for phase in message["phases"] if phase["name"] == "build")
-        self.assertEqual(build, 300_000)
+        self.assertEqual(build, 300_000)  # The stand-in reports steps of 0.1 ms and 0.2 ms.
 
     def test_the_library_is_offline_without_telemetry(self):
         names = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TRTLLM_NO_USAGE_STATS", "TELEMETRY_DISABLED", "DO_NOT_TRACK"]
@@ -143,8 +143,8 @@ class LoadFacts(unittest.TestCase):
         f32_folder = write_folder(self, {"torch_dtype": "float32"}, dtype="F32")
         self.assertEqual(dtypes(f32_folder), [None, None, None])
         self.assertEqual(dtypes(f32_folder, dtype="bf16"), ["bf16", "bf16", "bf16"])
-        self.assertEqual(dtypes(write_folder(self, quantised=FP8, dtype="F8_E4M3")), ["fp8", "bf16", "fp8"])
-        self.assertEqual(dtypes(write_folder(self, quantised={"quant_algo": "W4A16_AWQ"})), [None, "bf16", "bf16"])
+        self.assertEqual(dtypes(write_folder(self, quantization=FP8, dtype="F8_E4M3")), ["fp8", "bf16", "fp8"])
+        self.assertEqual(dtypes(write_folder(self, quantization={"quant_algo": "W4A16_AWQ"})), [None, "bf16", "bf16"])
         self.assertEqual(dtypes(write_folder(self), options={"fp8": "on"}), ["bf16", "bf16", "fp8"])
 
     def test_a_second_load_ends_the_first(self):
@@ -184,18 +184,18 @@ class RefusedLoads(unittest.TestCase):
         ampere = {"gpus": [["A100-SXM4", [8, 0]]]}
         failed = self.failed_load(settings=ampere, options={"fp8": "on"})
         self.assertEqual(failed["message"], "option `fp8`: `A100-SXM4` has compute capability 8.0, fp8 needs 8.9")
-        failed = self.failed_load(write_folder(self, quantised=FP8), settings=ampere)
+        failed = self.failed_load(write_folder(self, quantization=FP8), settings=ampere)
         self.assertIn("is in fp8: `A100-SXM4` has compute capability 8.0", failed["message"])
         self.assertEqual(failed["kind"], "unsupported")
 
     def test_only_the_selected_gpus_must_support_fp8(self):
         gpus = [["H100", [9, 0]], ["T400", [7, 5]]]
-        folder = write_folder(self, quantised=FP8)
+        folder = write_folder(self, quantization=FP8)
         self.assertEqual(EngineProcess(self, gpus=gpus).load(folder, device="cuda:0")["type"], "loaded")
         failed = self.failed_load(folder, settings={"gpus": gpus}, device="cuda:1")
         self.assertIn("`T400` has compute capability 7.5, fp8 needs 8.9", failed["message"])
         self.assertIn("`T400`", self.failed_load(folder, settings={"gpus": gpus}, options={"tp": 2})["message"])
-        # With this order only CUDA knows which GPU comes first.
+        # With this order only CUDA knows which GPU comes first, so fp8 is refused only if no GPU has it.
         by_speed = {"environment": {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}}
         self.assertEqual(EngineProcess(self, gpus=gpus, **by_speed).load(folder)["type"], "loaded")
         self.failed_load(folder, settings={"gpus": gpus[1:] * 2, **by_speed})

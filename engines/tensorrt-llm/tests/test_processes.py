@@ -1,4 +1,4 @@
-"""Tests the worker processes of the library: their memory, their end, and which of them are watched."""
+"""Tests the worker processes of the library: their memory, their end, and the choice of those that are watched."""
 
 import os
 import subprocess
@@ -19,6 +19,7 @@ class WorkerProcesses(unittest.TestCase):
         message = engine.load(write_folder(self), options={"tp": 2})
         (record,) = engine.records("workers")
         self.assertEqual(message["pids"], sorted(record["workers"]))
+        # Each of the two worker processes uses 1 GiB in the stand-in.
         memory = {"in_use_bytes": 2 << 30, "peak_bytes": 2 << 30, "reserved_bytes": 2 << 30}
         self.assertEqual(message["device_memory"], memory)
         self.assertEqual(engine.generate(max_new_tokens=1)["device_memory"], memory)
@@ -51,6 +52,7 @@ class WatchedProcesses(unittest.TestCase):
     def test_the_driver_or_open_files_name_the_watched_processes_or_all_are_watched(self):
         before = processes.parent_pids()
         helper, worker = self.process_with_open(os.devnull), self.process_with_open(ENGINE / "worker.py")
+        # In a container the driver has other ids. The open `worker.py` stands for a device file.
         with mock.patch.object(processes, "_gpu_processes", lambda: [(helper + 10_000_000, 1)]):
             with mock.patch.object(processes, "DEVICE_FILES", str(ENGINE / "worker.p")):
                 self.assertEqual(processes.workers_since(before).watched, {worker})
@@ -61,7 +63,7 @@ class WatchedProcesses(unittest.TestCase):
 
 
 def launch_variable():
-    """A new value of the variable by which an engine finds its worker processes, as the orchestrator sets it."""
+    """The variable that the orchestrator sets, with a new value. By it an engine finds its worker processes."""
     return {"ORCHESTRATE_LAUNCH": uuid.uuid4().hex}
 
 

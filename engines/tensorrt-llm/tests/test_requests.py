@@ -65,7 +65,7 @@ class Generation(unittest.TestCase):
             self.assertEqual(failed["type"], "failed")
             self.assertIn(message, failed["message"])
 
-    def test_sampling_options_reach_the_library_and_are_never_greedy(self):
+    def test_sampling_options_reach_the_library_and_only_temperature_0_is_greedy(self):
         engine = loaded_engine(self)
         requested = {"temperature": 0.7, "top_k": 5, "top_p": 0.9, "seed": 11}
         first = engine.generate(max_new_tokens=8, ignore_eos=True, sampling=requested)
@@ -104,7 +104,7 @@ class Generation(unittest.TestCase):
         self.assertEqual(len(engine.records("prompt_ids")), 5)
 
     def test_no_response_is_lost_with_two_requests_at_a_time(self):
-        """A response would be lost if the reader's loop did not run between requests or during writes."""
+        """A response would be lost if the reader's loop did not run between requests, or while the engine writes."""
         for stream in (False, True):
             with self.subTest(stream=stream):
                 engine = loaded_engine(self, token_s=0.001)
@@ -163,7 +163,7 @@ class Generation(unittest.TestCase):
         (folder / "tokenizer.json").write_text("{}")
         engine = loaded_engine(self, folder=folder)
         for id in (None, 1, 2):
-            # The message is another one in a Python without `tokenizers`.
+            # A Python without `tokenizers` gives the second of these messages.
             failed = engine.request(type="generate", prompt="Hello", id=id)
             self.assertEqual((failed["type"], failed["kind"], failed.get("id")), ("failed", "model", id))
             self.assertRegex(failed["message"], "tokenizer.json`: |`tokenizers` is not installed")
@@ -227,7 +227,6 @@ class Failures(unittest.TestCase):
             (record,) = engine.records("workers")
             self.assertEqual(failed["kind"], "device")
             self.assertEqual(failed["message"], f"a worker process of TensorRT-LLM (pid {record['workers'][0]}) has ended")
-            # The next request fails at once.
             self.assertEqual(engine.generate(max_new_tokens=2)["message"], failed["message"])
 
     def test_a_request_can_be_cancelled_if_the_library_stops_responding(self):

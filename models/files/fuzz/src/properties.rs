@@ -47,7 +47,7 @@ fn check_message(message: &str) {
     assert!(control.is_none(), "a message holds {control:?}: {message:?}");
 }
 
-/// Checks the tensors of one file of `file_bytes`.
+/// Checks the tensors of a file with this many bytes.
 pub fn check_tensors(tensors: &[Tensor], file_bytes: u64) {
     let mut names = BTreeSet::new();
     for tensor in tensors {
@@ -81,7 +81,7 @@ pub fn check_config(config: &Config) {
         config.vocabulary_size,
     ];
     assert!(!positive.contains(&0), "a zero among {positive:?}");
-    assert!(config.heads.is_multiple_of(config.kv_heads), "{} heads of {}", config.heads, config.kv_heads);
+    assert!(config.heads.is_multiple_of(config.kv_heads), "{} / {} key heads", config.heads, config.kv_heads);
     assert!(
         config.rope_theta.is_none_or(|theta| theta.is_finite() && theta > 0.0),
         "{:?}",
@@ -89,12 +89,12 @@ pub fn check_config(config: &Config) {
     );
 }
 
-/// The bytes of a tensor, computed without the readers' code: the dtype's name gives its bits, except for ggml's blocks.
+/// The bytes of a tensor. A float's or an integer's name has the bits of a number; ggml's other dtypes have blocks.
 fn bytes_of(dtype: &str, elements: u64) -> u128 {
     if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
         return dtype.bytes(elements).into();
     }
-    let block = match dtype {
+    let (block_numbers, block_bytes) = match dtype {
         "BOOL" => return elements.into(),
         "Q8_1" => (32, 36),
         "Q8_K" => (256, 292),
@@ -117,5 +117,5 @@ fn bytes_of(dtype: &str, elements: u64) -> u128 {
             return u128::from(elements) * bits.expect("a dtype's name has its bits") / 8;
         }
     };
-    u128::from(elements) / block.0 * block.1
+    u128::from(elements) / block_numbers * block_bytes
 }

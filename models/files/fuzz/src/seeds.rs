@@ -60,7 +60,7 @@ fn join(files: &[&[u8]]) -> Vec<u8> {
     files.join(&SEPARATOR)
 }
 
-/// An input of the target `safetensors`. With the highest bit, the target corrects the header's length.
+/// An input of the target `safetensors`. The highest bit lets the target correct the header's length field.
 fn safetensors(data_bytes: u32, header: &[u8]) -> Vec<u8> {
     let length = header.len() as u64;
     [&(data_bytes | 1 << 31).to_le_bytes(), length.to_le_bytes().as_slice(), header].concat()
@@ -71,8 +71,8 @@ fn weights(data_bytes: u16, header: &str) -> Vec<u8> {
     [data_bytes.to_le_bytes().as_slice(), header.as_bytes()].concat()
 }
 
-/// A llama with a value of each type and tensors of f32, f16, bf16, q8_0 and q4_k, and a minimal llama. The fuzzer explores
-/// the smaller file sooner.
+/// Two files: a llama with a value of each type and tensors of f32, f16, bf16, q8_0 and q4_k, and a minimal llama, which
+/// the fuzzer explores sooner.
 fn gguf() -> Vec<Vec<u8>> {
     let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
     let value =
@@ -122,7 +122,7 @@ fn gguf() -> Vec<Vec<u8>> {
         let start = [&trailing_zeros.to_le_bytes(), b"GGUF\x03\0\0\0".as_slice(), &counts].concat();
         [start, values.concat(), tensors.concat()].concat()
     };
-    // The data begins at the next multiple of 32 bytes and takes 648 bytes.
+    // The data begins at the next multiple of 32 bytes. It takes 648 bytes, in the minimal file 224 + 256.
     let full = file(&values, &tensors, 648 + 32);
     let required = ["general.architecture", "embedding_length", "block_count", "head_count", "tokens"];
     let is_required = |value: &Vec<u8>| {

@@ -10,10 +10,10 @@ use model_files::{Config, ModelFacts, ModelFolder, gguf as gguf_file, safetensor
 
 use crate::properties::{check_config, check_no_overlap, check_tensors, read_within_bound};
 
-/// Returns whether the input was accepted. It panics, or ends the process, when a property does not hold.
+/// Reads an input and returns whether it was accepted. Panics, or ends the process, if a property does not hold.
 pub type Target = fn(&[u8]) -> bool;
 
-/// The name of each target and of its program, and its function.
+/// Each target's name, which is also its program's name, and its function.
 pub const TARGETS: [(&str, Target); 4] =
     [("safetensors", safetensors), ("gguf", gguf), ("config", config), ("folder", folder)];
 
@@ -21,12 +21,12 @@ pub const TARGETS: [(&str, Target); 4] =
 /// bytes, which is held twice while lists grow.
 const HEADER_MULTIPLE: usize = 32;
 
-/// Allowed bytes of memory for each byte of JSON. An object of one entry takes eight bytes and becomes a map's node of
-/// 632 bytes.
+/// Allowed bytes of memory for each byte of JSON. An object of one entry takes eight bytes in a file, and a map's node of
+/// 632 bytes in memory.
 const JSON_MULTIPLE: usize = 128;
 
-/// Allowed bytes of memory for each byte of a model, when its parts are listed. A layer that takes one entry in a header
-/// needs a dozen tensors.
+/// Allowed bytes of memory for each byte of a model, for the list of its parts. A layer may have only one tensor in a
+/// header, but has a dozen parts.
 const PARTS_MULTIPLE: usize = 512;
 
 /// The separator of files. It never occurs in UTF-8, so it never cuts JSON in two.
@@ -57,10 +57,10 @@ pub fn gguf(bytes: &[u8]) -> bool {
         let file = File::create(&path).expect("a file can be made in the folder for temporary files");
         (path, file)
     });
-    let Some((word, start)) = bytes.split_first_chunk() else { return false };
-    let file_bytes = start.len() as u64 + u64::from(u16::from_le_bytes(*word));
+    let Some((zeros, start)) = bytes.split_first_chunk() else { return false };
+    let file_bytes = start.len() as u64 + u64::from(u16::from_le_bytes(*zeros));
     let (path, file) = &*FILE;
-    // The file is first cut to the shorter length, so that zeros follow and not bytes of an earlier input.
+    // The file is cut before it is extended, so that zeros follow and not bytes of an earlier input.
     let write = || {
         file.write_all_at(start, 0)?;
         file.set_len(start.len() as u64)?;
@@ -80,11 +80,11 @@ pub fn gguf(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads config.json, and generation_config.json if the input has a second part.
+/// Reads config.json, and generation_config.json if the input has a second piece.
 pub fn config(bytes: &[u8]) -> bool {
-    let mut parts = bytes.splitn(2, |&byte| byte == SEPARATOR);
-    let config = parts.next().unwrap_or_default();
-    let Some(config) = read_within_bound(JSON_MULTIPLE, bytes.len(), || Config::parse(config, parts.next()))
+    let mut pieces = bytes.splitn(2, |&byte| byte == SEPARATOR);
+    let config = pieces.next().unwrap_or_default();
+    let Some(config) = read_within_bound(JSON_MULTIPLE, bytes.len(), || Config::parse(config, pieces.next()))
     else {
         return false;
     };
@@ -93,7 +93,7 @@ pub fn config(bytes: &[u8]) -> bool {
 }
 
 /// Reads the files of a folder in sequence: config, generation config, index, and two weight files. A weight file is two
-/// bytes with the number of zeros after its header, then the header. An empty part means no file.
+/// bytes with the number of zeros after its header, then the header. An empty piece means no file.
 pub fn folder(bytes: &[u8]) -> bool {
     const FILES: [&str; 5] = [
         "config.json",
@@ -103,11 +103,11 @@ pub fn folder(bytes: &[u8]) -> bool {
         "b.safetensors",
     ];
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| scratch_folder("folder"));
-    let mut parts = bytes.splitn(FILES.len(), |&byte| byte == SEPARATOR);
+    let mut pieces = bytes.splitn(FILES.len(), |&byte| byte == SEPARATOR);
     let mut file_bytes = 0;
     for name in FILES {
-        let content = parts.next().unwrap_or_default();
-        let content = if name.ends_with(".safetensors") { weights(content) } else { content.to_vec() };
+        let content = pieces.next().unwrap_or_default();
+        let content = if name.ends_with(".safetensors") { weight_file(content) } else { content.to_vec() };
         file_bytes += content.len();
         let path = FOLDER.join(name);
         let written = match content.as_slice() {
@@ -130,8 +130,8 @@ pub fn folder(bytes: &[u8]) -> bool {
     true
 }
 
-fn weights(part: &[u8]) -> Vec<u8> {
-    let Some((zeros, header)) = part.split_first_chunk() else { return Vec::new() };
+fn weight_file(piece: &[u8]) -> Vec<u8> {
+    let Some((zeros, header)) = piece.split_first_chunk() else { return Vec::new() };
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header);
     file.resize(file.len() + usize::from(u16::from_le_bytes(*zeros)), 0);
@@ -148,14 +148,14 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
         let component_bytes: u64 = facts.components.iter().map(|component| component.bytes).sum();
         assert!(
             component_bytes <= facts.weights_bytes,
-            "parts of {component_bytes} bytes in {} bytes of weights",
+            "components of {component_bytes} bytes in {} bytes of weights",
             facts.weights_bytes
         );
         let _ = facts.memory_bytes(u64::MAX);
     }
 }
 
-/// Removes the files that the targets wrote. libFuzzer exits without it, so scripts/fuzz removes them there.
+/// Removes the files that the targets wrote. libFuzzer does not call this function, so scripts/fuzz removes them.
 pub fn remove_scratch_files() -> io::Result<()> {
     let folder = scratch_root();
     if folder.exists() { fs::remove_dir_all(folder) } else { Ok(()) }

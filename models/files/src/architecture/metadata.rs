@@ -72,8 +72,8 @@ impl Architecture {
             ("eos_token_id", config.eos_ids.first().copied()),
         ];
         for (name, value) in computed {
-            let known = self.keys.iter().any(|key| key.config == name) || name.ends_with("_id");
-            if let Some(value) = value.filter(|_| known && !fields.contains_key(name)) {
+            let belongs = self.keys.iter().any(|key| key.config == name) || name.ends_with("_id");
+            if let Some(value) = value.filter(|_| belongs && !fields.contains_key(name)) {
                 fields.insert(name.into(), value.into());
             }
         }
@@ -112,8 +112,8 @@ impl Architecture {
         );
         let factor = [rope::settings(raw), Some(raw)].into_iter().flatten();
         let factor =
-            factor.filter_map(|fields| fields.get("partial_rotary_factor")).find(|part| !part.is_null());
-        if let Some(factor) = factor.filter(|part| part.as_f64() != Some(1.0)) {
+            factor.filter_map(|fields| fields.get("partial_rotary_factor")).find(|factor| !factor.is_null());
+        if let Some(factor) = factor.filter(|factor| factor.as_f64() != Some(1.0)) {
             bail!("`partial_rotary_factor` {factor}: GGUF requires the rotation of all dimensions");
         }
         let (heads, head_dim, hidden) = (config.heads, config.head_dim, config.hidden_size);
@@ -124,11 +124,11 @@ impl Architecture {
             self.gguf
         );
         let window = raw.get("sliding_window").and_then(Value::as_u64);
-        let windowed = raw.get("use_sliding_window").and_then(Value::as_bool).unwrap_or(true);
+        let uses_window = raw.get("use_sliding_window").and_then(Value::as_bool).unwrap_or(true);
         let context = config.context_tokens.map_or(0, u64::from);
         let has_window_key = self.keys.iter().any(|key| key.config == "sliding_window");
         ensure!(
-            has_window_key || !windowed || window.is_none_or(|window| window >= context),
+            has_window_key || !uses_window || window.is_none_or(|window| window >= context),
             "`sliding_window` {} is narrower than the context of {context}, which GGUF's `{}` cannot express",
             window.unwrap_or_default(),
             self.gguf
@@ -136,7 +136,7 @@ impl Architecture {
         Ok(())
     }
 
-    /// A number of config.json, or the default of a missing field.
+    /// A number of config.json, or its default. `Config` has already searched both places of `rope_theta`.
     fn field(&self, config: &Config, raw: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
         let computed = match name {
             "num_key_value_heads" => Some(f64::from(config.kv_heads)),

@@ -79,7 +79,7 @@ impl Architecture {
 
     /// The inner size of the feed-forward network, from the config or by default.
     pub fn inner_size(&self, config: &Config) -> Option<u32> {
-        let default = || self.inner_multiple.map(|times| config.hidden_size.saturating_mul(times));
+        let default = || self.inner_multiple.map(|multiple| config.hidden_size.saturating_mul(multiple));
         config.intermediate_size.or_else(default)
     }
 
@@ -127,7 +127,7 @@ pub(crate) fn longer_name(name: &str) -> Option<String> {
     prefix.map(|(prefix, _)| format!("{prefix}{name}"))
 }
 
-/// A bound on sizes: products of two stay far from overflow, and lists of parts stay short.
+/// A bound on sizes: the product of two stays far below the largest u64, and lists of parts stay short.
 const MAX_SIZE: u32 = 1 << 24;
 const MAX_LAYERS: u32 = 4096;
 
@@ -186,7 +186,7 @@ pub struct Part {
     pub kind: Kind,
     pub component: Component,
     pub gguf_form: GgufForm,
-    /// The number of inputs to each output number.
+    /// How many inputs each output is computed from.
     pub fan_in: u64,
 }
 
@@ -249,7 +249,6 @@ impl Part {
         }
     }
 
-    /// The shape in this format.
     pub fn shape_in(&self, format: Format) -> Vec<u64> {
         let mut shape = self.shape.clone();
         if format == Format::Gguf && self.gguf_form == GgufForm::Transposed {
@@ -262,7 +261,7 @@ impl Part {
     pub fn rows_in(&self, format: Format) -> (u64, u64) {
         match self.shape_in(format).as_slice() {
             [rows, columns] => (*rows, *columns),
-            // No supported architecture has tensors of another rank.
+            // No supported architecture has tensors of more than two dimensions.
             other => (1, other.iter().product()),
         }
     }
@@ -272,7 +271,7 @@ impl Part {
         self.kind != Kind::Matrix || self.component == Component::Positions
     }
 
-    /// The index of row `row` in the other format. Valid only for forms that keep rows whole.
+    /// The index of row `row` in the other format. Not for `Transposed`, whose rows are columns there.
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
         let GgufForm::Pairs { heads } = self.gguf_form else { return row };
         let head_rows = self.shape[0] / heads;
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_config_takes_precedence_over_its_class_then_tensor_names_then_the_folder() {
+    fn the_model_type_decides_else_the_class_else_tensor_names_else_the_folder() {
         let plain = "model.layers.0.self_attn.q_proj.weight";
         let stated = json!({ "model_type": "falcon", "architectures": ["LlamaForCausalLM"] });
         assert_eq!(detect_name(&stated, plain, "x").as_deref(), Some("falcon"));

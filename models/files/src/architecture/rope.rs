@@ -33,9 +33,9 @@ impl Llama3 {
         let factors = pairs.map(|pair| {
             // libm's power gives the same last bit on every machine.
             let inverse_frequency = libm::pow(theta, f64::from(pair) * 2.0 / f64::from(head_dim));
-            let waves = self.original_context / (inverse_frequency * std::f64::consts::TAU);
-            let unscaled_share = (waves - self.low) / (self.high - self.low);
-            let unscaled_share = unscaled_share.clamp(0.0, 1.0);
+            // Full rotations within the original context. Their number decides how much of the frequency stays.
+            let rotations = self.original_context / (inverse_frequency * std::f64::consts::TAU);
+            let unscaled_share = ((rotations - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
             (1.0 / ((1.0 - unscaled_share) / self.factor + unscaled_share)) as f32
         });
         factors.collect()
