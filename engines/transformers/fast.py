@@ -133,7 +133,7 @@ class FastPath(DecodePath):
         length = self.loaded.context_tokens if sequences == 1 else self._cache_length(tokens)
         if (sequences, length) not in self._decoders:
             self._decoders = {key: pair for key, pair in self._decoders.items() if key[0] == 1}
-            decoder = Decoder(self.network, sequences, length, exact=not self._uses_graphs)
+            decoder = Decoder(self.network, sequences, length, reads_only_written=not self._uses_graphs)
             step = GraphsByLength(decoder, self._cache_length) if self._uses_graphs else CompiledStep(decoder)
             step.prepare()
             self._decoders[sequences, length] = decoder, step

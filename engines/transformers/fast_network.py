@@ -1,8 +1,8 @@
 """The network of path `fast`: the decoder of Llama and similar models, its KV cache, and its products in several dtypes.
 
-Matrices are joined, the cache has a fixed address, and a step changes its own state, so that it can be compiled whole and
-replayed. Norms, rotations and attention are in f32 for all weights. Products and the activations between them are in the
-dtype of the load, even for int8 matrices.
+Matrices with the same input are joined. The cache has a fixed address, and the step itself advances the decode state, so that
+the step can be compiled whole and replayed. Norms, rotations and attention are in f32 in every load. The results of products
+are in the dtype of the load, even with int8 matrices.
 """
 
 import math
@@ -13,25 +13,24 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention, silu
 
-# Norms are in f32 for all weights: they are small, and their input is converted to f32.
+# The weights of norms are in f32 in every load: they are few, and the input of a norm is converted to f32.
 NORM_DTYPE = torch.float32
 
-# A product of a matrix with one row is bound by memory, and the compiler writes it as a loop over the matrix's rows. The
-# matrix is divided into this many panels, and the loop takes one row of each panel at a time. So the processor prefetches
-# several streams, and their sums are independent. More panels are slower.
+# The product of a matrix and one row of activations is bound by memory, and the compiler writes it as a loop over the matrix's
+# rows. The matrix is divided into this many panels, and the loop takes one row of each panel at a time. So the processor
+# prefetches several streams, and computes independent sums. More panels are slower.
 PANELS = 4
 
-# The most columns that are summed in one piece. Above this the compiler uses a more precise method at half the speed.
-# (Shorter sums are precise enough.)
+# The most columns in one sum. For a longer sum the compiler uses a more precise method at half the speed.
 MAX_SUM_COLUMNS = 4096
 
-# The numbers of an int8 matrix that are widened at once: few enough for the caches of a CPU, many enough for a launch on
-# CUDA.
-PIECE_NUMBERS = {"cpu": 2**20, "cuda": 2**26}
+# The weights of an int8 matrix that are quantised or dequantised at once: few enough for the caches of a CPU, many enough for
+# a CUDA kernel.
+WEIGHTS_PER_PIECE = {"cpu": 2**20, "cuda": 2**26}
 
-# The most rows that a compiled loop multiplies with an int8 matrix. More rows are faster with a widened matrix. (On CUDA the
-# compiler has this limit.)
-MAX_SUMMED_ROWS = {"cpu": 8, "cuda": 1}
+# The most rows of activations that a compiled loop multiplies with an int8 matrix. More rows are faster with the dequantised
+# matrix. On CUDA the loop supports only one row.
+MAX_LOOP_ROWS = {"cpu": 8, "cuda": 1}
 
 # The largest int8 code. -128 is unused, so that the range is symmetric.
 MAX_CODE = 127
@@ -41,7 +40,7 @@ class Network(nn.Module):
     """Computes hidden states from token ids and their positions. The caller provides the attention."""
 
     def __init__(self, shape, dtype, int8=False):
-        """`int8`: its matrices, including the embeddings, are `Int8Matrix`."""
+        """With `int8`, the matrices, including the embeddings, are `Int8Matrix`."""
         super().__init__()
         self.shape, self.dtype = shape, dtype
         make_matrix = Int8Matrix if int8 else partial(empty_parameter, dtype)
@@ -49,18 +48,18 @@ class Network(nn.Module):
         self.layers = nn.ModuleList(Layer(shape, dtype, make_matrix) for _ in range(shape.layers))
         self.norm = empty_parameter(NORM_DTYPE, shape.hidden_size)
         self.head = None if shape.tied_embeddings else make_matrix(shape.vocabulary_size, shape.hidden_size)
-        # Rounded to the dtype of the load, as Gemma's authors do.
+        # Rounded to the dtype of the load, as in Gemma's own code.
         scale = shape.embedding_scale
         self.embedding_scale = None if scale is None else float(torch.tensor(scale, dtype=dtype, device="cpu"))
 
     def prepare(self, context_tokens):
-        """Computes the rotations of all positions, after the weights are on their device."""
+        """Computes the rotations of all positions, on the device of the weights."""
         cosines, sines = rotations(self.shape, context_tokens, self.norm.device)
         self.register_buffer("cosines", cosines, persistent=False)
         self.register_buffer("sines", sines, persistent=False)
 
     def forward(self, ids, positions, attend):
-        """`ids` and `positions`: [rows]. `attend(layer index, q, k, v)` gets q, k and v as [rows, heads, head_dim]."""
+        """`ids`, `positions`: [rows]. `attend(layer index, q, k, v)`: each [rows, heads, head_dim] -> [rows, heads * head_dim]."""
         table = self.embedding
         x = table.lookup(ids, self.dtype) if isinstance(table, Int8Matrix) else table[ids]  # [rows, hidden]
         if self.embedding_scale is not None:
@@ -80,13 +79,13 @@ class Layer(nn.Module):
         super().__init__()
         self.shape = shape
         hidden, intermediate = shape.hidden_size, shape.intermediate_size
-        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        q_size, kv_size = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.attention_norm, self.mlp_norm = empty_parameter(NORM_DTYPE, hidden), empty_parameter(NORM_DTYPE, hidden)
-        self.qkv = make_matrix(queries + 2 * keys, hidden)
-        self.qkv_bias = empty_parameter(dtype, queries + 2 * keys) if shape.qkv_bias else None
+        self.qkv = make_matrix(q_size + 2 * kv_size, hidden)
+        self.qkv_bias = empty_parameter(dtype, q_size + 2 * kv_size) if shape.qkv_bias else None
         self.q_norm = empty_parameter(NORM_DTYPE, shape.head_dim) if shape.head_norms else None
         self.k_norm = empty_parameter(NORM_DTYPE, shape.head_dim) if shape.head_norms else None
-        self.output = make_matrix(hidden, queries)
+        self.output = make_matrix(hidden, q_size)
         self.output_bias = empty_parameter(dtype, hidden) if shape.output_bias else None
         self.gate_up = make_matrix(2 * intermediate, hidden)
         self.gate_up_bias = empty_parameter(dtype, 2 * intermediate) if shape.mlp_bias else None
@@ -113,24 +112,26 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A network with its KV cache and the state of its decode loop, for a fixed number of sequences and length."""
+    """A network with its KV cache and the state of its decode loop, for a fixed number of sequences and a fixed context."""
 
-    def __init__(self, network, sequences, context_tokens, exact):
-        """`exact`: a step reads only written tokens. Otherwise it may read more, like a captured graph, and a mask hides
-        unwritten tokens. Sequences of different lengths need the mask too."""
+    def __init__(self, network, sequences, context_tokens, reads_only_written):
+        """`reads_only_written`: a step reads only written tokens of the cache. Otherwise it may read more, like a captured
+        graph, and a mask hides unwritten tokens. Sequences of different lengths need the mask too."""
         super().__init__()
-        self.network, self.context_tokens, self.is_masked = network, context_tokens, not exact or sequences > 1
+        self.network, self.context_tokens = network, context_tokens
+        self.is_masked = not reads_only_written or sequences > 1
         shape, dtype = network.shape, network.dtype
         device = dict(device=network.norm.device)
-        # The last position is never written. Without it, a view of the whole cache would be a special case to the compiler.
-        # And heads at distances of a power of two would compete for the same lines of the processor's cache.
+        # The position after the context is never written. Without it, a view of the whole KV cache would be a special case to
+        # the compiler. And heads at distances of a power of two would compete for the same lines of the processor's cache.
         size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
         # Masked values are multiplied by zero, so they must be finite.
-        make = torch.empty if exact else torch.zeros
+        make = torch.empty if reads_only_written else torch.zeros
         self.keys, self.values = Buffers(), Buffers()
         for index in range(shape.layers):
             self.keys.register_buffer(str(index), make(size, dtype=dtype, **device))
             self.values.register_buffer(str(index), make(size, dtype=dtype, **device))
+        # The ids that the next step reads, their positions, and their column of the cache. A pad has a column but no position.
         self.register_buffer("ids", torch.zeros(sequences, dtype=torch.long, **device))
         self.register_buffer("positions", torch.zeros(sequences, dtype=torch.long, **device))
         self.register_buffer("column", torch.zeros(1, dtype=torch.long, **device))
@@ -148,18 +149,18 @@ class Decoder(nn.Module):
             allowed = None
         else:
             positions = (is_token.cumsum(-1) - 1).clamp(min=0)
-            is_earlier = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
+            is_not_later = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
             # A pad attends to itself: the softmax of a fully masked row is undefined.
             is_itself = torch.eye(columns, dtype=torch.bool, device=ids.device)
-            allowed = (is_earlier & is_token[:, None, :] | is_itself)[:, None]  # [sequences, 1, columns, columns]
+            allowed = (is_not_later & is_token[:, None, :] | is_itself)[:, None]  # [sequences, 1, columns, columns]
 
         def attend(index, q, k, v):
             q, k, v = (part.view(sequences, columns, -1, part.shape[-1]).transpose(1, 2) for part in (q, k, v))
             self.keys[index][:, :, :columns] = k  # [sequences, kv_heads, columns, head_dim]
             self.values[index][:, :, :columns] = v
-            shared = q.shape[1] // k.shape[1]
-            if shared > 1:
-                k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
+            group = q.shape[1] // k.shape[1]  # query heads that share a key head
+            if group > 1:
+                k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
             attended = scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=allowed is None)
             return attended.transpose(1, 2).reshape(sequences * columns, -1)  # [rows, heads * head_dim]
 
@@ -175,7 +176,7 @@ class Decoder(nn.Module):
         return x
 
     def fill_cache(self, tokens):
-        """Fills the cache with this many tokens of random keys and values, for trials, and sets the state accordingly."""
+        """Sets the cache and the state as after a prompt of this many tokens, with random keys and values, to try a step."""
         for buffers in (self.keys, self.values):
             for index in range(len(self.network.layers)):
                 buffers[index][:, :, :tokens].normal_()
@@ -187,7 +188,7 @@ class Decoder(nn.Module):
 
     @contextmanager
     def restore_state(self):
-        """Restores the state after the steps of a `with` block. Later steps overwrite their keys and values."""
+        """Restores the state after a `with` block. The keys and values of its steps stay until later steps overwrite them."""
         states = [state for state in (self.column, self.positions, self.ids, self.logits, self.mask) if state is not None]
         copies = [state.clone() for state in states]
         yield
@@ -195,8 +196,8 @@ class Decoder(nn.Module):
             state.copy_(value)
 
     def step(self, span):
-        """Replaces the id of each sequence by the next id. The length of `span` is the number of cached tokens to read; its
-        content is unused. Among equal logits `argmax` returns the first, which has the lowest id."""
+        """Replaces the id of each sequence by the next id. The length of `span` is the number of cached tokens to read, which
+        a compiler keeps variable; its content is unused. Among equal logits `argmax` takes the lowest id."""
         tokens = span.shape[0]
         if self.is_masked:
             self.mask.index_fill_(1, self.column, 0.0)
@@ -216,7 +217,7 @@ class Decoder(nn.Module):
 
 
 class Buffers(nn.Module):
-    """Tensors by number. A compiler may assume that the address of a registered buffer is fixed."""
+    """Tensors by layer number. A compiler may assume that the address of a registered buffer is fixed."""
 
     def __getitem__(self, index):
         return getattr(self, str(index))
@@ -225,12 +226,12 @@ class Buffers(nn.Module):
 def attend_to_cache(q, keys, values, mask):
     """Attention of one new token of each sequence. `q` [sequences, heads, head_dim]; `keys` and `values` [sequences,
     kv_heads, tokens, head_dim]; `mask` [sequences, 1, tokens] or None. The compiler turns the sums into loops over the
-    cache. The softmax is divided last, which takes the fewest divisions."""
+    cache. The division of the softmax comes last, where there are the fewest numbers to divide."""
     sequences, heads, head_dim = q.shape
     dtype, (keys, values) = values.dtype, (keys.float(), values.float())
     q = q.float().view(sequences, keys.shape[1], -1, 1, head_dim) / math.sqrt(head_dim)
     if q.is_cuda:
-        scores = (q * keys[:, :, None]).sum(-1)  # [sequences, kv_heads, shared, tokens]
+        scores = (q * keys[:, :, None]).sum(-1)  # [sequences, kv_heads, group, tokens]
     else:
         # Queries that share a key are stacked in one loop, so that each key is read once.
         scores = torch.stack([(query * keys).sum(-1) for query in q.unbind(2)], 2)
@@ -238,7 +239,7 @@ def attend_to_cache(q, keys, values, mask):
         scores = scores + mask[:, :, None]
     exponentials = torch.exp(scores - scores.amax(-1, keepdim=True))
     if q.is_cuda:
-        attended = (exponentials[..., None] * values[:, :, None]).sum(3)  # [sequences, kv_heads, shared, head_dim]
+        attended = (exponentials[..., None] * values[:, :, None]).sum(3)  # [sequences, kv_heads, group, head_dim]
     else:
         attended = torch.stack([(part[..., None] * values).sum(2) for part in exponentials.unbind(2)], 2)
     attended = attended / exponentials.sum(-1, keepdim=True)
@@ -252,8 +253,8 @@ def rms_norm(x, weight, epsilon):
 
 
 def rotate(x, cosines, sines):
-    """Rotates pairs of numbers by their position. `x`: [rows, heads, head_dim]. A pair has a number of the first half of a
-    head and the same number of the second half, as the checkpoints expect."""
+    """Rotates pairs of numbers by their position. `x`: [rows, heads, head_dim]. The number at index i of a head's first half
+    and the number at index i of its second half are a pair, as the checkpoints expect."""
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1).to(x.dtype)
 
@@ -264,10 +265,10 @@ def rotations(shape, context_tokens, device):
     frequencies = 1.0 / shape.rope_theta**exponents
     if (scaling := shape.rope_scaling) is not None:
         wavelengths = 2 * math.pi / frequencies
-        # 0 where the whole factor applies, at the longest wavelengths; 1 where the frequency is unchanged.
-        weight = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
-        weight = weight.clamp(0.0, 1.0)
-        frequencies = (1 - weight) * frequencies / scaling.factor + weight * frequencies
+        # The share of the unscaled frequency in the result: 0 at the longest wavelengths, 1 at the shortest.
+        unscaled_share = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
+        unscaled_share = unscaled_share.clamp(0.0, 1.0)
+        frequencies = (1 - unscaled_share) * frequencies / scaling.factor + unscaled_share * frequencies
     angles = torch.outer(torch.arange(context_tokens, dtype=torch.float32), frequencies)[:, None]
     return angles.cos().to(device), angles.sin().to(device)
 
@@ -277,8 +278,8 @@ def empty_parameter(dtype, *size):
 
 
 def product(x, matrix, bias=None):
-    """`x` [rows, in] times `matrix` [out, in], in its loaded dtype or in int8. One row is bound by memory, so its compiled
-    code is a loop over the matrix; more rows use `linear`."""
+    """`x` [rows, in] times `matrix` [out, in], which is in the dtype of the load or in int8. On a CPU a compiled product of one
+    row is a loop over the matrix, because memory is its bound; more rows use `linear`."""
     if isinstance(matrix, Int8Matrix):
         return int8_product(x, matrix.codes, matrix.scales, bias)
     if x.is_cuda or x.shape[0] > 1 or not torch.compiler.is_compiling():
@@ -288,9 +289,9 @@ def product(x, matrix, bias=None):
 
 
 def int8_product(x, codes, scales, bias=None):
-    """Sums the codes unscaled, and scales each sum. For many rows, widens the matrix piece by piece."""
+    """Multiplies with the unscaled codes, and scales each sum. For many rows, dequantises the matrix piece by piece."""
     is_compiling = torch.compiler.is_compiling()
-    if not is_compiling or x.shape[0] > MAX_SUMMED_ROWS[x.device.type]:
+    if not is_compiling or x.shape[0] > MAX_LOOP_ROWS[x.device.type]:
         # On a CPU the compiler would unroll the many pieces, so they are hidden from it in a custom operation.
         return (linear_in_pieces if not is_compiling or x.is_cuda else opaque_linear)(x, codes, scales, bias)
     sums = (x.float() * codes.float()).sum(-1)[None] if x.is_cuda else panel_sums(x, codes)
@@ -299,20 +300,20 @@ def int8_product(x, codes, scales, bias=None):
 
 
 def panel_sums(x, matrix):
-    """The product [rows, out] in f32, with all rows of `x` in one loop. `matrix` converts to f32."""
-    rows, columns = matrix.shape
-    panels = next(count for count in (PANELS, 2, 1) if rows % count == 0)
+    """The product [rows, out] in f32, with all rows of `x` in one loop. `matrix` may have any dtype."""
+    out, columns = matrix.shape
+    panels = next(count for count in (PANELS, 2, 1) if out % count == 0)
     parts = next(count for count in range(1, columns + 1) if columns % count == 0 and columns // count <= MAX_SUM_COLUMNS)
     x = x.float().view(-1, parts, columns // parts)
-    matrix = matrix.view(panels, rows // panels, parts, -1)
+    matrix = matrix.view(panels, out // panels, parts, -1)
     sums = [torch.cat([(panel.float() * row).sum(-1) for panel in matrix.unbind(0)]) for row in x.unbind(0)]  # [out, parts]
     return torch.stack([part_sums.sum(-1) if parts > 1 else part_sums[:, 0] for part_sums in sums])
 
 
 def linear_in_pieces(x, codes, scales, bias):
-    size = max(1, PIECE_NUMBERS[x.device.type] // codes.shape[1])
-    biases = [None] * len(codes) if bias is None else bias.split(size)
-    pieces = zip(codes.split(size), scales.split(size), biases)
+    rows = max(1, WEIGHTS_PER_PIECE[x.device.type] // codes.shape[1])
+    biases = [None] * len(codes) if bias is None else bias.split(rows)
+    pieces = zip(codes.split(rows), scales.split(rows), biases)
     return torch.cat([linear(x, dequantise(*piece, x.dtype), piece_bias) for *piece, piece_bias in pieces], dim=-1)
 
 
@@ -331,7 +332,7 @@ def dequantise(codes, scales, dtype):
 
 
 class Int8Matrix(nn.Module):
-    """Weights in int8 with an f32 scale for each row: the largest number of a row has the code 127 or -127."""
+    """Weights in int8 with an f32 scale for each row: the number with the largest magnitude has the code 127 or -127."""
 
     def __init__(self, rows, columns):
         super().__init__()
@@ -343,7 +344,7 @@ class Int8Matrix(nn.Module):
         """Quantises `tensor` into the rows from `first` on, a few at a time. Returns False if `tensor` has NaN or infinity,
         which have no code."""
         is_finite = True
-        for rows in tensor.split(max(1, PIECE_NUMBERS["cpu"] // self.shape[1])):
+        for rows in tensor.split(max(1, WEIGHTS_PER_PIECE["cpu"] // self.shape[1])):
             rows, target = rows.float(), slice(first, first + len(rows))
             first += len(rows)
             scales = rows.abs().amax(-1) / MAX_CODE

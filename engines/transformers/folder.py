@@ -11,12 +11,12 @@ from model_folder import FORMATS, INDEX, SINGLE_FILE, first_integer, read_tensor
 
 __all__ = ["FORMATS", "open_folder"]
 
-# Names of the same field in configs of different families.
+# Each tuple has the names that model families give to one field of the config.
 CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
 HIDDEN_SIZE_FIELDS = ("hidden_size", "n_embd", "d_model")
 LAYER_COUNT_FIELDS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
-# Layers of the text model, not of an image or audio encoder.
+# Matches the tensors of layers of the text model, not of an image or audio encoder.
 LAYER_NUMBER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|gpt_neox\.)*(?:layers|h)\.(\d+)\.")
 
 
@@ -41,11 +41,11 @@ def open_folder(path):
 
 
 def _refuse_quantised(*configs):
-    """Refuses a quantised checkpoint: `transformers` would load it with another library, and the row would not name it."""
+    """Refuses quantised weights: `transformers` would load them with a library that the facts of the load do not name."""
     for config in configs:
         if (quantization := config.get("quantization_config")) is not None:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-            message = f"`config.json`: the weights are already quantised (`{str(method)[:80]}`), and this engine loads only plain weights"
+            message = f"`config.json`: the weights are already quantised (`{str(method)[:80]}`), and this engine loads only unquantised weights"
             raise Failed("unsupported", message, "load the folder of the original weights, with `--set quantize=int4`")
 
 
@@ -70,7 +70,7 @@ def _check_ids(folder):
     for field, ids in (("bos_token_id", [folder.bos_id]), ("eos_token_id", folder.eos_ids)):
         for id in ids:
             if None not in (size, id) and id >= size:
-                raise Failed("model", f"model `{folder.name}`: `{field}` {id} is outside its vocabulary of {size}")
+                raise Failed("model", f"model `{folder.name}`: `{field}` {id} is outside its vocabulary of {size} tokens")
 
 
 def _single_file(folder):

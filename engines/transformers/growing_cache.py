@@ -1,5 +1,5 @@
-"""Paths with a growing cache. `generate` is the library's own `generate`, with tokens timestamped in its streamer.
-`loop` calls the same model in a separate decode loop: the difference is the cost of `generate`.
+"""The decode paths with a growing cache. `generate` is the library's own `generate`, with tokens timestamped in its streamer.
+`loop` calls the same network in this engine's decode loop: the difference in time is the cost of `generate`.
 """
 
 import torch
@@ -26,7 +26,7 @@ class GeneratePath(DecodePath):
         )
         chooser = TokenChooser(job, tokens)
         hook = self._check_first_logits()
-        processors = LogitsProcessorList([ChosenId(chooser)] if chooser.is_sampling else [])
+        processors = LogitsProcessorList([OnlyChosenId(chooser)] if chooser.is_sampling else [])
         try:
             self.network.generate(
                 batch.ids,
@@ -56,7 +56,7 @@ class GeneratePath(DecodePath):
 
 
 class Streamer(BaseStreamer):
-    """Pushes each token on the host when `generate` outputs it, like a user's streamer."""
+    """Gets each token on the host when `generate` outputs it, like a user's streamer, and gives it to the kit."""
 
     def __init__(self, tokens):
         self._tokens, self._expects_prompt = tokens, True
@@ -76,7 +76,7 @@ class RequestCancelled(Exception):
     """Ends `generate` for a cancelled request. A stopping criterion would cost time at every token of every request."""
 
 
-class ChosenId(LogitsProcessor):
+class OnlyChosenId(LogitsProcessor):
     """Excludes all ids except the sampled id, so that `generate` samples by the protocol's rules."""
 
     def __init__(self, chooser):
@@ -97,11 +97,11 @@ class LoopPath(DecodePath):
         while not push_ids(tokens, ids.tolist()):
             logits = steps.advance(ids)
             # A compiled or captured step includes the greedy choice.
-            ids = steps.best if steps.best is not None and not chooser.is_sampling else chooser(logits)
+            ids = chooser(logits) if steps.greedy_ids is None or chooser.is_sampling else steps.greedy_ids
 
-    def make_steps(self, batch, new_tokens):
+    def make_steps(self, batch, max_new_tokens):
         """The steps of one request: `prefill(batch)`, then `advance(ids)` for every token. Both return logits [sequences,
-        vocabulary]. `best`: the greedy ids of the last step, or None."""
+        vocabulary]. `greedy_ids`: the ids that the last step chose, or None if steps return only logits."""
         return GrowingCacheSteps(self.network)
 
     def effects(self):
@@ -111,7 +111,7 @@ class LoopPath(DecodePath):
 class GrowingCacheSteps:
     """Keys and values in tensors that grow by one token at a time, the library's default."""
 
-    best = None
+    greedy_ids = None
 
     def __init__(self, network):
         self._network, self._cache = network, DynamicCache(config=network.config.get_text_config(decoder=True))
@@ -128,7 +128,7 @@ class GrowingCacheSteps:
         return self._forward(ids[:, None])
 
     def _forward(self, ids):
-        # Without pads a user of the library passes neither mask nor positions.
+        # Without pads, neither mask nor positions are passed, as in a user's own loop.
         arguments = {} if self._mask is None else dict(attention_mask=self._mask, position_ids=self._positions)
         arguments.update(past_key_values=self._cache, use_cache=True, logits_to_keep=1)
         return self._network(input_ids=ids, **arguments).logits[:, -1]
@@ -137,7 +137,7 @@ class GrowingCacheSteps:
 class WholeSequenceSteps:
     """No KV cache: each step computes the whole sequence again."""
 
-    best = None
+    greedy_ids = None
 
     def __init__(self, network):
         self._network = network

@@ -1,6 +1,6 @@
 """Loads a model for all paths except `fast`, phase by phase, and counts its weights in memory.
 
-The worker imports this module in a load, because it imports heavy libraries.
+The worker imports this module only in a load, because it imports heavy libraries.
 """
 
 import math
@@ -24,15 +24,15 @@ def load(request, folder, options, phases):
     set_threads(request.threads)
     with phases.time("weights"), explain_memory_errors("weights", device):
         config, network_class = read_config(folder)
-        placement, needs = {}, {device: bytes_as(folder.tensors, dtype)}
+        placement, needed_bytes = {}, {device: bytes_as(folder.tensors, dtype)}
         if options.quantize == "nf4":
             # The weights are quantised on their way to the device.
             placement = {"device_map": {"": device}, "quantization_config": nf4_config(dtype)}
         elif options.shard > 1:
-            placement["device_map"], needs = assign_devices(config, network_class, dtype, device, options.shard)
-        devices = list(needs)
+            placement["device_map"], needed_bytes = assign_devices(config, network_class, dtype, device, options.shard)
+        devices = list(needed_bytes)
         if options.quantize != "nf4":
-            check_free_memory(needs, dtype)
+            check_free_memory(needed_bytes, dtype)
         network = read_network(folder, config, network_class, dtype, options, **placement)
     if not placement:
         with phases.time("device"), explain_memory_errors("moving the weights", device):
@@ -63,7 +63,7 @@ def load(request, folder, options, phases):
 
 
 def option_effects(options, quantised, devices):
-    """The effects of options and defaults, as text for the row."""
+    """The effects of options and defaults, as text for the facts of the load."""
     effects = {"attention": options.attention}
     if quantised is not None:
         effects["quantized by"] = quantised.library
@@ -73,8 +73,7 @@ def option_effects(options, quantised, devices):
 
 
 def weight_facts(network, dtype, parameters, quantised=None):
-    """The facts of the weights. `quantised`: the facts of `quantize.py`; None without quantisation."""
-    # A tensor that two modules share counts once.
+    """The facts of the weights. `quantised`: the facts from `quantize.py`; None for unquantised weights."""
     weights_bytes = sum(dict(tensor_sizes(network)).values())
     weights_dtype = quantised.weights_dtype if quantised else main_dtype(network)
     compute_dtype = quantised.compute_dtype if quantised else DTYPE_NAMES[dtype]
@@ -101,7 +100,8 @@ def count_parameters(folder, network):
 
 
 def tensor_sizes(network):
-    """A key and the bytes of each tensor in memory, including the tensors inside quantised weights."""
+    """Pairs of a key and a size in bytes for each tensor in memory, including those inside quantised weights. A tensor that two
+    modules share has one key."""
     for parameter in network.parameters():
         for tensor in plain_tensors(parameter):
             yield tensor.data_ptr(), tensor.numel() * tensor.element_size()
@@ -119,7 +119,7 @@ def plain_tensors(tensor):
         for name in tensor.__tensor_flatten__()[0]:
             yield from plain_tensors(getattr(tensor, name))
     elif getattr(tensor, "quant_state", None) is not None:
-        # A parameter of bitsandbytes: codes, and the scales of their blocks.
+        # A parameter of bitsandbytes: codes, the scales of its quantization blocks, and the value of each code.
         yield tensor.data
         yield from (part for part in (tensor.quant_state.absmax, tensor.quant_state.code) if part is not None)
     else:

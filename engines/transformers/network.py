@@ -47,7 +47,7 @@ def read_network(folder, config, network_class, dtype, options, **placement):
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
-            # Otherwise the library prints all tensors of other shapes; the message below names one.
+            # Otherwise the library prints every tensor with a wrong shape; the message below names one.
             ignore_mismatched_sizes=True,
             **placement,
         )
@@ -101,8 +101,8 @@ def one_line(error):
 
 
 def divide_parts(parts, devices):
-    """Divides `parts` (names and bytes in the order of computation) over devices. Returns name -> device number.
-    Neighbours stay together, so that a token crosses each border once. The fullest device gets as few bytes as possible."""
+    """Divides `parts` (names and bytes in the order of computation) over this many devices. Returns name -> device number.
+    Parts keep their order, so that a token visits each device once. The fullest device gets as few bytes as possible."""
     if devices > len(parts):
         raise Failed("unsupported", f"`shard` {devices}: the network has {len(parts)} parts to distribute")
     low, high = max(size for _, size in parts), sum(size for _, size in parts)
@@ -152,10 +152,10 @@ def module_bytes(module):
 
 
 def assign_devices(config, network_class, dtype, first, count):
-    """The device map for `from_pretrained`, with `count` devices from `first` on, and the bytes of weights on each."""
+    """The device map for `from_pretrained`, with `count` devices from `first` on, and the bytes of weights by device."""
     device_count = torch.cuda.device_count()
     if first.index + count > device_count:
-        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {device_count} CUDA devices", f"--set shard={device_count}")
+        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {device_count} CUDA devices", f"--set shard={device_count - first.index}")
     with torch.device("meta"):
         empty = network_class(config).to(dtype)
     placed, sizes = place_parts(empty, count)
@@ -164,16 +164,16 @@ def assign_devices(config, network_class, dtype, first, count):
 
 
 def place_parts(network, count):
-    """Names of parts to device numbers, and the bytes on each device. A tied head is placed with the embedding, whose
-    memory it shares."""
+    """Returns name -> device number for each part, and the bytes on each device. A tied head is placed with the embedding,
+    whose memory it shares."""
     parts = dict(network_parts(network))
     head, embedding = tied_head(network)
-    if shared := head in parts and embedding in parts:
+    if is_tied := head in parts and embedding in parts:
         del parts[head]
     placed, sizes = divide_parts(list(parts.items()), count), [0] * count
     for name, size in parts.items():
         sizes[placed[name]] += size
-    if shared:
+    if is_tied:
         placed[head] = placed[embedding]
     return placed, sizes
 

@@ -25,7 +25,7 @@ COMPILERS = ["torchscript", "inductor"]
 
 OPTIONS = ("path", "quantize", "attention", "mode", "compiler", "fusion", "cache_tokens", "shard")
 
-# The default of `cache_tokens`, the size of the smallest static cache. Larger caches have twice, four times, ... that size.
+# The default of `cache_tokens`, the size of the smallest static cache in tokens. Each larger size is twice the one before.
 DEFAULT_CACHE_TOKENS = 256
 
 DTYPES = ["f32", "bf16", "f16"]
@@ -59,7 +59,7 @@ def _hints_form_cycle(options, device):
 
 
 def _read_and_check(options, device):
-    read = SimpleNamespace(
+    parsed = SimpleNamespace(
         path=read_choice(options, "path", PATHS),
         quantize=read_choice(options, "quantize", QUANTIZE),
         attention=read_choice(options, "attention", ATTENTION),
@@ -70,38 +70,38 @@ def _read_and_check(options, device):
         shard=_read_integer(options, "shard", 1, 1),
     )
     on_cuda = device != "cpu"
-    _refuse_unless(read.path == "compile", options, read, "mode", "path=compile")
-    _refuse_unless(read.path in ("jit", "jit-cuda-graph"), options, read, "compiler", "path=jit")
-    read.compiler = read.compiler or COMPILERS[0]
-    remedy = "compiler=inductor" if read.path in COMPILED_PATHS else "path=compile"
-    _refuse_unless(uses_inductor(read), options, read, "fusion", remedy)
-    _refuse_unless(read.path in (*STATIC_CACHE_PATHS, "fast"), options, read, "cache_tokens", "path=compile")
-    if read.quantize == "int8" and read.path != "fast":
-        message = f"quantize `int8` with path `{read.path}`: only path `fast` supports `int8`"
+    _refuse_unless(parsed.path == "compile", options, parsed, "mode", "path=compile")
+    _refuse_unless(parsed.path in ("jit", "jit-cuda-graph"), options, parsed, "compiler", "path=jit")
+    parsed.compiler = parsed.compiler or COMPILERS[0]
+    remedy = "compiler=inductor" if parsed.path in COMPILED_PATHS else "path=compile"
+    _refuse_unless(uses_inductor(parsed), options, parsed, "fusion", remedy)
+    _refuse_unless(parsed.path in (*STATIC_CACHE_PATHS, "fast"), options, parsed, "cache_tokens", "path=compile")
+    if parsed.quantize == "int8" and parsed.path != "fast":
+        message = f"quantize `int8` with path `{parsed.path}`: only path `fast` supports `int8`"
         raise Failed("unsupported", message, "--set path=fast")
-    if read.quantize not in ("none", "int8") and read.path == "fast":
-        message = f"quantize `{read.quantize}` with path `fast`: this path supports only `int8`"
+    if parsed.quantize not in ("none", "int8") and parsed.path == "fast":
+        message = f"quantize `{parsed.quantize}` with path `fast`: this path supports only `int8`"
         raise Failed("unsupported", message, "--set quantize=int8")
-    for option, value, needs_cuda in [("path", read.path, CAPTURED_PATHS), ("quantize", read.quantize, ("nf4",))]:
+    for option, value, needs_cuda in [("path", parsed.path, CAPTURED_PATHS), ("quantize", parsed.quantize, ("nf4",))]:
         if value in needs_cuda and not on_cuda:
             message = f"{option} `{value}` needs a CUDA device, and this load is for `{device}`"
             raise Failed("unsupported", message, "--device cuda")
-    if read.shard > 1:
+    if parsed.shard > 1:
         if not on_cuda:
-            raise Failed("unsupported", f"`shard` {read.shard} needs CUDA devices, and this load is for `{device}`")
-        if read.path not in ("generate", "loop"):
-            raise Failed("unsupported", f"`shard` with path `{read.path}`: its step runs on one device", "--set path=loop")
-        if read.quantize != "none":
-            raise Failed("unsupported", f"`shard` with quantize `{read.quantize}`: the weights are quantised on one device")
-    if read.attention == "flash" and read.path in STATIC_CACHE_PATHS:
-        message = f"attention `flash` with path `{read.path}`: the flash kernel takes no mask, and a static cache needs one"
+            raise Failed("unsupported", f"`shard` {parsed.shard} needs CUDA devices, and this load is for `{device}`")
+        if parsed.path not in ("generate", "loop"):
+            raise Failed("unsupported", f"`shard` with path `{parsed.path}`: its step runs on one device", "--set path=loop")
+        if parsed.quantize != "none":
+            raise Failed("unsupported", f"`shard` with quantize `{parsed.quantize}`: the weights are quantised on one device")
+    if parsed.attention == "flash" and parsed.path in STATIC_CACHE_PATHS:
+        message = f"attention `flash` with path `{parsed.path}`: the flash kernel takes no mask, and a static cache needs one"
         raise Failed("unsupported", message, "--set attention=sdpa")
-    if read.quantize != "none" and read.path in COMPILED_PATHS and not uses_inductor(read):
-        message = f"quantize `{read.quantize}` with compiler `torchscript`: TorchScript traces only plain tensors"
+    if parsed.quantize != "none" and parsed.path in COMPILED_PATHS and not uses_inductor(parsed):
+        message = f"quantize `{parsed.quantize}` with compiler `torchscript`: TorchScript traces only plain tensors"
         raise Failed("unsupported", message, "--set compiler=inductor")
-    # On CUDA the default uses CUDA graphs, as the maintainers of PyTorch and `transformers` recommend.
-    read.mode = read.mode or ("reduce-overhead" if on_cuda else "default")
-    return read
+    # On CUDA the default mode uses CUDA graphs, as the maintainers of PyTorch and `transformers` recommend.
+    parsed.mode = parsed.mode or ("reduce-overhead" if on_cuda else "default")
+    return parsed
 
 
 def uses_inductor(options):
@@ -123,8 +123,8 @@ def _read_integer(options, name, default, smallest):
     return value
 
 
-def _refuse_unless(has_effect, options, read, name, remedy):
+def _refuse_unless(has_effect, options, parsed, name, remedy):
     """Refuses an option that was set and has no effect. With path `fast` the hint does not suggest another path."""
     if options.get(name) is not None and not has_effect:
-        hint = None if read.path == "fast" else f"--set {remedy}"
-        raise Failed("unsupported", f"option `{name}` has no effect with path `{read.path}`", hint)
+        hint = None if parsed.path == "fast" else f"--set {remedy}"
+        raise Failed("unsupported", f"option `{name}` has no effect with path `{parsed.path}`", hint)

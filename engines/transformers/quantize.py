@@ -13,7 +13,7 @@ import torch
 from devices import DTYPE_NAMES
 from engine_kit import Failed
 
-# Group sizes of 4-bit weights. The first size that divides the inputs of every layer is used.
+# The sizes of groups of 4-bit weights. The first size that divides the number of inputs of every layer is used.
 GROUP_SIZES = (128, 64, 32)
 
 
@@ -42,8 +42,8 @@ def _quantize_to_int8(network, device, dtype, for_inductor):
     """Quantises weights to int8 once, and activations for every product. PyTorch's own recipe supports only f32 on a CPU.
     Elsewhere torchao's recipe is used, which takes a hundred times as long on a CPU without a compiler."""
     if device.type == "cpu" and dtype == torch.float32 and not for_inductor:
-        scales_by_row = {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
-        torch.ao.quantization.quantize_dynamic(network, scales_by_row, mapping={torch.nn.Linear: DynamicLinear}, inplace=True)
+        qconfigs = {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
+        torch.ao.quantization.quantize_dynamic(network, qconfigs, mapping={torch.nn.Linear: DynamicLinear}, inplace=True)
         bits = "7 of 8 bits (no VNNI)" if reduces_range() else "8 bits"
         details = f"{torch.backends.quantized.engine}, activations in {bits}, a scale for each token"
         library = f"torch.ao.quantization.quantize_dynamic, {details}"
@@ -93,7 +93,7 @@ def _quantize_to_int4(network, device, dtype):
     from torchao.quantization import quantize_
 
     head = network.get_output_embeddings()
-    layers = [module for module in network.modules() if _is_linear(module, head)]
+    layers = [module for module in network.modules() if _is_linear_except(module, head)]
     group = next((size for size in GROUP_SIZES if all(layer.in_features % size == 0 for layer in layers)), None)
     if group is None or not layers:
         widths = sorted({layer.in_features for layer in layers})
@@ -112,7 +112,7 @@ def _quantize_to_int4(network, device, dtype):
         packing = Int4PackingFormat.TILE_PACKED_TO_4D
         config = Int4WeightOnlyConfig(group_size=group, int4_packing_format=packing, set_inductor_config=False)
         packing = packing.value
-    quantize_(network, config, filter_fn=lambda module, name: _is_linear(module, head))
+    quantize_(network, config, filter_fn=lambda module, name: _is_linear_except(module, head))
     skipped = [layer for layer in layers if type(layer.weight.data) is torch.Tensor and type(layer.weight) is torch.nn.Parameter]
     if skipped:
         # If torchao cannot group a layer, it only logs a message.
@@ -121,5 +121,5 @@ def _quantize_to_int4(network, device, dtype):
     return SimpleNamespace(library=library, weights_dtype="int4", compute_dtype=DTYPE_NAMES[dtype])
 
 
-def _is_linear(module, head):
+def _is_linear_except(module, head):
     return isinstance(module, torch.nn.Linear) and module is not head

@@ -1,7 +1,7 @@
-"""Paths with a static cache: path `loop` with a decode step that is compiled, captured as a CUDA graph, or both.
+"""The decode paths with a static cache: path `loop` with a decode step that is compiled, captured as a CUDA graph, or both.
 
 Keys and values are in tensors of fixed size and address. Capacities double, so that a few decode states serve every
-request: a step is compiled or captured once for each. Prompts run uncompiled, because each length would be compiled again.
+request: each state compiles or captures its step once. Prompts run uncompiled, because each length would be compiled again.
 """
 
 from contextlib import nullcontext
@@ -28,13 +28,13 @@ from growing_cache import LoopPath
 from network import one_line
 from options import CAPTURED_PATHS, COMPILED_PATHS, GRAPH_MODES
 
-# The most decode states that are kept; no suite has as many shapes. Each state has a cache, and possibly a graph.
+# The most decode states that are kept, each with a cache and possibly a graph. Every suite needs fewer.
 MAX_STATES = 8
 
 # The tokens of the first trial prompt, with which a step is compiled and captured.
 TRIAL_TOKENS = 2
 
-# The tokens of the second trial prompt. It finds a trace that has a position, id or mask of the first as a constant.
+# The tokens of the second trial prompt. It finds a step that has a position, id or mask of the first trial as a constant.
 SECOND_TRIAL_TOKENS = 7
 
 
@@ -44,14 +44,14 @@ class StaticCachePath(LoopPath):
         self._states, self._steps = {}, {}
 
     def prepare(self, phases):
-        # Frees compiled code of an earlier model, which would keep its weights in memory.
+        # Frees compiled code of an earlier model, which would keep that model's weights in memory.
         torch._dynamo.reset()
         self._state_and_step(1, self._capacity_for(TRIAL_TOKENS), phases)
 
-    def make_steps(self, batch, new_tokens):
-        # The last new token is no input of a step, so it needs no column.
-        capacity = self._capacity_for(batch.columns + new_tokens - 1)
-        if new_tokens == 1:
+    def make_steps(self, batch, max_new_tokens):
+        # The last new token is no input of a step, so it needs no column of the cache.
+        capacity = self._capacity_for(batch.columns + max_new_tokens - 1)
+        if max_new_tokens == 1:
             return StaticCacheSteps(self._state(batch.sequences, capacity), None)
         return StaticCacheSteps(*self._state_and_step(batch.sequences, capacity, Phases()))
 
@@ -115,7 +115,7 @@ class StaticCachePath(LoopPath):
                     step_class = InductorGraphStep if self._has_graphs and options.fusion else EagerStep
                     captures = self._has_graphs and not options.fusion
                 with require_graphs() if step_class is InductorGraphStep else nullcontext():
-                    # Compilers profile, compile and record in the first calls.
+                    # Compilers profile, compile and record in the first three calls.
                     for _ in range(3):
                         step_class(state, function)(ids)
                     wait_for(self.device)
@@ -140,10 +140,10 @@ class StaticCachePath(LoopPath):
         """Two batches, each with the ids that follow. The second has another length, other ids, and pads if there are
         several sequences."""
         rows, vocabulary = range(state.sequences), len(self.network.get_input_embeddings().weight)
-        limit = max(1, min(SECOND_TRIAL_TOKENS, state.capacity - 1))
-        # Prompts 1, 3, 5, ... are half as long as the others.
-        varied = [[(1 + row + index) % vocabulary for index in range(limit - row % 2 * (limit // 2))] for row in rows]
-        trials = [([[0] * TRIAL_TOKENS for _ in rows], [0 for _ in rows]), (varied, [(limit + 3 + row) % vocabulary for row in rows])]
+        longest = max(1, min(SECOND_TRIAL_TOKENS, state.capacity - 1))
+        # Every second prompt is about half as long as the others.
+        varied = [[(1 + row + index) % vocabulary for index in range(longest - row % 2 * (longest // 2))] for row in rows]
+        trials = [([[0] * TRIAL_TOKENS for _ in rows], [0 for _ in rows]), (varied, [(longest + 3 + row) % vocabulary for row in rows])]
         return [(make_batch(prompts, "left", self.device), torch.tensor(ids, device=self.device)) for prompts, ids in trials]
 
     def _run_trial(self, state, step, prompt, ids):
@@ -158,14 +158,14 @@ def has_graphs(device):
 
 
 class StaticCacheSteps:
-    """The steps of one request, as in `LoopPath.make_steps`."""
+    """The steps of one request, as `LoopPath.make_steps` describes them."""
 
     def __init__(self, state, step):
         self.prefill, self._step = state.prefill, step
-        self.best = None
+        self.greedy_ids = None
 
     def advance(self, ids):
-        logits, self.best = self._step(ids)
+        logits, self.greedy_ids = self._step(ids)
         return logits
 
 
@@ -178,14 +178,14 @@ def capacity_for(tokens, smallest, limit):
 
 
 def count_layers(config, capacity, architecture):
-    """The number of layers. A static cache supports only full attention, and windows as large as its capacity."""
+    """The number of layers. A static cache supports only full attention, and windows of at least its capacity."""
     kinds = layer_kinds(config)
     if unsupported_kinds := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
         message = f"a static cache of architecture `{architecture}`: it has layers of kind `{unsupported_kinds[0]}`"
         raise Failed("unsupported", message, "--set path=loop")
     window = config.sliding_window if "sliding_attention" in kinds else None
     if window is not None and capacity > window:
-        message = f"a static cache of {capacity} tokens: architecture `{architecture}` attends only to the last {window}"
+        message = f"a static cache of {capacity} tokens: architecture `{architecture}` attends only to the last {window} tokens"
         raise Failed("unsupported", message, "--set path=loop")
     return len(kinds)
 
@@ -209,7 +209,7 @@ class DecodeState:
         self.cache = Cache(layers=[StaticLayer(max_cache_len=capacity) for _ in range(layers)])
         self._columns = torch.arange(capacity, device=device)
         self._additive = additive
-        # The last id of each sequence, its position and its column, and whether a column has a token or a pad.
+        # The last id of each sequence, its position and its column. `is_token` is False for a column with a pad.
         self.ids = torch.zeros(sequences, 1, dtype=torch.long, device=device)
         self.positions = torch.zeros(sequences, 1, dtype=torch.long, device=device)
         self.column = torch.zeros(1, dtype=torch.long, device=device)
@@ -244,19 +244,19 @@ class DecodeState:
         return logits, logits.argmax(-1)
 
     def rewind(self):
-        """Resets the positions. The mask hides the old content until it is overwritten."""
+        """Sets the number of written columns to 0. The mask hides the old content until it is overwritten."""
         for layer in self.cache.layers:
             layer.cumulative_length.zero_()
 
     def clear(self):
-        """Clears the cache. A request does not need this."""
+        """Fills the cache with zeros. A request does not need this, because the mask hides old content."""
         for layer in self.cache.layers:
             if layer.is_initialized:
                 layer.keys.zero_()
                 layer.values.zero_()
 
     def _mask(self, visible, is_token=None):
-        """The columns that each token attends to: [sequences, 1, tokens or 1, columns]."""
+        """The columns that each input token attends to: [sequences, 1, input tokens, capacity]."""
         allowed = visible & (self.is_token if is_token is None else is_token)[:, None, None, :]
         if not self._additive:
             return allowed

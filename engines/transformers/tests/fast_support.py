@@ -1,4 +1,4 @@
-"""Small models of every architecture of path `fast`, and the reference results of Hugging Face's classes."""
+"""Small models of every architecture of path `fast`, and their results in Hugging Face's classes."""
 
 import json
 import tempfile
@@ -8,7 +8,7 @@ import torch
 
 FAST = {"path": "fast"}
 
-# The epsilons are large, so that a wrong epsilon changes the logits.
+# The epsilon of norms is large, so that a wrong one changes the logits.
 COMMON = {
     "vocab_size": 64,
     "hidden_size": 48,
@@ -25,16 +25,16 @@ COMMON = {
     "eos_token_id": 1,
     "pad_token_id": 0,
 }
-LLAMA3 = {
+LLAMA3_SCALING = {
     "rope_type": "llama3",
     "factor": 8.0,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-CASES = {
+CONFIGS = {
     "llama": {"model_type": "llama"},
-    "llama with scaled positions": {"model_type": "llama", "rope_scaling": LLAMA3, "tie_word_embeddings": True},
+    "llama with scaled positions": {"model_type": "llama", "rope_scaling": LLAMA3_SCALING, "tie_word_embeddings": True},
     "llama with biases": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
     "mistral": {"model_type": "mistral", "head_dim": 24, "sliding_window": None},
     "qwen2": {"model_type": "qwen2", "use_sliding_window": False, "sliding_window": 50},
@@ -43,37 +43,37 @@ CASES = {
     "phi3": {"model_type": "phi3", "sliding_window": None},
     "gemma": {"model_type": "gemma", "head_dim": 32, "num_key_value_heads": 1, "hidden_act": "gelu_pytorch_tanh"},
 }
-CASES = {name: {**COMMON, **case} for name, case in CASES.items()}
+CONFIGS = {name: {**COMMON, **config} for name, config in CONFIGS.items()}
 # Without this field, Gemma ties its embeddings.
-del CASES["gemma"]["tie_word_embeddings"]
+del CONFIGS["gemma"]["tie_word_embeddings"]
 
 
-def write_case(test, name):
-    """Writes a model folder with random weights, and the tensor names of `transformers`."""
+def write_model(test, name):
+    """Writes a model folder with random weights."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     torch.manual_seed(3)
-    config = dict(CASES[name])
+    config = dict(CONFIGS[name])
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
     for parameter in network.parameters():
-        # Parameters that start at zero or one must have an effect too.
+        # The initial biases and norms of `transformers` would have no effect.
         torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.25)
     network.save_pretrained(folder.name)
-    # The config in the form of older checkpoints. The library writes another form.
-    (Path(folder.name) / "config.json").write_text(json.dumps(CASES[name]))
+    # The library's own config has the form of newer checkpoints. This one has the form of older ones.
+    (Path(folder.name) / "config.json").write_text(json.dumps(CONFIGS[name]))
     return Path(folder.name)
 
 
-def load_reference(path):
+def load_hugging_face(path):
     from transformers import AutoModelForCausalLM
 
-    return Reference(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True))
+    return HuggingFaceModel(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True))
 
 
-class Reference:
-    """A model in Hugging Face's class, without a KV cache."""
+class HuggingFaceModel:
+    """A model in Hugging Face's class, which computes the whole sequence for every token."""
 
     def __init__(self, network):
         self._network = network

@@ -1,5 +1,5 @@
 """A stand-in for CUDA graphs in tests: it records captured operations, and a replay repeats them on the same tensors.
-As after a real capture, all tensors are unchanged."""
+Like a real capture, the recording leaves all tensors unchanged."""
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ class Recording(TorchDispatchMode):
         for operation, args, kwargs, result in self.calls:
             new_result = operation(*args, **kwargs)
             for old, new in zip(tree_leaves(result), tree_leaves(new_result)):
-                # A view and the result of an in-place operation share their memory with the new result.
+                # The old and the new result of a view or of an in-place operation share their memory.
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
 

@@ -44,23 +44,24 @@ def random_weights(config, seed=1):
 
     torch.manual_seed(seed)
     hidden, inner, vocabulary = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
-    head_dim = hidden // config["num_attention_heads"]
-    sizes = {"q": hidden, "k": config["num_key_value_heads"] * head_dim, "v": config["num_key_value_heads"] * head_dim}
+    kv_rows = config["num_key_value_heads"] * (hidden // config["num_attention_heads"])
+    projections = {"q": hidden, "k": kv_rows, "v": kv_rows}
     shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}
     for index in range(config["num_hidden_layers"]):
         layer = f"model.layers.{index}."
         shapes |= {f"{layer}{name}.weight": (hidden,) for name in ("input_layernorm", "post_attention_layernorm")}
-        shapes |= {f"{layer}self_attn.{name}_proj.weight": (rows, hidden) for name, rows in sizes.items()}
+        shapes |= {f"{layer}self_attn.{name}_proj.weight": (rows, hidden) for name, rows in projections.items()}
         shapes[f"{layer}self_attn.o_proj.weight"] = (hidden, hidden)
         shapes |= {f"{layer}mlp.{name}_proj.weight": (inner, hidden) for name in ("gate", "up")}
         shapes[f"{layer}mlp.down_proj.weight"] = (hidden, inner)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocabulary, hidden)
+    # The mean is 1 for the weights of norms, and 0 for matrices.
     return {name: torch.randn(shape) * 0.3 + (len(shape) == 1) for name, shape in shapes.items()}
 
 
-def write_folder(test, changes=None, weights=None, shards=None, tokenizer=None, **files):
-    """Writes a model folder. The end of the test deletes it. `files`: names and contents of other JSON files."""
+def write_folder(test, changes=None, weights=None, shards=None, tokenizer_words=None, **files):
+    """Writes a model folder. The end of the test deletes it. `files`: stems and contents of other JSON files."""
     from safetensors.torch import save_file
 
     folder = tempfile.TemporaryDirectory()
@@ -78,16 +79,16 @@ def write_folder(test, changes=None, weights=None, shards=None, tokenizer=None, 
             save_file(shard, path / file, {"format": "pt"})
             index |= dict.fromkeys(shard, file)
         (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
-    if tokenizer is not None:
-        write_tokenizer(path, tokenizer)
+    if tokenizer_words is not None:
+        write_tokenizer(path, tokenizer_words)
     for stem, content in files.items():
         (path / f"{stem}.json").write_text(json.dumps(content))
     return path
 
 
-def write_tokenizer(path, size):
+def write_tokenizer(path, words):
     """Writes a tokenizer with the words `w0`, `w1`, ... The id of a word is its number."""
-    vocabulary = {f"w{id}": id for id in range(size)}
+    vocabulary = {f"w{id}": id for id in range(words)}
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": model}
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))

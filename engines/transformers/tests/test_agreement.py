@@ -1,5 +1,5 @@
-"""Compares the embedded model in every CPU preset with `pytorch-baseline`. f32 gives the same ids. The other presets
-have the drift that the README reports."""
+"""Compares this engine with the engine `pytorch-baseline`, in every CPU preset with the embedded model. f32 gives the same
+ids. The other presets have the drift that the README reports."""
 
 import json
 import os
@@ -11,15 +11,16 @@ from support import EMBEDDED, ENGINE, FULL_TESTS, KIT
 
 from quantize import reduces_range
 
-BASELINE = ENGINE.parent / "pytorch-baseline"
-# The start and the length of each prompt in the held-out tokens.
+PYTORCH_BASELINE = ENGINE.parent / "pytorch-baseline"
+BOS_ID = 0
+# The start and the length of each prompt in the held-out ids.
 PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
 NEW_TOKENS = 48
-# As many tokens as the orchestrator's check. The first token has no score.
+# As many tokens as in the orchestrator's output check. The first token has no score.
 SCORED_TOKENS = 1660
 
-# Options, dtype and drift of each preset, as in the README. The drift is the root mean square of the differences between
-# the log-probabilities of the preset and of the baseline.
+# Options, dtype (None: the default) and drift of each preset, as in the README. The drift is the root mean square of the
+# differences between the log-probabilities of the preset and of `pytorch-baseline`.
 DRIFT = {
     "bf16": ({}, "bf16", 0.0081),
     "f16": ({}, "f16", 0.001),
@@ -33,7 +34,7 @@ if FULL_TESTS:
 # The drift of `int8-dynamic` on processors without VNNI, where activations have 7 bits.
 INT8_DRIFT_WITHOUT_VNNI = 0.028
 
-# Kernels of other machines may have a drift that is larger by this factor.
+# The drift on other machines may be larger by this factor, because their kernels differ.
 DRIFT_MARGIN = 1.5
 
 
@@ -51,7 +52,7 @@ def run_engine(engine, loads, held_out):
         load = {"type": "load", "model": str(EMBEDDED), "threads": 2, "options": options}
         requests.append({**load, **({"dtype": dtype} if dtype else {})})
         for start, length in PROMPTS:
-            prompt = [0, *held_out[start : start + length]]
+            prompt = [BOS_ID, *held_out[start : start + length]]
             requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
         requests.append({"type": "score", "sequences": [held_out[20_000 : 20_000 + SCORED_TOKENS]]})
     lines = "".join(json.dumps(request) + "\n" for request in requests)
@@ -63,8 +64,8 @@ def run_engine(engine, loads, held_out):
         raise AssertionError(failed[0])
     ids = [answer["iterations"][0]["sequences"][0]["output_ids"] for answer in answers if answer["type"] == "generated"]
     scores = [answer["logprobs"][0] for answer in answers if answer["type"] == "scored"]
-    count = len(PROMPTS)
-    return [(ids[index * count : (index + 1) * count], scores[index]) for index in range(len(loads))]
+    prompts = len(PROMPTS)
+    return [(ids[index * prompts : (index + 1) * prompts], scores[index]) for index in range(len(loads))]
 
 
 def rms_difference(left, right):
@@ -75,28 +76,28 @@ class Agreement(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.held_out = read_held_out_ids()
-        ((cls.baseline_ids, cls.baseline_scores),) = run_engine(BASELINE, [({}, None)], cls.held_out)
+        ((cls.baseline_ids, cls.baseline_scores),) = run_engine(PYTORCH_BASELINE, [({}, None)], cls.held_out)
 
     def assert_equal_results(self, loads):
         for (options, _), (ids, scores) in zip(loads, run_engine(ENGINE, loads, self.held_out)):
             self.assertEqual(ids, self.baseline_ids, options)
             self.assertLess(rms_difference(scores, self.baseline_scores), 1e-5, options)
 
-    def test_f32_gives_the_ids_of_the_baseline(self):
+    def test_f32_gives_the_ids_of_pytorch_baseline(self):
         choices = [{}, {"path": "loop"}, {"path": "jit"}, {"attention": "eager"}, {"attention": "flash"}]
         self.assert_equal_results([(options, None) for options in choices])
 
-    @unittest.skipUnless(FULL_TESTS, "compiles: minutes on a small machine")
-    def test_a_compiled_step_gives_the_ids_of_the_baseline(self):
+    @unittest.skipUnless(FULL_TESTS, "compiles for minutes; ORCHESTRATE_FULL_TESTS=1 runs it")
+    def test_a_compiled_step_gives_the_ids_of_pytorch_baseline(self):
         self.assert_equal_results([({"path": "compile", "cache_tokens": 512}, None), ({"path": "fast"}, "f32")])
 
-    def test_narrower_presets_have_the_drift_of_the_readme(self):
+    def test_presets_other_than_f32_have_the_drift_of_the_readme(self):
         loads = [(options, dtype) for options, dtype, _ in DRIFT.values()]
         readme = (ENGINE / "README.md").read_text("utf-8")
         for (name, (*_, expected_drift)), (ids, scores) in zip(DRIFT.items(), run_engine(ENGINE, loads, self.held_out)):
             drift = rms_difference(scores, self.baseline_scores)
             equal_ids = [sum(a == b for a, b in zip(*pair)) for pair in zip(ids, self.baseline_ids)]
-            print(f"{name}: drift {drift:.4f}, greedy ids equal to the baseline: {equal_ids} of {NEW_TOKENS}", file=sys.stderr)
+            print(f"{name}: drift {drift:.4f}, greedy ids equal to pytorch-baseline: {equal_ids} of {NEW_TOKENS}", file=sys.stderr)
             self.assertIn(f"| {name} | {expected_drift} |", readme)
             if name == "int8-dynamic" and reduces_range():
                 expected_drift = INT8_DRIFT_WITHOUT_VNNI

@@ -11,8 +11,8 @@ import torch
 
 import fast
 from fast_checkpoint import ARCHITECTURES
-from engine_kit import Failed, Sampler
-from fast_support import CASES, FAST, load_reference, write_case
+from engine_kit import Failed, Job, Sampler, Tokens
+from fast_support import CONFIGS, FAST, load_hugging_face, write_model
 
 IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
 
@@ -20,25 +20,25 @@ IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
 @mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
 class Results(unittest.TestCase):
     def test_every_architecture_gives_the_log_probabilities_and_the_ids_of_transformers(self):
-        for name in CASES:
+        for name in CONFIGS:
             with self.subTest(name):
-                path = write_case(self, name)
-                reference, model = load_reference(path), load(path, FAST, dtype="f32")
-                expected = torch.log_softmax(reference.logits(IDS).double(), -1)[range(len(IDS) - 1), IDS[1:]]
+                path = write_model(self, name)
+                hugging_face, model = load_hugging_face(path), load(path, FAST, dtype="f32")
+                expected = torch.log_softmax(hugging_face.logits(IDS).double(), -1)[range(len(IDS) - 1), IDS[1:]]
                 difference = (torch.tensor(model.score(IDS), dtype=torch.float64) - expected).abs().max()
                 self.assertLess(difference, 1e-4)
-                self.assertEqual(generate(model, [IDS], 24, ignore_eos=True), [reference.greedy_ids(IDS, 24)])
+                self.assertEqual(generate(model, [IDS], 24, ignore_eos=True), [hugging_face.greedy_ids(IDS, 24)])
 
-    def test_every_supported_architecture_has_a_case(self):
-        self.assertEqual({case["model_type"] for case in CASES.values()}, set(ARCHITECTURES))
+    def test_every_supported_architecture_has_a_config(self):
+        self.assertEqual({config["model_type"] for config in CONFIGS.values()}, set(ARCHITECTURES))
 
     def test_the_embedded_model_gives_the_ids_of_transformers(self):
-        reference, model = load_reference(EMBEDDED), load(EMBEDDED, FAST, dtype="f32")
+        hugging_face, model = load_hugging_face(EMBEDDED), load(EMBEDDED, FAST, dtype="f32")
         prompt = model.encode("Once upon a time there was a fiddle.")
-        self.assertEqual(generate(model, [prompt], 64, ignore_eos=True), [reference.greedy_ids(prompt, 64)])
+        self.assertEqual(generate(model, [prompt], 64, ignore_eos=True), [hugging_face.greedy_ids(prompt, 64)])
 
     def test_the_step_and_the_prefill_give_the_same_score(self):
-        model = load(write_case(self, "qwen3"), FAST, dtype="f32")
+        model = load(write_model(self, "qwen3"), FAST, dtype="f32")
         step_scores = model.score(IDS)
         with mock.patch.object(fast, "SCORED_BY_STEPS", 0):
             prefill_scores = model.score(IDS)
@@ -46,11 +46,11 @@ class Results(unittest.TestCase):
             self.assertAlmostEqual(left, right, delta=2e-5)
 
     def test_two_ids_have_one_score(self):
-        model = load(write_case(self, "llama"), FAST, dtype="f32")
+        model = load(write_model(self, "llama"), FAST, dtype="f32")
         self.assertEqual(len(model.score(IDS[:2])), 1)
 
     def test_a_sequence_gets_the_same_ids_in_a_batch_and_alone(self):
-        model = load(write_case(self, "qwen2"), FAST, dtype="f32")
+        model = load(write_model(self, "qwen2"), FAST, dtype="f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
         separate_ids = [generate(model, [prompt], 12, ignore_eos=True)[0] for prompt in prompts]
         for padding in ("left", "right"):
@@ -58,7 +58,7 @@ class Results(unittest.TestCase):
         self.assertEqual(generate(model, [IDS, IDS], 12, ignore_eos=True), [separate_ids[0]] * 2)
 
     def test_half_precision_scores_are_near_the_scores_in_f32(self):
-        path = write_case(self, "llama")
+        path = write_model(self, "llama")
         f32_scores = load(path, FAST, dtype="f32").score(IDS)
         for dtype, max_difference in (("bf16", 0.2), ("f16", 0.02)):
             model = load(path, FAST, dtype=dtype)
@@ -98,8 +98,6 @@ class Requests(unittest.TestCase):
         self.assertEqual(generate(model, [IDS], 12, ignore_eos=True)[0], ids)
 
     def test_a_cancelled_request_ends_with_its_current_token(self):
-        from engine_kit import Job, Tokens
-
         model = self.load()
         job = Job([IDS], 50, ignore_eos=True)
         tokens = Tokens(job, [], 0, 0, check_cancel=lambda: setattr(tokens, "cancelled", len(tokens.ids(0)) == 4))
@@ -163,12 +161,12 @@ class Requests(unittest.TestCase):
         self.assertEqual(load(write_folder(self, weights=without_prefix), FAST, dtype="f32").score(IDS), expected)
 
     def test_the_default_context_is_halved_until_its_cache_fits_into_half_of_the_free_memory(self):
-        # Keys and values in f32.
         shape = SimpleNamespace(context_tokens=4096, window=None, layers=2, kv_heads=4, head_dim=8)
+        # A key and a value, layers, heads, numbers of a head, bytes of an f32.
         token_bytes = 2 * 2 * 4 * 8 * 4
 
-        def context(requested, tokens):
-            return fast.context_in_effect(requested, shape, torch.float32, None, free_on=lambda _: token_bytes * tokens)
+        def context(requested, free_tokens):
+            return fast.context_in_effect(requested, shape, torch.float32, None, free_on=lambda _: token_bytes * free_tokens)
 
         self.assertEqual(context(None, 8192), 4096)
         self.assertEqual(context(None, 8191), 2048)
@@ -209,7 +207,7 @@ class IdTransferStandIn:
 
 @mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
 class FastOnCuda(unittest.TestCase):
-    """Tests the CUDA variant of path `fast` with stand-ins for graphs and transfers, on the CPU."""
+    """Tests how path `fast` decodes on CUDA, with stand-ins for graphs and transfers, on the CPU."""
 
     def load(self, path):
         model = load(path, {**FAST, "cache_tokens": 32}, dtype="f32")
@@ -224,31 +222,31 @@ class FastOnCuda(unittest.TestCase):
         model.prepare()
         return model
 
-    def test_captured_lengths_give_the_ids_of_exact_lengths_for_a_sequence_and_a_batch(self):
-        path = write_case(self, "qwen3")
-        reference, model = load(path, FAST, dtype="f32"), self.load(path)
+    def test_steps_of_captured_lengths_give_the_ids_of_uncaptured_steps_for_a_sequence_and_a_batch(self):
+        path = write_model(self, "qwen3")
+        uncaptured, model = load(path, FAST, dtype="f32"), self.load(path)
         self.assertEqual(CapturedStepsStandIn.lengths, [32, 64, 128])
-        expected = generate(reference, [IDS], 100, ignore_eos=True)
+        expected = generate(uncaptured, [IDS], 100, ignore_eos=True)
         self.assertEqual(generate(model, [IDS], 100, ignore_eos=True), expected)
-        # A shorter request must not read keys and values of the longer request.
-        expected = generate(reference, [IDS[:2]], 20, ignore_eos=True)
+        # A shorter request must not read keys and values of the longer request before it.
+        expected = generate(uncaptured, [IDS[:2]], 20, ignore_eos=True)
         self.assertEqual(generate(model, [IDS[:2]], 20, ignore_eos=True), expected)
         self.assertEqual(CapturedStepsStandIn.lengths, [32, 64, 128])
-        for score, expected in zip(model.score(IDS), reference.score(IDS), strict=True):
+        for score, expected in zip(model.score(IDS), uncaptured.score(IDS), strict=True):
             self.assertAlmostEqual(score, expected, delta=2e-5)
         prompts = [IDS, IDS[:3]]
         for padding in ("left", "right"):
-            expected = generate(reference, prompts, 40, ignore_eos=True, padding=padding)
+            expected = generate(uncaptured, prompts, 40, ignore_eos=True, padding=padding)
             self.assertEqual(generate(model, prompts, 40, ignore_eos=True, padding=padding), expected)
 
     def test_each_step_starts_before_the_previous_id_is_read_and_no_step_follows_the_last_token(self):
-        model = self.load(write_case(self, "llama"))
+        model = self.load(write_model(self, "llama"))
         generate(model, [IDS], 3, ignore_eos=True)
         expected = ["send 0", "send 1", "receive 0", "send 2", "receive 1", "receive 2", "wait"]
         self.assertEqual(IdTransferStandIn.calls, expected)
 
     def test_a_request_with_an_early_end_waits_for_the_running_step(self):
-        model = self.load(write_case(self, "llama"))
+        model = self.load(write_model(self, "llama"))
         (ids,) = generate(model, [IDS], 8, ignore_eos=True)
         IdTransferStandIn.calls.clear()
         model.loaded.folder.eos_ids = [ids[0]]
@@ -284,19 +282,19 @@ class Compiling(unittest.TestCase):
 
         self.assertIn("path `fast`: the decode step computes something else", self.failure(new=compile).message)
 
-    def test_a_step_with_a_constant_from_its_first_run_fails_the_load(self):
+    def test_a_step_with_a_constant_from_its_first_call_fails_the_load(self):
         for part in ("ids", "positions", "column"):
 
             def compile(step, **options):
                 state = getattr(step.__self__, part)
                 states = []
 
-                def run_with_first_state(span):
+                def step_from_first_state(span):
                     states.append(state.clone())
                     state.copy_(states[0])
                     step(span)
 
-                return run_with_first_state
+                return step_from_first_state
 
             self.assertIn("computes something else", self.failure(new=compile).message, part)
 

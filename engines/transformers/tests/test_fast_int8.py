@@ -1,4 +1,4 @@
-"""Tests path `fast` with int8 matrices: their rounding, and results that equal a run with the dequantised weights.
+"""Tests path `fast` with int8 matrices: their rounding, and that results equal those of the dequantised weights.
 Only the class `Compiled` compiles the step."""
 
 import unittest
@@ -12,14 +12,14 @@ import fast
 import fast_network
 from fast_network import Int8Matrix, int8_product, linear_in_pieces
 from engine_kit import Failed
-from fast_support import CASES, FAST, write_case
+from fast_support import CONFIGS, FAST, write_model
 
 INT8 = {**FAST, "quantize": "int8"}
 IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
 
 
 def load_dequantised(path, int8_model, dtype):
-    """Loads the model in `dtype`, with the dequantised matrices of `int8_model`. Returns it and the number of matrices."""
+    """Loads a model in `dtype`, with the dequantised matrices of `int8_model`. Returns the model and its number of matrices."""
     model = load(path, FAST, dtype=dtype)
     parameters = dict(model.network.named_parameters())
     matrices = {name: module for name, module in int8_model.network.named_modules() if isinstance(module, Int8Matrix)}
@@ -35,12 +35,12 @@ class Rounding(unittest.TestCase):
         tensor[3] = 0.0
         tensor[5] = -2.0
         for dtype in (torch.float32, torch.bfloat16):
-            matrix, narrow = Int8Matrix(80, 96), tensor.to(dtype)
+            matrix, weights = Int8Matrix(80, 96), tensor.to(dtype)
             # With a small piece size, this tensor is written in pieces like a large tensor.
-            with mock.patch.dict(fast_network.PIECE_NUMBERS, cpu=9 * 96):
-                self.assertTrue(matrix.write(10, narrow))
+            with mock.patch.dict(fast_network.WEIGHTS_PER_PIECE, cpu=9 * 96):
+                self.assertTrue(matrix.write(10, weights))
             codes, scales = matrix.codes[10:], matrix.scales[10:]
-            difference = (codes.double() * scales[:, None] - narrow.double()).abs()
+            difference = (codes.double() * scales[:, None] - weights.double()).abs()
             self.assertTrue((difference <= (0.5 + 1e-5) * scales[:, None].double()).all())
             largest_codes = codes.abs().amax(-1)
             self.assertEqual(largest_codes.unique().tolist(), [0, 127])
@@ -57,12 +57,12 @@ class Rounding(unittest.TestCase):
         for rows, columns in ((12, 40), (7, 40), (10, 6000)):
             matrix, bias = Int8Matrix(rows, columns), torch.randn(rows)
             matrix.write(0, torch.randn(rows, columns))
-            for count in (1, 3):
-                x = torch.randn(count, columns)
+            for x_rows in (1, 3):
+                x = torch.randn(x_rows, columns)
                 expected = x.double() @ (matrix.codes.double() * matrix.scales[:, None]).T + bias
                 with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
                     by_loop = int8_product(x, matrix.codes, matrix.scales, bias)
-                with mock.patch.dict(fast_network.PIECE_NUMBERS, cpu=3 * columns):
+                with mock.patch.dict(fast_network.WEIGHTS_PER_PIECE, cpu=3 * columns):
                     in_pieces = linear_in_pieces(x, matrix.codes, matrix.scales, bias)
                 for output in (by_loop, in_pieces, int8_product(x, matrix.codes, matrix.scales, bias)):
                     self.assertEqual(output.shape, expected.shape)
@@ -72,21 +72,22 @@ class Rounding(unittest.TestCase):
 @mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
 class Network(unittest.TestCase):
     def test_every_architecture_has_equal_results_in_int8_and_with_the_dequantised_weights(self):
-        for name in CASES:
+        for name in CONFIGS:
             for dtype in ("f32", "bf16"):
                 with self.subTest(name, dtype=dtype):
-                    path = write_case(self, name)
+                    path = write_model(self, name)
                     model = load(path, INT8, dtype=dtype)
-                    reference, count = load_dequantised(path, model, dtype)
-                    self.assertEqual(count, 3 * 4 + 1 + (reference.network.head is not None))
+                    dequantised, matrices = load_dequantised(path, model, dtype)
+                    # Four matrices in each of 3 layers, the embedding, and a head that is not tied.
+                    self.assertEqual(matrices, 3 * 4 + 1 + (dequantised.network.head is not None))
                     # Uncompiled, the products are identical.
-                    self.assertEqual(model.score(IDS), reference.score(IDS))
+                    self.assertEqual(model.score(IDS), dequantised.score(IDS))
                     prompts = [IDS, IDS[:3]]
-                    expected = generate(reference, prompts, 12, ignore_eos=True)
+                    expected = generate(dequantised, prompts, 12, ignore_eos=True)
                     self.assertEqual(generate(model, prompts, 12, ignore_eos=True), expected)
 
     def test_int8_scores_are_near_the_scores_in_f32(self):
-        path = write_case(self, "llama")
+        path = write_model(self, "llama")
         f32_scores = load(path, FAST, dtype="f32").score(IDS)
         for dtype, max_difference in (("f32", 0.3), ("bf16", 0.4), ("f16", 0.3)):
             scores = load(path, INT8, dtype=dtype).score(IDS)
@@ -96,16 +97,16 @@ class Network(unittest.TestCase):
 
     def test_facts_report_the_weights_in_memory(self):
         path = write_folder(self)
-        facts, reference = load(path, INT8).facts(), load(path, FAST).facts()
+        facts, bf16_facts = load(path, INT8).facts(), load(path, FAST).facts()
         self.assertEqual([facts[f"{name}_dtype"] for name in ("weights", "compute", "kv")], ["int8", "bf16", "bf16"])
-        self.assertEqual(facts["parameters"], reference["parameters"])
+        self.assertEqual(facts["parameters"], bf16_facts["parameters"])
         # A code has 1 byte. The scale of a row and the weight of a norm have 4 bytes.
         codes = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64) + 2 * 64 * 32
         rows, norms = 2 * (64 + 32 + 128 + 32) + 2 * 64, 5 * 32
         self.assertEqual(facts["parameters"], codes + norms)
         self.assertEqual(facts["weights_bytes"], codes + 4 * rows + 4 * norms)
         self.assertRegex(facts["libraries"]["quantized by"], "^this engine itself .*int8 weight-only, a scale for each row$")
-        self.assertNotIn("quantized by", reference["libraries"])
+        self.assertNotIn("quantized by", bf16_facts["libraries"])
 
     def test_a_tensor_that_is_not_finite_or_has_another_shape_is_named(self):
         name = "model.layers.0.mlp.up_proj.weight"
@@ -121,19 +122,19 @@ class Network(unittest.TestCase):
             self.assertRegex(caught.exception.message, f"`{name}`.*{text}")
 
 
-@unittest.skipUnless(FULL_TESTS, "ORCHESTRATE_FULL_TESTS=1 compiles")
+@unittest.skipUnless(FULL_TESTS, "compiles for minutes; ORCHESTRATE_FULL_TESTS=1 runs it")
 class Compiled(unittest.TestCase):
     def test_the_compiled_step_gives_the_ids_of_the_model_with_the_dequantised_weights(self):
-        path = write_case(self, "llama with biases")
+        path = write_model(self, "llama with biases")
         model = load(path, INT8, dtype="f32")
         with mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step):
-            reference, _ = load_dequantised(path, model, "f32")
+            dequantised, _ = load_dequantised(path, model, "f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
-        separate_ids = [generate(reference, [prompt], 24, ignore_eos=True)[0] for prompt in prompts]
+        separate_ids = [generate(dequantised, [prompt], 24, ignore_eos=True)[0] for prompt in prompts]
         self.assertEqual([generate(model, [prompt], 24, ignore_eos=True)[0] for prompt in prompts], separate_ids)
-        for left, right in zip(model.score(IDS), reference.score(IDS), strict=True):
+        for left, right in zip(model.score(IDS), dequantised.score(IDS), strict=True):
             self.assertAlmostEqual(left, right, delta=1e-4)
-        # A batch of 3 uses the compiled loop over the codes. A batch of 12 uses the widened matrix.
+        # A batch of 3 uses the compiled loop over the codes. A batch of 12 uses the dequantised matrix.
         self.assertEqual(generate(model, prompts, 24, ignore_eos=True), separate_ids)
         self.assertEqual(generate(model, prompts * 4, 24, ignore_eos=True), separate_ids * 4)
 

@@ -49,7 +49,7 @@ class Folders(unittest.TestCase):
             for changes in (quantised, {"text_config": {**CONFIG, **quantised}}):
                 with self.assertRaises(Failed) as caught:
                     open_folder(write_folder(self, changes, random_weights(CONFIG)))
-                message = f"`config.json`: the weights are already quantised (`{method}`), and this engine loads only plain weights"
+                message = f"`config.json`: the weights are already quantised (`{method}`), and this engine loads only unquantised weights"
                 self.assertEqual((caught.exception.kind, caught.exception.message), ("unsupported", message))
                 self.assertIn("--set quantize=int4", caught.exception.hint)
 
@@ -85,7 +85,7 @@ class Folders(unittest.TestCase):
             ({}, {"eos_token_id": [63, 70]}, "`eos_token_id` 70"),
         ]:
             path = write_folder(self, changes, generation_config=generation)
-            self.assertEqual(self.failure(path), ("model", f"model `{path.name}`: {problem} is outside its vocabulary of 64"))
+            self.assertEqual(self.failure(path), ("model", f"model `{path.name}`: {problem} is outside its vocabulary of 64 tokens"))
 
     def test_sizes_are_read_from_the_text_config_of_a_multimodal_model(self):
         changes = {"model_type": "llava", "max_position_embeddings": None, "vocab_size": None, "text_config": CONFIG}

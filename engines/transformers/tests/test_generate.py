@@ -1,6 +1,7 @@
 """Tests requests on the paths `generate`, `loop` and `jit`: all give the same tokens."""
 
 import unittest
+from types import SimpleNamespace
 
 from support import CONFIG, generate, load, random_weights, write_folder
 
@@ -93,8 +94,7 @@ class Requests(unittest.TestCase):
             self.assertEqual(generate(model, [IDS, [7]], 12), separate_ids)
 
     def test_the_generation_config_of_the_folder_does_not_apply_to_a_request(self):
-        reference = load(write_folder(self))
-        expected = generate(reference, [IDS], 12, ignore_eos=True)
+        expected = generate(load(write_folder(self)), [IDS], 12, ignore_eos=True)
         settings = {
             "do_sample": True,
             "temperature": 5.0,
@@ -111,8 +111,6 @@ class Requests(unittest.TestCase):
             self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), expected)
 
     def test_sampled_ids_equal_the_ids_of_the_kits_sampler(self):
-        from types import SimpleNamespace
-
         sampling = SimpleNamespace(temperature=1.3, top_k=20, top_p=0.9, seed=7)
         for model in self.models():
             sampler, ids = Sampler(sampling), list(IDS)
@@ -149,7 +147,7 @@ class Requests(unittest.TestCase):
             tokens = Tokens(job, [], 0, 0, check_cancel=lambda: calls.append("token"))
             model.generate(job, tokens)
             if "forward" in calls[1:]:
-                # A traced step calls no hooks, so only its prompt is recorded.
+                # A traced step calls no hooks, so path `jit` records only the prompt's forward pass, and is skipped.
                 self.assertEqual(calls, ["forward", "token"] * 5)
 
     def test_scores_are_the_log_probabilities_of_one_forward_pass(self):

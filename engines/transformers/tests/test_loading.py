@@ -1,6 +1,7 @@
 """Tests loads: their facts and refusals, the checks of memory, and the worker as a process."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -78,7 +79,7 @@ class Loading(unittest.TestCase):
         self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", "send `prompt_ids`"))
 
     def test_a_tokenizer_is_read_when_the_first_text_comes(self):
-        path = write_folder(self, tokenizer=64)
+        path = write_folder(self, tokenizer_words=64)
         model = load(path)
         with mock.patch("decode_path.read_tokenizer", wraps=decode_path.read_tokenizer) as read_tokenizer:
             generate(model, [IDS], 3, ignore_eos=True)
@@ -92,7 +93,7 @@ class Loading(unittest.TestCase):
         broken = write_folder(self)
         (broken / "tokenizer.json").write_text("{}")
         unsuitable = "is another model's tokenizer: its ids reach 64, and the embedding of model"
-        for path, text in ((write_folder(self, tokenizer=65), unsuitable), (broken, "tokenizer.json`: ")):
+        for path, text in ((write_folder(self, tokenizer_words=65), unsuitable), (broken, "tokenizer.json`: ")):
             model = load(path)
             for _ in range(2):
                 with self.assertRaises(Failed) as caught:
@@ -239,8 +240,6 @@ class Worker(unittest.TestCase):
     """Tests the worker as a process."""
 
     def converse(self, *requests, script=None, **environment):
-        import os
-
         environment = {**os.environ, "PYTHONPATH": str(KIT), "HF_HUB_OFFLINE": "0", **environment}
         environment.pop("OMP_NUM_THREADS", None)
         command = [sys.executable, "-s", *(["-c", script] if script else [str(ENGINE / "worker.py")])]

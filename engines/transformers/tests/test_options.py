@@ -3,7 +3,7 @@
 import unittest
 from itertools import product
 
-import support  # noqa: F401  This import adds the engine to the path.
+import support  # noqa: F401  This import adds the engine to `sys.path`.
 
 from engine_kit import Failed
 from options import OPTIONS, PATHS, default_dtype, read_options

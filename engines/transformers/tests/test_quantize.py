@@ -1,4 +1,4 @@
-"""Tests quantised weights: their facts, and the distance from the unquantised model."""
+"""Tests quantised weights: their facts, and how much the scores differ from those of the unquantised model."""
 
 import unittest
 from unittest import mock
@@ -11,14 +11,14 @@ from engine_kit import Failed
 from quantize import DynamicLinear
 
 IDS = [0, 17, 42, 9]
-# The numbers of weights in the small model. The matrices of the layers are quantised; int8 also quantises the head.
-LAYERS, HEAD, NORMS = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64), 64 * 32, 5 * 32
+# How many weights the small model has. The matrices of the layers are quantised; `int8-dynamic` also quantises the head.
+LAYER_WEIGHTS, HEAD_WEIGHTS, NORM_WEIGHTS = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64), 64 * 32, 5 * 32
 
 
 class Quantised(unittest.TestCase):
-    def score_distance(self, model, reference):
+    def rms_score_difference(self, model, other):
         ids = [id % 64 for id in range(3, 100)]
-        pairs = list(zip(model.score(ids), reference.score(ids)))
+        pairs = list(zip(model.score(ids), other.score(ids)))
         return (sum((left - right) ** 2 for left, right in pairs) / len(pairs)) ** 0.5
 
     def test_int8_with_f32_uses_pytorch(self):
@@ -29,9 +29,9 @@ class Quantised(unittest.TestCase):
         self.assertTrue(facts["libraries"]["quantized by"].startswith("torch.ao.quantization.quantize_dynamic, "))
         # Every row has a scale of 8 bytes. The embedding and the norms stay in f32.
         rows = 2 * (32 + 16 + 16 + 32 + 64 + 64 + 32) + 64
-        self.assertEqual(facts["weights_bytes"], LAYERS + HEAD + 8 * rows + 4 * (HEAD + NORMS))
-        self.assertEqual(facts["parameters"], LAYERS + 2 * HEAD + NORMS)
-        self.assertTrue(1e-4 < self.score_distance(model, load(path)) < 0.5)
+        self.assertEqual(facts["weights_bytes"], LAYER_WEIGHTS + HEAD_WEIGHTS + 8 * rows + 4 * (HEAD_WEIGHTS + NORM_WEIGHTS))
+        self.assertEqual(facts["parameters"], LAYER_WEIGHTS + 2 * HEAD_WEIGHTS + NORM_WEIGHTS)
+        self.assertTrue(1e-4 < self.rms_score_difference(model, load(path)) < 0.5)
         self.assertEqual(len(generate(model, [IDS, [7]], 6, ignore_eos=True)[1]), 6)
 
     def quantise_layer(self, linear):
@@ -54,7 +54,7 @@ class Quantised(unittest.TestCase):
             self.assertIs(type(network[0]), DynamicLinear)
             self.assertLess(self.relative_error(network(tokens), expected), 0.02)
             self.assertLess(self.relative_error(network(tokens[1:, :1]), expected[1:, :1]), 0.02)
-        # A pad can have only zeros.
+        # The activations of a pad can all be 0, and must not become NaN.
         self.assertEqual(float(network(torch.zeros(2, 64)).abs().max()), 0.0)
 
     def test_activations_have_8_bits_with_vnni_and_7_bits_without(self):
@@ -76,7 +76,7 @@ class Quantised(unittest.TestCase):
         path = write_folder(self)
         model = load(path, {"quantize": "int8-dynamic"}, dtype="bf16")
         self.assertRegex(model.facts()["libraries"]["quantized by"], r"^torchao [\d.]+, Int8DynamicActivationInt8Weight$")
-        self.assertTrue(1e-4 < self.score_distance(model, load(path)) < 0.5)
+        self.assertTrue(1e-4 < self.rms_score_difference(model, load(path)) < 0.5)
 
     def test_int4_by_torchao_does_not_quantise_the_output_head(self):
         path = write_folder(self)
@@ -84,9 +84,9 @@ class Quantised(unittest.TestCase):
         facts = model.facts()
         self.assertEqual([facts[name] for name in ("weights_dtype", "compute_dtype", "kv_dtype")], ["int4", "bf16", "bf16"])
         self.assertRegex(facts["libraries"]["quantized by"], r"^torchao [\d.]+, int4 weight-only, opaque, groups of 32$")
-        # Every 32 weights have a scale and a zero in bf16.
-        self.assertEqual(facts["weights_bytes"], LAYERS // 2 + LAYERS // 32 * 4 + 2 * (2 * HEAD + NORMS))
-        self.assertTrue(1e-4 < self.score_distance(model, load(path)) < 1.0)
+        # Every 32 weights have a scale and a zero point in bf16.
+        self.assertEqual(facts["weights_bytes"], LAYER_WEIGHTS // 2 + LAYER_WEIGHTS // 32 * 4 + 2 * (2 * HEAD_WEIGHTS + NORM_WEIGHTS))
+        self.assertTrue(1e-4 < self.rms_score_difference(model, load(path)) < 1.0)
         self.assertEqual(len(generate(model, [IDS], 6, ignore_eos=True)[0]), 6)
 
     def test_layers_that_cannot_be_divided_into_groups_are_refused(self):
@@ -95,7 +95,7 @@ class Quantised(unittest.TestCase):
         self.assertEqual(caught.exception.kind, "unsupported")
         self.assertIn("layers of [32, 48] inputs cannot be divided into groups of 32", caught.exception.message)
 
-    @unittest.skipUnless(FULL_TESTS, "compiles: minutes on a small machine")
+    @unittest.skipUnless(FULL_TESTS, "compiles for minutes; ORCHESTRATE_FULL_TESTS=1 runs it")
     def test_a_step_with_quantised_weights_can_be_compiled(self):
         path = write_folder(self)
         for quantize in ("int8-dynamic", "int4"):

@@ -1,4 +1,4 @@
-"""Tests the distribution of a network over devices. The tests need no device."""
+"""Tests the distribution of a network over devices. The tests need no GPU."""
 
 import math
 import unittest
@@ -14,14 +14,14 @@ from network import assign_devices, divide_parts, module_bytes, network_parts, p
 
 
 def device_sizes(parts, device_count):
-    """The bytes on each device of the plan."""
+    """The bytes that `divide_parts` puts on each device."""
     placed, sizes = divide_parts(parts, device_count), [0] * device_count
     for name, size in parts:
         sizes[placed[name]] += size
     return sizes
 
 
-class Plans(unittest.TestCase):
+class Distribution(unittest.TestCase):
     def test_neighbours_stay_together_and_no_device_is_empty(self):
         for sizes in ([5, 1, 1, 1, 1, 5], [1] * 10, [100, 1, 1], [1, 1, 100], [3, 3, 3, 3, 3], [0, 0, 0, 7]):
             parts = [(f"part {index}", size) for index, size in enumerate(sizes)]
@@ -62,13 +62,13 @@ class Plans(unittest.TestCase):
     def test_a_tied_head_is_counted_once_on_its_device(self):
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        # Llama 3.2 1B.
+        # Llama 3.2 1B: 1,235,814,400 parameters, 60,821,504 of them in each layer.
         shape = dict(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, head_dim=64)
         config = LlamaConfig(**shape, num_attention_heads=32, num_key_value_heads=8, tie_word_embeddings=True)
         with torch.device("meta"):
             network = LlamaForCausalLM(config).to(torch.bfloat16)
         embedding_bytes, layer_bytes, norm_bytes = 2 * 128256 * 2048, 2 * 60_821_504, 2 * 2048
-        # The number of devices, and the layers on each device.
+        # The number of devices, and of layers on each device.
         for count, layers in [(2, [6, 10]), (3, [2, 7, 7]), (4, [1, 5, 5, 5])]:
             placed, sizes = place_parts(network, count)
             expected = [layer_count * layer_bytes for layer_count in layers]

@@ -57,7 +57,7 @@ class CapturedSteps(unittest.TestCase):
     """Tests captured steps with a stand-in for CUDA graphs."""
 
     def load_cuda_path(self, folder, path):
-        """Loads a CUDA path on the CPU. The usual check of options would refuse this path."""
+        """Loads a CUDA path on the CPU, without the check of options, which would refuse it."""
         loaded = load(folder, {"path": "loop"}).loaded
         changes = dict(path=path, compiler="torchscript", cache_tokens=64)
         loaded.options = SimpleNamespace(**{**vars(loaded.options), **changes})
@@ -65,7 +65,7 @@ class CapturedSteps(unittest.TestCase):
 
     def test_a_captured_step_gives_the_tokens_of_the_plain_loop(self):
         folder = write_folder(self)
-        reference = load(folder, {"path": "loop"})
+        plain_loop = load(folder, {"path": "loop"})
         for path in ("cuda-graph", "jit-cuda-graph"):
             with stand_in_for_cuda_graphs() as graphs, torch.no_grad():
                 model = self.load_cuda_path(folder, path)
@@ -75,10 +75,10 @@ class CapturedSteps(unittest.TestCase):
                 for prompts in ([IDS], RAGGED_PROMPTS, [[7, 7]], [IDS]):
                     for padding in ("left", "right"):
                         fields = dict(ignore_eos=True, padding=padding)
-                        self.assertEqual(generate(model, prompts, 12, **fields), generate(reference, prompts, 12, **fields))
+                        self.assertEqual(generate(model, prompts, 12, **fields), generate(plain_loop, prompts, 12, **fields))
                 sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=3)
                 fields = dict(ignore_eos=True, sampling=sampling)
-                self.assertEqual(generate(model, [IDS], 12, **fields), generate(reference, [IDS], 12, **fields))
+                self.assertEqual(generate(model, [IDS], 12, **fields), generate(plain_loop, [IDS], 12, **fields))
                 # One graph for a single sequence, one graph for three sequences.
                 self.assertEqual(len(graphs), 2)
             self.assertIn("captured CUDA graph", model.facts()["libraries"]["decode"])
@@ -112,12 +112,12 @@ class OptimisedSteps(unittest.TestCase):
     def test_a_step_with_wrong_logits_is_refused(self):
         model = load(write_folder(self), {"path": "jit", "cache_tokens": 64})
         wrong_results = torch.zeros(1, 64), torch.zeros(1, dtype=torch.long)
-        with mock.patch("static_cache.trace_step", lambda state: lambda ids, *position: wrong_results):
+        with mock.patch("static_cache.trace_step", lambda state: lambda *inputs: wrong_results):
             with self.assertRaises(Failed) as caught:
                 generate(model, [IDS], 100, ignore_eos=True)
         self.assertIn("its logits differ", caught.exception.message)
 
-    def test_a_trace_with_a_constant_from_its_first_run_is_refused(self):
+    def test_a_trace_with_a_constant_from_its_first_call_is_refused(self):
         for sequences, part in [(1, "ids"), (1, "positions"), (1, "column"), (2, "is_token"), (1, "written")]:
 
             def traced(state):
@@ -125,11 +125,11 @@ class OptimisedSteps(unittest.TestCase):
                 frozen = lengths if part == "written" else [getattr(state, part)]
                 first_values = [tensor.clone() for tensor in frozen]
 
-                def step(ids, *position):
+                def step(ids, *other_inputs):
                     current_values = [tensor.clone() for tensor in frozen]
                     for tensor, value in zip(frozen, first_values):
                         tensor.copy_(value)
-                    results = state.step(state.ids if part == "ids" else ids, *position)
+                    results = state.step(state.ids if part == "ids" else ids, *other_inputs)
                     for tensor, value in zip(frozen, current_values):
                         tensor.copy_(value)
                     return results
@@ -177,10 +177,10 @@ class OptimisedSteps(unittest.TestCase):
         self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), generate(load(folder), [IDS], 12, ignore_eos=True))
         self.assertIn("fusion off", model.facts()["libraries"]["decode"])
 
-    @unittest.skipUnless(FULL_TESTS, "compiles: minutes on a small machine")
+    @unittest.skipUnless(FULL_TESTS, "compiles for minutes; ORCHESTRATE_FULL_TESTS=1 runs it")
     def test_every_compiled_path_gives_the_tokens_of_the_plain_loop(self):
         folder = write_folder(self)
-        reference = load(folder, {"path": "loop"})
+        plain_loop = load(folder, {"path": "loop"})
         for options in (
             {"path": "compile"},
             {"path": "compile", "mode": "max-autotune"},
@@ -189,10 +189,10 @@ class OptimisedSteps(unittest.TestCase):
         ):
             model = load(folder, options)
             for prompts in ([IDS], RAGGED_PROMPTS, [IDS]):
-                self.assertEqual(generate(model, prompts, 8, ignore_eos=True), generate(reference, prompts, 8, ignore_eos=True))
+                self.assertEqual(generate(model, prompts, 8, ignore_eos=True), generate(plain_loop, prompts, 8, ignore_eos=True))
             self.assertIn(model.facts()["libraries"]["inductor cache"], ("cold", "warm", "warm in part"))
 
-    @unittest.skipUnless(FULL_TESTS, "compiles: minutes on a small machine")
+    @unittest.skipUnless(FULL_TESTS, "compiles for minutes; ORCHESTRATE_FULL_TESTS=1 runs it")
     def test_a_machine_without_a_compiler_is_reported(self):
         from torch._inductor import config
 
