@@ -81,6 +81,7 @@ class Distribution(unittest.TestCase):
         with mock.patch("torch.cuda.device_count", return_value=2), self.assertRaises(Failed) as caught:
             assign_devices(*read_config(open_folder(write_folder(self))), torch.bfloat16, torch.device("cuda", 1), 2)
         self.assertEqual(caught.exception.message, "`shard` 2 from `cuda:1` on: there are 2 CUDA devices")
+        self.assertEqual(caught.exception.hint, "--set shard=1")
 
 
 if __name__ == "__main__":
