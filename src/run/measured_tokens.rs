@@ -203,7 +203,7 @@ impl OutputChecks<'_, '_> {
     }
 }
 
-/// The time limit of the check. With a budget it is the rest after the blocks, which `TimeBudget` reserves.
+/// The time limit of the check after a run of `ran` so far. `TimeBudget` reserves time for the check.
 fn check_duration(budget: Option<Duration>, ran: Duration) -> Duration {
     match budget {
         Some(budget) => budget.saturating_sub(ran).min(MAX_TIME),
@@ -211,7 +211,7 @@ fn check_duration(budget: Option<Duration>, ran: Duration) -> Duration {
     }
 }
 
-/// The verifier's answers about some tokens of an output. Tokens without time for a check are left out.
+/// The verifier's answers about some tokens of an output. Tokens for which no time remains are left out.
 async fn query_tokens(
     verifier: &mut Launched,
     prompt: &[u32],
@@ -247,7 +247,8 @@ async fn query_tokens(
     Ok(answers)
 }
 
-/// The verifier's answer about one token. The answer does not name a sample, because several samples may have the same output.
+/// The verifier's answer about one token. It names no sample, because several samples may have the same output.
+/// `engine_logprob` is the log-probability that the verifier gives to the engine's token.
 async fn query_token(
     verifier: &mut Launched,
     prompt: &[u32],

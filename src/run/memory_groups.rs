@@ -55,7 +55,7 @@ async fn estimate(planned: &Configuration) -> Result<u64> {
     Ok(file.saturating_add(weights).saturating_add(PROGRAM_BYTES))
 }
 
-/// The reason why a verifier without a row is not started: in f32 it may need many times the memory of the measured engines.
+/// The reason why a verifier that is not measured is not started: in f32 it may need far more memory than the measured engines.
 pub(super) fn memory_shortage(configuration: &Configuration) -> Option<String> {
     let is_verifier = configuration.role == Some(Role::Verifier);
     let parameters = configuration.model.sizes.filter(|_| is_verifier)?.parameters;
@@ -85,7 +85,7 @@ pub fn memory_groups(members: &[Member], available_bytes: u64) -> Vec<Vec<usize>
     groups.into_iter().map(|group| group.iter().map(|it| it.configuration).collect()).collect()
 }
 
-/// A configuration's slot. It is empty if its engine has died or was not started yet.
+/// A configuration's place in its group. It is empty if the engine has died or was not started yet.
 pub(super) struct Slot {
     pub configuration: usize,
     pub launched: Option<Launched>,

@@ -1,4 +1,4 @@
-//! The orchestrator's overhead. Each call measures it anew, with the null engine and the same code that drives every engine.
+//! The orchestrator's overhead, measured with the null engine and the same code that drives every engine.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -56,7 +56,7 @@ impl Overhead {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let timings = runtime.block_on(async {
             let mut timings = vec![start_up(&run).await?, launch(&run).await?];
-            let mut conversation = start(&run, LAUNCHES, 0.0).await?.0;
+            let mut conversation = start(&run, "requests", 0.0).await?.0;
             timings.push(request(&mut conversation).await?);
             timings.extend(stream(&mut conversation).await?);
             end(conversation).await?;
@@ -136,7 +136,7 @@ async fn request(conversation: &mut Conversation) -> Result<Timing> {
 
 /// The time of each request in nanoseconds, minus the engine's own work.
 async fn repeat_requests(conversation: &mut Conversation, requests: usize) -> Result<Vec<f64>> {
-    let request = generate_request(OUTPUT_TOKENS, false);
+    let request = generate_request(OUTPUT_TOKENS);
     let mut values = Vec::new();
     for _ in 0..requests {
         let answer = generate(conversation, request.clone()).await?;
@@ -176,7 +176,7 @@ async fn repeat_streams(
     streams: usize,
     tokens: u32,
 ) -> Result<Vec<Streamed>> {
-    let request = generate_request(tokens, true);
+    let request = Generate { stream: true, ..generate_request(tokens) };
     let mut times = Vec::new();
     for _ in 0..streams {
         let before_ns = cpu_ns();
@@ -192,8 +192,9 @@ async fn repeat_streams(
 
 /// Measures the delay of tokens that are streamed once a millisecond, so that no token waits for an earlier one.
 async fn arrival(run: &str) -> Result<Timing> {
-    let mut conversation = start(run, LAUNCHES + 1, 1.0).await?.0;
-    let answer = generate(&mut conversation, generate_request(PACED_TOKENS, true)).await?;
+    let mut conversation = start(run, "arrival", 1.0).await?.0;
+    let request = Generate { stream: true, ..generate_request(PACED_TOKENS) };
+    let answer = generate(&mut conversation, request).await?;
     end(conversation).await?;
     let late = answer
         .tokens
@@ -209,11 +210,11 @@ async fn arrival(run: &str) -> Result<Timing> {
 /// Measures this program's CPU time while the engine works for a second and writes nothing.
 async fn wait(run: &str) -> Result<Timing> {
     let tokens = 40;
-    let mut conversation = start(run, LAUNCHES + 2, SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
+    let mut conversation = start(run, "wait", SECOND.as_secs_f64() * 1e3 / f64::from(tokens)).await?.0;
     let mut values = Vec::new();
     for _ in 0..WAITS {
         let before_ns = cpu_ns();
-        let answer = generate(&mut conversation, generate_request(tokens, false)).await?;
+        let answer = generate(&mut conversation, generate_request(tokens)).await?;
         let cpu_ns = (cpu_ns() - before_ns) as f64;
         values.push(cpu_ns / answer.elapsed_ns() as f64 * SECOND.as_nanos() as f64);
     }
@@ -262,9 +263,9 @@ async fn from_null_engine<T>(
     answer.await.map_err(|cause| anyhow::anyhow!("the null engine: {cause}"))
 }
 
-fn generate_request(max_new_tokens: u32, stream: bool) -> Generate {
+fn generate_request(max_new_tokens: u32) -> Generate {
     let prompt_ids = Some((0..PROMPT_TOKENS).collect());
-    Generate { prompt_ids, max_new_tokens, stream, ignore_eos: true, ..Generate::default() }
+    Generate { prompt_ids, max_new_tokens, ignore_eos: true, ..Generate::default() }
 }
 
 /// This process's CPU time so far: all threads, without children.

@@ -28,8 +28,9 @@ const BUDGET_DIVISOR: u32 = 200;
 const IDLE_TIME: Duration = Duration::from_millis(1500);
 /// The number of one-token requests, of which the shortest counts.
 const ONE_TOKEN_REQUESTS: usize = 3;
-/// The index of a launch's first request in a pass. It is above the index of any sample, so that no prompt repeats.
-const FIRST_INDEX: u32 = 1 << 24;
+/// The index of a request in a pass is this offset plus the number of earlier requests of the launch. It is above the index of
+/// any sample, so that no prompt repeats.
+const INDEX_OFFSET: u32 = 1 << 24;
 
 /// Counts the machine's energy while no engine runs. Without counters there is no wait.
 pub(super) async fn sample_idle_energy(plan: &Plan, journal: &mut Journal<'_>) -> Result<()> {
@@ -154,11 +155,10 @@ async fn make_request(
 ) -> Result<u64, LaunchError> {
     let mut workload = cases.plan.cases[pass.case].workload.clone();
     workload.max_new_tokens = workload.max_new_tokens.min(max_new_tokens);
-    // Each request of a launch gets another index.
-    let index = FIRST_INDEX + launched.requests as u32;
-    let (seed, block) = (cases.plan.seed, launched.launch.block);
+    let index = INDEX_OFFSET + launched.requests as u32;
+    let (seed, block, stream) = (cases.plan.seed, launched.launch.block, false);
     let key = PromptKey { seed, block, kind: RequestKind::Measured, index };
-    let (_, answer) = cases.requests.send(launched, &workload, key, Stage::Pass, false).await?;
+    let (_, answer) = cases.requests.send(launched, &workload, key, Stage::Pass, stream).await?;
     let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
     for sequence in sequences {
         pass.prompt_tokens += u64::from(sequence.prompt_tokens);

@@ -121,7 +121,8 @@ impl<'a> Requests<'a> {
         request: Generate,
         workload: &Workload,
     ) -> Result<Answer, Cause> {
-        let streamed = request.stream;
+        let verify_stream =
+            if request.stream { verify::verify_streamed } else { verify::verify_not_streamed };
         let prompt_tokens = request.prompt_ids.as_ref().map(|ids| ids.len() as u32);
         let cpu_time = launched.cpu_time();
         let before = cpu_time.read();
@@ -132,7 +133,7 @@ impl<'a> Requests<'a> {
             launched.launch.loaded = answer.generated.loaded.clone();
         }
         launched.verify(&answer, prompt_tokens, workload.max_new_tokens, workload.ignore_eos)?;
-        verify::verify_streamed(&answer, streamed)?;
+        verify_stream(&answer)?;
         launched.conversation.refuse_unrequested()?;
         Ok(answer)
     }

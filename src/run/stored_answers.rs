@@ -27,7 +27,7 @@ pub struct AnswersFile {
     pub held_out: String,
     /// One list for each held-out sequence, with one value for each id after the first.
     pub logprobs: Vec<Vec<Option<f64>>>,
-    /// The ids that continue the prompt.
+    /// The ids with which the verifier continues the prompt.
     pub continued: Vec<u32>,
 }
 
@@ -92,7 +92,7 @@ pub fn read(path: &Path) -> Result<AnswersFile> {
     serde_json::from_slice(&bytes).with_context(|| format!("`{}`", path.display()))
 }
 
-/// The file's text, with a line for each sequence, for people and for tools that compare.
+/// The file's text, with a line for each sequence, for people and for tools such as `diff`.
 pub fn text(answers: &AnswersFile) -> Result<String> {
     let text = serde_json::to_string(answers)?;
     Ok(text.replace("],[", "],\n[").replace("\":[[", "\":\n[[") + "\n")

@@ -23,7 +23,7 @@ const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
 pub struct TimeBudget {
     /// The start of the first output check, and after it the start of the measurements.
     started: Instant,
-    /// The part of `total` that is for measuring: all configurations, or one if they are measured one after the other.
+    /// The part of `total` for measuring all configurations, or for one of them if they are measured one after the other.
     budget: Option<Duration>,
     /// The budget of the whole run.
     total: Option<Duration>,
@@ -168,7 +168,7 @@ mod tests {
         TimeBudget::of(&plan(budget_s, blocks))
     }
 
-    fn started_earlier(budget: TimeBudget) -> TimeBudget {
+    fn started_150_s_ago(budget: TimeBudget) -> TimeBudget {
         TimeBudget { started: budget.started - Duration::from_secs(150), ..budget }
     }
 
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn nothing_starts_after_the_end_of_a_budget() {
         assert!(!unused(budget(Some(10), None)).is_spent() && !budget(None, None).is_spent());
-        assert!(started_earlier(budget(Some(10), None)).is_spent());
+        assert!(started_150_s_ago(budget(Some(10), None)).is_spent());
     }
 
     #[test]
@@ -256,13 +256,13 @@ mod tests {
         assert_eq!(budget(Some(400), None).output_check_limit(2), Duration::from_secs(50));
         assert!(!budget(None, None).is_check_time_over());
         assert!(!unused(budget(Some(400), None)).is_check_time_over());
-        let mut checking = started_earlier(budget(Some(400), None));
+        let mut checking = started_150_s_ago(budget(Some(400), None));
         assert!(checking.is_check_time_over());
         checking.measuring_begins(&plan(Some(400), None));
         let left = checking.budget.unwrap();
         assert!(left <= Duration::from_secs(250) && left > Duration::from_secs(150), "{left:?}");
         assert!(checking.for_next_configuration(&plan(Some(400), None)).budget.unwrap() == left);
-        let mut unlimited = started_earlier(budget(None, None));
+        let mut unlimited = started_150_s_ago(budget(None, None));
         unlimited.measuring_begins(&plan(None, None));
         assert!(unlimited.started.elapsed() < Duration::from_secs(100) && !unlimited.is_spent());
     }

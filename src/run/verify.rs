@@ -149,14 +149,16 @@ impl Expected {
     }
 }
 
-/// Verifies streamed tokens. They come only on request, have the ids and times of the answer, and arrive after their time stamps.
-pub fn verify_streamed(answer: &Answer, requested: bool) -> Result<(), Cause> {
-    if !requested && !answer.tokens.is_empty() {
-        return protocol_error(format!("expected no `token` messages, got {}", answer.tokens.len()));
+/// Verifies that no token was streamed in answer to a request without a stream.
+pub fn verify_not_streamed(answer: &Answer) -> Result<(), Cause> {
+    match answer.tokens.len() {
+        0 => Ok(()),
+        tokens => protocol_error(format!("expected no `token` messages, got {tokens}")),
     }
-    if !requested {
-        return Ok(());
-    }
+}
+
+/// Verifies requested tokens of a stream. They have the ids and times of the answer, and arrive after their time stamps.
+pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
     if let Some((token, _)) = answer.tokens.iter().find(|(token, _)| sequence_of(answer, token).is_none()) {
         let Token { iteration, sequence, .. } = token;
         return protocol_error(format!(
@@ -371,15 +373,15 @@ mod tests {
     #[test]
     fn streamed_ids_must_be_the_final_ones_in_their_order() {
         let at = 5_000_100;
-        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 7], at)]), true).is_ok());
-        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 8], at)]), true).is_err());
-        assert!(verify_streamed(&streamed(&[(0, &[5], at), (2, &[7], at)]), true).is_err());
-        assert!(verify_streamed(&streamed(&[]), true).is_err());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 7], at)])).is_ok());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (1, &[6, 8], at)])).is_err());
+        assert!(verify_streamed(&streamed(&[(0, &[5], at), (2, &[7], at)])).is_err());
+        assert!(verify_streamed(&streamed(&[])).is_err());
     }
 
     #[test]
     fn a_token_may_arrive_after_its_time_stamp_and_not_before() {
-        let early = refused(verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)]), true));
+        let early = refused(verify_streamed(&streamed(&[(0, &[5, 6, 7], 1_000_000)])));
         assert_eq!(early, "protocol: a streamed token arrived 4000030 ns before its stamp");
         let late = lateness(&streamed(&[(0, &[5], 5_000_220), (1, &[6], 5_000_130), (2, &[7], 5_000_150)]));
         assert_eq!(late, Some(Late { first_ns: 200, median_ns: 120 }));
@@ -391,14 +393,14 @@ mod tests {
         let message = |change: fn(&mut Token)| {
             let mut answer = streamed(&[(0, &[5, 6, 7], 9_000_000)]);
             change(&mut answer.tokens[0].0);
-            verify_streamed(&answer, true).unwrap_err().to_string()
+            verify_streamed(&answer).unwrap_err().to_string()
         };
         assert_eq!(message(|token| token.ns = 2_000_000), "`token_ns[2]` 30 was streamed with `ns` 2000000");
         assert_eq!(
             message(|token| token.sequence = 3),
             "a streamed token of iteration 0, sequence 3: the answer has no such sequence"
         );
-        let unrequested = verify_streamed(&streamed(&[(0, &[5], 5_000_100)]), false).unwrap_err();
+        let unrequested = verify_not_streamed(&streamed(&[(0, &[5], 5_000_100)])).unwrap_err();
         assert_eq!(unrequested.to_string(), "expected no `token` messages, got 1");
     }
 

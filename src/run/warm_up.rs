@@ -77,6 +77,8 @@ impl WarmUp {
 mod tests {
     use super::*;
 
+    const IN_TIME: bool = true;
+
     fn after(durations: &[u64]) -> WarmUp {
         let mut warm_up = WarmUp::default();
         durations.iter().for_each(|&ns| warm_up.push(ns));
@@ -84,7 +86,7 @@ mod tests {
     }
 
     fn end(durations: &[u64]) -> Option<WarmUpEnd> {
-        after(durations).end(None, None, true)
+        after(durations).end(None, None, IN_TIME)
     }
 
     #[test]
@@ -100,29 +102,29 @@ mod tests {
         let falling = [900, 800, 700, 400, 300, 200, 100, 100, 100, 100, 100, 100];
         assert_eq!(end(&falling), None);
         let warm = after(&[&falling[..], &[100; 3]].concat());
-        assert_eq!(warm.end(None, None, true), Some(WarmUpEnd::Steady));
+        assert_eq!(warm.end(None, None, IN_TIME), Some(WarmUpEnd::Steady));
         assert_eq!((warm.needed(), warm.request_ns()), (9, Some(100.0)));
     }
 
     #[test]
     fn slow_windows_in_the_middle_do_not_prolong_later_warm_ups() {
         let disturbed = after(&[&[100; 3][..], &[160; 6], &[100; 9]].concat());
-        assert_eq!(disturbed.end(None, None, true), Some(WarmUpEnd::Steady));
+        assert_eq!(disturbed.end(None, None, IN_TIME), Some(WarmUpEnd::Steady));
         assert_eq!(disturbed.needed(), 3);
     }
 
     #[test]
     fn a_later_launch_makes_as_many_requests_as_were_needed_before() {
         assert_eq!(after(&[100; 9]).needed(), 3);
-        assert_eq!(after(&[100; 2]).end(None, Some(3), true), None);
-        assert_eq!(after(&[100; 3]).end(None, Some(3), true), Some(WarmUpEnd::AsBefore));
+        assert_eq!(after(&[100; 2]).end(None, Some(3), IN_TIME), None);
+        assert_eq!(after(&[100; 3]).end(None, Some(3), IN_TIME), Some(WarmUpEnd::AsBefore));
     }
 
     #[test]
     fn a_time_limit_ends_warm_up_after_at_least_one_request() {
-        assert_eq!(after(&[]).end(None, None, false), None);
-        assert_eq!(after(&[100]).end(None, None, false), Some(WarmUpEnd::Time));
-        assert_eq!(after(&[]).end(Some(0), None, true), Some(WarmUpEnd::SetByUser));
-        assert_eq!(after(&[100; 9]).end(Some(10), None, false), None);
+        assert_eq!(after(&[]).end(None, None, !IN_TIME), None);
+        assert_eq!(after(&[100]).end(None, None, !IN_TIME), Some(WarmUpEnd::Time));
+        assert_eq!(after(&[]).end(Some(0), None, IN_TIME), Some(WarmUpEnd::SetByUser));
+        assert_eq!(after(&[100; 9]).end(Some(10), None, !IN_TIME), None);
     }
 }

@@ -129,8 +129,8 @@ mod tests {
         let among_many = decision_among(6, true);
         assert_eq!((among_many.verdict, among_many.lost_to_correction), (Some(Verdict::Inconclusive), true));
         assert_eq!((among_many.p, among_many.p_adjusted), (Some(p), Some(4.0 * p)));
-        let informative = decision_among(6, false);
-        assert_eq!((informative.verdict, informative.lost_to_correction), (Some(Verdict::Faster), false));
-        assert_eq!(informative.p_adjusted, None);
+        let not_gating = decision_among(6, false);
+        assert_eq!((not_gating.verdict, not_gating.lost_to_correction), (Some(Verdict::Faster), false));
+        assert_eq!(not_gating.p_adjusted, None);
     }
 }

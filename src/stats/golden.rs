@@ -101,6 +101,7 @@ pub struct PairedCase {
     pub denominator: Vec<Vec<f64>>,
     /// One log ratio for each block.
     pub blocks: Vec<f64>,
+    /// The bounds of the interval of the mean of `blocks`.
     pub low: f64,
     pub high: f64,
 }
@@ -110,7 +111,7 @@ pub fn golden() -> Golden {
 }
 
 /// Asserts equality within a relative tolerance; near zero an absolute error of 1e-16 is allowed too.
-pub fn close(actual: f64, expected: f64, tolerance: f64, name: &str) {
+pub fn assert_close(actual: f64, expected: f64, tolerance: f64, name: &str) {
     let scale = expected.abs().max(f64::MIN_POSITIVE);
     let is_close = (actual - expected).abs() <= tolerance * scale
         || (expected.abs() < 1e-3 && (actual - expected).abs() < 1e-16);

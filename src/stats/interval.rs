@@ -210,7 +210,7 @@ pub fn bootstrap(values: &[f64], confidence: f64, seed: u64) -> Option<(f64, f64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::{close, golden};
+    use crate::golden::{assert_close, golden};
     use crate::significance::welch;
     use crate::stopping::INTERIM_ANALYSES;
 
@@ -220,9 +220,9 @@ mod tests {
         assert!(cases.len() > 3);
         for case in cases {
             let interval = Interval::of_mean(&case.values, Design::Fixed).unwrap();
-            close(interval.low(), case.low, 1e-12, "low");
-            close(interval.high(), case.high, 1e-12, "high");
-            close(interval.p(), case.p.unwrap(), 1e-10, "p");
+            assert_close(interval.low(), case.low, 1e-12, "low");
+            assert_close(interval.high(), case.high, 1e-12, "high");
+            assert_close(interval.p(), case.p.unwrap(), 1e-10, "p");
         }
     }
 
@@ -232,10 +232,10 @@ mod tests {
         assert!(cases.len() > 3);
         for case in cases {
             let interval = Interval::of_difference(&case.a, &case.b, Design::Fixed).unwrap();
-            close(interval.low(), case.low.unwrap(), 1e-11, "low");
-            close(interval.high(), case.high.unwrap(), 1e-11, "high");
-            close(interval.p(), case.p, 1e-10, "p");
-            close(welch(&case.a, &case.b).unwrap(), case.p, 1e-10, "welch");
+            assert_close(interval.low(), case.low.unwrap(), 1e-11, "low");
+            assert_close(interval.high(), case.high.unwrap(), 1e-11, "high");
+            assert_close(interval.p(), case.p, 1e-10, "p");
+            assert_close(welch(&case.a, &case.b).unwrap(), case.p, 1e-10, "welch");
         }
     }
 
@@ -265,8 +265,8 @@ mod tests {
         assert!(evidence(5, 5).unwrap().firm_interval().is_some());
         assert!(matches!(evidence(5, 4), Some(Evidence::Tentative(_))));
         let Some(Evidence::WithinLaunch { estimate, low, high }) = evidence(5, 1) else { panic!() };
-        let close = |actual: f64, expected: f64| (actual - expected).abs() < 1e-12;
-        assert!(close(estimate, 0.08) && close(low, 0.0) && close(high, 0.2));
+        let is_close = |actual: f64, expected: f64| (actual - expected).abs() < 1e-12;
+        assert!(is_close(estimate, 0.08) && is_close(low, 0.0) && is_close(high, 0.2));
         assert_eq!((evidence(0, 5), evidence(5, 0)), (None, None));
     }
 

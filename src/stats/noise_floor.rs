@@ -125,7 +125,7 @@ impl TryFrom<Stored> for NoiseFloor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::{close, golden};
+    use crate::golden::{assert_close, golden};
 
     #[test]
     fn the_floor_is_the_95th_percentile_of_absolute_values_by_numpy() {
@@ -133,7 +133,7 @@ mod tests {
         assert!(cases.len() > 2);
         for case in cases {
             let floor = NoiseFloor::of(&case.log_ratios).unwrap();
-            close(floor.log_ratio(), case.floor, 1e-14, "floor");
+            assert_close(floor.log_ratio(), case.floor, 1e-14, "floor");
             assert_eq!(floor.blocks(), case.log_ratios.len());
         }
     }

@@ -34,7 +34,7 @@ impl Ratios {
                 let Some(&divisor) = denominators.get(&round) else { continue };
                 if let Some(value) = [dividend, divisor].into_iter().find(|it| !it.is_finite() || *it <= 0.0)
                 {
-                    return Err(NoRatio::Value { block, round, value });
+                    return Err(NoRatio::UnusableValue { block, round, value });
                 }
                 // A difference of logarithms does not overflow where a ratio would.
                 rounds.push(dividend.ln() - divisor.ln());
@@ -75,14 +75,14 @@ impl Ratios {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NoRatio {
     NothingShared,
-    Value { block: u32, round: u32, value: f64 },
+    UnusableValue { block: u32, round: u32, value: f64 },
 }
 
 impl fmt::Display for NoRatio {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::NothingShared => write!(f, "no round has values of both sides"),
-            Self::Value { block, round, value } => {
+            Self::UnusableValue { block, round, value } => {
                 write!(f, "block {block}, round {round}: `{value}` is not positive, so there is no ratio")
             }
         }
@@ -94,7 +94,7 @@ impl std::error::Error for NoRatio {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::{close, golden};
+    use crate::golden::{assert_close, golden};
     use crate::interval::{Design, Interval};
 
     fn blocks(values: &[&[f64]]) -> Blocks {
@@ -113,11 +113,11 @@ mod tests {
                 .map(|rounds| blocks(&rounds.iter().map(Vec::as_slice).collect::<Vec<_>>()));
             let ratios = Ratios::paired(&sides[0], &sides[1]).unwrap();
             for (found, expected) in ratios.blocks().iter().zip(&case.blocks) {
-                close(*found, *expected, 1e-12, "ratio");
+                assert_close(*found, *expected, 1e-12, "ratio");
             }
             let interval = Interval::of_mean(ratios.blocks(), Design::Fixed).unwrap();
-            close(interval.low(), case.low, 1e-11, "low");
-            close(interval.high(), case.high, 1e-11, "high");
+            assert_close(interval.low(), case.low, 1e-11, "low");
+            assert_close(interval.high(), case.high, 1e-11, "high");
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
                 let refused =
                     Ratios::paired(&blocks(&[&[1.0], &numerator]), &blocks(&[&[1.0], &denominator]))
                         .unwrap_err();
-                assert!(matches!(refused, NoRatio::Value { block: 1, round: 1, .. }), "{refused:?}");
+                assert!(matches!(refused, NoRatio::UnusableValue { block: 1, round: 1, .. }), "{refused:?}");
             }
         }
         let refused = Ratios::paired(&blocks(&[&[0.0]]), &blocks(&[&[1.0]])).unwrap_err();

@@ -119,7 +119,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::{close, golden};
+    use crate::golden::{assert_close, golden};
 
     #[test]
     fn p_values_agree_with_scipy_exact_and_normal_with_and_without_ties() {
@@ -127,8 +127,8 @@ mod tests {
         assert!(cases.iter().any(|case| case.method == "exact"));
         assert!(cases.iter().any(|case| case.method == "asymptotic"));
         for case in cases {
-            close(mann_whitney(&case.a, &case.b).unwrap(), case.p, 1e-12, &case.method);
-            close(mann_whitney(&case.b, &case.a).unwrap(), case.p, 1e-12, &case.method);
+            assert_close(mann_whitney(&case.a, &case.b).unwrap(), case.p, 1e-12, &case.method);
+            assert_close(mann_whitney(&case.b, &case.a).unwrap(), case.p, 1e-12, &case.method);
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(total, 1.0);
         // Of C(50, 25) orderings, one has every value of one sample above all values of the other.
         let all = (1..=25).fold(1.0, |product: f64, i| product * f64::from(25 + i) / f64::from(i));
-        close(upper_tail_of_u(625.0, MAX_EXACT, MAX_EXACT), 1.0 / all, 1e-12, "the last order");
+        assert_close(upper_tail_of_u(625.0, MAX_EXACT, MAX_EXACT), 1.0 / all, 1e-12, "the last order");
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         assert!(cases.len() > 3);
         for case in cases {
             for (found, expected) in holm(&case.p).into_iter().zip(case.adjusted) {
-                close(found, expected, 1e-14, "holm");
+                assert_close(found, expected, 1e-14, "holm");
             }
         }
     }

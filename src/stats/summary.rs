@@ -144,7 +144,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::{close, golden};
+    use crate::golden::{assert_close, golden};
 
     #[test]
     fn a_summary_agrees_with_numpy() {
@@ -152,18 +152,18 @@ mod tests {
         assert!(cases.len() > 4);
         for case in cases {
             let found = Summary::of(std::slice::from_ref(&case.values)).unwrap();
-            close(found.mean, case.mean, 1e-13, "mean");
+            assert_close(found.mean, case.mean, 1e-13, "mean");
             assert_eq!(found.std.is_some(), case.std.is_some());
-            close(found.std.unwrap_or(1.0), case.std.unwrap_or(1.0), 1e-12, "deviation");
+            assert_close(found.std.unwrap_or(1.0), case.std.unwrap_or(1.0), 1e-12, "deviation");
             assert_eq!(
                 (found.n, found.launches, found.min, found.max),
                 (case.values.len(), 1, case.min, case.max)
             );
-            close(found.estimate, case.median, 1e-14, "median");
+            assert_close(found.estimate, case.median, 1e-14, "median");
             for (found, expected) in
                 [(found.p50, case.p50), (found.p90, case.p90), (found.p95, case.p95), (found.p99, case.p99)]
             {
-                close(found, expected, 1e-13, "percentile");
+                assert_close(found, expected, 1e-13, "percentile");
             }
         }
     }
@@ -234,7 +234,7 @@ mod tests {
         assert!(cases.len() > 2);
         for case in cases {
             let values: Vec<Option<f64>> = case.values.into_iter().map(Some).collect();
-            close(geometric_mean(&values).unwrap(), case.mean, 1e-14, "geometric mean");
+            assert_close(geometric_mean(&values).unwrap(), case.mean, 1e-14, "geometric mean");
         }
     }
 

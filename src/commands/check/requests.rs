@@ -110,7 +110,7 @@ impl Subject {
             expected.verify(&single).map_err(|cause| Finding::Wrong(cause.to_string()))?;
         }
         if line["stream"] == true {
-            verify::verify_streamed(answer, true).map_err(|cause| Finding::Wrong(cause.to_string()))?;
+            verify::verify_streamed(answer).map_err(|cause| Finding::Wrong(cause.to_string()))?;
         }
         Ok(())
     }

@@ -187,8 +187,8 @@ impl Process {
         }
     }
 
-    /// The processes to pause. Unlike `all`, this does not search the whole machine each time. It has its own thread, because it
-    /// blocks when a process is stuck in the kernel.
+    /// The processes to pause. Unlike `all`, this does not search the whole machine each time. The search has its own thread,
+    /// because a process that is stuck in the kernel blocks the search.
     async fn family(&self) -> Option<Vec<u32>> {
         let (family, first) = (Arc::clone(&self.family), self.pid);
         let search = move || family.lock().ok().map(|mut family| family.processes(first));
@@ -303,7 +303,7 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
 }
 
 fn store_last_lines(mut stderr: impl Read, lines: &Mutex<VecDeque<String>>, label: Option<&str>) {
-    // Lines above this limit are skipped. The limit is far above the stored length of a line.
+    // Longer lines are skipped. The limit is far above the stored length of a line.
     let mut framer = Framer::with_max_bytes(64 * 1024);
     let mut bytes = vec![0; 16 * 1024];
     let store = |frame| {

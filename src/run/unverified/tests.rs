@@ -30,9 +30,9 @@ fn model(record: &RunRecord) -> Model {
 
 #[test]
 fn only_samples_that_differ_from_the_verifiers_are_unverified() {
-    let wrong =
+    let ids =
         |configuration, block| if (configuration, block) == (1, 2) { vec![5, 6, 9] } else { vec![5, 6, 7] };
-    let record = record(&["a", "b"], wrong);
+    let record = record(&["a", "b"], ids);
     let samples = unverified_samples(&record, &model(&record), Some(0));
     assert!(!samples.is_empty());
     for unverified in &samples {
@@ -97,14 +97,14 @@ fn every_workload_is_checked_once_before_any_is_checked_twice() {
 }
 
 #[test]
-fn one_token_outputs_are_checked_and_sampled_outputs_are_not() {
+fn one_token_outputs_are_checked_and_outputs_with_a_temperature_are_not() {
     let single = record(&["a"], |_, _| vec![5]);
     assert_eq!(unverified_samples(&single, &model(&single), None).len(), MAX_SAMPLES);
     for (temperature, expected) in [(0.0, MAX_SAMPLES), (0.5, 0), (1.0, 0)] {
-        let mut sampled = record(&["a"], |_, _| vec![5, 6]);
+        let mut random = record(&["a"], |_, _| vec![5, 6]);
         let sampling = protocol::Sampling { temperature, ..Default::default() };
-        sampled.header.plan.cases.iter_mut().for_each(|case| case.workload.sampling = Some(sampling));
-        assert_eq!(unverified_samples(&sampled, &model(&sampled), None).len(), expected, "{temperature}");
+        random.header.plan.cases.iter_mut().for_each(|case| case.workload.sampling = Some(sampling));
+        assert_eq!(unverified_samples(&random, &model(&random), None).len(), expected, "{temperature}");
     }
 }
 

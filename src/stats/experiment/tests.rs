@@ -129,8 +129,8 @@ fn a_gating_difference_must_be_significant_among_all_gating_series() {
         (Some(Verdict::Inconclusive), true)
     );
     assert!(among_many.p.adjusted.unwrap() > 0.05 && among_many.p.paired == Some(p));
-    let informative = compare_among(20, false);
-    assert_eq!((informative.decision.verdict, informative.p.adjusted), (Some(Verdict::Faster), None));
+    let not_gating = compare_among(20, false);
+    assert_eq!((not_gating.decision.verdict, not_gating.p.adjusted), (Some(Verdict::Faster), None));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_value_without_a_logarithm_gives_a_reason_and_other_pairs_are_compared() {
         experiment(vec![series(configurations)]).compare(&[(1, REFERENCE), (2, REFERENCE), (3, REFERENCE)]);
     // The fourth configuration has no values, so it has no result.
     assert_eq!(results.len(), 2);
-    let refusal = NoRatio::Value { block: 2, round: 1, value: 0.0 };
+    let refusal = NoRatio::UnusableValue { block: 2, round: 1, value: 0.0 };
     assert_eq!(
         results[0],
         PairResult { series: 0, configuration: 1, against: REFERENCE, result: Err(refusal) }

@@ -75,11 +75,11 @@ pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
             let level = deviation_ratio * machine.block();
             (0..INTERIM_ANALYSES[0]).map(|_| level + machine.block()).collect()
         };
-        let (base, new) = (run(), run());
-        let evidence = Evidence::of_difference(&new, &base, Design::Interim);
+        let (earlier, later) = (run(), run());
+        let evidence = Evidence::of_difference(&later, &earlier, Design::Interim);
         let Some(interval) = evidence.and_then(|it| it.firm_interval()) else { continue };
         let floor_of_runs =
-            NoiseFloor::highest([&base, &new].map(|levels| NoiseFloor::between_blocks(levels)));
+            NoiseFloor::highest([&earlier, &later].map(|levels| NoiseFloor::between_blocks(levels)));
         for (count, floor) in false_verdicts.iter_mut().zip([None, floor_of_runs]) {
             *count += u32::from(Verdict::of(&interval, Epsilon::above_floor(floor)).is_a_difference());
         }

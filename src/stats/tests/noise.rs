@@ -47,46 +47,47 @@ const HIT_PROBABILITY: f64 = 0.1;
 pub struct Machine {
     noise: Noise,
     /// The deviation of a block's log ratio, apart from plateaus and hits.
-    scale: f64,
+    deviation: f64,
     slow: bool,
     pub random: Random,
 }
 
 impl Machine {
-    pub fn new(noise: Noise, scale: f64, seed: u64) -> Self {
-        Self { noise, scale, slow: false, random: Random::seeded(seed) }
+    pub fn new(noise: Noise, deviation: f64, seed: u64) -> Self {
+        Self { noise, deviation, slow: false, random: Random::seeded(seed) }
     }
 
     /// The log ratio of a block of two equal engines.
     pub fn block(&mut self) -> f64 {
         match self.noise {
-            Noise::Normal => self.scale * self.random.normal(),
+            Noise::Normal => self.deviation * self.random.normal(),
             Noise::HeavyTailed => {
                 let t = self.random.normal() / (self.random.chi_square(3) / 3.0).sqrt();
-                self.scale * t / 3f64.sqrt()
+                self.deviation * t / 3f64.sqrt()
             }
             Noise::Skewed(sigma) => {
                 let mean = (sigma * sigma / 2.0).exp();
-                let deviation = mean * (sigma * sigma).exp_m1().sqrt();
-                self.scale * ((sigma * self.random.normal()).exp() - mean) / deviation
+                let unscaled_deviation = mean * (sigma * sigma).exp_m1().sqrt();
+                self.deviation * ((sigma * self.random.normal()).exp() - mean) / unscaled_deviation
             }
             Noise::SkewedTimes => {
-                let mut time = || (1.0 + self.scale * self.random.normal().exp()).ln();
+                let mut time = || (1.0 + self.deviation * self.random.normal().exp()).ln();
                 median(&[(); ROUNDS].map(|()| time() - time())).unwrap()
             }
-            Noise::Plateaus => self.rounds([0.0; 2], true),
+            Noise::Plateaus => self.rounds([0.0; 2]),
             Noise::HitOnEitherSide | Noise::HitOnOneSide => {
                 let hit = if self.random.chance(HIT_PROBABILITY) { f64::ln(SLOW_SPEED) } else { 0.0 };
                 let is_second = self.noise == Noise::HitOnEitherSide && self.random.chance(0.5);
-                self.rounds(if is_second { [0.0, hit] } else { [hit, 0.0] }, false)
+                self.rounds(if is_second { [0.0, hit] } else { [hit, 0.0] })
             }
         }
     }
 
     /// The median log ratio over rounds of two engines with these log speeds. The engines take turns at being first.
-    fn rounds(&mut self, true_log_speeds: [f64; 2], plateaus: bool) -> f64 {
+    fn rounds(&mut self, true_log_speeds: [f64; 2]) -> f64 {
+        let plateaus = self.noise == Noise::Plateaus;
         // The median of five values has 0.54 times the deviation of one value, and a ratio has two sides.
-        let jitter = self.scale / (0.54 * 2f64.sqrt());
+        let jitter = self.deviation / (0.54 * 2f64.sqrt());
         let mut round = |round: usize| {
             let mut log_speeds = true_log_speeds;
             for turn in 0..2 {

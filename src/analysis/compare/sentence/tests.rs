@@ -120,7 +120,7 @@ fn equal_values_are_not_called_faster() {
 
 #[test]
 fn a_failed_comparison_includes_the_reason() {
-    let refusal = NoRatio::Value { block: 2, round: 1, value: 0.0 };
+    let refusal = NoRatio::UnusableValue { block: 2, round: 1, value: 0.0 };
     let compared = Compared { result: Err(refusal), ..compared("decode_rate", 1.0, 0.0, 5) };
     assert_eq!(
         sentence(&plan(), &compared),
