@@ -67,7 +67,7 @@ fn run(scratch: &Scratch, engines: &[&str], model: &Path, dtype: Option<&str>) -
     (outcome, report)
 }
 
-fn quantised(scratch: &Scratch, model: &Path, name: &str, dtype: &str) -> PathBuf {
+fn quantized(scratch: &Scratch, model: &Path, name: &str, dtype: &str) -> PathBuf {
     let out = scratch.join(&format!("{name}-{dtype}.gguf"));
     let goal = Goal { format: Format::Gguf, dtype: Dtype::named(dtype).unwrap(), out: out.clone() };
     convert(&ModelFolder::open(model).unwrap(), &goal, &|_, _| Ok(())).unwrap();
@@ -102,7 +102,7 @@ fn an_engine_with_correct_quantized_weights_agrees() {
     let _slot = slot();
     let scratch = Scratch::new();
     for dtype in ["q8_0", "q4_0", "q4_k"] {
-        let model = quantised(&scratch, &embedded::folder().unwrap(), "embedded", dtype);
+        let model = quantized(&scratch, &embedded::folder().unwrap(), "embedded", dtype);
         measure(&scratch, ENGINE, &model, None).assert_correct(dtype);
     }
 }
@@ -139,9 +139,9 @@ fn a_model_with_one_layer_permuted_is_called_wrong() {
         let engine = engine_that_always_loads(&scratch, &permuted);
         measure(&scratch, &engine, &model, Some(dtype)).assert_wrong(&format!("layer {layer}, {dtype}"));
     }
-    let permuted = quantised(&scratch, &scratch.join("layer-2"), "permuted", "q4_0");
+    let permuted = quantized(&scratch, &scratch.join("layer-2"), "permuted", "q4_0");
     let engine = engine_that_always_loads(&scratch, &permuted);
-    let model = quantised(&scratch, &model, "embedded", "q4_0");
+    let model = quantized(&scratch, &model, "embedded", "q4_0");
     measure(&scratch, &engine, &model, None).assert_wrong("layer 2, q4_0");
 }
 

@@ -10,14 +10,17 @@ use protocol::{FailureKind, Generate};
 use serde_json::Value;
 
 use crate::engine::{
-    Engine, assert_agree, assert_is_ready, binary, engine_without_environment, engines_in_tree, float_bounds,
-    least_precise, needs_driver, reference, slot, with_user_setup,
+    Engine, GENERATED_TOKENS, assert_agree, assert_is_ready, binary, engine_without_environment,
+    engines_in_tree, float_bounds, least_precise, needs_driver, reference, slot, with_user_setup,
 };
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, finish, root};
 
 /// The largest difference of log-probabilities (natural logarithm) between engines in f32.
 const TOLERANCE: f64 = 1e-3;
+/// The samples of an engine in one block of the default suite with `--iterations 2`: one of `load`, two at each of the three
+/// prompt lengths of `ttft`, two of `prefill` and two of `decode`.
+const DEFAULT_SUITE_SAMPLES: usize = 11;
 
 // Agreement.
 
@@ -46,7 +49,10 @@ fn every_engine_in_f32_equals_the_reference_in_tokens_and_log_probabilities() {
         (name, generated_ids, counts_and_ids, engine.score(&passage), bounds)
     });
     let (_, expected, expected_counts_and_ids, expected_scores, _) = engines.next().unwrap();
-    assert!(expected.iter().all(|ids| ids.len() == 48) && expected_scores.len() == passage.len() - 1);
+    assert!(
+        expected.iter().all(|ids| ids.len() == GENERATED_TOKENS as usize)
+            && expected_scores.len() == passage.len() - 1
+    );
     // The model was trained on this kind of text, so its probabilities are far from uniform.
     let mean = expected_scores.iter().flatten().sum::<f64>() / expected_scores.len() as f64;
     assert!(mean < 0.0 && mean > -4.0, "a mean log-probability of {mean}");
@@ -197,8 +203,7 @@ fn the_table_of_all_engines_fits_a_hundred_columns() {
     for name in &names {
         assert!(outcome.stdout.lines().any(|line| line.contains(name)), "{}", outcome.stdout);
         assert_eq!(record.failures_of(name), Vec::<&Value>::new(), "{name}");
-        // One sample of `load`, two at each of the three prompt lengths of `ttft`, two of `prefill` and two of `decode`.
-        assert_eq!(record.samples_of(name).len(), 11, "{name}");
+        assert_eq!(record.samples_of(name).len(), DEFAULT_SUITE_SAMPLES, "{name}");
     }
     assert_fits_100_columns(&outcome.stdout);
 }
@@ -237,8 +242,8 @@ fn the_table_is_printed_without_environment_and_without_network() {
         });
     assert_reference_is_unavailable(&outcome, &record);
     let message = record.failures_of(&reference())[0]["message"].as_str().unwrap();
-    // The message must have the cause, not only the first line of the tool: too little disk space, or a package that the
-    // tool cannot find or fetch.
+    // The message must have the cause (too little disk space, or a package that the tool cannot find or fetch), not only
+    // the first line that the tool prints.
     let causes = [
         " are needed",
         "Could not find a version",
@@ -273,7 +278,9 @@ fn the_smallest_engine_is_measured_by_its_path() {
         |_| {},
     );
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_eq!((record.samples_of("smallest-engine.py").len(), record.samples_of(&other).len()), (11, 11));
+    for name in ["smallest-engine.py", &other] {
+        assert_eq!(record.samples_of(name).len(), DEFAULT_SUITE_SAMPLES, "{name}");
+    }
     assert_fits_100_columns(&outcome.stdout);
 }
 

@@ -17,6 +17,8 @@ static TAKEN_SLOTS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 /// There is at most one slot for each core, because engines that share a core slow each other down. More than two tests at a
 /// time would need too much memory.
 const MAX_SLOTS: usize = 2;
+/// The length of the output of `Engine::generate`.
+pub const GENERATED_TOKENS: u32 = 48;
 
 /// A slot for the engines of one test. Dropping it frees the slot.
 pub struct Slot;
@@ -98,9 +100,9 @@ impl Engine {
         }
     }
 
-    /// The ids of 48 greedy tokens after the prompt.
+    /// The ids of `GENERATED_TOKENS` greedy tokens after the prompt.
     pub fn generate(&mut self, prompt: &[u32]) -> Vec<u32> {
-        self.continued(prompt, 48)
+        self.continued(prompt, GENERATED_TOKENS)
     }
 
     /// The id of the likeliest token after the prompt.

@@ -70,13 +70,13 @@ pub fn loaded(script: &Script, load: &Value) -> Value {
         "libraries": { "pretence": script.text("version") },
     });
     let mut loaded = merged(loaded, script.value("loaded"));
-    if let Some(memory) = memory(script) {
+    if let Some(memory) = device_memory(script) {
         loaded["device_memory"] = memory;
     }
     loaded
 }
 
-pub fn memory(script: &Script) -> Option<Value> {
+pub fn device_memory(script: &Script) -> Option<Value> {
     let bytes = script.value("memory_bytes").as_u64()?;
     Some(json!({ "in_use_bytes": bytes, "peak_bytes": 2 * bytes }))
 }
@@ -95,8 +95,8 @@ pub fn tokenise(prompt: &str) -> Vec<u64> {
     std::iter::once(BOS).chain(prompt.bytes().map(|byte| FIRST_ORDINARY_ID + u64::from(byte))).collect()
 }
 
-/// The output ids for one prompt. Each id depends on `salt` and on all earlier ids, so a prompt that ends with a part of an
-/// output continues that output.
+/// The output ids for one prompt. Each id depends on `salt` (0 for greedy decoding) and on all earlier ids, so a prompt that ends
+/// with a part of an output continues that output.
 pub fn output_ids(
     script: &Script,
     prompt: &[u64],
@@ -183,7 +183,7 @@ pub fn make_times_wrong(script: &Script, iteration: &mut Value) {
 
 /// The log-probability of the greedy id.
 const LIKELIEST_LOGPROB: f64 = -0.05;
-/// The highest log-probability of any other id. The lowest is twice as low, and the sum of all probabilities is below 1.
+/// The highest log-probability of any other id. The lowest is twice this number, and the sum of all probabilities is below 1.
 const OTHER_LOGPROB: f64 = -8.0;
 
 /// The log-probability of every id after the first, by the model that `output_ids` uses.

@@ -110,7 +110,7 @@ pub fn answer(context: &Context, request: &Generate) -> String {
     if let Some(loaded) = &context.loaded {
         generated["loaded"] = loaded.clone();
     }
-    if let Some(memory) = answer::memory(context.script) {
+    if let Some(memory) = answer::device_memory(context.script) {
         generated["device_memory"] = memory;
     }
     false_report::change_answer(context.script, &mut generated);

@@ -12,23 +12,23 @@ pub struct Launch {
     seed: u64,
     /// The number of the launch in its run; 0 without a run.
     number: u64,
-    began_ns: u64,
+    began_unix_ns: u64,
 }
 
 impl Launch {
-    /// The launch of this process, with a seed of its own.
+    /// The launch of this process, with a new seed.
     pub fn begin() -> Self {
-        let began_ns = unix_ns();
-        let seed = mix(began_ns ^ mix(u64::from(std::process::id())));
+        let began_unix_ns = unix_ns();
+        let seed = mix(began_unix_ns ^ mix(u64::from(std::process::id())));
         let launch = std::env::var("ORCHESTRATE_LAUNCH").ok();
         let number = launch.and_then(|launch| launch.rsplit('/').next()?.parse().ok());
-        Self { seed, number: number.unwrap_or(0), began_ns }
+        Self { seed, number: number.unwrap_or(0), began_unix_ns }
     }
 
     /// The factor on the token times of one iteration of a request (`protocol/README.md`): from the slowdown, from the drift
     /// at the iteration's start, and from the noise of the launch and of the iteration.
     pub fn factor(&self, script: &Script, request: u64, iteration: u64) -> f64 {
-        let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_ns);
+        let from_ns = script.value("drift_from_ns").as_u64().unwrap_or(self.began_unix_ns);
         let seconds = unix_ns().saturating_sub(from_ns) as f64 / 1e9;
         let drift = 1.0 + fraction(script, "drift_percent_per_second") * seconds;
         self.factor_without_drift(script, request, iteration) * drift.max(0.0)
@@ -71,7 +71,7 @@ mod tests {
     fn noise_has_the_requested_spread_and_no_bias() {
         let (script, count) = (script(json!({ "noise_percent": 10 })), 20_000);
         let logs = (0..count)
-            .map(|seed| Launch { seed: mix(seed), number: 0, began_ns: 0 }.factor(&script, 0, 0).ln());
+            .map(|seed| Launch { seed: mix(seed), number: 0, began_unix_ns: 0 }.factor(&script, 0, 0).ln());
         let (sum, squares) = logs.fold((0.0, 0.0), |(sum, squares), log| (sum + log, squares + log * log));
         let (mean, deviation) = (sum / count as f64, (squares / count as f64).sqrt());
         assert!(mean.abs() < 0.003 && (deviation / 1.1f64.ln() - 1.0).abs() < 0.02, "{mean} {deviation}");
@@ -80,14 +80,14 @@ mod tests {
     #[test]
     fn seeded_noise_differs_by_launch_and_not_by_process() {
         let script = script(json!({ "noise_percent": 10, "noise_seed": 3 }));
-        let factor = |seed, number| Launch { seed, number, began_ns: 0 }.factor(&script, 0, 0);
+        let factor = |seed, number| Launch { seed, number, began_unix_ns: 0 }.factor(&script, 0, 0);
         assert_eq!(factor(1, 5), factor(2, 5));
         assert_ne!(factor(1, 5), factor(1, 6));
     }
 
     #[test]
     fn launch_noise_is_constant_and_request_noise_varies() {
-        let launch = Launch { seed: 7, number: 0, began_ns: 0 };
+        let launch = Launch { seed: 7, number: 0, began_unix_ns: 0 };
         let factors = |script: &Script| {
             [(0, 0), (0, 1), (1, 0)].map(|(request, iteration)| launch.factor(script, request, iteration))
         };

@@ -92,7 +92,7 @@ impl Script {
         self.text("fault").split(',').map(str::trim).filter(|name| !name.is_empty())
     }
 
-    /// The script for the `generate` with this number. Before the number `at`, it has no faults.
+    /// The script for the `generate` with this number. Before the number `at`, it has no faults and no wrong ids.
     pub fn at_generate(&self, number: u64) -> Self {
         let mut script = self.clone();
         if number < self.count("at") {

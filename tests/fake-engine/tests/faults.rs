@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use serde_json::{Value, json};
 
-use support::{Fake, GENERATE, HELLO, LOAD, SHUTDOWN, ids, iteration, times};
+use support::{EOS, Fake, GENERATE, HELLO, LOAD, SHUTDOWN, ids, iteration, times};
 
 #[test]
 fn streamed_ids_are_the_final_ids_unless_the_fault_changes_them() {
@@ -79,7 +79,7 @@ fn a_hanging_engine_reports_the_request_and_keeps_running() {
 }
 
 #[test]
-fn the_fault_ignores_sigterm_makes_the_engine_ignore_sigterm() {
+fn sigterm_is_ignored_if_the_script_has_this_fault() {
     let mut fake = Fake::with_fault("ignores_sigterm");
     assert_eq!(fake.ask(HELLO)["type"], "hello");
     let status = std::fs::read_to_string(format!("/proc/{}/status", fake.child.id())).unwrap();
@@ -190,10 +190,10 @@ fn facts_can_be_wrong_one_at_a_time() {
     assert_eq!((ids(&answer_with("missing_time")).len(), times(&answer_with("missing_time")).len()), (6, 5));
     assert_eq!(iteration(&answer_with("wrong_prompt_tokens"))["sequences"][0]["prompt_tokens"], 4);
     let early = answer_with("eos_early");
-    assert_eq!((ids(&early).len(), ids(&early)[3]), (4, 2));
+    assert_eq!((ids(&early).len(), ids(&early)[3]), (4, EOS));
     assert_eq!(iteration(&early)["sequences"][0]["finish"], "eos");
     let middle = ids(&answer_with("eos_in_the_middle"));
-    assert_eq!((middle.len(), middle[3]), (6, 2));
+    assert_eq!((middle.len(), middle[3]), (6, EOS));
     assert_eq!(ids(&answer_with("id_beyond_vocabulary"))[5], 1000);
     let backwards = answer_with("times_backwards");
     assert_eq!(times(&backwards)[5] + 1, iteration(&backwards)["start_ns"]);
@@ -218,6 +218,7 @@ fn false_times_are_halved_and_repeated_prompts_take_a_twentieth() {
     let mut cached = Fake::with_fault("repeats_at_once");
     let first_ns = [GENERATE, GENERATE, r#"{"prompt_ids":[9,9],"max_new_tokens":6}"#]
         .map(|line| times(&cached.ask(line))[0]);
+    // Only the first answer includes the load of 1 us.
     assert_eq!(first_ns, [22_000, 2000, 21_000]);
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use support::{GENERATE, command_of};
 
-/// The token times of each request of one launch without waits, counted from the start of the iteration.
+/// The token times of each request of one launch without waits, in nanoseconds from the start of the iteration.
 fn launch_times(settings: Value, requests: usize) -> Vec<Vec<u64>> {
     let mut settings = settings;
     settings["real_sleep"] = false.into();

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 pub const HELLO: &str = r#"{"type":"hello","protocol":1}"#;
 pub const LOAD: &str = r#"{"type":"load","model":"m"}"#;
 pub const GENERATE: &str = r#"{"prompt_ids":[1,5,7],"max_new_tokens":6,"ignore_eos":true}"#;
+pub const EOS: u64 = 2;
 pub const SHUTDOWN: &str = r#"{"type":"shutdown"}"#;
 
 pub struct Fake {
