@@ -30,7 +30,6 @@ pub(super) struct Schedule<'a> {
 }
 
 impl<'a> Schedule<'a> {
-    /// The schedule of a run that begins now.
     pub fn of(plan: &'a Plan) -> Self {
         Self {
             plan,

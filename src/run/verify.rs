@@ -151,10 +151,8 @@ impl Expected {
 
 /// Verifies that no token was streamed in answer to a request without a stream.
 pub fn verify_not_streamed(answer: &Answer) -> Result<(), Cause> {
-    match answer.tokens.len() {
-        0 => Ok(()),
-        tokens => protocol_error(format!("expected no `token` messages, got {tokens}")),
-    }
+    let tokens = answer.tokens.len();
+    if tokens == 0 { Ok(()) } else { protocol_error(format!("expected no `token` messages, got {tokens}")) }
 }
 
 /// Verifies requested tokens of a stream. They have the ids and times of the answer, and arrive after their time stamps.

@@ -41,7 +41,6 @@ pub enum Analysis {
 }
 
 impl Default for Rule {
-    /// The rule for a target of 0.02.
     fn default() -> Self {
         Self { half_width: 0.02f64.ln_1p() }
     }

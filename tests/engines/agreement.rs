@@ -1,7 +1,6 @@
 //! Output checks on real engines: models that they read correctly, and models with a mistake.
 //!
-//! These tests need the engines built in release and set up, which `scripts/check --full` does first. So they need the
-//! feature `full`. `scripts/agreement/calibrate` prints the differences from which the bounds of each status were chosen.
+//! `scripts/agreement/calibrate` prints the differences from which the bounds of each status were chosen.
 
 use std::path::{Path, PathBuf};
 

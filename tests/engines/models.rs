@@ -3,9 +3,6 @@
 //!
 //! Engines are the folders with a manifest, their claims are in their `hello`, and shapes and architectures are tables of
 //! `model-files`. A new engine or shape gets all these tests, and no engine is named here.
-//!
-//! These tests need the engines built in release and set up, which `scripts/check --full` does first. So they need the
-//! feature `full`.
 
 use std::path::{Path, PathBuf};
 

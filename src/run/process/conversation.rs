@@ -124,7 +124,6 @@ impl Conversation {
         }
     }
 
-    /// Loads a model. The deadline starts anew with each `progress`.
     pub async fn load(
         &mut self,
         load: Load,

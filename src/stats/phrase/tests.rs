@@ -17,6 +17,11 @@ fn phrase(low: f64, high: f64, quality: Quality) -> String {
     Phrase::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality).to_string()
 }
 
+fn phrase_without_verdict(log_ratios_of_blocks: &[f64], quality: Quality) -> Phrase {
+    let evidence = Evidence::of(&Ratios::of_blocks(log_ratios_of_blocks), Design::Fixed);
+    Phrase::without_verdict(&evidence, quality)
+}
+
 #[test]
 fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
     assert_eq!(phrase(3.9, 4.31, Quality::Speed), "4.1 times as fast [3.9, 4.3]");
@@ -86,10 +91,6 @@ fn the_threshold_is_rounded_up() {
 
 #[test]
 fn a_bound_that_is_a_multiple_turns_the_change_into_multiples() {
-    let phrase_of = |blocks: &[f64], quality| {
-        let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
-        Phrase::without_verdict(&evidence, quality).to_string()
-    };
     // Per cent would give `0 % slower [-310, 80]` and `0 % slower [-900, 100]`.
     let phrase_with_bounds =
         |low: f64, high: f64| Phrase::of_change(-0.001, low.ln(), high.ln(), Quality::Speed).to_string();
@@ -99,7 +100,8 @@ fn a_bound_that_is_a_multiple_turns_the_change_into_multiples() {
     assert_eq!(phrase_with_bounds(0.55, 1.9), "0 % slower [-90, 40]");
     // The upper bound is above `MIN_MULTIPLE_OF_BOUND`.
     assert_eq!(phrase_with_bounds(0.6, 2.3), "1.0 times as fast [0.6, 2.3]");
-    assert_eq!(phrase_of(&[0.1, -0.9, 0.9], Quality::Amount), "1 times as much [0.1, 9] tentative");
+    let words = phrase_without_verdict(&[0.1, -0.9, 0.9], Quality::Amount);
+    assert_eq!(words.to_string(), "1 times as much [0.1, 9] tentative");
 }
 
 #[test]
@@ -121,18 +123,14 @@ fn a_wide_interval_does_not_begin_with_zero_and_its_threshold_is_a_factor() {
 #[test]
 fn no_difference_is_not_printed_as_zero_per_cent() {
     for blocks in [&[0.0, 0.0][..], &[0.0; 3], &[1e-14, -1e-14, 0.0], &[1e-7, -1e-7, 0.0]] {
-        let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
-        let words = Phrase::without_verdict(&evidence, Quality::Speed);
+        let words = phrase_without_verdict(blocks, Quality::Speed);
         assert_eq!((words.change.as_str(), words.bounds.as_str()), (NO_DIFFERENCE, ""), "{blocks:?}");
     }
 }
 
 #[test]
 fn evidence_from_few_blocks_is_labelled() {
-    let phrase_of = |blocks: &[f64]| {
-        let evidence = Evidence::of(&Ratios::of_blocks(blocks), Design::Fixed);
-        Phrase::without_verdict(&evidence, Quality::Speed).to_string()
-    };
+    let phrase_of = |log_ratios: &[f64]| phrase_without_verdict(log_ratios, Quality::Speed).to_string();
     assert_eq!(phrase_of(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] range only");
     assert_eq!(phrase_of(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] tentative");
 }
