@@ -63,7 +63,7 @@ impl<'a> Schedule<'a> {
         order
     }
 
-    /// Closes the workloads that have enough blocks.
+    /// Closes the workloads that have enough blocks, or all of them if the time is over. `blocks` is the number of blocks so far.
     pub async fn close_finished_workloads(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
         let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
         let analyses = self.analyses(journal.record(), &workloads, blocks).await?;

@@ -19,7 +19,7 @@ pub struct UnverifiedSample {
     /// An index into the record's samples.
     pub sample: usize,
     pub configuration: usize,
-    /// The first position where the verifier's own output has another id.
+    /// The first position where the verifier's measured output for the same prompt has another id, if there is one.
     pub differs_at: Option<usize>,
 }
 

@@ -155,7 +155,7 @@ pub fn verify_not_streamed(answer: &Answer) -> Result<(), Cause> {
     if tokens == 0 { Ok(()) } else { protocol_error(format!("expected no `token` messages, got {tokens}")) }
 }
 
-/// Verifies requested tokens of a stream. They have the ids and times of the answer, and arrive after their time stamps.
+/// Verifies the tokens of a requested stream. They have the ids and times of the answer, and arrive after their time stamps.
 pub fn verify_streamed(answer: &Answer) -> Result<(), Cause> {
     if let Some((token, _)) = answer.tokens.iter().find(|(token, _)| sequence_of(answer, token).is_none()) {
         let Token { iteration, sequence, .. } = token;

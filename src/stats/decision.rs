@@ -98,10 +98,8 @@ mod tests {
         assert_eq!(decide_one(faster).verdict, Some(Verdict::Faster));
         let floor = NoiseFloor::of(&[0.4; 20]);
         let below = decide_one(Undecided { floor, ..faster });
-        assert_eq!(
-            (below.verdict, below.epsilon),
-            (Some(Verdict::Inconclusive), Epsilon::above_floor(floor))
-        );
+        assert_eq!(below.verdict, Some(Verdict::Inconclusive));
+        assert_eq!(below.epsilon, Epsilon::above_floor(floor));
         let sequential = decide_one(Undecided { interleaved: false, ..faster });
         assert_eq!((sequential.verdict, sequential.p, sequential.p_adjusted), (None, None, None));
         let few = decide_one(undecided(0.3, 0.01, 4));

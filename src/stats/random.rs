@@ -59,7 +59,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    // Implementations in other languages use this sequence of seed 1234567 as their reference.
+    // Tests of implementations in other languages expect this sequence of seed 1234567.
     #[test]
     fn the_sequence_is_the_published_one() {
         let mut random = Random::seeded(1_234_567);

@@ -30,8 +30,8 @@ const MIN_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 const MAX_OUTPUT_WAIT: Duration = Duration::from_secs(10);
 /// The maximum number of searches in one pause, because an engine may start processes without end.
 const MAX_PAUSE_SEARCHES: usize = 10;
-/// The maximum number of received lines that wait for `line`. After that the engine's next write blocks, so this program's
-/// memory does not grow.
+/// The maximum number of received lines that no call of `line` has taken. After that the engine's next write blocks, so this
+/// program's memory does not grow.
 const MAX_UNREAD_LINES: usize = 64;
 
 /// The command to start, and its environment.

@@ -94,7 +94,7 @@ fn a_load_can_fail_exit_or_be_slow() {
     let mut exits = Fake::with_fault("exits_in_load");
     exits.send(LOAD);
     assert_eq!((exits.line(), exits.child.wait().unwrap().code()), (Vec::new(), Some(3)));
-    // Without `real_sleep`, the engine reports two seconds and does not wait.
+    // The engine reports a load of two seconds with progress every 50 ms; without `real_sleep` it does not wait.
     let mut slow = Fake::start(&json!({ "fault": "slow_progress", "real_sleep": false }));
     slow.send(LOAD);
     for _ in 0..40 {

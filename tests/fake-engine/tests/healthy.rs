@@ -18,6 +18,7 @@ fn a_conversation_without_faults_is_valid() {
         fake.valid_message();
     }
     let generated = fake.ask(GENERATE);
+    // From the defaults of `start_ns`, `first_token_ns`, `per_token_ns` and `end_ns`.
     assert_eq!(times(&generated), [21_000, 23_000, 25_000, 27_000, 29_000, 31_000]);
     assert_eq!(
         (&iteration(&generated)["start_ns"], &iteration(&generated)["end_ns"]),

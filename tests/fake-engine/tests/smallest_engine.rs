@@ -43,6 +43,7 @@ fn the_smallest_engine_reports_plausible_facts() {
     for iteration in &text.iterations {
         let [sequence] = &iteration.sequences[..] else { panic!("{iteration:?}") };
         let (ids, times) = (sequence.output_ids.as_ref().unwrap(), sequence.token_ns.as_ref().unwrap());
+        // The default is 32 output tokens. The engine counts each byte of `Hello` as a token.
         assert_eq!((ids.len(), times.len(), sequence.prompt_tokens), (32, 32, 5));
         assert_eq!(Some(ids), text.iterations[0].sequences[0].output_ids.as_ref());
         assert!(previous_end_ns <= iteration.start_ns && iteration.start_ns < times[0]);
