@@ -203,7 +203,7 @@ impl OutputChecks<'_, '_> {
     }
 }
 
-/// The time limit of the check after a run of `ran` so far. `TimeBudget` reserves time for the check.
+/// The time limit of the check. `ran` is the time since the start of the run. `TimeBudget` reserves time for the check.
 fn check_duration(budget: Option<Duration>, ran: Duration) -> Duration {
     match budget {
         Some(budget) => budget.saturating_sub(ran).min(MAX_TIME),

@@ -80,7 +80,7 @@ mod tests {
     use crate::interval::Design;
     use crate::ratio::Ratios;
 
-    /// A comparison with blocks around this log ratio.
+    /// A comparison whose blocks lie at most `spread` from this log ratio.
     fn undecided(log_ratio: f64, spread: f64, blocks: usize) -> Undecided {
         let shape = [-1.0, 1.0, -0.5, 0.5, 0.0];
         let blocks: Vec<f64> = (0..blocks).map(|block| log_ratio + spread * shape[block % 5]).collect();

@@ -37,7 +37,7 @@ pub const ALL: [Noise; 8] = [
 ];
 
 const ROUNDS: usize = 5;
-/// The speed of a slow machine as a share of its full speed.
+/// The speed of a slow machine as a share of its full speed. A matrix unit was measured at this share.
 const SLOW_SPEED: f64 = 0.44;
 /// The mean number of rounds at one speed.
 const ROUNDS_AT_ONE_SPEED: f64 = 6.0;
@@ -74,17 +74,17 @@ impl Machine {
                 let mut time = || (1.0 + self.deviation * self.random.normal().exp()).ln();
                 median(&[(); ROUNDS].map(|()| time() - time())).unwrap()
             }
-            Noise::Plateaus => self.rounds([0.0; 2]),
+            Noise::Plateaus => self.median_log_ratio([0.0; 2]),
             Noise::HitOnEitherSide | Noise::HitOnOneSide => {
                 let hit = if self.random.chance(HIT_PROBABILITY) { f64::ln(SLOW_SPEED) } else { 0.0 };
                 let is_second = self.noise == Noise::HitOnEitherSide && self.random.chance(0.5);
-                self.rounds(if is_second { [0.0, hit] } else { [hit, 0.0] })
+                self.median_log_ratio(if is_second { [0.0, hit] } else { [hit, 0.0] })
             }
         }
     }
 
     /// The median log ratio over rounds of two engines with these log speeds. The engines take turns at being first.
-    fn rounds(&mut self, true_log_speeds: [f64; 2]) -> f64 {
+    fn median_log_ratio(&mut self, true_log_speeds: [f64; 2]) -> f64 {
         let plateaus = self.noise == Noise::Plateaus;
         // The median of five values has 0.54 times the deviation of one value, and a ratio has two sides.
         let jitter = self.deviation / (0.54 * 2f64.sqrt());

@@ -18,12 +18,12 @@ fn table_of_coverage() {
     println!(
         "\ncoverage of intervals that claim 95 %, by the deviation of a block as a multiple of the target\n"
     );
-    println!("{:<24} {:>8}  {}", "noise", "interval", SCALES.map(|scale| format!("{scale:>6}")).join(" "));
+    println!("{:<24} {:>9}  {}", "noise", "interval", SCALES.map(|scale| format!("{scale:>6}")).join(" "));
     for noise in ALL {
-        for (name, design) in [("used", Design::Interim), ("plain t", Design::Fixed)] {
+        for (name, design) in [("corrected", Design::Interim), ("plain t", Design::Fixed)] {
             let shares = SCALES.map(|scale| coverage(noise, scale, design, 20_000));
             let cells = shares.map(|share| format!("{:>6.1}", 100.0 * share)).join(" ");
-            println!("{:<24} {name:>8}  {cells}", format!("{noise:?}"));
+            println!("{:<24} {name:>9}  {cells}", format!("{noise:?}"));
             if noise == Noise::Normal && design == Design::Interim {
                 assert!(shares.iter().all(|share| (0.948..0.968).contains(share)), "{shares:?}");
             }
