@@ -1,7 +1,7 @@
 //! The module graph of a crate, read from its source files: the modules that each module needs. Paths are resolved as the
-//! compiler does, through `use`, renames, globs and re-exports. A method call names no module. So if an `impl` is outside
-//! its type's module, its module counts as needed by each module that names the type and calls a method with the name of one in
-//! the `impl`, if the module is inside their common parent.
+//! compiler does, through `use`, renames, globs and re-exports. A method call names no module. So a module that names a
+//! type and calls a method needs the modules of all `impl`s of the type that have a method of that name. An `impl` outside
+//! the type's module counts only for modules inside the common parent of `impl` and type.
 
 mod reader;
 #[cfg(test)]
@@ -17,6 +17,7 @@ use reader::Reader;
 pub type Module = Vec<String>;
 /// A path as written in the source. A path with leading colons begins with an empty name.
 type Path = Vec<String>;
+/// Each module with the modules that it needs.
 pub type Edges = BTreeMap<Module, BTreeSet<Module>>;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -156,19 +157,19 @@ impl<'a> Graph<'a> {
         }
         for path in &contents.paths {
             // A single name outside of `use` is an item or a local variable, never a module.
-            let is_item = |target: &Target| path.len() > 1 || matches!(target, Target::ItemOf(_));
+            let counts = |target: &Target| path.len() > 1 || matches!(target, Target::ItemOf(_));
             let targets = resolver.resolve(module, path).into_iter();
-            needed.extend(targets.filter(is_item).filter_map(Target::module));
+            needed.extend(targets.filter(counts).filter_map(Target::module));
         }
         needed.extend(resolver.importers);
         // The types of values are unknown here. A method call counts only in a module that names the method's type.
         let paths = || contents.paths.iter().chain(contents.imports.iter().map(|(_, path)| path));
         let is_called = |it: &&OutsideImpl| {
-            let is_path = |path: &Path| matches!(path.as_slice(), [.., parent, name] if *parent == it.type_name && it.functions.contains(name));
-            let is_method = it.functions.iter().any(|name| contents.called_methods.contains(name));
-            let is_named = || paths().any(|path| path.contains(&it.type_name));
+            let names_function = |path: &Path| matches!(path.as_slice(), [.., parent, name] if *parent == it.type_name && it.functions.contains(name));
+            let calls_method = it.functions.iter().any(|name| contents.called_methods.contains(name));
+            let names_type = || paths().any(|path| path.contains(&it.type_name));
             module.starts_with(it.common_parent())
-                && ((is_method && is_named()) || contents.paths.iter().any(is_path))
+                && ((calls_method && names_type()) || contents.paths.iter().any(names_function))
         };
         needed.extend(outside.iter().filter(is_called).map(|it| it.module.clone()));
         needed.remove(module);
@@ -224,7 +225,6 @@ impl Target {
     }
 }
 
-/// Resolves paths.
 struct Resolver<'a> {
     graph: &'a Graph<'a>,
     /// The modules whose `use` or glob has led to a target.

@@ -39,7 +39,7 @@ fn the_protocol_crate_depends_only_on_serde() {
 }
 
 #[test]
-fn the_orchestrator_depends_on_no_engine_kit_or_tensor_framework() {
+fn the_orchestrator_depends_on_no_engine_no_kit_and_no_tensor_framework() {
     let workspace = Workspace::read();
     let reached = workspace.all_dependencies("orchestrate");
     assert!(reached.contains("tokio"), "the lock file was not read correctly: {reached:?}");
@@ -142,7 +142,7 @@ const PURE_NAMES: &[&str] = &[
     "machine_limits::names",
     "model_files::Dtype",
 ];
-/// Methods of a path that access the disk.
+/// Methods of `std::path::Path` that access the disk.
 const DISK_METHODS: &[&str] = &[
     "is_file",
     "is_dir",
@@ -240,14 +240,14 @@ fn exceptions_from_purity_exist_and_are_needed() {
     }
 }
 
-/// Checks that the files that `is_pure` selects, in the crate in `folder`, are pure.
-fn assert_pure(folder: &str, is_pure: impl Fn(&str) -> bool) {
-    let root = if folder == "src" { "main.rs" } else { "lib.rs" };
-    let path = |file: &str| format!("{folder}/{}", if file == "main.rs" { root } else { file });
+/// Checks that those files of the crate in `folder` that `must_be_pure` selects are pure.
+fn assert_pure(folder: &str, must_be_pure: impl Fn(&str) -> bool) {
+    let root_file = if folder == "src" { "main.rs" } else { "lib.rs" };
+    let path = |file: &str| format!("{folder}/{}", if file == "main.rs" { root_file } else { file });
     let read = |file: &str| text(&path(file));
     let graph = Graph::new(Scope::Program, &read);
     let foreign = graph.foreign_paths();
-    let files: Vec<_> = graph.files().filter(|(_, file)| is_pure(file)).collect();
+    let files: Vec<_> = graph.files().filter(|(_, file)| must_be_pure(file)).collect();
     assert!(!files.is_empty(), "a pure module in `{folder}` has moved: update its path in this test");
     let found = files.into_iter().filter_map(|(module, file)| {
         let path = path(file);
@@ -343,7 +343,7 @@ fn stdout_has_one_writer() {
 }
 
 #[test]
-fn no_code_sleeps_to_be_correct() {
+fn no_code_waits_by_sleeping() {
     for file in sources("src/").iter().filter(|file| file.path != "src/run/process/keeper.rs") {
         for call in ["thread::sleep", "time::sleep", "spin_loop", "yield_now", "sleep(Duration"] {
             file.refuse(call, "wait for the event itself, with a deadline");
@@ -355,9 +355,9 @@ fn no_code_sleeps_to_be_correct() {
 fn no_engine_is_named_in_the_orchestrator() {
     let names_in = |(_, manifest): (String, toml::Table)| {
         let devices = devices(&manifest);
-        let of_devices = devices.filter_map(|(_, device)| Some(device.get("binary")?.as_str()?.to_string()));
-        let of_engine = ["name", "binary"].map(|key| manifest[key].as_str().unwrap().to_string());
-        of_engine.into_iter().chain(of_devices).collect::<Vec<_>>()
+        let device_binaries = devices.filter_map(|(_, it)| Some(it.get("binary")?.as_str()?.to_string()));
+        let engine_names = ["name", "binary"].map(|key| manifest[key].as_str().unwrap().to_string());
+        engine_names.into_iter().chain(device_binaries).collect::<Vec<_>>()
     };
     let names: BTreeSet<String> = manifests().flat_map(names_in).collect();
     assert!(!names.is_empty());
@@ -476,14 +476,14 @@ fn every_engine_folder_has_a_manifest_and_a_readme_that_ends_with_decisions() {
 fn files_used_by_a_manifests_build_exist() {
     let workspace = Workspace::read();
     for (folder, manifest) in manifests() {
-        let of_engine = manifest.get("build").map(|build| ("build".to_string(), build.clone()));
-        let of_devices = devices(&manifest).filter_map(|(name, device)| {
+        let engine_build = manifest.get("build").map(|build| ("build".to_string(), build.clone()));
+        let device_builds = devices(&manifest).filter_map(|(name, device)| {
             Some((format!("devices.{name}.build"), device.get("build")?.clone()))
         });
-        for (table, build) in of_engine.into_iter().chain(of_devices) {
+        for (table, build) in engine_build.into_iter().chain(device_builds) {
             let location = format!("engines/{folder}/engine.toml: `{table}`");
             if let Some(package) = build.get("package").and_then(toml::Value::as_str) {
-                assert!(workspace.direct.contains_key(package), "{location}: no package `{package}`");
+                assert!(workspace.packages.contains_key(package), "{location}: no package `{package}`");
             }
             let command = build.get("command").and_then(|it| it.as_array()?.first()?.as_str());
             if let Some(program) = command.filter(|program| program.contains('/')) {

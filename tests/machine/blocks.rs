@@ -62,20 +62,20 @@ fn steps(record: &Record) -> Vec<Step<'_>> {
 #[test]
 fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
-    // After a pause, a request is discarded if the median warm-up is short. Of three, it is short on a busy machine too.
+    // After a pause, a request is discarded if the median warm-up request is short. The median of three is also short on a busy machine.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
     let steps = steps(&record);
     assert!(steps[..2].iter().all(|it| it.kind == "warmup"), "{steps:?}");
     let measured: Vec<_> = steps.iter().filter(|it| it.kind == "measured").collect();
-    assert_eq!(measured.len(), 8, "{steps:?}");
+    assert_eq!(measured.len(), 2 * 2 * 2, "blocks, rounds, engines: {steps:?}");
     for pair in measured.chunks(2) {
         let is_other = pair[0].configuration != pair[1].configuration;
-        assert!(is_other && pair[0].round == pair[1].round, "no turns in {steps:?}");
+        assert!(is_other && pair[0].round == pair[1].round, "the engines did not take turns: {steps:?}");
     }
     for pair in steps.windows(2).filter(|pair| pair[1].kind == "measured") {
         // A sample may follow any request of the same engine: the engine that warmed up last is still running.
-        assert_eq!(pair[0].configuration, pair[1].configuration, "resumed for a sample: {steps:?}");
+        assert_eq!(pair[0].configuration, pair[1].configuration, "the sample follows a pause: {steps:?}");
     }
     let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].configuration).collect();
     // The first engine changes from round to round and from block to block.
@@ -102,7 +102,7 @@ fn without_warm_up_no_request_is_discarded_before_the_first_sample() {
     assert!(kinds_and_rounds[2..].contains(&("discarded", 1)), "{kinds_and_rounds:?}");
 }
 
-/// Starts a run of the engine `one` and of an engine that hangs in a request. Waits until it hangs, while `one` is paused.
+/// Starts a run of the engine `one` and of an engine that hangs in a request. Waits for the hang, in which `one` is paused.
 fn start_with_paused_engine(scratch: &Scratch) -> (Running, Record) {
     let engines = [scratch.engine("one", ""), scratch.faulty("hangs_in_generate", &["--at", "1"])];
     let options = ["--blocks", "1", "--warmup", "1", "--debug"];
@@ -190,7 +190,7 @@ fn a_case_with_a_too_slow_request_is_a_row_and_others_are_measured() {
     let failure = record.failure_of("slow");
     let [kind, message, hint] = ["kind", "message", "hint"].map(|field| failure[field].as_str().unwrap());
     assert_eq!((kind, message, hint), ("too_slow", "too slow (> 10 s)", "--case-cap 50s"));
-    assert_eq!(record.samples_of("one").len(), 3);
+    assert_eq!(record.samples_of("one").len(), 3, "the rounds of a quick run");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn the_case_cap_limits_warm_and_one_shot_requests_and_not_a_load() {
     let scratch = Scratch::new();
     let slow = |name: &str, fault: &str| scratch.engine(name, &format!("--per-token-ns 500000000 {fault}"));
     let engines = [slow("minimal", "--fault says_bad_request_to_hello"), slow("whole", "")];
-    // With a shorter deadline, a busy machine may not answer `hello` in time.
+    // With a shorter deadline, an engine may not answer `hello` in time on a busy machine.
     let (_, record) = run(&scratch, &engines, &["--quick", "--case-cap", "10s", "--timeout", "10"]);
     // The first request of an engine without `load` includes the load, so it has the deadline of a load.
     for (label, kind) in [("minimal", "timeout"), ("whole", "too_slow")] {
@@ -211,7 +211,7 @@ fn the_case_cap_limits_warm_and_one_shot_requests_and_not_a_load() {
 }
 
 #[test]
-fn a_budget_ends_the_run_with_fewer_rounds_and_a_note() {
+fn a_budget_ends_the_run_before_the_requested_rounds_and_is_recorded() {
     let scratch = Scratch::new();
     let settings = "--per-token-ns 1000000 --noise-percent 9";
     let engines = ["one", "other"].map(|name| scratch.engine(name, settings));
@@ -222,7 +222,8 @@ fn a_budget_ends_the_run_with_fewer_rounds_and_a_note() {
     assert!(failures.iter().all(|it| it["kind"] == "no_time"), "{failures:?}");
     assert_eq!(outcome.code, Some(if failures.is_empty() { 0 } else { 4 }), "{outcome:?}");
     assert_eq!(record.only("closed")["by"], "time");
-    assert!(record.samples_of("one").len() < 200, "{} samples", record.samples_of("one").len());
+    let samples = record.samples_of("one").len();
+    assert!(samples < 200, "{samples} samples of 64 ms in 3 s");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn an_engine_that_reports_a_narrow_dtype_and_holds_f32_is_named() {
 }
 
 /// On a busy machine the report does not mention idle threads. So this test repeats the report with the times of a quiet
-/// machine, and there the report must name only the engine with the false claim.
+/// machine, which must name only the engine with the false claim.
 #[test]
 fn an_engine_that_reports_two_threads_and_uses_one_is_named() {
     let [one_thread, two_threads] = [1, 2].map(|threads| format!("--busy-threads {threads} {SLOWLY}"));
@@ -150,7 +150,7 @@ impl Cores {
             record.samples_of(name).iter().map(|it| it[field].as_u64().unwrap_or(0) as f64).sum()
         };
         let elapsed = sum("answered_ns") - sum("sent_ns");
-        assert!(elapsed > 5e8, "{elapsed} ns");
+        assert!(elapsed > 5e8, "the requests are too short: {elapsed} ns");
         Self { used: sum("cpu_ns") / elapsed, waited_for: sum("waited_ns") / elapsed }
     }
 }
@@ -201,7 +201,7 @@ fn an_engine_that_halves_its_token_times_is_named_whether_its_end_time_is_true_o
     let trial = Trial::run(&[("times", &times), ("tokens", &tokens), ("true", SLOWLY)], &options);
     trial.assert_contradicted("times", &["its clock leaves out", "from `start_ns` to `end_ns`"]);
     trial.assert_contradicted("tokens", &["its last token is stamped", "before `end_ns`"]);
-    // The streamed requests contradict the times too: tokens arrive later than stamped.
+    // The streamed requests contradict both engines too: tokens arrive later than stamped.
     for name in ["times", "tokens"] {
         trial.assert_contradicted(name, &["tokens arrive", "after their stamps"]);
     }
@@ -241,7 +241,7 @@ fn a_summary_without_iterations_is_refused() {
 
 /// The engine's output is correct in the output checks, in the warm-up, and before position 30.
 #[test]
-fn an_engine_with_wrong_tokens_from_position_30_on_is_wrong() {
+fn an_engine_with_wrong_tokens_from_position_30_on_has_the_status_wrong() {
     let scratch = Scratch::new();
     let engine = |name: &str, settings: &str| scratch.engine(name, &format!("--engine {name} {settings}"));
     let mut command = scratch.orchestrate();

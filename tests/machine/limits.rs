@@ -31,7 +31,7 @@ fn limits_are_probed_around_each_block_while_no_engine_runs() {
     let weight_bytes =
         4 * header["plan"]["configurations"][0]["model"]["sizes"]["read_per_token"].as_u64().unwrap();
     let caches = header["machine"]["cpu"]["caches"].as_array().unwrap();
-    // Weights under four times the largest cache may be cached; then nothing is probed.
+    // Weights under four times the largest cache (if unknown: 256 MiB) may be cached; then nothing is probed.
     let cache_bytes =
         caches.iter().map(|cache| cache["size_bytes"].as_u64().unwrap()).max().unwrap_or(256 << 20);
     let is_probed = weight_bytes >= 4 * cache_bytes;

@@ -20,7 +20,6 @@ fn run_command(scratch: &Scratch, engine: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// The command `orchestrate machine` without probes.
 fn machine_command(scratch: &Scratch, options: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
     command.args(["machine", "--no-probe"]).args(options);
@@ -84,7 +83,7 @@ fn samplers_run_once_for_each_case_and_add_no_sample() {
     );
     let first = &samples[0]["held"];
     assert!(first["anonymous_bytes"].as_u64() > Some(0) && first["file_bytes"].as_u64() > Some(0), "{first}");
-    // The peak memory of one process is the kernel's count, even when other processes map its program.
+    // The peak of one process is the kernel's count, even when other processes map its program. The launches' peaks differ.
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let resources = &report["cases"][0]["resources"];
     let peak = samples.iter().filter_map(|it| it["peak_resident_bytes"].as_u64()).max().unwrap() as f64;
@@ -172,7 +171,7 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
 }
 
 /// The report of a run on a machine with two GPUs, of which engines see and use only the second.
-fn report_of_second_gpu(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
+fn report_of_second_gpu(scratch: &Scratch, more_variables: &[(&str, &str)]) -> Value {
     let variables = scratch.join("variables");
     let script = format!(
         "echo \"$CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES\" > '{}'; exec '{}' --memory-bytes 500000000",
@@ -183,7 +182,7 @@ fn report_of_second_gpu(scratch: &Scratch, more: &[(&str, &str)]) -> Value {
     let mut command = run_command(scratch, &engine, &["--blocks", "1", "--device", "cuda"]);
     command.env("LD_LIBRARY_PATH", driver::present(scratch)).env("CUDA_VISIBLE_DEVICES", "1");
     command.env_remove("CUDA_DEVICE_ORDER");
-    command.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_USED", "1")]).envs(more.iter().copied());
+    command.envs([("STAND_IN_GPUS", "2"), ("STAND_IN_USED", "1")]).envs(more_variables.iter().copied());
     let report = json(&mut command);
     assert_eq!(std::fs::read_to_string(variables).unwrap(), "PCI_BUS_ID 1\n");
     report

@@ -1,5 +1,5 @@
-//! Tests of the machine's facts and of CPU time. They are a separate binary, because cargo runs one test binary at a
-//! time. The computations of `tests/models` would disturb these tests.
+//! Tests of blocks, false claims, limits and the machine's facts. They are a separate binary, because cargo runs one test
+//! binary at a time: the computations of `tests/models` would disturb these tests.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

@@ -28,9 +28,9 @@ pub struct Source {
 
 impl Source {
     /// Checks that the code does not contain this text.
-    pub fn refuse(&self, word: &str, advice: &str) {
-        let found = self.code.lines().find(|line| line.contains(word));
-        assert!(found.is_none(), "`{}` uses `{word}`: {advice}\n{}", self.path, found.unwrap_or_default());
+    pub fn refuse(&self, text: &str, advice: &str) {
+        let found = self.code.lines().find(|line| line.contains(text));
+        assert!(found.is_none(), "`{}` uses `{text}`: {advice}\n{}", self.path, found.unwrap_or_default());
     }
 
     /// Checks that the code does not contain this word. Longer words that contain it are allowed.

@@ -11,7 +11,7 @@ use super::{command, root};
 /// The workspace as cargo describes it, and the dependencies in its lock file.
 pub struct Workspace {
     /// The packages of the workspace by name, each with its folder and its direct dependencies.
-    pub direct: BTreeMap<String, (String, Vec<String>)>,
+    pub packages: BTreeMap<String, (String, Vec<String>)>,
     pub default_members: Vec<String>,
     /// The direct dependencies of every package in the lock file.
     pub locked: BTreeMap<String, Vec<String>>,
@@ -42,7 +42,7 @@ impl Workspace {
             (name(package), (folder(package), named))
         });
         Self {
-            direct: direct.collect(),
+            packages: direct.collect(),
             default_members: packages.iter().filter(is_default).map(name).collect(),
             locked: locked(),
         }
@@ -50,7 +50,7 @@ impl Workspace {
 
     /// The direct dependencies of a package of the workspace, also for development and building.
     pub fn dependencies(&self, package: &str) -> &[String] {
-        &self.direct[package].1
+        &self.packages[package].1
     }
 
     /// All direct and indirect dependencies of a package, also for development and building.
@@ -69,7 +69,7 @@ impl Workspace {
     pub fn engines(&self) -> Vec<String> {
         let is_engine =
             |folder: &str| folder.strip_prefix("engines/").is_some_and(|it| !SHARED_BY_ENGINES.contains(&it));
-        self.direct
+        self.packages
             .iter()
             .filter(|(_, (folder, _))| is_engine(folder))
             .map(|(name, _)| name.clone())

@@ -75,9 +75,9 @@ impl<'ast> Visit<'ast> for Reader {
         let name = plain(&item.ident);
         self.contents().children.insert(name.clone());
         for unsupported in ["path", "macro_use"] {
-            let has_it = item.attrs.iter().any(|it| is_or_sets(&it.meta, unsupported));
+            let is_used = item.attrs.iter().any(|it| is_or_sets(&it.meta, unsupported));
             assert!(
-                !has_it,
+                !is_used,
                 "module `{name}`: the module graph does not follow `#[{unsupported}]`; remove it"
             );
         }
@@ -134,7 +134,7 @@ impl<'ast> Visit<'ast> for Reader {
             .any(|it| it.value() == "OUT_DIR");
         assert!(
             !is_include || is_generated,
-            "the module graph does not follow `include!`; declare a module (only data that `build.rs` writes is included)"
+            "the module graph does not follow `include!`; declare a module (only data that `build.rs` writes may be included)"
         );
         let tokens = TokenBuffer::new2(call.tokens.clone());
         add_names(tokens.begin(), self.contents());
@@ -151,6 +151,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 }
 
+/// The name without `r#`.
 fn plain(name: &syn::Ident) -> String {
     name.to_string().trim_start_matches("r#").to_string()
 }
@@ -158,19 +159,19 @@ fn plain(name: &syn::Ident) -> String {
 /// Whether the attribute has this name, or a `cfg_attr` sets one with this name.
 fn is_or_sets(attribute: &Meta, name: &str) -> bool {
     let Meta::List(list) = attribute else { return attribute.path().is_ident(name) };
-    let comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
+    let by_comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
     let sets =
         |parts: syn::punctuated::Punctuated<Meta, _>| parts.iter().skip(1).any(|it| is_or_sets(it, name));
     let is_conditional = attribute.path().is_ident("cfg_attr");
     attribute.path().is_ident(name)
-        || (is_conditional && syn::parse::Parser::parse2(comma, list.tokens.clone()).is_ok_and(sets))
+        || (is_conditional && syn::parse::Parser::parse2(by_comma, list.tokens.clone()).is_ok_and(sets))
 }
 
 /// Whether the condition of a `cfg` holds only in tests.
 fn needs_test(condition: &Meta) -> bool {
     let Meta::List(list) = condition else { return condition.path().is_ident("test") };
-    let comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
-    let Ok(parts) = syn::parse::Parser::parse2(comma, list.tokens.clone()) else { return false };
+    let by_comma = syn::punctuated::Punctuated::<Meta, syn::Token![,]>::parse_terminated;
+    let Ok(parts) = syn::parse::Parser::parse2(by_comma, list.tokens.clone()) else { return false };
     match list.path.get_ident().map(plain).as_deref() {
         Some("all") => parts.iter().any(needs_test),
         Some("any") => !parts.is_empty() && parts.iter().all(needs_test),
@@ -212,7 +213,7 @@ fn name_of(item: &Item) -> Option<(String, bool)> {
     Some((plain(name), is_type))
 }
 
-/// Adds the paths and the called methods among the tokens of a macro.
+/// Adds the paths and the called methods among the tokens of a macro or an attribute.
 fn add_names(mut at: Cursor, contents: &mut Contents) {
     let mut before = ' ';
     while !at.eof() {

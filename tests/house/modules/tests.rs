@@ -115,7 +115,7 @@ fn the_graph_finds_all_imports_of_other_crates() {
     assert!(!uses("use std::time::Duration; use std::fsx; mod fs { } fn f() { fs::g() }", "std::fs"));
     assert!(!uses("#[cfg(test)] mod tests { use std::fs; }", "std::fs"));
     assert_eq!(names("use x::{self, Y as Z}; fn f() { Z::g() }"), ["x", "x::Y", "x::Y::g"]);
-    // A function and its module have one name.
+    // A function and its module have the same name.
     assert_eq!(names("mod d { pub fn d() {} } pub use d::d; fn f() { d::d() }"), [""; 0]);
     // A child gets a name from its parent by a glob.
     let parent = ("a.rs", "use std::env; mod d;");
@@ -145,7 +145,7 @@ fn callers_of_a_method_need_the_module_of_its_impl() {
     assert_eq!(by_dot, ["a::c -> a::b", "a::c -> a::d", "a::d -> a::b", "a::d -> a::c"]);
     assert_eq!(needs_with("use super::b::T; pub fn f() { assert!(T::of() == ()) }"), by_dot);
     assert_eq!(needs_with("use super::b::T; pub fn f(t: T) { println!(\"{}\", t.size()) }"), by_dot);
-    // A field, and a method of another type.
+    // Neither a field nor a method of another type leads to `a::c`.
     assert_eq!(
         needs_with("use super::b::T; pub fn f(t: T) { t.size; format!(\"{}\", t.size) }"),
         by_dot[..3]
@@ -154,7 +154,7 @@ fn callers_of_a_method_need_the_module_of_its_impl() {
 }
 
 #[test]
-fn an_impl_in_a_parent_or_child_of_its_types_module_is_marked() {
+fn an_impl_in_a_parent_or_child_of_its_types_module_is_recognised() {
     let root = ("main.rs", "mod a;");
     let child = ("a/b.rs", "use super::T; pub struct U; impl T {} impl U {} impl Clone for super::c::V {}");
     let sibling = ("a/c.rs", "pub struct V; impl super::b::U {}");
