@@ -25,7 +25,7 @@ const WEIGHTS: &[Corruption] = &[
     ("absent", |it| std::fs::remove_file(it).unwrap(), "`model`"),
     ("empty", |it| write(it, ""), ""),
     ("of seven bytes", |it| cut(it, 7), ""),
-    ("cut after the length", |it| cut(it, 8), ""),
+    ("cut after the header length", |it| cut(it, 8), ""),
     ("cut in the header", |it| cut(it, 1000), ""),
     ("cut in a tensor", |it| cut(it, 100_000), ""),
     ("too long", |it| append(it, b"more"), ""),
@@ -77,8 +77,8 @@ const CONFIG: &[Corruption] = &[
     ("a pipe", become_pipe, ""),
     ("too many layers", |it| set_field(it, "num_hidden_layers", json!(u32::MAX)), ""),
     ("too large a model", |it| set_field(it, "hidden_size", json!(u32::MAX)), ""),
-    ("an odd head", |it| set_field(it, "head_dim", json!(63)), ""),
-    ("heads that do not divide", |it| set_field(it, "num_key_value_heads", json!(3)), ""),
+    ("an odd head size", |it| set_field(it, "head_dim", json!(63)), ""),
+    ("heads no multiple of the KV heads", |it| set_field(it, "num_key_value_heads", json!(3)), ""),
     ("a negative rope base", |it| set_field(it, "rope_theta", json!(-1.0)), ""),
 ];
 
@@ -98,11 +98,11 @@ const INDEX: &[Corruption] = &[
     ("no JSON", |it| write(it, "{"), ""),
     ("of nothing", |it| write(it, r#"{"weight_map":{}}"#), ""),
     (
-        "outside the folder",
+        "of a shard outside the folder",
         |it| write_index(it, "../model.safetensors"),
         "`../model.safetensors` is not a file name",
     ),
-    ("at the root", |it| write_index(it, "/etc/passwd"), ""),
+    ("of a shard at an absolute path", |it| write_index(it, "/etc/passwd"), ""),
     ("of a missing shard", |it| write_index(it, "model-2.safetensors"), "`model-2.safetensors` is missing"),
     (
         "of a missing tensor",
@@ -168,7 +168,7 @@ const GGUF: &[Corruption] = &[
     ("of the other byte order", |it| overwrite(it, 4, &3_u32.to_be_bytes()), "big-endian"),
     ("of 2^64 - 1 tensors", |it| overwrite(it, 8, &[255; 8]), "tensors"),
     ("of 2^64 - 1 metadata values", |it| overwrite(it, 16, &[255; 8]), "metadata values"),
-    ("of one tensor more", |it| overwrite(it, 8, &23_u64.to_le_bytes()), "model.gguf`"),
+    ("of 23 tensors instead of 22", |it| overwrite(it, 8, &23_u64.to_le_bytes()), "model.gguf`"),
     ("of no tensors", |it| overwrite(it, 8, &[0; 8]), "model.gguf`"),
     ("of no metadata values", |it| overwrite(it, 16, &[0; 8]), "model.gguf`"),
     ("of a key of 2^63 bytes", |it| overwrite(it, 24, &(1_u64 << 63).to_le_bytes()), "model.gguf`"),
@@ -264,8 +264,8 @@ fn run_with_limits(scratch: &Scratch, arguments: &[&str]) -> Outcome {
 fn check_refusal(case: &str, outcome: &Outcome, expected: &str) {
     assert!(matches!(outcome.code, Some(2 | 5)), "{case}: {outcome:?}");
     assert_refused(outcome, outcome.code.unwrap(), &[expected]);
-    let longest = outcome.stderr.lines().map(str::len).max().unwrap_or(0);
-    assert!(longest < 1000 && !outcome.stderr.contains('\u{1b}'), "{case}: {outcome:?}");
+    let longest_line = outcome.stderr.lines().map(str::len).max().unwrap_or(0);
+    assert!(longest_line < 1000 && !outcome.stderr.contains('\u{1b}'), "{case}: {outcome:?}");
 }
 
 fn clear(path: &Path) {

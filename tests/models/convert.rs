@@ -59,11 +59,11 @@ fn assert_survives_conversion(architecture: &str, dtype: &str) {
     // GPT-2's config omits the intermediate size if it is four times the hidden size.
     expected.intermediate_size = expected.intermediate_size.or(Some(4 * expected.hidden_size));
     assert_eq!(after.config, expected);
+    // Fields that only some configs have. A missing field equals `null`. GGUF keeps the sliding window only for phi3.
     assert_eq!(
         after.config.raw.get("mlp_bias").is_some(),
         architecture == "llama" || architecture == "mistral"
     );
-    // Fields that only some configs have. A missing field equals `null`. GGUF keeps the window only for phi3.
     let window = (architecture == "phi3").then_some("sliding_window");
     for key in ["rope_scaling", "rms_norm_eps", "layer_norm_epsilon"].into_iter().chain(window) {
         let [value_before, value_after] =
@@ -130,7 +130,8 @@ fn quantized_weights_differ_only_by_their_rounding() {
     let scratch = Scratch::new();
     let exact = scratch.synth("tiny-llama", "f32", "exact");
     let exact_numbers = weight_values(&exact);
-    // The relative error of a tensor is the root mean square of the rounding errors, divided by that of the weights.
+    // The relative error of a tensor is the root mean square of the rounding errors, divided by that of the weights. It must
+    // lie between a quarter of the bound and the bound; norms are not rounded.
     for (dtype, bound) in [("q8_0", 0.007), ("q6_k", 0.025), ("q4_k", 0.085), ("q4_0", 0.1)] {
         let narrowed = convert(&scratch, &exact, "gguf", Some(dtype), &format!("{dtype}.gguf"));
         let widened = convert(&scratch, &narrowed, "safetensors", Some("f32"), &format!("{dtype}-again"));
@@ -169,6 +170,7 @@ fn the_same_format_in_another_dtype_is_a_conversion_too() {
     assert!(contents(&narrow) == contents(&synthesised));
     let q8_0 = scratch.synth("tiny-phi3", "q8_0", "q8_0.gguf");
     let q4_0 = convert(&scratch, &q8_0, "gguf", Some("q4_0"), "q4_0.gguf");
+    // Weights take 4.5 bits in q4_0, and 8.5 bits in q8_0.
     assert!(q4_0.metadata().unwrap().len() < q8_0.metadata().unwrap().len() * 6 / 10);
 }
 

@@ -18,8 +18,6 @@ fn facts(scratch: &Scratch, model: &str) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
-// Facts.
-
 #[test]
 fn info_prints_the_facts_of_a_model() {
     let scratch = Scratch::new();
@@ -85,7 +83,7 @@ fn components_add_up_and_a_token_reads_all_weights_except_embedding_rows() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "bf16", "untied");
     scratch.synth("tiny-gemma", "bf16", "tied");
-    // A separate embedding has 2048 rows of 256 bf16 numbers, of which a token reads one.
+    // A token reads one of the 2048 rows of a separate embedding. A row has 256 bf16 numbers.
     for (name, unread_bytes) in [("untied", 2047 * 256 * 2), ("tied", 0)] {
         let facts = facts(&scratch, name);
         let sum = |field: &str| {
@@ -100,7 +98,7 @@ fn components_add_up_and_a_token_reads_all_weights_except_embedding_rows() {
         assert_eq!(sum("bytes"), facts["weights_bytes"].as_u64().unwrap(), "{name}");
         assert_eq!(facts["weight_bytes_per_token"].as_u64().unwrap(), sum("bytes") - unread_bytes, "{name}");
     }
-    // Two layers, two heads of 64, keys and values, two bytes each.
+    // Two layers, two KV heads of 64 numbers, keys and values, two bytes a number.
     assert_eq!(facts(&scratch, "untied")["kv_bytes_per_position"], 2 * 2 * 64 * 2 * 2);
 }
 
@@ -223,7 +221,7 @@ fn a_missing_or_invalid_config_key_is_reported_with_file_and_key() {
 }
 
 #[test]
-fn a_tokenizer_of_another_vocabulary_is_refused_by_file() {
+fn a_tokenizer_of_another_vocabulary_is_refused_with_its_file() {
     let scratch = Scratch::new();
     scratch.synth("tiny-gpt2", "bf16", "model");
     edit_json(&scratch.join("model/tokenizer.json"), |tokenizer| {

@@ -27,7 +27,7 @@ fn orchestrate(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Command {
     for name in ["http_proxy", "https_proxy", "all_proxy"] {
         command.env_remove(name).env_remove(name.to_uppercase());
     }
-    command.env("HF_ENDPOINT", hub.endpoint()).env("HF_HOME", home(scratch)).args(words);
+    command.env("HF_ENDPOINT", hub.endpoint()).env("HF_HOME", hf_home(scratch)).args(words);
     command
 }
 
@@ -35,18 +35,17 @@ fn pull(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Outcome {
     finish(&mut orchestrate(scratch, hub, &[&["model", "pull"], words].concat()))
 }
 
-/// Checks that a pull fails with these texts.
 #[track_caller]
 fn assert_fails(scratch: &Scratch, hub: &FakeHub, words: &[&str], texts: &[&str]) {
     assert_refused(&pull(scratch, hub, words), 5, texts);
 }
 
-fn home(scratch: &Scratch) -> PathBuf {
+fn hf_home(scratch: &Scratch) -> PathBuf {
     scratch.join("hf")
 }
 
 fn cache_folder(scratch: &Scratch) -> PathBuf {
-    home(scratch).join("hub/models--someone--tiny-model")
+    hf_home(scratch).join("hub/models--someone--tiny-model")
 }
 
 fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
@@ -98,7 +97,7 @@ fn a_pulled_model_is_complete_and_opens_by_its_name() {
 fn other_programs_find_pulled_models() {
     let (scratch, hub) = (Scratch::new(), hub());
     assert_pulled(&pull(&scratch, &hub, &[&format!("{TINY}@v1.0")]), &scratch);
-    let cache = hf_hub::Cache::new(home(&scratch).join("hub"));
+    let cache = hf_hub::Cache::new(hf_home(&scratch).join("hub"));
     let repository = hf_hub::Repo::with_revision(TINY.into(), hf_hub::RepoType::Model, "v1.0".into());
     let path = cache.repo(repository).get("config.json").unwrap();
     assert!(path.canonicalize().unwrap().ends_with(hub.file("config.json").hash()), "{path:?}");
@@ -213,7 +212,7 @@ fn a_store_that_stops_answering_is_retried() {
 #[test]
 fn two_concurrent_pulls_do_not_write_one_file() {
     let (scratch, hub) = (Scratch::new(), hub());
-    let locks = home(&scratch).join("hub/.locks/models--someone--tiny-model");
+    let locks = hf_home(&scratch).join("hub/.locks/models--someone--tiny-model");
     std::fs::create_dir_all(&locks).unwrap();
     let lock = std::fs::File::create(locks.join(format!("{}.lock", hub.file(WEIGHTS).hash()))).unwrap();
     lock.lock().unwrap();
@@ -346,20 +345,20 @@ fn a_gated_model_needs_a_token() {
 #[test]
 fn the_stored_token_is_used_unless_a_variable_gives_another() {
     let (scratch, hub) = (Scratch::new(), hub());
-    let sent = |command: &mut Command| {
+    let authorization = |command: &mut Command| {
         finish(command);
         hub.take_requests()[0].authorization.clone()
     };
     let mut command = orchestrate(&scratch, &hub, &["model", "pull", TINY]);
-    assert_eq!(sent(&mut command), None);
-    std::fs::write(home(&scratch).join("token"), "hf_inHome\n").unwrap();
-    assert_eq!(sent(&mut command).as_deref(), Some("Bearer hf_inHome"));
+    assert_eq!(authorization(&mut command), None);
+    std::fs::write(hf_home(&scratch).join("token"), "hf_inHome\n").unwrap();
+    assert_eq!(authorization(&mut command).as_deref(), Some("Bearer hf_inHome"));
     std::fs::write(scratch.join("token"), "hf_inFile\n").unwrap();
     assert_eq!(
-        sent(command.env("HF_TOKEN_PATH", scratch.join("token"))).as_deref(),
+        authorization(command.env("HF_TOKEN_PATH", scratch.join("token"))).as_deref(),
         Some("Bearer hf_inFile")
     );
-    assert_eq!(sent(command.env("HF_TOKEN", TOKEN)), Some(format!("Bearer {TOKEN}")));
+    assert_eq!(authorization(command.env("HF_TOKEN", TOKEN)), Some(format!("Bearer {TOKEN}")));
 }
 
 // Missing repositories.

@@ -280,7 +280,7 @@ fn an_incomplete_conversion_is_repeated() {
 }
 
 #[test]
-fn a_hub_model_is_converted_under_its_own_name_and_reused() {
+fn a_hub_model_is_converted_under_its_own_name() {
     let scratch = Scratch::new();
     let engine = reader_of(&scratch, "gguf");
     write_pulled_model(&scratch, "someone/tiny");

@@ -67,7 +67,7 @@ fn named_shapes_have_the_parameter_counts_of_their_models() {
 // Models.
 
 /// Makes a model in every format and dtype, and reads it as an engine does.
-fn opens_in_every_format(architecture: &str) {
+fn assert_opens_in_every_format(architecture: &str) {
     let (scratch, name) = (Scratch::new(), format!("tiny-{architecture}"));
     let (config, parts) = config_of(&Shape::named(&name).unwrap());
     let in_folder = ["f32", "bf16", "f16"].map(|dtype| (dtype, dtype.to_string()));
@@ -98,7 +98,7 @@ fn opens_in_every_format(architecture: &str) {
 
 macro_rules! opens_in_every_format {
     ($($test:ident $architecture:literal),* $(,)?) => {
-        $(#[test] fn $test() { opens_in_every_format($architecture); })*
+        $(#[test] fn $test() { assert_opens_in_every_format($architecture); })*
 
         #[test]
         fn every_architecture_is_synthesised_in_every_format() {

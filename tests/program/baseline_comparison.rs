@@ -49,7 +49,7 @@ fn a_slower_engine_fails_against_its_baseline_with_the_metric_named() {
 }
 
 #[test]
-fn a_change_between_the_thresholds_fails_only_with_fail_on() {
+fn a_change_between_the_thresholds_fails_only_with_a_stricter_option() {
     let (scratch, ..) = with_saved_baseline();
     let slower = engine(&scratch, "engine", 2300);
     for (words, code) in [(&[][..], 0), (&["--fail-on", "warning"], 1), (&["--critical", "12%"], 1)] {
@@ -94,7 +94,7 @@ fn a_baseline_of_another_machine_is_refused_with_the_difference() {
 
     let forced = run(&scratch, &engine, &[COMPARE, &["--force"]].concat()).exits_with(0);
     forced.assert_stdout(&["Babbage 2"]);
-    // Old values do not matter when the baseline's program is measured here.
+    // The baseline's values do not matter if its program is measured here.
     run(&scratch, &engine, RERUN).exits_with(0);
 }
 

@@ -154,7 +154,6 @@ fn check(scratch: &Scratch, engine: &Path, options: &[&str]) -> Outcome {
     finish(scratch.orchestrate().arg("check").arg(engine).args(options).current_dir(root()))
 }
 
-/// The checks that the engine failed.
 fn failed_checks(outcome: &Outcome) -> BTreeSet<String> {
     let entries = outcome.stdout.lines().filter_map(|line| line.strip_prefix("  WRONG   "));
     entries.map(|entry| entry.split_whitespace().next().unwrap().to_string()).collect()

@@ -6,7 +6,7 @@ use crate::support::record::files;
 use crate::support::snapshot::{assert_snapshot, formats};
 use crate::support::{Outcome, Scratch, fake_engine, finish, root};
 
-/// Runs the orchestrator in the root of the tree.
+/// Runs the orchestrator in the root of the tree, and compares its output with a snapshot.
 fn snapshot(name: &str, arguments: &[&str]) {
     let scratch = Scratch::new();
     assert_snapshot(name, &scratch, scratch.orchestrate().args(arguments).current_dir(root()));
@@ -107,13 +107,13 @@ fn the_schema_is_the_committed_one() {
 
 #[test]
 fn a_format_that_cannot_show_pairs_is_refused_with_the_formats_that_can() {
-    let (all, of_machine) = (formats(&["report", "record"]), formats(&["machine"]));
+    let (all, machine_formats) = (formats(&["report", "record"]), formats(&["machine"]));
     assert_eq!(formats(&["-e", "sh"]), all);
-    assert!(of_machine.iter().all(|format| all.contains(format)), "{of_machine:?} of {all:?}");
-    let refused: Vec<_> = all.iter().filter(|format| !of_machine.contains(format)).collect();
-    assert!(refused.iter().any(|format| *format == "csv"), "{of_machine:?} of {all:?}");
+    assert!(machine_formats.iter().all(|format| all.contains(format)), "{machine_formats:?} of {all:?}");
+    let refused: Vec<_> = all.iter().filter(|format| !machine_formats.contains(format)).collect();
+    assert!(refused.iter().any(|format| *format == "csv"), "{machine_formats:?} of {all:?}");
     // The formats that `machine` lacks have a row on each line, so they cannot show pairs either.
-    let (last, others) = of_machine.split_last().unwrap();
+    let (last, others) = machine_formats.split_last().unwrap();
     for format in refused {
         let words = ["report", "no-such-record.jsonl", "--pairs", "--format", format];
         let outcome = finish(Scratch::new().orchestrate().args(words));
@@ -129,7 +129,7 @@ fn a_format_that_cannot_show_pairs_is_refused_with_the_formats_that_can() {
 // Requests.
 
 #[test]
-fn a_request_is_the_exact_lines_of_a_whole_conversation() {
+fn the_command_request_prints_the_lines_of_a_whole_conversation() {
     let scratch = Scratch::new();
     let outcome = finish(scratch.orchestrate().args(["request", "sh", "decode"])).exits_with(0);
     let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

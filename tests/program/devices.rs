@@ -113,7 +113,7 @@ fn a_run_on_the_cpu_builds_no_program_for_another_device() {
 }
 
 #[test]
-fn a_missing_driver_is_a_row_and_nothing_is_built_for_it() {
+fn a_missing_driver_is_a_row_and_nothing_is_built() {
     let scratch = tree();
     let (outcome, record) = measure(&scratch, &driver::absent(&scratch), &["-e", "able", "--device", "cuda"]);
     assert_eq!(outcome.code, Some(4), "{outcome:?}");
@@ -271,10 +271,10 @@ fn a_baseline_keeps_the_program_of_the_device_that_was_measured() {
     command.args(["-s", "decode", "--blocks", "2", "--iterations", "1", "--warmup", "1"]);
     command.args(["--save-baseline", "mine", "-m"]);
     let outcome = finish(command.arg(root().join("models/embedded")).arg("--results").arg(scratch.results()));
-    let page = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));
-    let page: Value = serde_json::from_str(&page.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
-    let path = page["configurations"][0]["program"]["path"].as_str().unwrap();
-    assert!(path.ends_with("target/release/able-cuda"), "{page}");
+    let text = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));
+    let baseline: Value = serde_json::from_str(&text.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
+    let path = baseline["configurations"][0]["program"]["path"].as_str().unwrap();
+    assert!(path.ends_with("target/release/able-cuda"), "{baseline}");
 }
 
 // Set-up and other commands.

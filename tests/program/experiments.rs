@@ -22,9 +22,9 @@ fn compare(scratch: &Scratch, engines: [&PathBuf; 2], options: &[&str]) -> Value
     let outcome = finish(&mut command).exits_with(0);
     let report = outcome.json();
     let comparisons = report["comparisons"].as_array().unwrap();
-    let of_headline: Vec<&Value> = comparisons.iter().filter(|it| it["is_headline"] == true).collect();
-    assert_eq!(of_headline.len(), 1, "{report:#}");
-    of_headline[0].clone()
+    let headlines: Vec<&Value> = comparisons.iter().filter(|it| it["is_headline"] == true).collect();
+    assert_eq!(headlines.len(), 1, "{report:#}");
+    headlines[0].clone()
 }
 
 /// Token times that are so long that rounding to nanoseconds does not matter.
@@ -78,7 +78,7 @@ fn an_engine_compared_with_itself_is_never_faster_or_slower() {
 }
 
 /// Compares an engine with one that is a quarter faster, on a machine on which all times grow by half in each second.
-fn on_a_drifting_machine(order: &str) -> Value {
+fn compare_on_a_drifting_machine(order: &str) -> Value {
     let scratch = Scratch::new();
     let from_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     let drift = format!(
@@ -92,12 +92,12 @@ fn on_a_drifting_machine(order: &str) -> Value {
 
 #[test]
 fn interleaved_requests_give_the_right_ratio_on_a_machine_that_slows_down() {
-    let interleaved = on_a_drifting_machine("interleaved");
+    let interleaved = compare_on_a_drifting_machine("interleaved");
     let ratio = interleaved["ratio"].as_f64().unwrap();
     assert!((ratio - 1.25).abs() < 0.08, "{interleaved:#}");
     assert_eq!(interleaved["verdict"], "faster", "{interleaved:#}");
-    // In sequential order, the drift makes the second engine look slower, and the data do not show the reason.
-    let sequential = on_a_drifting_machine("sequential");
+    // In sequential order, the drift makes the second engine look slower than it is, and the data do not show the reason.
+    let sequential = compare_on_a_drifting_machine("sequential");
     let ratio = sequential["ratio"].as_f64().unwrap();
     assert!(ratio < 1.1, "{sequential:#}");
     // A run in sequential order has no verdict.

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::record::{Record, files};
 use crate::support::{Outcome, Scratch, command, copy_program, driver, fake_engine, finish, quoted, root};
 
-/// The reference engine, which uses the same program on a GPU.
+/// The reference engine, which uses one program on CPU and GPU.
 const REFERENCE: &str = r#"
     about = "verifies"
     binary = "steady-engine"
@@ -94,7 +94,7 @@ fn without_a_gpu_every_row_has_that_reason_and_no_large_model_is_made() {
 #[test]
 fn a_run_is_ended_at_the_time_limit_and_its_results_are_shown() {
     let tree = Tree::with_packed_programs(&["--fault", "hangs_in_generate", "--at", "12"]);
-    // The run gets half of this time. That is enough to measure something, even on a busy machine.
+    // The run gets half of these 60 s. That is enough to measure something, even on a busy machine.
     let outcome = tree.check(&["--rehearse", "--within", "60"], None).exits_with(4);
     outcome.assert_stdout(&["the run on embedded was ended", "model embedded, "]);
     let [record] = &tree.records()[..] else { panic!("{outcome:?}") };

@@ -12,6 +12,8 @@ use crate::support::{Scratch, finish};
 
 /// The number of windows of the embedded model's held-out text.
 const WINDOWS: usize = 5;
+/// The number of tokens that continue the prompt.
+const CONTINUED: usize = 48;
 
 /// The numbers of windows that an engine scored, and of prompts that it continued.
 fn counts(run: &Run, label: &str) -> (usize, usize) {
@@ -32,7 +34,7 @@ fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
             assert!(scored["elapsed_ns"].as_u64().unwrap() > 0);
         }
         let continued = run.record.entries_of("continued", label)[0];
-        assert_eq!(continued["ids"].as_array().unwrap().len(), 48);
+        assert_eq!(continued["ids"].as_array().unwrap().len(), CONTINUED);
     }
     let answers = |label| (run.logprobs(label), &run.record.entries_of("continued", label)[0]["ids"]);
     assert_eq!(answers("one"), answers("verifier (verifier)"));
@@ -136,7 +138,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
     let (stored, held_out) = (run.record.only("stored_answers"), run.record.entries("held_out")[0]);
     assert_eq!(stored["model"], held_out["model"]);
     assert_eq!(stored["logprobs"].as_array().unwrap().len(), WINDOWS);
-    assert_eq!(stored["continued"].as_array().unwrap().len(), 48);
+    assert_eq!(stored["continued"].as_array().unwrap().len(), CONTINUED);
     assert_eq!(counts(run.assert_measured("one"), "one").0, WINDOWS);
     // Stored answers cannot check measured tokens.
     let unchecked = run.record.only("not_checked");
@@ -155,7 +157,8 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let path = model.join("reference-answers.json");
     assert_eq!(outcome.stdout, format!("{}\n", path.display()));
     let stored: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!((&stored["by"], stored["continued"].as_array().unwrap().len()), (&"sage 1.2.3".into(), 48));
+    let continued = stored["continued"].as_array().unwrap();
+    assert_eq!((&stored["by"], continued.len()), (&"sage 1.2.3".into(), CONTINUED));
     let files = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
     assert_eq!(files(&model), files(&embedded::folder().unwrap()));
 

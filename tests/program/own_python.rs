@@ -114,9 +114,9 @@ fn a_baseline_is_not_measured_again_in_another_python() {
     let save = ["-e", "snake-charmer", "--blocks", "2", "--save-baseline", "mine"];
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/bin/sh", &save);
     let (outcome, _) = measure(&mut command, &scratch);
-    let page = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));
-    let page: Value = serde_json::from_str(&page.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
-    let dependency = &page["configurations"][0]["program"]["dependencies"][0];
+    let text = std::fs::read_to_string(scratch.join("home/baselines/mine/baseline.json"));
+    let baseline: Value = serde_json::from_str(&text.unwrap_or_else(|_| panic!("{outcome:?}"))).unwrap();
+    let dependency = &baseline["configurations"][0]["program"]["dependencies"][0];
     assert_eq!((&dependency["kind"], &dependency["path"]), (&"python".into(), &"/bin/sh".into()));
     let again =
         ["-e", "snake-charmer", "--blocks", "2", "--baseline", "mine", "--rerun-baseline", "-s", "decode"];

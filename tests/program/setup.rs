@@ -109,7 +109,6 @@ fn rows(scratch: &Scratch, arguments: &[&str]) -> Vec<String> {
     rows.map(|(label, _)| label.trim().to_string()).filter(|label| !label.contains("twin")).collect()
 }
 
-/// A tree of two engines with presets.
 fn tree_with_presets() -> Scratch {
     let scratch = Scratch::outside_checkout();
     let preset = |name: &str, per_token_ns: u32| {

@@ -20,11 +20,11 @@ pub fn engine(scratch: &Scratch, name: &str, per_token_ns: u32) -> PathBuf {
     scratch.engine(name, &format!("--real-sleep false --per-token-ns {per_token_ns}"))
 }
 
-/// An engine that reports another time between tokens in each launch.
-pub fn unsteady_engine(scratch: &Scratch, name: &str, per_launch_ns: &[u32]) -> PathBuf {
+/// An engine that reports the next one of these times between tokens in each launch.
+pub fn unsteady_engine(scratch: &Scratch, name: &str, per_token_ns: &[u32]) -> PathBuf {
     let (count, fake) = (scratch.join("launches"), fake_engine().display());
     let (count, times) =
-        (count.display(), per_launch_ns.iter().map(u32::to_string).collect::<Vec<_>>().join(" "));
+        (count.display(), per_token_ns.iter().map(u32::to_string).collect::<Vec<_>>().join(" "));
     let text = format!(
         "echo >> '{count}'\nset -- {times}\nshift $(( $(wc -l < '{count}') - 1 ))\n\
          exec '{fake}' --real-sleep false --per-token-ns \"$1\""
@@ -76,6 +76,7 @@ pub fn description(folder: &Path) -> Value {
     serde_json::from_slice(&fs::read(folder.join("baseline.json")).unwrap()).unwrap()
 }
 
+/// Edits the header of a baseline's record.
 pub fn edit_header(folder: &Path, edit: impl FnOnce(&mut Value)) {
     let path = folder.join("record.jsonl");
     let text = fs::read_to_string(&path).unwrap();

@@ -50,9 +50,9 @@ pub struct Reply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: Vec<u8>,
-    /// The number of body bytes before the connection is cut.
+    /// The number of body bytes that are sent; `None` is all.
     pub cut_after_bytes: Option<usize>,
-    /// Whether the connection then stays open without more bytes.
+    /// Whether the connection stays open after these bytes.
     pub stall: bool,
 }
 
@@ -155,7 +155,7 @@ impl FakeHub {
         self.shared.files.iter().find(|file| file.name == name).unwrap()
     }
 
-    /// Replaces the following answers for which `answer` returns a reply.
+    /// Replaces each later answer for which `answer` returns a reply.
     pub fn answer(&self, answer: impl FnMut(&Request) -> Option<Reply> + Send + 'static) {
         *self.shared.answer.lock().unwrap() = Box::new(answer);
     }

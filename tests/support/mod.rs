@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A process that needs longer than this hangs. Waits on a slow machine are far shorter.
+/// A process that needs longer than this counts as hanging. Waits on a slow machine are far shorter.
 pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// An environment variable of every process of a test. It identifies the processes that remain after the test.
@@ -50,7 +50,6 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(status.success(), "no copy of `{}`", from.display());
 }
 
-/// Copies the files of a folder.
 pub fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for file in std::fs::read_dir(from).unwrap().flatten() {
@@ -148,7 +147,7 @@ impl Scratch {
         }
         command.env_remove("FAKE_ENGINE").env_remove("CARGO_TARGET_DIR").env_remove("RUST_BACKTRACE");
         command.env("ORCHESTRATE_HOME", self.join("home")).env(TEST_ID_VARIABLE, &self.test_id);
-        // PyTorch on this machine must not change a test. Tests of output checks name their own verifier.
+        // PyTorch on this machine must not become a test's verifier. Tests of output checks name their own.
         command.env("ORCHESTRATE_VERIFIER", "none");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -112,6 +112,7 @@ pub fn edit_json(path: &Path, edit: impl FnOnce(&mut Map<String, Value>)) {
     std::fs::write(path, value.to_string()).unwrap();
 }
 
+/// Edits the header of a safetensors file.
 pub fn edit_header(path: &Path, edit: impl FnOnce(Map<String, Value>) -> Value) {
     let bytes = std::fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

@@ -12,9 +12,11 @@ pub fn case_of<'a>(report: &'a Value, label: &str) -> &'a Value {
     case.unwrap_or_else(|| panic!("no row of `{label}` in {report}"))
 }
 
+/// The entries of a run record. The first is the header.
 #[derive(Debug)]
 pub struct Record(pub Vec<Value>);
 
+/// The files and folders in a folder, in alphabetical order.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
@@ -61,6 +63,7 @@ impl Record {
         entry
     }
 
+    /// How the run ended; `None` without an entry about the end.
     pub fn end(&self) -> Option<&str> {
         self.entries("end").first().and_then(|end| end["how"].as_str())
     }

@@ -185,12 +185,10 @@ impl Run {
         tokens.filter(|it| launches.contains(&&it["launch"])).collect()
     }
 
-    /// The verification status in the report.
     pub fn status(&self, label: &str) -> &str {
         self.output_of(label)["status"].as_str().unwrap()
     }
 
-    /// The reasons for the verification status.
     pub fn status_reasons(&self, label: &str) -> Vec<&str> {
         self.output_of(label)["reasons"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect()
     }

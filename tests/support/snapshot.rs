@@ -1,5 +1,5 @@
 //! Compares exit code, stdout and stderr of a command with `tests/snapshots/NAME.txt`. Words in brackets replace text that
-//! differs from run to run.
+//! differs between machines and between versions.
 //!
 //! `UPDATE_SNAPSHOTS=1 cargo test` writes the files; read the difference before you commit it.
 
