@@ -170,7 +170,8 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     assert!(warnings.contains(slowed) && warnings.contains("other programs use GPU 0"), "{warnings}");
 }
 
-/// The report of a run on a machine with two GPUs, of which engines see and use only the second.
+/// The report of a run on a machine with two GPUs, of which engines see and use only the second. While an
+/// engine runs, this GPU uses 3 GiB more. The stand-in may list 2 GiB for the engine's process.
 fn report_of_second_gpu(scratch: &Scratch, more_variables: &[(&str, &str)]) -> Value {
     let variables = scratch.join("variables");
     let script = format!(

@@ -271,8 +271,6 @@ fn a_path_without_a_model_is_refused_with_a_hint() {
     );
 }
 
-// The empty cache.
-
 #[test]
 fn an_empty_cache_is_reported_and_an_invalid_size_is_refused() {
     let scratch = Scratch::new();

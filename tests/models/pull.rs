@@ -435,8 +435,6 @@ fn a_model_that_cannot_be_opened_is_listed_with_the_reason() {
     assert!(list.stdout.lines().all(|line| line.chars().count() <= 80), "{list:?}");
 }
 
-// Engines.
-
 #[test]
 fn the_engine_kit_depends_on_no_network_crate() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

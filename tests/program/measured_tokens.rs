@@ -22,8 +22,6 @@ fn launches_for_checks(run: &Run, label: &str) -> usize {
     run.record.launches_of(label).iter().filter(|it| it["for_output_checks"] == true).count()
 }
 
-// Checks after the last block.
-
 #[test]
 fn wrong_measured_tokens_are_found_and_correct_ones_pass() {
     let run = run_with_verifier(&[LATER_WRONG, RIGHT]);
@@ -102,7 +100,7 @@ fn a_verifier_without_score_gives_its_own_tokens() {
 
 #[test]
 fn an_engine_that_masks_eos_may_give_another_token_in_its_place() {
-    // From position 40 on, the verifier's token is EOS. An engine that masks EOS gives the second likeliest token.
+    // From position 40 on, the engine's token differs, and the verifier gives EOS. An engine that masks EOS cannot give it.
     let masked = r#"--wrong-from 40 --capabilities '{"ignore_eos":"masked"}'"#;
     let run = run(&[("masks", masked)], Verifier::Engine("--eos-at 0"), &[]);
     let tokens = run.reference_tokens("masks");
