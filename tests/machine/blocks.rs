@@ -45,7 +45,7 @@ struct Step<'a> {
     round: u64,
 }
 
-/// The requests of a record, in its order.
+/// The requests of a record, in the record's order.
 fn steps(record: &Record) -> Vec<Step<'_>> {
     let cases = record.0[0]["plan"]["cases"].as_array().unwrap();
     let number = |value: &Value| value.as_u64().unwrap();
@@ -74,7 +74,7 @@ fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
         assert!(is_other && pair[0].round == pair[1].round, "the engines did not take turns: {steps:?}");
     }
     for pair in steps.windows(2).filter(|pair| pair[1].kind == "measured") {
-        // A sample may follow any request of the same engine: the engine that warmed up last is still running.
+        // Before a sample comes a request of the same engine. So a paused engine gets a discarded request first.
         assert_eq!(pair[0].configuration, pair[1].configuration, "the sample follows a pause: {steps:?}");
     }
     let firsts: Vec<u64> = measured.chunks(2).map(|pair| pair[0].configuration).collect();
@@ -95,7 +95,7 @@ fn without_warm_up_no_request_is_discarded_before_the_first_sample() {
     let scratch = Scratch::new();
     let options = ["--blocks", "1", "--iterations", "2", "--warmup", "0"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
-    // Only samples of short requests need a discarded one. Before the first sample, the duration of requests is unknown.
+    // Only short requests need a discarded one before the sample. Before the first sample, their duration is unknown.
     let kinds_and_rounds: Vec<_> =
         steps(&record).iter().filter(|it| it.kind != "warmup").map(|it| (it.kind, it.round)).collect();
     assert_eq!(kinds_and_rounds[..2], [("measured", 0), ("measured", 0)], "{kinds_and_rounds:?}");

@@ -5,13 +5,13 @@ use serde_json::Value;
 use crate::support::record::{Record, case_of, files};
 use crate::support::{Scratch, fake_engine, finish};
 
-/// A finished run of some seconds, with requests that are long enough to contradict a claim.
+/// A finished run of some seconds. Its requests are long enough to refute a false claim.
 struct Trial {
     scratch: Scratch,
     report: Value,
 }
 
-/// An engine with true claims. Like the others, it claims two threads; it keeps two cores busy.
+/// An engine with true claims: it reports the requested two threads, and keeps two cores busy.
 const HONEST: (&str, &str) = ("true", "--busy-threads 2");
 
 impl Trial {
@@ -46,8 +46,8 @@ impl Trial {
     #[track_caller]
     fn assert_warned(&self, name: &str, words: &[&str]) -> &Self {
         let warnings = self.report["warnings"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
-        let mut of_engine = warnings.filter(|warning| warning.starts_with(&format!("{name}: ")));
-        let is_warned = of_engine.any(|warning| words.iter().all(|words| warning.contains(words)));
+        let mut engine_warnings = warnings.filter(|warning| warning.starts_with(&format!("{name}: ")));
+        let is_warned = engine_warnings.any(|warning| words.iter().all(|words| warning.contains(words)));
         assert!(is_warned, "no warning of `{name}` with {words:?}: {}", self.report["warnings"]);
         self
     }
@@ -158,8 +158,8 @@ impl Cores {
 /// The number of cores in the contradiction about threads, or `None` without one.
 fn warned_cores(trial: &Trial, name: &str) -> Option<f64> {
     let contradictions = trial.contradictions_of(name);
-    let of_threads = contradictions.into_iter().find(|contradiction| contradiction["about"] == "threads")?;
-    of_threads["observed"].as_str()?.split(' ').next()?.parse().ok()
+    let thread_claim = contradictions.into_iter().find(|it| it["about"] == "threads")?;
+    thread_claim["observed"].as_str()?.split(' ').next()?.parse().ok()
 }
 
 #[test]

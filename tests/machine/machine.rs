@@ -147,8 +147,8 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
     assert_eq!(header["fingerprint"], report["fingerprint"]);
     let idle = record.entries("idle");
     let gpu_microjoules = |entry: &Value| {
-        let of_gpu = entry["energy"].as_array().unwrap().iter().filter(|it| it["counter"] == "gpu-0");
-        of_gpu.map(|it| it["microjoules"].as_u64().unwrap()).sum::<u64>()
+        let gpu_energy = entry["energy"].as_array().unwrap().iter().filter(|it| it["counter"] == "gpu-0");
+        gpu_energy.map(|it| it["microjoules"].as_u64().unwrap()).sum::<u64>()
     };
     // The stand-in's counter grows by 1.5 J while idle power is measured, and by 1000 J at each later reading.
     assert_eq!((idle.len(), gpu_microjoules(idle[0])), (1, 1_500_000));
@@ -199,7 +199,7 @@ fn cuda_0_is_the_first_visible_gpu_and_has_the_memory_of_its_processes() {
         (&resources["device_bytes"], &resources["device_bytes_from"]),
         (&bytes_of_gib(2), &"processes".into())
     );
-    // The engine's own value (its peak, twice the memory in use) and the growth of the whole device are kept too.
+    // The peak that the engine reports (twice `--memory-bytes`) and the growth of the whole device are kept too.
     assert_eq!(resources["device_reported_bytes"], 1e9);
     assert_eq!(resources["device_growth_bytes"], bytes_of_gib(3));
     assert_eq!((&resources["gpu_watts"], &resources["gpu_percent"]), (&70.0.into(), &83.0.into()));
@@ -315,11 +315,11 @@ fn gpus_outside_the_plan_get_no_warning() {
         finish(command.envs([("STAND_IN_GPUS", "4"), ("CUDA_VISIBLE_DEVICES", visible)]));
         let record = Record::only_one_in(&scratch.results());
         let warnings = record.entries("warning").into_iter().map(|it| it["message"].as_str().unwrap());
-        let of_gpus: Vec<&str> =
+        let about_gpus: Vec<&str> =
             warnings.filter(|it| it.starts_with("machine: ") && it.contains("GPU")).collect();
         // Two warnings for each GPU: other processes on it, and its power limit.
-        assert_eq!(of_gpus.len(), 2 * expected.len(), "{device} {visible}: {of_gpus:?}");
-        assert!(expected.iter().all(|gpu| of_gpus.iter().all(|it| it.contains(gpu))), "{of_gpus:?}");
+        assert_eq!(about_gpus.len(), 2 * expected.len(), "{device} {visible}: {about_gpus:?}");
+        assert!(expected.iter().all(|gpu| about_gpus.iter().all(|it| it.contains(gpu))), "{about_gpus:?}");
     }
 }
 

@@ -57,7 +57,7 @@ fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
     assert!(pulled.unwrap() == std::fs::read(original).unwrap(), "the weights are not those of the hub");
 }
 
-/// Every file and link under a folder, by its path in it.
+/// Every file and link under a folder, by its path inside the folder.
 fn paths_in(folder: &Path) -> Vec<String> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -54,7 +54,7 @@ fn conversions(scratch: &Scratch) -> Vec<PathBuf> {
     files(&scratch.join("home/conversions"))
 }
 
-/// The models that engines were started with, since the last call.
+/// The models of the engines that were started since the last call of this function.
 fn started(scratch: &Scratch) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(scratch.join("started")).unwrap_or_default();
     let _ = std::fs::remove_file(scratch.join("started"));

@@ -54,7 +54,7 @@ fn every_fault_is_found_by_its_check() {
     assert!(!without_fault.contains("end-of-stdin"), "{without_fault:?}");
 }
 
-// Tests that wait for a deadline, in parallel with other tests. The deadline is short, but long enough for correct
+// Each of these tests waits for a deadline, in parallel with the others. The deadline is short, but long enough for correct
 // answers on a busy machine.
 
 #[test]

@@ -221,6 +221,9 @@ fn an_unknown_option_is_refused_with_the_known_ones() {
     outcome.assert_stderr(&["scripts/cuda-toolkit --where"]);
 }
 
+/// Far more time than the script needs with a stand-in for cargo.
+const ENOUGH_MINUTES: &str = "8";
+
 /// Runs scripts/check-cuda with this `cargo` and with an `nvcc` that does nothing.
 fn check(scratch: &Scratch, cargo: &str, minutes: &str) -> Outcome {
     finish(&mut check_command(scratch, cargo, minutes))
@@ -242,23 +245,23 @@ fn check_command(scratch: &Scratch, cargo: &str, minutes: &str) -> Command {
 #[test]
 fn unchanged_sources_are_compiled_once_per_machine() {
     let scratch = Scratch::outside_checkout();
-    let first = check(&scratch, "exit 0", "8").exits_with(0);
+    let first = check(&scratch, "exit 0", ENOUGH_MINUTES).exits_with(0);
     first.assert_stdout(&["compiled: the CUDA build of candle, in "]);
     let before = calls(&scratch);
-    let second = check(&scratch, "exit 1", "8").exits_with(0);
+    let second = check(&scratch, "exit 1", ENOUGH_MINUTES).exits_with(0);
     second.assert_stdout(&["unchanged: the CUDA build of candle compiled here on "]);
     assert_eq!(calls(&scratch), before);
     // Without the stored result, the sources are compiled again.
     let stored = finish(scratch.command(root().join("scripts/check-cuda")).arg("--where"));
     std::fs::remove_dir_all(stored.stdout.trim()).unwrap();
-    check(&scratch, "exit 1", "8").exits_with(1);
+    check(&scratch, "exit 1", ENOUGH_MINUTES).exits_with(1);
 }
 
 #[test]
 fn a_failed_compilation_fails_every_time() {
     let scratch = Scratch::outside_checkout();
     for _ in 0..2 {
-        let outcome = check(&scratch, "echo 'error: expected one of' >&2; exit 101", "8");
+        let outcome = check(&scratch, "echo 'error: expected one of' >&2; exit 101", ENOUGH_MINUTES);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(101), ""), "{outcome:?}");
     }
 }
@@ -269,7 +272,7 @@ fn a_build_beyond_its_minutes_is_skipped_and_its_processes_end() {
     let outcome = check(&scratch, "exec sleep 600", "0.01").exits_with(0);
     assert!(outcome.stdout.starts_with("skipped: the CUDA build of candle takes longer than 0.01 minutes"));
     scratch.wait_until_no_processes_left();
-    let outcome = check(&scratch, "exit 0", "8");
+    let outcome = check(&scratch, "exit 0", ENOUGH_MINUTES);
     outcome.assert_stdout(&["compiled: "]);
 }
 
@@ -277,12 +280,12 @@ fn a_build_beyond_its_minutes_is_skipped_and_its_processes_end() {
 fn a_stopped_check_ends_its_processes_and_releases_the_lock() {
     let scratch = Scratch::outside_checkout();
     let cargo = "sleep 600 &\nexec sleep 600";
-    let running = Running::start(&mut check_command(&scratch, cargo, "8"));
+    let running = Running::start(&mut check_command(&scratch, cargo, ENOUGH_MINUTES));
     wait_until("cargo is called", || calls(&scratch) > 0);
     running.signal(Signal::TERM);
     running.finish().exits_with(143);
     scratch.wait_until_no_processes_left();
-    check(&scratch, "exit 0", "8").exits_with(0);
+    check(&scratch, "exit 0", ENOUGH_MINUTES).exits_with(0);
 }
 
 #[test]

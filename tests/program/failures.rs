@@ -153,7 +153,7 @@ fn launch_of_a_generate_only_engine_is_recorded_before_its_samples() {
     let outcome = finish(command.arg("--results").arg(scratch.results()));
     let run = Run::of(&scratch, outcome);
     run.assert_measured("minimal").assert_warnings("minimal", "");
-    // The entry of an empty warm-up follows the launch, which is recorded at the first answer.
+    // The launch is recorded at the first answer, and the entry of its empty warm-up follows.
     let [launch] = run.record.launches_of("minimal")[..] else { panic!("{:?}", run.record) };
     let warm_ups = run.record.entries("warm_up").into_iter();
     assert_eq!(warm_ups.filter(|it| it["launch"] == launch["launch"]).count(), 1, "{:?}", run.record);

@@ -112,7 +112,7 @@ fn an_engine_that_fails_in_its_output_check_is_a_row_beside_the_others() {
     assert!(eager["message"].as_str().unwrap().ends_with("a probability above 1"), "{eager}");
     run.assert_samples("short", 0).assert_failed("broken", "model", "load");
     assert_eq!(run.record.launches_of("broken").len(), 1);
-    // An engine that exits in the check gets a second chance in the measurement.
+    // An engine that exits in the check is launched again for the measurement.
     assert_eq!(
         run.unchecked_reasons("brittle"),
         ["exited at output check: ended with exit code 3 before it answered"]

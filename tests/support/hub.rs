@@ -138,7 +138,6 @@ impl FakeHub {
         Self { port, shared }
     }
 
-    /// Starts a hub with every file of a folder.
     pub fn start_with_folder(id: &str, folder: &Path) -> Self {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
         let file = |entry: std::fs::DirEntry| {
