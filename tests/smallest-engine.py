@@ -5,25 +5,25 @@ import sys
 import time
 
 
-def answer(request, zero):
+def answer(request, zero_ns):
     if request.get("type", "generate") != "generate":
         return {"type": "failed", "kind": "unsupported", "message": "this engine supports only `generate`"}
     prompt = request["prompt_ids"] if "prompt_ids" in request else list(request["prompt"].encode())
     iterations = []
     for _ in range(request.get("iterations", 1)):
-        start_ns, ids, token_ns = time.perf_counter_ns() - zero, [], []
+        start_ns, ids, token_ns = time.perf_counter_ns() - zero_ns, [], []
         for _ in range(request.get("max_new_tokens", 32)):
             ids.append((sum(prompt) + sum(ids)) % 251)  # An engine runs its model here.
-            token_ns.append(time.perf_counter_ns() - zero)
+            token_ns.append(time.perf_counter_ns() - zero_ns)
         sequence = {"prompt_tokens": len(prompt), "output_ids": ids, "token_ns": token_ns, "finish": "length"}
-        iterations.append({"start_ns": start_ns, "end_ns": time.perf_counter_ns() - zero, "sequences": [sequence]})
+        iterations.append({"start_ns": start_ns, "end_ns": time.perf_counter_ns() - zero_ns, "sequences": [sequence]})
     return {"type": "generated", "id": request.get("id"), "iterations": iterations}
 
 
 for line in sys.stdin.buffer:
-    zero = time.perf_counter_ns()  # The whole line has been read: all times count from here.
+    zero_ns = time.perf_counter_ns()  # The whole line has been read: all times count from here.
     try:
-        message = answer(json.loads(line), zero)
+        message = answer(json.loads(line), zero_ns)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = {"type": "failed", "kind": "bad_request", "message": f"no request that I know: {error!r}"}
     print(json.dumps(message), flush=True)

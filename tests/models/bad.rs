@@ -24,10 +24,10 @@ const FOLDER: &[(&str, &[Corruption])] = &[
 const WEIGHTS: &[Corruption] = &[
     ("absent", |it| std::fs::remove_file(it).unwrap(), "`model`"),
     ("empty", |it| write(it, ""), ""),
-    ("of seven bytes", |it| cut(it, 7), ""),
-    ("cut after the header length", |it| cut(it, 8), ""),
-    ("cut in the header", |it| cut(it, 1000), ""),
-    ("cut in a tensor", |it| cut(it, 100_000), ""),
+    ("of seven bytes", |it| truncate_to(it, 7), ""),
+    ("cut after the header length", |it| truncate_to(it, 8), ""),
+    ("cut in the header", |it| truncate_to(it, 1000), ""),
+    ("cut in a tensor", |it| truncate_to(it, 100_000), ""),
     ("too long", |it| append(it, b"more"), ""),
     ("a folder", become_folder, "`model`"),
     ("a pipe", become_pipe, "`model`"),
@@ -71,7 +71,7 @@ const CONFIG: &[Corruption] = &[
     ("absent", |it| std::fs::remove_file(it).unwrap(), ""),
     ("empty", |it| write(it, ""), ""),
     ("a list", |it| write(it, "[]"), ""),
-    ("no JSON", |it| cut(it, 100), ""),
+    ("no JSON", |it| truncate_to(it, 100), ""),
     ("nested without end", |it| write(it, &"[".repeat(100_000)), ""),
     ("a folder", become_folder, ""),
     ("a pipe", become_pipe, ""),
@@ -91,7 +91,7 @@ const TOKENIZER: &[Corruption] = &[
     ("empty", |it| write(it, ""), ""),
     ("a list", |it| write(it, "[]"), ""),
     ("without a model", |it| write(it, "{}"), ""),
-    ("cut", |it| cut(it, 2000), ""),
+    ("cut", |it| truncate_to(it, 2000), ""),
 ];
 
 const INDEX: &[Corruption] = &[
@@ -109,8 +109,8 @@ const INDEX: &[Corruption] = &[
         |it| write_index(it, "model.safetensors"),
         "tensor `x` is not in `model.safetensors`",
     ),
-    ("absent with two files", two_files, "2 safetensors files"),
-    ("of a tensor in two shards", tensor_in_two_files, "is in another file too"),
+    ("absent with two files", leave_two_files, "2 safetensors files"),
+    ("of a tensor in two shards", write_tensor_in_two_files, "is in another file too"),
 ];
 
 /// Changes a file of a copy of the model, and returns the words of the error.
@@ -162,7 +162,7 @@ fn a_broken_folder_is_a_row_of_a_run() {
 }
 
 const GGUF: &[Corruption] = &[
-    ("empty", |it| cut(it, 0), "model.gguf`"),
+    ("empty", |it| truncate_to(it, 0), "model.gguf`"),
     ("of another kind", |it| overwrite(it, 0, b"GGML"), "not a GGUF file"),
     ("of version 99", |it| overwrite(it, 4, &99_u32.to_le_bytes()), "version 99"),
     ("of the other byte order", |it| overwrite(it, 4, &3_u32.to_be_bytes()), "big-endian"),
@@ -277,7 +277,7 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-fn cut(path: &Path, bytes: u64) {
+fn truncate_to(path: &Path, bytes: u64) {
     std::fs::File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
 }
 
@@ -336,14 +336,14 @@ fn copy_weights(index: &Path, name: &str) {
 }
 
 /// Leaves two complete files without an index.
-fn two_files(index: &Path) {
+fn leave_two_files(index: &Path) {
     copy_weights(index, "more.safetensors");
     let weights = index.with_file_name("model.safetensors");
     std::fs::rename(&weights, weights.with_file_name("other.safetensors")).unwrap();
 }
 
 /// Writes a second complete file, and an index that takes one tensor from it.
-fn tensor_in_two_files(index: &Path) {
+fn write_tensor_in_two_files(index: &Path) {
     copy_weights(index, "more.safetensors");
     let map = json!({ "lm_head.weight": "model.safetensors", NORM: "more.safetensors" });
     write(index, &json!({ "weight_map": map }).to_string());

@@ -53,7 +53,7 @@ pub fn orchestrate(scratch: &Scratch, words: &[&str]) -> Outcome {
     finish_without_panic(scratch.orchestrate().args(words).current_dir(&scratch.path))
 }
 
-/// The folder of a test, an engine in it, and the folder of the engine's baseline `main`. The results folder is removed.
+/// The folder of a test, an engine with 2000 ns between tokens, and the folder of its baseline `main`. No results are left.
 pub fn with_saved_baseline() -> (Scratch, PathBuf, PathBuf) {
     let scratch = Scratch::new();
     let engine = engine(&scratch, "engine", 2000);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Scratch, command, root};
 
-/// A folder for `LD_LIBRARY_PATH` with a stand-in for the library of a driver with one GPU.
+/// A folder for `LD_LIBRARY_PATH` with a stand-in for a driver's library. It has one GPU by default.
 pub fn present(scratch: &Scratch) -> PathBuf {
     compiled(scratch, "stand-in-nvml.c")
 }
