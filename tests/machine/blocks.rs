@@ -62,7 +62,7 @@ fn steps(record: &Record) -> Vec<Step<'_>> {
 #[test]
 fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
-    // After a pause, a request is discarded if the median warm-up request is short. The median of three is also short on a busy machine.
+    // A request after a pause is discarded if warm-up requests are short. The median of three is short on a busy machine too.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
     let steps = steps(&record);

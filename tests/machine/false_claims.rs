@@ -103,7 +103,7 @@ fn an_engine_that_reports_a_narrow_dtype_and_holds_f32_is_named() {
 }
 
 /// On a busy machine the report does not mention idle threads. So this test repeats the report with the times of a quiet
-/// machine, which must name only the engine with the false claim.
+/// machine. The repeated report must name only the engine with the false claim.
 #[test]
 fn an_engine_that_reports_two_threads_and_uses_one_is_named() {
     let [one_thread, two_threads] = [1, 2].map(|threads| format!("--busy-threads {threads} {SLOWLY}"));
@@ -158,8 +158,8 @@ impl Cores {
 /// The number of cores in the contradiction about threads, or `None` without one.
 fn warned_cores(trial: &Trial, name: &str) -> Option<f64> {
     let contradictions = trial.contradictions_of(name);
-    let thread_claim = contradictions.into_iter().find(|it| it["about"] == "threads")?;
-    thread_claim["observed"].as_str()?.split(' ').next()?.parse().ok()
+    let contradiction = contradictions.into_iter().find(|it| it["about"] == "threads")?;
+    contradiction["observed"].as_str()?.split(' ').next()?.parse().ok()
 }
 
 #[test]
