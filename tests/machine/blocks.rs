@@ -62,7 +62,7 @@ fn steps(record: &Record) -> Vec<Step<'_>> {
 #[test]
 fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
-    // A request after a pause is discarded if warm-up requests are short. The median of three is short on a busy machine too.
+    // Short requests are discarded after a pause. The median of three warm-up requests is short on a busy machine too.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
     let steps = steps(&record);

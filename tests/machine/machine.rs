@@ -83,7 +83,7 @@ fn samplers_run_once_for_each_case_and_add_no_sample() {
     );
     let first = &samples[0]["held"];
     assert!(first["anonymous_bytes"].as_u64() > Some(0) && first["file_bytes"].as_u64() > Some(0), "{first}");
-    // The peak of one process is the kernel's count, even when other processes map its program. The peaks of launches differ.
+    // The peak of one process is the kernel's count, even if other processes map its program. The peaks of launches differ.
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let resources = &report["cases"][0]["resources"];
     let peak = samples.iter().filter_map(|it| it["peak_resident_bytes"].as_u64()).max().unwrap() as f64;

@@ -78,7 +78,7 @@ const CONFIG: &[Corruption] = &[
     ("too many layers", |it| set_field(it, "num_hidden_layers", json!(u32::MAX)), ""),
     ("too large a model", |it| set_field(it, "hidden_size", json!(u32::MAX)), ""),
     ("an odd head size", |it| set_field(it, "head_dim", json!(63)), ""),
-    ("heads no multiple of the KV heads", |it| set_field(it, "num_key_value_heads", json!(3)), ""),
+    ("heads that are no multiple of KV heads", |it| set_field(it, "num_key_value_heads", json!(3)), ""),
     ("a negative rope base", |it| set_field(it, "rope_theta", json!(-1.0)), ""),
 ];
 
