@@ -181,11 +181,11 @@ fn percent(floor: NoiseFloor) -> String {
 
 fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
     let mut notes = vec![
-        "paired: the difference between an engine and its twin in one block (95th percentile); a difference between engines \
-         of one run counts if it exceeds this and 2 %"
+        "paired: the difference between an engine and its twin in one block (95th percentile); between engines of one run, \
+         a difference must exceed this and 2 %"
             .to_string(),
-        "between: the difference between two blocks of one engine, minutes apart (95th percentile); a difference between \
-         two runs counts if it exceeds this"
+        "between: the difference between two blocks of one engine, minutes apart (95th percentile); between two runs, a \
+         difference must exceed this"
             .to_string(),
     ];
     let fewest = floors.iter().map(|it| it.paired).min_by_key(|floor| floor.blocks());
@@ -219,8 +219,9 @@ mod tests {
             for configuration in 0..record.header.plan.configurations.len() {
                 let launch = timed::launch(&mut record, configuration, block, "x");
                 for case in record.header.plan.cases_of(configuration) {
-                    let ms = 2.0 + f64::from(block % 5) * 0.1 * configuration as f64;
-                    timed::answer(&mut record, launch, case, 0, ms);
+                    // The first configuration has no noise.
+                    let token_ms = 2.0 + f64::from(block % 5) * 0.1 * configuration as f64;
+                    timed::answer(&mut record, launch, case, 0, token_ms);
                 }
             }
         }

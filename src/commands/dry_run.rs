@@ -14,7 +14,7 @@ use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, median};
 
 /// The maximum number of earlier records that are read, the newest first.
 const MAX_RECORDS: usize = 30;
-/// The requests of a usual warm-up: one window. Only the first launch of a configuration needs more: at least three windows.
+/// The requests of a usual warm-up. Only the first launch of a configuration needs more: at least nine (`run/warm_up.rs`).
 const WARM_UP_REQUESTS: f64 = 3.0;
 
 /// Prints the steps of a run of this plan.
@@ -192,8 +192,9 @@ impl EarlierTimes {
             for (index, configuration) in plan.configurations.iter().enumerate() {
                 let (key, cases) = (key(configuration), plan.cases_of(index));
                 let launches = cases.iter().flat_map(|&case| values.launches(case));
-                let loads: Vec<f64> = launches.filter_map(|it| Some(it.launch.loaded_ns? as f64)).collect();
-                times.launches.extend(median(&loads).map(|ns| (key.clone(), ns)));
+                let launch_ns: Vec<f64> =
+                    launches.filter_map(|it| Some(it.launch.loaded_ns? as f64)).collect();
+                times.launches.extend(median(&launch_ns).map(|ns| (key.clone(), ns)));
                 for case in cases {
                     let requests: Vec<f64> = values.samples(case).map(|it| it.elapsed_ns() as f64).collect();
                     let key = (key.clone(), shape(&plan.cases[case].workload));
@@ -312,9 +313,9 @@ mod tests {
         let one_case = Plan { cases: vec![decode.clone()], ..plan.clone() };
         let launch = times.launches[&key(&plan.configurations[0])];
         let block_ns = times.block_ns(&one_case, &plan.configurations[0], u32::MAX).unwrap();
-        assert!((block_ns - (launch + request * (3.0 + 2.0 * 3.0))).abs() < 1.0, "{block_ns}");
+        assert!((block_ns - (launch + request * (WARM_UP_REQUESTS + 2.0 * 3.0))).abs() < 1.0, "{block_ns}");
         let block_ns = times.block_ns(&one_case, &plan.configurations[0], 1).unwrap();
-        assert!((block_ns - (launch + request * (3.0 + 2.0))).abs() < 1.0, "{block_ns}");
+        assert!((block_ns - (launch + request * (WARM_UP_REQUESTS + 2.0))).abs() < 1.0, "{block_ns}");
     }
 
     #[test]

@@ -132,8 +132,8 @@ impl ReadyRun<'_> {
             progress.event(Event::Warned(warning.clone()));
             warnings.push(warning);
         }
-        let (header, unreadable) = header(self.id, plan);
-        warnings.extend(unreadable.map(warning));
+        let (header, floors_error) = header(self.id, plan);
+        warnings.extend(floors_error.map(warning));
         interrupts.switch_to_counting();
         let mut recorder = Recorder::create(&self.results, header)?;
         for warning in warnings {
@@ -184,7 +184,7 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
 /// The header of the record with the known noise floors, and the error of reading them.
 fn header(id: String, plan: Plan) -> (Header, Option<String>) {
     let machine = Machine::probe();
-    let (floors, unreadable) = noise_floors::of_plan(&plan, &machine);
+    let (floors, floors_error) = noise_floors::of_plan(&plan, &machine);
     let header = Header {
         record_version: RECORD_VERSION,
         id,
@@ -197,7 +197,7 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
         plan,
         noise_floors: floors,
     };
-    (header, unreadable)
+    (header, floors_error)
 }
 
 fn settings(arguments: &RunArgs) -> Settings {
@@ -239,7 +239,7 @@ mod tests {
     use crate::analysis::agreement::specimen;
 
     #[test]
-    fn a_row_with_wrong_output_counts_as_a_failed_case() {
+    fn a_configuration_with_wrong_output_counts_as_a_failed_case() {
         let mut record = specimen::checked();
         let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &Names::default());
         assert_eq!(code(&record), DONE);

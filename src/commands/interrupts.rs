@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM. They are noticed during the whole run, also while other code blocks.
+//! Ctrl-C and SIGTERM. They are noticed during the whole run, also while the main thread waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -100,7 +100,7 @@ pub fn metrics() -> Result<u8> {
     writeln!(
         text,
         "derived.difference_ns (ns)\n    the preset's time minus the other preset's (for a rate, the time of a token): the other preset's time \
-         times (1 / ratio - 1)"
+         multiplied by (1 / ratio - 1)"
     )?;
     writeln!(text, "\nfurther values, in --resources and in formats for programs:")?;
     for (unit, fact) in FACTS.iter().filter_map(|fact| Some((fact.quantity.unit(), fact.explained.as_ref()?)))

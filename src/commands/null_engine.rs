@@ -1,5 +1,5 @@
-//! An engine that computes nothing: its measured cost is the cost of a request. It uses the protocol crate alone, so no kit is
-//! measured with it. Its time stamps come from a real clock. The option `ms_per_token` is the time that it sleeps for each token.
+//! An engine that computes nothing: its measured cost is the cost of a request. It uses only the protocol crate: an engine kit
+//! would add to the cost. Its time stamps come from a real clock. The option `ms_per_token` is the time that it sleeps for each token.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -131,7 +131,7 @@ impl NullEngine {
         Ok(Iteration { start_ns, end_ns, sequences })
     }
 
-    /// Sleeps for the time of a token. The processor stays free.
+    /// Sleeps for the time of a token, without a busy loop.
     fn sleep_for_a_token(&self) {
         let began = Instant::now();
         // `park_timeout` may return early.

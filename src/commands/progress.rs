@@ -106,7 +106,7 @@ impl Progress {
     }
 }
 
-/// The headline of a case over its launch's samples so far, as the table prints it.
+/// The headline of a sample's case, over the samples of its launch so far, as the table prints it.
 fn estimate(event: &Event, record: &RunRecord) -> Option<String> {
     let Event::Sampled { launch, case, .. } = *event else { return None };
     headline_so_far(record, launch, case).map(|(metric, value)| metric.unit.show(value))

@@ -1,4 +1,4 @@
-//! Checks of the start and the end: `hello`, `shutdown`, the end of stdin, and that stdout had only the protocol.
+//! Checks of the start and the end: `hello`, `shutdown`, the end of stdin, and that stdout had only protocol messages.
 
 use protocol::{Message, Request};
 use serde_json::json;

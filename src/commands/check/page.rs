@@ -52,7 +52,7 @@ pub fn wrong_again(check: &Check, first_check: &str, fault: &str, evidence: &Evi
     entry
 }
 
-/// The text of checks that cannot be made. The reason is printed once.
+/// The text of checks that cannot be made. `reported_by` is the check whose entry has the reason already, if any.
 pub fn skipped(count: u32, why: &str, reported_by: Option<&str>) -> String {
     let why = reported_by.map_or(why.into(), |check| format!("no check can run after `{check}`"));
     format!("\n{}", line("skipped", &plural(count, "check"), &why))
@@ -107,7 +107,7 @@ fn cut(text: &str, limit: usize) -> String {
     }
 }
 
-/// The beginning of a protocol line, printable, with the number of bytes left out.
+/// The beginning of a protocol line, printable. After a line that was cut comes its whole length in bytes.
 fn shown(line: &[u8]) -> String {
     match line {
         [] => return "nothing".into(),

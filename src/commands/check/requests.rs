@@ -1,5 +1,5 @@
-//! The requests of checks: requests for tokens, whose answers are compared with them, and invalid requests, which the engine
-//! must refuse.
+//! The requests of checks: valid ones, whose answers are compared with the request, and invalid ones, which the engine must
+//! refuse.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ impl Subject {
         ids.filter(|ids| ids.len() > 2).unwrap_or_else(|| (3..12).collect())
     }
 
-    /// Requests tokens of a loaded engine. Checks only that the answer belongs to this request.
+    /// Sends a `generate` to the loaded engine. Checks only that the answer belongs to this request.
     pub fn generate(&mut self, line: &Value) -> Outcome<Answer> {
         self.ensure_loaded()?;
         self.expect_no_message()?;
@@ -88,7 +88,7 @@ impl Subject {
         }
     }
 
-    /// Requests tokens, and compares the answer with the request: counts, ids, clocks, streamed ids.
+    /// Sends a `generate`, and compares the answer with it: counts, ids, times, streamed ids.
     pub fn generate_verified(&mut self, line: &Value) -> Outcome<Answer> {
         let answer = self.generate(line)?;
         self.verify(line, &answer)?;

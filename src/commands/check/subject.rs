@@ -110,7 +110,7 @@ impl Subject {
             self.first_stray_line = self.first_stray_line.take().or_else(|| wire.first_stray_line.take());
             self.silent_checks = if wire.silent { self.silent_checks + 1 } else { 0 };
             if self.silent_checks == MAX_SILENT_CHECKS {
-                self.blocked = Some(format!("{MAX_SILENT_CHECKS} checks in a row got no answer"));
+                self.blocked = Some(format!("{MAX_SILENT_CHECKS} successive checks got no answer"));
             }
             if wire.is_lost || matches!(result, Err(Finding::Wrong(_))) {
                 self.end_process();
@@ -301,7 +301,7 @@ impl Subject {
         self.wire.as_mut().map_or(Ok(()), Wire::expect_no_message)
     }
 
-    /// Does not count the check's last timeout as silence: the check reports it as its fault.
+    /// Does not count the last timeout as silence: an engine that ignores an invalid line may answer the next one.
     pub fn ignore_timeout(&mut self) {
         self.wire.iter_mut().for_each(|wire| wire.silent = false);
     }

@@ -40,9 +40,9 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     let may_write = arguments.force || !path.exists();
     ensure!(may_write, Usage(format!("`{}` exists\nhint: --force", path.display())));
     let registry = Registry::open()?;
-    let reference = || registry.reference().map(str::to_owned);
-    let engine = arguments.verifier.clone().or_else(reference);
-    let engine = engine.context("no engine here is the default reference\nhint: --verifier ENGINE")?;
+    let default_verifier = || registry.reference().map(str::to_owned);
+    let engine = arguments.verifier.clone().or_else(default_verifier);
+    let engine = engine.context("no engine here is the default verifier\nhint: --verifier ENGINE")?;
     let run = RunArgs {
         engines: vec![engine.clone()],
         verifier: Some(engine),
