@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::machine::Device;
 
-/// The manifests in the source tree at build time, for a program that is installed outside its checkout.
+/// The manifests in the source tree at build time, each with its files (name, text), for a program outside its checkout.
 const EMBEDDED: &[(&str, &[(&str, &str)])] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
 
 #[derive(Debug, Clone, Deserialize)]
@@ -258,9 +258,10 @@ impl Engine {
             || self.manifest.presets.iter().filter(|(_, it)| it.suite.as_deref() == Some(suite));
         let mut rows: Vec<String> = Vec::new();
         for (preset, settings) in suite_presets() {
-            let base = settings.against.as_ref().map(|it| &it.preset);
-            let siblings = suite_presets().filter(|(_, it)| it.against.as_ref().map(|it| &it.preset) == base);
-            for row in base.into_iter().chain([preset]).chain(siblings.map(|(name, _)| name)).map(row) {
+            let against = settings.against.as_ref().map(|it| &it.preset);
+            let siblings =
+                suite_presets().filter(|(_, it)| it.against.as_ref().map(|it| &it.preset) == against);
+            for row in against.into_iter().chain([preset]).chain(siblings.map(|(name, _)| name)).map(row) {
                 if !rows.contains(&row) {
                     rows.push(row);
                 }
@@ -361,10 +362,10 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
 /// Refuses comparisons with unknown presets, and suites without rows or scenarios.
 fn check_presets(Manifest { presets, suites, .. }: &Manifest) -> Result<()> {
     for (name, preset) in presets {
-        if let Some(PresetComparison { preset: base, .. }) = &preset.against {
-            let known = base == DEFAULT_PRESET || presets.contains_key(base);
-            let problem = format!("`presets.{name}.against`: `{base}` is no other preset of this engine");
-            ensure!(known && base != name, problem);
+        if let Some(PresetComparison { preset: other, .. }) = &preset.against {
+            let known = other == DEFAULT_PRESET || presets.contains_key(other);
+            let problem = format!("`presets.{name}.against`: `{other}` is no other preset of this engine");
+            ensure!(known && other != name, problem);
         }
         if let Some(suite) = &preset.suite {
             let problem = format!("`presets.{name}.suite`: no `suites.{suite}` in this manifest");

@@ -142,7 +142,7 @@ impl Registry {
         engines.into_iter().filter_map(notice).collect()
     }
 
-    /// The default verifier, if it is ready to run: the engine that is the default reference. Nothing is set up for it.
+    /// The default verifier, if it is ready to run: the engine whose manifest says `reference`. Nothing is set up for it.
     pub fn verifier(&self) -> Option<Candidate> {
         let engine_or_program = self.find(self.reference()?).ok()?;
         Some(self.candidate(&engine_or_program))

@@ -148,7 +148,7 @@ impl<'a> SetUpContext<'a> {
         let suffix = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
         let (step, note) = match self.registry.build_state(program) {
             State::NotBuilt => (format!("building{suffix}"), build.note.clone()),
-            // Cargo keeps its downloads. A command may download again, so its size is stated again.
+            // Cargo keeps its downloads. A command may download again, so its note, which has the size, is shown again.
             _ => {
                 let note = build.note.clone().filter(|_| build.package.is_none());
                 (format!("bringing its build{suffix} up to date"), note)

@@ -113,7 +113,7 @@ fn parse_cpuinfo(text: &str) -> Cpu {
 /// The number of distinct pairs of socket and core. `None` unless the kernel reports both for every processor.
 fn physical_cores(cpuinfo: &str) -> Option<u32> {
     let mut cores = BTreeSet::new();
-    for processor in cpuinfo.split("\n\n").filter(|block| block.starts_with("processor")) {
+    for processor in cpuinfo.split("\n\n").filter(|entry| entry.starts_with("processor")) {
         let field = |name: &str| {
             let mut fields = processor.lines().filter_map(|line| line.split_once(':'));
             fields.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
@@ -218,7 +218,7 @@ processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implem
 processor\t: 1\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd asimddp i8mm\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n";
 
     #[test]
-    fn two_threads_of_one_core_are_two_logical_and_one_physical_core() {
+    fn threads_of_one_core_are_logical_cores_and_one_physical_core() {
         let cpu = parse_cpuinfo(X86);
         assert_eq!((cpu.logical_cores, cpu.physical_cores), (Some(3), Some(2)));
         assert_eq!(cpu.model.as_deref(), Some("AMD EPYC"));

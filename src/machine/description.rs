@@ -224,13 +224,13 @@ mod tests {
     fn the_fingerprint_survives_a_reboot_and_changes_with_container_limits() {
         let cpu = Cpu { model: Some("AMD EPYC".into()), allowed_cores: Some(2), ..Cpu::default() };
         let machine = Machine { cpu, memory_bytes: Some(64 << 30), ..Machine::default() };
-        let booted = Machine {
+        let rebooted = Machine {
             memory_bytes: Some((64 << 30) - (300 << 20)),
             kernel: Some("6.9".into()),
             load_average: Some([9.0; 3]),
             ..machine.clone()
         };
-        assert_eq!(machine.fingerprint(), booted.fingerprint());
+        assert_eq!(machine.fingerprint(), rebooted.fingerprint());
         let limited = Machine { cpu_limit_millicpus: Some(1500), ..machine.clone() };
         assert_ne!(machine.fingerprint(), limited.fingerprint());
         let unread = Machine { cpu_limit_unknown: true, ..machine.clone() };

@@ -162,15 +162,15 @@ mod tests {
         let memory = current_memory(&own_pids).unwrap();
         assert!(memory.anonymous_bytes >= 60 << 20, "{memory:?}");
         assert!(memory.resident_bytes >= memory.anonymous_bytes && touched.len() == 64 << 20);
-        let mut readings = MemoryReadings::default();
-        assert!(readings.read(&own_pids, false).is_some());
+        let (mut readings, needed, optional) = (MemoryReadings::default(), true, false);
+        assert!(readings.read(&own_pids, optional).is_some());
         readings.last = Some((Instant::now(), Duration::from_secs(60)));
-        assert_eq!(readings.read(&own_pids, false), None);
-        assert!(readings.read(&own_pids, true).is_some());
+        assert_eq!(readings.read(&own_pids, optional), None);
+        assert!(readings.read(&own_pids, needed).is_some());
         readings.last = Some((Instant::now(), Duration::from_secs(60)));
-        assert_eq!(readings.read(&own_pids, false), None);
+        assert_eq!(readings.read(&own_pids, optional), None);
         readings.last = Some((Instant::now(), Duration::ZERO));
-        assert!(readings.read(&own_pids, false).is_some());
+        assert!(readings.read(&own_pids, optional).is_some());
     }
 
     #[cfg(target_os = "linux")]

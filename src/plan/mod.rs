@@ -157,7 +157,7 @@ pub struct Configuration {
     pub unavailable: Option<Unavailable>,
     #[serde(default, alias = "beside", skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// No paused engine stays in memory while this one is measured.
+    /// Whether the engine needs a memory group of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
     /// The outputs of the other engines on its model are compared with its answers.
@@ -221,7 +221,7 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     pub scenario: String,
-    /// Its name in rows: the scenario, and the prompt length where there are several.
+    /// Its name in tables: the scenario, and the prompt length where there are several.
     pub label: String,
     pub kind: Kind,
     pub headline: MetricId,

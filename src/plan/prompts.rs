@@ -54,7 +54,8 @@ impl Prompts {
         let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
         let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
         // The random numbers depend on the label, so that a short prompt is not the beginning of a longer one.
-        let random_index = |position| draw(&workload.label, key, position) as usize % self.text_ids.len();
+        let random_index =
+            |position| random_number(&workload.label, key, position) as usize % self.text_ids.len();
         let salt_tokens = if key.is_identical_warm_up() { 0 } else { SALT_TOKENS.min(body / 2) };
         let salt: Vec<u32> =
             (1..=salt_tokens as u64).map(|position| self.text_ids[random_index(position)]).collect();
@@ -104,14 +105,14 @@ impl PromptKey {
 
 /// A pseudo-random number for each position of each request, by splitmix64's finaliser. The identical warm-ups of
 /// a launch get the same numbers.
-fn draw(workload: &str, key: PromptKey, position: u64) -> u64 {
+fn random_number(label: &str, key: PromptKey, position: u64) -> u64 {
     let index = match key.kind {
         RequestKind::Warmup if key.is_identical_warm_up() => 0,
         RequestKind::Warmup => u64::from(key.index) << 2,
         RequestKind::Discarded => u64::from(key.index) << 2 | 1,
         RequestKind::Measured => u64::from(key.index) << 2 | 2,
     };
-    let label = workload.bytes().map(u64::from);
+    let label = label.bytes().map(u64::from);
     label.chain([u64::from(key.block), index, position]).fold(key.seed, |state, part| {
         let mut state = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -137,14 +138,14 @@ mod tests {
         let kinds = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
         let numbers = kinds.into_iter().flat_map(|kind| {
             (0..3).flat_map(move |block| {
-                (IDENTICAL_WARM_UPS..20).map(move |index| draw("decode", key(block, kind, index), 0))
+                (IDENTICAL_WARM_UPS..20).map(move |index| random_number("decode", key(block, kind, index), 0))
             })
         });
         let windows: std::collections::BTreeSet<u64> = numbers.collect();
         assert_eq!(windows.len(), 3 * 3 * 18);
         assert_eq!(
-            draw("decode", key(1, RequestKind::Warmup, 0), 0),
-            draw("decode", key(1, RequestKind::Warmup, 1), 0)
+            random_number("decode", key(1, RequestKind::Warmup, 0), 0),
+            random_number("decode", key(1, RequestKind::Warmup, 1), 0)
         );
     }
 

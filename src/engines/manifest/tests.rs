@@ -30,7 +30,7 @@ fn a_device_family_has_its_own_program_or_further_needs() {
 }
 
 #[test]
-fn a_device_entry_without_effect_is_refused() {
+fn an_invalid_device_entry_is_refused() {
     let refused = |devices: &str| engine(&format!("{TOY}{devices}"), |_| None).unwrap_err().to_string();
     for (devices, message) in [
         (
@@ -108,9 +108,9 @@ fn a_preset_is_compared_only_with_another_known_preset() {
     };
     assert!(preset("default").is_ok());
     assert_eq!(preset("slow").unwrap().manifest.presets["slow"].dtype.as_deref(), Some("f64"));
-    for base in ["fast", "quick"] {
-        let error = preset(base).unwrap_err().to_string();
-        assert_eq!(error, format!("`presets.fast.against`: `{base}` is no other preset of this engine"));
+    for other in ["fast", "quick"] {
+        let error = preset(other).unwrap_err().to_string();
+        assert_eq!(error, format!("`presets.fast.against`: `{other}` is no other preset of this engine"));
     }
 }
 
@@ -119,8 +119,9 @@ fn a_suite_has_its_presets_next_to_those_that_they_are_compared_with() {
     let preset = |name: &str, other_settings: &str| {
         format!("[presets.{name}]\noptions = {{ {name} = 1 }}\n{other_settings}")
     };
-    let row =
-        |base: &str| format!("suite = \"parts\"\nagainst = {{ preset = \"{base}\", effect = \"less\" }}\n");
+    let row = |against: &str| {
+        format!("suite = \"parts\"\nagainst = {{ preset = \"{against}\", effect = \"less\" }}\n")
+    };
     let suite = "[suites.parts]\nabout = \"one at a time\"\nscenarios = [\"decode\"]\n";
     let toy = [
         TOY.to_string(),

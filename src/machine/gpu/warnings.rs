@@ -12,8 +12,8 @@ pub fn warnings(gpus: &[Gpu]) -> Vec<String> {
     gpus.iter().flat_map(|gpu| [shared_gpu(gpu), lowered_limit(gpu)]).flatten().collect()
 }
 
-/// The causes that the driver reports for a slowdown while an engine computed. The default power limit is left out: a large
-/// GPU normally runs at this limit, and the case shows for which share of the time the GPU was slowed down.
+/// The causes that the driver reports for a slowdown while an engine computed. The power limit is left out where it is the
+/// default: a large GPU normally runs at it, and a report has the share of the samples in which the GPU was slowed down.
 pub fn slowdown_warning(pass: &GpuPass, gpu: Option<&Gpu>) -> Option<String> {
     let limits = |gpu: &Gpu| gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts);
     let lowered_limit = gpu.and_then(limits).filter(|(limit, default)| limit < default);
@@ -54,9 +54,9 @@ mod tests {
     use super::*;
     use crate::machine::gpu::facts::GpuProcess;
 
-    fn with_limit(limit: u32) -> Gpu {
+    fn with_limit(milliwatts: u32) -> Gpu {
         Gpu {
-            power_limit_milliwatts: Some(limit),
+            power_limit_milliwatts: Some(milliwatts),
             default_power_limit_milliwatts: Some(700_000),
             ..Gpu::default()
         }
@@ -88,10 +88,10 @@ mod tests {
 
     #[test]
     fn other_programs_and_a_lowered_power_limit_are_reported_with_a_remedy() {
-        let quiet = with_limit(700_000);
-        assert_eq!(warnings(std::slice::from_ref(&quiet)), Vec::<String>::new());
+        let unused = with_limit(700_000);
+        assert_eq!(warnings(std::slice::from_ref(&unused)), Vec::<String>::new());
         let processes = vec![GpuProcess { pid: 7, bytes: None }, GpuProcess { pid: 9, bytes: Some(1) }];
-        let messages = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..quiet }]);
+        let messages = warnings(&[Gpu { processes, power_limit_milliwatts: Some(350_500), ..unused }]);
         assert!(
             messages[0].starts_with("machine: other programs use GPU 0 (processes 7, 9)"),
             "{messages:?}"

@@ -16,7 +16,7 @@ use counters::{Counters, governors, stall_field};
 
 /// The shortest run whose shares are reported: a tenth of a core over a second is ten of the kernel's ticks of 10 ms.
 const MIN_SECONDS: f64 = 1.0;
-/// The share of the run's time above which a disturbance is reported. Differences below 2 % never count; this is half of that.
+/// The share of the run's time above which a disturbance is reported. A difference below 2 % is never `faster` or `slower`; this is half of that.
 const MIN_SHARE: f64 = 0.01;
 /// The fewest swapped pages that are reported: 1 MiB in pages of 4 KiB. An idle system swaps a few for other reasons.
 const MIN_SWAPPED_PAGES: u64 = 256;
