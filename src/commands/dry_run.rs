@@ -320,7 +320,8 @@ mod tests {
 
     #[test]
     fn a_short_budget_is_reported_with_the_blocks_that_fit() {
-        let message = |seconds: f64| describe_budget(seconds * 1e9, 5, 8.6e9, 3e9);
+        let (blocks, block_ns, min_block_ns) = (5, 8.6e9, 3e9);
+        let message = |seconds: f64| describe_budget(seconds * 1e9, blocks, block_ns, min_block_ns);
         assert_eq!(message(60.0), "the time budget is 1m; rounds or blocks that do not fit are left out");
         assert_eq!(
             message(20.0),
@@ -334,7 +335,7 @@ mod tests {
         );
         assert!(message(2.0).contains("no block fits, not even one round; a verdict needs 5"));
         // Without known times, no budget is too short.
-        assert!(describe_budget(1e9, 5, 0.0, 0.0).contains("that do not fit are left out"));
+        assert!(describe_budget(1e9, blocks, 0.0, 0.0).contains("that do not fit are left out"));
     }
 
     #[test]

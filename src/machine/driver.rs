@@ -90,28 +90,33 @@ const NO_DRIVER: (&str, &str) =
 mod tests {
     use super::*;
 
-    fn reason(count: Result<u32, NvmlError>, is_loaded: bool, has_library: bool) -> Option<String> {
-        decide(count, || Signs { is_loaded, has_library }).err().map(|unavailable| unavailable.reason)
+    const NO_SIGNS: Signs = Signs { is_loaded: false, has_library: false };
+    const ONLY_DRIVER: Signs = Signs { is_loaded: true, has_library: false };
+    const ONLY_LIBRARY: Signs = Signs { is_loaded: false, has_library: true };
+    const ALL_SIGNS: Signs = Signs { is_loaded: true, has_library: true };
+
+    fn reason(count: Result<u32, NvmlError>, signs: Signs) -> Option<String> {
+        decide(count, || signs).err().map(|unavailable| unavailable.reason)
     }
 
     #[test]
     fn the_answer_of_nvml_decides_whether_there_is_a_gpu() {
-        assert_eq!(reason(Ok(8), false, false), None);
-        assert_eq!(reason(Ok(0), true, true).unwrap(), "the NVIDIA driver finds no GPU");
-        let not_loaded = reason(Err(NvmlError::DriverNotLoaded), true, true);
+        assert_eq!(reason(Ok(8), NO_SIGNS), None);
+        assert_eq!(reason(Ok(0), ALL_SIGNS).unwrap(), "the NVIDIA driver finds no GPU");
+        let not_loaded = reason(Err(NvmlError::DriverNotLoaded), ALL_SIGNS);
         assert_eq!(not_loaded.unwrap(), "no NVIDIA driver found");
-        let updated = reason(Err(NvmlError::LibRmVersionMismatch), true, true);
+        let updated = reason(Err(NvmlError::LibRmVersionMismatch), ALL_SIGNS);
         assert_eq!(updated.unwrap(), "the NVIDIA driver and its library have different versions");
     }
 
     #[test]
     fn without_nvml_a_usable_gpu_is_accepted() {
         let unknown = || Err(NvmlError::Unknown);
-        assert_eq!(reason(unknown(), true, true), None);
-        assert!(reason(unknown(), true, false).unwrap().contains("no `libcuda.so.1`"));
-        assert_eq!(reason(unknown(), false, false).unwrap(), "no NVIDIA driver found");
+        assert_eq!(reason(unknown(), ALL_SIGNS), None);
+        assert!(reason(unknown(), ONLY_DRIVER).unwrap().contains("no `libcuda.so.1`"));
+        assert_eq!(reason(unknown(), NO_SIGNS).unwrap(), "no NVIDIA driver found");
         // Many images contain the library without a driver.
-        assert_eq!(reason(unknown(), false, true).unwrap(), "no NVIDIA driver found");
+        assert_eq!(reason(unknown(), ONLY_LIBRARY).unwrap(), "no NVIDIA driver found");
     }
 
     #[test]
@@ -124,28 +129,24 @@ mod tests {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, "0 libcuda.so.1 0").unwrap();
             }
-            let signs = Signs::in_root(&root, Some(OsStr::new("/no/such/folder")));
-            (signs.is_loaded, signs.has_library)
+            Signs::in_root(&root, Some(OsStr::new("/no/such/folder")))
         };
         let library = "usr/lib/x86_64-linux-gnu/libcuda.so.1";
-        assert_eq!(signs_of("nothing", &["dev/null", "etc/hosts"]), (false, false));
-        assert_eq!(signs_of("metal", &["proc/driver/nvidia/version", library]), (true, true));
-        assert_eq!(signs_of("cached", &["proc/driver/nvidia/version", "etc/ld.so.cache"]), (true, true));
-        assert_eq!(
-            signs_of("sandbox", &["dev/nvidiactl", "usr/local/nvidia/lib64/libcuda.so.1"]),
-            (true, true)
-        );
-        assert_eq!(signs_of("no-library", &["dev/nvidia0"]), (true, false));
-        assert_eq!(signs_of("image", &[library]), (false, true));
-        assert_eq!(signs_of("windows", &["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"]), (true, true));
-        assert_eq!(signs_of("other-gpu", &["dev/dxg"]), (false, false));
+        assert_eq!(signs_of("nothing", &["dev/null", "etc/hosts"]), NO_SIGNS);
+        assert_eq!(signs_of("metal", &["proc/driver/nvidia/version", library]), ALL_SIGNS);
+        assert_eq!(signs_of("cached", &["proc/driver/nvidia/version", "etc/ld.so.cache"]), ALL_SIGNS);
+        assert_eq!(signs_of("sandbox", &["dev/nvidiactl", "usr/local/nvidia/lib64/libcuda.so.1"]), ALL_SIGNS);
+        assert_eq!(signs_of("no-library", &["dev/nvidia0"]), ONLY_DRIVER);
+        assert_eq!(signs_of("image", &[library]), ONLY_LIBRARY);
+        assert_eq!(signs_of("windows", &["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"]), ALL_SIGNS);
+        assert_eq!(signs_of("other-gpu", &["dev/dxg"]), NO_SIGNS);
     }
 
     #[test]
     fn messages_about_drivers_fit_the_terminal() {
         let errors = [NvmlError::Unknown, NvmlError::LibRmVersionMismatch, NvmlError::DriverNotLoaded];
         for count in std::iter::once(Ok(0)).chain(errors.map(Err)) {
-            let unavailable = decide(count, || Signs { is_loaded: true, has_library: false }).unwrap_err();
+            let unavailable = decide(count, || ONLY_DRIVER).unwrap_err();
             // The form that is printed below a table.
             let hint = format!("  hint: {}", unavailable.hint.unwrap());
             assert!(unavailable.reason.len() <= 72 && hint.len() <= 80, "{hint}");

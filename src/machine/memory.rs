@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn memory_shared_within_a_process_tree_counts_once() {
-        // Two processes after a fork share 80 MB, map 30 MB of a library, and have 10 MB of shared memory.
+        // Two processes after a fork share 80 MB, a library of 30 MB and 10 MB of shared memory; each also has 10 MB of its own.
         let fields = [("Rss", 130), ("Pss", 70), ("Pss_Anon", 50), ("Pss_File", 15), ("Pss_Shmem", 5)];
         let process = process_memory(&fields, 30);
         assert_eq!(megabytes(sum_of_tree(&[process, process])), [260, 140, 110, 30]);

@@ -96,7 +96,7 @@ impl Plan {
         pairs.filter(|(index, reference)| index != reference).collect()
     }
 
-    /// Each row whose manifest compares it with another preset of its engine, with that preset's row where there is one.
+    /// Each row that its manifest compares with another preset of the same engine, if that preset has a row too.
     pub fn preset_comparisons(&self) -> Vec<ComparedPresets<'_>> {
         let rows = || self.configurations.iter().enumerate().filter(|(_, it)| it.role.is_none());
         let comparisons = rows().filter_map(|(configuration, row)| {

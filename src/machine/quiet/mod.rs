@@ -16,7 +16,7 @@ use counters::{Counters, governors, stall_field};
 
 /// The shortest run whose shares are reported: a tenth of a core over a second is ten of the kernel's ticks of 10 ms.
 const MIN_SECONDS: f64 = 1.0;
-/// The share of the run's time above which a disturbance is reported. A difference below 2 % is never `faster` or `slower`; this is half of that.
+/// The share of the run's time above which a disturbance is reported: half of 2 %, the least difference of a verdict.
 const MIN_SHARE: f64 = 0.01;
 /// The fewest swapped pages that are reported: 1 MiB in pages of 4 KiB. An idle system swaps a few for other reasons.
 const MIN_SWAPPED_PAGES: u64 = 256;
@@ -423,7 +423,8 @@ mod tests {
     #[test]
     fn every_warning_about_this_machine_has_a_known_prefix() {
         let quiet = QuietCheck::probe(&[]);
-        let warnings = [quiet.warnings_before(&[]), quiet.warnings_after(false)].concat();
+        let interrupted = false;
+        let warnings = [quiet.warnings_before(&[]), quiet.warnings_after(interrupted)].concat();
         assert!(
             warnings.iter().all(|it| it.starts_with("machine: ") || it.starts_with("build: ")),
             "{warnings:?}"
