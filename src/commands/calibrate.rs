@@ -242,7 +242,7 @@ mod tests {
         assert!(decode.contains(" %"), "{decode}");
         assert!(shown.contains("stored in `/data/x.json`"), "{shown}");
         assert!(!shown.contains("20 blocks make it reliable"), "{shown}");
-        assert_eq!(shown.matches("calm").count(), 1, "{shown}");
+        assert_eq!(shown.matches("calm").count(), 1, "an engine has its name in one line: {shown}");
     }
 
     #[test]

@@ -17,7 +17,6 @@ const MAX_RECORDS: usize = 30;
 /// The requests of a usual warm-up. Only the first launch of a configuration needs more: at least nine (`run/warm_up.rs`).
 const WARM_UP_REQUESTS: f64 = 3.0;
 
-/// Prints the steps of a run of this plan.
 pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
     output::succeed(describe(plan, &history(results)))
 }

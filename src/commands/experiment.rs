@@ -74,13 +74,13 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
 }
 
 impl<'a> ResolvedRun<'a> {
-    /// The selection without a build: an engine that is not ready is a candidate with a reason.
+    /// The selection without a build: an engine that is not ready is a candidate with the reason why.
     pub fn without_set_up(&self) -> Result<Selection> {
         self.resolved.without_set_up()
     }
 
     /// Builds engines and sets them up as far as allowed, and hashes the models' weights. An engine that cannot run is a
-    /// candidate with a reason.
+    /// candidate with the reason why.
     pub fn make_ready(self) -> Result<ReadyRun<'a>> {
         // The keeper ends every process that this run leaves behind.
         let keeper = Keeper::start(&self.id)?;

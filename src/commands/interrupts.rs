@@ -9,7 +9,6 @@ use tokio::sync::watch;
 
 use crate::cli::exit_code::INTERRUPTED;
 
-/// Counts interrupts.
 pub struct Interrupts {
     pub count: watch::Receiver<u32>,
     /// Until there is something to save, an interrupt ends the program at once.
@@ -40,7 +39,7 @@ impl Interrupts {
         *self.count.borrow() > 0
     }
 
-    /// Makes later interrupts only count, because there are results to save. The reader of the count ends the program.
+    /// From now on interrupts are only counted, because there are results to save. The code that reads `count` ends the program.
     pub fn switch_to_counting(&self) {
         self.ends_at_once.store(false, Ordering::SeqCst);
     }

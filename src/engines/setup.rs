@@ -21,13 +21,12 @@ use step::{Steps, cause, without_hint};
 /// Words in the errors of pip, uv and cargo when the network is missing.
 const NO_NETWORK: [&str; 5] = ["connection", "dns error", "network", "offline", "could not resolve host"];
 
-/// The context of set-up: registry, displays, and the programs that are ready.
 pub struct SetUpContext<'a> {
     registry: &'a Registry,
     steps: Steps<'a>,
     /// Warnings for the record.
     pub warnings: Vec<String>,
-    /// Results so far, by engine and binary.
+    /// The results of set-up so far, by the names of engine and binary.
     prepared: BTreeMap<(String, String), Result<(), Unavailable>>,
 }
 

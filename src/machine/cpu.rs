@@ -128,7 +128,6 @@ fn mean_mhz<'a>(values: impl Iterator<Item = &'a str>) -> Option<u32> {
     (!mhz.is_empty()).then(|| (mhz.iter().sum::<f64>() / mhz.len() as f64).round() as u32)
 }
 
-/// Megahertz from the kernel's kilohertz.
 fn megahertz(khz: &str) -> Option<u32> {
     khz.trim().parse::<u32>().ok().map(|khz| khz / 1000).filter(|mhz| *mhz > 0)
 }

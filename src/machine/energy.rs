@@ -13,7 +13,6 @@ use crate::machine::observed::{Energy, PACKAGE_PREFIX};
 
 const POWERCAP: &str = "/sys/class/powercap";
 
-/// A counter that the machine lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedCounter {
     /// `package-0`, `package-0 dram`, `gpu-0`.

@@ -29,7 +29,6 @@ pub struct Sampler {
     thread: JoinHandle<SampledUse>,
 }
 
-/// The results of a sampler.
 #[derive(Debug, Default)]
 pub struct SampledUse {
     /// The sample with the most memory.

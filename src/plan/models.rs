@@ -85,13 +85,12 @@ fn identify_one(model: &mut Model, listener: &mut dyn FnMut(SetUpEvent)) -> Resu
 }
 
 fn sizes(facts: &model_files::ModelFacts) -> Sizes {
-    let [vocabulary, hidden] = [facts.vocabulary_size, facts.hidden_size].map(u64::from);
     let [layers, heads, kv_heads] = [facts.layers, facts.heads, facts.kv_heads].map(u64::from);
     let head_dim = u64::from(facts.head_dim);
     Sizes {
         parameters: facts.parameters,
         read_per_token: facts.parameters_per_token,
-        output: vocabulary * hidden,
+        output: u64::from(facts.vocabulary_size) * u64::from(facts.hidden_size),
         kv_numbers_per_position: 2 * layers * kv_heads * head_dim,
         attended_per_position: 2 * layers * heads * head_dim,
     }

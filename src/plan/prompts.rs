@@ -54,8 +54,7 @@ impl Prompts {
         let body = tokens.checked_sub(self.bos.len()).filter(|&body| body > 0);
         let body = body.with_context(|| format!("a prompt of {tokens} tokens has no room for text"))?;
         // The random numbers depend on the label, so that a short prompt is not the beginning of a longer one.
-        let random_index =
-            |position| random_number(&workload.label, key, position) as usize % self.text_ids.len();
+        let random_index = |position| random(&workload.label, key, position) as usize % self.text_ids.len();
         let salt_tokens = if key.is_identical_warm_up() { 0 } else { SALT_TOKENS.min(body / 2) };
         let salt: Vec<u32> =
             (1..=salt_tokens as u64).map(|position| self.text_ids[random_index(position)]).collect();
@@ -105,7 +104,7 @@ impl PromptKey {
 
 /// A pseudo-random number for each position of each request, by splitmix64's finaliser. The identical warm-ups of
 /// a launch get the same numbers.
-fn random_number(label: &str, key: PromptKey, position: u64) -> u64 {
+fn random(label: &str, key: PromptKey, position: u64) -> u64 {
     let index = match key.kind {
         RequestKind::Warmup if key.is_identical_warm_up() => 0,
         RequestKind::Warmup => u64::from(key.index) << 2,
@@ -138,14 +137,14 @@ mod tests {
         let kinds = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
         let numbers = kinds.into_iter().flat_map(|kind| {
             (0..3).flat_map(move |block| {
-                (IDENTICAL_WARM_UPS..20).map(move |index| random_number("decode", key(block, kind, index), 0))
+                (IDENTICAL_WARM_UPS..20).map(move |index| random("decode", key(block, kind, index), 0))
             })
         });
         let windows: std::collections::BTreeSet<u64> = numbers.collect();
         assert_eq!(windows.len(), 3 * 3 * 18);
         assert_eq!(
-            random_number("decode", key(1, RequestKind::Warmup, 0), 0),
-            random_number("decode", key(1, RequestKind::Warmup, 1), 0)
+            random("decode", key(1, RequestKind::Warmup, 0), 0),
+            random("decode", key(1, RequestKind::Warmup, 1), 0)
         );
     }
 

@@ -78,7 +78,6 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// A named list of scenarios.
 #[derive(Debug)]
 pub struct Suite {
     pub name: &'static str,

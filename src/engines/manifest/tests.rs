@@ -159,12 +159,11 @@ fn every_manifest_in_the_tree_is_valid_and_named_like_its_folder() {
     let folder = paths::checkout().unwrap().join("engines");
     let engines = read(&folder).unwrap();
     assert_eq!(engines.len(), embedded().unwrap().len());
-    for engine in engines {
+    for engine in &engines {
         let name = &engine.manifest.name;
         assert!(folder.join(name).join("engine.toml").is_file(), "{name}");
     }
     // `-s` selects a suite by its name, so no two engines may share one.
-    let engines = read(&folder).unwrap();
     let mut suites: Vec<_> = engines.iter().flat_map(|engine| engine.manifest.suites.keys()).collect();
     let all = suites.len();
     suites.sort();

@@ -11,7 +11,6 @@ use crate::shell::pasteable;
 /// The maximum number of lines that are shown of a failed command's output.
 const MAX_OUTPUT_LINES: usize = 6;
 
-/// Events of set-up, for the displays.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SetUpEvent {
     /// A build, an installation or the reading of a large model began. `note` says how much is downloaded or read.

@@ -8,7 +8,6 @@ use crate::machine::observed::GpuPass;
 /// samples describe the time before the pass.
 const FIRST_USABLE: Duration = Duration::from_secs(1);
 
-/// One sample of one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuSample {
     pub index: u32,
