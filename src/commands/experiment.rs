@@ -243,7 +243,8 @@ mod tests {
         let mut record = specimen::checked();
         let code = |record: &RunRecord| exit_code(record, Some(End::Finished), &Names::default());
         assert_eq!(code(&record), DONE);
-        specimen::set_scores(&mut record, specimen::ENGINE, |_| Some(2.3));
+        let difference_nats = 2.3;
+        specimen::set_scores(&mut record, specimen::ENGINE, |_| Some(difference_nats));
         assert_eq!(code(&record), FAILED_CASES);
     }
 

@@ -176,7 +176,7 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// The threads that this process may use: a container's share, not the whole machine.
+/// The number of threads of this process that can run at once, within a container's CPU limit.
 pub fn all_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32)
 }

@@ -145,7 +145,7 @@ impl Zone {
 }
 
 /// The command that allows reading. Only root may read by default, because a processor's power can reveal cryptographic keys.
-pub const PERMISSION: &str = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj";
+pub const PERMISSION_COMMAND: &str = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj";
 
 #[cfg(test)]
 mod tests {

@@ -113,7 +113,7 @@ pub enum Role {
     Verifier,
 }
 
-/// The JSON of a `Role`, in today's words and in those of version 3. The tag of an enum cannot have an alias.
+/// The JSON of a `Role`, in today's words and in those of record version 3. The tag of an enum cannot have an alias.
 #[derive(Deserialize)]
 struct RoleFields {
     #[serde(alias = "what")]
@@ -192,7 +192,7 @@ pub struct Model {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     pub parameters: u64,
-    /// The parameters that are read to decode one token. A lookup table counts as one row.
+    /// The parameters that are read to decode one token. An embedding that is only looked up counts as one vector.
     pub read_per_token: u64,
     /// The parameters of the output layer, which a prompt needs only for its last token.
     pub output: u64,

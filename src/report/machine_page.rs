@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::document::{Content, Document, Layouts, Lines, List, Section};
 use super::json::json_bytes;
 use crate::machine::cpu::{Cache, Cpu};
-use crate::machine::energy::{ListedCounter, PERMISSION};
+use crate::machine::energy::{ListedCounter, PERMISSION_COMMAND};
 use crate::machine::gpu::UnknownOrder;
 use crate::machine::{Gpu, Machine};
 use crate::text::{line, plural};
@@ -173,7 +173,7 @@ impl Page {
             Some(trouble) => format!("{} cannot be read ({trouble})", counter.name),
         });
         let denied = self.energy.iter().any(|counter| counter.trouble.is_some());
-        let remedy = denied.then(|| format!("hint: {PERMISSION}"));
+        let remedy = denied.then(|| format!("hint: {PERMISSION_COMMAND}"));
         join_known([Some(counters.collect::<Vec<_>>().join(", ")), remedy])
     }
 
