@@ -90,7 +90,7 @@ impl Plan {
         (0..self.configurations.len()).filter(|&index| self.configurations[index].role.is_none())
     }
 
-    /// Each row, with the configuration that it is compared with.
+    /// Each row that has another row as its reference, with that reference.
     pub fn pairs(&self) -> Vec<(usize, usize)> {
         let pairs = self.row_indices().filter_map(|index| Some((index, self.reference_of(index)?)));
         pairs.filter(|(index, reference)| index != reference).collect()

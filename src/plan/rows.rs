@@ -11,7 +11,7 @@ use super::{
 use crate::engines::Candidate;
 use crate::machine::Device;
 
-/// One combination of the cross product.
+/// One combination of the selected engines, models, devices, dtypes and thread counts.
 struct Row<'a> {
     candidate: &'a Candidate,
     model: &'a Model,

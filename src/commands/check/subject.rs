@@ -386,7 +386,7 @@ impl Subject {
 
     fn treat_as_minimal(&mut self) -> Outcome {
         self.handshake = Handshake::Minimal;
-        // An engine that took `hello` for a request may still be busy.
+        // An engine that took `hello` for a `generate` may still compute.
         self.end_process();
         self.start()
     }

@@ -24,7 +24,7 @@ pub struct SynthArgs {
     /// Output folder; for GGUF a file that ends in `.gguf`, or its folder
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// safetensors: f32, bf16, f16; gguf: those, and q8_0, q4_0, q4_k
+    /// Dtype of the matrices: `f32`, `bf16` or `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` or `q6_k`
     #[arg(long, default_value = "bf16")]
     pub dtype: String,
     /// `safetensors` or `gguf`

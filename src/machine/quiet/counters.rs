@@ -12,7 +12,7 @@ use crate::machine::processes;
 #[derive(Debug, Clone)]
 pub(super) struct Counters {
     pub at: Instant,
-    pub processor: Option<Processor>,
+    pub processor: Option<ProcessorTicks>,
     /// Ticks of this process, its descendants, and the children that it has waited for.
     pub own_ticks: u64,
     pub swapped_pages: Option<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Counters {
 
 /// Ticks of the whole machine since it started (proc_stat(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Processor {
+pub(super) struct ProcessorTicks {
     pub busy: u64,
     pub idle: u64,
     /// Ticks in which the host of this virtual machine withheld a requested core.
@@ -47,12 +47,12 @@ impl Counters {
         }
     }
 
-    pub fn processor_now() -> Option<Processor> {
+    pub fn processor_now() -> Option<ProcessorTicks> {
         read("/proc/stat").and_then(|text| parse_processor(&text))
     }
 }
 
-fn parse_processor(stat: &str) -> Option<Processor> {
+fn parse_processor(stat: &str) -> Option<ProcessorTicks> {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = all.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
     // The time of this machine's own virtual machines is already in `user` and `nice`.
@@ -66,7 +66,7 @@ fn parse_processor(stat: &str) -> Option<Processor> {
     let sum = |ticks: &[u64]| ticks.iter().fold(0, |sum: u64, ticks| sum.saturating_add(*ticks));
     let busy = sum(&[user, nice, system, interrupts, soft_interrupts]);
     // A kernel that hides its counters reports zeros.
-    (cores > 0 && busy > 0).then(|| Processor { busy, idle: sum(&[idle, waiting]), stolen, cores })
+    (cores > 0 && busy > 0).then(|| ProcessorTicks { busy, idle: sum(&[idle, waiting]), stolen, cores })
 }
 
 /// The orchestrator's processes count even after their end: a parent that waits for a process inherits its time. The time of a
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn cpu_time_is_busy_idle_or_stolen_and_guest_time_counts_once() {
         let stat = "cpu  100 20 30 1000 50 4 6 7 80 0\ncpu0 50 10 15 500 25 2 3 3 40 0\ncpu1 50 10 15 500 25 2 3 4 40 0\nintr 1\ncpux 1\n";
-        let expected = Processor { busy: 160, idle: 1050, stolen: 7, cores: 2 };
+        let expected = ProcessorTicks { busy: 160, idle: 1050, stolen: 7, cores: 2 };
         assert_eq!(parse_processor(stat), Some(expected));
     }
 

@@ -240,15 +240,15 @@ fn heat_warning(count: u64) -> Option<String> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::counters::Processor;
+    use super::counters::ProcessorTicks;
     use super::*;
 
     /// A minute on two cores, which has 12000 ticks: of this program, of other programs, and stolen ones.
     fn minute(own: u64, others: u64, stolen: u64) -> (Counters, Counters) {
         let at = Instant::now();
-        let start = Processor { busy: 500, idle: 9000, stolen: 7, cores: 2 };
+        let start = ProcessorTicks { busy: 500, idle: 9000, stolen: 7, cores: 2 };
         let busy = own + others;
-        let end = Processor {
+        let end = ProcessorTicks {
             busy: start.busy + busy,
             idle: start.idle + 12_000 - busy - stolen,
             stolen: start.stolen + stolen,
