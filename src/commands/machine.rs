@@ -15,7 +15,7 @@ use crate::machine::{Machine, QuietCheck, commit, gpu, gpu_limits, memory, versi
 use crate::report::machine_page::Page;
 use crate::report::{FORMATS, Format};
 
-/// The approximate time of all probes of the CPU and its memory. In a shorter time a machine may be slow throughout.
+/// The approximate time of all probes of the CPU and its memory: long, because a machine may be slow for seconds.
 const PROBE_TIME: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Args)]

@@ -198,7 +198,7 @@ pub fn min_uncached_bytes(cpu: &Cpu, threads: u32) -> f64 {
     min_uncached_bytes_for_cache(last_level_cache_bytes(cpu, threads))
 }
 
-/// The same size, computed from the size of a cache of a CPU or a GPU.
+/// The size from which weights are read from memory behind a cache of this size, of a CPU or a GPU.
 pub fn min_uncached_bytes_for_cache(cache_bytes: Option<u64>) -> f64 {
     CACHE_MULTIPLE * cache_bytes.unwrap_or(ASSUMED_CACHE_BYTES) as f64
 }

@@ -90,7 +90,6 @@ impl Prompts {
     }
 }
 
-/// A digest of a prompt's ids.
 pub fn hash(ids: &[u32]) -> String {
     let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     paths::digest(&bytes)
