@@ -16,7 +16,7 @@ use counters::{Counters, governors, stall_field};
 
 /// The shortest run whose shares are reported: a tenth of a core over a second is ten of the kernel's ticks of 10 ms.
 const MIN_SECONDS: f64 = 1.0;
-/// The share of the run's time above which a disturbance is reported: half of the 2 % that a difference must exceed for `faster` or `slower`.
+/// The share of the run's time above which a disturbance is reported: half of the 2 % that `faster` and `slower` require.
 const MIN_SHARE: f64 = 0.01;
 /// The fewest swapped pages that are reported: 1 MiB in pages of 4 KiB. An idle system swaps a few for other reasons.
 const MIN_SWAPPED_PAGES: u64 = 256;
