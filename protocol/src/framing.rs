@@ -16,7 +16,7 @@ pub enum Frame {
 #[derive(Debug)]
 pub struct Framer {
     line: Vec<u8>,
-    skipped: usize,
+    skipped_bytes: usize,
     max_bytes: usize,
 }
 
@@ -28,7 +28,7 @@ impl Default for Framer {
 
 impl Framer {
     pub fn with_max_bytes(max_bytes: usize) -> Self {
-        Self { line: Vec::new(), skipped: 0, max_bytes }
+        Self { line: Vec::new(), skipped_bytes: 0, max_bytes }
     }
 
     /// Takes the next bytes and calls `frame` for every completed line.
@@ -43,12 +43,12 @@ impl Framer {
 
     /// Ends the stream: bytes without a newline are the last line.
     pub fn finish(&mut self) -> Option<Frame> {
-        (!self.line.is_empty() || self.skipped > 0).then(|| self.take())
+        (!self.line.is_empty() || self.skipped_bytes > 0).then(|| self.take())
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        if self.skipped > 0 || self.line.len() + bytes.len() > self.max_bytes {
-            self.skipped += self.line.len() + bytes.len();
+        if self.skipped_bytes > 0 || self.line.len() + bytes.len() > self.max_bytes {
+            self.skipped_bytes += self.line.len() + bytes.len();
             self.line = Vec::new();
         } else {
             self.line.extend_from_slice(bytes);
@@ -56,8 +56,8 @@ impl Framer {
     }
 
     fn take(&mut self) -> Frame {
-        if self.skipped > 0 {
-            return Frame::TooLong { bytes: std::mem::take(&mut self.skipped) };
+        if self.skipped_bytes > 0 {
+            return Frame::TooLong { bytes: std::mem::take(&mut self.skipped_bytes) };
         }
         let mut line = std::mem::take(&mut self.line);
         if line.last() == Some(&b'\r') {
@@ -113,11 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn a_very_long_line_holds_no_memory_and_is_reported_once() {
+    fn a_line_that_is_too_long_is_dropped_and_reported_once() {
         let mut framer = Framer::with_max_bytes(1024);
         for _ in 0..1000 {
             framer.push(&[b'a'; 1000], |frame| panic!("{frame:?}"));
-            assert!(framer.line.capacity() <= 2048);
+            assert!(framer.line.capacity() <= 2 * 1024);
         }
         assert_eq!(frames(&mut framer, &[b"\n{}\n"]), [Frame::TooLong { bytes: 1_000_000 }, line("{}")]);
     }

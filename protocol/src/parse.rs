@@ -162,7 +162,7 @@ fn check_generate(generate: &Generate) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn message(line: &str) -> String {
+    fn refusal(line: &str) -> String {
         parse_request(line.as_bytes()).unwrap_err().message
     }
 
@@ -179,28 +179,28 @@ mod tests {
 
     #[test]
     fn an_invalid_line_is_refused_with_the_error_and_its_column() {
-        assert_eq!(message(r#"<"prompt":"Hello","iterations":50}"#), "column 1: expected `{`, found `<`");
-        assert_eq!(message(""), "empty line: expected one JSON object");
-        assert_eq!(message("   "), "empty line: expected one JSON object");
-        assert_eq!(message(r#"{"prompt":"Hello""#), "column 17: EOF while parsing an object");
-        assert_eq!(message(r#"{"prompt":"Hello"} {}"#), "column 20: more after the object");
+        assert_eq!(refusal(r#"<"prompt":"Hello","iterations":50}"#), "column 1: expected `{`, found `<`");
+        assert_eq!(refusal(""), "empty line: expected one JSON object");
+        assert_eq!(refusal("   "), "empty line: expected one JSON object");
+        assert_eq!(refusal(r#"{"prompt":"Hello""#), "column 17: EOF while parsing an object");
+        assert_eq!(refusal(r#"{"prompt":"Hello"} {}"#), "column 20: more after the object");
         assert_eq!(parse_request(b"{\"prompt\":\"\xff\"}").unwrap_err().message, "byte 12: not UTF-8");
     }
 
     #[test]
     fn a_number_out_of_range_is_refused_with_its_field() {
-        let negative = message(r#"{"prompt":"a","iterations":-1}"#);
+        let negative = refusal(r#"{"prompt":"a","iterations":-1}"#);
         assert_eq!(negative, "column 29: `iterations`: invalid value: integer `-1`, expected u32");
         assert!(
-            message(r#"{"prompt":"a","iterations":1e400}"#).contains("`iterations`: number out of range")
+            refusal(r#"{"prompt":"a","iterations":1e400}"#).contains("`iterations`: number out of range")
         );
-        assert!(message(r#"{"prompt":"a","max_new_tokens":99999999999}"#).contains("`max_new_tokens`"));
-        assert!(message(r#"{"prompt":"a","iterations":4000000000}"#).contains("expected 1 to 1000000"));
-        assert!(message(r#"{"prompt_ids":[1,-5]}"#).contains("`prompt_ids[1]`"));
+        assert!(refusal(r#"{"prompt":"a","max_new_tokens":99999999999}"#).contains("`max_new_tokens`"));
+        assert!(refusal(r#"{"prompt":"a","iterations":4000000000}"#).contains("expected 1 to 1000000"));
+        assert!(refusal(r#"{"prompt_ids":[1,-5]}"#).contains("`prompt_ids[1]`"));
         assert!(
-            message(r#"{"prompt":"a","sampling":{"temperature":-1}}"#).contains("`sampling.temperature`")
+            refusal(r#"{"prompt":"a","sampling":{"temperature":-1}}"#).contains("`sampling.temperature`")
         );
-        assert!(message(r#"{"prompt":"a","sampling":{"top_p":2}}"#).contains("`sampling.top_p`"));
+        assert!(refusal(r#"{"prompt":"a","sampling":{"top_p":2}}"#).contains("`sampling.top_p`"));
     }
 
     #[test]
@@ -222,16 +222,16 @@ mod tests {
 
     #[test]
     fn a_generate_needs_exactly_one_kind_of_prompt() {
-        assert!(message("{}").starts_with("no prompt"));
-        assert!(message(r#"{"prompt":"a","prompt_ids":[1]}"#).starts_with("more than one"));
-        assert!(message(r#"{"prompts":[]}"#).contains("empty batch"));
+        assert!(refusal("{}").starts_with("no prompt"));
+        assert!(refusal(r#"{"prompt":"a","prompt_ids":[1]}"#).starts_with("more than one"));
+        assert!(refusal(r#"{"prompts":[]}"#).contains("empty batch"));
     }
 
     #[test]
     fn deep_nesting_is_skipped_in_an_unknown_field_and_refused_in_a_known_one() {
         let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
         assert!(parse_request(format!(r#"{{"prompt":"a","x":{deep}}}"#).as_bytes()).is_ok());
-        let refusal = message(&format!(r#"{{"type":"load","model":"m","options":{{"x":{deep}}}}}"#));
+        let refusal = refusal(&format!(r#"{{"type":"load","model":"m","options":{{"x":{deep}}}}}"#));
         assert!(refusal.contains("recursion limit"), "{refusal}");
     }
 }

@@ -5,20 +5,20 @@ use protocol::{FailureKind, parse_message, parse_request};
 const README: &str = include_str!("../../README.md");
 
 /// The code blocks of one language.
-fn blocks(language: &str) -> Vec<&'static str> {
+fn code_blocks(language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
     README.split(fence.as_str()).skip(1).map(|after| after.split("```").next().unwrap()).collect()
 }
 
 #[test]
 fn the_smallest_engine_of_the_readme_is_the_file_in_tests() {
-    assert_eq!(blocks("python"), [include_str!("../../../tests/smallest-engine.py")]);
-    assert!(blocks("python")[0].lines().count() < 30);
+    assert_eq!(code_blocks("python"), [include_str!("../../../tests/smallest-engine.py")]);
+    assert!(code_blocks("python")[0].lines().count() < 30);
 }
 
 #[test]
 fn every_line_of_the_conversation_in_the_readme_is_parsed() {
-    let [requests, messages] = blocks("json")[..] else { panic!("two blocks, one for each side") };
+    let [requests, messages] = code_blocks("json")[..] else { panic!("expected a code block for each side") };
     let (mut request_count, mut message_count) = (0, 0);
     for line in requests.lines() {
         parse_request(line.as_bytes()).unwrap_or_else(|failed| panic!("{line}: {}", failed.message));

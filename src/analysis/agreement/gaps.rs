@@ -38,6 +38,7 @@ pub struct Tail {
     pub from: usize,
     /// The mean gap from that position on.
     pub mean: f64,
+    /// The number of checked positions from there on.
     pub positions: usize,
 }
 

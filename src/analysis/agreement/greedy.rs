@@ -19,7 +19,7 @@ pub struct Greedy {
     pub differing: usize,
     /// The number of the verifier's tokens in these texts.
     pub compared: usize,
-    /// The number of tokens before the first difference of each text.
+    /// The number of tokens before the first differences, over all texts.
     pub equal: usize,
     /// The difference at the lowest position in its text.
     pub first: Option<FirstDifference>,
@@ -28,7 +28,7 @@ pub struct Greedy {
     pub differences: Vec<FirstDifference>,
     /// The cases with a request whose tokens all equal the verifier's.
     #[serde(skip)]
-    pub cases: BTreeSet<usize>,
+    pub equal_cases: BTreeSet<usize>,
 }
 
 /// The first token of a text that differs from the verifier's.
@@ -83,7 +83,7 @@ impl Greedy {
         self.compared += verifier.len();
         self.equal += equal;
         if equal == verifier.len() {
-            self.cases.extend(sample.filter(|_| equal > 0).map(|(_, case, _)| case));
+            self.equal_cases.extend(sample.filter(|_| equal > 0).map(|(_, case, _)| case));
             return;
         }
         self.differing += 1;

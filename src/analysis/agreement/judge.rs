@@ -11,8 +11,8 @@ use super::verifier::{Against, Verifier};
 use crate::record::RunRecord;
 use crate::text::with_commas;
 
-/// The largest root mean square of scores at which near ties are rare, about one in a thousand texts. A different token then
-/// counts as a near tie only if the verifier checked the token.
+/// The largest root mean square of score differences, in nats, at which near ties are rare: about one in a thousand texts. A
+/// different token then counts as a near tie only if the verifier checked it.
 const MAX_RMS_OF_RARE_TIES: f64 = 1e-4;
 
 /// The agreement of a configuration: the status with its reasons.
@@ -145,7 +145,7 @@ impl Results<'_> {
         if gaps.mean <= self.bounds.gap && gaps.worst <= self.bounds.worst_gap {
             return None;
         }
-        let verifier = self.engine_name();
+        let verifier = self.verifier_of_this_run();
         let (tokens, mean, positions) = match &gaps.worst_tail {
             Some(tail) if tail.positions > 1 => {
                 let tokens = format!("from token {} on of {}, its tokens", tail.from, tail.text.name());
@@ -166,7 +166,7 @@ impl Results<'_> {
     }
 
     /// The verifier's name, for its answers on measured tokens. These answers always come from an engine in this run.
-    fn engine_name(&self) -> String {
+    fn verifier_of_this_run(&self) -> String {
         match &self.agreement.against {
             Against::Engine { label } => format!("`{label}`"),
             _ => "the verifier".into(),
@@ -191,7 +191,7 @@ impl Results<'_> {
                 Some(gap) if self.agreement.precision == Precision::Full => {
                     let why = format!(
                         "it differs from {} at token {position} of {text}, by {} nats, although its log-probabilities are exact",
-                        self.engine_name(),
+                        self.verifier_of_this_run(),
                         two_digits(gap)
                     );
                     return Differences { wrong: Some(why), ..Differences::default() };

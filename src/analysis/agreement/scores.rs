@@ -11,6 +11,7 @@ pub const STRETCH_TOKENS: usize = 128;
 pub struct Scores {
     /// The root mean square over all tokens.
     pub rms: f64,
+    /// The number of compared tokens.
     pub tokens: usize,
     /// The largest difference of one token.
     pub largest: f64,
@@ -125,6 +126,7 @@ mod tests {
     #[test]
     fn a_late_error_shows_in_the_worst_stretch() {
         let verifier = vec![Some(-1.0); 1151];
+        // The last 128 values differ by 1 nat; the last stretch has 127 of them.
         let late = |position| if position < 1023 { Some(-1.0) } else { Some(-2.0) };
         let found = compare(&verifier, &(0..1151).map(late).collect::<Vec<_>>()).unwrap();
         assert!((found.rms - (128.0_f64 / 1151.0).sqrt()).abs() < 1e-12);

@@ -14,7 +14,7 @@ pub const ENGINE: usize = 1;
 /// The number of scored tokens of the held-out text.
 pub const TOKENS: usize = 1151;
 
-/// The verifier's log-probability of every id.
+/// The verifier's log-probability of every id of the held-out text.
 const LOGPROB: f64 = -2.0;
 /// The id that the verifier generates at every position.
 pub const VERIFIER_ID: u32 = 7;
@@ -121,8 +121,8 @@ pub fn replace_ids(record: &mut RunRecord, configuration: usize, id_at: impl Fn(
     }
 }
 
-/// Adds the verifier's answer on every token of every measured request. `gap`, in nats by position, is how far the
-/// log-probability of the engine's token is below that of the verifier's.
+/// Adds the verifier's answer on every token of every measured request. `gap` is the number of nats by which the engine's token
+/// at a position is less likely than the verifier's.
 pub fn add_reference_tokens(record: &mut RunRecord, configuration: usize, gap: impl Fn(usize) -> f64) {
     let mut tokens = Vec::new();
     for sample in samples(record, configuration).filter(|it| it.kind == RequestKind::Measured) {

@@ -18,7 +18,7 @@ pub type SampleKey = (u32, usize, u32);
 pub enum Text {
     /// The continuation of the held-out prompt.
     HeldOut,
-    /// A measured request.
+    /// The output of a measured request.
     Sample { workload: String, index: u32, block: u32 },
 }
 
@@ -65,12 +65,12 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     };
     let may_end_early =
         |launch: u32| capabilities.get(&launch).is_some_and(|it| it.ignore_eos == IgnoreEos::No);
-    // The engines with each count, by prompt.
+    // The engines with each count, by prompt and index in its batch.
     let mut counts: HashMap<(&str, usize), BTreeMap<u32, Vec<usize>>> = HashMap::new();
     for sample in record.measured().filter(takes_ids) {
         let engine = configuration_of(sample);
-        for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
-            let by_count = counts.entry((&sample.prompt_hash, number)).or_default();
+        for (in_batch, sequence) in sample.iteration.sequences.iter().enumerate() {
+            let by_count = counts.entry((&sample.prompt_hash, in_batch)).or_default();
             let engines = by_count.entry(sequence.prompt_tokens).or_default();
             if !engines.contains(&engine) {
                 engines.push(engine);
@@ -82,11 +82,13 @@ pub fn wrong_counts(record: &RunRecord, configuration: usize) -> Vec<String> {
     for sample in record.measured().filter(|it| configuration_of(it) == configuration) {
         let workload = &plan.cases[sample.case].workload;
         let text = || Text::of(plan, &blocks, (sample.launch, sample.case, sample.index)).name();
-        for (number, sequence) in sample.iteration.sequences.iter().enumerate() {
+        for (in_batch, sequence) in sample.iteration.sequences.iter().enumerate() {
             let reported = sequence.prompt_tokens;
             let expected = match &workload.prompt {
                 Prompt::Tokens(planned) => Some(*planned),
-                Prompt::Text(_) => counts.get(&(sample.prompt_hash.as_str(), number)).and_then(most_counted),
+                Prompt::Text(_) => {
+                    counts.get(&(sample.prompt_hash.as_str(), in_batch)).and_then(most_counted)
+                }
             };
             if let Some(expected) = expected.filter(|&it| it != reported && takes_ids(&sample)) {
                 wrong_prompt.get_or_insert_with(|| {

@@ -3,8 +3,8 @@
 //!
 //! Probes do not always reach that bandwidth: other virtual machines on the host change it (36 and 64 GB/s were observed), and
 //! a busy program halves it. A false accusation is worse than a small exaggeration that passes. So this check needs several
-//! probes that agree, idle cores, and a rate over twice the best probe. A GPU is probed once, so its rows have shares but no
-//! check.
+//! probes that agree, idle cores, and an engine that needs over twice the best probe's rate. A GPU is probed once, so engines on
+//! it have shares but no check.
 
 use super::subject::{About, Contradiction, Subject};
 use crate::analysis::metric::limits::{Limit, limits};
@@ -13,7 +13,7 @@ use crate::analysis::metric::{self, MetricId};
 use crate::record::RunRecord;
 use crate::text::three_digits;
 
-/// The largest accepted share of the best probe's bandwidth: the two known plateaus of the bandwidth have a ratio of 1.75.
+/// The largest accepted share of the best probe's bandwidth: the two observed bandwidths (above) have a ratio of 1.8.
 const MAX_SHARE: f64 = 2.0;
 /// The least number of probes. Other programs may have slowed all probes if there are fewer.
 const MIN_PROBES: usize = 3;
@@ -65,7 +65,7 @@ fn contradiction(subject: &Subject, case: usize, share: f64) -> Option<Contradic
          weights are not as reported",
         subject.case_name(case)
     );
-    Some(subject.contradiction(About::Dtype, true, reported, observed, &message))
+    Some(subject.contradiction(About::Dtype, reported, observed, &message))
 }
 
 #[cfg(test)]

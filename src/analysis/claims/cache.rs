@@ -38,7 +38,7 @@ fn reported_tokens(subject: &Subject) -> Option<Contradiction> {
         "reports {reported} and {observed} of a measured prompt as cached: its times to first token do not \
          include the whole prompt"
     );
-    Some(subject.contradiction(About::PrefixCache, true, reported.into(), observed, &message))
+    Some(subject.contradiction(About::PrefixCache, reported.into(), observed, &message))
 }
 
 /// The claim about a prefix cache, in words.
@@ -74,8 +74,9 @@ fn faster_repeat(subject: &Subject) -> Option<Contradiction> {
     // The measured prompts do not repeat, so a cache does not improve the results. Only an explicit denial of a cache is a
     // false claim.
     let observed = format!("{ratio} times as fast");
-    let (is_denied, reported) = (claims == Some(false), reported_cache(subject).into());
-    Some(subject.contradiction(About::PrefixCache, is_denied, reported, observed, &message))
+    let contradiction =
+        subject.contradiction(About::PrefixCache, reported_cache(subject).into(), observed, &message);
+    Some(Contradiction { excludes_from_ranking: claims == Some(false), ..contradiction })
 }
 
 /// The time to the first token of a repeated prompt, and of the fastest other prompt of the same length.

@@ -1,4 +1,4 @@
-//! Compares the engine's times with the orchestrator's clock. Stamps that are too early leave a gap: before `start_ns`, after
+//! Compares the engine's times with the orchestrator's clock. Wrong stamps leave a gap: before `start_ns`, after
 //! the last token, after `end_ns`, or until a streamed token arrives. If an engine computes all tokens first and stamps them
 //! together at the end, there is no gap. But a request for many tokens takes longer than a request for one token, and the
 //! difference is the time of the other tokens.
@@ -12,7 +12,7 @@ use stats::{median, quantile};
 
 /// The time that the clock of a correct engine may leave out: for reading the request, writing the answer, the scheduler.
 const ALLOWED_NS: f64 = 20e6;
-/// The same time as a share of the request.
+/// The same time as a share of the request; the larger of the two counts.
 const ALLOWED_SHARE: f64 = 0.05;
 /// The quantile of the spans that is compared: a false clock affects every request, a busy machine delays only some.
 const SPAN_QUANTILE: f64 = 0.25;
@@ -23,7 +23,7 @@ const MIN_REQUESTS: usize = 3;
 const MIN_SHARE_OF_EACH: f64 = 0.25;
 /// The least number of requests for the check of each request.
 const MANY_REQUESTS: usize = 20;
-/// The accepted missing time is `MIN_NS` plus this ratio of the shortest missing time of another engine.
+/// The accepted missing time is `MIN_NS` plus the shortest missing time of another engine, multiplied by this ratio.
 const MIN_RATIO_TO_OTHER: f64 = 3.0;
 /// The missing time that is accepted even if another engine has none.
 const MIN_NS: f64 = 1e6;
@@ -31,7 +31,7 @@ const MIN_NS: f64 = 1e6;
 /// The least share of the later tokens' time that lies between the stamps of a correct engine. The noise of a
 /// machine does not explain a missing half.
 const MIN_STAMPED_SHARE: f64 = 0.5;
-/// The least ratio of the later tokens' time to that of a request for one token: a long prompt's noise hides few tokens' time.
+/// The least ratio of the later tokens' time to that of a request for one token. A smaller ratio may be noise of the prefill.
 const MIN_RATIO_TO_FIRST: f64 = 0.25;
 
 /// A span of a request that should be close to zero.
@@ -115,7 +115,7 @@ fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Cont
     let observed = excessive.max_by(|a, b| share(a).total_cmp(&share(b)))?;
     let reported = time(observed.elapsed_ns - observed.span_ns);
     let (elapsed, message) = (time(observed.elapsed_ns), (span.message)(&observed));
-    Some(subject.contradiction(About::Clock, true, reported, elapsed, &message))
+    Some(subject.contradiction(About::Clock, reported, elapsed, &message))
 }
 
 /// The span of a case, if it exceeds its bound.
@@ -133,6 +133,7 @@ struct Spans {
     requests: usize,
     /// The quantile of the spans: three of four requests have a span of at least this length.
     span_ns: f64,
+    /// The shortest span.
     least_ns: f64,
     /// The smallest share of a span in its request.
     least_share: f64,
@@ -225,7 +226,7 @@ fn stamped_together(subject: &Subject, case: usize) -> Option<Contradiction> {
          token: the stamps are wrong",
         subject.case_name(case)
     );
-    Some(subject.contradiction(About::Clock, true, reported, observed, &message))
+    Some(subject.contradiction(About::Clock, reported, observed, &message))
 }
 
 /// The time from the first token of a sample to its last token, by the engine's stamps.

@@ -18,8 +18,8 @@ const MIN_F32_EXCESS_BYTES: f64 = (512 << 20) as f64;
 const WIDEST_BITS: f64 = 32.0;
 /// The assumed bits of a number in a cache of keys and values whose dtype is not reported.
 const WIDEST_KV_BITS: f64 = 32.0;
-/// The largest difference between engines in f32 that add in different orders (root mean square of log-probabilities, per
-/// token). The finest rounding of weights, f16 for f32, gives a larger difference.
+/// The largest difference between engines in f32 that add in different orders (root mean square over tokens, in
+/// nats). The finest rounding of weights, f16 for f32, gives a larger difference.
 const MAX_RMS_OF_F32: f64 = 3e-5;
 /// The least difference that shows rounding: `agreement/MEASURED.md` has 0.001 for f16, the finest below f32, and 1e-6 for f32.
 const MIN_RMS_OF_ROUNDING: f64 = 2e-4;
@@ -90,16 +90,16 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
         weights.describe(),
         subject.samples.len()
     );
-    Some(subject.contradiction(About::Dtype, true, weights.describe(), observed, &message))
+    Some(subject.contradiction(About::Dtype, weights.describe(), observed, &message))
 }
 
 /// A contradiction if the processes hold as much memory as f32 needs, for a narrower dtype.
 fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
     let bits = weights.bits.filter(|bits| *bits < WIDEST_BITS)?;
     let f32_bytes = weights.bytes * WIDEST_BITS / bits;
-    // The memory after each answer counts: memory that a request needs only for a time is no weight.
+    // The memory after each answer counts: weights are held between requests.
     let least = subject.measured().filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
-    let cache = cache_bytes(subject);
+    let cache = kv_cache_bytes(subject);
     if f32_bytes - weights.bytes < MIN_F32_EXCESS_BYTES || least - cache < f32_bytes {
         return None;
     }
@@ -111,11 +111,11 @@ fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
         weights.describe(),
         bytes(f32_bytes)
     );
-    Some(subject.contradiction(About::Dtype, true, weights.describe(), observed, &message))
+    Some(subject.contradiction(About::Dtype, weights.describe(), observed, &message))
 }
 
 /// The bytes of a cache of keys and values for the whole reported context.
-fn cache_bytes(subject: &Subject) -> f64 {
+fn kv_cache_bytes(subject: &Subject) -> f64 {
     let numbers = subject.configuration.model.sizes.map_or(0, |sizes| sizes.kv_numbers_per_position);
     let positions = subject.fact(|facts| facts.context_tokens).unwrap_or(0);
     let bits = subject.fact(|facts| facts.kv_dtype.as_deref()).and_then(dtype::bits);
@@ -139,7 +139,7 @@ fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
         "reports that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {observed} (root mean \
          square): it computes in a narrower dtype, or another model"
     );
-    Some(subject.contradiction(About::Dtype, true, compute.into(), observed, &message))
+    Some(subject.contradiction(About::Dtype, compute.into(), observed, &message))
 }
 
 /// The difference of scores from another engine. The verifier's difference from itself proves nothing.
@@ -170,5 +170,5 @@ fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
         "reports that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
          mean square): it does not round"
     );
-    Some(subject.contradiction(About::Dtype, true, reported.into(), observed, &message))
+    Some(subject.contradiction(About::Dtype, reported.into(), observed, &message))
 }

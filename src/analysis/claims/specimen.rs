@@ -53,7 +53,7 @@ pub fn measured_samples(record: &mut RunRecord) -> impl Iterator<Item = &mut Sam
     samples(record).filter(|sample| sample.kind == RequestKind::Measured)
 }
 
-/// The record with the CPU time of two busy threads in every sample.
+/// The record with two busy threads in every sample, for a test that has changed the times of requests.
 pub fn with_busy_cores(mut record: RunRecord) -> RunRecord {
     for sample in &mut record.samples {
         sample.cpu_ns = Some(2 * (sample.answered_ns - sample.sent_ns));

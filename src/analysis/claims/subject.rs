@@ -86,16 +86,17 @@ pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<
 }
 
 impl<'a> Subject<'a> {
+    /// A contradiction that excludes the configuration from the ranking.
     pub fn contradiction(
         &self,
         about: About,
-        excludes_from_ranking: bool,
         reported: String,
         observed: String,
         message: &str,
     ) -> Contradiction {
         let (configuration, label) = (self.index, self.configuration.label.clone());
         let message = format!("{label}: {message}");
+        let excludes_from_ranking = true;
         Contradiction { configuration, label, about, reported, observed, message, excludes_from_ranking }
     }
 

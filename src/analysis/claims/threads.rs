@@ -38,7 +38,7 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
             time(busy.elapsed_ns),
         );
         // More threads than reported are an advantage over the other engines, so the engine is not ranked.
-        subject.contradiction(About::Threads, true, threads(reported), format!("{cores} cores"), &message)
+        subject.contradiction(About::Threads, threads(reported), format!("{cores} cores"), &message)
     });
     more_cores.or_else(|| fewer_cores(subject, reported, &cases)).into_iter().collect()
 }
@@ -69,7 +69,8 @@ fn fewer_cores(subject: &Subject, reported: u32, cases: &[CaseCores]) -> Option<
         list(&below),
     );
     let observed = format!("{} cores", three_digits(least));
-    Some(subject.contradiction(About::Threads, false, threads(reported), observed, &message))
+    let contradiction = subject.contradiction(About::Threads, threads(reported), observed, &message);
+    Some(Contradiction { excludes_from_ranking: false, ..contradiction })
 }
 
 fn threads(reported: u32) -> String {

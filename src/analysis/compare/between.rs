@@ -21,7 +21,7 @@ use stats::{
     mann_whitney,
 };
 
-/// The name of a comparison: the workload's label, the metric's index in `METRICS`, the configurations' indices in the plans.
+/// The name of a comparison: the workload's label, the metric's index in `METRICS`, the configurations' indices (base, new).
 pub type Key = (String, usize, (usize, usize));
 
 /// The comparison of one metric, within a record or between two records.
@@ -150,7 +150,7 @@ fn compare_metric(
 
 /// The highest noise floor, with its source:
 ///
-/// - calibration of either side on this machine, interleaved and between two runs;
+/// - the calibration stored in either record: of interleaved programs, and of two runs;
 /// - the difference between a twin and its original, in either run;
 /// - the differences between the blocks of one run, for either run (`NoiseFloor::between_blocks`);
 /// - the change of the reference between the runs, if both references are the same program with the same settings, so that only

@@ -66,7 +66,7 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
         let configurations = (&plans[0].configurations[of_base], &plans[1].configurations[of_new]);
         found.extend(weight_difference(configurations.0, configurations.1));
     }
-    let shared: Vec<(&Workload, &Workload)> = shared(plans[0], plans[1]).collect();
+    let shared: Vec<(&Workload, &Workload)> = shared_workloads(plans[0], plans[1]).collect();
     let mut unchanged = Vec::new();
     for (of_base, of_new) in &shared {
         let differing = scenario_differences(of_base, of_new);
@@ -100,7 +100,10 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
 }
 
 /// The workloads that both plans have, as pairs of base and new.
-pub fn shared<'a>(base: &'a Plan, new: &'a Plan) -> impl Iterator<Item = (&'a Workload, &'a Workload)> {
+pub fn shared_workloads<'a>(
+    base: &'a Plan,
+    new: &'a Plan,
+) -> impl Iterator<Item = (&'a Workload, &'a Workload)> {
     let of_base = workloads(base);
     workloads(new)
         .into_iter()
@@ -153,7 +156,7 @@ fn scenario_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
         .collect()
 }
 
-/// The difference between the seeds, if prompts are drawn from the text. With different seeds, the prompts differ.
+/// The difference between the seeds, if prompts are drawn at random. With different seeds, the prompts differ.
 fn seed_difference(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
     let [base, new] = plans.map(|plan| plan.seed);
     let is_drawn = matches!(workload.prompt, Prompt::Tokens(_));
@@ -215,19 +218,20 @@ impl<'a> Requests<'a> {
             let what = format!("{} (block {block}, round {round})", part_of("prompts", workload));
             return Some(Difference::new(what, &base.prompt_hash, &new.prompt_hash));
         }
-        let (&(block, round), base, new) = pairs().find(|(_, base, new)| tokens(base) != tokens(new))?;
+        let (&(block, round), base, new) =
+            pairs().find(|(_, base, new)| token_counts(base) != token_counts(new))?;
         let what = format!("{} (block {block}, round {round})", part_of("tokens", workload));
-        Some(Difference::new(what, tokens_in_words(base), tokens_in_words(new)))
+        Some(Difference::new(what, token_counts_in_words(base), token_counts_in_words(new)))
     }
 }
 
 /// The token counts of the prompt and of the output, for each sequence.
-fn tokens(sample: &Sample) -> Vec<(u32, u64)> {
+fn token_counts(sample: &Sample) -> Vec<(u32, u64)> {
     sample.iteration.sequences.iter().map(|it| (it.prompt_tokens, output_tokens(it))).collect()
 }
 
-fn tokens_in_words(sample: &Sample) -> String {
-    let counts = tokens(sample).into_iter().map(|(prompt, output)| format!("{prompt} + {output}"));
+fn token_counts_in_words(sample: &Sample) -> String {
+    let counts = token_counts(sample).into_iter().map(|(prompt, output)| format!("{prompt} + {output}"));
     counts.collect::<Vec<_>>().join(", ")
 }
 

@@ -11,7 +11,7 @@ use crate::text;
 use stats::{Class, Thresholds, Verdict};
 
 use super::between::{ComparedRecord, compare_between};
-use super::comparable::{Difference, Incomparable, differences, shared};
+use super::comparable::{Difference, Incomparable, differences, shared_workloads};
 use super::matching::{Matching, different_factors, matching};
 use super::within::{compare_within, rerun_pairs};
 
@@ -139,7 +139,7 @@ pub fn verdict_name(outcome: &Outcome) -> &'static str {
         Outcome::FailsNow(_) => "fails_now",
         Outcome::FailedBefore(_) => "failed_before",
         Outcome::FailedInBoth(_) => "fails_as_before",
-        Outcome::Nothing(_) => "not_compared",
+        Outcome::NotCompared(_) => "not_compared",
     }
 }
 
@@ -209,7 +209,7 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
     let (mut engines, mut scenarios) = (Vec::<String>::new(), Vec::<String>::new());
     for &(of_base, of_new) in &matching.pairs {
         let configuration = &plan.configurations[of_new];
-        for (_, workload) in shared(&base.header.plan, plan) {
+        for (_, workload) in shared_workloads(&base.header.plan, plan) {
             let label = &workload.label;
             let has_floor = is_calibrated(base, of_base, label) || is_calibrated(new, of_new, label);
             if has_floor || configuration.unavailable.is_some() {

@@ -23,7 +23,7 @@ pub struct Compared {
 }
 
 /// Compares the first of each pair with the second, by every metric that both have: workloads in the plan's order, metrics in
-/// the table's. All gating comparisons of a call are one family, so with more pairs fewer small differences are
+/// that of METRICS. All gating comparisons of a call are one family, so with more pairs fewer small differences are
 /// significant.
 pub fn compare_within(measured: &Measured, pairs: &[(usize, usize)]) -> Vec<Compared> {
     let (experiment, names) = experiment(measured.record, measured);

@@ -99,7 +99,7 @@ fn outcome_text(change: &Change) -> String {
         Outcome::FailsNow(_) => "fails now".into(),
         Outcome::FailedBefore(_) => "failed before".into(),
         Outcome::FailedInBoth(_) => "fails as before".into(),
-        Outcome::Nothing(why) => format!("not compared: {why}"),
+        Outcome::NotCompared(why) => format!("not compared: {why}"),
     };
     let mark = CLASS_MARKS.iter().find(|(class, ..)| *class == change.class);
     mark.map_or_else(|| text.clone(), |(_, mark, _)| format!("{text} {mark}"))

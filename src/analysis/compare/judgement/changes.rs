@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::compare::between::{ComparedRecord, Key, MetricComparison};
-use crate::analysis::compare::comparable::shared;
+use crate::analysis::compare::comparable::shared_workloads;
 use crate::analysis::compare::sentence::{Other, Sentence, why_no_verdict, workload_name};
 use crate::analysis::compare::within::Compared;
 use crate::analysis::metric::{self, METRICS, Metric};
@@ -41,8 +41,8 @@ pub enum Outcome {
     /// The configuration failed in the base and was measured in the new record.
     FailedBefore(String),
     FailedInBoth(String),
-    /// Nothing can be compared, for this reason.
-    Nothing(String),
+    /// The reason why there is no comparison.
+    NotCompared(String),
 }
 
 /// The mean ratio of one configuration to its base, over all its workloads.
@@ -55,7 +55,7 @@ pub struct Mean {
 }
 
 impl Change {
-    /// Whether the change is known. A failure in both records leaves it unknown.
+    /// Whether the change is known. A failure in both records leaves it unknown, and a new failure is critical in any case.
     pub fn is_known(&self) -> bool {
         matches!(self.outcome, Outcome::Compared(..) | Outcome::FailedBefore(_))
     }
@@ -66,7 +66,7 @@ impl Change {
             Outcome::Compared(found, _) => {
                 matches!(found.decision.verdict, None | Some(Verdict::Inconclusive))
             }
-            Outcome::Nothing(_) => true,
+            Outcome::NotCompared(_) => true,
             // A failure is a certain result.
             Outcome::FailsNow(_) | Outcome::FailedBefore(_) | Outcome::FailedInBoth(_) => false,
         }
@@ -100,7 +100,7 @@ pub fn lines(
     thresholds: Thresholds,
 ) -> Vec<Change> {
     let mut lines = Vec::new();
-    for (_, workload) in shared(&base.record.header.plan, &new.record.header.plan) {
+    for (_, workload) in shared_workloads(&base.record.header.plan, &new.record.header.plan) {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
         for (index, metric) in METRICS.iter().enumerate() {
             for &pair in pairs {
@@ -193,12 +193,12 @@ impl Pair<'_> {
                     return Some(Outcome::FailedInBoth(new));
                 }
                 (Some((_, base)), Some((_, new))) => {
-                    return Some(Outcome::Nothing(format!(
+                    return Some(Outcome::NotCompared(format!(
                         "it failed before ({base}) and fails now ({new})"
                     )));
                 }
                 // A used-up time budget is not a failure of the engine.
-                (None, Some((FailureKind::NoTime, new))) => return Some(Outcome::Nothing(new)),
+                (None, Some((FailureKind::NoTime, new))) => return Some(Outcome::NotCompared(new)),
                 (None, Some((_, new))) => return Some(Outcome::FailsNow(new)),
                 (Some((_, base)), None) => return Some(Outcome::FailedBefore(base)),
                 (None, None) => {}
@@ -209,8 +209,8 @@ impl Pair<'_> {
                 let phrase = Phrase::of_decision(&found.decision, &found.evidence, self.metric.quality());
                 Some(Outcome::Compared(found.clone(), phrase))
             }
-            Some(Err(why)) => Some(Outcome::Nothing(why.clone())),
-            None => self.gating.then(|| Outcome::Nothing("one of the two runs has no sample".into())),
+            Some(Err(why)) => Some(Outcome::NotCompared(why.clone())),
+            None => self.gating.then(|| Outcome::NotCompared("one of the two runs has no sample".into())),
         }
     }
 
@@ -235,7 +235,7 @@ impl Pair<'_> {
                 parts.with_message(&format!("measured now, but failed before ({how})"))
             }
             Outcome::FailedInBoth(how) => parts.with_message(&format!("fails as before ({how})")),
-            Outcome::Nothing(why) => parts.with_message(&format!("not compared: {why}")),
+            Outcome::NotCompared(why) => parts.with_message(&format!("not compared: {why}")),
         }
     }
 }

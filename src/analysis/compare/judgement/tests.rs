@@ -5,6 +5,8 @@ use crate::record::specimen::timed::{measured, selection};
 use crate::record::{CalibratedFloor, Failure, FailureKind, Header};
 use stats::{NoiseFloor, Random};
 
+const FORCE: bool = true;
+
 fn single_engine() -> Selection {
     selection(&["a"], &["decode"])
 }
@@ -16,13 +18,15 @@ fn run(selection: &Selection, ratio: f64, seed: u64) -> RunRecord {
 }
 
 fn compare(base: &RunRecord, new: &RunRecord) -> Judgement {
-    judge(base, new, Thresholds::default(), false).unwrap()
+    judge(base, new, Thresholds::default(), !FORCE).unwrap()
 }
 
 fn headline(judgement: &Judgement) -> &Change {
     judgement.lines.iter().find(|it| it.gating).unwrap()
 }
 
+/// The conclusion when a token takes this many times as long. By default 10 % fewer tokens per second is a warning, and more than
+/// 20 % is critical.
 fn conclusion(ratio: f64, fail_on: Class) -> Conclusion {
     compare(&run(&single_engine(), 1.0, 1), &run(&single_engine(), ratio, 2)).conclusion(fail_on)
 }
@@ -42,7 +46,7 @@ fn critical_headline_changes_fail_and_warnings_fail_only_with_fail_on_warning() 
 }
 
 #[test]
-fn a_headline_that_is_inconclusive_gives_exit_code_3_unless_another_is_worse() {
+fn a_comparison_with_an_inconclusive_headline_is_inconclusive_unless_another_is_worse() {
     let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     let slowdown = |block: u32| if block.is_multiple_of(2) { 1 } else { 2 };
     for sample in &mut new.samples {
@@ -64,7 +68,7 @@ fn a_headline_that_is_inconclusive_gives_exit_code_3_unless_another_is_worse() {
 fn thresholds_decide_the_class() {
     let strict = Thresholds::new(0.01, 0.03).unwrap();
     let judgement =
-        judge(&run(&single_engine(), 1.0, 1), &run(&single_engine(), 1.06, 2), strict, false).unwrap();
+        judge(&run(&single_engine(), 1.0, 1), &run(&single_engine(), 1.06, 2), strict, !FORCE).unwrap();
     assert_eq!(
         (headline(&judgement).class, judgement.conclusion(Class::Critical)),
         (Class::Critical, Conclusion::Worse)
@@ -136,7 +140,7 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
     let judgement = compare(&base, &new);
     assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Inconclusive);
     assert_eq!(judgement.notices, ["the new record was interrupted: only its recorded samples are compared"]);
-    assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::Nothing(_))));
+    assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::NotCompared(_))));
     assert_eq!(judgement.means[0].ratio, None);
 }
 
@@ -144,13 +148,13 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
 fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
     let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     new.header.machine.cpu.model = Some("another".into());
-    let refused = judge(&base, &new, Thresholds::default(), false).unwrap_err();
+    let refused = judge(&base, &new, Thresholds::default(), !FORCE).unwrap_err();
     assert!(refused.to_string().contains("CPU: base `AMD EPYC`, new `another`"));
-    let forced = judge(&base, &new, Thresholds::default(), true).unwrap();
+    let forced = judge(&base, &new, Thresholds::default(), FORCE).unwrap();
     assert_eq!((forced.forced.len(), forced.lines.is_empty()), (1, false));
     // Records that share nothing cause no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
-    let forced = judge(&base, &nothing, Thresholds::default(), true).unwrap();
+    let forced = judge(&base, &nothing, Thresholds::default(), FORCE).unwrap();
     assert_eq!((forced.lines.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Inconclusive));
 }
 
@@ -244,7 +248,7 @@ fn a_baseline_measured_again_is_paired_with_its_row() {
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
 }
 
-/// A record in which the scores of the engine differ from the verifier's by `difference` (natural logarithm).
+/// A record in which the scores of the engine differ from the verifier's by `difference` nats.
 fn checked(difference: f64) -> RunRecord {
     let mut record = specimen::checked();
     specimen::set_scores(&mut record, specimen::ENGINE, |_| Some(difference));

@@ -7,7 +7,7 @@ use crate::record::RunRecord;
 use crate::record::specimen::timed::{measured, noisy, selection};
 use stats::{Blocks, Experiment, NoRatio, Rounds, Series, StoppedBy};
 
-/// A comparison with this ratio. The logarithms of the blocks' ratios differ from it by at most `spread`.
+/// A comparison with this ratio. The blocks' log ratios differ from that of `ratio` by at most `spread`.
 fn compared(metric: &'static str, ratio: f64, spread: f64, blocks: usize) -> Compared {
     let metric = named(metric).unwrap();
     let deviations = [-1.0, 1.0, -0.5, 0.5, 0.0];

@@ -166,7 +166,7 @@ fn a_run_continues_while_the_headline_of_a_pair_has_a_wide_interval() {
     assert_eq!(analysis(&record(5.0, 0.2, 5)), Analysis::GoOn { until: 8 });
     // Metrics that do not gate have no effect: here each request needs more memory than the one before.
     let mut growing = record(5.0, 0.002, 5);
-    growing.samples.iter_mut().zip(1..).for_each(|(it, n)| it.peak_resident_bytes = Some(n * 7919));
+    growing.samples.iter_mut().zip(1..).for_each(|(it, n)| it.peak_resident_bytes = Some(n * 1_000_000));
     assert_eq!(analysis(&growing), Analysis::Stop(StoppedBy::Width));
 }
 
