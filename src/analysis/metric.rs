@@ -161,8 +161,8 @@ pub const METRICS: &[Metric] = &[
                 threads. The operations: two for each weight and prompt token (for the weights of the output: one token), \
                 and two for each attended key and value. The time: from the request to the first token. The limit is the \
                 fastest unit for the compute dtype: f32 units for f32, f32 and bf16 units for bf16 and f16, any unit for \
-                quantized weights. Rates of matrix tiles include their loads. On an NVIDIA GPU the limit is cuBLAS in the \
-                compute dtype, probed once. Not for the first request of a launch.",
+                quantized weights. Rates of matrix tiles include the reading of their operands. On an NVIDIA GPU the limit is \
+                cuBLAS in the compute dtype, probed once. Not for the first request of a launch.",
         of: share::compute,
     },
     Metric {

@@ -85,7 +85,7 @@ pub struct RunArgs {
     /// Write the report as JSON to a file; `-` prints it instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Folder for the run record; default: `results` of the tree, else of the user's data folder
+    /// Folder for records; default: `results` of the source tree, else of the user's data folder
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
     /// Print all protocol lines and the engines' stderr
@@ -178,7 +178,7 @@ impl Default for RunArgs {
     }
 }
 
-/// Names the verifier in every run of a shell or of a test.
+/// The environment variable that names the verifier, for all runs of a shell or of a test.
 const VERIFIER: &str = "ORCHESTRATE_VERIFIER";
 /// The name of the same variable in earlier versions.
 const OLD_VERIFIER: &str = "ORCHESTRATE_WITNESS";

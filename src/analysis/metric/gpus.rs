@@ -21,19 +21,20 @@ pub struct OnGpus {
     pub busy_percent: Option<f64>,
     /// The same for reading and writing of the GPU's memory.
     pub memory_busy_percent: Option<f64>,
+    /// The mean power of all GPUs together.
     pub watts: Option<f64>,
     /// The lowest and the highest clock.
     pub clock_mhz: Option<(u32, u32)>,
     pub memory_clock_mhz: Option<(u32, u32)>,
     pub celsius: Option<u32>,
-    /// The share of samples with a reduced clock, on the GPU where that was most frequent.
+    /// The share of the pass's readings with a reduced clock, on the GPU where that was most frequent.
     pub slowed_share: Option<f64>,
     /// The reasons in the driver's words.
     pub slowed_by: Vec<String>,
 }
 
 impl OnGpus {
-    /// `None` without samples, for an engine on the CPU, or if its GPUs are not known.
+    /// `None` without readings of GPUs, for an engine on the CPU, or if its GPUs are not known.
     pub fn of(observed: &Observation) -> Option<Self> {
         let pass = observed.pass.filter(|pass| !pass.gpus.is_empty() && observed.on_device())?;
         let indices = indices(observed)?;
@@ -114,10 +115,12 @@ mod tests {
         Machine { gpus: vec![gpu(0, "GPU-a"), gpu(1, "GPU-b")], cuda: Some(cuda), ..Machine::default() }
     }
 
+    /// A GPU with `used` bytes in use, in the pass.
     fn gpu(index: u32, used: u64, process_bytes: Option<u64>) -> GpuPass {
         GpuPass { index, memory_used_bytes: Some(used), process_bytes, samples: 4, ..GpuPass::default() }
     }
 
+    /// A launch before which 100 bytes of GPU 0 and 30 bytes of GPU 1 were in use.
     fn launch(device: &str) -> Launch {
         let facts = Facts { device: Some(device.into()), ..Facts::default() };
         let held = |index, memory_used_bytes| UsedGpuMemory { index, memory_used_bytes };

@@ -23,7 +23,8 @@ pub struct Key {
 pub enum Work {
     /// Bytes read, or bytes copied on a GPU.
     Memory,
-    /// Operations of a compute unit: its name in the record, and whether its operations include loads.
+    /// Operations of a compute unit: its name in the record, and whether their operands come from the nearest cache (`loads` in
+    /// the record) and not from registers.
     Unit(String, bool),
 }
 

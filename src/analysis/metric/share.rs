@@ -182,7 +182,7 @@ fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     2.0 * (weights + attended)
 }
 
-/// Compute units: the name in a record, and whether the operations include loads. For tiles only rates with loads count.
+/// Compute units as in `Work::Unit`. For tiles only rates with operands from the cache count.
 type Units = &'static [(&'static str, bool)];
 
 const FOR_F32: Units = &[(names::F32_FMA, false)];

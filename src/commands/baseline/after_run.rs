@@ -19,8 +19,8 @@ use crate::report;
 use crate::shell::this_program;
 use crate::text::plural;
 
-/// Saves the run under its name. Prints the judgement on stderr if people do not see it on stdout. Returns the final exit
-/// status; `code` is that of the run itself.
+/// Saves the run as the baseline that `--save-baseline` names. Prints the judgement on stderr if people do not see it on
+/// stdout. Returns the final exit status; `code` is that of the run itself.
 pub fn conclude(
     arguments: &RunArgs,
     judgement: Option<Result<Judgement>>,

@@ -1,4 +1,4 @@
-//! Compares a run with a baseline: opens it, joins its programs to the plan, and judges the run afterwards.
+//! Compares a run with a baseline: opens the baseline, joins its programs to the plan, and judges the run afterwards.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -51,7 +51,7 @@ impl ComparisonBase {
         let reruns = match self {
             Self::Program(path) => vec![rerun::from_program(path, &plan)?],
             Self::Saved { baseline, record, measure_again: true } => {
-                can_run_here(baseline, here)?;
+                check_architecture(baseline, here)?;
                 rerun::reruns(baseline, &record.header.plan, &plan)?
             }
             Self::Saved { baseline, record, measure_again: false } => {
@@ -121,7 +121,7 @@ impl ComparisonBase {
     }
 }
 
-fn can_run_here(baseline: &Baseline, here: &Machine) -> Result<()> {
+fn check_architecture(baseline: &Baseline, here: &Machine) -> Result<()> {
     let (name, built_for) = (&baseline.name, &baseline.machine.architecture);
     let here = &here.architecture;
     let foreign = format!("baseline `{name}`: its programs are for `{built_for}`, this machine is `{here}`");

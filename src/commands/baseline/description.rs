@@ -13,7 +13,7 @@ use crate::record::{self, Header, RunRecord};
 use crate::shell::Usage;
 use crate::text::{line, plural};
 
-/// Raised when the meaning of a field changes.
+/// A field whose meaning changes needs a new version.
 const BASELINE_VERSION: u32 = 1;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,7 @@ pub struct Baseline {
     /// The start of its run in UTC, in the format of RFC 3339.
     pub measured: String,
     pub machine: Machine,
+    /// The fingerprint of the machine.
     pub fingerprint: String,
     pub orchestrate_version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

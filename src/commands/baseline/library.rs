@@ -77,7 +77,7 @@ impl DynamicSection {
         };
         let entries: Vec<(u64, u64)> = (0..(length / 16).min(MAX_ENTRIES)).map_while(entry).collect();
         let of_tag = |tag: u64| entries.iter().filter(move |entry| entry.0 == tag).map(|entry| entry.1);
-        // The entry has the table's address in memory; a segment maps it to an offset in the file.
+        // `DT_STRTAB` has the address of the texts in memory; a segment maps it to an offset in the file.
         let address = of_tag(DT_STRTAB).next()?;
         let strings = of_kind(PT_LOAD).find_map(|&header| {
             let (offset, memory, length) =
@@ -139,6 +139,7 @@ mod tests {
         file.resize(32, 0);
         file.extend(64u64.to_le_bytes());
         file.resize(54, 0);
+        // Two program headers of 56 bytes.
         file.extend([56, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
         let file_length = HEADERS_BYTES + length + strings.len() as u64;
         for (kind, offset, memory, length) in

@@ -5,8 +5,8 @@
 //! NAME --open--> values to compare with, or --reruns--> its programs, measured in turn with those of the run
 //! ```
 //!
-//! A baseline's folder has the record (`record.jsonl`), its description (`baseline.json`) and the programs
-//! (`programs/DIGEST/NAME`). A copy keeps the file name of its program, because a program may read its own name.
+//! `$DATA` is the user's data folder. A baseline's folder has the record (`record.jsonl`), the description (`baseline.json`)
+//! and the programs (`programs/DIGEST/NAME`). A copy keeps the file name of its program, because a program may read its own name.
 
 mod accept;
 mod after_run;

@@ -112,13 +112,13 @@ impl Program {
             format!("`{label}`: its program is not stored, so --rerun-baseline cannot measure it: {why}")
         });
         let is_interpreter = |it: &&Dependency| it.kind == DependencyKind::Interpreter;
-        let named = self.dependencies.iter().filter(|it| !is_interpreter(it)).map(Dependency::description);
-        let named = named.collect::<Vec<_>>().join(", ");
-        let script = self.dependencies.iter().any(|it| is_interpreter(&it));
-        let missing = match (script, named.is_empty()) {
+        let listed = self.dependencies.iter().filter(|it| !is_interpreter(it)).map(Dependency::description);
+        let listed = listed.collect::<Vec<_>>().join(", ");
+        let is_script = self.dependencies.iter().any(|it| is_interpreter(&it));
+        let missing = match (is_script, listed.is_empty()) {
             (true, true) => "it is a script; the programs that it starts are not stored".to_string(),
-            (true, false) => format!("it is a script; not stored: {named}"),
-            (false, _) => format!("not stored: {named}"),
+            (true, false) => format!("it is a script; not stored: {listed}"),
+            (false, _) => format!("not stored: {listed}"),
         };
         let incomplete = (self.copy.is_some() && !self.dependencies.is_empty())
             .then(|| format!("`{label}`: the copy of its program is incomplete: {missing}"));
@@ -200,8 +200,8 @@ fn dependencies_of_script(script: &str) -> Vec<Dependency> {
     let interpreter = first.trim_start_matches("#!").split_whitespace().next().unwrap_or_default();
     let interpreter =
         Dependency { kind: DependencyKind::Interpreter, path: interpreter.into(), digest: None };
-    let separators = |it: char| it.is_whitespace() || "'\"`;|&<>(){}=,".contains(it);
-    let words = script.lines().skip(1).flat_map(|line| line.split(separators));
+    let is_separator = |it: char| it.is_whitespace() || "'\"`;|&<>(){}=,".contains(it);
+    let words = script.lines().skip(1).flat_map(|line| line.split(is_separator));
     let mut files: Vec<_> = words.map(Path::new).filter(|it| it.is_absolute() && it.is_file()).collect();
     files.sort();
     files.dedup();

@@ -185,7 +185,8 @@ fn hidden_folder(name: &str, kind: &str) -> Result<PathBuf> {
     Ok(root()?.join(format!(".{name}.{kind}.{}", std::process::id())))
 }
 
-/// Removes the folders of processes that were killed while they saved. The folders of other running processes stay.
+/// Removes the folders of processes that were killed while they saved, also of one that had the number of this process. The
+/// folders of other running processes stay.
 fn remove_leftovers(name: &str) {
     restore(name);
     for (path, pid, _) in hidden_folders(name) {
