@@ -43,6 +43,7 @@ impl Message {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Progress {
     pub phase: String,
+    /// From 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,6 +63,7 @@ pub struct Token {
     /// The position of the first of `ids` in the sequence's output.
     pub index: u32,
     pub ids: Vec<u32>,
+    /// The time of these ids, from the moment when the request was read.
     pub ns: u64,
 }
 
@@ -91,6 +93,7 @@ pub struct Scored {
     pub id: Option<Id>,
     /// Natural logarithms; n ids give n - 1 values; minus infinity is null.
     pub logprobs: Vec<Vec<Option<f64>>>,
+    /// The duration.
     pub ns: u64,
 }
 

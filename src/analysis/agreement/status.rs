@@ -103,6 +103,7 @@ pub fn no_checks(record: &RunRecord) -> Option<NoChecks> {
     (record.header.record_version < MIN_RECORD_VERSION).then_some(NoChecks::ByAge)
 }
 
+/// The value with two significant digits, or as a whole number from 10 to 9,999.
 pub fn two_digits(value: f64) -> String {
     if !value.is_finite() {
         return "infinite".into();

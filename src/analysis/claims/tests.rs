@@ -20,6 +20,7 @@ use crate::record::{
 use crate::text::three_digits;
 
 const GB: u64 = 1_000_000_000;
+const BILLION: u64 = 1_000_000_000;
 
 /// The false claims of the engine that tests change. The other engine has none.
 fn contradictions_of(record: &RunRecord) -> Vec<Contradiction> {
@@ -78,22 +79,18 @@ fn too_little_memory_for_the_reported_weights_contradicts_them() {
 fn a_reported_dtype_without_bytes_implies_the_size_of_the_weights() {
     let with_resident = |resident| {
         decode_record(|record| {
-            record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(GB, GB);
+            record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(BILLION, BILLION);
             samples(record).for_each(|sample| sample.peak_resident_bytes = Some(resident));
         })
     };
-    assert_excluded(
-        &with_resident(GB),
-        About::Dtype,
-        "`f32` weights of 4.00 GB (for 1.00 billion parameters)",
-    );
+    assert_excluded(&with_resident(GB), About::Dtype, "weights of 4.00 GB (for 1.00 billion parameters)");
     assert_eq!(contradictions_of(&with_resident(4 * GB)), []);
 }
 
 #[test]
 fn weights_that_no_token_reads_need_not_be_resident() {
     let record = decode_record(|record| {
-        record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(GB, GB / 8);
+        record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(BILLION, BILLION / 8);
         samples(record).for_each(|sample| sample.peak_resident_bytes = Some(GB));
     });
     assert_eq!(contradictions_of(&record), []);
@@ -165,7 +162,7 @@ fn memory_of_f32_size_for_narrow_weights_is_reported() {
 #[test]
 fn a_key_value_cache_does_not_count_as_weights() {
     let mut record = with_anonymous_memory("bf16", 2 * GB, 4_100_000_000);
-    record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(GB, GB);
+    record.header.plan.configurations[BEACON_INDEX].model.sizes = sizes(BILLION, BILLION);
     change_facts(&mut record, |facts| facts.context_tokens = Some(8192));
     assert_eq!(contradictions_of(&record), []);
     change_facts(&mut record, |facts| facts.context_tokens = Some(128));
@@ -246,11 +243,7 @@ fn busy(cores: f64, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
 #[test]
 fn fewer_busy_cores_than_threads_are_reported_with_the_case() {
     let record = busy(1.02, |_| {});
-    assert_reported(
-        &record,
-        About::Threads,
-        "reports 2 threads, but kept fewer cores busy: 1.02 in `decode`",
-    );
+    assert_reported(&record, About::Threads, "2 threads, but kept fewer cores busy: 1.02 in `decode`");
     assert_eq!(contradictions_of(&busy(1.3, |_| {})), []);
     // One thread that waits is no false claim about threads.
     assert_eq!(
@@ -269,21 +262,14 @@ fn a_report_of_idle_threads_names_the_other_cases_too() {
         }
     });
     assert_reported(&record, About::Threads, "busy: 1.00 in `decode` (CPU time over");
-    assert!(
-        single_contradiction(&record).message.ends_with("elsewhere 2.00 in `prefill`"),
-        "{}",
-        single_contradiction(&record).message
-    );
+    let message = single_contradiction(&record).message;
+    assert!(message.ends_with("elsewhere 2.00 in `prefill`"), "{message}");
 }
 
 #[test]
 fn more_busy_cores_than_threads_exclude_an_engine_from_the_ranking() {
     let one_thread = |record: &mut RunRecord| change_facts(record, |facts| facts.threads = Some(1));
-    assert_excluded(
-        &busy(1.9, one_thread),
-        About::Threads,
-        "reports 1 thread, but kept 1.90 cores busy in `decode`",
-    );
+    assert_excluded(&busy(1.9, one_thread), About::Threads, "1 thread, but kept 1.90 cores busy in `decode`");
     assert_eq!(contradictions_of(&busy(1.2, one_thread)), []);
 }
 
@@ -366,18 +352,10 @@ fn with_repeated_prompt(share: f64, prefix_cache: Option<bool>) -> RunRecord {
 #[test]
 fn a_fast_answer_to_a_repeated_prompt_is_reported_with_its_ratio() {
     let record = with_repeated_prompt(0.1, Some(false));
-    assert_excluded(
-        &record,
-        About::PrefixCache,
-        "reports no prefix cache, but answers a repeated prompt 9.9",
-    );
+    assert_excluded(&record, About::PrefixCache, "no prefix cache, but answers a repeated prompt 9.9");
     let message = single_contradiction(&record).message;
     assert!(message.contains("times as fast") && message.contains("in `prefill`"), "{message}");
-    assert_reported(
-        &with_repeated_prompt(0.1, None),
-        About::PrefixCache,
-        "reports nothing about a prefix cache",
-    );
+    assert_reported(&with_repeated_prompt(0.1, None), About::PrefixCache, "nothing about a prefix cache");
     assert_eq!(contradictions_of(&with_repeated_prompt(0.1, Some(true))), []);
     assert_eq!(contradictions_of(&with_repeated_prompt(0.7, Some(false))), []);
 }

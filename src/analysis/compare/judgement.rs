@@ -50,6 +50,7 @@ pub enum Conclusion {
 pub struct Side {
     /// The user's name for the record: a path, or the name of a baseline. By default the id of the record.
     pub name: String,
+    /// The id of the record.
     pub record: String,
     pub started: String,
 }

@@ -182,18 +182,22 @@ fn prefill_operations(sizes: &Sizes, sequence: &Sequence) -> f64 {
     2.0 * (weights + attended)
 }
 
-/// Compute units as in `Work::Unit`. For tiles only rates with operands from the cache count.
+/// Compute units, each with the source of its operands as in `Work::Unit`. For tiles only operands from the cache count.
 type Units = &'static [(&'static str, bool)];
 
-const FOR_F32: Units = &[(names::F32_FMA, false)];
-const FOR_BF16: Units = &[(names::F32_FMA, false), (names::AVX512_BF16, false), (names::AMX_BF16, true)];
+const FROM_REGISTERS: bool = false;
+const FROM_CACHE: bool = true;
+
+const FOR_F32: Units = &[(names::F32_FMA, FROM_REGISTERS)];
+const FOR_BF16: Units =
+    &[(names::F32_FMA, FROM_REGISTERS), (names::AVX512_BF16, FROM_REGISTERS), (names::AMX_BF16, FROM_CACHE)];
 const FOR_INT8: Units = &[
-    (names::F32_FMA, false),
-    (names::AVX512_BF16, false),
-    (names::AMX_BF16, true),
-    (names::AVX_VNNI, false),
-    (names::AVX512_VNNI, false),
-    (names::AMX_INT8, true),
+    (names::F32_FMA, FROM_REGISTERS),
+    (names::AVX512_BF16, FROM_REGISTERS),
+    (names::AMX_BF16, FROM_CACHE),
+    (names::AVX_VNNI, FROM_REGISTERS),
+    (names::AVX512_VNNI, FROM_REGISTERS),
+    (names::AMX_INT8, FROM_CACHE),
 ];
 
 /// The units that an engine with these dtypes can use. Some engines multiply weights of eight bits or fewer directly, others

@@ -53,6 +53,7 @@ fn only_measured_requests_count() {
 #[test]
 fn the_first_request_of_a_round_counts_where_a_launch_was_replaced() {
     let mut record = planned(&selection(&["a"], &["decode"]));
+    // Two launches in block 4: the first answers round 0, the second rounds 0 and 1.
     let first = launch(&mut record, 0, 4, "a");
     answer(&mut record, first, 0, 0, 2.0);
     let second = launch(&mut record, 0, 4, "a");

@@ -74,6 +74,7 @@ fn hidden_on_stdout(arguments: &RunArgs) -> Option<String> {
     }
 }
 
+/// Saves the run, or prints the error. Returns the exit status.
 fn try_save(name: &str, recorder: &Recorder) -> u8 {
     let error = match save(name, &recorder.path, &recorder.record) {
         Ok(saved) => {

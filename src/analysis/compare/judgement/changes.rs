@@ -49,6 +49,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mean {
     pub configuration: String,
+    /// The number of workloads.
     pub workloads: usize,
     /// `None` if a workload has no ratio: leaving out the workload would favour an engine that failed in it.
     pub ratio: Option<f64>,

@@ -18,6 +18,10 @@ const LLAMA: Sizes = Sizes {
     attended_per_position: 2 * 16 * 32 * 64,
 };
 
+const READ_PER_TOKEN: f64 = LLAMA.read_per_token as f64;
+const OUTPUT: f64 = LLAMA.output as f64;
+const ATTENDED: f64 = LLAMA.attended_per_position as f64;
+
 /// A request as in a record, on two threads of a machine with a cache of 32 MiB.
 struct Setup {
     configuration: Configuration,
@@ -122,7 +126,7 @@ fn a_llama_of_1b_parameters_reads_2_5_gb_for_a_token() {
 fn the_bandwidth_share_of_a_decode_is_its_bytes_per_second_divided_by_the_limit() {
     // Three tokens in 300 ms after the first, with a prompt of 10: weights three times, and 11 + 12 + 13 positions of 32,768
     // bytes. At two threads the best read is 40 GB/s, with four streams.
-    let bytes = 3.0 * 2.0 * 1_235_816_448.0 + 36.0 * 32_768.0;
+    let bytes = 3.0 * 2.0 * READ_PER_TOKEN + 36.0 * 32_768.0;
     let observed = || Setup::of(vec![sequence(10, &[50, 150, 250, 350])]);
     assert_close(&observed().share("bandwidth_share"), bytes / 0.3 / 40e9);
     // The limit of one thread is its own rate. The limit of more threads than were probed is the rate of all probed threads.
@@ -139,7 +143,7 @@ fn the_bandwidth_share_of_a_decode_is_its_bytes_per_second_divided_by_the_limit(
 #[test]
 fn keys_and_values_count_in_their_own_dtype() {
     let mut observed = Setup::of(vec![sequence(10, &[50, 350])]).dtypes("q8_0", Some("f32"));
-    let weights = 1_235_816_448.0 * 8.5 / 8.0;
+    let weights = READ_PER_TOKEN * 8.5 / 8.0;
     assert_close(&observed.share("bandwidth_share"), (weights + 11.0 * 32_768.0) / 0.3 / 40e9);
     // If the cache's dtype is not reported, the compute dtype counts.
     observed.launch.loaded.as_mut().unwrap().facts.kv_dtype = None;
@@ -152,7 +156,7 @@ fn a_batch_reads_the_weights_once_for_all_its_sequences() {
     let positions = f64::from(11 + 12 + 21 + 22);
     assert_close(
         &observed.share("bandwidth_share"),
-        (2.0 * 2.0 * 1_235_816_448.0 + positions * 32_768.0) / 0.2 / 40e9,
+        (2.0 * 2.0 * READ_PER_TOKEN + positions * 32_768.0) / 0.2 / 40e9,
     );
 }
 
@@ -160,7 +164,7 @@ fn a_batch_reads_the_weights_once_for_all_its_sequences() {
 fn the_compute_share_of_a_prefill_depends_on_its_dtypes() {
     // 100 tokens in 2 s: all weights for each token, but the output's weights for the last token only. 5,050 pairs of a token
     // and a token that it attends to.
-    let operations = 2.0 * ((1_235_816_448.0 - 262_668_288.0) * 100.0 + 262_668_288.0 + 5050.0 * 65_536.0);
+    let operations = 2.0 * ((READ_PER_TOKEN - OUTPUT) * 100.0 + OUTPUT + 5050.0 * ATTENDED);
     let share = |weights, compute| {
         Setup::of(vec![sequence(100, &[2000])]).dtypes(weights, Some(compute)).share("compute_share")
     };
@@ -191,7 +195,7 @@ fn prompt_tokens_from_a_cache_are_not_computed_but_are_attended_to() {
     let pairs: f64 = (91..=100).map(f64::from).sum();
     assert_eq!(
         prefill_operations(&LLAMA, &cached),
-        2.0 * ((1_235_816_448.0 - 262_668_288.0) * 10.0 + 262_668_288.0 + pairs * 65_536.0)
+        2.0 * ((READ_PER_TOKEN - OUTPUT) * 10.0 + OUTPUT + pairs * ATTENDED)
     );
     cached.cached_prompt_tokens = Some(u32::MAX);
     assert_eq!(prefill_operations(&LLAMA, &cached), 0.0);
