@@ -29,7 +29,7 @@ pub struct Judgement {
     /// Messages that come before everything else.
     pub notices: Vec<String>,
     /// The changes by workload in the order of the new plan, then by metric, then by configuration.
-    pub lines: Vec<Change>,
+    pub changes: Vec<Change>,
     /// The mean of each configuration over its workloads.
     pub means: Vec<Mean>,
     /// Notes on the circumstances of the comparison.
@@ -70,7 +70,7 @@ pub fn judge(
     }
     let (of_base, of_new) = (ComparedRecord::of(&of_base), ComparedRecord::of(&of_new));
     let comparisons = compare_between(&of_base, &of_new, &matching);
-    let lines = changes::lines(&of_base, &of_new, &matching.pairs, &comparisons, thresholds);
+    let changes = changes::of_pairs(&of_base, &of_new, &matching.pairs, &comparisons, thresholds);
     let mut notes = different_settings(base, new, &matching);
     notes.extend(unmatched(base, new, &matching));
     notes.extend(uncalibrated(base, new, &matching));
@@ -83,8 +83,8 @@ pub fn judge(
         side_by_side: false,
         forced: differences,
         notices: sides.into_iter().filter_map(unfinished).collect(),
-        means: changes::means(&lines),
-        lines,
+        means: changes::means(&changes),
+        changes,
         notes,
     })
 }
@@ -99,7 +99,7 @@ pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
         reruns.iter().copied().filter(|(new, base)| is_correct(new) && is_correct(base)).collect();
     let comparisons = compare_within(&both.measured, &compared).into_iter().map(changes::of_within).collect();
     let pairs: Vec<(usize, usize)> = reruns.into_iter().map(|(new, base)| (base, new)).collect();
-    let lines = changes::lines(&both, &both, &pairs, &comparisons, thresholds);
+    let changes = changes::of_pairs(&both, &both, &pairs, &comparisons, thresholds);
     let matching = Matching { pairs, ..Matching::default() };
     Judgement {
         base: Side::of(record),
@@ -107,8 +107,8 @@ pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
         side_by_side: true,
         forced: Vec::new(),
         notices: unfinished(("the run", record)).into_iter().collect(),
-        means: changes::means(&lines),
-        lines,
+        means: changes::means(&changes),
+        changes,
         notes: different_settings(record, record, &matching),
     }
 }
@@ -116,8 +116,8 @@ pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
 impl Judgement {
     /// Whether the gating metrics pass. `fail_on` is the lowest class that does not pass.
     pub fn conclusion(&self, fail_on: Class) -> Conclusion {
-        let gating = || self.lines.iter().filter(|line| line.gating);
-        if gating().any(|line| line.class >= fail_on) {
+        let gating = || self.changes.iter().filter(|it| it.gating);
+        if gating().any(|it| it.class >= fail_on) {
             Conclusion::Worse
         } else if gating().any(Change::is_inconclusive) || !gating().any(Change::is_known) {
             Conclusion::Inconclusive

@@ -46,7 +46,7 @@ fn age(base: &str, new: &str) -> Option<String> {
 
 /// A sentence for each headline metric, the most severe class first.
 pub fn sentences(judgement: &Judgement) -> Vec<String> {
-    let mut gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
+    let mut gating: Vec<&Change> = judgement.changes.iter().filter(|it| it.gating).collect();
     gating.sort_by_key(|it| std::cmp::Reverse(it.class));
     let marked = |it: &Change| match it.class {
         Class::Informative => it.sentence.clone(),
@@ -57,7 +57,7 @@ pub fn sentences(judgement: &Judgement) -> Vec<String> {
 
 /// A table for each configuration, with its name where there are several.
 pub fn tables(judgement: &Judgement) -> Vec<Table> {
-    let lines = judgement.lines.iter().map(|it| (it.configuration.as_str(), Line::of(cells(it))));
+    let lines = judgement.changes.iter().map(|it| (it.configuration.as_str(), Line::of(cells(it))));
     let tables = group_by_key(lines);
     let several = tables.len() > 1;
     let table = |(configuration, lines): (&str, Vec<Line>)| Table {
@@ -110,7 +110,7 @@ const CLASS_MARKS: [(Class, &str, &str); 2] =
     [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
 
 fn legend(judgement: &Judgement) -> Vec<String> {
-    let occurs = |wanted: Class| judgement.lines.iter().any(|it| it.class == wanted);
+    let occurs = |wanted: Class| judgement.changes.iter().any(|it| it.class == wanted);
     let marks = CLASS_MARKS.iter().filter(|(class, ..)| occurs(*class)).map(|(.., meaning)| *meaning);
     std::iter::once(HEADLINE_LEGEND).chain(marks).map(String::from).collect()
 }
@@ -135,7 +135,7 @@ fn mean(mean: &Mean) -> String {
 
 /// The summary: `6 headline metrics: 1 worse (1 critical), 3 the same, 2 inconclusive`.
 pub fn summary(judgement: &Judgement) -> String {
-    let gating: Vec<&Change> = judgement.lines.iter().filter(|it| it.gating).collect();
+    let gating: Vec<&Change> = judgement.changes.iter().filter(|it| it.gating).collect();
     let verdict = |wanted: Verdict| {
         gating
             .iter()

@@ -90,7 +90,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
         forced_differences: &judgement.forced,
         notices: &judgement.notices,
         summary: cells::summary(judgement),
-        changes: judgement.lines.iter().map(change).collect(),
+        changes: judgement.changes.iter().map(change).collect(),
         means: means.collect(),
         notes: &judgement.notes,
     }
@@ -152,7 +152,7 @@ pub fn lines(judgement: &Judgement) -> Lines {
         [description_fields(judgement, change), change.found().map_or_else(Vec::new, statistics_fields)]
             .concat()
     };
-    Lines { columns: &COLUMNS, lines: judgement.lines.iter().map(line).collect() }
+    Lines { columns: &COLUMNS, lines: judgement.changes.iter().map(line).collect() }
 }
 
 fn description_fields(judgement: &Judgement, change: &Change) -> Vec<NamedField> {

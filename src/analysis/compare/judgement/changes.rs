@@ -93,14 +93,14 @@ pub fn of_within(compared: Compared) -> (Key, Result<MetricComparison, String>) 
 }
 
 /// The changes of all pairs, by workload and metric.
-pub fn lines(
+pub fn of_pairs(
     base: &ComparedRecord,
     new: &ComparedRecord,
     pairs: &[(usize, usize)],
     found: &BTreeMap<Key, Result<MetricComparison, String>>,
     thresholds: Thresholds,
 ) -> Vec<Change> {
-    let mut lines = Vec::new();
+    let mut changes = Vec::new();
     for (_, workload) in shared_workloads(&base.record.header.plan, &new.record.header.plan) {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
         for (index, metric) in METRICS.iter().enumerate() {
@@ -108,23 +108,23 @@ pub fn lines(
                 let key = (workload.label.clone(), index, pair);
                 let gating = headline == Some(metric.name());
                 let of_pair = Pair { base, new, workload, metric, pair, gating };
-                lines.extend(of_pair.change(index, found.get(&key), thresholds));
+                changes.extend(of_pair.change(index, found.get(&key), thresholds));
             }
         }
     }
-    lines
+    changes
 }
 
 /// The mean of each configuration over the headline metrics of its workloads.
-pub fn means(lines: &[Change]) -> Vec<Mean> {
+pub fn means(changes: &[Change]) -> Vec<Mean> {
     let mut means: Vec<(String, Vec<Option<f64>>)> = Vec::new();
-    for line in lines.iter().filter(|line| line.gating) {
+    for change in changes.iter().filter(|it| it.gating) {
         // A comparison without a verdict has no ratio for the mean.
-        let found = line.found().filter(|found| found.decision.verdict.is_some());
+        let found = change.found().filter(|found| found.decision.verdict.is_some());
         let ratio = found.map(|found| found.evidence.estimate().exp());
-        match means.iter_mut().find(|(configuration, _)| *configuration == line.configuration) {
+        match means.iter_mut().find(|(configuration, _)| *configuration == change.configuration) {
             Some((_, ratios)) => ratios.push(ratio),
-            None => means.push((line.configuration.clone(), vec![ratio])),
+            None => means.push((change.configuration.clone(), vec![ratio])),
         }
     }
     let mean = |(configuration, ratios): (String, Vec<Option<f64>>)| Mean {

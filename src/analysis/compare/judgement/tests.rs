@@ -22,7 +22,7 @@ fn compare(base: &RunRecord, new: &RunRecord) -> Judgement {
 }
 
 fn headline(judgement: &Judgement) -> &Change {
-    judgement.lines.iter().find(|it| it.gating).unwrap()
+    judgement.changes.iter().find(|it| it.gating).unwrap()
 }
 
 /// The conclusion when a token takes this many times as long. By default 10 % fewer tokens per second is a warning, and more than
@@ -60,7 +60,7 @@ fn a_comparison_with_an_inconclusive_headline_is_inconclusive_unless_another_is_
     let quick = measured(&single_engine(), 1, |_| Some(10.0));
     assert_eq!(compare(&base, &quick).conclusion(Class::Critical), Conclusion::Inconclusive);
     let mut two_headlines = inconclusive.clone();
-    two_headlines.lines.push(headline(&compare(&base, &run(&single_engine(), 2.0, 3))).clone());
+    two_headlines.changes.push(headline(&compare(&base, &run(&single_engine(), 2.0, 3))).clone());
     assert_eq!(two_headlines.conclusion(Class::Critical), Conclusion::Worse);
 }
 
@@ -80,7 +80,7 @@ fn only_headline_metrics_decide_the_conclusion() {
     let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     new.samples.iter_mut().for_each(|it| it.peak_resident_bytes = Some(900_000_000));
     let judgement = compare(&base, &new);
-    let memory = judgement.lines.iter().find(|it| it.metric.name() == "peak_memory").unwrap();
+    let memory = judgement.changes.iter().find(|it| it.metric.name() == "peak_memory").unwrap();
     assert_eq!(
         (memory.class, memory.gating, judgement.conclusion(Class::Warning)),
         (Class::Critical, false, Conclusion::Passed)
@@ -140,7 +140,7 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
     let judgement = compare(&base, &new);
     assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Inconclusive);
     assert_eq!(judgement.notices, ["the new record was interrupted: only its recorded samples are compared"]);
-    assert!(judgement.lines.iter().any(|it| matches!(it.outcome, Outcome::NotCompared(_))));
+    assert!(judgement.changes.iter().any(|it| matches!(it.outcome, Outcome::NotCompared(_))));
     assert_eq!(judgement.means[0].ratio, None);
 }
 
@@ -151,11 +151,11 @@ fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
     let refused = judge(&base, &new, Thresholds::default(), !FORCE).unwrap_err();
     assert!(refused.to_string().contains("CPU: base `AMD EPYC`, new `another`"));
     let forced = judge(&base, &new, Thresholds::default(), FORCE).unwrap();
-    assert_eq!((forced.forced.len(), forced.lines.is_empty()), (1, false));
+    assert_eq!((forced.forced.len(), forced.changes.is_empty()), (1, false));
     // Records that share nothing cause no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
     let forced = judge(&base, &nothing, Thresholds::default(), FORCE).unwrap();
-    assert_eq!((forced.lines.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Inconclusive));
+    assert_eq!((forced.changes.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Inconclusive));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn checked(difference: f64) -> RunRecord {
 }
 
 fn beacon(judgement: &Judgement) -> &Change {
-    judgement.lines.iter().find(|it| it.gating && it.configuration == "beacon").unwrap()
+    judgement.changes.iter().find(|it| it.gating && it.configuration == "beacon").unwrap()
 }
 
 #[test]
@@ -267,8 +267,10 @@ fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
     let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new record: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
     // No other metric of the engine is compared either.
-    assert!(judgement.lines.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
-    assert!(judgement.lines.iter().any(|it| it.configuration == "patient-original" && it.found().is_some()));
+    assert!(judgement.changes.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
+    assert!(
+        judgement.changes.iter().any(|it| it.configuration == "patient-original" && it.found().is_some())
+    );
 }
 
 #[test]
@@ -290,5 +292,5 @@ fn a_note_names_an_unknown_headline_metric_and_its_record() {
     assert!(
         notes.len() == 1 && notes[0].starts_with("the new record: ") && notes[0].contains("`later_rate`")
     );
-    assert!(judgement.lines.iter().all(|it| !it.gating) && !judgement.lines.is_empty());
+    assert!(judgement.changes.iter().all(|it| !it.gating) && !judgement.changes.is_empty());
 }
