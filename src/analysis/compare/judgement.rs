@@ -25,7 +25,7 @@ pub struct Judgement {
     /// Whether the programs of the base were measured again, interleaved with the new programs.
     pub side_by_side: bool,
     /// The differences that make the records incomparable. Empty unless the user forces the comparison.
-    pub forced: Vec<Difference>,
+    pub forced_differences: Vec<Difference>,
     /// Messages that come before everything else.
     pub notices: Vec<String>,
     /// The changes by workload in the order of the new plan, then by metric, then by configuration.
@@ -81,7 +81,7 @@ pub fn judge(
         base: Side::of(base),
         new: Side::of(new),
         side_by_side: false,
-        forced: differences,
+        forced_differences: differences,
         notices: sides.into_iter().filter_map(unfinished).collect(),
         means: changes::means(&changes),
         changes,
@@ -105,7 +105,7 @@ pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
         base: Side::of(record),
         new: Side::of(record),
         side_by_side: true,
-        forced: Vec::new(),
+        forced_differences: Vec::new(),
         notices: unfinished(("the run", record)).into_iter().collect(),
         means: changes::means(&changes),
         changes,

@@ -123,10 +123,10 @@ mod tests {
     /// A launch before which 100 bytes of GPU 0 and 30 bytes of GPU 1 were in use.
     fn launch(device: &str) -> Launch {
         let facts = Facts { device: Some(device.into()), ..Facts::default() };
-        let held = |index, memory_used_bytes| UsedGpuMemory { index, memory_used_bytes };
+        let used_before = |index, memory_used_bytes| UsedGpuMemory { index, memory_used_bytes };
         Launch {
             loaded: Some(Loaded { facts, ..Loaded::default() }),
-            gpus_before: vec![held(0, 100), held(1, 30)],
+            gpus_before: vec![used_before(0, 100), used_before(1, 30)],
             ..Launch::default()
         }
     }

@@ -68,11 +68,11 @@ pub fn gpu_joules_per_token(observed: &Observation) -> Option<f64> {
 fn joules_above_idle(observed: &Observation, pass: &Pass) -> Option<f64> {
     let gpu_counters: Vec<String> =
         if observed.on_device() { counters_of_gpus(observed)? } else { Vec::new() };
-    let counts =
+    let is_counted =
         |counter: &str| counter.starts_with(PACKAGE_PREFIX) || gpu_counters.iter().any(|gpu| gpu == counter);
-    let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| counts(&drawn.counter)).collect();
+    let drawn: Vec<&Energy> = pass.energy.iter().filter(|drawn| is_counted(&drawn.counter)).collect();
     let listed = observed.machine.into_iter().flat_map(|machine| &machine.energy_counters);
-    let mut needed = listed.map(|it| &it.name).filter(|name| counts(name)).chain(&gpu_counters);
+    let mut needed = listed.map(|it| &it.name).filter(|name| is_counted(name)).chain(&gpu_counters);
     if !needed.all(|name| drawn.iter().any(|drawn| drawn.counter == *name)) {
         return None;
     }

@@ -87,7 +87,7 @@ pub fn entry(judgement: &Judgement) -> Entry<'_> {
         base: &judgement.base,
         new: &judgement.new,
         side_by_side: judgement.side_by_side,
-        forced_differences: &judgement.forced,
+        forced_differences: &judgement.forced_differences,
         notices: &judgement.notices,
         summary: cells::summary(judgement),
         changes: judgement.changes.iter().map(change).collect(),
@@ -159,7 +159,7 @@ fn description_fields(judgement: &Judgement, change: &Change) -> Vec<NamedField>
     vec![
         (column!("base"), (&judgement.base.name).into()),
         (column!("new"), (&judgement.new.name).into()),
-        (column!("forced"), (!judgement.forced.is_empty()).into()),
+        (column!("forced"), (!judgement.forced_differences.is_empty()).into()),
         (column!("case"), (&change.workload).into()),
         (column!("configuration"), (&change.configuration).into()),
         (column!("before"), (&change.before).into()),

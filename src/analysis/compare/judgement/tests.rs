@@ -151,7 +151,7 @@ fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
     let refused = judge(&base, &new, Thresholds::default(), !FORCE).unwrap_err();
     assert!(refused.to_string().contains("CPU: base `AMD EPYC`, new `another`"));
     let forced = judge(&base, &new, Thresholds::default(), FORCE).unwrap();
-    assert_eq!((forced.forced.len(), forced.changes.is_empty()), (1, false));
+    assert_eq!((forced.forced_differences.len(), forced.changes.is_empty()), (1, false));
     // Records that share nothing cause no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
     let forced = judge(&base, &nothing, Thresholds::default(), FORCE).unwrap();
