@@ -19,7 +19,7 @@ pub struct Greedy {
     pub differing: usize,
     /// The number of the verifier's tokens in these texts.
     pub compared: usize,
-    /// The number of tokens before the first differences, over all texts.
+    /// The number of tokens before each text's first difference, in total.
     pub equal: usize,
     /// The difference at the lowest position in its text.
     pub first: Option<FirstDifference>,

@@ -150,7 +150,7 @@ fn compare_metric(
 
 /// The highest noise floor, with its source:
 ///
-/// - the calibration stored in either record: of interleaved programs, and of two runs;
+/// - the calibrations stored in either record: within one run, and between two runs;
 /// - the difference between a twin and its original, in either run;
 /// - the differences between the blocks of one run, for either run (`NoiseFloor::between_blocks`);
 /// - the change of the reference between the runs, if both references are the same program with the same settings, so that only
