@@ -36,7 +36,7 @@ fn best(limit: &Limit) -> String {
     match &limit.key.work {
         Work::Memory if limit.key.threads.is_some() => format!("{rate} from memory"),
         Work::Memory => format!("{rate} copied in memory"),
-        Work::Unit(..) => rate,
+        Work::Unit { .. } => rate,
     }
 }
 
@@ -44,7 +44,7 @@ fn best(limit: &Limit) -> String {
 fn rate(per_second: f64, work: &Work) -> String {
     match work {
         Work::Memory => format!("{}/s", Unit::Bytes.show(per_second)),
-        Work::Unit(unit, _) => {
+        Work::Unit { name: unit, .. } => {
             let unit = if unit == names::F32_FMA { "f32" } else { unit };
             format!("{} × 10⁹ {} operations/s", three_digits(per_second / 1e9), line(unit))
         }
@@ -69,7 +69,7 @@ fn range(limit: &Limit) -> String {
             let scale = Scale::of(Unit::Bytes, [limit.best()]);
             format!("{} to {} {}/s", scale.write(limit.least()), scale.write(limit.best()), scale.symbol)
         }
-        Work::Unit(..) => {
+        Work::Unit { .. } => {
             format!("{} to {}", three_digits(limit.least() / 1e9), rate(limit.best(), &limit.key.work))
         }
     }

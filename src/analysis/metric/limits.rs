@@ -23,9 +23,9 @@ pub struct Key {
 pub enum Work {
     /// Bytes read, or bytes copied on a GPU.
     Memory,
-    /// Operations of a compute unit: its name in the record, and whether their operands come from the nearest cache (`loads` in
-    /// the record) and not from registers.
-    Unit(String, bool),
+    /// Operations of a compute unit, with its name in the record. With `from_cache` (`loads` in the record) the operands come from
+    /// the nearest cache, else from registers.
+    Unit { name: String, from_cache: bool },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -73,7 +73,7 @@ fn best_rates(probed: &Limits) -> BTreeMap<Key, f64> {
 
 impl Work {
     pub fn unit(probed: &Operations) -> Self {
-        Self::Unit(probed.unit.clone(), probed.loads)
+        Self::Unit { name: probed.unit.clone(), from_cache: probed.loads }
     }
 }
 
@@ -99,15 +99,15 @@ impl Key {
     pub fn name(&self) -> String {
         match &self.work {
             Work::Memory => "memory".into(),
-            Work::Unit(unit, false) => unit.clone(),
-            Work::Unit(unit, true) => format!("{unit}_with_loads"),
+            Work::Unit { name, from_cache: false } => name.clone(),
+            Work::Unit { name, from_cache: true } => format!("{name}_with_loads"),
         }
     }
 
     pub fn rate_unit(&self) -> &'static str {
         match self.work {
             Work::Memory => "bytes/s",
-            Work::Unit(..) => "operations/s",
+            Work::Unit { .. } => "operations/s",
         }
     }
 }

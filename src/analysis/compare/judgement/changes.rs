@@ -103,12 +103,12 @@ pub fn of_pairs(
     let mut changes = Vec::new();
     for (_, workload) in shared_workloads(&base.record.header.plan, &new.record.header.plan) {
         let headline = metric::headline(&new.record.header.plan, workload).map(|it| it.name());
-        for (index, metric) in METRICS.iter().enumerate() {
+        for (metric_index, metric) in METRICS.iter().enumerate() {
             for &pair in pairs {
-                let key = (workload.label.clone(), index, pair);
+                let key = (workload.label.clone(), metric_index, pair);
                 let gating = headline == Some(metric.name());
                 let of_pair = Pair { base, new, workload, metric, pair, gating };
-                changes.extend(of_pair.change(index, found.get(&key), thresholds));
+                changes.extend(of_pair.change(metric_index, found.get(&key), thresholds));
             }
         }
     }
@@ -150,7 +150,7 @@ impl Pair<'_> {
     /// The change; `None` for a metric that does not gate and cannot be compared.
     fn change(
         &self,
-        index: usize,
+        metric_index: usize,
         found: Option<&Result<MetricComparison, String>>,
         thresholds: Thresholds,
     ) -> Option<Change> {
@@ -173,8 +173,8 @@ impl Pair<'_> {
             before,
             configuration,
             gating: self.gating,
-            base: median_of_blocks(self.base, self.workload, index, self.pair.0),
-            new: median_of_blocks(self.new, self.workload, index, self.pair.1),
+            base: median_of_blocks(self.base, self.workload, metric_index, self.pair.0),
+            new: median_of_blocks(self.new, self.workload, metric_index, self.pair.1),
             outcome,
             class,
         })

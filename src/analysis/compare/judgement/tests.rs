@@ -25,8 +25,8 @@ fn headline(judgement: &Judgement) -> &Change {
     judgement.changes.iter().find(|it| it.gating).unwrap()
 }
 
-/// The conclusion when a token takes this many times as long. By default 10 % fewer tokens per second is a warning, and more than
-/// 20 % is critical.
+/// The conclusion if a token takes `ratio` times as long. By default, a loss of 10 % of the rate is a warning, and a loss of more
+/// than 20 % is critical.
 fn conclusion(ratio: f64, fail_on: Class) -> Conclusion {
     compare(&run(&single_engine(), 1.0, 1), &run(&single_engine(), ratio, 2)).conclusion(fail_on)
 }
