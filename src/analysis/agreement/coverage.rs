@@ -104,7 +104,7 @@ fn unchecked_workloads(
     [missing, for_all].concat()
 }
 
-/// Sentences on the longest held-out text, if it was not compared.
+/// Sentences on the longest window of held-out text, if it was not compared.
 fn unscored_window(
     record: &RunRecord,
     configuration: usize,

@@ -51,13 +51,13 @@ impl Gaps {
             it.verifier == verifier && plan.cases[it.case].configuration == configuration
         };
         let (mut gaps, mut differing) = (BTreeMap::new(), Vec::new());
-        for reference in record.reference_tokens.iter().filter(is_about) {
-            let Some(gap) = gap(reference) else { continue };
-            if reference.verifier_token != reference.engine_token {
-                differing.push(reference.position as usize);
+        for answer in record.reference_tokens.iter().filter(is_about) {
+            let Some(gap) = gap(answer) else { continue };
+            if answer.verifier_token != answer.engine_token {
+                differing.push(answer.position as usize);
             }
-            let sample = (reference.launch, reference.case, reference.index);
-            gaps.insert((sample, reference.position), gap);
+            let sample = (answer.launch, answer.case, answer.index);
+            gaps.insert((sample, answer.position), gap);
         }
         if gaps.is_empty() {
             return None;
@@ -86,12 +86,12 @@ impl Gaps {
 }
 
 /// The gap of one answer. `None` without the log-probability of the verifier's own token; infinite for an impossible token.
-fn gap(reference: &ReferenceToken) -> Option<f64> {
-    if reference.verifier_token == reference.engine_token {
+fn gap(answer: &ReferenceToken) -> Option<f64> {
+    if answer.verifier_token == answer.engine_token {
         return Some(0.0);
     }
-    let verifier = reference.verifier_logprob.filter(|it| it.is_finite())?;
-    let engine = reference.engine_logprob.filter(|it| !it.is_nan()).unwrap_or(f64::NEG_INFINITY);
+    let verifier = answer.verifier_logprob.filter(|it| it.is_finite())?;
+    let engine = answer.engine_logprob.filter(|it| !it.is_nan()).unwrap_or(f64::NEG_INFINITY);
     // A negative gap is a rounding difference between two requests to the verifier.
     Some((verifier - engine).max(0.0))
 }

@@ -42,16 +42,16 @@ fn is_reliable(limit: &Limit) -> bool {
 }
 
 /// Whether other programs may have slowed the probes: they ran when the run began, or while engines answered. The bounds are
-/// those of the warnings about load.
+/// those of the warnings about a busy machine.
 fn is_busy(record: &RunRecord) -> bool {
     let machine = &record.header.machine;
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
     let load = machine.load_average.zip(cores);
-    let is_loaded = load.is_some_and(|([last_minute, ..], cores)| last_minute > f64::from(cores) / 2.0);
+    let was_busy = load.is_some_and(|([last_minute, ..], cores)| last_minute > f64::from(cores) / 2.0);
     let waited_and_elapsed =
         || record.samples.iter().filter_map(|it| Some((it.waited_ns? as f64, it.elapsed_ns() as f64)));
     let (waited, elapsed) = waited_and_elapsed().fold((0.0, 0.0), |sums, it| (sums.0 + it.0, sums.1 + it.1));
-    is_loaded || waited > MAX_WAITED_CORES * elapsed
+    was_busy || waited > MAX_WAITED_CORES * elapsed
 }
 
 fn contradiction(subject: &Subject, case: usize, share: f64) -> Option<Contradiction> {
