@@ -35,7 +35,7 @@ fn single_contradiction(record: &RunRecord) -> Contradiction {
     all.remove(0)
 }
 
-/// Checks that this is reported and that beacon is still ranked.
+/// Checks that one false claim is reported, with `expected` in its message, and that beacon is still ranked.
 fn assert_reported(record: &RunRecord, about: About, expected: &str) {
     let Contradiction { about: found, message, .. } = single_contradiction(record);
     assert_eq!(found, about, "{message}");
@@ -43,7 +43,7 @@ fn assert_reported(record: &RunRecord, about: About, expected: &str) {
     assert!(!is_contradicted(&contradictions(record), BEACON_INDEX));
 }
 
-/// Checks that this is reported and that it excludes beacon from the ranking, and no other engine.
+/// Checks that one false claim is reported, with `expected` in its message, and that it excludes only beacon from the ranking.
 fn assert_excluded(record: &RunRecord, about: About, expected: &str) {
     let Contradiction { about: found, message, .. } = single_contradiction(record);
     assert_eq!(found, about, "{message}");
