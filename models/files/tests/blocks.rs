@@ -67,7 +67,7 @@ fn rows() -> Vec<(&'static str, Vec<f32>)> {
         ("all positive", uniform.iter().map(|value| 3.0 + value).collect()),
         ("all negative", uniform.iter().map(|value| -3.0 - value).collect()),
         (
-            "groups of very different sizes",
+            "groups of very different magnitudes",
             (0..1024).map(|at| uniform[at] * 2_f32.powi(-(at as i32 / 16 % 24))).collect(),
         ),
         ("scales that are subnormal in f16", uniform.iter().map(|value| value * 1e-5).collect()),
@@ -241,7 +241,7 @@ fn a_constant_row_is_restored_within_a_thousandth() {
 fn restored_numbers_narrow_to_the_same_bytes() {
     for (name, row) in rows() {
         // If a scale rounds to zero in f16, the integers have no meaning; the next test covers that.
-        if matches!(name, "scales below any f16" | "subnormal" | "groups of very different sizes") {
+        if matches!(name, "scales below any f16" | "subnormal" | "groups of very different magnitudes") {
             continue;
         }
         for dtype in [Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0] {

@@ -104,7 +104,7 @@ fn widen_q4_0(block: &[u8; 18], values: &mut [f32; 32]) {
 
 fn narrow_q4_0(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 18]) -> Option<()> {
     let magnitude = largest_magnitude(values)?;
-    // A block of zeros takes +0 here, whatever their signs.
+    // The largest number of a block of zeros is +0, whatever their signs.
     let largest = values.iter().find(|value| value.abs() == magnitude && magnitude > 0.0);
     let d = largest.copied().unwrap_or(0.0) / -8.0;
     let inverse = finite_inverse(d);

@@ -109,7 +109,7 @@ impl TokenizerTables {
         }))
     }
 
-    /// Whether an id exists only to fill the model's vocabulary; the tokenizer's vocabulary omits it.
+    /// Whether an id exists only to fill the model's vocabulary; `tokenizer.json` omits it.
     fn is_padding(&self, id: u32) -> bool {
         let index = id as usize;
         self.types.get(index) == Some(&TokenType::Unused)
