@@ -19,8 +19,8 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
             let start = &weights_file[..8 + usize::try_from(u64::from_le_bytes(*length))?];
             vec![
                 safetensors_input(u32::try_from(weights_file.len() - start.len())?, &start[8..]),
-                safetensors_input(SMALL_DATA_BYTES.into(), SMALL.as_bytes()),
-                safetensors_input(UNUSUAL_DATA_BYTES, UNUSUAL.as_bytes()),
+                safetensors_input(SMALL_DATA_BYTES.into(), SMALL_HEADER.as_bytes()),
+                safetensors_input(UNUSUAL_DATA_BYTES, UNUSUAL_HEADER.as_bytes()),
                 safetensors_input(0, b"{}"),
             ]
         }
@@ -32,8 +32,8 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
             GEMMA.into(),
         ],
         "folder" => {
-            let b = weight_file_input(OTHER_DATA_BYTES, OTHER);
-            let a = weight_file_input(SMALL_DATA_BYTES, SMALL);
+            let b = weight_file_input(OTHER_DATA_BYTES, OTHER_HEADER);
+            let a = weight_file_input(SMALL_DATA_BYTES, SMALL_HEADER);
             let config = read("config.json")?;
             let generation = read("generation_config.json")?;
             vec![
@@ -46,11 +46,11 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
     })
 }
 
-const SMALL: &str = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F32","shape":[],"data_offsets":[12,16]}}"#;
+const SMALL_HEADER: &str = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F32","shape":[],"data_offsets":[12,16]}}"#;
 const SMALL_DATA_BYTES: u16 = 16;
-const OTHER: &str = r#"{"c":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}}"#;
+const OTHER_HEADER: &str = r#"{"c":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}}"#;
 const OTHER_DATA_BYTES: u16 = 8;
-const UNUSUAL: &str = r#"{"x":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]},"y":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]},"z":{"dtype":"BOOL","shape":[3],"data_offsets":[5,8]},"e":{"dtype":"I64","shape":[0,7],"data_offsets":[8,8]},"w":{"dtype":"C64","shape":[1,1,1],"data_offsets":[8,16]}}"#;
+const UNUSUAL_HEADER: &str = r#"{"x":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]},"y":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]},"z":{"dtype":"BOOL","shape":[3],"data_offsets":[5,8]},"e":{"dtype":"I64","shape":[0,7],"data_offsets":[8,8]},"w":{"dtype":"C64","shape":[1,1,1],"data_offsets":[8,16]}}"#;
 const UNUSUAL_DATA_BYTES: u32 = 16;
 const INDEX: &str =
     r#"{"metadata":{"total_size":24},"weight_map":{"a":"model.safetensors","c":"b.safetensors"}}"#;

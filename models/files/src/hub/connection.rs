@@ -214,8 +214,7 @@ impl<'a> Hub<'a> {
     }
 }
 
-pub const SYNTH_HINT: &str =
-    "hint: without a network, `orchestrate model synth NAME --out DIR` makes a model of the same shape";
+pub const SYNTH_HINT: &str = "hint: without a network, `orchestrate model synth NAME --out DIR` makes a model of a named shape with random weights";
 
 pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()

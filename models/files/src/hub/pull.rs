@@ -86,8 +86,8 @@ pub fn pull(
         link(&snapshot, file)?;
     }
     if repository.revision != commit {
-        let reference = repository_folder.join("refs").join(&repository.revision);
-        write_atomically(&reference, |path| std::fs::write(path, &commit))?;
+        let ref_file = repository_folder.join("refs").join(&repository.revision);
+        write_atomically(&ref_file, |path| std::fs::write(path, &commit))?;
     }
     Ok(snapshot)
 }
