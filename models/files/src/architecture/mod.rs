@@ -198,7 +198,7 @@ pub enum Kind {
     NormBias,
 }
 
-/// The component of the network that a part belongs to. Reports give the size of each component.
+/// The component of the network that a part belongs to. `orchestrate model info` lists their sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     Embedding,

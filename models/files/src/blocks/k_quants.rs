@@ -31,7 +31,7 @@ impl Dtype {
         gguf: 10,
         block: (256, 84),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q2_k),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 
     pub const Q3K: Self = Self(&Encoding {
@@ -39,7 +39,7 @@ impl Dtype {
         gguf: 11,
         block: (256, 110),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q3_k),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 
     pub const Q5K: Self = Self(&Encoding {
@@ -47,7 +47,7 @@ impl Dtype {
         gguf: 13,
         block: (256, 176),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q5_k),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 }
 

@@ -51,8 +51,8 @@ struct Encoding {
 type Narrow = fn(&[f32], &mut [u8]) -> Result<(), usize>;
 
 impl Encoding {
-    /// The default fields of quantized dtypes. Each sets its own `name`, `gguf`, `block` and `widen`.
-    const READ_ONLY: Self = Self {
+    /// The default fields of quantized dtypes, without `narrow`. Each sets its own `name`, `gguf`, `block` and `widen`.
+    const QUANTIZED: Self = Self {
         name: "",
         gguf: 0,
         file_type: None,

@@ -32,7 +32,7 @@ impl Dtype {
         block: (256, 210),
         widen: |bytes, values| widen_blocks(bytes, values, widen),
         narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow)),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 }
 
