@@ -35,7 +35,7 @@ fn round_trip(dtype: Dtype, values: &[f32]) -> Vec<f32> {
     widen_to_numbers(dtype, &narrow_to_bytes(dtype, values).unwrap())
 }
 
-/// Numbers between -1 and 1.
+/// A generator of random numbers between -1 and 1.
 fn random(seed: u64) -> impl FnMut() -> f32 {
     let mut state = seed;
     move || {
