@@ -71,9 +71,9 @@ pub(crate) fn write_files(
         while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
             let written = step.write(&opened[step.file], parts, format, weights, &mut bytes);
             let mut progress = progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let (done, first_error) = &mut *progress;
-            *done += bytes.len() as u64;
-            if let Err(error) = written.and_then(|()| on_progress(*done, total)) {
+            let (done_bytes, first_error) = &mut *progress;
+            *done_bytes += bytes.len() as u64;
+            if let Err(error) = written.and_then(|()| on_progress(*done_bytes, total)) {
                 first_error.get_or_insert(error);
             }
             if first_error.is_some() {

@@ -200,15 +200,15 @@ fn scores_become_merges_and_merges_become_scores() {
         let name = format!("pieces-{space_prefix}");
         let read = read_back(&write_gguf(&pieces(space_prefix), &name)).unwrap();
         let tokenizer = Tokenizer::from_tables(&read).unwrap();
-        let ids = |text: &str| {
+        let joined_tokens = |text: &str| {
             let ids = tokenizer.encode(text).unwrap();
             ids.iter().map(|&id| read.tokens[id as usize].as_str()).collect::<Vec<_>>().join("|")
         };
         let expected = if space_prefix { "<s>|▁the|▁an" } else { "<s>|t|he|▁an" };
-        assert_eq!(ids("the an"), expected);
+        assert_eq!(joined_tokens("the an"), expected);
         // `▁t` has a better score than `hat`, and `at` a better one than `th`.
-        assert_eq!(ids(" that").rsplit('|').next(), Some("▁that"));
-        assert_eq!(ids(" é😀").split_once('é').unwrap().1, "|<0xF0>|<0x9F>|<0x98>|<0x80>");
+        assert_eq!(joined_tokens(" that").rsplit('|').next(), Some("▁that"));
+        assert_eq!(joined_tokens(" é😀").split_once('é').unwrap().1, "|<0xF0>|<0x9F>|<0x98>|<0x80>");
         for text in TEXTS {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
         }

@@ -85,8 +85,7 @@ pub fn check_config(config: &Config) {
     assert!(config.rope_theta.is_none_or(|theta| theta.is_finite() && theta > 0.0), "{config:?}");
 }
 
-/// The bytes of a tensor, computed without the readers' code: the dtype's name gives its bits, except for quantized
-/// dtypes, which have blocks of (numbers, bytes).
+/// The bytes of a tensor, computed without the readers' code: the dtype's name gives its bits, except for quantized dtypes.
 fn bytes_of(dtype: &str, elements: u64) -> u128 {
     if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
         return dtype.bytes(elements).into();

@@ -71,14 +71,15 @@ pub fn pull(
     let blobs =
         Blobs { hub: &hub, repository, commit: &commit, folder: repository_folder.join("blobs"), locks };
     let missing = missing_files(&blobs, &chosen, report, &settings.cache.folder)?;
-    let mut done: u64 = chosen.iter().filter(|file| !missing.contains(file)).map(|file| file.bytes).sum();
+    let mut done_bytes: u64 =
+        chosen.iter().filter(|file| !missing.contains(file)).map(|file| file.bytes).sum();
     for file in missing {
         report(Event::FileStarted { name: &file.name, bytes: file.bytes });
         blobs.fetch(file, &mut |step| match step {
-            Step::Progress(bytes) => report(Event::Progress { bytes: done + bytes }),
+            Step::Progress(bytes) => report(Event::Progress { bytes: done_bytes + bytes }),
             Step::Waiting { why, wait } => report(Event::Waiting { why, wait }),
         })?;
-        done += file.bytes;
+        done_bytes += file.bytes;
         report(Event::FileDone { name: &file.name, bytes: file.bytes });
     }
     let snapshot = repository_folder.join("snapshots").join(&commit);

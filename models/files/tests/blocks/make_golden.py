@@ -55,11 +55,11 @@ def rows(generator: np.random.Generator) -> np.ndarray:
     shape = (8, 256)
     normal = generator.normal(0, 0.02, shape)
     tails = generator.standard_t(2, shape)
-    sizes = generator.normal(0, 1, shape) * np.exp(generator.normal(0, 4, (8, 8))).repeat(32, axis=1)
+    magnitudes = generator.normal(0, 1, shape) * np.exp(generator.normal(0, 4, (8, 8))).repeat(32, axis=1)
     # Each block of 32 numbers contains 127 and -127. So its step in Q8_0 is 1, and numbers such as 2.5 are ties.
     ties = generator.integers(-508, 509, shape) / 4
     ties[:, ::32], ties[:, 1::32] = 127, -127
-    everything = np.concatenate([normal, tails, sizes, ties]).astype("<f4")
+    everything = np.concatenate([normal, tails, magnitudes, ties]).astype("<f4")
     everything[3, 32:64] = 0
     everything[4, 7] = 1000
     everything[5, 64:96] = 0.125
