@@ -36,7 +36,7 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the table of shapes: the real shapes before the tiny shapes, each group by name.
+/// Writes the table of shapes, sorted by name: first the shapes of real models, then the tiny ones.
 fn write_shape_table() -> Result<(), String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shapes");
     println!("cargo::rerun-if-changed={}", folder.display());

@@ -43,7 +43,7 @@ fn rate(mut convert: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(NUMBERS as f64 / best.as_secs_f64() / 1e6)
 }
 
-/// Sums of random bytes: close to a normal distribution with a standard deviation of 0.015, like weights.
+/// Sums of four random bytes: close to a normal distribution with a standard deviation of 0.015, like weights.
 fn normal_numbers() -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {

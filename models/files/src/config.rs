@@ -10,7 +10,7 @@ use crate::architecture::{Architecture, rope};
 use crate::text::{json_text, printable};
 use crate::{Format, architecture, gguf};
 
-/// The fields of a config that several readers need; `raw` has the others.
+/// The fields of a config that several modules use; `raw` has all fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `llama`, `qwen2`: `model_type` in config.json, `general.architecture` in GGUF.

@@ -1,5 +1,5 @@
-//! The cache of conversions for engines that need another format, keyed by content. The same weights in the same format are
-//! converted once, also if they come from several folders.
+//! The cache of conversions for engines that need another format, keyed by content. The same weights are converted once to
+//! each format and dtype, also if they come from several folders.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -185,7 +185,7 @@ fn cache() -> Result<PathBuf> {
     Ok(paths::data_dir()?.join("conversions"))
 }
 
-/// The model of a complete conversion. Its name may differ from the name of the converted folder.
+/// The path of the model in a complete conversion. It is named after the first model with this content.
 fn model_in(folder: &Path) -> Option<PathBuf> {
     let entries = read_folder(folder).ok().filter(|_| folder.join(LABEL_FILE).is_file())?;
     entries.iter().map(std::fs::DirEntry::path).find(|path| path.file_name() != Some(LABEL_FILE.as_ref()))

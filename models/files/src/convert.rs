@@ -50,7 +50,7 @@ pub fn own_dtype(model: &ModelFolder) -> Result<Dtype> {
 
 fn dtype_to_write(part: &Part, weights: &FileWeights, goal: &Goal) -> Result<Dtype> {
     let requested = dtype_of(part, goal.dtype, goal.format);
-    // GGUF stores these parts in f32 only, so the original may have been f32 too: narrow them only without loss.
+    // GGUF stores these parts in f32 only, whatever the original dtype was: narrow them only without loss.
     if goal.format == Format::Safetensors && part.is_f32_in_gguf() && weights.dtype(part)? == Dtype::F32 {
         let values = weights.values(part)?;
         let (mut bytes, mut restored) =

@@ -91,10 +91,10 @@ impl ModelFolder {
         let names = file_names(path)?;
         let with_ending =
             |end: &str| names.iter().filter(|name| name.ends_with(end)).cloned().collect::<Vec<_>>();
-        let (tensors, ggufs) = (with_ending(".safetensors"), with_ending(".gguf"));
+        let (safetensors_names, ggufs) = (with_ending(".safetensors"), with_ending(".gguf"));
         match ggufs.as_slice() {
-            _ if !tensors.is_empty() => {
-                let weights = shards(path, &tensors)?;
+            _ if !safetensors_names.is_empty() => {
+                let weights = shards(path, &safetensors_names)?;
                 Self::open_safetensors(path, weights)
             }
             [only] => Self::open_gguf(path, &path.join(only)),
@@ -185,7 +185,7 @@ impl ModelFolder {
         self.tensors.iter().map(|tensor| tensor.bytes).sum()
     }
 
-    /// Elements of all tensors; shared embeddings count once, as they are stored.
+    /// The elements of all tensors; an embedding that is also the output counts once, as it is stored.
     pub fn parameters(&self) -> u64 {
         self.tensors.iter().map(Tensor::elements).sum()
     }

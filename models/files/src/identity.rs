@@ -19,7 +19,7 @@ use crate::weights::{FileWeights, Weights};
 use crate::write::write_atomically;
 use crate::{Dtype, Format, ModelFolder};
 
-/// The numbers to hash at once.
+/// How many numbers to hash at once.
 const NUMBERS_PER_STEP: u64 = 1 << 20;
 
 impl ModelFolder {
@@ -91,7 +91,7 @@ fn hash_part(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     Ok(hash.finalize().into())
 }
 
-/// The stored identity of these files, in the program's cache.
+/// The stored identity of these files, in the program's data folder.
 struct StoredIdentity {
     path: PathBuf,
     /// The path, the bytes and the time of change (in nanoseconds since 1970) of each weights file.

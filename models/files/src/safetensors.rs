@@ -174,8 +174,7 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// The safetensors files of the model in a folder: the files of its index, else `model.safetensors`, else
-/// the only file.
+/// The safetensors files of the model in a folder: those of its index, else `model.safetensors`, else the only file.
 pub(crate) fn shards(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     let index = folder.join(INDEX);
     if index.is_file() {

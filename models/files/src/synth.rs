@@ -62,7 +62,7 @@ pub struct Shape {
 
 #[derive(Debug, Clone)]
 pub struct Vocabulary {
-    /// The number of ids with a text; the model may have more.
+    /// The number of ids with a text; the model may have more ids.
     pub tokens: u32,
     pub specials: Vec<Special>,
     pub add_bos: bool,
@@ -235,16 +235,16 @@ struct Normal {
 const SUM_DEVIATION: f64 = 37_837.226_7;
 const SUM_MEAN: i32 = 2 * 65535;
 
-/// The smallest magnitude. Below it f16 is less precise than bf16, so the two would hold different numbers.
+/// The smallest magnitude of a number that is not 0. Below it f16 is less precise than bf16, and the two would differ.
 const MIN_MAGNITUDE: f32 = 1.0 / 131_072.0;
 
 impl Normal {
     fn of(seed: u64, part: &Part) -> Self {
-        let name = part.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        let name_hash = part.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         let scale = (1.0 / ((part.fan_in as f64).sqrt() * SUM_DEVIATION)) as f32;
-        Self { key: mix(mix(seed) ^ name), scale }
+        Self { key: mix(mix(seed) ^ name_hash), scale }
     }
 
     fn fill(&self, first: u64, values: &mut [f32]) {

@@ -1,4 +1,4 @@
-//! Values of files for messages: names that cannot disturb a terminal, and sizes.
+//! Text for messages: names from files that cannot disturb a terminal, config values, and sizes.
 
 use serde_json::Value;
 
@@ -9,10 +9,10 @@ pub(crate) fn printable(name: &str) -> String {
     if characters.next().is_some() { format!("{start}…") } else { start }
 }
 
-/// The longest printed name.
+/// The longest printed name, in characters.
 const MAX_CHARACTERS: usize = 80;
 
-/// A config value for a message, in either format. A list is not printed.
+/// A value from config.json or GGUF metadata for a message. A list is not printed.
 pub fn json_text(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".into(),

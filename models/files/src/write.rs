@@ -35,7 +35,7 @@ pub(crate) struct TensorPlan {
 /// Gets the bytes written and the bytes in total. An error that it returns ends the work and removes the output.
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) -> Result<()> + Sync);
 
-/// The numbers that one step writes: enough for long reads, few enough that memory does not grow with the model.
+/// How many numbers one step writes: enough for long reads, few enough that memory does not grow with the model.
 const STEP_NUMBERS: u64 = 1 << 20;
 
 /// Writes the files into `folder`.
@@ -71,9 +71,9 @@ pub(crate) fn write_files(
         while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
             let written = step.write(&opened[step.file], parts, format, weights, &mut bytes);
             let mut progress = progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let (done, first_error) = &mut *progress;
-            *done += bytes.len() as u64;
-            if let Err(error) = written.and_then(|()| on_progress(*done, total)) {
+            let (done_bytes, first_error) = &mut *progress;
+            *done_bytes += bytes.len() as u64;
+            if let Err(error) = written.and_then(|()| on_progress(*done_bytes, total)) {
                 first_error.get_or_insert(error);
             }
             if first_error.is_some() {
@@ -199,7 +199,7 @@ pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
 pub(crate) struct Staged {
     folder: PathBuf,
     output: PathBuf,
-    /// The parent folders that it created, innermost first.
+    /// The parent folders that `new` created, innermost first.
     created_parents: Vec<PathBuf>,
 }
 

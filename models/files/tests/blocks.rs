@@ -1,5 +1,5 @@
 //! Tests each dtype against `gguf`, the Python package of llama.cpp, and tests properties that every dtype must have.
-//! `tests/blocks/make_golden.py` describes and generates the files.
+//! `tests/blocks/make_golden.py` describes and generates the golden files.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 use std::path::Path;
@@ -35,7 +35,7 @@ fn round_trip(dtype: Dtype, values: &[f32]) -> Vec<f32> {
     widen_to_numbers(dtype, &narrow_to_bytes(dtype, values).unwrap())
 }
 
-/// Numbers between -1 and 1.
+/// A generator of random numbers between -1 and 1.
 fn random(seed: u64) -> impl FnMut() -> f32 {
     let mut state = seed;
     move || {
@@ -67,7 +67,7 @@ fn rows() -> Vec<(&'static str, Vec<f32>)> {
         ("all positive", uniform.iter().map(|value| 3.0 + value).collect()),
         ("all negative", uniform.iter().map(|value| -3.0 - value).collect()),
         (
-            "groups of very different sizes",
+            "groups of very different magnitudes",
             (0..1024).map(|at| uniform[at] * 2_f32.powi(-(at as i32 / 16 % 24))).collect(),
         ),
         ("scales that are subnormal in f16", uniform.iter().map(|value| value * 1e-5).collect()),
@@ -140,7 +140,7 @@ fn numbers_are_restored_within_a_step_and_on_average_within_half_a_step() {
             let (numbers, _) = dtype.block();
             let restored = round_trip(dtype, &row);
             for (block, (values, restored)) in row.chunks(numbers).zip(restored.chunks(numbers)).enumerate() {
-                // Scales in f16 are multiples of 2^-24, an error of up to 2^-25. Integers are at most 127.
+                // A subnormal f16 scale has an error of up to 2^-25; integers are at most 127. Other scales: less than 1 %.
                 let scale_error = 127.0 * 2_f32.powi(-25);
                 let step = step(dtype, values);
                 let errors = values.iter().zip(restored).map(|(a, b)| (a - b).abs());
@@ -177,7 +177,7 @@ fn numbers_near_the_smallest_scale_stay_distinct_in_q4_k_and_q6_k() {
 #[test]
 fn the_scale_searches_have_less_error_than_the_quantisers_of_llama_cpp() {
     // The squared error relative to that of evenly spaced values in each group. llama.cpp's quantisers (gguf 0.19.0)
-    // reach 0.765 in Q4_K and 0.797 in Q6_K on these numbers.
+    // reach 0.765 in Q4_K and 0.797 in Q6_K on these numbers; this crate must have at least 2 % less.
     let (_, normal) = rows().swap_remove(0);
     for (dtype, group_size, llama_cpp) in [(Dtype::Q4K, 32, 0.765), (Dtype::Q6K, 16, 0.797)] {
         let restored = round_trip(dtype, &normal);
@@ -241,7 +241,7 @@ fn a_constant_row_is_restored_within_a_thousandth() {
 fn restored_numbers_narrow_to_the_same_bytes() {
     for (name, row) in rows() {
         // If a scale rounds to zero in f16, the integers have no meaning; the next test covers that.
-        if matches!(name, "scales below any f16" | "subnormal" | "groups of very different sizes") {
+        if matches!(name, "scales below any f16" | "subnormal" | "groups of very different magnitudes") {
             continue;
         }
         for dtype in [Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0] {

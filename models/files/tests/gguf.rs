@@ -91,7 +91,7 @@ fn sparse(file: Gguf, name: &str) -> PathBuf {
 }
 
 #[test]
-fn texts_beyond_the_limit_are_refused_by_name() {
+fn an_error_about_a_text_beyond_the_limit_names_the_text() {
     let begin = |tensors, values| Gguf::begin(3, tensors, values);
     let huge = 1_u64 << 40;
     let (key_limit, limit) = (65_535, 1_u64 << 27);
@@ -116,7 +116,7 @@ fn texts_beyond_the_limit_are_refused_by_name() {
 }
 
 #[test]
-fn arrays_beyond_the_limit_are_refused_by_key() {
+fn an_error_about_an_array_beyond_the_limit_names_its_key() {
     for (kind, length) in [(6, 1 << 30), (5, 1 << 38), (6, (1 << 24) + 1)] {
         let path = sparse(Gguf::begin(3, 0, 1).text("list").u32(9).u32(kind).u64(length), "arrays-sparse");
         let header = read_header(&path, 0).unwrap();
@@ -235,13 +235,13 @@ fn a_name_from_a_file_is_escaped_for_a_terminal() {
     assert!(error.contains("tensor `\\u{1b}[2J`: 256 bytes"), "{error}");
 }
 
-/// The message for a llama with this metadata value.
+/// The message for a Llama model with this metadata value.
 fn error_with_value(key: &str, value: MetadataValue) -> String {
-    let base = Gguf::begin(3, 0, 6).text("general.architecture").u32(8).text("llama");
-    let base = [("embedding_length", 64), ("block_count", 3), ("attention.head_count", 4), ("vocab_size", 9)]
+    let file = Gguf::begin(3, 0, 6).text("general.architecture").u32(8).text("llama");
+    let file = [("embedding_length", 64), ("block_count", 3), ("attention.head_count", 4), ("vocab_size", 9)]
         .iter()
-        .fold(base, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
-    let error = ModelFolder::open(base.value(key, &value).write("value")).unwrap_err();
+        .fold(file, |file, (key, value)| file.number(&format!("llama.{key}"), *value));
+    let error = ModelFolder::open(file.value(key, &value).write("value")).unwrap_err();
     format!("{error:#}")
 }
 
@@ -278,7 +278,7 @@ fn an_error_about_an_invalid_value_names_the_expected_and_the_found_value() {
 }
 
 #[test]
-fn every_truncated_file_is_refused_by_the_name_of_the_incomplete_item() {
+fn the_error_about_every_truncated_file_names_the_incomplete_item() {
     let whole = llama().0;
     let path = folder("gguf-cuts").join("x.gguf");
     let names = [
@@ -289,7 +289,7 @@ fn every_truncated_file_is_refused_by_the_name_of_the_incomplete_item() {
         "claims 2 tensors",
         "claims 9 metadata values",
     ];
-    // The last bytes belong to no tensor.
+    // The file is complete without the last bytes, which belong to no tensor.
     for cut in 0..whole.len() - 32 {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let error = format!("{:#}", gguf::read_header(&path, 0).unwrap_err());

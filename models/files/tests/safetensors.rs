@@ -27,10 +27,10 @@ fn each_tensor_has_its_offset_in_the_file() {
     )
     .unwrap();
     let tensors = read_header(&path, 7).unwrap();
-    let data = std::fs::metadata(&path).unwrap().len() - 16;
+    let start = std::fs::metadata(&path).unwrap().len() - 16;
     let found: Vec<_> =
         tensors.iter().map(|t| (t.name.as_str(), t.elements(), t.file, t.offset, t.bytes)).collect();
-    assert_eq!(found, [("a", 6, 7, data, 12), ("b", 1, 7, data + 12, 4), ("c", 0, 7, data + 16, 0)]);
+    assert_eq!(found, [("a", 6, 7, start, 12), ("b", 1, 7, start + 12, 4), ("c", 0, 7, start + 16, 0)]);
 }
 
 #[test]

@@ -57,6 +57,8 @@ fn tables_of_size(vocabulary: u32) -> TokenizerTables {
     tables
 }
 
+const SPACE_PREFIX: bool = true;
+
 /// Pieces of words of at most four letters, with byte fallback and scores like SentencePiece's BPE.
 fn pieces(space_prefix: bool) -> TokenizerTables {
     let mut tokens = vec!["<unk>".to_string(), "<s>".into(), "</s>".into()];
@@ -198,15 +200,15 @@ fn scores_become_merges_and_merges_become_scores() {
         let name = format!("pieces-{space_prefix}");
         let read = read_back(&write_gguf(&pieces(space_prefix), &name)).unwrap();
         let tokenizer = Tokenizer::from_tables(&read).unwrap();
-        let ids = |text: &str| {
+        let joined_tokens = |text: &str| {
             let ids = tokenizer.encode(text).unwrap();
             ids.iter().map(|&id| read.tokens[id as usize].as_str()).collect::<Vec<_>>().join("|")
         };
         let expected = if space_prefix { "<s>|▁the|▁an" } else { "<s>|t|he|▁an" };
-        assert_eq!(ids("the an"), expected);
+        assert_eq!(joined_tokens("the an"), expected);
         // `▁t` has a better score than `hat`, and `at` a better one than `th`.
-        assert_eq!(ids(" that").rsplit('|').next(), Some("▁that"));
-        assert_eq!(ids(" é😀").split_once('é').unwrap().1, "|<0xF0>|<0x9F>|<0x98>|<0x80>");
+        assert_eq!(joined_tokens(" that").rsplit('|').next(), Some("▁that"));
+        assert_eq!(joined_tokens(" é😀").split_once('é').unwrap().1, "|<0xF0>|<0x9F>|<0x98>|<0x80>");
         for text in TEXTS {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
         }
@@ -281,7 +283,7 @@ fn facts_of_a_tokenizer_come_from_its_files() {
     let entries = u64::from(embedded.config.vocabulary_size);
     assert_eq!((facts.kind.as_str(), facts.entries, facts.chat_template), ("byte-level BPE", entries, false));
 
-    let mut tables = pieces(true);
+    let mut tables = pieces(SPACE_PREFIX);
     tables.chat_template = Some("{{ messages }}".into());
     let path = write_gguf(&tables, "facts");
     let in_gguf = ModelFolder::open(&path).unwrap().tokenizer_facts().unwrap().unwrap();
@@ -311,9 +313,9 @@ fn facts_of_a_tokenizer_come_from_its_files() {
 }
 
 #[test]
-fn a_step_that_llama_cpp_does_not_support_is_refused_by_name() {
+fn an_error_about_a_step_that_llama_cpp_does_not_support_names_the_step() {
     let good: Value = serde_json::from_str(&tables_of_size(300).to_json().unwrap()).unwrap();
-    let pieces: Value = serde_json::from_str(&pieces(true).to_json().unwrap()).unwrap();
+    let pieces: Value = serde_json::from_str(&pieces(SPACE_PREFIX).to_json().unwrap()).unwrap();
     let path = folder("refused").join("tokenizer.json");
     let refused = |file: &Value, pointer: &str, value: Value| {
         let mut file = file.clone();
@@ -354,7 +356,7 @@ fn a_step_that_llama_cpp_does_not_support_is_refused_by_name() {
 
 #[test]
 fn newer_and_older_spellings_give_the_same_tables() {
-    let tables = pieces(true);
+    let tables = pieces(SPACE_PREFIX);
     let mut file: Value = serde_json::from_str(&tables.to_json().unwrap()).unwrap();
     let path = folder("spellings").join("tokenizer.json");
     write_json(&path, &file);
@@ -378,7 +380,7 @@ fn newer_and_older_spellings_give_the_same_tables() {
 }
 
 #[test]
-fn broken_tables_in_a_gguf_file_are_named_by_file_and_key() {
+fn an_error_about_broken_tables_in_a_gguf_names_the_file_and_the_key() {
     let refused = |tables: &TokenizerTables, key: &str, value: Option<MetadataValue>| {
         let vocabulary = tables.tokens.len() as u32;
         let mut entries = tables.to_gguf(vocabulary).unwrap();
@@ -389,7 +391,7 @@ fn broken_tables_in_a_gguf_file_are_named_by_file_and_key() {
         assert!(refused.contains("x.gguf`") && refused.contains(key), "{key}: {refused}");
         refused
     };
-    let (bytes, pieces) = (tables_of_size(300), pieces(true));
+    let (bytes, pieces) = (tables_of_size(300), pieces(SPACE_PREFIX));
     let text = |text: &str| Some(MetadataValue::Text(text.into()));
     let merges = |merge: &str| Some(MetadataValue::Texts(vec![merge.into()]));
     let key = |name: &str| format!("tokenizer.ggml.{name}");
@@ -420,7 +422,7 @@ fn broken_tables_in_a_gguf_file_are_named_by_file_and_key() {
 
 #[test]
 fn a_changed_byte_of_a_gguf_file_does_not_panic() {
-    for (tables, name) in [(tables_of_size(300), "changed-bytes"), (pieces(true), "changed-pieces")] {
+    for (tables, name) in [(tables_of_size(300), "changed-bytes"), (pieces(SPACE_PREFIX), "changed-pieces")] {
         let path = write_gguf(&tables, name);
         let good = std::fs::read(&path).unwrap();
         let (mut accepted, mut refused) = (0, 0);

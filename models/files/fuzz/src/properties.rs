@@ -11,11 +11,11 @@ use model_files::{Config, Dtype, Tensor};
 #[global_allocator]
 static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Bytes that reading may hold for any input: buffers, tables, the text of an error.
+/// Bytes that reading may allocate whatever the size of the input: buffers, tables, the text of an error.
 const CONSTANT_BYTES: usize = 64 << 10;
 
-/// Calls `read` and checks its error message, printed as for a user. An allocation beyond `CONSTANT_BYTES` and `multiple`
-/// times `bytes` fails and ends the process; libFuzzer then keeps the input.
+/// Calls `read` and checks its error message, printed as for a user. An allocation beyond
+/// `CONSTANT_BYTES + multiple * bytes` fails and ends the process; libFuzzer then keeps the input.
 pub fn read_within_bound<T>(multiple: usize, bytes: usize, read: impl FnOnce() -> Result<T>) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(allow_memory_for_panics);
@@ -81,15 +81,11 @@ pub fn check_config(config: &Config) {
         config.vocabulary_size,
     ];
     assert!(!positive.contains(&0), "a zero among {positive:?}");
-    assert!(config.heads.is_multiple_of(config.kv_heads), "{} / {} key heads", config.heads, config.kv_heads);
-    assert!(
-        config.rope_theta.is_none_or(|theta| theta.is_finite() && theta > 0.0),
-        "{:?}",
-        config.rope_theta
-    );
+    assert!(config.heads.is_multiple_of(config.kv_heads), "{config:?}");
+    assert!(config.rope_theta.is_none_or(|theta| theta.is_finite() && theta > 0.0), "{config:?}");
 }
 
-/// The bytes of a tensor. A float's or an integer's name has the bits of a number; ggml's other dtypes have blocks.
+/// The bytes of a tensor, computed without the readers' code: the dtype's name gives its bits, except for quantized dtypes.
 fn bytes_of(dtype: &str, elements: u64) -> u128 {
     if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
         return dtype.bytes(elements).into();

@@ -18,13 +18,13 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
             let length = weights_file.first_chunk().context("models/embedded/model.safetensors is empty")?;
             let start = &weights_file[..8 + usize::try_from(u64::from_le_bytes(*length))?];
             vec![
-                safetensors(u32::try_from(weights_file.len() - start.len())?, &start[8..]),
-                safetensors(SMALL_DATA_BYTES.into(), SMALL.as_bytes()),
-                safetensors(16, UNUSUAL.as_bytes()),
-                safetensors(0, b"{}"),
+                safetensors_input(u32::try_from(weights_file.len() - start.len())?, &start[8..]),
+                safetensors_input(SMALL_DATA_BYTES.into(), SMALL_HEADER.as_bytes()),
+                safetensors_input(UNUSUAL_DATA_BYTES, UNUSUAL_HEADER.as_bytes()),
+                safetensors_input(0, b"{}"),
             ]
         }
-        "gguf" => gguf(),
+        "gguf" => gguf_inputs(),
         "config" => vec![
             join(&[&read("config.json")?, &read("generation_config.json")?]),
             read("config.json")?,
@@ -32,8 +32,8 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
             GEMMA.into(),
         ],
         "folder" => {
-            let b = weights(OTHER_DATA_BYTES, OTHER);
-            let a = weights(SMALL_DATA_BYTES, SMALL);
+            let b = weight_file_input(OTHER_DATA_BYTES, OTHER_HEADER);
+            let a = weight_file_input(SMALL_DATA_BYTES, SMALL_HEADER);
             let config = read("config.json")?;
             let generation = read("generation_config.json")?;
             vec![
@@ -46,11 +46,12 @@ pub fn seeds(target: &str) -> Result<Vec<Vec<u8>>> {
     })
 }
 
-const SMALL: &str = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F32","shape":[],"data_offsets":[12,16]}}"#;
+const SMALL_HEADER: &str = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"F32","shape":[],"data_offsets":[12,16]}}"#;
 const SMALL_DATA_BYTES: u16 = 16;
-const OTHER: &str = r#"{"c":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}}"#;
+const OTHER_HEADER: &str = r#"{"c":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}}"#;
 const OTHER_DATA_BYTES: u16 = 8;
-const UNUSUAL: &str = r#"{"x":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]},"y":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]},"z":{"dtype":"BOOL","shape":[3],"data_offsets":[5,8]},"e":{"dtype":"I64","shape":[0,7],"data_offsets":[8,8]},"w":{"dtype":"C64","shape":[1,1,1],"data_offsets":[8,16]}}"#;
+const UNUSUAL_HEADER: &str = r#"{"x":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]},"y":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[2,5]},"z":{"dtype":"BOOL","shape":[3],"data_offsets":[5,8]},"e":{"dtype":"I64","shape":[0,7],"data_offsets":[8,8]},"w":{"dtype":"C64","shape":[1,1,1],"data_offsets":[8,16]}}"#;
+const UNUSUAL_DATA_BYTES: u32 = 16;
 const INDEX: &str =
     r#"{"metadata":{"total_size":24},"weight_map":{"a":"model.safetensors","c":"b.safetensors"}}"#;
 const GPT2: &str = r#"{"model_type":"gpt2","n_embd":8,"n_layer":2,"n_head":2,"n_inner":null,"n_positions":16,"vocab_size":9,"bos_token_id":8,"eos_token_id":[7,8]}"#;
@@ -60,20 +61,20 @@ fn join(files: &[&[u8]]) -> Vec<u8> {
     files.join(&SEPARATOR)
 }
 
-/// An input of the target `safetensors`. The highest bit lets the target correct the header's length field.
-fn safetensors(data_bytes: u32, header: &[u8]) -> Vec<u8> {
+/// An input of the target `safetensors`. The highest bit tells the target to correct the header's length.
+fn safetensors_input(data_bytes: u32, header: &[u8]) -> Vec<u8> {
     let length = header.len() as u64;
     [&(data_bytes | 1 << 31).to_le_bytes(), length.to_le_bytes().as_slice(), header].concat()
 }
 
 /// A weight file of the target `folder`, which adds the header's length.
-fn weights(data_bytes: u16, header: &str) -> Vec<u8> {
+fn weight_file_input(data_bytes: u16, header: &str) -> Vec<u8> {
     [data_bytes.to_le_bytes().as_slice(), header.as_bytes()].concat()
 }
 
-/// Two files: a llama with a value of each type and tensors of f32, f16, bf16, q8_0 and q4_k, and a minimal llama, which
-/// the fuzzer explores sooner.
-fn gguf() -> Vec<Vec<u8>> {
+/// Two Llama models: one with a metadata value of each type and tensors of f32, f16, bf16, q8_0 and q4_k, and a minimal one,
+/// which the fuzzer explores sooner.
+fn gguf_inputs() -> Vec<Vec<u8>> {
     let text = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
     let value =
         |key: &str, kind: u32, bytes: &[u8]| [&text(key), kind.to_le_bytes().as_slice(), bytes].concat();

@@ -25,15 +25,15 @@ const HEADER_MULTIPLE: usize = 32;
 /// 632 bytes in memory.
 const JSON_MULTIPLE: usize = 128;
 
-/// Allowed bytes of memory for each byte of a model, for the list of its parts. A layer may have only one tensor in a
-/// header, but has a dozen parts.
+/// Allowed bytes of memory for each byte of a model, when its parts are listed. A config may claim as many layers as the
+/// headers have tensors, and the list has a dozen parts for each layer.
 const PARTS_MULTIPLE: usize = 512;
 
 /// The separator of files. It never occurs in UTF-8, so it never cuts JSON in two.
 pub const SEPARATOR: u8 = 0xff;
 
-/// Reads a safetensors file. The first four bytes give the length of the data; the header follows. If the highest bit is
-/// set, the target corrects the header's length field, so that a changed header is not always refused for its length.
+/// Reads a safetensors file. The first four bytes give the length of the data; the file's beginning follows. If their highest
+/// bit is set, the target corrects the header's length, so that a changed header is not always refused for its length.
 pub fn safetensors(bytes: &[u8]) -> bool {
     let Some((word, rest)) = bytes.split_first_chunk() else { return false };
     let word = u32::from_le_bytes(*word);
@@ -50,7 +50,7 @@ pub fn safetensors(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads a GGUF file. The first two bytes give the number of zeros at its end; its beginning follows.
+/// Reads a GGUF file. The first two bytes give the number of zero bytes at the file's end; its beginning follows.
 pub fn gguf(bytes: &[u8]) -> bool {
     static FILE: LazyLock<(PathBuf, File)> = LazyLock::new(|| {
         let path = scratch_folder("gguf").join("x.gguf");
@@ -93,7 +93,7 @@ pub fn config(bytes: &[u8]) -> bool {
 }
 
 /// Reads the files of a folder in sequence: config, generation config, index, and two weight files. A weight file is two
-/// bytes with the number of zeros after its header, then the header. An empty piece means no file.
+/// bytes with the number of zero bytes after its header, then the header. An empty piece means no file.
 pub fn folder(bytes: &[u8]) -> bool {
     const FILES: [&str; 5] = [
         "config.json",
@@ -143,7 +143,7 @@ fn check_folder(opened: &ModelFolder, file_bytes: usize) {
     assert_eq!(opened.dtypes().values().sum::<u64>(), opened.weights_bytes());
     let _ = opened.parameters();
     assert!(opened.tensors.iter().all(|tensor| tensor.file < opened.weights.len()));
-    // `ModelFacts::of` must return or refuse within the memory bound of the files.
+    // `ModelFacts::of` must accept or refuse the model within a bound in proportion to its files.
     if let Some(facts) = read_within_bound(PARTS_MULTIPLE, file_bytes, || ModelFacts::of(opened)) {
         let component_bytes: u64 = facts.components.iter().map(|component| component.bytes).sum();
         assert!(

@@ -72,8 +72,8 @@ impl Architecture {
             ("eos_token_id", config.eos_ids.first().copied()),
         ];
         for (name, value) in computed {
-            let belongs = self.keys.iter().any(|key| key.config == name) || name.ends_with("_id");
-            if let Some(value) = value.filter(|_| belongs && !fields.contains_key(name)) {
+            let has_field = self.keys.iter().any(|key| key.config == name) || name.ends_with("_id");
+            if let Some(value) = value.filter(|_| has_field && !fields.contains_key(name)) {
                 fields.insert(name.into(), value.into());
             }
         }
@@ -93,7 +93,7 @@ impl Architecture {
     fn check_expressible(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
         let constants: Map<String, Value> = serde_json::from_str(self.constants)?;
         for (name, constant) in &constants {
-            // Biases are tensors, so their presence in the file is enough.
+            // Biases are tensors, so GGUF needs no key for them.
             if name.ends_with("_bias") || self.overriding.contains(&name.as_str()) {
                 continue;
             }
@@ -136,7 +136,7 @@ impl Architecture {
         Ok(())
     }
 
-    /// A number of config.json, or its default. `Config` has already searched both places of `rope_theta`.
+    /// A number of config.json, else its default if it has one. `Config` has already searched both places of `rope_theta`.
     fn field(&self, config: &Config, raw: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
         let computed = match name {
             "num_key_value_heads" => Some(f64::from(config.kv_heads)),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_gguf_cannot_express_is_refused_by_its_name() {
+    fn the_error_names_a_field_that_gguf_cannot_express() {
         assert_eq!(error_for("head_dim", json!(16)), None);
         assert!(error_for("head_dim", json!(32)).unwrap().starts_with("`head_dim` is 32, and GGUF's `phi3`"));
         for (field, value) in [

@@ -1,6 +1,6 @@
 //! The supported architectures, and the tensors of each, so that models can be synthesised, converted, checked and named.
 //!
-//! A new architecture is an entry in `ARCHITECTURES` (`table`), and a function with its tensors if it has others than Llama.
+//! A new architecture is an entry in `ARCHITECTURES` (`table`), and a function with its tensors if they differ from Llama's.
 
 pub(crate) mod metadata;
 pub(crate) mod rope;
@@ -19,17 +19,17 @@ pub struct Architecture {
     pub name: &'static str,
     /// `general.architecture` in GGUF; some architectures share one.
     pub gguf: &'static str,
-    /// The name of its transformers class, for config.json.
+    /// The name of its class in the library transformers, for config.json.
     pub class: &'static str,
     /// Whether the output matrix is the embedding by default.
     pub(crate) tied: bool,
-    /// The head size when config.json has none and it is not the hidden size divided by the heads.
+    /// The default head size, where it is not the hidden size divided by the heads.
     pub(crate) head_dim: Option<u32>,
     /// The default epsilon of norms for a config.json without one. A GGUF always has one.
     pub norm_epsilon: f64,
     /// The default inner size in multiples of the hidden size, if config.json may omit it.
     inner_multiple: Option<u32>,
-    /// The name of its pre-tokenizer (`Pre`), for models that consist of a config.json only.
+    /// The name of its pre-tokenizer (`Pre`), for models synthesised from a config.json.
     pub(crate) pre: &'static str,
     /// Ends of tensor names that identify the architecture: every model of the architecture has all of them.
     pub(crate) marks: &'static [&'static str],
@@ -45,7 +45,7 @@ pub struct Architecture {
     pub(crate) keys: &'static [Key],
     /// Other fields of config.json, the same for every model of this architecture.
     pub(crate) constants: &'static str,
-    /// Fields in `constants` that override the config.
+    /// Fields in `constants` for which the config's own value is ignored.
     overriding: &'static [&'static str],
     parts: fn(&Config) -> Result<Vec<Part>>,
 }
@@ -198,7 +198,7 @@ pub enum Kind {
     NormBias,
 }
 
-/// The component of the network that a part belongs to. Reports give the size of each component.
+/// The component of the network that a part belongs to. `orchestrate model info` lists their sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     Embedding,
@@ -271,7 +271,7 @@ impl Part {
         self.kind != Kind::Matrix || self.component == Component::Positions
     }
 
-    /// The index of row `row` in the other format. Not for `Transposed`, whose rows are columns there.
+    /// The index in the other format of row `row` in format `from`. Not for `Transposed`, whose rows are columns there.
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
         let GgufForm::Pairs { heads } = self.gguf_form else { return row };
         let head_rows = self.shape[0] / heads;
@@ -289,7 +289,7 @@ impl Part {
 struct Parts {
     list: Vec<Part>,
     /// The beginnings of the names in the current layer, in each format.
-    layer: (String, String),
+    layer_prefixes: (String, String),
 }
 
 impl Parts {
@@ -318,7 +318,8 @@ impl Parts {
         shape: Vec<u64>,
         fan_in: u32,
     ) -> &mut Part {
-        let (name, gguf) = (format!("{}{name}", self.layer.0), format!("{}{gguf}", self.layer.1));
+        let (prefix, gguf_prefix) = &self.layer_prefixes;
+        let (name, gguf) = (format!("{prefix}{name}"), format!("{gguf_prefix}{gguf}"));
         let (gguf_form, fan_in) = (GgufForm::Same, u64::from(fan_in));
         self.list.push_mut(Part { name, gguf, shape, kind, component, gguf_form, fan_in })
     }
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_architecture_with_most_marks_comes_first_and_a_foreign_mark_excludes_one() {
+    fn the_architecture_with_most_marks_comes_first_and_a_foreign_mark_excludes_an_architecture() {
         let matching_names = |ends: &[&str]| {
             let names = ends.iter().map(|end| format!("model.layers.0.self_attn.{end}")).collect::<Vec<_>>();
             let architectures = matching_architectures(names.iter().map(String::as_str));

@@ -210,7 +210,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
         hidden,
     );
     for layer in 0..config.layers {
-        parts.layer = (format!("model.layers.{layer}."), format!("blk.{layer}."));
+        parts.layer_prefixes = (format!("model.layers.{layer}."), format!("blk.{layer}."));
         parts.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
         for &(letters, outputs, rotated_heads) in &projections {
             let (name, gguf) = (format!("self_attn.{letters}_proj"), format!("attn_{letters}"));
@@ -253,7 +253,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
             );
         }
     }
-    parts.layer = Default::default();
+    parts.layer_prefixes = Default::default();
     parts.norm(("model.norm.weight", "output_norm.weight"), hidden);
     if !config.tie_word_embeddings {
         parts.matrix(Component::Output, ("lm_head.weight", "output.weight"), vocabulary, hidden);
@@ -261,18 +261,18 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
     Ok(parts.list)
 }
 
-/// A matrix, and its bias if it has one.
+/// Adds a matrix, and its bias if `has_bias`.
 fn linear(
     parts: &mut Parts,
     component: Component,
     (name, gguf): (&str, &str),
     (outputs, inputs): (u32, u32),
-    bias: bool,
+    has_bias: bool,
     gguf_form: GgufForm,
 ) {
     let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
     parts.matrix(component, names, outputs, inputs).gguf_form = gguf_form;
-    if bias {
+    if has_bias {
         let names = (&*format!("{name}.bias"), &*format!("{gguf}.bias"));
         parts.bias(component, names, outputs, inputs).gguf_form = gguf_form;
     }
@@ -287,7 +287,7 @@ fn gemma(config: &Config) -> Result<Vec<Part>> {
     for part in &mut parts {
         match part.component {
             Component::Norms => part.gguf_form = GgufForm::PlusOne,
-            // The network multiplies the embedding by the root of the hidden size, so random weights must be smaller by it.
+            // The network multiplies the embedding by the root of the hidden size, so random weights are divided by it.
             // Otherwise each token would predict itself.
             Component::Embedding => part.fan_in *= u64::from(config.hidden_size),
             _ => {}
@@ -307,7 +307,7 @@ fn gpt2(config: &Config) -> Result<Vec<Part>> {
     parts.matrix(Component::Embedding, ("wte.weight", "token_embd.weight"), vocabulary, hidden);
     parts.matrix(Component::Positions, ("wpe.weight", "position_embd.weight"), context, hidden);
     for layer in 0..config.layers {
-        parts.layer = (format!("h.{layer}."), format!("blk.{layer}."));
+        parts.layer_prefixes = (format!("h.{layer}."), format!("blk.{layer}."));
         for (component, name, gguf, outputs, inputs) in [
             (Component::Attention, "attn.c_attn", "attn_qkv", 3 * hidden, hidden),
             (Component::Attention, "attn.c_proj", "attn_output", hidden, hidden),
@@ -324,7 +324,7 @@ fn gpt2(config: &Config) -> Result<Vec<Part>> {
             parts.norm_bias((&format!("{name}.bias"), &format!("{gguf}.bias")), hidden);
         }
     }
-    parts.layer = Default::default();
+    parts.layer_prefixes = Default::default();
     parts.norm(("ln_f.weight", "output_norm.weight"), hidden);
     parts.norm_bias(("ln_f.bias", "output_norm.bias"), hidden);
     if !config.tie_word_embeddings {

@@ -6,7 +6,7 @@
 //! F16    seeeeemm mmmmmmmm                     exponents from 2^-14 to 2^15, subnormals down to 2^-24
 //! ```
 //!
-//! Rounding is to nearest, ties to even, with subnormals. A finite number that would round to infinity is refused,
+//! Rounding is to nearest, ties to even; subnormals are kept. A finite number that would round to infinity is refused,
 //! because one infinite weight makes a model answer NaN. Infinities stay infinities. A NaN keeps its sign and the upper
 //! bits of its payload. As in ggml, a signalling NaN becomes quiet when it is narrowed.
 
@@ -70,7 +70,7 @@ fn narrow_f32(values: &[f32], bytes: &mut [u8]) -> Result<(), usize> {
     Ok(())
 }
 
-/// The numbers to convert at once: the bytes of a file are not aligned for 16 bits, so they are copied.
+/// How many numbers are converted at once. They are copied, because the bytes of a file are not aligned for 16 bits.
 const CHUNK: usize = 256;
 
 fn widen_f16(bytes: &[u8], values: &mut [f32]) {
@@ -99,9 +99,9 @@ fn narrow_to_16_bits(
 ) -> Result<(), usize> {
     let is_too_large = |value: &f32| value.is_finite() && value.abs() >= limit;
     let mut bits = [0; CHUNK];
-    for (index, (values, bytes)) in values.chunks(CHUNK).zip(bytes.chunks_mut(2 * CHUNK)).enumerate() {
+    for (chunk, (values, bytes)) in values.chunks(CHUNK).zip(bytes.chunks_mut(2 * CHUNK)).enumerate() {
         if values.iter().fold(false, |any, value| any | is_too_large(value)) {
-            return Err(index * CHUNK + values.iter().position(is_too_large).unwrap_or_default());
+            return Err(chunk * CHUNK + values.iter().position(is_too_large).unwrap_or_default());
         }
         convert(values, &mut bits[..values.len()]);
         for (bits, bytes) in bits.iter().zip(bytes.as_chunks_mut().0) {

@@ -11,7 +11,7 @@
 //!             32  q[64]   four of 2 bits, the lower bits
 //!             96  s[12]   scales of 6 bits. Lower 4 bits: of groups 0 to 7 the lower halves of bytes 0 to 7, of groups 8 to
 //!                         15 the upper halves. Upper 2 bits: of group 4 k + l in byte 8 + l at bit 2 k
-//!            108  d       f16           number i = (d * (scale of group i / 16 - 32)) * (q_i - 4)
+//!            108  d       f16           number i = (d * (scale - 32)) * (q_i - 4), with the scale of group i / 16
 //!
 //! Q5_K   byte  0  d       f16
 //!              2  dmin    f16
@@ -31,7 +31,7 @@ impl Dtype {
         gguf: 10,
         block: (256, 84),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q2_k),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 
     pub const Q3K: Self = Self(&Encoding {
@@ -39,7 +39,7 @@ impl Dtype {
         gguf: 11,
         block: (256, 110),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q3_k),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 
     pub const Q5K: Self = Self(&Encoding {
@@ -47,7 +47,7 @@ impl Dtype {
         gguf: 13,
         block: (256, 176),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q5_k),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 }
 
@@ -92,12 +92,12 @@ fn widen_q5_k(block: &[u8; 176], values: &mut [f32; 256]) {
     }
 }
 
-/// The first of the 16 bytes of q that hold a group's numbers in Q2_K and Q3_K, and the place of their 2 bits in each.
+/// The first of the 16 bytes of q that hold a group's numbers in Q2_K and Q3_K, and the lowest bit of a number in its byte.
 fn two_bit_position(group: usize) -> (usize, usize) {
     (group / 8 * 32 + group % 2 * 16, group % 8 / 2 * 2)
 }
 
-/// The scale and the minimum of one group of Q4_K and Q5_K, which pack eight of each into 12 bytes of 6 bits each.
+/// The scale and the minimum of one group of Q4_K and Q5_K, which pack eight of each, of 6 bits each, into 12 bytes.
 ///
 /// ```text
 /// byte j      for j < 4: lower 6 bits scale j, upper 2 bits the upper bits of scale j + 4

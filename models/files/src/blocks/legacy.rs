@@ -41,7 +41,7 @@ impl Dtype {
         block: (32, 34),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q8_0),
         narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow_q8_0)),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 
     pub const Q4_0: Self = Self(&Encoding {
@@ -51,7 +51,7 @@ impl Dtype {
         block: (32, 18),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q4_0),
         narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow_q4_0)),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 
     pub const Q4_1: Self = Self(&Encoding {
@@ -59,7 +59,7 @@ impl Dtype {
         gguf: 3,
         block: (32, 20),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q4_1),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 
     pub const Q5_0: Self = Self(&Encoding {
@@ -67,7 +67,7 @@ impl Dtype {
         gguf: 6,
         block: (32, 22),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q5_0),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 
     pub const Q5_1: Self = Self(&Encoding {
@@ -75,7 +75,7 @@ impl Dtype {
         gguf: 7,
         block: (32, 24),
         widen: |bytes, values| widen_blocks(bytes, values, widen_q5_1),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 }
 
@@ -104,7 +104,7 @@ fn widen_q4_0(block: &[u8; 18], values: &mut [f32; 32]) {
 
 fn narrow_q4_0(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 18]) -> Option<()> {
     let magnitude = largest_magnitude(values)?;
-    // A block of zeros takes +0 here, whatever their signs.
+    // The largest number of a block of zeros is +0, whatever their signs.
     let largest = values.iter().find(|value| value.abs() == magnitude && magnitude > 0.0);
     let d = largest.copied().unwrap_or(0.0) / -8.0;
     let inverse = finite_inverse(d);

@@ -34,8 +34,8 @@ struct Encoding {
     name: &'static str,
     /// The number of the tensor type in GGUF.
     gguf: u32,
-    /// `general.file_type` in GGUF: llama.cpp's number for files whose matrices mostly have this dtype. The writer omits
-    /// `None`.
+    /// `general.file_type` in GGUF: llama.cpp's number for files whose matrices mostly have this dtype. `None`: the
+    /// writer omits the field.
     file_type: Option<u32>,
     /// `torch_dtype` in config.json; floats only.
     torch: Option<&'static str>,
@@ -51,8 +51,8 @@ struct Encoding {
 type Narrow = fn(&[f32], &mut [u8]) -> Result<(), usize>;
 
 impl Encoding {
-    /// The default fields of quantized dtypes. Each sets its own `name`, `gguf`, `block` and `widen`.
-    const READ_ONLY: Self = Self {
+    /// The default fields of quantized dtypes, without `narrow`. Each sets its own `name`, `gguf`, `block` and `widen`.
+    const QUANTIZED: Self = Self {
         name: "",
         gguf: 0,
         file_type: None,
@@ -111,7 +111,7 @@ impl Dtype {
         self.0.torch.is_some()
     }
 
-    /// The size of a block: in numbers, and in bytes. A row is a whole number of blocks.
+    /// The size of a block: in numbers, and in bytes. A tensor's row is a whole number of blocks.
     pub const fn block(self) -> (usize, usize) {
         self.0.block
     }
@@ -179,7 +179,7 @@ fn check_lengths(dtype: Dtype, bytes: usize, numbers: usize) -> Result<()> {
     let ((block, _), name) = (dtype.block(), dtype.as_str());
     ensure!(
         numbers.is_multiple_of(block),
-        "{numbers} numbers are not whole blocks of `{name}`, which hold {block}"
+        "{numbers} numbers do not fill whole blocks of `{name}`, which have {block} numbers each"
     );
     let expected = dtype.bytes(numbers as u64);
     ensure!(bytes as u64 == expected, "{numbers} numbers of `{name}` take {expected} bytes, not {bytes}");

@@ -35,7 +35,7 @@ impl Dtype {
         block: (256, 144),
         widen: |bytes, values| widen_blocks(bytes, values, widen),
         narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow)),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 }
 
@@ -159,7 +159,7 @@ const STEP_OFFSETS: [f32; 11] = [-1.5, -1.2, -0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.
 const REFINEMENTS: usize = 2;
 
 impl Lines {
-    /// Fits the least-squares line to the integers that `inverse` and `shift` give, and keeps it where it is better.
+    /// Fits the least-squares line to the integers of `inverse` and `shift`, and keeps it in the groups where it is better.
     #[inline(always)]
     fn consider(&mut self, scaled: &Scaled, inverse: Lanes, shift: Lanes) {
         let n = LENGTH as f32;

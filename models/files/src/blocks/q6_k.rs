@@ -32,7 +32,7 @@ impl Dtype {
         block: (256, 210),
         widen: |bytes, values| widen_blocks(bytes, values, widen),
         narrow: Some(|values, bytes| narrow_blocks(values, bytes, narrow)),
-        ..Encoding::READ_ONLY
+        ..Encoding::QUANTIZED
     });
 }
 
@@ -70,7 +70,7 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
     Some(())
 }
 
-/// The position of a group's 16 numbers: of their bytes in q (`lower`) and in h (`upper`) the first, and the bit in each.
+/// The position of a group's 16 numbers: the first of their bytes in q (`lower`) and in h (`upper`), and the bit in a byte.
 struct Position {
     lower: usize,
     lower_bit: usize,
@@ -103,7 +103,7 @@ fn fit_groups(rows: &Rows<GROUPS, LENGTH>) -> Lanes {
             peak[group] = if row[group].abs() > peak[group].abs() { row[group] } else { peak[group] };
         }
     }
-    // The group is scaled so that its peak is -32: size and sign do not matter below.
+    // Each group is scaled so that its peak is -32: size and sign do not matter below.
     let unit = peak.map(|peak| peak / -32.0);
     let inverse = unit.map(safe_inverse);
     let mut scaled = *rows;

@@ -1,6 +1,6 @@
-//! The cache that all programs of the hub share. The folder of a repository holds `blobs/` (the bytes of each file, named
-//! by their hash), `refs/` (a file with the commit of each branch or tag) and `snapshots/` (for each commit a folder of
-//! links to blobs, which is the model folder).
+//! The cache that is shared by all programs that use the hub. The folder of a repository holds `blobs/` (the bytes of each
+//! file, named by their hash), `refs/` (a file with the commit of each branch or tag) and `snapshots/` (for each commit a
+//! folder of links to blobs, which is the model folder).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ impl Cache {
         Some(folder.join(file)).filter(|path| is_inside && path.is_file())
     }
 
-    /// Every snapshot of every repository, under each branch or tag with its commit, else under its commit.
+    /// Every snapshot of every repository: once for each branch or tag at its commit, else once for its commit.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let mut snapshots = BTreeSet::new();
         for name in names_in(&self.folder) {
@@ -137,7 +137,7 @@ pub fn name_of(path: &Path) -> Option<String> {
     })
 }
 
-/// The folder of all programs of the hub: `$HF_HOME`, else `huggingface` in the user's cache folder.
+/// The folder that is shared by all programs that use the hub: `$HF_HOME`, else `huggingface` in the user's cache folder.
 pub(super) fn home() -> Result<PathBuf> {
     variable("HF_HOME")
         .map(PathBuf::from)

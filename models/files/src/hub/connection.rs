@@ -90,8 +90,7 @@ impl<'a> Hub<'a> {
             .timeout_recv_response(Some(settings.read_timeout))
             .timeout_per_read(Some(settings.read_timeout))
             .timeout_per_write(Some(settings.read_timeout))
-            // A renamed repository redirects on the same host. Large files are on other hosts, which must not get the
-            // token.
+            // A renamed repository redirects on the same host; large files are on other hosts, which must not get the token.
             .redirect_auth_headers(ureq::config::RedirectAuthHeaders::SameHost)
             .user_agent(concat!("orchestrate/", env!("CARGO_PKG_VERSION")))
             .build();
@@ -215,8 +214,7 @@ impl<'a> Hub<'a> {
     }
 }
 
-pub const SYNTH_HINT: &str =
-    "hint: without a network, `orchestrate model synth NAME --out DIR` makes a model of the same shape";
+pub const SYNTH_HINT: &str = "hint: without a network, `orchestrate model synth NAME --out DIR` makes a model of a named shape with random weights";
 
 pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
@@ -234,7 +232,7 @@ fn percent_encoded(name: &str) -> String {
 }
 
 pub struct Settings {
-    /// The URL without a slash at its end.
+    /// The hub's URL without a slash at its end.
     pub endpoint: String,
     pub cache: Cache,
     pub token: Option<Token>,
@@ -247,7 +245,7 @@ pub struct Settings {
 /// The user's token for the hub. It cannot be printed.
 pub struct Token {
     secret: String,
-    /// The variable or file of the token, for errors.
+    /// The variable or file that holds the token, for errors.
     source: String,
 }
 

@@ -185,8 +185,8 @@ fn default_files(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     Ok(files.iter().filter(is_other).chain(weights).collect())
 }
 
-/// The weight files that a reader of the folder would use. Some repositories hold the same weights again in the original
-/// format.
+/// The weight files that a reader of the folder would use. Some repositories hold the same weights a second time, in
+/// their maker's format.
 fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
     let matching =
         |pattern: &str| files.iter().filter(|file| matches_at_top(pattern, &file.name)).collect::<Vec<_>>();
@@ -360,7 +360,7 @@ mod tests {
         {
             assert!(!matches(pattern, name), "{pattern} {name}");
         }
-        // The time does not grow exponentially with the stars.
+        // The time does not grow exponentially with the number of stars.
         assert!(!matches(&"a*".repeat(500), &format!("{}b", "a".repeat(499))));
     }
 

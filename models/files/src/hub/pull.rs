@@ -19,7 +19,7 @@ use crate::write::{cannot_write, free_bytes, write_atomically};
 /// The events of a pull, for a display.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The plan is known: the number of files and bytes, and how many are in the cache.
+    /// The files are known: their number and bytes, and how many of these the cache already has.
     Planned {
         commit: &'a str,
         files: usize,
@@ -70,15 +70,16 @@ pub fn pull(
     let locks = settings.cache.folder.join(".locks").join(repository.folder_name());
     let blobs =
         Blobs { hub: &hub, repository, commit: &commit, folder: repository_folder.join("blobs"), locks };
-    let missing = plan(&blobs, &chosen, report, &settings.cache.folder)?;
-    let mut done: u64 = chosen.iter().filter(|file| !missing.contains(file)).map(|file| file.bytes).sum();
+    let missing = missing_files(&blobs, &chosen, report, &settings.cache.folder)?;
+    let mut done_bytes: u64 =
+        chosen.iter().filter(|file| !missing.contains(file)).map(|file| file.bytes).sum();
     for file in missing {
         report(Event::FileStarted { name: &file.name, bytes: file.bytes });
         blobs.fetch(file, &mut |step| match step {
-            Step::Progress(bytes) => report(Event::Progress { bytes: done + bytes }),
+            Step::Progress(bytes) => report(Event::Progress { bytes: done_bytes + bytes }),
             Step::Waiting { why, wait } => report(Event::Waiting { why, wait }),
         })?;
-        done += file.bytes;
+        done_bytes += file.bytes;
         report(Event::FileDone { name: &file.name, bytes: file.bytes });
     }
     let snapshot = repository_folder.join("snapshots").join(&commit);
@@ -86,14 +87,14 @@ pub fn pull(
         link(&snapshot, file)?;
     }
     if repository.revision != commit {
-        let reference = repository_folder.join("refs").join(&repository.revision);
-        write_atomically(&reference, |path| std::fs::write(path, &commit))?;
+        let ref_file = repository_folder.join("refs").join(&repository.revision);
+        write_atomically(&ref_file, |path| std::fs::write(path, &commit))?;
     }
     Ok(snapshot)
 }
 
 /// The missing files, after a check of the free space.
-fn plan<'a>(
+fn missing_files<'a>(
     blobs: &Blobs,
     chosen: &[&'a RemoteFile],
     report: &mut dyn FnMut(Event),
@@ -163,7 +164,7 @@ impl Blobs<'_> {
             |path: &Path| path.metadata().ok().map(|m| m.len()).filter(|&length| length <= file.bytes);
         match self.is_complete(file) {
             true => file.bytes,
-            false => length(&self.partial(file)).unwrap_or(0),
+            false => length(&self.partial_path(file)).unwrap_or(0),
         }
     }
 
@@ -181,7 +182,7 @@ impl Blobs<'_> {
         if self.is_complete(file) {
             return Ok(());
         }
-        let mut partial = Partial::open(self.partial(file), file, report)?;
+        let mut partial = Partial::open(self.partial_path(file), file, report)?;
         let (mut retries, mut most_bytes) = (Retries::default(), partial.bytes);
         while partial.bytes < file.bytes {
             let received = self.receive(&mut partial, file, report);
@@ -199,8 +200,8 @@ impl Blobs<'_> {
         partial.finish(file, &self.path(file))
     }
 
-    /// The name that the hub's other programs use, so that a program can resume the download of another program.
-    fn partial(&self, file: &RemoteFile) -> PathBuf {
+    /// The path of an incomplete file, the same in all programs that use the hub, so that one can resume another's download.
+    fn partial_path(&self, file: &RemoteFile) -> PathBuf {
         self.folder.join(format!("{}.incomplete", file.digest.as_str()))
     }
 

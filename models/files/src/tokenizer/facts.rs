@@ -11,7 +11,7 @@ use crate::Config;
 
 #[derive(serde::Serialize, Debug, Clone, PartialEq, Eq)]
 pub struct TokenizerFacts {
-    /// `byte-level BPE`, `SentencePiece-like BPE`, or the model's name in its file: `Unigram`.
+    /// `byte-level BPE`, `SentencePiece-like BPE`, or the name of another algorithm in its file: `Unigram`.
     pub kind: String,
     /// The number of ids with a token.
     pub entries: u64,
@@ -45,7 +45,7 @@ pub(crate) fn facts_of_json(path: &Path) -> Result<TokenizerFacts> {
     Ok(TokenizerFacts { kind, entries, highest_id, chat_template, source: path.into() })
 }
 
-/// The facts of a GGUF file; the config holds its metadata.
+/// The facts of the tokenizer in a GGUF file; the config holds the file's metadata.
 pub(crate) fn facts_of_gguf(path: &Path, config: &Config) -> Option<TokenizerFacts> {
     let entries = config.raw.get("tokenizer.ggml.tokens")?.get("array")?.as_u64()?;
     let kind = match config.raw.get("tokenizer.ggml.model")?.as_str()? {

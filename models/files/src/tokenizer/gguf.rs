@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::tables::{ids_by_token, merge_ids, padding_name};
+use super::tables::{ids_by_token, merge_ids, unused_id_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
 use crate::gguf::{Header, MetadataValue, Value, read_f32s, read_i32s, read_texts};
 use crate::text::printable;
@@ -38,7 +38,7 @@ impl TokenizerTables {
         // llama.cpp has one BOS and one EOS, and for each a flag whether it is added to a text.
         let (bos, eos) = (self.add_bos.or(self.bos), self.add_eos.or(self.eos));
         let mut tokens = self.tokens.clone();
-        tokens.extend((self.tokens.len() as u32..vocabulary).map(padding_name));
+        tokens.extend((self.tokens.len() as u32..vocabulary).map(unused_id_name));
         let mut types: Vec<i32> = self.types.iter().map(|&kind| kind as i32).collect();
         types.resize(length, TokenType::Unused as i32);
         let mut entries = Vec::new();

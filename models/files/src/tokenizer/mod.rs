@@ -37,8 +37,8 @@ impl Tokenizer {
         Self::of_json(&tables.to_json()?)
     }
 
-    /// Parses by `FromStr`, which is compiled with `tokenizers`. `from_file` and `from_bytes` are generic: each would add ten
-    /// seconds to the build of this crate.
+    /// Parses by `FromStr`, which the crate `tokenizers` compiles. `from_file` and `from_bytes` are generic: each would add
+    /// ten seconds to the build of this crate.
     fn of_json(json: &str) -> Result<Self> {
         let mut inner: tokenizers::Tokenizer = json.parse().map_err(|error| anyhow!("{error}"))?;
         inner.with_truncation(None).map_err(|error| anyhow!("{error}"))?;

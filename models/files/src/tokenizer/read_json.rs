@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::tables::{GPT2_SPLIT, SINGLE_DIGITS, id_of, ids_by_token, merge_ids, padding_name};
+use super::tables::{GPT2_SPLIT, SINGLE_DIGITS, id_of, ids_by_token, merge_ids, unused_id_name};
 use super::write_json::SPACE;
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables, facts_of_json};
 use crate::text::printable;
@@ -149,7 +149,7 @@ fn tokens(file: &File) -> Result<(Vec<String>, Vec<TokenType>)> {
         types[id as usize] = token_type;
     }
     let names =
-        tokens.into_iter().zip(0..).map(|(token, id)| token.cloned().unwrap_or_else(|| padding_name(id)));
+        tokens.into_iter().zip(0..).map(|(token, id)| token.cloned().unwrap_or_else(|| unused_id_name(id)));
     Ok((names.collect(), types))
 }
 

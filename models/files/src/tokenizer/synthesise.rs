@@ -149,7 +149,7 @@ fn is_pronounceable(stem: &str, ending: &str) -> bool {
 /// Merges a word's bytes like every BPE: the pair of lowest rank first, and the leftmost pair among equals.
 struct Encoder {
     /// The token of each character of the alphabet: its index in `Learned::texts`.
-    numbers: HashMap<char, u32>,
+    byte_tokens: HashMap<char, u32>,
     /// The token that a pair merges into. Tokens have the order of their merges, so a lower index is a lower rank.
     merged: HashMap<(u32, u32), u32>,
     symbols: Vec<u32>,
@@ -158,7 +158,7 @@ struct Encoder {
 impl Encoder {
     fn new(learned: &Learned) -> Self {
         let merged = learned.merges.iter().copied().zip(256..).collect();
-        Self { numbers: alphabet().into_iter().zip(0..).collect(), merged, symbols: Vec::new() }
+        Self { byte_tokens: alphabet().into_iter().zip(0..).collect(), merged, symbols: Vec::new() }
     }
 
     fn add(&mut self, pair: (u32, u32), merged: u32) {
@@ -167,7 +167,7 @@ impl Encoder {
 
     fn encode(&mut self, word: &str) -> &[u32] {
         self.symbols.clear();
-        self.symbols.extend(word.chars().filter_map(|character| self.numbers.get(&character)));
+        self.symbols.extend(word.chars().filter_map(|character| self.byte_tokens.get(&character)));
         loop {
             let pairs = self.symbols.windows(2).enumerate();
             let merges =
@@ -199,10 +199,10 @@ fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Resul
     let alphabet = alphabet();
     let mut texts: Vec<String> = alphabet.iter().map(char::to_string).collect();
     let mut merges = Vec::new();
-    let numbers: HashMap<char, u32> = alphabet.into_iter().zip(0_u32..).collect();
+    let byte_tokens: HashMap<char, u32> = alphabet.into_iter().zip(0_u32..).collect();
     let mut words = Words::default();
     for (word, count) in count_words(text, pre)? {
-        let symbols = word.chars().map(|character| numbers.get(&character).copied()).collect::<Option<_>>();
+        let symbols = word.chars().map(|byte| byte_tokens.get(&byte).copied()).collect::<Option<_>>();
         words.add(symbols.ok_or_else(|| anyhow!("`{word}` is not made of bytes"))?, count);
     }
     while texts.len() < limit {
@@ -216,7 +216,7 @@ fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Resul
     Ok(Learned { texts, merges })
 }
 
-/// The words of a text as `tokenizers` cuts them, with a character for each byte.
+/// Counts each word of a text, as `tokenizers` cuts them. A word has a character for each byte.
 fn count_words(text: &str, pre: &Pre) -> Result<BTreeMap<String, u64>> {
     let mut pre_tokenized = PreTokenizedString::from(text);
     let pre_tokenizer: PreTokenizerWrapper = serde_json::from_value(pre_tokenizer_json(pre))?;

@@ -126,8 +126,8 @@ pub(super) fn ids_by_token(tokens: &[String]) -> Result<HashMap<&str, u32>> {
     Ok(ids)
 }
 
-/// The text in the tables for an id that the model has and the tokenizer does not.
-pub(super) fn padding_name(id: u32) -> String {
+/// The text in the tables for an id without a token.
+pub(super) fn unused_id_name(id: u32) -> String {
     format!("[PAD{id}]")
 }
 

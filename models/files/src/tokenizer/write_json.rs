@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::tables::{GPT2_SPLIT, padding_name};
+use super::tables::{GPT2_SPLIT, unused_id_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
 
 /// SentencePiece's character for a space.
@@ -18,7 +18,7 @@ impl TokenizerTables {
             TokenizerKind::ByteLevel { pre, nfc } => (
                 if *nfc { json!({"type": "NFC"}) } else { Value::Null },
                 pre_tokenizer_json(pre),
-                byte_level(true),
+                byte_level(USE_REGEX),
             ),
             TokenizerKind::SentencePiece { space_prefix, .. } => {
                 (space_normalizer(*space_prefix), Value::Null, space_decoder(*space_prefix))
@@ -109,25 +109,26 @@ impl TokenizerTables {
         }))
     }
 
-    /// Whether an id exists only to fill the model's vocabulary; the tokenizer's vocabulary omits it.
-    fn is_padding(&self, id: u32) -> bool {
+    /// Whether an id exists only to fill the model's vocabulary; `tokenizer.json` omits it.
+    fn is_unused_id(&self, id: u32) -> bool {
         let index = id as usize;
         self.types.get(index) == Some(&TokenType::Unused)
-            && self.tokens.get(index).is_some_and(|token| *token == padding_name(id))
+            && self.tokens.get(index).is_some_and(|token| *token == unused_id_name(id))
     }
 }
 
+const USE_REGEX: bool = true;
 fn byte_level(use_regex: bool) -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex})
 }
 
 pub(super) fn pre_tokenizer_json(pre: &Pre) -> Value {
     if pre.splits == [GPT2_SPLIT] {
-        return byte_level(true);
+        return byte_level(USE_REGEX);
     }
     let split = |regex: &&str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
     let mut steps: Vec<Value> = pre.splits.iter().map(split).collect();
-    steps.push(byte_level(false));
+    steps.push(byte_level(!USE_REGEX));
     json!({"type": "Sequence", "pretokenizers": steps})
 }
 
@@ -184,7 +185,7 @@ struct Vocabulary<'a>(&'a TokenizerTables);
 
 impl Serialize for Vocabulary<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ids = (0_u32..).zip(&self.0.tokens).filter(|(id, _)| !self.0.is_padding(*id));
+        let ids = (0_u32..).zip(&self.0.tokens).filter(|(id, _)| !self.0.is_unused_id(*id));
         serializer.collect_map(ids.map(|(id, token)| (token, id)))
     }
 }

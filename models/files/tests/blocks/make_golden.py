@@ -2,7 +2,7 @@
 # requires-python = ">=3.10"
 # dependencies = ["gguf==0.19.0", "numpy==2.2.6"]
 # ///
-"""Makes the files in its folder with the package that llama.cpp publishes: `uv run make_golden.py`.
+"""Makes the files in the folder of this script with the package that llama.cpp publishes: `uv run make_golden.py`.
 
 widen/DTYPE.bin     1024 numbers in DTYPE, made of random bits with finite scales of all sizes and signs; then the f32
                     numbers that `gguf.quants.dequantize` reads from them
@@ -19,7 +19,7 @@ from gguf.quants import dequantize, quantize
 
 HERE = Path(__file__).parent
 
-# The byte offsets of the f16 scales in each quantization block.
+# The byte offsets of the f16 numbers, the scales, in each quantization block.
 SCALES = {
     Type.Q4_0: [0],
     Type.Q4_1: [0, 2],
@@ -36,10 +36,10 @@ SCALES = {
 }
 
 
-def finite_halves(generator: np.random.Generator, count: int) -> np.ndarray:
+def finite_f16s(generator: np.random.Generator, count: int) -> np.ndarray:
     sign, exponent = generator.integers(0, 2, count), generator.integers(0, 31, count)
-    halves = sign << 15 | exponent << 10 | generator.integers(0, 1024, count)
-    return halves.astype("<u2").view(np.uint8).reshape(count, 2)
+    bits = sign << 15 | exponent << 10 | generator.integers(0, 1024, count)
+    return bits.astype("<u2").view(np.uint8).reshape(count, 2)
 
 
 def blocks(generator: np.random.Generator, dtype: Type, numbers: int) -> np.ndarray:
@@ -47,7 +47,7 @@ def blocks(generator: np.random.Generator, dtype: Type, numbers: int) -> np.ndar
     count = numbers // block_numbers
     packed = generator.integers(0, 256, (count, block_bytes)).astype(np.uint8)
     for offset in SCALES[dtype]:
-        packed[:, offset : offset + 2] = finite_halves(generator, count)
+        packed[:, offset : offset + 2] = finite_f16s(generator, count)
     return packed.reshape(1, -1)
 
 
@@ -55,11 +55,11 @@ def rows(generator: np.random.Generator) -> np.ndarray:
     shape = (8, 256)
     normal = generator.normal(0, 0.02, shape)
     tails = generator.standard_t(2, shape)
-    sizes = generator.normal(0, 1, shape) * np.exp(generator.normal(0, 4, (8, 8))).repeat(32, axis=1)
-    # Each block of 32 has the largest numbers 127 and -127, so its step in Q8_0 is 1, and halves are ties.
+    magnitudes = generator.normal(0, 1, shape) * np.exp(generator.normal(0, 4, (8, 8))).repeat(32, axis=1)
+    # Each block of 32 numbers contains 127 and -127. So its step in Q8_0 is 1, and numbers such as 2.5 are ties.
     ties = generator.integers(-508, 509, shape) / 4
     ties[:, ::32], ties[:, 1::32] = 127, -127
-    everything = np.concatenate([normal, tails, sizes, ties]).astype("<f4")
+    everything = np.concatenate([normal, tails, magnitudes, ties]).astype("<f4")
     everything[3, 32:64] = 0
     everything[4, 7] = 1000
     everything[5, 64:96] = 0.125

@@ -61,6 +61,7 @@ impl Gguf {
         }
     }
 
+    /// The entry of a tensor. Types (`kind`): 0 is F32, 2 Q4_0, 8 Q8_0, 24 I8. The offset counts from the first byte of data.
     pub fn tensor(self, name: &str, dimensions: &[u64], kind: u32, offset: u64) -> Self {
         let shaped = self.text(name).u32(dimensions.len() as u32);
         dimensions.iter().fold(shaped, |file, &size| file.u64(size)).u32(kind).u64(offset)

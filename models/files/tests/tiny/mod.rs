@@ -1,4 +1,4 @@
-//! A model folder of a few hundred bytes, and helpers for broken folders. The tests of this crate and of the kit share it.
+//! A model folder of a few hundred bytes, and helpers for broken folders, for the tests of this crate and of the engine kit.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// A complete model in its own folder.
+/// A folder with config, tokenizer and weights; the tensors are not those that the config requires.
 pub fn model(name: &str) -> PathBuf {
     let path = folder(name);
     write_json(&path.join("config.json"), &config());
