@@ -174,7 +174,7 @@ pub fn launching(
     configuration: &Configuration,
     model: &str,
     run: &str,
-    launch: u32,
+    process_number: u32,
     debug: bool,
 ) -> Launching {
     let set = |name: &str, value: &str| (name.to_string(), value.into());
@@ -190,7 +190,7 @@ pub fn launching(
         command: configuration.command.clone(),
         variables,
         run: run.to_string(),
-        launch: format!("{run}/{launch}"),
+        launch: format!("{run}/{process_number}"),
         debug,
     }
 }

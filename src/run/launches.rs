@@ -1,5 +1,4 @@
-//! Starts and ends engines. A launch gets its number when it is recorded, so a process that only answered `hello` uses no
-//! number.
+//! Starts and ends engines. A launch gets its number when it is recorded, so a process that only answered `hello` uses no number.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -186,7 +185,7 @@ impl<'a> Launches<'a> {
         Ok(Launched::of(conversation, launch))
     }
 
-    /// Whether an engine did not answer `hello` for the first time. If so, this warns that the engine is started once more.
+    /// Whether this is the first time that an engine does not answer `hello`. If so, warns that it is started once more.
     fn warn_of_first_missed_hello(&mut self, journal: &mut Journal<'_>, index: usize) -> Result<bool> {
         let is_first = self.missed_hello.insert(index);
         if is_first {
