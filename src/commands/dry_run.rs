@@ -247,7 +247,7 @@ fn rounded_time(ns: f64) -> String {
 mod tests {
     use super::*;
     use crate::plan::Selection;
-    use crate::record::specimen::{BEACON, ORIGINAL, measured, planned, selection, unavailable};
+    use crate::record::specimen::{BEACON, ORIGINAL, add_unavailable, measured, planned, selection};
 
     /// The text without its line breaks.
     fn unbroken(text: &str) -> String {

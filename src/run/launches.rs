@@ -227,11 +227,11 @@ impl<'a> Launches<'a> {
     }
 }
 
-/// Ends a launch. An engine that is `alive` gets `shutdown` first, and a wrong reaction is a warning.
-pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive: bool) -> Result<()> {
+/// Ends a launch. An engine that can answer gets `shutdown` first, and a wrong reaction is a warning.
+pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, can_answer: bool) -> Result<()> {
     let index = launched.launch.configuration;
     launched.conversation.process.resume();
-    if alive
+    if can_answer
         && launched.hello().is_some()
         && let Err(cause) = launched.conversation.shutdown().await
     {
@@ -239,9 +239,9 @@ pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive
             format!("did not shut down as the protocol requires: {cause}; its processes were ended");
         journal.warn(Some(index), message)?;
     }
-    let grace = if alive { launched.conversation.deadlines.shutdown } else { EXIT_GRACE };
+    let grace = if can_answer { launched.conversation.deadlines.shutdown } else { EXIT_GRACE };
     let leftover = launched.conversation.process.end(grace).await;
-    if leftover > 0 && alive {
+    if leftover > 0 && can_answer {
         journal.warn(Some(index), format!("left processes behind ({leftover}); they were ended"))?;
     }
     Ok(())

@@ -34,7 +34,7 @@ fn sides(judgement: &Judgement) -> Vec<String> {
     vec![format!("base: {}{age}", side(&judgement.base)), format!("new:  {}", side(&judgement.new))]
 }
 
-/// The age of the base: `measured 3 days before the new run`. With time, the machine may change too.
+/// The age of the base: `measured 3 days before the new run`. The older the base, the more the machine may have changed.
 fn age(base: &str, new: &str) -> Option<String> {
     let [base, new] = [base, new].map(|it| humantime::parse_rfc3339(it).ok());
     let seconds = new?.duration_since(base?).ok()?.as_secs();
