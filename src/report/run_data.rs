@@ -28,9 +28,8 @@ pub struct RunData<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
     pub values: Values<'a>,
-    /// One for each configuration.
+    /// One for each configuration, as in `agreements`.
     pub engines: Vec<Engine>,
-    /// One for each configuration.
     pub agreements: Vec<Agreement>,
 }
 

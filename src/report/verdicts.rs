@@ -81,7 +81,7 @@ pub enum Certainty {
     Differs,
     Same,
     Inconclusive,
-    /// Too few blocks, or engines that were measured one after the other.
+    /// Too few blocks, or `--order sequential`.
     NoVerdict,
 }
 

@@ -102,8 +102,8 @@ impl WallTime {
         let parts = PARTS.into_iter().zip(self.parts).map(|(part, ns)| {
             (part.name(), ns, if part.is_of_request() { self.requests } else { self.launches })
         });
-        let sums = [("unattributed", self.unattributed_ns), ("total", self.total_ns)];
-        parts.chain(sums.map(|(name, ns)| (name, Some(ns), self.requests)))
+        let totals = [("unattributed", self.unattributed_ns), ("total", self.total_ns)];
+        parts.chain(totals.map(|(name, ns)| (name, Some(ns), self.requests)))
     }
 
     pub fn part(&self, part: TimePart) -> Option<u64> {

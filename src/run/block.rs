@@ -200,7 +200,8 @@ impl<'a> Blocks<'_, 'a> {
             else {
                 continue;
             };
-            let limit = self.schedule.time_budget.warm_up_limit(slots * remaining - slot);
+            let warm_ups_left = slots * remaining - slot;
+            let limit = self.schedule.time_budget.warm_up_limit(warm_ups_left);
             let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
             let outcome = cases.warm_up(launched, case, self.schedule, limit).await;
             if let Some(request_ns) = self.handle_outcome(group, slot, case, outcome).await? {

@@ -66,7 +66,7 @@ pub(super) fn longer_budget_hint() -> Option<String> {
 }
 
 impl Launched {
-    /// The log-probability of every id but the first, and the time of the answer.
+    /// The log-probability of every id but the first, and the time until the answer.
     pub async fn score(
         &mut self,
         ids: &[u32],
@@ -139,7 +139,7 @@ impl Scoring {
         is_too_long.then(|| {
             let (scored, tokens, seconds) = (with_commas(self.tokens), with_commas(tokens), estimate.as_secs_f64());
             format!(
-                "its log-probabilities were compared on {scored} tokens: {tokens} tokens would take about {seconds:.0} s, \
+                "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {seconds:.0} s, \
                  and the check has {total:.0} s"
             )
         })

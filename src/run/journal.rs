@@ -41,7 +41,6 @@ pub enum Event {
 /// The receiver of a run's events. Each event comes with the record so far, from which displays derive their content.
 pub type Listener<'a> = &'a mut dyn FnMut(Event, &RunRecord);
 
-/// The record of the current run, and the receiver of its events.
 pub(super) struct Journal<'a> {
     recorder: &'a mut Recorder,
     listener: Listener<'a>,

@@ -152,13 +152,14 @@ fn long_texts() -> RunRecord {
         facts.compute_dtype = Some("c".repeat(100_000));
         facts.architecture = Some("a".repeat(300));
     }
+    // Case 17 is `decode` of configuration 2, `reed` in f32.
     let mut died = failure(2, Some(17), &"k".repeat(300), &"s".repeat(300), &"m".repeat(100_000));
     died.stderr = vec!["e".repeat(100_000); 5];
     record.take(Entry::Failure(died.clone()));
     record.take(Entry::Failure(Failure { case: None, configuration: 3, ..died }));
     record.take(Entry::Warning(Warning {
         configuration: Some(1),
-        message: format!("its message: {}", "x".repeat(951)),
+        message: format!("its message: {}", "x".repeat(1000)),
     }));
     record
 }

@@ -121,7 +121,7 @@ fn if_the_columns_of_a_sweep_do_not_fit_the_name_has_the_options() {
         let rows = record.header.plan.configurations.iter();
         for configuration in rows.filter(|configuration| configuration.role.is_none()) {
             let text_words = words(&text);
-            // A shortened name is explained below the table: `short is name`.
+            // A shortened name is explained below the table: `short is name`. On 40 columns, wrapping breaks the name.
             let is_named = text_words.contains(&configuration.label)
                 || text_words.contains(&format!("is {}", configuration.model.name))
                 || configuration.model.name == "embedded";
