@@ -47,7 +47,7 @@ pub struct WallTime {
     pub unattributed_ns: u64,
     /// The load phases with the engine's own names.
     pub phases: Vec<Phase>,
-    /// The launches and requests in which the engine claimed more time than had passed. Their parts were shortened in proportion.
+    /// The number of launches and requests whose claims exceeded the elapsed time. Their parts were shortened in proportion.
     pub shortened: usize,
     pub launches: usize,
     pub requests: usize,

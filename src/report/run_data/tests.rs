@@ -118,7 +118,7 @@ fn a_record_with_a_million_token_times_is_read_and_reported_correctly() {
     let mean = expected.iter().sum::<u64>() as f64 / expected.len() as f64;
     assert!((gaps.mean / mean - 1.0).abs() < 1e-12);
     let pair = report.verdicts.headline(row).unwrap();
-    // 21.7 ms a token against 1.93 ms, and in each sample 3 ms of one token more.
+    // 21.7 ms a token against 1.93 ms; one token of each sample takes 3 ms more.
     assert!((pair.ratio().unwrap() / 11.0 - 1.0).abs() < 0.02);
     assert_eq!(report.verdicts.all_pairs.iter().filter(|pair| pair.is_headline).count(), 6);
 }
