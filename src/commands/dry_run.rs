@@ -247,7 +247,7 @@ fn rounded_time(ns: f64) -> String {
 mod tests {
     use super::*;
     use crate::plan::Selection;
-    use crate::record::specimen::{BEACON, ORIGINAL, measured, planned, selection, unavailable};
+    use crate::record::specimen::{BEACON, ORIGINAL, add_unavailable, measured, planned, selection};
 
     /// The text without its line breaks.
     fn unbroken(text: &str) -> String {
@@ -292,7 +292,7 @@ mod tests {
         let history = [measured(&engines, &[ORIGINAL, BEACON])];
         let mut record = planned(&engines);
         let reason = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
-        unavailable(&mut record, 1, reason, "orchestrate setup beacon");
+        add_unavailable(&mut record, 1, reason, "orchestrate setup beacon");
         let shown = describe(&record.header.plan, &history);
         assert!(
             shown.lines().all(|line| line.starts_with("hint: ") || text::width(line) <= WIDTH),

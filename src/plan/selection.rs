@@ -22,9 +22,9 @@ pub struct Names {
     pub scenarios: Vec<String>,
     /// An empty list selects the embedded model.
     pub models: Vec<String>,
+    /// The architecture that every model must have.
     pub model_type: Option<String>,
     pub reference: Option<String>,
-    /// The value of `--verifier`.
     pub verifier: Option<String>,
 }
 
@@ -34,11 +34,10 @@ pub struct Resolved<'a> {
     registry: &'a Registry,
     verifier: Verifier<'a>,
     pub engines: Vec<FoundEngine<'a>>,
-    /// The candidates are as before set-up, and `verifier` is not set yet.
+    /// Its candidates are as before set-up, and its `verifier` is not set yet.
     selection: Selection,
 }
 
-/// The selected verifier.
 #[derive(Debug)]
 enum Verifier<'a> {
     /// The engine whose manifest says `reference`, where it can run.
@@ -50,8 +49,7 @@ enum Verifier<'a> {
 /// The value of `--verifier` that turns output checks off.
 const NO_VERIFIER: &str = "none";
 
-/// Resolves every name. An unknown name is refused here, before anything is built. `settings` has
-/// the settings of the command line that are not names.
+/// Resolves every name before anything is built. `settings` has the settings of the command line that are not names.
 pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -> Result<Resolved<'a>> {
     scenario::check_suites(registry)?;
     // Scenarios come before engines, so that an unknown suite is not reported as `no engine to measure`.
@@ -176,7 +174,7 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngi
     names.iter().map(|name| registry.find(name).map_err(usage)).collect()
 }
 
-/// Adds the items that the list lacks: an engine that is named twice is measured once.
+/// Adds the items that the list lacks, so `--all` does not repeat an engine that is named.
 fn add_missing<T: PartialEq>(list: &mut Vec<T>, items: impl IntoIterator<Item = T>) {
     for item in items {
         if !list.contains(&item) {

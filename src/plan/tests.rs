@@ -32,12 +32,12 @@ fn lists_make_the_cross_product_and_labels_show_the_differences() {
 
 #[test]
 fn the_labels_of_a_selection_are_those_of_its_plan() {
-    let mut several = selection();
+    let mut selection = selection();
     // Two engines have the same name.
-    several.candidates.push(several.candidates[0].clone());
-    several.dtypes = vec![None, Some("f32".into())];
-    let plan = Plan::new(&several);
-    assert_eq!(several.labels(), labels(&plan));
+    selection.candidates.push(selection.candidates[0].clone());
+    selection.dtypes = vec![None, Some("f32".into())];
+    let plan = Plan::new(&selection);
+    assert_eq!(selection.labels(), labels(&plan));
     let first = ["a default dtype 1 thread", "b default dtype 1 thread", "a default dtype 1 thread #2"];
     assert_eq!(labels(&plan)[..3], first);
 }
@@ -57,7 +57,7 @@ fn each_device_has_its_program_or_the_reason_why_it_has_none() {
         [Some("a"), Some("a-cuda"), Some("a"), Some("b"), None]
     );
     assert_eq!((&row("b cuda:1").unavailable, &row("b cpu").unavailable), (&Some(missing), &None));
-    // A paused process keeps its device memory.
+    // On a GPU each runs alone, because a paused process keeps its device memory.
     assert_eq!(["a cpu", "a cuda:1", "a metal"].map(|label| row(label).alone), [false, true, true]);
 }
 
@@ -72,7 +72,7 @@ fn the_verifier_is_planned_on_the_cpu_in_f32_for_every_device() {
     assert_eq!(verifier.role, Some(Role::Verifier));
     assert_eq!((verifier.device.as_str(), verifier.dtype.as_deref()), ("cpu", Some("f32")));
     assert_eq!(verifier.command, ["a"]);
-    // A row on the CPU is itself the verifier, so no other is added.
+    // The engine's own row on the CPU is then the verifier, so no configuration is added.
     selection.devices.push("cpu".into());
     let plan = Plan::new(&selection);
     let verifier = &plan.configurations[plan.verifier_of(&selection.models[0]).unwrap()];
@@ -134,7 +134,7 @@ fn settings_of_the_command_line_reach_every_warm_workload() {
 }
 
 #[test]
-fn the_name_of_a_configuration_is_its_path_or_engine_and_preset() {
+fn the_engine_argument_of_a_configuration_is_its_path_or_its_engine_and_preset() {
     let engine_argument = |engine: &str, preset: Option<&str>, program: &str| {
         let (engine, preset, command) = (engine.into(), preset.map(String::from), vec![program.into()]);
         Configuration { label: "a label #2".into(), engine, preset, command, ..Default::default() }
@@ -144,7 +144,7 @@ fn the_name_of_a_configuration_is_its_path_or_engine_and_preset() {
     assert_eq!(engine_argument("mine", None, "/my own/mine"), "'/my own/mine'");
     assert_eq!(engine_argument("known", None, "/built/known-engine"), "known");
     assert_eq!(engine_argument("known", Some("fast"), "/built/known"), "known:fast");
-    // An engine with a manifest has a name, even where its program has the same name.
+    // An engine with a manifest is given by its name, even where its program file has that name too.
     for engine in manifest::embedded().unwrap() {
         let name = &engine.manifest.name;
         assert_eq!(&engine_argument(name, None, &format!("/built/{name}")), name);

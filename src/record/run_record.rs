@@ -119,7 +119,6 @@ impl RunRecord {
         })
     }
 
-    /// Adds the entry.
     pub fn take(&mut self, entry: Entry) {
         match entry {
             // A second header means that a record was appended to another; the first header counts.
@@ -246,7 +245,7 @@ impl Indices {
 
     fn check_launch(&self, launch: u32) -> Result<()> {
         let is_known = self.launches.contains_key(&launch);
-        ensure!(is_known, "`launch` is {launch}, and no launch before it has that number");
+        ensure!(is_known, "`launch` is {launch}, and no earlier launch has that number");
         Ok(())
     }
 

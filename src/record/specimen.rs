@@ -148,12 +148,13 @@ impl Noise {
             Random::seeded(seed).normal()
         };
         let (block, index) = (u64::from(self.block), u64::from(index));
-        // The first number of each seed keeps the three noises independent.
+        // The noises of the block, of the round and of the engine: the first number of each seed keeps them independent.
         let own = [1, block, case as u64, index, self.configuration as u64];
         (0.02 * normal(&[2, block]) + 0.01 * normal(&[3, block, index]) + self.own_noise * normal(&own)).exp()
     }
 }
 
+/// Adds a launch with all its requests. In one-shot mode, each request has a launch.
 fn launch(record: &mut RunRecord, block: u32, configuration: usize, engine: &InventedEngine) {
     let launch = record.launches.len() as u32;
     let facts = Facts {
@@ -257,7 +258,7 @@ pub fn failure(configuration: usize, case: Option<usize>, kind: &str, when: &str
 }
 
 /// Records that an engine cannot be started here, with a hint.
-pub fn unavailable(record: &mut RunRecord, configuration: usize, reason: &str, hint: &str) {
+pub fn add_unavailable(record: &mut RunRecord, configuration: usize, reason: &str, hint: &str) {
     let unavailable = Unavailable { reason: reason.into(), hint: Some(hint.into()) };
     record.header.plan.configurations[configuration].unavailable = Some(unavailable);
     let failure = failure(configuration, None, "unavailable", "start", reason);

@@ -176,7 +176,7 @@ fn an_invalid_index_is_an_error_with_its_line_and_field() {
     let configuration_error = "`configuration` is 1, and there are 1 configurations in the plan";
     for (entry, expected) in [
         (sample(4, 9), "`case` is 9, and there are 1 cases in the plan"),
-        (sample(5, 0), "`launch` is 5, and no launch before it has that number"),
+        (sample(5, 0), "`launch` is 5, and no earlier launch has that number"),
         (launch(4, 0), "`launch` is 4, and an earlier launch has that number"),
         (launch(0, 1), configuration_error),
         (Entry::Failure(failure), configuration_error),

@@ -101,7 +101,7 @@ impl<'a> ResourceTable<'a> {
 }
 
 fn resource_legend(unknown: &[TitledFact]) -> Vec<String> {
-    let explanation = "memory: the process tree, with each page counted once; the peak includes the load, anonymous and \
+    let explanation = "memory: the process tree, with each page counted once; the peak includes loading, anonymous and \
         file-backed memory do not; energy: above idle";
     let mut legend = vec![explanation.to_string()];
     // Without a GPU, one entry stands for all GPU values.
@@ -179,10 +179,11 @@ impl<'a> WallTimeTable<'a> {
         notes.extend(shortened.map(|(row, wall_time)| {
             let WallTime { shortened, launches, requests, .. } = wall_time;
             format!(
-                "`{}` `{}`: its reported times exceed the elapsed time in {shortened} of {launches} launches and {requests} \
-                 requests: they were scaled down to the elapsed time",
+                "`{}` `{}`: its reported times exceed the elapsed time in {shortened} of {} launches and requests: \
+                 they were scaled down to the elapsed time",
                 labels.label(&row.engine.label),
-                row.case.label
+                row.case.label,
+                launches + requests
             )
         }));
         let heading = "wall time from the start of the engine to the end of one request, means over launches and measured \
@@ -196,9 +197,9 @@ fn time_cells(wall_time: &WallTime, parts: &[TimePart], scale: Scale) -> Vec<Str
     let known_ns: Vec<Option<u64>> = parts.iter().map(|part| wall_time.part(*part)).collect();
     let mut all: Vec<u64> = known_ns.iter().map(|ns| ns.unwrap_or(0)).collect();
     all.push(wall_time.unattributed_ns);
-    // The step leaves four digits of the total, and is at least a nanosecond.
-    let digits = wall_time.total_ns.max(1).ilog10();
-    let step = 10u64.pow(digits.saturating_sub(3));
+    // Values are rounded to steps, which leave four digits of the total. A step is at least a nanosecond.
+    let exponent = wall_time.total_ns.max(1).ilog10();
+    let step = 10u64.pow(exponent.saturating_sub(3));
     let mut steps = apportion(&all, step);
     steps.push(steps.iter().sum());
     let decimals = (scale.divisor / step as f64).log10().max(0.0).round() as usize;

@@ -33,7 +33,7 @@ pub struct Format {
     pub shape: Shape,
 }
 
-/// The shape of content that a format renders. Commands decide by this, never by a format's name.
+/// The shape of content that a format renders. Commands tell formats apart by their shape, never by their name.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
     /// For people. The second argument is the width of the terminal in columns, where it is known.
@@ -212,7 +212,7 @@ impl List {
     }
 }
 
-/// Values with their columns, one observation for each line. A column without a value in a line is empty.
+/// Lines of values, each value with its column. A column without a value is empty in that line.
 #[derive(Debug)]
 pub struct Lines {
     pub columns: &'static [&'static str],

@@ -25,7 +25,7 @@ pub fn engines(record: &RunRecord) -> Vec<Engine> {
     engines.collect()
 }
 
-/// Warnings about configurations that ran with other options than requested, or with different options in each launch.
+/// Warnings about configurations that ran with other options than requested, or whose launches differ.
 pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
     let mut mismatches = Vec::new();
     for (index, configuration) in record.header.plan.configurations.iter().enumerate() {

@@ -88,7 +88,7 @@ impl Factor {
         (!(self.matches_request)(&requested, engine)).then_some((requested, reported))
     }
 
-    pub fn measured_cell(&self, engine: &Engine, max_width: usize) -> String {
+    pub fn cell_of_measured_row(&self, engine: &Engine, max_width: usize) -> String {
         let short = |value: String| shorten(&value, max_width);
         if let Some((requested, reported)) = self.mismatch(engine) {
             return format!("{} (requested {})", short(reported), short(requested));
@@ -100,9 +100,9 @@ impl Factor {
         }
     }
 
-    pub fn failed_cell(&self, engine: &Engine, max_width: usize) -> String {
+    pub fn cell_of_failed_row(&self, engine: &Engine, max_width: usize) -> String {
         match (self.reported)(engine) {
-            Some(_) => self.measured_cell(engine, max_width),
+            Some(_) => self.cell_of_measured_row(engine, max_width),
             None => shorten(&(self.requested)(engine).unwrap_or_default(), max_width),
         }
     }

@@ -84,12 +84,12 @@ impl<'a> Grid<'a> {
         {
             let of_failed = |engine: &Engine| match factor.id {
                 FactorId::Model => labels.short(&engine.model),
-                _ => factor.failed_cell(engine, layout.max_word),
+                _ => factor.cell_of_failed_row(engine, layout.max_word),
             };
             let of_row = |row: &Row| match row.failure {
                 None if factor.id != FactorId::Model => {
                     let mark = (factor.reported)(&row.engine).is_none().then_some(Mark::Unreported);
-                    Cell { text: factor.measured_cell(&row.engine, layout.max_word), mark }
+                    Cell { text: factor.cell_of_measured_row(&row.engine, layout.max_word), mark }
                 }
                 _ => of_failed(&row.engine).into(),
             };
@@ -182,7 +182,7 @@ impl<'a> Grid<'a> {
         });
     }
 
-    /// Adds a column for a metric. A case without the metric has an empty cell; in other cases, a missing value is `n/a`.
+    /// Adds a column for a metric. Where no row of a workload has the metric, cells are empty; elsewhere a missing value is `n/a`.
     fn add_metric_column<C: Into<Cell>>(
         &mut self,
         metric: &Metric,
@@ -190,10 +190,10 @@ impl<'a> Grid<'a> {
         write: impl Fn(&Summary) -> C,
     ) {
         let rows_with_metric = self.report.rows.iter().filter(|row| row.summary(metric.id).is_some());
-        let cases_with_metric: Vec<&String> = rows_with_metric.map(|row| &row.case.label).collect();
+        let workloads_with_metric: Vec<&String> = rows_with_metric.map(|row| &row.case.label).collect();
         let cell = |row: &Row| match row.summary(metric.id) {
             Some(summary) if row.failure.is_none() => write(summary).into(),
-            None if row.failure.is_none() && cases_with_metric.contains(&&row.case.label) => {
+            None if row.failure.is_none() && workloads_with_metric.contains(&&row.case.label) => {
                 "n/a".to_string().into()
             }
             _ => Cell::from(String::new()),
@@ -229,7 +229,7 @@ impl<'a> Grid<'a> {
         let mut legend = Vec::new();
         if self.marks.contains(&Mark::FewValues) {
             let remedy =
-                more_rounds(report).map_or_else(String::new, |more| format!(": `--iterations {more}`"));
+                more_rounds(report).map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
             legend.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
         }
         if has_ratios(report) {
@@ -263,7 +263,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Whether a row has a ratio. A report that measured only the reference has none.
+/// Whether a row has a ratio. In a run of only the reference, none has.
 fn has_ratios(report: &Report) -> bool {
     let mut pairs = report.rows.iter().filter_map(|row| report.verdicts.headline(row));
     pairs.any(|pair| pair.ratio().is_some())
@@ -318,7 +318,7 @@ fn reference_hint(report: &Report) -> String {
     let is_compared =
         |label: &&String| report.rows.iter().any(|row| row.engine.label != **label && is_sound(row));
     let argument = label.filter(is_compared).map(|label| pasteable(std::slice::from_ref(label)));
-    argument.map_or_else(String::new, |argument| format!(": `--reference {argument}`"))
+    argument.map_or_else(String::new, |argument| format!("; hint: `--reference {argument}`"))
 }
 
 /// The number of rounds in each block that gives every row enough values for a 99th percentile.
@@ -335,7 +335,6 @@ fn more_rounds(report: &Report) -> Option<usize> {
     needed.max()
 }
 
-/// The lines before their cells are filled.
 fn blank_lines(report: &Report) -> Vec<Line> {
     let of_row =
         |row: &Row| Line { failure: row.failure.as_ref().map(FailureSummary::line), ..Line::default() };

@@ -11,7 +11,7 @@ const MAX_LABEL_WIDTH: usize = 40;
 /// Long names with their short forms. Different names have different short forms.
 pub struct Labels(pub Vec<(String, String)>);
 
-/// The name of an engine in a table. Together with the columns of factors it identifies a row of a case.
+/// The name of an engine in a table. Together with the columns of factors, it identifies the configuration.
 pub fn name_of(engine: &Engine, layout: Layout) -> String {
     if layout.factor_columns { engine.name.clone() } else { engine.label.clone() }
 }
@@ -43,18 +43,18 @@ impl Labels {
         entry.map_or_else(|| name.to_string(), |(_, short)| short.clone())
     }
 
-    /// The short form of a label: of a name, after which the options that vary may follow.
+    /// The short form of a label. A label is a name, and after it the options that vary.
     pub fn label(&self, label: &str) -> String {
         shorten_start(&self.replace_start(label, ""), MAX_LABEL_WIDTH)
     }
 
     /// Shortens the label at the beginning of a sentence, after an optional backtick.
-    pub fn start_of_sentence(&self, text: &str) -> String {
+    pub fn shorten_start_of(&self, text: &str) -> String {
         self.replace_start(text, text.strip_prefix('`').map_or("", |_| "`"))
     }
 
     /// Shortens the labels between backticks anywhere in a sentence.
-    pub fn in_backticks(&self, text: &str) -> String {
+    pub fn shorten_quoted(&self, text: &str) -> String {
         let parts = text.split('`').enumerate();
         let shortened =
             parts.map(|(index, part)| if index % 2 == 1 { self.label(part) } else { part.to_string() });

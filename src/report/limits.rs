@@ -19,9 +19,9 @@ pub fn legend(limits: &[Limit], rows: &[Row]) -> Vec<String> {
 
 /// The line of the limits of one device and number of threads. Memory comes first where a row has a share of it.
 fn group_line(group: &[&Limit]) -> String {
-    let mut parts: Vec<String> = group.iter().map(|it| best(it)).collect();
+    let mut parts: Vec<String> = group.iter().map(|it| best_text(it)).collect();
     parts[0].push_str(&on_device(&group[0].key));
-    format!("limits: {}{}", parts.join(", "), probes(group[0]))
+    format!("limits: {}{}", parts.join(", "), probes_text(group[0]))
 }
 
 fn on_device(key: &Key) -> String {
@@ -31,7 +31,7 @@ fn on_device(key: &Key) -> String {
     }
 }
 
-fn best(limit: &Limit) -> String {
+fn best_text(limit: &Limit) -> String {
     let rate = rate(limit.best(), &limit.key.work);
     match &limit.key.work {
         Work::Memory if limit.key.threads.is_some() => format!("{rate} from memory"),
@@ -51,7 +51,7 @@ fn rate(per_second: f64, work: &Work) -> String {
     }
 }
 
-fn probes(limit: &Limit) -> String {
+fn probes_text(limit: &Limit) -> String {
     match limit.probes.len() {
         0 | 1 => format!(" ({})", probe_count(limit)),
         _ => format!(" ({}, {})", probe_count(limit), range(limit)),

@@ -163,8 +163,8 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
     Vec::new()
 }
 
-/// The verification status of the row's engine, its deviation, the number of tokens, and the first token that differs from
-/// the answer of the verifier.
+/// The verification status of the row's engine, its deviation, the number of scored tokens, and the position of the first token
+/// that differs from the verifier's answer.
 fn output(report: &Report, row: &Row) -> Vec<NamedField> {
     let Some(agreement) = report.output_of(row).map(|it| &it.agreement) else { return Vec::new() };
     vec![
@@ -175,7 +175,7 @@ fn output(report: &Report, row: &Row) -> Vec<NamedField> {
     ]
 }
 
-/// The lines of the orchestrator's own cost, without a case and an engine.
+/// The lines of the orchestrator's overhead. They have no case, and `orchestrate` in place of the engine.
 fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<NamedField>> {
     let values =
         [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];
@@ -189,7 +189,7 @@ fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<NamedField>> {
     values.map(line).to_vec()
 }
 
-/// The line of one limit of the machine, without a case and an engine: the best probe, and the range of all probes.
+/// The line of one limit of the machine, also with `orchestrate` as engine: the best probe, and the range of all probes.
 fn limit(report: &Report, limit: &Limit) -> Vec<NamedField> {
     let named = own_name_fields(report, Some(limit.key.device.clone()), limit.key.threads);
     let name = format!("limit.{}", limit.key.name());

@@ -111,7 +111,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The text as inline code, between more backticks than any row of backticks in the text.
+/// The text as inline code, between more backticks than the text has in sequence.
 fn code(text: &str) -> String {
     let (mut longest, mut current) = (0, 0);
     for char in text.chars() {

@@ -85,7 +85,7 @@ fn refused(verdicts: &Verdicts) -> Vec<String> {
     refused.collect()
 }
 
-/// Notes about engines whose number of prompt tokens differs from the plan, or from the first engine of the same case.
+/// Notes about engines whose number of prompt tokens differs from the plan, or from the first engine in the same workload.
 fn prompts(data: &RunData) -> Vec<String> {
     let RunData { record, plan, .. } = data;
     let mut first_of: BTreeMap<&str, (String, Range)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The output status of engines in a report: a column where it varies, a line for each problem.
+//! The verification status of engines in a report: a column where it varies, a line for each problem.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub const TITLE: &str = "output";
 /// The most reasons in one line; JSON has all.
 const MAX_REASONS: usize = 2;
 
-/// The output status of one row's engine. JSON has these names: add, never rename.
+/// The verification status of one row's engine. JSON has these names: add, never rename.
 #[derive(Debug, Clone, Serialize)]
 pub struct Output {
     /// The configuration's label.
@@ -23,7 +23,7 @@ pub struct Output {
     pub agreement: Agreement,
 }
 
-/// The output status of each configuration that has a row.
+/// The verification status of each configuration that has a row.
 pub fn outputs(data: &RunData) -> Vec<Output> {
     if no_checks(data.record).is_some() {
         return Vec::new();

@@ -1,6 +1,5 @@
-//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. Each resource is an entry
-//! of `resources!`, with its value and its texts for the table, CSV and `orchestrate metrics`. An unknown value is absent,
-//! never zero.
+//! The resources of a case apart from time: memory in its parts, cores, energy, a GPU. Each resource is an entry of `resources!`,
+//! with its value and its texts for the table, CSV and `orchestrate metrics`. An unknown value is absent, never zero.
 
 use std::collections::BTreeMap;
 
@@ -61,8 +60,8 @@ resources! {
     ];
     device_growth_bytes: Option<f64> = |it| bytes(it.gpus.growth_bytes), [
         fact_for_programs(Quantity::GpuBytes, |it| it.device_growth_bytes, "device_growth",
-            "peak memory of the engine's whole GPUs in the sampled pass, less their memory just before its start. Changes by \
-             other programs are included."),
+            "peak memory of the engine's whole GPUs in the sampled pass, less their memory just before the engine's start. \
+             Changes by other programs are included."),
     ];
     device_whole_bytes: Option<f64> = |it| bytes(it.gpus.whole_bytes), [
         fact("device whole", Quantity::GpuBytes, |it| it.device_whole_bytes, "device_whole",
@@ -160,8 +159,9 @@ pub enum Quantity {
     /// All columns of bytes share one scale.
     Bytes,
     Joules,
+    /// An unscaled value, with its unit.
     Plain(&'static str),
-    /// A plain value of a GPU, left out where no row computes on a GPU.
+    /// The same of a GPU, left out where no row computes on a GPU.
     Gpu(&'static str),
     /// Bytes of a GPU, left out in the same case.
     GpuBytes,

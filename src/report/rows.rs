@@ -34,7 +34,7 @@ pub struct Row {
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
     pub failure: Option<FailureSummary>,
-    /// Whether an observation contradicts a claim of the engine, so that the results may flatter the engine. Such a row is
+    /// Whether an observation contradicts a claim of the engine, so that its results may look too good. Such a row is
     /// never ranked first.
     pub contradicted: bool,
 }

@@ -19,7 +19,7 @@ use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
 use stats::INTERIM_ANALYSES;
 
-/// The most columns of a sentence that an engine sent, in any format.
+/// The largest width, in columns, of a sentence that an engine sent, in any format.
 const MAX_SENTENCE_WIDTH: usize = 2000;
 /// The most hints of one failure.
 const MAX_HINTS: usize = 3;
@@ -28,9 +28,8 @@ pub struct RunData<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
     pub values: Values<'a>,
-    /// One for each configuration.
+    /// One for each configuration, as in `agreements`.
     pub engines: Vec<Engine>,
-    /// One for each configuration.
     pub agreements: Vec<Agreement>,
 }
 
@@ -71,7 +70,7 @@ impl<'a> RunData<'a> {
     /// The machine's limit for the case's headline, or the reason why there is none. `Ok(None)` if neither is known.
     fn limit(&self, case: usize) -> Result<Option<Key>, Absent> {
         let headline = metric::headline(self.plan, &self.plan.cases[case].workload).map(|it| it.id);
-        let (limit, may_have_reason): (fn(&Observation) -> Option<Key>, bool) = match headline {
+        let (limit, caches_explain): (fn(&Observation) -> Option<Key>, bool) = match headline {
             Some(MetricId::DECODE_RATE) => (share::bandwidth_limit, true),
             // Caches do not affect the limit of operations. Small weights are the reason only if nothing was probed.
             Some(MetricId::PREFILL_RATE) => (share::compute_limit, self.record.limits.is_empty()),
@@ -79,7 +78,7 @@ impl<'a> RunData<'a> {
         };
         let key = self.values.observations(case).find_map(|it| limit(&it));
         let reason = || self.values.observations(case).find_map(|it| share::why_absent(&it));
-        key.map_or_else(|| reason().filter(|_| may_have_reason).map_or(Ok(None), Err), |key| Ok(Some(key)))
+        key.map_or_else(|| reason().filter(|_| caches_explain).map_or(Ok(None), Err), |key| Ok(Some(key)))
     }
 
     pub fn engine(&self, configuration: usize) -> Engine {

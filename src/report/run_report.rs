@@ -127,7 +127,7 @@ impl Report {
         self.output_of(row).is_some_and(|it| it.agreement.is_wrong())
     }
 
-    /// Whether some engine is verified. Without a verified engine, the status of the others does not change their rank.
+    /// Whether some engine is verified. If none is, an unverified engine keeps its rank.
     pub fn some_are_verified(&self) -> bool {
         self.outputs.iter().any(|it| !it.is_unverified())
     }

@@ -18,7 +18,7 @@ use crate::text::{shorten, width, wrap};
 pub const FORMAT: Format = Format {
     name: "table",
     about: "for a terminal",
-    shape: Shape::Document(|content, reader| render(content, content.width(reader))),
+    shape: Shape::Document(|content, terminal_width| render(content, content.width(terminal_width))),
 };
 
 /// The most lines of stderr below the table; the record has more.
@@ -27,13 +27,13 @@ const MAX_STDERR_LINES: usize = 4;
 const MIN_CELL_WIDTH: usize = 12;
 /// A longer version, device, dtype or case is shortened.
 const MAX_WORD_WIDTH: usize = 24;
-/// The maximum width of the label of a row.
 const MAX_LABEL_WIDTH: usize = 28;
 /// The lines of the header: two for the title, one for the unit.
 const HEADER_LINES: usize = 3;
 /// The width of the labels of a `Section::Facts`.
 const FACT_LABEL_WIDTH: usize = 14;
 
+/// The text with lines of at most `limit` columns.
 fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
     let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());

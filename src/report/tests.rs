@@ -81,7 +81,7 @@ const WIDE_LAYOUT: Layout =
 /// A record of the default suite, with an engine that cannot start.
 fn default_suite_record() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[ORIGINAL, BEACON]);
-    unavailable(&mut record, 2, "not set up", "orchestrate setup coal");
+    add_unavailable(&mut record, 2, "not set up", "orchestrate setup coal");
     record
 }
 
@@ -139,7 +139,7 @@ fn worst_record() -> RunRecord {
         "orchestrate run -e {path_b} --timeout 600 --debug --scenario load --model embedded --device cpu"
     ));
     record.take(Entry::Failure(slow));
-    unavailable(&mut record, 7, "not set up", "orchestrate setup coal");
+    add_unavailable(&mut record, 7, "not set up", "orchestrate setup coal");
     let warning = |configuration, message: &str| {
         Entry::Warning(crate::record::Warning { configuration, message: message.into() })
     };
@@ -265,6 +265,7 @@ explanations: orchestrate metrics
 #[test]
 fn a_single_engine_is_in_the_caption_and_a_cut_off_run_counts_the_samples_of_each_case() {
     let mut record = measured(&selection(&["beacon"]), &[BEACON]);
+    // The 37 requests of the first launch, and three of the second.
     record.samples.truncate(40);
     record.warm_ups.truncate(5);
     (record.closed, record.end) = (Vec::new(), None);
@@ -314,8 +315,8 @@ explanations: orchestrate metrics
 #[test]
 fn a_run_in_which_nothing_started_lists_the_reasons() {
     let mut record = planned(&selection(&["beacon", "coal"]));
-    unavailable(&mut record, 0, "not built", "orchestrate setup beacon");
-    unavailable(&mut record, 1, "not set up", "orchestrate setup coal");
+    add_unavailable(&mut record, 0, "not built", "orchestrate setup beacon");
+    add_unavailable(&mut record, 1, "not set up", "orchestrate setup coal");
     record.end = Some(crate::record::End::Finished);
     let expected = "\
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
@@ -342,7 +343,7 @@ fn the_first_of_several_hints_can_be_pasted_and_the_others_are_wrapped() {
     let reason = "no NVIDIA driver found; its environment is not set up (9.0 GB to download)";
     let hints = "`nvidia-smi` lists a GPU where one is; containers need `--gpus all`\n\nBEACON_PYTHON=/a/python/that/has/it; \
                 its own guide says where the library comes from\r\nthird\nfourth";
-    unavailable(&mut record, 0, reason, hints);
+    add_unavailable(&mut record, 0, reason, hints);
     for record in [&record, &RunRecord { failures: Vec::new(), ..record.clone() }] {
         let text = rendered(record, "table", 80);
         assert_fits(&text, 80);
@@ -403,7 +404,7 @@ fn a_failed_case_is_a_row_with_its_cause_and_no_values() {
 fn a_ratio_above_one_is_better_for_times_and_for_rates() {
     let report = Report::of(&default_suite_record());
     let ratio = |case: &str| report.verdicts.headline(row(&report, case, "beacon")).unwrap().ratio().unwrap();
-    // Less time to start, and more tokens a second; the noise is a few per cent.
+    // The ratios without the noise of a few per cent: less time to start, and more tokens a second.
     assert!((ratio("load") / 67.86 - 1.0).abs() < 0.03, "{}", ratio("load"));
     assert!((ratio("decode") / 11.0 - 1.0).abs() < 0.03, "{}", ratio("decode"));
 }
@@ -431,6 +432,7 @@ fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
     let account = text.split_once("wall time from the start").unwrap().1;
     let rows: Vec<&str> =
         account.lines().skip_while(|line| !line.starts_with('─')).skip(1).take(12).collect();
+    // Twelve rows, each with six parts, the rest and the total.
     for row in &rows {
         let numbers: Vec<f64> =
             row.split_whitespace().rev().map_while(|word| word.parse().ok()).take(8).collect();
@@ -447,6 +449,7 @@ fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
 #[test]
 fn a_case_that_is_too_slow_shows_only_its_message() {
     let mut record = default_suite_record();
+    // Case 11 is `decode` of `beacon`.
     let slow = failure(1, Some(11), "too_slow", "warm-up 1", "too slow (> 60 s)");
     record.take(Entry::Failure(slow));
     let text = rendered(&record, "table", 100);
@@ -489,7 +492,7 @@ fn few_values_mark_their_p99_as_uncertain() {
     let text = rendered(&measured(&selection, &[BEACON]), "table", 100);
     assert!(text.contains("~1.99"), "{text}");
     // The 15 requests of four tokens have 45 inter-token gaps.
-    assert!(text.contains("\n~ uncertain: fewer than 100 values: `--iterations 7`\n"), "{text}");
+    assert!(text.contains("\n~ uncertain: fewer than 100 values; hint: `--iterations 7`\n"), "{text}");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn headline_verdicts(report: &Report, labels: &Labels, pairs: bool) -> (Option<S
     if shown_pairs.len() <= MAX_SENTENCES {
         let verdicts = groups.iter().flat_map(|(_, verdicts)| verdicts.iter());
         let sentences = verdicts
-            .map(|it| format!("{}{}", labels.in_backticks(&it.sentence), caution(report, &it.engine)));
+            .map(|it| format!("{}{}", labels.shorten_quoted(&it.sentence), caution(report, &it.engine)));
         return (Some(format!("verdicts, {intervals}:")), sentences.collect());
     }
     // A reference that all rows share is named once.
@@ -139,7 +139,7 @@ fn block_range(pairs: &[&PairVerdict]) -> String {
 
 fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
     let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
-    let mut remarks: Vec<String> = wrong.map(|it| labels.in_backticks(&it.why_not_compared())).collect();
+    let mut remarks: Vec<String> = wrong.map(|it| labels.shorten_quoted(&it.why_not_compared())).collect();
     let verdicts = &report.verdicts;
     if let Some(first) = verdicts.means.first() {
         let has_one_reference = verdicts.means.iter().all(|mean| mean.against == first.against);
@@ -274,7 +274,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
             certainties.iter().any(|it| *it != Certainty::Same),
             "ratios are medians over paired rounds; they may differ from ratios of the values shown".into(),
         ),
-        (certainties.contains(&Certainty::Same), "same: the 95 % interval lies within 2 %".into()),
+        (certainties.contains(&Certainty::Same), "same: the 95 % interval is within 2 % of 1".into()),
         (
             inconclusive_mean || certainties.contains(&Certainty::Inconclusive),
             format!("x?: inconclusive, because of noise{of_mean}"),

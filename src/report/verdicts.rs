@@ -64,7 +64,7 @@ pub struct Mean {
     pub workloads: usize,
     pub is_conclusive: bool,
     pub is_verified: bool,
-    /// Whether an observation contradicts a claim of the engine, so that the results may flatter the engine.
+    /// Whether an observation contradicts a claim of the engine, so that its results may look too good.
     pub is_contradicted: bool,
 }
 
@@ -81,7 +81,7 @@ pub enum Certainty {
     Differs,
     Same,
     Inconclusive,
-    /// Too few blocks, or engines that were measured one after the other.
+    /// Too few blocks, or `--order sequential`.
     NoVerdict,
 }
 
@@ -168,7 +168,7 @@ impl PairVerdict {
         Some(self.comparison()?.evidence.estimate().exp()).filter(|ratio| ratio.is_finite())
     }
 
-    /// The ends of the interval; without an interval, the lowest and the highest ratio of a round.
+    /// The ends of the interval; without an interval, the lowest and the highest ratio of the rounds.
     pub fn bounds(&self) -> Option<(f64, f64)> {
         let (low, high) = self.comparison()?.evidence.ends();
         Some((low.exp(), high.exp())).filter(|(low, high)| low.is_finite() && high.is_finite())
@@ -183,18 +183,18 @@ impl PairVerdict {
         })
     }
 
-    /// The difference in time; for a rate, in time for each token. It is negative where the engine takes less time. It
-    /// is computed from the paired ratio and the estimate of the other side.
+    /// The difference in time; for a rate, in time for each token. Negative where the engine takes less time. Computed from
+    /// the paired ratio and the estimate of `against`.
     pub fn difference_ns(&self, rows: &[Row]) -> Option<f64> {
         let ratio = self.ratio()?;
-        let base = self.sides(rows).find(|row| row.engine.label == self.against)?;
-        let estimate = base.summary(self.metric.id)?.estimate;
-        let base_ns = match self.metric.unit {
+        let against = self.sides(rows).find(|row| row.engine.label == self.against)?;
+        let estimate = against.summary(self.metric.id)?.estimate;
+        let against_ns = match self.metric.unit {
             Unit::Nanoseconds => estimate,
             Unit::TokensPerSecond => 1e9 / estimate,
             _ => return None,
         };
-        Some(base_ns * (1.0 / ratio - 1.0)).filter(|it| it.is_finite())
+        Some(against_ns * (1.0 / ratio - 1.0)).filter(|it| it.is_finite())
     }
 
     /// Whether one side failed. A failed case has no results, so its ratios are not shown either.

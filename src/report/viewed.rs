@@ -26,8 +26,8 @@ impl Content for ViewedReport<'_> {
         let layout = layouts(TableId::Results);
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
         let failures = grid::failures(report, &labels).into_iter().map(Item::Failure);
-        let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.start_of_sentence(it)));
-        let notes = report.notes.iter().map(|it| format!("note: {}", labels.start_of_sentence(it)));
+        let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.shorten_start_of(it)));
+        let notes = report.notes.iter().map(|it| format!("note: {}", labels.shorten_start_of(it)));
         let legend = grid.legend(view, &labels);
         let below = failures.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
         let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();

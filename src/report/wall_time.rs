@@ -1,6 +1,6 @@
 //! The account of a case's wall time: the time from the start of the engine to one complete answer, in parts that add up
-//! to it exactly. The orchestrator's clock gives the total, the engine's statements give the parts, and the remainder is
-//! unattributed.
+//! to it exactly. The orchestrator's clock gives the total, the times that the engine reports give the parts, and the
+//! remainder is unattributed.
 
 use protocol::Phase;
 use serde::{Serialize, Serializer};
@@ -47,7 +47,7 @@ pub struct WallTime {
     pub unattributed_ns: u64,
     /// The load phases with the engine's own names.
     pub phases: Vec<Phase>,
-    /// How often the engine claimed more time than had passed. All its claims were then shortened in proportion.
+    /// The number of launches and requests whose claims exceeded the elapsed time. Their parts were shortened in proportion.
     pub shortened: usize,
     pub launches: usize,
     pub requests: usize,
@@ -102,8 +102,8 @@ impl WallTime {
         let parts = PARTS.into_iter().zip(self.parts).map(|(part, ns)| {
             (part.name(), ns, if part.is_of_request() { self.requests } else { self.launches })
         });
-        let sums = [("unattributed", self.unattributed_ns), ("total", self.total_ns)];
-        parts.chain(sums.map(|(name, ns)| (name, Some(ns), self.requests)))
+        let totals = [("unattributed", self.unattributed_ns), ("total", self.total_ns)];
+        parts.chain(totals.map(|(name, ns)| (name, Some(ns), self.requests)))
     }
 
     pub fn part(&self, part: TimePart) -> Option<u64> {
@@ -128,9 +128,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds a launch, and returns the time from the start of the process until the engine was ready. An engine that knows
-    /// only `generate` loads within its first request: the part of that request that the engine does not count belongs to the
-    /// launch.
+    /// Adds a launch, and returns the time from the start of the process until the engine was ready. An engine that knows only
+    /// `generate` loads within its first request: the part of that request that the engine does not count belongs to the launch.
     fn add_launch(&mut self, requests: &Requests) -> u64 {
         let Requests { launch, first_of_launch: first, .. } = requests;
         let launch_ns = launch.loaded_ns.unwrap_or_else(|| {

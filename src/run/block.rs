@@ -107,27 +107,22 @@ impl<'a> Blocks<'_, 'a> {
     async fn measure_group(&mut self, block: u32, configurations: &[usize]) -> Result<()> {
         let mut group = MemoryGroup::of(configurations);
         for slot in 0..group.slots.len() {
-            self.fill(&mut group, slot, block, true).await?;
+            self.fill(&mut group, slot, block).await?;
+            self.measure_launch_cases(&mut group, slot).await?;
         }
         let workloads = self.schedule.open_workloads(Kind::Warm);
         for (position, workload) in workloads.iter().enumerate() {
             self.measure(&mut group, block, workload, workloads.len() - position).await?;
         }
         for launched in group.slots.into_iter().filter_map(|slot| slot.launched) {
-            end(self.journal, launched, true).await?;
+            let can_answer = true;
+            end(self.journal, launched, can_answer).await?;
         }
         Ok(())
     }
 
-    /// Launches the engine of a slot while the other engines are paused. The first launch of a block also measures the cases
-    /// about launches.
-    async fn fill(
-        &mut self,
-        group: &mut MemoryGroup,
-        slot: usize,
-        block: u32,
-        is_first_launch: bool,
-    ) -> Result<()> {
+    /// Launches the engine of a slot while the other engines are paused.
+    async fn fill(&mut self, group: &mut MemoryGroup, slot: usize, block: u32) -> Result<()> {
         let index = group.slots[slot].configuration;
         if self.schedule.time_budget.is_spent() {
             return Ok(());
@@ -135,8 +130,12 @@ impl<'a> Blocks<'_, 'a> {
         group.resume_only(slot).await;
         let launched = self.launches.launch(self.journal, index, Purpose::Block(block)).await;
         group.slots[slot].launched = self.schedule.record_if_failed(self.journal, index, None, launched)?;
-        let launch_cases = self.schedule.open_cases(index, Kind::Launch);
-        for case in launch_cases.into_iter().filter(|_| is_first_launch) {
+        Ok(())
+    }
+
+    /// Measures the cases about launches, in the first launch of a block.
+    async fn measure_launch_cases(&mut self, group: &mut MemoryGroup, slot: usize) -> Result<()> {
+        for case in self.schedule.open_cases(group.slots[slot].configuration, Kind::Launch) {
             let Some(launched) = group.slots[slot].launched.as_mut() else { break };
             let outcome = self.cases().measure_launch_case(launched, case).await;
             self.handle_outcome(group, slot, case, outcome).await?;
@@ -174,8 +173,7 @@ impl<'a> Blocks<'_, 'a> {
             }
         }
         self.schedule.time_budget.add_rounds_time(began.elapsed());
-        self.make_passes(group, block, &turns).await?;
-        Ok(())
+        self.make_passes(group, block, &turns).await
     }
 
     async fn warm_up_each(
@@ -194,7 +192,7 @@ impl<'a> Blocks<'_, 'a> {
             };
             if group.slots[slot].launched.is_none() {
                 // The engine ended in an earlier case. This case gets a new launch.
-                self.fill(group, slot, block, false).await?;
+                self.fill(group, slot, block).await?;
             }
             group.resume_only(slot).await;
             let Some(launched) =
@@ -202,7 +200,8 @@ impl<'a> Blocks<'_, 'a> {
             else {
                 continue;
             };
-            let limit = self.schedule.time_budget.warm_up_limit(slots * remaining - slot);
+            let warm_ups_left = slots * remaining - slot;
+            let limit = self.schedule.time_budget.warm_up_limit(warm_ups_left);
             let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
             let outcome = cases.warm_up(launched, case, self.schedule, limit).await;
             if let Some(request_ns) = self.handle_outcome(group, slot, case, outcome).await? {
@@ -232,7 +231,8 @@ impl<'a> Blocks<'_, 'a> {
             if can_continue && launched.conversation.process.wait(EXIT_GRACE).await.is_none() {
                 slot.launched = Some(launched);
             } else {
-                end(self.journal, launched, false).await?;
+                let can_answer = false;
+                end(self.journal, launched, can_answer).await?;
             }
         }
         let configuration = slot.configuration;
@@ -290,7 +290,8 @@ impl<'a> Blocks<'_, 'a> {
         let model = self.launches.model_path(index);
         let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
         let outcome = cases.request_cold(&mut launched, model, case, round).await;
-        end(self.journal, launched, false).await?;
+        let can_answer = false;
+        end(self.journal, launched, can_answer).await?;
         outcome
     }
 

@@ -22,7 +22,7 @@ use crate::text::with_commas;
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 /// The shortest useful time for an answer.
 const MIN_REQUEST_TIME: Duration = Duration::from_secs(1);
-/// Increases a time that is estimated from shorter windows, because the time of attention grows with the square of the tokens.
+/// Increases a time that is estimated from shorter texts, because the time of attention grows with the square of the tokens.
 const ATTENTION_FACTOR: f64 = 1.5;
 
 pub(super) struct OutputChecks<'r, 'a> {
@@ -35,22 +35,23 @@ pub(super) struct OutputChecks<'r, 'a> {
 }
 
 impl OutputChecks<'_, '_> {
-    pub fn not_checked(&mut self, index: usize, reason: String, hint: Option<String>) -> Result<()> {
+    pub fn add_unchecked(&mut self, index: usize, reason: String, hint: Option<String>) -> Result<()> {
         let not_checked = NotChecked { configuration: Some(index), model: None, reason, hint };
         self.journal.take(Entry::NotChecked(not_checked))
     }
 
     /// Records that no verifier can check a model's outputs, with a hint to set one up.
-    pub fn no_verifier(&mut self, model: &Model, reason: &str) -> Result<()> {
+    pub fn add_missing_verifier(&mut self, model: &Model, reason: &str) -> Result<()> {
         let set_up_command = manifest::embedded().ok().and_then(|all| {
             let verifier = all.iter().find(|it| it.manifest.reference);
             verifier.map(|engine| format!("{} setup {}", this_program(), engine.manifest.name))
         });
         let hint = set_up_command.filter(|_| self.plan.verification == Verification::Usual);
-        self.model_not_checked(model, reason.into(), Some(hint.unwrap_or_else(|| "--verifier ENGINE".into())))
+        let hint = hint.unwrap_or_else(|| "--verifier ENGINE".into());
+        self.add_unchecked_model(model, reason.into(), Some(hint))
     }
 
-    pub fn model_not_checked(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
+    pub fn add_unchecked_model(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
         let not_checked = NotChecked { configuration: None, model: Some(model.path.clone()), reason, hint };
         self.journal.take(Entry::NotChecked(not_checked))
     }
@@ -65,7 +66,7 @@ pub(super) fn longer_budget_hint() -> Option<String> {
 }
 
 impl Launched {
-    /// The log-probability of every id but the first, and the time of the answer.
+    /// The log-probability of every id but the first, and the time until the answer.
     pub async fn score(
         &mut self,
         ids: &[u32],
@@ -103,7 +104,7 @@ impl Launched {
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
     tokens: usize,
-    /// The time per token in the slowest window.
+    /// The time per token in the slowest text.
     per_token: Duration,
 }
 
@@ -113,7 +114,7 @@ impl Scoring {
         self.per_token = self.per_token.max(time / tokens.max(1) as u32);
     }
 
-    /// The reason why a window of this length is not requested. `None` if it is requested.
+    /// The reason why a held-out text of this length is not scored. `None` if it is scored.
     pub fn reason_to_skip(
         &self,
         tokens: usize,
@@ -138,7 +139,7 @@ impl Scoring {
         is_too_long.then(|| {
             let (scored, tokens, seconds) = (with_commas(self.tokens), with_commas(tokens), estimate.as_secs_f64());
             format!(
-                "its log-probabilities were compared on {scored} tokens: {tokens} tokens would take about {seconds:.0} s, \
+                "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {seconds:.0} s, \
                  and the check has {total:.0} s"
             )
         })
@@ -202,7 +203,7 @@ impl CheckTime {
     }
 }
 
-/// Rounds a time limit down to whole milliseconds, because records contain it.
+/// Rounds a time limit down to whole milliseconds, because a recorded reason may name it.
 fn whole_ms(time: Duration) -> Duration {
     Duration::from_millis(time.as_millis() as u64)
 }

@@ -1,5 +1,5 @@
-//! Format conversions of a model. An engine that reads another format than the model's gets a conversion, made before the
-//! engine's clock starts and stored for later runs. The record names the conversion.
+//! Format conversions of a model. An engine that reads another format than the model's gets a conversion. It is
+//! made before any time is measured, and stored for later runs. The record names it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -42,8 +42,7 @@ impl OutputChecks<'_, '_> {
         models
     }
 
-    /// Whether a configuration is checked. Rows and baselines are checked; a twin is not, because it is the same engine as its
-    /// row.
+    /// Whether a configuration is checked. Rows and baselines are checked; a twin is not, because it equals a row.
     fn is_checked(&self, schedule: &Schedule, index: usize) -> bool {
         let configuration = &self.plan.configurations[index];
         let is_measured = matches!(configuration.role, None | Some(Role::Baseline { .. }));
@@ -76,18 +75,18 @@ impl OutputChecks<'_, '_> {
             (None, Some(_)) => {}
             (None, None) => {
                 let reason = "held-out text was not checked: no verifier can run here";
-                self.no_verifier(model, reason)?;
+                self.add_missing_verifier(model, reason)?;
             }
         }
         let check_time = schedule.time_budget.output_check_limit(selected.len());
         for index in selected {
             if let Some(reason) = memory_shortage(&self.plan.configurations[index]) {
-                self.model_not_checked(model, reason, None)?;
+                self.add_unchecked_model(model, reason, None)?;
                 continue;
             }
             if schedule.time_budget.is_check_time_over() {
                 let reason = "the budget leaves no time for an output check".into();
-                self.not_checked(index, reason, longer_budget_hint())?;
+                self.add_unchecked(index, reason, longer_budget_hint())?;
                 continue;
             }
             // The verifier has twice the time, because without its answers nothing can be compared.
@@ -112,11 +111,11 @@ impl OutputChecks<'_, '_> {
         let left = CheckTime::start(check_time, self.budget_ends).left_of_budget();
         let Some(mut launched) = self.launches.launch_for_check(self.journal, index, left).await? else {
             let reason = "the budget ended while the engine was loaded for an output check".into();
-            return Ok(self.not_checked(index, reason, longer_budget_hint())?);
+            return Ok(self.add_unchecked(index, reason, longer_budget_hint())?);
         };
         if launched.hello().is_none() {
             launched.conversation.process.end(Duration::ZERO).await;
-            return Ok(self.not_checked(index, "supports only `generate`, not `score`".into(), None)?);
+            return Ok(self.add_unchecked(index, "supports only `generate`, not `score`".into(), None)?);
         }
         let check_time = CheckTime::start(check_time, self.budget_ends);
         let answered = self.request_answers(&mut launched, held_out, check_time).await;
@@ -127,8 +126,8 @@ impl OutputChecks<'_, '_> {
         answered.and(ended.map_err(LaunchError::from))
     }
 
-    /// Scores the windows from short to long, because the first windows predict the time of the later ones. Then continues the
-    /// prompt.
+    /// Scores the held-out texts from short to long, because the time of the first predicts the time of the later ones. Then
+    /// continues the prompt.
     async fn request_answers(
         &mut self,
         launched: &mut Launched,
@@ -136,15 +135,15 @@ impl OutputChecks<'_, '_> {
         check_time: CheckTime,
     ) -> Result<(), LaunchError> {
         match launched.hello().is_some_and(|hello| hello.capabilities.score) {
-            true => self.score_windows(launched, held_out, check_time).await?,
+            true => self.score_texts(launched, held_out, check_time).await?,
             false => {
-                self.not_checked(launched.launch.configuration, "does not support `score`".into(), None)?
+                self.add_unchecked(launched.launch.configuration, "does not support `score`".into(), None)?
             }
         }
         self.continue_prompt_of(launched, held_out, check_time).await
     }
 
-    async fn score_windows(
+    async fn score_texts(
         &mut self,
         launched: &mut Launched,
         held_out: &HeldOut,
@@ -154,7 +153,7 @@ impl OutputChecks<'_, '_> {
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
             if let Some(reason) = scoring.reason_to_skip(ids.len(), launched, check_time) {
-                return Ok(self.not_checked(configuration, reason, None)?);
+                return Ok(self.add_unchecked(configuration, reason, None)?);
             }
             match launched.score(ids, check_time.request_limit()).await {
                 Ok((logprobs, took)) => {
@@ -189,7 +188,7 @@ impl OutputChecks<'_, '_> {
             _ => None,
         };
         if let Some(reason) = obstacle {
-            return Ok(self.not_checked(configuration, reason.into(), None)?);
+            return Ok(self.add_unchecked(configuration, reason.into(), None)?);
         }
         let time_limit = check_time.request_limit();
         match launched.continue_prompt(&held_out.prompt, held_out.max_new_tokens, time_limit).await {
@@ -211,12 +210,12 @@ impl OutputChecks<'_, '_> {
         // The end of the budget stopped the request. The engine did not fail.
         if matches!(cause, Cause::Timeout(_)) && check_time.budget_is_over() {
             let reason = format!("the budget ended during {request}: {cause}{so_far}");
-            return Ok(self.not_checked(configuration, reason, longer_budget_hint())?);
+            return Ok(self.add_unchecked(configuration, reason, longer_budget_hint())?);
         }
         if !cause.engine_survives() || is_invalid_answer(&cause) {
             return Err(launched.failure(Stage::OutputCheck, cause));
         }
-        self.not_checked(configuration, format!("{request}: {cause}{so_far}"), cause.hint())?;
+        self.add_unchecked(configuration, format!("{request}: {cause}{so_far}"), cause.hint())?;
         // An engine that cannot go on sends `failed` and ends.
         match launched.conversation.process.wait(EXIT_GRACE).await {
             Some(status) => {
@@ -249,9 +248,9 @@ impl OutputChecks<'_, '_> {
         match is_verifier {
             true => {
                 let (label, model) = (configuration.label.clone(), configuration.model.clone());
-                self.model_not_checked(&model, format!("{label}: {reason}"), failure.cause.hint())
+                self.add_unchecked_model(&model, format!("{label}: {reason}"), failure.cause.hint())
             }
-            false => self.not_checked(index, reason, failure.cause.hint()),
+            false => self.add_unchecked(index, reason, failure.cause.hint()),
         }
     }
 }

@@ -12,7 +12,7 @@ pub enum Event {
     SetUp(SetUpEvent),
     /// The run begins. If `blocks` is `None`, the run ends once the intervals are narrow enough.
     RunStarted { configurations: usize, blocks: Option<u32>, record: String },
-    /// A block begins; the first one is 0. `until` is the number of blocks planned so far, and `requests` that of their requests.
+    /// A block begins; the first one is 0. `until` is the number of blocks planned so far, with this many `requests` in all.
     BlockStarted { block: u32, until: u32, requests: u64 },
     /// A process is about to start.
     LaunchStarted { label: String },
@@ -41,7 +41,6 @@ pub enum Event {
 /// The receiver of a run's events. Each event comes with the record so far, from which displays derive their content.
 pub type Listener<'a> = &'a mut dyn FnMut(Event, &RunRecord);
 
-/// The record of the current run, and the receiver of its events.
 pub(super) struct Journal<'a> {
     recorder: &'a mut Recorder,
     listener: Listener<'a>,

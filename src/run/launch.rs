@@ -140,8 +140,8 @@ impl Launched {
         std::iter::once(self.conversation.process.pid).chain(reported).collect()
     }
 
-    /// Finds the engine's processes, and reads their peak memory and their current memory. Slow readings of current memory are rare,
-    /// unless one is `needed`. Reading waits for a process that is stuck in the kernel.
+    /// Finds the engine's processes, and reads their peak memory and their current memory. Soon after a slow reading,
+    /// current memory is read only if it is `needed`. Reading waits for a process that is stuck in the kernel.
     pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<HeldMemory>)> {
         let roots = self.roots();
         let mut memory_readings = std::mem::take(&mut self.memory_readings);
@@ -174,7 +174,7 @@ pub fn launching(
     configuration: &Configuration,
     model: &str,
     run: &str,
-    launch: u32,
+    process_number: u32,
     debug: bool,
 ) -> Launching {
     let set = |name: &str, value: &str| (name.to_string(), value.into());
@@ -190,7 +190,7 @@ pub fn launching(
         command: configuration.command.clone(),
         variables,
         run: run.to_string(),
-        launch: format!("{run}/{launch}"),
+        launch: format!("{run}/{process_number}"),
         debug,
     }
 }

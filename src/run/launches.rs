@@ -1,5 +1,4 @@
-//! Starts and ends engines. A launch gets its number when it is recorded, so a process that only answered `hello` uses no
-//! number.
+//! Starts and ends engines. A launch gets its number when it is recorded, so a process that only answered `hello` uses no number.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -186,7 +185,7 @@ impl<'a> Launches<'a> {
         Ok(Launched::of(conversation, launch))
     }
 
-    /// Whether an engine did not answer `hello` for the first time. If so, this warns that the engine is started once more.
+    /// Whether this is the first time that an engine does not answer `hello`. If so, warns that it is started once more.
     fn warn_of_first_missed_hello(&mut self, journal: &mut Journal<'_>, index: usize) -> Result<bool> {
         let is_first = self.missed_hello.insert(index);
         if is_first {
@@ -228,11 +227,11 @@ impl<'a> Launches<'a> {
     }
 }
 
-/// Ends a launch. An engine that is `alive` gets `shutdown` first, and a wrong reaction is a warning.
-pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive: bool) -> Result<()> {
+/// Ends a launch. An engine that can answer gets `shutdown` first, and a wrong reaction is a warning.
+pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, can_answer: bool) -> Result<()> {
     let index = launched.launch.configuration;
     launched.conversation.process.resume();
-    if alive
+    if can_answer
         && launched.hello().is_some()
         && let Err(cause) = launched.conversation.shutdown().await
     {
@@ -240,9 +239,9 @@ pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, alive
             format!("did not shut down as the protocol requires: {cause}; its processes were ended");
         journal.warn(Some(index), message)?;
     }
-    let grace = if alive { launched.conversation.deadlines.shutdown } else { EXIT_GRACE };
+    let grace = if can_answer { launched.conversation.deadlines.shutdown } else { EXIT_GRACE };
     let leftover = launched.conversation.process.end(grace).await;
-    if leftover > 0 && alive {
+    if leftover > 0 && can_answer {
         journal.warn(Some(index), format!("left processes behind ({leftover}); they were ended"))?;
     }
     Ok(())

@@ -1,7 +1,6 @@
-//! The machine's limits, probed before each block and once after the last one, because they change. No engine of this run
-//! is running during a probe, and the probe's memory is freed before the memory of an engine is measured. A GPU's limits do
-//! not change, so they are probed once. A separate process does that, because a context in this process would occupy device
-//! memory.
+//! The machine's limits, probed before each block and once after the last one, because they change. No engine of this run is
+//! running during a probe, and the probe's memory is freed before the memory of an engine is measured. A GPU's limits do not
+//! change, so they are probed once. A separate process does that, because a context in this process would occupy device memory.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -62,7 +61,7 @@ fn settings(plan: &Plan, cpu: &Cpu, available: Option<u64>) -> Option<ProbeSetti
 }
 
 fn may_reach_limit(configuration: &Configuration, cpu: &Cpu) -> bool {
-    // The engine may choose the widest dtype.
+    // Without a requested dtype, the engine may choose the widest, f32.
     let dtype = configuration.dtype.as_deref().unwrap_or(VERIFIER_DTYPE);
     let sizes = configuration.model.sizes.as_ref();
     let weights = sizes.and_then(|sizes| sizes.weight_bytes(dtype));
@@ -101,6 +100,7 @@ mod tests {
     fn limits_are_probed_for_each_thread_count_of_a_large_model() {
         let plan = plan([4, 1, 4].map(|threads| configuration(threads, 1 << 30)).into());
         let settings = settings(&plan, &cpu(), Some(16 * GIB)).unwrap();
+        // Four times the cache would be less than the smallest buffer.
         assert_eq!((settings.threads, settings.buffer_bytes), (vec![1, 4], 256 << 20));
         assert_eq!(settings.budget, 2 * PROBE_TIME);
     }

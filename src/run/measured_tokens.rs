@@ -55,24 +55,25 @@ impl OutputChecks<'_, '_> {
             return Ok(());
         }
         let Some(verifier) = verifier else {
-            return self.no_verifier(model, "its measured tokens were not checked: no verifier can run here");
+            let reason = "its measured tokens were not checked: no verifier can run here";
+            return self.add_missing_verifier(model, reason);
         };
         if let Some(reason) = memory_shortage(&self.plan.configurations[verifier]) {
-            return self.model_not_checked(model, reason, None);
+            return self.add_unchecked_model(model, reason, None);
         }
         let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
         let check_time = CheckTime::start(check_duration(budget, schedule.ran()), self.budget_ends);
         let samples = unverified_samples.len();
         let no_time = format!("the budget left no time to check the tokens of {samples} samples");
         if check_time.budget_is_over() {
-            return self.model_not_checked(model, no_time, longer_budget_hint());
+            return self.add_unchecked_model(model, no_time, longer_budget_hint());
         }
         let label = self.plan.configurations[verifier].label.clone();
         self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
         let left = check_time.left_of_budget();
         let launched = self.launches.launch_for_check(self.journal, verifier, left).await;
         let cause = match LaunchError::separate(launched)? {
-            Ok(None) => return self.model_not_checked(model, no_time, longer_budget_hint()),
+            Ok(None) => return self.add_unchecked_model(model, no_time, longer_budget_hint()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
                 let answered =
                     self.query_verifier(&mut launched, model, &unverified_samples, check_time).await?;
@@ -95,7 +96,7 @@ impl OutputChecks<'_, '_> {
         };
         let Some(cause) = cause else { return Ok(()) };
         let reason = format!("the tokens of measured samples: {label}: {}: {cause}", cause.kind());
-        self.model_not_checked(model, reason, cause.hint())
+        self.add_unchecked_model(model, reason, cause.hint())
     }
 
     /// Asks the verifier about each sample and records its answers. The inner `Err` is the reason why the verifier stopped.
@@ -144,7 +145,7 @@ impl OutputChecks<'_, '_> {
             let total = unverified_samples.len();
             let reason = format!("the tokens of {left_out} of {total} samples were not checked: {reason}");
             let hint = if check_time.budget_is_over() { longer_budget_hint() } else { None };
-            self.model_not_checked(model, reason, hint)?;
+            self.add_unchecked_model(model, reason, hint)?;
         }
         Ok(Ok(()))
     }
@@ -186,7 +187,7 @@ impl OutputChecks<'_, '_> {
         unverified_samples.retain(|unverified| !left_out.contains(&unverified.configuration));
         for configuration in left_out {
             let reason = "its prompts were sent as text, so their ids are unknown";
-            self.not_checked(configuration, reason.into(), None)?;
+            self.add_unchecked(configuration, reason.into(), None)?;
         }
         Ok(())
     }

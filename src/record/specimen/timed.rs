@@ -94,7 +94,7 @@ pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, toke
 }
 
 /// Token times on a noisy machine; `token_ms` gives those of a configuration without noise. One factor from 1 to 1.5 slows all
-/// requests of a block. Each request has its own random factor too: its logarithm has this standard deviation.
+/// requests of a block. Each request has its own random factor too, whose logarithm has the standard deviation `deviation`.
 pub fn noisy(token_ms: impl Fn(usize) -> f64, deviation: f64, seed: u64) -> impl FnMut(At) -> Option<f64> {
     let mut random = Random::seeded(seed);
     move |at| {

@@ -13,7 +13,7 @@ const HEADLINE_LEGEND: &str = "* decides the exit status: the scenario's headlin
 pub const MEAN_CAUTION: &str =
     "all scenarios weigh the same in a geometric mean; no workload runs at this ratio";
 
-/// The lines before the table: forced comparison, notices of an unfinished run, both sides.
+/// The lines before the table: forced comparison, notices of an unfinished run, base and new.
 pub fn lines_before_table(judgement: &Judgement) -> Vec<String> {
     let differences = judgement.forced_differences.iter();
     let forced = differences.map(|it| format!("not comparable, compared because of --force: {it}"));
@@ -34,7 +34,7 @@ fn sides(judgement: &Judgement) -> Vec<String> {
     vec![format!("base: {}{age}", side(&judgement.base)), format!("new:  {}", side(&judgement.new))]
 }
 
-/// The age of the base: `measured 3 days before the new run`. Over a longer time, more than the program may change.
+/// The age of the base: `measured 3 days before the new run`. The older the base, the more the machine may have changed.
 fn age(base: &str, new: &str) -> Option<String> {
     let [base, new] = [base, new].map(|it| humantime::parse_rfc3339(it).ok());
     let seconds = new?.duration_since(base?).ok()?.as_secs();

@@ -7,6 +7,7 @@ use crate::report::{FORMATS, shown};
 use crate::text::width;
 use stats::{Random, Thresholds};
 
+/// A record of eight blocks. A token takes 10 ms times `slowdown`, with noise of this relative deviation.
 fn run(selection: &Selection, slowdown: f64, deviation: f64, seed: u64) -> RunRecord {
     let mut random = Random::seeded(seed);
     measured(selection, 8, move |_| Some(10.0 * slowdown * (deviation * random.normal()).exp()))
@@ -19,7 +20,7 @@ fn judgement() -> Judgement {
     let mut new = run(&all, 1.3, 0.001, 2);
     for sample in new.samples.iter_mut().filter(|sample| sample.case == 1) {
         let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
-        // A block has three launches. The large differences between blocks make the verdict inconclusive.
+        // A block has three launches: of two engines and a twin. Large differences between blocks make a verdict inconclusive.
         let factor = [0.5, 0.8, 1.1][sample.launch as usize / 3 % 3];
         times.iter_mut().for_each(|ns| *ns = (*ns as f64 * factor) as u64);
     }

@@ -150,7 +150,7 @@ fn a_partitioned_gpu_gives_one_hint_to_name_a_part() {
 }
 
 #[test]
-fn a_list_that_hides_all_gpus_has_its_own_message() {
+fn visible_devices_that_name_no_gpu_have_their_own_message() {
     let mut page = page();
     page.machine.gpus[0].mig = None;
     // Slurm sets `NoDevFiles` for a job without GPUs.

@@ -13,8 +13,8 @@ use stats::{self, MIN_VERDICT_BLOCKS, median};
 const SLOW_FIRST_FACTOR: f64 = 1.25;
 /// A smaller rise or fall over a run is normal for a good machine.
 const MIN_DRIFT_SHARE: f64 = 0.1;
-/// A drift has a larger Kendall's tau, from -1 to 1, between the number of a block and its level: the median cost of its requests.
-/// Over five blocks, one row in sixty exceeds this by chance; over more blocks, fewer rows do.
+/// A drift has a Kendall's tau above this, or below its negative, between the number of a block and the block's level: the median
+/// of `costs`. Over five blocks, one row in sixty has such a tau by chance; over more blocks, fewer rows do.
 const MIN_DRIFT_TAU: f64 = 0.8;
 /// The least share of outliers in a row that gets a note, and the least number.
 const MIN_OUTLIER_SHARE: f64 = 0.05;
@@ -72,7 +72,7 @@ pub fn slow_firsts(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
         let ratio = three_digits(slow_first_ratio(data, *case, row)?);
         let more = longer_warm_up(row);
         Some(format!(
-            "{}: its first measured request takes {ratio} times as long as the others: `--warmup {more}`",
+            "{}: its first measured request takes {ratio} times as long as the others; hint: `--warmup {more}`",
             row_name(row)
         ))
     });
@@ -99,7 +99,7 @@ pub fn unsteady(rows: &[(usize, Row)]) -> Vec<String> {
             let total = row.warm_ups.len();
             let launches = if total == 1 { "launch" } else { "launches" };
             format!(
-                "{}: not steady at the end of its warm-up time, in {timed_out} of {total} {launches}: `--warmup {more}`",
+                "{}: not steady at the end of its warm-up time, in {timed_out} of {total} {launches}; hint: `--warmup {more}`",
                 row_name(row)
             )
         })

@@ -6,7 +6,7 @@ use crate::record::specimen::*;
 use crate::record::{CalibratedFloor, Entry, Header, RequestKind, WarmUpEnd};
 
 /// Multiplies the times of a configuration's measured requests by a factor that depends on the block and the request's index.
-fn stretched(mut record: RunRecord, configuration: usize, factor: impl Fn(u32, u32) -> f64) -> RunRecord {
+fn slowed(mut record: RunRecord, configuration: usize, factor: impl Fn(u32, u32) -> f64) -> RunRecord {
     for sample in record.samples.iter_mut().filter(|sample| sample.kind == RequestKind::Measured) {
         let launch = &record.launches[sample.launch as usize];
         if launch.configuration != configuration {
@@ -23,7 +23,7 @@ fn stretched(mut record: RunRecord, configuration: usize, factor: impl Fn(u32, u
 }
 
 /// A quiet run of three engines and a twin.
-fn three() -> RunRecord {
+fn quiet_run() -> RunRecord {
     measured(&decoding(&["patient-original", "beacon", "reed"]), &[ORIGINAL, BEACON, REED])
 }
 
@@ -38,10 +38,10 @@ fn only_note(record: &RunRecord) -> String {
 
 #[test]
 fn launches_that_differ_widely_are_a_note() {
-    let note = only_note(&stretched(three(), 1, |block, _| [1.0, 3.0, 1.0, 2.9, 1.1][block as usize]));
+    let note = only_note(&slowed(quiet_run(), 1, |block, _| [1.0, 3.0, 1.0, 2.9, 1.1][block as usize]));
     assert!(note.starts_with("`beacon` `decode`: its launches differ by 3."), "{note}");
     assert!(note.ends_with("`--blocks 8`"), "{note}");
-    assert!(Report::of(&three()).notes.is_empty());
+    assert!(Report::of(&quiet_run()).notes.is_empty());
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_hint_for_more_blocks_exceeds_the_blocks_of_the_run() {
         let mut selection = decoding(&["patient-original", "beacon"]);
         selection.extent.blocks = Some(blocks);
         let record = measured(&selection, &[ORIGINAL, BEACON]);
-        let wide = stretched(record, 1, |block, _| if block % 2 == 0 { 3.0 } else { 1.0 });
+        let wide = slowed(record, 1, |block, _| if block % 2 == 0 { 3.0 } else { 1.0 });
         let notes = Report::of(&wide).notes;
         let hints: Vec<_> = notes.iter().filter(|note| note.contains("more blocks")).collect();
         assert!(!hints.is_empty(), "{blocks}: {notes:?}");
@@ -60,24 +60,24 @@ fn a_hint_for_more_blocks_exceeds_the_blocks_of_the_run() {
 
 #[test]
 fn a_drifting_row_gives_a_note_with_a_remedy() {
-    let drifting = stretched(three(), 1, |block, _| 1.0 + f64::from(block) / 5.0);
+    let drifting = slowed(quiet_run(), 1, |block, _| 1.0 + f64::from(block) / 5.0);
     let note = only_note(&drifting);
     assert!(note.starts_with("`beacon` `decode`: becomes slower from block to block, by "), "{note}");
     assert!(note.contains("ratios remain valid") && note.ends_with("or measure again later"), "{note}");
-    let faster = only_note(&stretched(three(), 1, |block, _| 2.0 / (1.0 + f64::from(block) / 5.0)));
+    let faster = only_note(&slowed(quiet_run(), 1, |block, _| 2.0 / (1.0 + f64::from(block) / 5.0)));
     assert!(faster.starts_with("`beacon` `decode`: becomes faster from block to block"), "{faster}");
 }
 
 #[test]
 fn drift_of_all_rows_gives_one_note() {
-    let mut record = three();
+    let mut record = quiet_run();
     for configuration in 0..record.header.plan.configurations.len() {
-        record = stretched(record, configuration, |block, _| 1.0 + f64::from(block) / 5.0);
+        record = slowed(record, configuration, |block, _| 1.0 + f64::from(block) / 5.0);
     }
     let note = only_note(&record);
     assert!(note.starts_with("3 of 3 rows become slower from block to block, by up to "), "{note}");
     let ratio = |record| Report::of(record).verdicts.against_reference[0].ratio().unwrap();
-    assert!((ratio(&record) / ratio(&three()) - 1.0).abs() < 1e-3);
+    assert!((ratio(&record) / ratio(&quiet_run()) - 1.0).abs() < 1e-3);
     record.header.plan.order = Order::Sequential;
     assert!(
         only_note(&record)
@@ -86,22 +86,22 @@ fn drift_of_all_rows_gives_one_note() {
 }
 
 #[test]
-fn blocks_that_go_up_and_down_are_no_drift() {
+fn levels_that_go_up_and_down_or_hardly_rise_are_no_drift() {
     for levels in [[1.0, 1.3, 1.0, 1.3, 1.0], [1.3, 1.0, 1.1, 1.2, 1.4], [1.0, 1.01, 1.02, 1.03, 1.04]] {
-        let record = stretched(three(), 1, |block, _| levels[block as usize]);
+        let record = slowed(quiet_run(), 1, |block, _| levels[block as usize]);
         assert!(Report::of(&record).notes.is_empty(), "{levels:?} {:?}", Report::of(&record).notes);
     }
 }
 
 #[test]
 fn a_slow_first_request_is_a_note_with_a_longer_warm_up() {
-    let note = only_note(&stretched(three(), 2, |_, index| if index == 0 { 3.0 } else { 1.0 }));
+    let note = only_note(&slowed(quiet_run(), 2, |_, index| if index == 0 { 3.0 } else { 1.0 }));
     let expected = "`reed` `decode`: its first measured request takes ";
     assert!(note.starts_with(expected) && note.ends_with("`--warmup 12`"), "{note}");
     // A slow last request, or one in a single launch, gives no note.
-    let slow_last = stretched(three(), 2, |_, index| if index == 2 { 3.0 } else { 1.0 });
+    let slow_last = slowed(quiet_run(), 2, |_, index| if index == 2 { 3.0 } else { 1.0 });
     let in_one_launch =
-        stretched(three(), 2, |block, index| if block == 3 && index == 0 { 3.0 } else { 1.0 });
+        slowed(quiet_run(), 2, |block, index| if block == 3 && index == 0 { 3.0 } else { 1.0 });
     for record in [slow_last, in_one_launch] {
         let notes = Report::of(&record).notes;
         assert!(notes.iter().all(|note| !note.contains("first measured request")), "{notes:?}");
@@ -110,20 +110,19 @@ fn a_slow_first_request_is_a_note_with_a_longer_warm_up() {
 
 #[test]
 fn a_warm_up_that_ran_out_of_time_is_a_note() {
-    let mut record = three();
+    let mut record = quiet_run();
     // A block has four launches, so launches 0 to 7 are the first two blocks.
     for warm_up in record.warm_ups.iter_mut().filter(|warm_up| warm_up.case == 1 && warm_up.launch < 8) {
         warm_up.ended_by = WarmUpEnd::Time;
     }
-    let expected =
-        "`beacon` `decode`: not steady at the end of its warm-up time, in 2 of 5 launches: `--warmup 12`";
+    let expected = "`beacon` `decode`: not steady at the end of its warm-up time, in 2 of 5 launches; hint: `--warmup 12`";
     assert_eq!(only_note(&record), expected);
 }
 
 #[test]
 fn values_far_from_the_others_are_a_note_with_their_share() {
     let note =
-        only_note(&stretched(three(), 1, |block, index| if index == 1 && block < 3 { 1.6 } else { 1.0 }));
+        only_note(&slowed(quiet_run(), 1, |block, index| if index == 1 && block < 3 { 1.6 } else { 1.0 }));
     assert!(
         note.starts_with("`beacon` `decode`: 3 of 15 values (20.0 %) are outliers within their launch"),
         "{note}"
@@ -133,7 +132,7 @@ fn values_far_from_the_others_are_a_note_with_their_share() {
 
 #[test]
 fn a_twin_that_failed_is_a_note_and_no_row() {
-    let mut record = three();
+    let mut record = quiet_run();
     // Configuration 3 is the twin; case 3 is its only case.
     record.samples.retain(|sample| sample.case != 3);
     record.take(Entry::Failure(failure(3, Some(3), "exited", "sample 1", "killed by signal 9")));

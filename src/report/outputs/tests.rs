@@ -8,7 +8,7 @@ use crate::record::RunRecord;
 use crate::record::specimen::{BEACON, ORIGINAL, REED};
 
 /// The verifier, an engine whose log-probabilities deviate by this many nats, and one that could not be checked.
-fn three(deviation: f64) -> RunRecord {
+fn record_with_deviation(deviation: f64) -> RunRecord {
     let mut record = measured(&["patient-original", "beacon", "reed"], &[ORIGINAL, BEACON, REED]);
     set_dtypes(&mut record, VERIFIER, "f32", "f32");
     add_held_out(&mut record);
@@ -23,8 +23,8 @@ fn three(deviation: f64) -> RunRecord {
 }
 
 #[test]
-fn the_table_shows_the_output_status_of_every_engine() {
-    let mut record = three(0.012);
+fn the_table_shows_the_verification_status_of_every_engine() {
+    let mut record = record_with_deviation(0.012);
     set_dtypes(&mut record, ENGINE, "bf16", "bf16");
     let text = rendered(&record, "table", 120);
     assert_fits(&text, 120);
@@ -49,7 +49,7 @@ fn the_table_shows_the_output_status_of_every_engine() {
 }
 
 #[test]
-fn a_shared_output_status_is_shown_once() {
+fn a_shared_verification_status_is_shown_once() {
     let text = rendered(&checked(), "table", 100);
     assert!(text.contains(", output exact\n"), "{text}");
     assert!(!text.contains("unverified"), "{text}");
@@ -63,7 +63,7 @@ fn a_shared_output_status_is_shown_once() {
 
 #[test]
 fn an_engine_that_is_wrong_is_shown_and_never_ranked() {
-    let record = three(2.3);
+    let record = record_with_deviation(2.3);
     let report = Report::of(&record);
     let text = rendered(&record, "table", 120);
     let row = text.lines().find(|line| line.contains("beacon") && line.contains("wrong 2.3")).unwrap();
@@ -81,17 +81,18 @@ fn an_engine_that_is_wrong_is_shown_and_never_ranked() {
 
 #[test]
 fn nothing_is_compared_with_a_wrong_reference_and_another_is_proposed() {
-    let mut record = three(2.3);
+    let mut record = record_with_deviation(2.3);
     record.header.plan.reference = "beacon".into();
     let text = rendered(&record, "table", 120);
-    let why = "no ratios: the output of the reference `beacon` is wrong: `--reference patient-original`";
+    let why =
+        "no ratios: the output of the reference `beacon` is wrong; hint: `--reference patient-original`";
     assert!(text.contains(why), "{text}");
     assert!(!text.contains("x ref"), "{text}");
 }
 
 #[test]
 fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verified() {
-    let mut record = three(0.0);
+    let mut record = record_with_deviation(0.0);
     let text = rendered(&record, "table", 120);
     assert!(text.contains("x*") && text.contains("*: its output is unverified"), "{text}");
     assert!(text.contains("; its output is unverified\n"), "{text}");
@@ -116,7 +117,7 @@ fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verifie
 
 #[test]
 fn without_output_checks_a_line_replaces_the_column() {
-    let mut record = three(2.3);
+    let mut record = record_with_deviation(2.3);
     record.header.plan.verification = Verification::Off;
     let text = rendered(&record, "table", 120);
     assert!(
@@ -133,7 +134,7 @@ fn without_output_checks_a_line_replaces_the_column() {
 
 #[test]
 fn the_name_of_an_engine_cannot_leave_its_line() {
-    let mut record = three(2.3);
+    let mut record = record_with_deviation(2.3);
     record.header.plan.configurations[ENGINE].label = "be\u{1b}[31macon\n=x".into();
     record.header.plan.configurations[VERIFIER].label = "wit\nness".into();
     for format in ["table", "markdown", "csv"] {

@@ -81,7 +81,7 @@ fn gpu_utilisation_belongs_to_the_engine_that_computes_on_the_gpu() {
     assert_eq!((beacon.gpu_percent, beacon.joules_per_token), (Some(83.0), None));
 }
 
-/// The same record, with `beacon` on GPU 1. `process_bytes` is the memory of its processes, if the driver reports it.
+/// The record of `with_resources`, with `beacon` on GPU 1. `process_bytes` is the device memory that the driver reports for it.
 fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
     let mut record = with_resources();
     for launch in record.launches.iter_mut().filter(|launch| launch.configuration == 1) {

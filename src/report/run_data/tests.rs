@@ -9,12 +9,12 @@ use crate::report::tests as reports;
 use stats::Summary;
 
 /// A record of the default suite: five blocks, each with one launch of every configuration.
-const DEFAULT_SUITE: &[u8] =
+const DEFAULT_SUITE_RECORD: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/records/default-suite.jsonl"));
 
 #[test]
 fn a_table_and_a_comparison_use_the_same_values() {
-    let record = RunRecord::parse(DEFAULT_SUITE).unwrap();
+    let record = RunRecord::parse(DEFAULT_SUITE_RECORD).unwrap();
     let data = RunData::of(&record);
     let measured = Measured::from(&data.values);
     let mut compared = 0;
@@ -118,6 +118,7 @@ fn a_record_with_a_million_token_times_is_read_and_reported_correctly() {
     let mean = expected.iter().sum::<u64>() as f64 / expected.len() as f64;
     assert!((gaps.mean / mean - 1.0).abs() < 1e-12);
     let pair = report.verdicts.headline(row).unwrap();
+    // 21.7 ms a token against 1.93 ms; one token of each sample takes 3 ms more.
     assert!((pair.ratio().unwrap() / 11.0 - 1.0).abs() < 0.02);
     assert_eq!(report.verdicts.all_pairs.iter().filter(|pair| pair.is_headline).count(), 6);
 }

@@ -71,7 +71,7 @@ fn shares_are_in_the_formats_for_programs_and_are_never_compared() {
     assert!(!compared.is_empty() && compared.iter().all(|it| !it.metric.is_share()));
 }
 
-/// The same record, with a probe for each of these memory bandwidths in GB/s.
+/// The record of `large`, with a probe for each of these memory bandwidths in GB/s.
 fn probed(gigabytes: &[f64]) -> RunRecord {
     let mut record = large();
     let first = record.limits.remove(0).probed;
@@ -85,7 +85,7 @@ fn probed(gigabytes: &[f64]) -> RunRecord {
     record
 }
 
-/// A record without probes, of a model so small that the cache of 32 MiB may hold a part of it.
+/// A record without probes, of a model with 120 MB of weights: less than four times the cache of 32 MiB.
 fn small() -> RunRecord {
     let mut record = RunRecord { limits: Vec::new(), ..large() };
     for configuration in &mut record.header.plan.configurations {
@@ -155,9 +155,9 @@ fn if_a_share_is_absent_for_other_reasons_caches_are_not_named() {
     let unprobed = RunRecord { limits: Vec::new(), ..large() };
     let mut of_unknown_size = small();
     of_unknown_size.header.plan.configurations.iter_mut().for_each(|it| it.model.sizes = None);
-    let mut of_loads = small();
-    of_loads.samples.retain(|sample| of_loads.header.plan.cases[sample.case].workload.scenario == "load");
-    for record in [unprobed, of_unknown_size, of_loads] {
+    let mut only_loads = small();
+    only_loads.samples.retain(|sample| only_loads.header.plan.cases[sample.case].workload.scenario == "load");
+    for record in [unprobed, of_unknown_size, only_loads] {
         let table = rendered(&record, "table", 80);
         assert!(!table.contains("of limit") && !table.contains("limits:"), "{table}");
     }

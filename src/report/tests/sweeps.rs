@@ -68,8 +68,8 @@ fn a_device_that_failed_everywhere_is_in_its_column_and_not_in_the_caption() {
     let fails = |configuration: usize| configuration > 1;
     record.launches.retain(|launch| !fails(launch.configuration));
     record.samples.retain(|sample| !fails(record.header.plan.cases[sample.case].configuration));
-    unavailable(&mut record, 2, "no device", "nvidia-smi");
-    unavailable(&mut record, 3, "no device", "nvidia-smi");
+    add_unavailable(&mut record, 2, "no device", "nvidia-smi");
+    add_unavailable(&mut record, 3, "no device", "nvidia-smi");
     let text = rendered(&record, "table", 100);
     assert!(text.starts_with("model embedded, f32, 2 threads\n"), "{text}");
     assert!(text.contains("-      beacon           cuda   unavailable: no device"), "{text}");
@@ -121,7 +121,7 @@ fn if_the_columns_of_a_sweep_do_not_fit_the_name_has_the_options() {
         let rows = record.header.plan.configurations.iter();
         for configuration in rows.filter(|configuration| configuration.role.is_none()) {
             let text_words = words(&text);
-            // A shortened name is explained below the table: `short is name`.
+            // A shortened name is explained below the table: `short is name`. On 40 columns, wrapping breaks the name.
             let is_named = text_words.contains(&configuration.label)
                 || text_words.contains(&format!("is {}", configuration.model.name))
                 || configuration.model.name == "embedded";

@@ -12,7 +12,6 @@ use crate::record::RunRecord;
 use crate::shell::pasteable;
 use crate::text::line;
 
-/// The default model of a run.
 const DEFAULT_MODEL: &str = "embedded";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
