@@ -70,7 +70,7 @@ def read_options(options):
         pin=read_flag(options, "pin", False),
     )
     if parsed.kv == "q8_0" and parsed.attention == "plain":
-        # Plain attention stores the values transposed, which is impossible for quantised blocks.
+        # Plain attention stores the values transposed, which is impossible for quantized blocks.
         raise Failed("unsupported", "kv `q8_0`: llama.cpp supports it only with fused attention", "--set kv=f16")
     return parsed
 

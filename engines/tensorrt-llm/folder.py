@@ -11,7 +11,7 @@ CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 
 def open_folder(path):
-    """The result of `model_folder.open_folder`, with sizes, dtypes and the quantisation of the weights."""
+    """The result of `model_folder.open_folder`, with sizes, dtypes and the quantization of the weights."""
     folder = model_folder.open_folder(path)
     folder.path = folder.path.resolve()
     config, weights = folder.config, _total_size(read_tensors(folder.weights))
@@ -19,10 +19,10 @@ def open_folder(path):
     folder.vocabulary_size = first_integer(config, ("vocab_size",))
     folder.hidden_size = first_integer(config, ("hidden_size", "n_embd"))
     folder.compute_dtype = CONFIG_DTYPES.get(_first_string(config, ("dtype", "torch_dtype")))
-    quantised = _quantisation(folder.path, config)
-    folder.is_quantised, folder.is_fp8, folder.has_fp8_pool = quantised.any, quantised.fp8, quantised.fp8_pool
+    quantized = _quantization(folder.path, config)
+    folder.is_quantized, folder.is_fp8, folder.has_fp8_pool = quantized.any, quantized.fp8, quantized.fp8_pool
     folder.weights_dtype, folder.weights_bytes = weights.dtype, weights.bytes
-    folder.parameters = None if quantised.any else weights.parameters
+    folder.parameters = None if quantized.any else weights.parameters
     return folder
 
 
@@ -36,8 +36,8 @@ def _total_size(tensors):
     return SimpleNamespace(dtype=FILE_DTYPES.get(main_dtype), bytes=sum(by_dtype.values()), parameters=parameters)
 
 
-def _quantisation(path, config):
-    """The quantisation of the weights, from `hf_quant_config.json` if it exists, else from `config.json`."""
+def _quantization(path, config):
+    """The quantization of the weights, from `hf_quant_config.json` if it exists, else from `config.json`."""
     file = path / "hf_quant_config.json"
     fields = read_json(file).get("quantization") if file.is_file() else config.get("quantization_config")
     fields = fields if isinstance(fields, dict) else {}

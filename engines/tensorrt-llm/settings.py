@@ -45,7 +45,7 @@ def parse_settings(options):
                 raise Failed("unsupported", message, f"leave out `{name}`, or use the preset `basic`")
         if settings.fp8 == "on":
             message = "option `fp8`: calibration for the backend `tensorrt` needs a data set from the network"
-            raise Failed("unsupported", message, "load a model folder that is quantised to fp8")
+            raise Failed("unsupported", message, "load a model folder that is quantized to fp8")
     elif settings.context_logits:
         message = "option `context_logits`: only the backend `tensorrt` has this option"
         raise Failed("bad_request", message, "leave out `context_logits`")

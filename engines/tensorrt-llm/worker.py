@@ -121,7 +121,7 @@ def model_facts(request, settings, folder, context_tokens, kv_dtype, reported_ar
     # The library may convert f32 weights, and does not report the dtype.
     if compute_dtype == "f32":
         compute_dtype = None
-    weights_dtype = "fp8" if folder.is_fp8 else None if folder.is_quantised else compute_dtype
+    weights_dtype = "fp8" if folder.is_fp8 else None if folder.is_quantized else compute_dtype
     pool_is_fp8 = "fp8" in (kv_dtype, reported_arguments.get("pool_dtype")) or folder.has_fp8_pool
     facts = {
         "device": request.device,

@@ -24,11 +24,11 @@ PANELS = 4
 # The most columns in one sum. For a longer sum the compiler uses a more precise method at half the speed.
 MAX_SUM_COLUMNS = 4096
 
-# The weights of an int8 matrix that are quantised or dequantised at once: few enough for the caches of a CPU, many enough for
+# The weights of an int8 matrix that are quantized or dequantized at once: few enough for the caches of a CPU, many enough for
 # a CUDA kernel.
 WEIGHTS_PER_PIECE = {"cpu": 2**20, "cuda": 2**26}
 
-# The most rows of activations that a compiled loop multiplies with an int8 matrix. More rows are faster with the dequantised
+# The most rows of activations that a compiled loop multiplies with an int8 matrix. More rows are faster with the dequantized
 # matrix. On CUDA the loop supports only one row.
 MAX_LOOP_ROWS = {"cpu": 8, "cuda": 1}
 
@@ -289,7 +289,7 @@ def product(x, matrix, bias=None):
 
 
 def int8_product(x, codes, scales, bias=None):
-    """Multiplies with the unscaled codes, and scales each sum. For many rows, dequantises the matrix piece by piece."""
+    """Multiplies with the unscaled codes, and scales each sum. For many rows, dequantizes the matrix piece by piece."""
     is_compiling = torch.compiler.is_compiling()
     if not is_compiling or x.shape[0] > MAX_LOOP_ROWS[x.device.type]:
         # On a CPU the compiler would unroll the many pieces, so they are hidden from it in a custom operation.
@@ -314,7 +314,7 @@ def linear_in_pieces(x, codes, scales, bias):
     rows = max(1, WEIGHTS_PER_PIECE[x.device.type] // codes.shape[1])
     biases = [None] * len(codes) if bias is None else bias.split(rows)
     pieces = zip(codes.split(rows), scales.split(rows), biases)
-    return torch.cat([linear(x, dequantise(*piece, x.dtype), piece_bias) for *piece, piece_bias in pieces], dim=-1)
+    return torch.cat([linear(x, dequantize(*piece, x.dtype), piece_bias) for *piece, piece_bias in pieces], dim=-1)
 
 
 @torch.library.custom_op("orchestrate_transformers::int8_linear", mutates_args=())
@@ -327,7 +327,7 @@ def _(x, codes, scales, bias):
     return x.new_empty(x.shape[0], codes.shape[0])
 
 
-def dequantise(codes, scales, dtype):
+def dequantize(codes, scales, dtype):
     return codes.float().mul_(scales[:, None]).to(dtype)
 
 
@@ -341,7 +341,7 @@ class Int8Matrix(nn.Module):
         self.scales = nn.Parameter(torch.empty(rows, dtype=torch.float32), requires_grad=False)
 
     def write(self, first, tensor):
-        """Quantises `tensor` into the rows from `first` on, a few at a time. Returns False if `tensor` has NaN or infinity,
+        """Quantizes `tensor` into the rows from `first` on, a few at a time. Returns False if `tensor` has NaN or infinity,
         which have no code."""
         is_finite = True
         for rows in tensor.split(max(1, WEIGHTS_PER_PIECE["cpu"] // self.shape[1])):
@@ -355,4 +355,4 @@ class Int8Matrix(nn.Module):
         return is_finite
 
     def lookup(self, ids, dtype):
-        return dequantise(self.codes[ids], self.scales[ids], dtype)  # [ids, in]
+        return dequantize(self.codes[ids], self.scales[ids], dtype)  # [ids, in]

@@ -28,7 +28,7 @@ def open_folder(path):
         raise Failed("model", f"`{folder.path / 'config.json'}`: `model_type` is missing")
     text_config = folder.config.get("text_config")
     text_config = text_config if isinstance(text_config, dict) else folder.config
-    _refuse_quantised(folder.config, text_config)
+    _refuse_quantized(folder.config, text_config)
     if not folder.is_indexed:
         folder.weights = [_single_file(folder)]
     folder.tensors = read_tensors(folder.weights)
@@ -40,12 +40,12 @@ def open_folder(path):
     return folder
 
 
-def _refuse_quantised(*configs):
-    """Refuses quantised weights: `transformers` would load them with a library that the facts of the load do not name."""
+def _refuse_quantized(*configs):
+    """Refuses quantized weights: `transformers` would load them with a library that the facts of the load do not name."""
     for config in configs:
         if (quantization := config.get("quantization_config")) is not None:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-            message = f"`config.json`: the weights are already quantised (`{str(method)[:80]}`), and this engine loads only unquantised weights"
+            message = f"`config.json`: the weights are already quantized (`{str(method)[:80]}`), and this engine loads only unquantized weights"
             raise Failed("unsupported", message, "load the folder of the original weights, with `--set quantize=int4`")
 
 

@@ -26,7 +26,7 @@ def load(request, folder, options, phases):
         config, network_class = read_config(folder)
         placement, needed_bytes = {}, {device: bytes_as(folder.tensors, dtype)}
         if options.quantize == "nf4":
-            # The weights are quantised on their way to the device.
+            # The weights are quantized on their way to the device.
             placement = {"device_map": {"": device}, "quantization_config": nf4_config(dtype)}
         elif options.shard > 1:
             placement["device_map"], needed_bytes = assign_devices(config, network_class, dtype, device, options.shard)
@@ -38,12 +38,12 @@ def load(request, folder, options, phases):
         with phases.time("device"), explain_memory_errors("moving the weights", device):
             network = network.to(device)
             wait_for(device)
-    parameters, quantised = count_parameters(folder, network), None
+    parameters, quantized = count_parameters(folder, network), None
     if options.quantize == "nf4":
-        quantised = nf4_facts(dtype)
+        quantized = nf4_facts(dtype)
     elif options.quantize != "none":
-        with phases.time("quantize"), explain_memory_errors(f"quantising to `{options.quantize}`", device):
-            quantised = quantize_network(network, options.quantize, device, dtype, uses_inductor(options))
+        with phases.time("quantize"), explain_memory_errors(f"quantizing to `{options.quantize}`", device):
+            quantized = quantize_network(network, options.quantize, device, dtype, uses_inductor(options))
             wait_for(device)
     loaded = SimpleNamespace(
         folder=folder,
@@ -53,8 +53,8 @@ def load(request, folder, options, phases):
         dtype=dtype,
         options=options,
         context_tokens=request.context_tokens or folder.context_tokens,
-        weights=weight_facts(network, dtype, parameters, quantised),
-        effects=option_effects(options, quantised, devices),
+        weights=weight_facts(network, dtype, parameters, quantized),
+        effects=option_effects(options, quantized, devices),
     )
     model = PATH_CLASSES[options.path](loaded)
     with torch.no_grad(), explain_memory_errors(f"preparing path `{options.path}`", device):
@@ -62,21 +62,21 @@ def load(request, folder, options, phases):
     return model
 
 
-def option_effects(options, quantised, devices):
+def option_effects(options, quantized, devices):
     """The effects of options and defaults, as text for the facts of the load."""
     effects = {"attention": options.attention}
-    if quantised is not None:
-        effects["quantized by"] = quantised.library
+    if quantized is not None:
+        effects["quantized by"] = quantized.library
     if len(devices) > 1:
         effects["devices"] = ", ".join(str(device) for device in devices)
     return effects
 
 
-def weight_facts(network, dtype, parameters, quantised=None):
-    """The facts of the weights. `quantised`: the facts from `quantize.py`; None for unquantised weights."""
+def weight_facts(network, dtype, parameters, quantized=None):
+    """The facts of the weights. `quantized`: the facts from `quantize.py`; None for unquantized weights."""
     weights_bytes = sum(dict(tensor_sizes(network)).values())
-    weights_dtype = quantised.weights_dtype if quantised else main_dtype(network)
-    compute_dtype = quantised.compute_dtype if quantised else DTYPE_NAMES[dtype]
+    weights_dtype = quantized.weights_dtype if quantized else main_dtype(network)
+    compute_dtype = quantized.compute_dtype if quantized else DTYPE_NAMES[dtype]
     return SimpleNamespace(
         parameters=parameters, weights_bytes=weights_bytes, weights_dtype=weights_dtype, compute_dtype=compute_dtype
     )
@@ -100,7 +100,7 @@ def count_parameters(folder, network):
 
 
 def tensor_sizes(network):
-    """Pairs of a key and a size in bytes for each tensor in memory, including those inside quantised weights. A tensor that two
+    """Pairs of a key and a size in bytes for each tensor in memory, including those inside quantized weights. A tensor that two
     modules share has one key."""
     for parameter in network.parameters():
         for tensor in plain_tensors(parameter):
@@ -108,13 +108,13 @@ def tensor_sizes(network):
     for module in network.modules():
         packed = getattr(module, "_packed_params", None)
         if isinstance(packed, torch.nn.Module):
-            # PyTorch's own dynamic quantisation stores weights outside the parameters, with a scale of 8 bytes for each row.
+            # PyTorch's own dynamic quantization stores weights outside the parameters, with a scale of 8 bytes for each row.
             weight, bias = packed._weight_bias()
             yield packed, weight.numel() + 8 * weight.shape[0] + (0 if bias is None else 4 * bias.numel())
 
 
 def plain_tensors(tensor):
-    """The tensors of a parameter in memory: several, if a library has quantised the parameter."""
+    """The tensors of a parameter in memory: several, if a library has quantized the parameter."""
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:
             yield from plain_tensors(getattr(tensor, name))

@@ -92,7 +92,7 @@ def _read_and_check(options, device):
         if parsed.path not in ("generate", "loop"):
             raise Failed("unsupported", f"`shard` with path `{parsed.path}`: its step runs on one device", "--set path=loop")
         if parsed.quantize != "none":
-            raise Failed("unsupported", f"`shard` with quantize `{parsed.quantize}`: the weights are quantised on one device")
+            raise Failed("unsupported", f"`shard` with quantize `{parsed.quantize}`: the weights are quantized on one device")
     if parsed.attention == "flash" and parsed.path in STATIC_CACHE_PATHS:
         message = f"attention `flash` with path `{parsed.path}`: the flash kernel takes no mask, and a static cache needs one"
         raise Failed("unsupported", message, "--set attention=sdpa")

@@ -1,6 +1,6 @@
-"""Quantises loaded weights with the usual libraries of PyTorch. The facts name the library.
+"""Quantizes loaded weights with the usual libraries of PyTorch. The facts name the library.
 
-All linear layers are quantised, and embeddings are not. `int8-dynamic` also quantises the output head, as PyTorch's recipe
+All linear layers are quantized, and embeddings are not. `int8-dynamic` also quantizes the output head, as PyTorch's recipe
 does; `int4` and `nf4` do not, as in `transformers`.
 """
 
@@ -18,17 +18,17 @@ GROUP_SIZES = (128, 64, 32)
 
 
 def quantize_network(network, kind, device, dtype, for_inductor=False):
-    """Quantises in place. Returns the facts `library`, `weights_dtype` and `compute_dtype`. `for_inductor`: Inductor will
+    """Quantizes in place. Returns the facts `library`, `weights_dtype` and `compute_dtype`. `for_inductor`: Inductor will
     compile the step, and fuses only torchao's operations."""
     if kind == "int8-dynamic":
         return _quantize_to_int8(network, device, dtype, for_inductor)
     if kind == "int4":
         return _quantize_to_int4(network, device, dtype)
-    raise ValueError(f"`{kind}` quantises while weights are read")
+    raise ValueError(f"`{kind}` quantizes while weights are read")
 
 
 def nf4_config(dtype):
-    """The config for bitsandbytes, which quantises weights on their way to the device."""
+    """The config for bitsandbytes, which quantizes weights on their way to the device."""
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
@@ -39,7 +39,7 @@ def nf4_facts(dtype):
 
 
 def _quantize_to_int8(network, device, dtype, for_inductor):
-    """Quantises weights to int8 once, and activations for every product. PyTorch's own recipe supports only f32 on a CPU.
+    """Quantizes weights to int8 once, and activations for every product. PyTorch's own recipe supports only f32 on a CPU.
     Elsewhere torchao's recipe is used, which takes a hundred times as long on a CPU without a compiler."""
     if device.type == "cpu" and dtype == torch.float32 and not for_inductor:
         qconfigs = {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
@@ -116,7 +116,7 @@ def _quantize_to_int4(network, device, dtype):
     skipped = [layer for layer in layers if type(layer.weight.data) is torch.Tensor and type(layer.weight) is torch.nn.Parameter]
     if skipped:
         # If torchao cannot group a layer, it only logs a message.
-        raise Failed("unsupported", f"quantize `int4`: torchao did not quantise {len(skipped)} of {len(layers)} layers")
+        raise Failed("unsupported", f"quantize `int4`: torchao did not quantize {len(skipped)} of {len(layers)} layers")
     library = f"torchao {version('torchao')}, int4 weight-only, {packing}, groups of {group}"
     return SimpleNamespace(library=library, weights_dtype="int4", compute_dtype=DTYPE_NAMES[dtype])
 

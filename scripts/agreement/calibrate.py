@@ -4,7 +4,7 @@ from these results.
 It prints a row for each model and each way to compute it: the root mean square of the differences of log-probabilities over
 the held-out text (`rms`), the same over its worst stretch of 128 tokens (`stretch`), and the gaps of log-probability between
 the engine's greedy tokens and the verifier's own. `correct` rows are candle in every dtype that it supports, and the
-verifier on quantised weights. A `wrong` row is the verifier in f32 on a copy of the model with one mistake.
+verifier on quantized weights. A `wrong` row is the verifier in f32 on a copy of the model with one mistake.
 """
 
 import argparse
@@ -106,12 +106,12 @@ class Calibration:
             file = self.folder / f"{name.replace('/', '-')}-{dtype}.gguf"
             self.orchestrate("model", "convert", model, "--to", "gguf", "--dtype", dtype, "--out", file)
             scores = self.row(name, "correct", f"candle, {dtype}", self.candle, (file, None), sequences, expected)
-            # The verifier on the quantised weights: the expected result of an engine that loads the file.
-            quantised = self.folder / f"{name.replace('/', '-')}-{dtype}"
-            self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", quantised)
-            quantised_scores = self.second_verifier.load(quantised).score(sequences)
-            self.row(name, "correct", f"candle, {dtype}, against the same numbers", scores, None, sequences, quantised_scores)
-            self.row(name, "correct", f"the numbers of {dtype} in f32", quantised_scores, None, sequences, expected)
+            # The verifier on the quantized weights: the expected result of an engine that loads the file.
+            quantized = self.folder / f"{name.replace('/', '-')}-{dtype}"
+            self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", quantized)
+            quantized_scores = self.second_verifier.load(quantized).score(sequences)
+            self.row(name, "correct", f"candle, {dtype}, against the same numbers", scores, None, sequences, quantized_scores)
+            self.row(name, "correct", f"the numbers of {dtype} in f32", quantized_scores, None, sequences, expected)
             file.unlink()
 
     def wrong_rows(self, name, model, sequences, expected) -> None:

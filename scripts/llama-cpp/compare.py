@@ -124,7 +124,7 @@ class Check:
             if synthesised.read_bytes() != file.read_bytes():
                 self.fail(name, dtype, "the synthesised and the converted file differ")
             synthesised.unlink()
-        # A folder with the file's weights in f32. Quantised weights differ from those of `folder`.
+        # A folder with the file's weights in f32. Quantized weights differ from those of `folder`.
         f32_folder = self.folder / f"{name}-{dtype}"
         self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", f32_folder)
         for problem in official.problems(file, f32_folder, dtype):
@@ -153,7 +153,7 @@ class Check:
 
     def check_blocks(self, name, dtype, file) -> None:
         f32_file, llama_cpp_file = self.folder / f"{name}-f32.gguf", self.folder / f"{name}-{dtype}-llama-cpp.gguf"
-        self.llama_cpp.request(f32_file, quantise=[dtype, str(llama_cpp_file)])
+        self.llama_cpp.request(f32_file, quantize=[dtype, str(llama_cpp_file)])
         errors = official.errors(f32_file, file, llama_cpp_file)
         ratios = [our_error / their_error for our_error, their_error, _ in errors]
         median, largest = statistics.median(ratios), max(ratios)

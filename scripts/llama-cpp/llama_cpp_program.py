@@ -1,7 +1,7 @@
 """Answers requests with llama.cpp. This is a separate program, because llama.cpp may abort on a file.
 
 A request is a line: {"model": path, "sequences": [ids, ...], "texts": [...], "greedy": [ids, count]} or {"model": path,
-"quantise": [dtype, output path]}. Each answer is a line. The messages of llama.cpp go to stderr."""
+"quantize": [dtype, output path]}. Each answer is a line. The messages of llama.cpp go to stderr."""
 
 import ctypes
 import json
@@ -41,19 +41,19 @@ def greedy(model: Llama, prompt: list[int], count: int) -> list[int]:
     return ids
 
 
-def quantise(path: str, dtype: str, out: str) -> None:
-    """Quantises with llama.cpp itself, every matrix to the same type."""
+def quantize(path: str, dtype: str, out: str) -> None:
+    """Quantizes with llama.cpp itself, every matrix to the same type."""
     settings = llama_cpp.llama_model_quantize_default_params()
     settings.ftype, tensor_type = QUANTIZED_TYPES[dtype]
     settings.pure, settings.nthread = True, 1
     settings.token_embedding_type = settings.output_tensor_type = tensor_type
     if llama_cpp.llama_model_quantize(path.encode(), out.encode(), ctypes.byref(settings)) != 0:
-        raise RuntimeError(f"cannot quantise `{path}` to `{dtype}`")
+        raise RuntimeError(f"cannot quantize `{path}` to `{dtype}`")
 
 
 def answer(request: dict) -> dict:
-    if "quantise" in request:
-        quantise(request["model"], *request["quantise"])
+    if "quantize" in request:
+        quantize(request["model"], *request["quantize"])
         return {}
     # The cache is f32 and attention is not fused, so that they add no difference.
     model = Llama(

@@ -326,7 +326,7 @@ fn invalid_conversions_are_refused_with_a_valid_command() {
         assert_eq!(scratch.all_paths(), before);
     };
     convert("model-convert-same", &["model", "--to", "safetensors"]);
-    convert("model-convert-quantised-safetensors", &["model", "--to", "safetensors", "--dtype", "q8_0"]);
+    convert("model-convert-quantized-safetensors", &["model", "--to", "safetensors", "--dtype", "q8_0"]);
     convert("model-convert-unknown-format", &["model", "--to", "onnx"]);
     convert("model-convert-no-model", &["no-such-model", "--to", "gguf"]);
     convert("model-convert-taken", &["model", "--to", "safetensors", "--dtype", "f32", "--out", "model"]);

@@ -344,7 +344,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     synth("model-synth-unknown-shape", &["llama-9", "--out", "x"]);
     synth("model-synth-unknown-dtype", &["tiny-llama", "--dtype", "q9", "--out", "x"]);
     synth("model-synth-unknown-format", &["tiny-llama", "--format", "onnx", "--out", "x"]);
-    synth("model-synth-quantised-safetensors", &["tiny-llama", "--dtype", "q4_k", "--out", "x"]);
+    synth("model-synth-quantized-safetensors", &["tiny-llama", "--dtype", "q4_k", "--out", "x"]);
     synth(
         "model-synth-read-only-dtype",
         &["tiny-llama", "--dtype", "q5_k", "--format", "gguf", "--out", "x"],

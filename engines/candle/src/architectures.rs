@@ -23,7 +23,7 @@ pub const ARCHITECTURES: [&Architecture; 6] = [
     &Architecture { name: "qwen3", safetensors: qwen3, gguf: Some(qwen3_gguf) },
     &Architecture { name: "mistral", safetensors: mistral, gguf: None },
     &Architecture { name: "phi3", safetensors: phi3, gguf: Some(phi3_gguf) },
-    // candle's only quantised Gemma is Gemma 3, and it uses silu.
+    // candle's only quantized Gemma is Gemma 3, and it uses silu.
     &Architecture { name: "gemma", safetensors: gemma, gguf: None },
 ];
 
@@ -32,7 +32,7 @@ pub struct Architecture {
     /// `model_type` in config.json, `general.architecture` in GGUF.
     pub name: &'static str,
     pub safetensors: FromSafetensors,
-    /// `None` if candle has no quantised model of this kind, or computes it wrongly.
+    /// `None` if candle has no quantized model of this kind, or computes it wrongly.
     pub gguf: Option<FromGguf>,
 }
 

@@ -59,7 +59,7 @@ impl Fields<'_> {
             return Err(unsupported(format!(
                 "{problem}, and candle would read its weights as plain numbers"
             ))
-            .hint("candle computes quantised weights from a GGUF"));
+            .hint("candle computes quantized weights from a GGUF"));
         }
         for name in ["rope_scaling", "rope_parameters"] {
             if let Some(value) = self.get(name).filter(|value| !value.is_object()) {

@@ -100,7 +100,7 @@ fn libraries(device: &Device) -> BTreeMap<String, String> {
 }
 
 /// The environment variables of candle's two pools: rayon's global one (gemm and elementwise work), and its own barrier pool
-/// (copies, quantised products), which prefers the second variable.
+/// (copies, quantized products), which prefers the second variable.
 const THREAD_VARIABLES: [&str; 2] = ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
 /// The size of the pools, which the first load sets.

@@ -1,4 +1,4 @@
-//! Loads a GGUF file like candle's examples: the header, then each tensor, without dequantising it.
+//! Loads a GGUF file like candle's examples: the header, then each tensor, without dequantizing it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -102,7 +102,7 @@ pub struct Metadata<'a> {
 }
 
 impl Metadata<'_> {
-    /// Refuses a model with a feature that candle's quantised models would ignore. Features in `computed` are allowed.
+    /// Refuses a model with a feature that candle's quantized models would ignore. Features in `computed` are allowed.
     pub fn expect_only(&self, computed: &[Feature]) -> Result<(), Failed> {
         intermediate_size(self.folder)?;
         let is_ignored = |feature| !computed.contains(&feature);

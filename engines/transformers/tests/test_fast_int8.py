@@ -1,4 +1,4 @@
-"""Tests path `fast` with int8 matrices: their rounding, and that results equal those of the dequantised weights.
+"""Tests path `fast` with int8 matrices: their rounding, and that results equal those of the dequantized weights.
 Only the class `Compiled` compiles the step."""
 
 import unittest
@@ -18,8 +18,8 @@ INT8 = {**FAST, "quantize": "int8"}
 IDS = [5, 17, 3, 60, 22, 9, 41, 8, 33, 12, 50, 2, 27, 19]
 
 
-def load_dequantised(path, int8_model, dtype):
-    """Loads a model in `dtype`, with the dequantised matrices of `int8_model`. Returns the model and its number of matrices."""
+def load_dequantized(path, int8_model, dtype):
+    """Loads a model in `dtype`, with the dequantized matrices of `int8_model`. Returns the model and its number of matrices."""
     model = load(path, FAST, dtype=dtype)
     parameters = dict(model.network.named_parameters())
     matrices = {name: module for name, module in int8_model.network.named_modules() if isinstance(module, Int8Matrix)}
@@ -52,7 +52,7 @@ class Rounding(unittest.TestCase):
             tensor[4, 2] = invalid
             self.assertFalse(Int8Matrix(6, 8).write(0, tensor))
 
-    def test_an_int8_product_equals_the_product_with_the_dequantised_weights(self):
+    def test_an_int8_product_equals_the_product_with_the_dequantized_weights(self):
         torch.manual_seed(2)
         for rows, columns in ((12, 40), (7, 40), (10, 6000)):
             matrix, bias = Int8Matrix(rows, columns), torch.randn(rows)
@@ -71,19 +71,19 @@ class Rounding(unittest.TestCase):
 
 @mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step)
 class Network(unittest.TestCase):
-    def test_every_architecture_has_equal_results_in_int8_and_with_the_dequantised_weights(self):
+    def test_every_architecture_has_equal_results_in_int8_and_with_the_dequantized_weights(self):
         for name in CONFIGS:
             for dtype in ("f32", "bf16"):
                 with self.subTest(name, dtype=dtype):
                     path = write_model(self, name)
                     model = load(path, INT8, dtype=dtype)
-                    dequantised, matrices = load_dequantised(path, model, dtype)
+                    dequantized, matrices = load_dequantized(path, model, dtype)
                     # Four matrices in each of 3 layers, the embedding, and a head that is not tied.
-                    self.assertEqual(matrices, 3 * 4 + 1 + (dequantised.network.head is not None))
+                    self.assertEqual(matrices, 3 * 4 + 1 + (dequantized.network.head is not None))
                     # Uncompiled, the products are identical.
-                    self.assertEqual(model.score(IDS), dequantised.score(IDS))
+                    self.assertEqual(model.score(IDS), dequantized.score(IDS))
                     prompts = [IDS, IDS[:3]]
-                    expected = generate(dequantised, prompts, 12, ignore_eos=True)
+                    expected = generate(dequantized, prompts, 12, ignore_eos=True)
                     self.assertEqual(generate(model, prompts, 12, ignore_eos=True), expected)
 
     def test_int8_scores_are_near_the_scores_in_f32(self):
@@ -124,17 +124,17 @@ class Network(unittest.TestCase):
 
 @unittest.skipUnless(FULL_TESTS, "compiles for minutes; ORCHESTRATE_FULL_TESTS=1 runs it")
 class Compiled(unittest.TestCase):
-    def test_the_compiled_step_gives_the_ids_of_the_model_with_the_dequantised_weights(self):
+    def test_the_compiled_step_gives_the_ids_of_the_model_with_the_dequantized_weights(self):
         path = write_model(self, "llama with biases")
         model = load(path, INT8, dtype="f32")
         with mock.patch.object(fast.CompiledStep, "_compile", lambda self, step: step):
-            dequantised, _ = load_dequantised(path, model, "f32")
+            dequantized, _ = load_dequantized(path, model, "f32")
         prompts = [IDS, IDS[:1], IDS[2:7]]
-        separate_ids = [generate(dequantised, [prompt], 24, ignore_eos=True)[0] for prompt in prompts]
+        separate_ids = [generate(dequantized, [prompt], 24, ignore_eos=True)[0] for prompt in prompts]
         self.assertEqual([generate(model, [prompt], 24, ignore_eos=True)[0] for prompt in prompts], separate_ids)
-        for left, right in zip(model.score(IDS), dequantised.score(IDS), strict=True):
+        for left, right in zip(model.score(IDS), dequantized.score(IDS), strict=True):
             self.assertAlmostEqual(left, right, delta=1e-4)
-        # A batch of 3 uses the compiled loop over the codes. A batch of 12 uses the dequantised matrix.
+        # A batch of 3 uses the compiled loop over the codes. A batch of 12 uses the dequantized matrix.
         self.assertEqual(generate(model, prompts, 24, ignore_eos=True), separate_ids)
         self.assertEqual(generate(model, prompts * 4, 24, ignore_eos=True), separate_ids * 4)
 

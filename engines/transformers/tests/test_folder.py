@@ -43,13 +43,13 @@ class Folders(unittest.TestCase):
             self.assertEqual(kind, "model", message)
             self.assertIn(text, message)
 
-    def test_already_quantised_weights_are_refused_with_their_method(self):
+    def test_already_quantized_weights_are_refused_with_their_method(self):
         for method in ("bitsandbytes", "gptq"):
-            quantised = {"quantization_config": {"quant_method": method}}
-            for changes in (quantised, {"text_config": {**CONFIG, **quantised}}):
+            quantized = {"quantization_config": {"quant_method": method}}
+            for changes in (quantized, {"text_config": {**CONFIG, **quantized}}):
                 with self.assertRaises(Failed) as caught:
                     open_folder(write_folder(self, changes, random_weights(CONFIG)))
-                message = f"`config.json`: the weights are already quantised (`{method}`), and this engine loads only unquantised weights"
+                message = f"`config.json`: the weights are already quantized (`{method}`), and this engine loads only unquantized weights"
                 self.assertEqual((caught.exception.kind, caught.exception.message), ("unsupported", message))
                 self.assertIn("--set quantize=int4", caught.exception.hint)
 

@@ -101,14 +101,14 @@ class Options(unittest.TestCase):
         for options, text in [
             ({"attention": "flash", "path": "compile"}, "the flash kernel takes no mask"),
             ({"shard": 2, "path": "cuda-graph"}, "its step runs on one device"),
-            ({"shard": 2, "quantize": "int4"}, "the weights are quantised on one device"),
+            ({"shard": 2, "quantize": "int4"}, "the weights are quantized on one device"),
             ({"quantize": "int4", "path": "jit"}, "with compiler `torchscript`"),
         ]:
             failed = failure(self, options, "cuda")
             self.assertEqual(failed.kind, "unsupported")
             self.assertIn(text, failed.message)
 
-    def test_the_default_dtype_depends_on_the_device_the_path_and_the_quantisation(self):
+    def test_the_default_dtype_depends_on_the_device_the_path_and_the_quantization(self):
         for path in PATHS:
             self.assertEqual(default_dtype({"path": path}, "cpu"), "bf16" if path == "fast" else "f32", path)
         self.assertEqual(default_dtype({}, "cuda:1"), "bf16")

@@ -1,4 +1,4 @@
-"""Tests quantised weights: their facts, and how much the scores differ from those of the unquantised model."""
+"""Tests quantized weights: their facts, and how much the scores differ from those of the unquantized model."""
 
 import unittest
 from unittest import mock
@@ -11,11 +11,11 @@ from engine_kit import Failed
 from quantize import DynamicLinear
 
 IDS = [0, 17, 42, 9]
-# How many weights the small model has. The matrices of the layers are quantised; `int8-dynamic` also quantises the head.
+# How many weights the small model has. The matrices of the layers are quantized; `int8-dynamic` also quantizes the head.
 LAYER_WEIGHTS, HEAD_WEIGHTS, NORM_WEIGHTS = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64), 64 * 32, 5 * 32
 
 
-class Quantised(unittest.TestCase):
+class Quantized(unittest.TestCase):
     def rms_score_difference(self, model, other):
         ids = [id % 64 for id in range(3, 100)]
         pairs = list(zip(model.score(ids), other.score(ids)))
@@ -34,8 +34,8 @@ class Quantised(unittest.TestCase):
         self.assertTrue(1e-4 < self.rms_score_difference(model, load(path)) < 0.5)
         self.assertEqual(len(generate(model, [IDS, [7]], 6, ignore_eos=True)[1]), 6)
 
-    def quantise_layer(self, linear):
-        """PyTorch's dynamic quantisation with this engine's `DynamicLinear`."""
+    def quantize_layer(self, linear):
+        """PyTorch's dynamic quantization with this engine's `DynamicLinear`."""
         network, configs = torch.nn.Sequential(linear), {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
         with mock.patch("torch.cpu._is_vnni_supported", lambda: True):
             return torch.ao.quantization.quantize_dynamic(network, configs, mapping={torch.nn.Linear: DynamicLinear})
@@ -50,7 +50,7 @@ class Quantised(unittest.TestCase):
             linear = torch.nn.Linear(64, 96, bias=bias)
             # With one scale for all tokens, the first token would become zeros.
             tokens = torch.randn(2, 3, 64) * torch.tensor([1e-2, 1.0, 1e3])[:, None]
-            network, expected = self.quantise_layer(linear), linear(tokens)
+            network, expected = self.quantize_layer(linear), linear(tokens)
             self.assertIs(type(network[0]), DynamicLinear)
             self.assertLess(self.relative_error(network(tokens), expected), 0.02)
             self.assertLess(self.relative_error(network(tokens[1:, :1]), expected[1:, :1]), 0.02)
@@ -78,7 +78,7 @@ class Quantised(unittest.TestCase):
         self.assertRegex(model.facts()["libraries"]["quantized by"], r"^torchao [\d.]+, Int8DynamicActivationInt8Weight$")
         self.assertTrue(1e-4 < self.rms_score_difference(model, load(path)) < 0.5)
 
-    def test_int4_by_torchao_does_not_quantise_the_output_head(self):
+    def test_int4_by_torchao_does_not_quantize_the_output_head(self):
         path = write_folder(self)
         model = load(path, {"quantize": "int4"})
         facts = model.facts()
@@ -96,7 +96,7 @@ class Quantised(unittest.TestCase):
         self.assertIn("layers of [32, 48] inputs cannot be divided into groups of 32", caught.exception.message)
 
     @unittest.skipUnless(FULL_TESTS, "compiles for minutes; ORCHESTRATE_FULL_TESTS=1 runs it")
-    def test_a_step_with_quantised_weights_can_be_compiled(self):
+    def test_a_step_with_quantized_weights_can_be_compiled(self):
         path = write_folder(self)
         for quantize in ("int8-dynamic", "int4"):
             model = load(path, {"path": "compile", "quantize": quantize})

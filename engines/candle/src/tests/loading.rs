@@ -130,7 +130,7 @@ fn the_requested_context_is_in_effect_and_must_not_exceed_the_models() {
 }
 
 #[test]
-fn candles_quantised_llama_has_at_most_4096_positions() {
+fn candles_quantized_llama_has_at_most_4096_positions() {
     let folder = tempfile::tempdir().unwrap();
     let path = Tiny { context: 100_000, ..LLAMA }.write_gguf(folder.path(), GgmlDType::F32);
     assert_eq!(load(&path).facts.context_tokens, Some(4096));

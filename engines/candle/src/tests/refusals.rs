@@ -125,8 +125,8 @@ fn unsupported_features_are_refused_for_every_architecture() {
         }
         let scaling = failure_with(tiny, "rope_scaling", json!({"type": "linear", "factor": 2.0}));
         assert_eq!(scaling, ignored_field("rope_scaling", "linear"), "{}", tiny.architecture);
-        let quantised = failure_with(tiny, "quantization_config", json!({"quant_method": "fp8"}));
-        assert!(quantised.contains("has a `quantization_config`"), "{quantised}");
+        let quantized = failure_with(tiny, "quantization_config", json!({"quant_method": "fp8"}));
+        assert!(quantized.contains("has a `quantization_config`"), "{quantized}");
     }
 }
 
@@ -244,7 +244,7 @@ fn a_missing_tensor_of_a_gguf_is_named() {
     }
     let failure = failure_of_tensors(LLAMA, &[]);
     assert_eq!(failure, "model: the metadata of `FOLDER/NAME.gguf`: 2 layers cannot consist of 0 tensors");
-    // candle's quantised phi3 does not use the embedding as output matrix.
+    // candle's quantized phi3 does not use the embedding as output matrix.
     let failure = failure_of_tensors(PHI3, &Tiny { tied: true, ..PHI3 }.quantized(GgmlDType::F32));
     assert_eq!(
         failure,
@@ -321,7 +321,7 @@ fn unsupported_metadata_is_refused() {
 }
 
 #[test]
-fn an_architecture_without_a_quantised_model_in_candle_is_refused_in_a_gguf() {
+fn an_architecture_without_a_quantized_model_in_candle_is_refused_in_a_gguf() {
     for tiny in [GEMMA, MISTRAL] {
         let folder = tempfile::tempdir().unwrap();
         let failure = failure_of(&tiny.write_gguf(folder.path(), GgmlDType::F32));

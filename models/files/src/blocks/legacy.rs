@@ -108,10 +108,10 @@ fn narrow_q4_0(values: &[f32; 32], [d0, d1, quants @ ..]: &mut [u8; 18]) -> Opti
     let largest = values.iter().find(|value| value.abs() == magnitude && magnitude > 0.0);
     let d = largest.copied().unwrap_or(0.0) / -8.0;
     let inverse = finite_inverse(d);
-    let quantise = |value: f32| ((value * inverse + 8.5) as i32).min(15) as u8;
+    let quantize = |value: f32| ((value * inverse + 8.5) as i32).min(15) as u8;
     let (lower, upper) = values.split_at(16);
     for ((quant, lower), upper) in quants.iter_mut().zip(lower).zip(upper) {
-        *quant = quantise(*lower) | quantise(*upper) << 4;
+        *quant = quantize(*lower) | quantize(*upper) << 4;
     }
     let scale = f16::from_f32(d);
     [*d0, *d1] = scale.to_le_bytes();

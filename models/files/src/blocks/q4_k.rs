@@ -62,7 +62,7 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 144]) -> Option<()> {
     let (steps, floors) = fit_groups(&rows);
     let d = f16_at_least(largest(steps) / 63.0)?;
     let dmin = f16_at_least(largest(lanes(|group| -floors[group])) / 63.0)?;
-    let mut best = Quantised::near_ideal(&rows, d, dmin, steps, floors);
+    let mut best = Quantized::near_ideal(&rows, d, dmin, steps, floors);
     if let Some(refined) = best.refine(&rows)
         && refined.error < best.error
     {
@@ -188,7 +188,7 @@ impl Lines {
 const OFFSETS: [f32; 3] = [0.0, -1.0, 1.0];
 
 /// The scales and minima of a block, and the squared error that they leave.
-struct Quantised {
+struct Quantized {
     d: f32,
     dmin: f32,
     scales: Lanes,
@@ -196,7 +196,7 @@ struct Quantised {
     error: f32,
 }
 
-impl Quantised {
+impl Quantized {
     /// The best scales and minima for this `d` and `dmin`, among the neighbours of the ideal ones.
     fn near_ideal(rows: &Rows<GROUPS, LENGTH>, d: f32, dmin: f32, steps: Lanes, floors: Lanes) -> Self {
         let (per_d, per_dmin) = (safe_inverse(d), safe_inverse(dmin));

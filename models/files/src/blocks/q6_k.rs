@@ -61,7 +61,7 @@ fn narrow(values: &[f32; 256], block: &mut [u8; 210]) -> Option<()> {
     let peak = peak(steps.into_iter());
     let d = f16_at_least(peak.abs() / 128.0)?;
     let d = if peak > 0.0 { -d } else { d };
-    let mut best = Quantised::near_ideal(&rows, d, steps);
+    let mut best = Quantized::near_ideal(&rows, d, steps);
     let refined = best.refine(&rows);
     if refined.error < best.error {
         best = refined;
@@ -155,13 +155,13 @@ impl Steps {
 const SCALE_OFFSETS: [f32; 2] = [-1.0, 1.0];
 
 /// The scales of a block, and the squared error that they leave.
-struct Quantised {
+struct Quantized {
     d: f32,
     scales: Lanes,
     error: f32,
 }
 
-impl Quantised {
+impl Quantized {
     /// The best scales for this `d`, among the neighbours of the ideal ones.
     fn near_ideal(rows: &Rows<GROUPS, LENGTH>, d: f32, steps: Lanes) -> Self {
         let per_d = safe_inverse(d);

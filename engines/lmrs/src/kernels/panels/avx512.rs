@@ -17,13 +17,13 @@ use crate::matrix::{Matrix, Rows};
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
-    part.fill(x, |x| quantise(x));
+    part.fill(x, |x| quantize(x));
 }
 
-/// Quantises a block to the same bits as `ActivationBlock::of`.
+/// Quantizes a block to the same bits as `ActivationBlock::of`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn quantise(x: &[f32; BLOCK_INPUTS]) -> ActivationBlock {
+fn quantize(x: &[f32; BLOCK_INPUTS]) -> ActivationBlock {
     // SAFETY: each address is followed by 16 numbers.
     let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(16))] };
     let magnitudes =

@@ -135,9 +135,9 @@ impl InputPart<'_> {
         self.tokens.clone()
     }
 
-    /// Fills the blocks; `quantise` is the level's function for a block.
+    /// Fills the blocks; `quantize` is the level's function for a block.
     #[inline(always)]
-    pub fn fill(self, x: &Rows, quantise: impl Fn(&[f32; BLOCK_INPUTS]) -> ActivationBlock) {
+    pub fn fill(self, x: &Rows, quantize: impl Fn(&[f32; BLOCK_INPUTS]) -> ActivationBlock) {
         for (tile, blocks) in self.blocks.chunks_mut(TILE_TOKENS * self.token_blocks).enumerate() {
             let start = self.tokens.start + tile * TILE_TOKENS;
             let width = blocks.len() / self.token_blocks;
@@ -145,14 +145,14 @@ impl InputPart<'_> {
                 let (full, rest) = x.row(start + token).as_chunks::<BLOCK_INPUTS>();
                 let mut blocks_of_token = blocks[token..].iter_mut().step_by(width);
                 for (x, block) in full.iter().zip(&mut blocks_of_token) {
-                    *block = quantise(x);
+                    *block = quantize(x);
                 }
                 if !rest.is_empty()
                     && let Some(block) = blocks_of_token.next()
                 {
                     let mut x = [0.0; BLOCK_INPUTS];
                     x[..rest.len()].copy_from_slice(rest);
-                    *block = quantise(&x);
+                    *block = quantize(&x);
                 }
                 blocks_of_token.for_each(|block| *block = ActivationBlock::ZERO);
             }

@@ -89,7 +89,7 @@ fn kernels(matrix: &Matrix) -> &PanelKernels {
     matrix.format.panels().expect("a matrix in panels")
 }
 
-/// Quantises all tokens of `x`.
+/// Quantizes all tokens of `x`.
 pub fn prepare(level: Level, x: &Rows, input: &mut Input) {
     input.reshape(x.tokens(), x.width);
     for part in input.parts(1) {
@@ -97,7 +97,7 @@ pub fn prepare(level: Level, x: &Rows, input: &mut Input) {
     }
 }
 
-/// Quantises some tokens of `x` into a part, which comes from `Input::parts` of an input with the shape of `x`.
+/// Quantizes some tokens of `x` into a part, which comes from `Input::parts` of an input with the shape of `x`.
 pub fn prepare_part(level: Level, x: &Rows, part: InputPart<'_>) {
     match level.instructions() {
         // SAFETY: a `Level` value exists only on a machine that has the level.

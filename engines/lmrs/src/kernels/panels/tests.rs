@@ -143,7 +143,7 @@ fn every_level_agrees_with_the_portable_level() {
 }
 
 #[test]
-fn every_level_quantises_to_the_same_blocks() {
+fn every_level_quantizes_to_the_same_blocks() {
     let mut rng = TestRng::new(2);
     for level in Level::available() {
         for (tokens, inputs) in [(1, 32), (1, 2048), (2, 100), (12, 512), (31, 300)] {
