@@ -22,11 +22,13 @@ pub struct Candidate {
     pub options: Map<String, Value>,
     /// The dtype to load, unless the command line names one.
     pub dtype: Option<String>,
+    /// The preset that this one is compared with.
     pub against: Option<PresetComparison>,
     /// The start on every device that is not in `devices`.
     pub own_start: Start,
     /// The starts on the device families that the manifest names.
     pub devices: BTreeMap<String, Start>,
+    /// No other engine is resident while this one is measured.
     pub alone: bool,
 }
 
@@ -110,7 +112,7 @@ impl Registry {
         bail!("no engine `{selector}`, and no such program on PATH\nhint: {hint}")
     }
 
-    /// The engines' own suites, each with its name and its engine, whose presets are the rows.
+    /// The suites that manifests declare, each with its name and its engine. Such a suite measures presets of this engine.
     pub fn suites(&self) -> impl Iterator<Item = (&str, &Engine, &OwnSuite)> {
         self.engines.iter().flat_map(|engine| {
             engine.manifest.suites.iter().map(move |(name, suite)| (name.as_str(), engine, suite))
@@ -252,7 +254,7 @@ fn no_environment(program: Program) -> Unavailable {
     }
 }
 
-/// Another way than its environment to get an engine's library.
+/// The manifest's hint for an engine's library that a user can install in another way.
 fn install_hint(program: Program) -> Option<String> {
     program.engine.manifest.environment.as_ref()?.install_hint.clone()
 }
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preset_is_named_after_a_colon_and_brings_its_options() {
+    fn a_name_after_a_colon_selects_a_preset_with_its_options() {
         let registry = registry();
         let FoundEngine::Engine(_, (name, preset)) = registry.find("toy:fast").unwrap() else {
             panic!("no engine")
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_engine_is_refused_with_the_known_ones() {
+    fn the_error_for_an_unknown_engine_lists_the_known_engines() {
         let error = registry().find("no-such-engine").unwrap_err().to_string();
         assert!(error.contains("`toy`") && error.contains("hint:"), "{error}");
         assert!(registry().find("./no/such/path").unwrap_err().to_string().contains("no engine at"));

@@ -16,8 +16,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The time for each measurement: one of copies, and one for each number type. It is long enough for the clocks of an idle GPU to rise.
 const BUDGET: Duration = Duration::from_millis(250);
 
-/// The limits of the GPUs with these CUDA indices, or of all GPUs without indices. Only `gpus` and `absent` are set; an error
-/// becomes an entry of `absent`. In a run, the separate process carries the run's mark and ends with it.
+/// The limits of the GPUs with these CUDA indices, or of all GPUs if `devices` is empty. Only `gpus` and `absent` are set; an error
+/// becomes an entry of `absent`. In a run, the environment of the separate process has the run's mark, so the process ends with the run.
 pub fn probe_separately(devices: &[u32], run_mark: Option<&str>) -> Limits {
     let arguments = std::iter::once(SUBCOMMAND.to_string()).chain(devices.iter().map(u32::to_string));
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"));
@@ -32,7 +32,7 @@ fn run_probe(
     deadline: Duration,
 ) -> Result<Limits, String> {
     let mut command = duct::cmd(program, arguments).stdin_null().stderr_null().stdout_capture().unchecked();
-    // The probe must count GPUs as engines do.
+    // The probe must number GPUs as engines do.
     for (name, value) in
         run_mark.map(|mark| (environment::RUN, mark)).into_iter().chain(gpu::order_for_processes())
     {

@@ -40,7 +40,7 @@ impl Expected {
     /// Verifies an answer of one iteration, except for its streamed tokens.
     pub fn verify(&self, generated: &Generated) -> Result<(), Cause> {
         if let (Some(_), []) = (&generated.summary, generated.iterations.as_slice()) {
-            return protocol_error("a `summary` without its facts: `iterations` is empty".into());
+            return protocol_error("a `summary` without measured iterations: `iterations` is empty".into());
         }
         let [iteration] = generated.iterations.as_slice() else {
             return wrong_output(format!("expected 1 iteration, got {}", generated.iterations.len()));
@@ -218,7 +218,7 @@ fn delays_ns(answer: &Answer) -> impl Iterator<Item = i64> {
     })
 }
 
-/// The final time of the last id of a streamed token.
+/// The time of the last id of a streamed token, in the complete answer.
 fn final_ns(answer: &Answer, token: &Token) -> Option<u64> {
     let last = (token.index as usize).checked_add(token.ids.len())?.checked_sub(1)?;
     sequence_of(answer, token)?.token_ns.as_ref()?.get(last).copied()
@@ -345,8 +345,9 @@ mod tests {
         let finished = |eos: u32, finish| {
             let mut answer = answer();
             answer.iterations[0].sequences[0].finish = finish;
-            let stops = Expected { ignore_eos: false, eos_ids: vec![eos], max_new_tokens: 8, ..expected() };
-            stops.verify(&answer).map_err(|cause| cause.to_string())
+            let expected_eos =
+                Expected { ignore_eos: false, eos_ids: vec![eos], max_new_tokens: 8, ..expected() };
+            expected_eos.verify(&answer).map_err(|cause| cause.to_string())
         };
         assert_eq!(finished(6, Finish::Length), Err("continues after the EOS at token 1".into()));
         assert_eq!(finished(7, Finish::Eos), Ok(()));
@@ -420,10 +421,11 @@ mod tests {
         let mut partly_counted = answer();
         chunks([None, Some(9)])(&mut partly_counted.iterations[0]);
         assert!(expected().verify(&partly_counted).is_ok());
-        let mut rate = answer();
-        (rate.iterations, rate.summary) = (Vec::new(), Some(serde_json::json!({ "tokens_per_second": 1e9 })));
-        let empty = refused(expected().verify(&rate));
-        assert_eq!(empty, "protocol: a `summary` without its facts: `iterations` is empty");
+        let mut only_summary = answer();
+        (only_summary.iterations, only_summary.summary) =
+            (Vec::new(), Some(serde_json::json!({ "tokens_per_second": 1e9 })));
+        let empty = refused(expected().verify(&only_summary));
+        assert_eq!(empty, "protocol: a `summary` without measured iterations: `iterations` is empty");
     }
 
     #[test]

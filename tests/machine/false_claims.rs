@@ -232,7 +232,7 @@ fn a_summary_without_iterations_is_refused() {
     let trial = Trial::run(&[("boasts", "--fault rate_without_facts"), HONEST], DECODE);
     let failure = &case_of(&trial.report, "boasts")["failure"];
     assert_eq!(failure["kind"], "protocol", "{failure}");
-    assert_eq!(failure["message"], "a `summary` without its facts: `iterations` is empty");
+    assert_eq!(failure["message"], "a `summary` without measured iterations: `iterations` is empty");
     // Neither the record nor the report has the rate that the engine sent.
     let record = std::fs::read_to_string(&files(&trial.scratch.results())[0]).unwrap();
     assert!(!record.contains("123456.7") && !trial.report.to_string().contains("123456.7"));

@@ -46,7 +46,7 @@ const RENAMED_VALUES: &[(&str, &str, &str)] = &[
     (
         "caution",
         "a geometric mean weighs every scenario alike, and no workload need run at it",
-        "all scenarios weigh the same in a geometric mean; no workload runs at this ratio",
+        "each workload has the same weight in a geometric mean; no single workload has this ratio",
     ),
     ("ended_by", "asked", "set_by_user"),
     ("kind", "kept", "stored_answers"),

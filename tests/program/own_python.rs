@@ -1,5 +1,5 @@
 //! A user's own Python instead of an engine's pinned environment. The fake engine does not use Python: these tests check
-//! the orchestrator, and the tests of the kit check the Python worker host.
+//! the orchestrator, and the tests of `engines/kit` check how an engine starts its Python.
 
 use std::process::Command;
 
@@ -72,7 +72,7 @@ fn an_engines_own_variable_applies_to_that_engine_alone() {
 }
 
 #[test]
-fn an_own_python_that_is_no_program_is_a_row_that_names_its_variable() {
+fn an_own_python_that_is_no_program_gives_a_failure_that_names_its_variable() {
     let scratch = tree();
     let mut command = with_python(&scratch, "ORCHESTRATE_PYTHON", "/no/such/python", BOTH);
     let (outcome, record) = measure(&mut command, &scratch);

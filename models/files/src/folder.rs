@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use crate::architecture::{Architecture, Part, longer_name, rope};
+use crate::architecture::{Architecture, Part, prefixed_name, rope};
 use crate::config::invalid_id;
 use crate::safetensors::shards;
 use crate::text::printable;
@@ -166,8 +166,8 @@ impl ModelFolder {
         if path.is_file() {
             return Ok(TokenizerSource::Json(path));
         }
-        let tables = self.config.raw.get("tokenizer.ggml.model").and_then(|_| self.weights.first());
-        let in_gguf = tables.filter(|_| self.format == Format::Gguf).map(|file| TokenizerSource::Gguf(file));
+        let gguf = self.config.raw.get("tokenizer.ggml.model").and_then(|_| self.weights.first());
+        let in_gguf = gguf.filter(|_| self.format == Format::Gguf).map(|file| TokenizerSource::Gguf(file));
         in_gguf.with_context(|| format!("model `{}` has no `tokenizer.json` beside its weights", self.name))
     }
 
@@ -262,7 +262,7 @@ impl ModelFolder {
         Ok(())
     }
 
-    /// The parts of the model, after a check that each exists in the shape of the config.
+    /// The tensors that the config requires, after a check that the files have each of them in the required shape.
     pub fn parts(&self) -> Result<Vec<Part>> {
         let (format, source) = (self.format, self.config_source());
         let architecture = self.architecture()?;
@@ -286,6 +286,7 @@ impl ModelFolder {
         if let Some(message) = invalid_id(&self.config) {
             bail!("{source}: {message}");
         }
+        // Refuses invalid factors of the rotation.
         rope::llama3(&self.config).with_context(|| source.clone())?;
         let tensors: HashMap<String, &Tensor> =
             self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
@@ -335,10 +336,10 @@ impl ModelFolder {
         format!("`{path}`: tensor `{name}` is {}, which cannot be read here", tensor.dtype)
     }
 
-    /// Every name that a tensor of these parts may have in this format.
+    /// Every name that a tensor of these parts may have in this format, with and without the prefix that some checkpoints use.
     fn names_of(&self, parts: &[Part]) -> HashSet<String> {
         let names = parts.iter().map(|part| part.name_in(self.format));
-        names.flat_map(|name| [Some(name.to_string()), longer_name(name)]).flatten().collect()
+        names.flat_map(|name| [Some(name.to_string()), prefixed_name(name)]).flatten().collect()
     }
 
     /// The source of the config, for messages.

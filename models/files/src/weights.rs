@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::architecture::{GgufForm, Part, longer_name};
+use crate::architecture::{GgufForm, Part, prefixed_name};
 use crate::{Dtype, Format, ModelFolder, blocks};
 
 /// One tensor of a weights file, as its header describes it: the position of its bytes, never the bytes.
@@ -180,7 +180,7 @@ impl Weights for FileWeights {
 
 /// Finds a tensor by its name, or by the longer name that some checkpoints use.
 pub(crate) fn find<'a, T>(tensors: &'a HashMap<String, T>, name: &str) -> Option<&'a T> {
-    tensors.get(name).or_else(|| tensors.get(&longer_name(name)?))
+    tensors.get(name).or_else(|| tensors.get(&prefixed_name(name)?))
 }
 
 fn widen(dtype: Dtype, bytes: &[u8]) -> Result<Vec<f32>> {

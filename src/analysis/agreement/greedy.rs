@@ -41,7 +41,7 @@ pub struct FirstDifference {
     pub engine_token: Option<u32>,
     /// The verifier's token; `None` if the verifier's output ended.
     pub verifier_token: Option<u32>,
-    /// The key of the sample in `Gaps`; `None` for the held-out prompt.
+    /// The measured sample with this text; `None` for the held-out prompt.
     #[serde(skip)]
     pub sample: Option<SampleKey>,
 }

@@ -27,7 +27,7 @@ const MIN_RMS_OF_ROUNDING: f64 = 2e-4;
 const MIN_TOKENS: usize = 64;
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    let weights = Weights::reported(subject).filter(|_| subject.works_in_its_processes());
+    let weights = Weights::reported(subject).filter(|_| subject.all_work_is_observed());
     let by_memory = weights.into_iter().flat_map(|it| [too_small(subject, &it), too_large(subject, &it)]);
     by_memory.flatten().chain(unrounded_scores(subject).or_else(|| rounded_scores(subject))).collect()
 }

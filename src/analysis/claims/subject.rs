@@ -111,7 +111,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether the processes that a run starts do all the work of the engine, so that their memory and CPU time are complete.
-    pub fn works_in_its_processes(&self) -> bool {
+    pub fn all_work_is_observed(&self) -> bool {
         let reported = self.fact(|facts| facts.device.as_deref());
         let device = Device::in_effect(reported, &self.configuration.device);
         let loaded = self.launches.values().filter_map(|launch| launch.loaded.as_ref());

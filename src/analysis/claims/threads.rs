@@ -21,7 +21,7 @@ const MAX_WAITED_CORES: f64 = 0.1;
 type CaseCores = (usize, CoresBusy);
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    if !subject.works_in_its_processes() {
+    if !subject.all_work_is_observed() {
         return Vec::new();
     }
     let Some(reported) = subject.fact(|facts| facts.threads) else { return Vec::new() };

@@ -22,6 +22,7 @@ pub enum ModelCommand {
     /// Show a model's architecture, sizes, bytes read per token, and memory by context length
     Info(info::InfoArgs),
     /// Store the verifier's answers beside the model, so that runs need not compute them
+    // The alias is the name in earlier versions.
     #[command(alias = "witness")]
     ReferenceAnswers(reference_answers::ReferenceAnswersArgs),
     /// List, limit or remove the format conversions made by runs

@@ -11,7 +11,7 @@ use stats::{Class, Verdict};
 const HEADLINE_MARK: &str = "* ";
 const HEADLINE_LEGEND: &str = "* decides the exit status: the scenario's headline metric";
 pub const MEAN_CAUTION: &str =
-    "all scenarios weigh the same in a geometric mean; no workload runs at this ratio";
+    "each workload has the same weight in a geometric mean; no single workload has this ratio";
 
 /// The lines before the table: forced comparison, notices of an unfinished run, base and new.
 pub fn lines_before_table(judgement: &Judgement) -> Vec<String> {
@@ -139,7 +139,7 @@ pub fn summary(judgement: &Judgement) -> String {
     let verdict = |wanted: Verdict| {
         gating
             .iter()
-            .filter(|it| it.found().is_some_and(|found| found.decision.verdict == Some(wanted)))
+            .filter(|it| it.comparison().is_some_and(|found| found.decision.verdict == Some(wanted)))
             .count()
     };
     let outcome = |is: fn(&Outcome) -> bool| gating.iter().filter(|it| is(&it.outcome)).count();

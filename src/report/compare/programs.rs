@@ -149,7 +149,7 @@ const COLUMNS: [&str; 25] = [
 
 pub fn lines(judgement: &Judgement) -> Lines {
     let line = |change: &Change| {
-        [description_fields(judgement, change), change.found().map_or_else(Vec::new, statistics_fields)]
+        [description_fields(judgement, change), change.comparison().map_or_else(Vec::new, statistics_fields)]
             .concat()
     };
     Lines { columns: &COLUMNS, lines: judgement.changes.iter().map(line).collect() }

@@ -85,7 +85,7 @@ pub fn check_config(config: &Config) {
     assert!(config.rope_theta.is_none_or(|theta| theta.is_finite() && theta > 0.0), "{config:?}");
 }
 
-/// The bytes of a tensor, computed without the readers' code: the dtype's name gives its bits, except for quantized dtypes.
+/// The bytes of a tensor: from `Dtype` for the formats that this program writes, else from the table or the bits in the name.
 fn bytes_of(dtype: &str, elements: u64) -> u128 {
     if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
         return dtype.bytes(elements).into();

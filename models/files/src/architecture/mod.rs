@@ -120,8 +120,8 @@ impl Architecture {
     }
 }
 
-/// The longer name that some checkpoints use, if an architecture has a prefix for this name.
-pub(crate) fn longer_name(name: &str) -> Option<String> {
+/// The name with the prefix that some checkpoints use, if an architecture has a prefix for this name.
+pub(crate) fn prefixed_name(name: &str) -> Option<String> {
     let mut prefixes = ARCHITECTURES.iter().filter_map(|architecture| architecture.prefix);
     let prefix = prefixes.find(|(_, starts)| starts.iter().any(|start| name.starts_with(start)));
     prefix.map(|(prefix, _)| format!("{prefix}{name}"))

@@ -86,7 +86,7 @@ const VERSION: u32 = 3;
 /// The multiple of bytes at which each tensor begins: GGUF's default.
 const ALIGNMENT: u64 = 32;
 
-/// A tensor that the weights do not hold: its name and its numbers.
+/// A tensor that a conversion computes and adds: its name and its numbers.
 pub(crate) type Literal = (&'static str, Vec<f32>);
 
 /// Lays out a file: its header, and the offset of each tensor.

@@ -73,8 +73,8 @@ impl Change {
         }
     }
 
-    pub fn found(&self) -> Option<&MetricComparison> {
-        if let Outcome::Compared(found, _) = &self.outcome { Some(found) } else { None }
+    pub fn comparison(&self) -> Option<&MetricComparison> {
+        if let Outcome::Compared(comparison, _) = &self.outcome { Some(comparison) } else { None }
     }
 }
 
@@ -120,7 +120,7 @@ pub fn means(changes: &[Change]) -> Vec<Mean> {
     let mut means: Vec<(String, Vec<Option<f64>>)> = Vec::new();
     for change in changes.iter().filter(|it| it.gating) {
         // A comparison without a verdict has no ratio for the mean.
-        let found = change.found().filter(|found| found.decision.verdict.is_some());
+        let found = change.comparison().filter(|found| found.decision.verdict.is_some());
         let ratio = found.map(|found| found.evidence.estimate().exp());
         match means.iter_mut().find(|(configuration, _)| *configuration == change.configuration) {
             Some((_, ratios)) => ratios.push(ratio),

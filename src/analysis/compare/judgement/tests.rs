@@ -54,7 +54,7 @@ fn a_comparison_with_an_inconclusive_headline_is_inconclusive_unless_another_is_
         times.iter_mut().for_each(|ns| *ns *= slowdown(new.launches[sample.launch as usize].block));
     }
     let inconclusive = compare(&base, &new);
-    assert_eq!(headline(&inconclusive).found().unwrap().decision.verdict, Some(Verdict::Inconclusive));
+    assert_eq!(headline(&inconclusive).comparison().unwrap().decision.verdict, Some(Verdict::Inconclusive));
     assert_eq!(inconclusive.conclusion(Class::Critical), Conclusion::Inconclusive);
     // A run with too few blocks is inconclusive too.
     let quick = measured(&single_engine(), 1, |_| Some(10.0));
@@ -242,7 +242,7 @@ fn a_baseline_measured_again_is_paired_with_its_row() {
     (rerun.label, rerun.role) = ("a (baseline)".into(), Some(Role::Baseline { of: 1 }));
     let judgement = judge_within(&record, Thresholds::default());
     let decode = headline(&judgement);
-    assert!(judgement.side_by_side && decode.found().unwrap().decision.verdict == Some(Verdict::Slower));
+    assert!(judgement.side_by_side && decode.comparison().unwrap().decision.verdict == Some(Verdict::Slower));
     assert_eq!((decode.class, judgement.conclusion(Class::Warning)), (Class::Warning, Conclusion::Worse));
     assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
@@ -267,9 +267,12 @@ fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
     let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new record: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
     // No other metric of the engine is compared either.
-    assert!(judgement.changes.iter().all(|it| it.configuration != "beacon" || it.found().is_none()));
+    assert!(judgement.changes.iter().all(|it| it.configuration != "beacon" || it.comparison().is_none()));
     assert!(
-        judgement.changes.iter().any(|it| it.configuration == "patient-original" && it.found().is_some())
+        judgement
+            .changes
+            .iter()
+            .any(|it| it.configuration == "patient-original" && it.comparison().is_some())
     );
 }
 
