@@ -146,7 +146,7 @@ mod tests {
     use crate::plan::Role;
     use crate::record::specimen::planned;
     use crate::record::specimen::timed::{self, selection};
-    use stats::{Epsilon, Random};
+    use stats::{Random, VerdictThresholds};
 
     /// A calibration of two engines, of which the second is much noisier. Both have slow blocks.
     fn calibrated(blocks: u32) -> RunRecord {
@@ -228,6 +228,6 @@ mod tests {
         let of_one_block = floors_of(&calibrated(1));
         assert!(!of_one_block.is_empty() && of_one_block.iter().all(|it| it.between.is_none()));
         // The smallest difference that can count is 2 %: the logarithm of 1.02 is 0.0198.
-        assert!(Epsilon::above_floor(Some(of_one_block[0].paired)).difference() >= 0.0198);
+        assert!(VerdictThresholds::above_floor(Some(of_one_block[0].paired)).difference() >= 0.0198);
     }
 }

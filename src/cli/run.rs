@@ -13,7 +13,7 @@ use crate::plan::scenario;
 use crate::plan::selection::Names;
 use crate::plan::{Extent, Mode, Order, Selection};
 use crate::shell::Usage;
-use stats::{Class, Rule, Thresholds};
+use stats::{Rule, Severity, SeverityThresholds};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -144,8 +144,8 @@ pub struct BaselineArgs {
 #[command(next_help_heading = "Judging changes")]
 pub struct JudgeArgs {
     /// Lowest severity of a change in a headline metric that gives exit code 1
-    #[arg(long, value_name = "CLASS", default_value = "critical", value_parser = choice_parser(FAILING_CLASSES))]
-    pub fail_on: Class,
+    #[arg(long, value_name = "SEVERITY", default_value = "critical", value_parser = choice_parser(FAILING_SEVERITIES))]
+    pub fail_on: Severity,
     /// Smallest worsening that is a warning
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = parse_share)]
     pub warning: Share,
@@ -163,8 +163,9 @@ pub struct Share(pub f64);
 
 const ORDERS: [(&str, Order); 2] = [("interleaved", Order::Interleaved), ("sequential", Order::Sequential)];
 const MODES: [(&str, Mode); 2] = [("warm", Mode::Warm), ("one-shot", Mode::OneShot)];
-/// The classes that `--fail-on` accepts.
-const FAILING_CLASSES: [(&str, Class); 2] = [("critical", Class::Critical), ("warning", Class::Warning)];
+/// The severities that `--fail-on` accepts.
+const FAILING_SEVERITIES: [(&str, Severity); 2] =
+    [("critical", Severity::Critical), ("warning", Severity::Warning)];
 
 impl Default for RunArgs {
     /// The arguments of an empty command line.
@@ -237,9 +238,9 @@ impl ExtentArgs {
 }
 
 impl JudgeArgs {
-    pub fn thresholds(&self) -> Result<Thresholds, Usage> {
+    pub fn thresholds(&self) -> Result<SeverityThresholds, Usage> {
         let Self { warning, critical, .. } = self;
-        let thresholds = Thresholds::new(warning.0, critical.0);
+        let thresholds = SeverityThresholds::new(warning.0, critical.0);
         let percent = |share: f64| {
             format!("{:.3}", 100.0 * share).trim_end_matches('0').trim_end_matches('.').to_string()
         };

@@ -186,8 +186,8 @@ impl Registry {
                         ("build it in", format!("cargo run --release -- setup {name} --device {family}"))
                     }
                 };
-                let place = "beside this program or on PATH";
-                never_state(format!("no `{binary}` {place}; {how} a checkout of the source"), Some(hint))
+                let searched = "beside this program or on PATH";
+                never_state(format!("no `{binary}` {searched}; {how} a checkout of the source"), Some(hint))
             }
         }
     }

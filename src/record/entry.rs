@@ -24,7 +24,7 @@ pub enum Entry {
     HeldOut(HeldOut),
     Scored(Scored),
     Continued(Continued),
-    StoredAnswers(StoredAnswers),
+    ReferenceAnswers(ReferenceAnswers),
     ReferenceToken(ReferenceToken),
     NotChecked(NotChecked),
     Limits(Limits),
@@ -270,7 +270,7 @@ pub struct Continued {
 
 /// Reference answers in f32 that are stored beside a model. They replace the answers of a verifier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct StoredAnswers {
+pub struct ReferenceAnswers {
     /// The model's path, as in configurations.
     pub model: String,
     /// The name and version of the engine that answered.
@@ -350,7 +350,7 @@ impl Entry {
             EntryKind::HeldOut => Self::HeldOut(serde_json::from_slice(line)?),
             EntryKind::Scored => Self::Scored(serde_json::from_slice(line)?),
             EntryKind::Continued => Self::Continued(serde_json::from_slice(line)?),
-            EntryKind::StoredAnswers => Self::StoredAnswers(serde_json::from_slice(line)?),
+            EntryKind::ReferenceAnswers => Self::ReferenceAnswers(serde_json::from_slice(line)?),
             EntryKind::ReferenceToken => Self::ReferenceToken(serde_json::from_slice(line)?),
             EntryKind::NotChecked => Self::NotChecked(serde_json::from_slice(line)?),
             EntryKind::Limits => Self::Limits(serde_json::from_slice(line)?),
@@ -380,8 +380,8 @@ enum EntryKind {
     HeldOut,
     Scored,
     Continued,
-    #[serde(alias = "kept")]
-    StoredAnswers,
+    #[serde(alias = "kept", alias = "stored_answers")]
+    ReferenceAnswers,
     #[serde(alias = "opinion")]
     ReferenceToken,
     #[serde(alias = "unproved")]

@@ -15,7 +15,7 @@ pub use crate::plan::prompts::held_out::HeldOut;
 
 pub use entry::{
     CalibratedFloor, Closed, Continued, Converted, End, Entry, Header, Idle, Late, Launch, Limits,
-    NotChecked, Overhead, Pass, ReferenceToken, Sample, Scored, StoredAnswers, WarmUp, WarmUpEnd, Warning,
+    NotChecked, Overhead, Pass, ReferenceAnswers, ReferenceToken, Sample, Scored, WarmUp, WarmUpEnd, Warning,
     output_tokens,
 };
 pub use failure::{Failure, FailureKind, Stage};

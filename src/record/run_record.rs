@@ -6,8 +6,8 @@ use std::io::BufRead;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::entry::{
-    Closed, Continued, End, Entry, Header, Idle, Launch, Limits, NotChecked, Overhead, Pass, ReferenceToken,
-    Sample, Scored, StoredAnswers, WarmUp, Warning,
+    Closed, Continued, End, Entry, Header, Idle, Launch, Limits, NotChecked, Overhead, Pass,
+    ReferenceAnswers, ReferenceToken, Sample, Scored, WarmUp, Warning,
 };
 use super::failure::Failure;
 use crate::plan::prompts::held_out::HeldOut;
@@ -33,7 +33,7 @@ pub struct RunRecord {
     pub held_out: Vec<HeldOut>,
     pub scored: Vec<Scored>,
     pub continued: Vec<Continued>,
-    pub stored_answers: Vec<StoredAnswers>,
+    pub reference_answers: Vec<ReferenceAnswers>,
     pub reference_tokens: Vec<ReferenceToken>,
     pub not_checked: Vec<NotChecked>,
     pub limits: Vec<Limits>,
@@ -132,7 +132,7 @@ impl RunRecord {
             Entry::HeldOut(held_out) => self.held_out.push(held_out),
             Entry::Scored(scored) => self.scored.push(scored),
             Entry::Continued(continued) => self.continued.push(continued),
-            Entry::StoredAnswers(answers) => self.stored_answers.push(answers),
+            Entry::ReferenceAnswers(answers) => self.reference_answers.push(answers),
             Entry::ReferenceToken(reference) => self.reference_tokens.push(reference),
             Entry::NotChecked(not_checked) => self.not_checked.push(not_checked),
             Entry::Limits(limits) => self.limits.push(limits),
@@ -226,7 +226,7 @@ impl Indices {
             | Entry::NotChecked(_)
             | Entry::Header(_)
             | Entry::Closed(_)
-            | Entry::StoredAnswers(_)
+            | Entry::ReferenceAnswers(_)
             | Entry::Limits(_)
             | Entry::Idle(_)
             | Entry::Overhead(_)

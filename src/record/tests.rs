@@ -102,7 +102,7 @@ fn names_of_version_3_are_read_as_those_of_version_4() {
         Entry::WarmUp(WarmUp { launch, case, requests: 3, ended_by: WarmUpEnd::SetByUser }),
         Entry::Closed(Closed { workload: "decode".into(), blocks: 5, by: StoppedBy::Fixed }),
         Entry::Closed(Closed { workload: "decode".into(), blocks: 20, by: StoppedBy::LastAnalysis }),
-        Entry::StoredAnswers(StoredAnswers {
+        Entry::ReferenceAnswers(ReferenceAnswers {
             model: "m".into(),
             by: "e 1".into(),
             logprobs: vec![vec![Some(-1.0)]],
@@ -128,6 +128,8 @@ fn names_of_version_3_are_read_as_those_of_version_4() {
     for (old, new) in old.iter().zip(new) {
         assert_eq!(Entry::read(old.as_bytes()).unwrap(), new, "{old}");
     }
+    let stored = br#"{"entry":"stored_answers","model":"m","by":"e 1","logprobs":[],"continued":[3]}"#;
+    assert!(matches!(Entry::read(stored), Ok(Entry::ReferenceAnswers(answers)) if answers.continued == [3]));
     // Fields within entries have new names too.
     let sample = r#"{"entry":"sample","launch":1,"case":2,"index":0,"role":"discarded","prompt_hash":"","sent_ns":0,
         "answered_ns":0,"iteration":{"start_ns":0,"end_ns":0,"sequences":[]}}"#;

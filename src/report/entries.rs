@@ -141,7 +141,7 @@ struct ComparisonEntry<'a> {
     /// The bootstrap interval, as a check of `low` and `high`.
     bootstrap: Option<(f64, f64)>,
     /// A smaller difference does not count: 0.02 is 2 %.
-    epsilon: Option<f64>,
+    threshold: Option<f64>,
     /// The result is `same` if the interval lies within this difference.
     same_within: Option<f64>,
     /// Whether the correction for many comparisons changed the verdict.
@@ -273,8 +273,8 @@ fn comparison(pair: &PairVerdict) -> ComparisonEntry<'_> {
         high,
         evidence: result.map(|it| evidence(&it.evidence)),
         bootstrap: result.and_then(|it| it.bootstrap).map(|(low, high)| (low.exp(), high.exp())),
-        epsilon: result.map(|it| it.decision.epsilon.difference().exp_m1()),
-        same_within: result.map(|it| it.decision.epsilon.same().exp_m1()),
+        threshold: result.map(|it| it.decision.thresholds.difference().exp_m1()),
+        same_within: result.map(|it| it.decision.thresholds.same().exp_m1()),
         lost_to_correction: result.map(|it| it.decision.lost_to_correction),
         blocks: result.map(|it| it.blocks),
         unpaired: result.map(|it| it.unpaired),

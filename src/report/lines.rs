@@ -44,7 +44,7 @@ const COLUMNS: [&str; 42] = [
     "evidence",
     "verdict",
     "blocks",
-    "epsilon",
+    "threshold",
     "stopped_by",
     "p",
     "p_adjusted",
@@ -134,7 +134,7 @@ fn summary_fields(MetricSummary { metric, summary }: &MetricSummary) -> Vec<Name
     fields
 }
 
-/// The comparison of a row with its reference. A ratio above 1 is better for every metric, and `epsilon` is the threshold
+/// The comparison of a row with its reference. A ratio above 1 is better for every metric, and `threshold` is the threshold
 /// of a difference, as a share.
 fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
     let Some(reference) = row.reference.as_ref().filter(|_| row.failure.is_none()) else { return Vec::new() };
@@ -149,7 +149,7 @@ fn comparison(report: &Report, row: &Row, metric: &Metric) -> Vec<NamedField> {
             (column!("evidence"), evidence(&comparison.evidence).into()),
             (column!("verdict"), comparison.decision.verdict.map(json_name).as_deref().into()),
             (column!("blocks"), comparison.blocks.into()),
-            (column!("epsilon"), comparison.decision.epsilon.difference().exp_m1().into()),
+            (column!("threshold"), comparison.decision.thresholds.difference().exp_m1().into()),
             (column!("stopped_by"), json_name(comparison.stopped_by).as_str().into()),
             (column!("p"), comparison.p.paired.into()),
             (column!("p_adjusted"), comparison.p.adjusted.into()),

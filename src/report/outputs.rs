@@ -79,7 +79,7 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
     }
     let verifier = |it: &Output| match &it.agreement.against {
         Against::Engine { label } => Some(format!("`{}`", line(label))),
-        Against::StoredAnswers { by } => Some(format!("{} (stored answers)", line(by))),
+        Against::ReferenceAnswers { by } => Some(format!("{} (reference answers)", line(by))),
         Against::Itself | Against::Nothing => None,
     };
     let verifiers: BTreeSet<String> = outputs.iter().filter_map(verifier).collect();

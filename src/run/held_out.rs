@@ -16,7 +16,7 @@ use crate::plan::{Mode, Model, Role, Verification};
 use crate::record::{Continued, Entry, HeldOut, Scored};
 use crate::run::blocking::off_thread;
 use crate::run::process::{Cause, EngineFailure, LaunchError, Stage};
-use crate::run::stored_answers;
+use crate::run::reference_answers;
 
 impl OutputChecks<'_, '_> {
     pub async fn check_held_out(&mut self, schedule: &mut Schedule<'_>) -> Result<()> {
@@ -64,13 +64,13 @@ impl OutputChecks<'_, '_> {
         let stored = match self.plan.verification {
             Verification::Usual => {
                 let (model, held_out) = (model.clone(), held_out.clone());
-                off_thread(move || stored_answers::find(&model, &held_out)).await?
+                off_thread(move || reference_answers::find(&model, &held_out)).await?
             }
             // A user who names a verifier wants its answers, not stored ones.
             Verification::Named | Verification::Off => None,
         };
         match (stored, self.plan.verifier_of(model)) {
-            (Some(stored), _) => self.journal.take(Entry::StoredAnswers(stored))?,
+            (Some(stored), _) => self.journal.take(Entry::ReferenceAnswers(stored))?,
             (None, Some(verifier)) if !selected.contains(&verifier) => selected.push(verifier),
             (None, Some(_)) => {}
             (None, None) => {

@@ -85,7 +85,7 @@ pub fn memory_groups(members: &[Member], available_bytes: u64) -> Vec<Vec<usize>
     groups.into_iter().map(|group| group.iter().map(|it| it.configuration).collect()).collect()
 }
 
-/// A configuration's place in its group. It is empty if the engine has died or was not started yet.
+/// A configuration of a group. `launched` is `None` if its engine has ended or was not started yet.
 pub(super) struct Slot {
     pub configuration: usize,
     pub launched: Option<Launched>,

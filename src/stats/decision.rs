@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::interval::{Evidence, Interval};
-use super::noise_floor::{Epsilon, NoiseFloor};
+use super::noise_floor::{NoiseFloor, VerdictThresholds};
 use super::significance::holm;
 use super::verdict::Verdict;
 
@@ -25,7 +25,7 @@ pub struct Undecided {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Decision {
-    pub epsilon: Epsilon,
+    pub thresholds: VerdictThresholds,
     /// `None` for fewer than five blocks, or without interleaving.
     #[serde(skip)]
     pub verdict: Option<Verdict>,
@@ -63,10 +63,11 @@ impl Undecided {
 
 impl Decision {
     fn unadjusted(undecided: &Undecided) -> Self {
-        let (interval, epsilon) = (undecided.verdict_interval(), Epsilon::above_floor(undecided.floor));
+        let (interval, thresholds) =
+            (undecided.verdict_interval(), VerdictThresholds::above_floor(undecided.floor));
         Self {
-            epsilon,
-            verdict: interval.map(|interval| Verdict::of(&interval, epsilon)),
+            thresholds,
+            verdict: interval.map(|interval| Verdict::of(&interval, thresholds)),
             lost_to_correction: false,
             p: interval.map(|interval| interval.p()),
             p_adjusted: None,
@@ -99,7 +100,7 @@ mod tests {
         let floor = NoiseFloor::of(&[0.4; 20]);
         let below = decide_one(Undecided { floor, ..faster });
         assert_eq!(below.verdict, Some(Verdict::Inconclusive));
-        assert_eq!(below.epsilon, Epsilon::above_floor(floor));
+        assert_eq!(below.thresholds, VerdictThresholds::above_floor(floor));
         let sequential = decide_one(Undecided { interleaved: false, ..faster });
         assert_eq!((sequential.verdict, sequential.p, sequential.p_adjusted), (None, None, None));
         let few = decide_one(undecided(0.3, 0.01, 4));

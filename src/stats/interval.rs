@@ -112,8 +112,8 @@ impl Interval {
         self.low > 0.0 || self.high < 0.0
     }
 
-    pub fn lies_within(&self, epsilon: f64) -> bool {
-        -epsilon <= self.low && self.high <= epsilon
+    pub fn lies_within(&self, bound: f64) -> bool {
+        -bound <= self.low && self.high <= bound
     }
 }
 

@@ -80,12 +80,12 @@ impl NoiseFloor {
 
 /// The thresholds of a difference and of equality, as log ratios. That of a difference is never below that of equality.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Epsilon {
+pub struct VerdictThresholds {
     difference: f64,
     same: f64,
 }
 
-impl Epsilon {
+impl VerdictThresholds {
     /// For a difference, the estimate must exceed 2 % and the noise floor. For `Same`, the interval must lie within 2 %,
     /// however high the floor: with a noise floor of 20 %, an engine that is 5 % slower is `Inconclusive`, not `Same`.
     pub fn above_floor(floor: Option<NoiseFloor>) -> Self {
@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn a_difference_must_exceed_two_percent_even_where_the_floor_is_lower() {
-        assert_eq!(Epsilon::above_floor(None).difference(), 0.02f64.ln_1p());
-        assert_eq!(Epsilon::above_floor(NoiseFloor::of(&[0.001])).difference(), 0.02f64.ln_1p());
-        let epsilon = Epsilon::above_floor(NoiseFloor::of(&[-0.1]));
-        assert_eq!((epsilon.difference(), epsilon.same()), (0.1, 0.02f64.ln_1p()));
+        assert_eq!(VerdictThresholds::above_floor(None).difference(), 0.02f64.ln_1p());
+        assert_eq!(VerdictThresholds::above_floor(NoiseFloor::of(&[0.001])).difference(), 0.02f64.ln_1p());
+        let thresholds = VerdictThresholds::above_floor(NoiseFloor::of(&[-0.1]));
+        assert_eq!((thresholds.difference(), thresholds.same()), (0.1, 0.02f64.ln_1p()));
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::decision::Decision;
 use super::interval::{Evidence, Interval};
-use super::noise_floor::Epsilon;
+use super::noise_floor::VerdictThresholds;
 use super::verdict::{Quality, Verdict};
 
 /// The smallest factor of a change that is written as a multiple. Smaller changes are written in per cent.
@@ -42,23 +42,23 @@ impl Phrase {
     /// The phrase for a decision: its verdict, or its evidence where there is no verdict.
     pub fn of_decision(decision: &Decision, evidence: &Evidence, quality: Quality) -> Self {
         match (decision.verdict, evidence.firm_interval()) {
-            (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.epsilon, quality),
+            (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.thresholds, quality),
             _ => Self::without_verdict(evidence, quality),
         }
     }
 
     /// The phrase for a verdict, with its interval.
-    fn of(verdict: Verdict, interval: &Interval, epsilon: Epsilon, quality: Quality) -> Self {
+    fn of(verdict: Verdict, interval: &Interval, thresholds: VerdictThresholds, quality: Quality) -> Self {
         let (low, high) = (interval.low(), interval.high());
         match verdict {
             Verdict::Faster | Verdict::Slower => Self::of_change(interval.estimate(), low, high, quality),
             Verdict::Same => {
-                let percent = percent_rounded_up(epsilon.same().exp_m1());
+                let percent = percent_rounded_up(thresholds.same().exp_m1());
                 let bounds = format!("({})", bounds_in_words(low, high, quality));
                 Self { change: format!("the same within {percent} %"), bounds, caution: "" }
             }
             Verdict::Inconclusive => {
-                let difference = smallest_difference(epsilon);
+                let difference = smallest_difference(thresholds);
                 let bounds = format!(
                     "({}; a difference must exceed {difference})",
                     bounds_in_words(low, high, quality)
@@ -194,8 +194,8 @@ fn is_zero(text: &str) -> bool {
 }
 
 /// The smallest difference that counts: `2.1 %`, or `a factor of 2.3` for more than 100 %.
-fn smallest_difference(epsilon: Epsilon) -> String {
-    let share = epsilon.difference().exp_m1();
+fn smallest_difference(thresholds: VerdictThresholds) -> String {
+    let share = thresholds.difference().exp_m1();
     if share <= 1.0 {
         return format!("{} %", percent_rounded_up(share));
     }

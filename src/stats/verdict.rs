@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::interval::{CONFIDENCE, Interval};
-use super::noise_floor::Epsilon;
+use super::noise_floor::VerdictThresholds;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,12 +23,12 @@ impl Verdict {
     /// Comparison of the Two One-Sided Tests Procedure and the Power Approach", Journal of Pharmacokinetics and
     /// Biopharmaceutics 15 (1987): his test at 2.5 % uses the interval of 95 %). A difference if the interval excludes zero and
     /// the estimate exceeds the threshold of a difference. Otherwise `Inconclusive`.
-    pub(crate) fn of(interval: &Interval, epsilon: Epsilon) -> Self {
+    pub(crate) fn of(interval: &Interval, thresholds: VerdictThresholds) -> Self {
         let estimate = interval.estimate();
-        if interval.lies_within(epsilon.same()) {
+        if interval.lies_within(thresholds.same()) {
             return Self::Same;
         }
-        if !interval.excludes_zero() || estimate.abs() <= epsilon.difference() {
+        if !interval.excludes_zero() || estimate.abs() <= thresholds.difference() {
             return Self::Inconclusive;
         }
         if estimate > 0.0 { Self::Faster } else { Self::Slower }
@@ -82,7 +82,7 @@ impl Quality {
 /// The severity of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum Severity {
     Informative,
     Warning,
     Critical,
@@ -90,27 +90,27 @@ pub enum Class {
 
 /// Shares of worsening: a warning begins at `warning`, and above `critical` a change is critical. 0 < warning <= critical.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Thresholds {
+pub struct SeverityThresholds {
     warning: f64,
     critical: f64,
 }
 
-impl Default for Thresholds {
+impl Default for SeverityThresholds {
     fn default() -> Self {
         Self { warning: 0.1, critical: 0.2 }
     }
 }
 
-impl Thresholds {
+impl SeverityThresholds {
     pub fn new(warning: f64, critical: f64) -> Option<Self> {
         (warning > 0.0 && warning <= critical && critical.is_finite()).then_some(Self { warning, critical })
     }
 }
 
-impl Class {
-    /// The class by the printed share of worsening. Only the verdict `Slower` gives more than `Informative`; an inconclusive
+impl Severity {
+    /// The severity by the printed share of worsening. Only the verdict `Slower` gives more than `Informative`; an inconclusive
     /// result has its own exit code.
-    pub fn of(verdict: Verdict, log_ratio: f64, quality: Quality, thresholds: Thresholds) -> Self {
+    pub fn of(verdict: Verdict, log_ratio: f64, quality: Quality, thresholds: SeverityThresholds) -> Self {
         let worsening = quality.worsening(log_ratio);
         match verdict {
             Verdict::Slower if worsening > thresholds.critical => Self::Critical,
@@ -136,7 +136,7 @@ mod tests {
     /// The verdict on a difference with this half width and this noise floor, all in per cent.
     fn verdict(difference: f64, half_width: f64, floor: f64) -> Verdict {
         let interval = interval((difference / 100.0).ln_1p(), half_width / 100.0);
-        Verdict::of(&interval, Epsilon::above_floor(NoiseFloor::of(&[floor / 100.0])))
+        Verdict::of(&interval, VerdictThresholds::above_floor(NoiseFloor::of(&[floor / 100.0])))
     }
 
     #[test]
@@ -159,39 +159,43 @@ mod tests {
         assert_eq!(verdict(1.0, 0.5, 0.0), Verdict::Same);
     }
 
-    fn class(verdict: Verdict, speed_ratio: f64) -> Class {
-        Class::of(verdict, speed_ratio.ln(), Quality::Speed, Thresholds::default())
+    fn severity(verdict: Verdict, speed_ratio: f64) -> Severity {
+        Severity::of(verdict, speed_ratio.ln(), Quality::Speed, SeverityThresholds::default())
     }
 
     #[test]
     fn a_certain_worsening_is_classified_by_its_size() {
-        let classes =
-            [0.95, 0.905, 0.895, 0.805, 0.795, 0.1].map(|speed_ratio| class(Verdict::Slower, speed_ratio));
-        use Class::{Critical, Informative, Warning};
-        assert_eq!(classes, [Informative, Informative, Warning, Warning, Critical, Critical]);
+        let severities =
+            [0.95, 0.905, 0.895, 0.805, 0.795, 0.1].map(|speed_ratio| severity(Verdict::Slower, speed_ratio));
+        use Severity::{Critical, Informative, Warning};
+        assert_eq!(severities, [Informative, Informative, Warning, Warning, Critical, Critical]);
     }
 
     #[test]
     fn improvements_and_inconclusive_results_are_informative() {
-        assert_eq!(class(Verdict::Faster, 4.0), Class::Informative);
-        assert_eq!([Verdict::Same, Verdict::Inconclusive].map(|it| class(it, 0.5)), [Class::Informative; 2]);
+        assert_eq!(severity(Verdict::Faster, 4.0), Severity::Informative);
+        assert_eq!(
+            [Verdict::Same, Verdict::Inconclusive].map(|it| severity(it, 0.5)),
+            [Severity::Informative; 2]
+        );
     }
 
     #[test]
     fn more_memory_is_judged_by_the_share_that_is_printed() {
-        let class_of_increase =
-            |factor: f64| Class::of(Verdict::Slower, -factor.ln(), Quality::Amount, Thresholds::default());
+        let class_of_increase = |factor: f64| {
+            Severity::of(Verdict::Slower, -factor.ln(), Quality::Amount, SeverityThresholds::default())
+        };
         assert_eq!(
             [1.09, 1.19, 1.21].map(class_of_increase),
-            [Class::Informative, Class::Warning, Class::Critical]
+            [Severity::Informative, Severity::Warning, Severity::Critical]
         );
     }
 
     #[test]
     fn thresholds_are_accepted_only_in_ascending_order() {
-        let strict = Thresholds::new(0.01, 0.05).unwrap();
-        assert_eq!(Class::of(Verdict::Slower, 0.94f64.ln(), Quality::Speed, strict), Class::Critical);
+        let strict = SeverityThresholds::new(0.01, 0.05).unwrap();
+        assert_eq!(Severity::of(Verdict::Slower, 0.94f64.ln(), Quality::Speed, strict), Severity::Critical);
         let invalid = [(0.2, 0.1), (0.0, 0.1), (f64::NAN, 0.2), (0.1, f64::INFINITY)];
-        assert_eq!(invalid.map(|(warning, critical)| Thresholds::new(warning, critical)), [None; 4]);
+        assert_eq!(invalid.map(|(warning, critical)| SeverityThresholds::new(warning, critical)), [None; 4]);
     }
 }

@@ -74,9 +74,9 @@ fn engines_in_f32_reproduce_the_stored_reference_answers() {
         command.env_remove("ORCHESTRATE_VERIFIER");
     });
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    // A run uses stored answers only if they belong to these weights and this text.
-    let [stored] = record.entries("stored_answers")[..] else {
-        panic!("no stored answers\nhint: cargo run --release -- model reference-answers embedded --force")
+    // A run uses reference answers only if they belong to these weights and this text.
+    let [stored] = record.entries("reference_answers")[..] else {
+        panic!("no reference answers\nhint: cargo run --release -- model reference-answers embedded --force")
     };
     for name in &engines {
         let is_of_engine = |it: &&Value| it["configuration"] == record.configuration(name);

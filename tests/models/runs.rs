@@ -357,7 +357,7 @@ fn an_interrupt_ends_a_conversion_that_waits_for_the_disk() {
 }
 
 #[test]
-fn an_interrupt_ends_a_run_that_waits_for_stored_answers() {
+fn an_interrupt_ends_a_run_that_waits_for_reference_answers() {
     let scratch = Scratch::new();
     let pipe = scratch.synth("tiny-llama", "bf16", "mine").join("reference-answers.json");
     finish(scratch.command("mkfifo").arg(&pipe)).exits_with(0);

@@ -146,7 +146,7 @@ fn the_json_of_a_run_has_the_judgement_of_compare() {
             assert_eq!(judgement["side_by_side"], words == RERUN);
             let mut changes = judgement["changes"].as_array().unwrap().iter();
             let gating = changes.find(|it| it["gating"] == true).unwrap();
-            assert_eq!((&gating["verdict"], &gating["class"]), (&json!("worse"), &json!("critical")));
+            assert_eq!((&gating["verdict"], &gating["severity"]), (&json!("worse"), &json!("critical")));
         }
     }
     assert_eq!(run(&scratch, &slower, &["--json", "-"]).json().get("judgement"), None);

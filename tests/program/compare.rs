@@ -143,7 +143,7 @@ fn a_comparison_has_every_format_of_a_report() {
     let changes = serde_json::from_str::<Value>(&json).unwrap()["changes"].clone();
     let decode = changes.as_array().unwrap().iter().find(|it| it["metric"] == "decode_rate").unwrap().clone();
     assert_eq!(
-        (&decode["verdict"], &decode["class"], &decode["gating"]),
+        (&decode["verdict"], &decode["severity"], &decode["gating"]),
         (&json!("worse"), &json!("critical"), &json!(true))
     );
 }

@@ -16,11 +16,13 @@ const METRIC: &str = "metric";
 
 /// Fields that report version 2 gave another name, with the old name first.
 const RENAMED_FIELDS: &[(&str, &str)] = &[
+    ("class", "severity"),
     ("compared_by_force_although", "forced_differences"),
     ("counts_because", "threshold_source"),
     ("counts_from", "threshold"),
     ("device_stated_bytes", "device_reported_bytes"),
     ("doubted", "contradicted"),
+    ("epsilon", "threshold"),
     ("doubts", "contradictions"),
     ("gravest", "worst_run"),
     ("is_doubted", "is_contradicted"),
@@ -49,7 +51,7 @@ const RENAMED_VALUES: &[(&str, &str, &str)] = &[
         "each workload has the same weight in a geometric mean; no single workload has this ratio",
     ),
     ("ended_by", "asked", "set_by_user"),
-    ("kind", "kept", "stored_answers"),
+    ("kind", "kept", "reference_answers"),
     ("kind", "nobody", "nothing"),
     ("stopped_by", "asked", "fixed"),
     ("stopped_by", "last_look", "last_analysis"),

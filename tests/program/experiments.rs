@@ -55,7 +55,7 @@ fn a_slowdown_is_inconclusive_when_launches_differ_by_much_more() {
         let comparison = compare_five_percent_slower(&format!("--noise-percent 20 --noise-seed {seed}"));
         assert_eq!(comparison["verdict"], "inconclusive", "{comparison:#}");
         // The twin of the reference shows the smallest difference that counts.
-        assert!(comparison["epsilon"].as_f64().unwrap() > 0.05, "{comparison:#}");
+        assert!(comparison["threshold"].as_f64().unwrap() > 0.05, "{comparison:#}");
     }
 }
 

@@ -15,7 +15,7 @@ const REFERENCE: &str = r#"
     [devices.cuda.needs]
     driver = "nvidia"
 "#;
-/// Makes `steady` the verifier. The embedded model's stored answers are from a real engine and do not fit invented ones.
+/// Makes `steady` the verifier. The embedded model's reference answers are from a real engine and do not fit invented ones.
 const VERIFIER_OPTIONS: &[&str] = &["--", "--verifier", "steady"];
 /// An engine with another program on a GPU.
 const NEWCOMER: &str = r#"

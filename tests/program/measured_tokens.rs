@@ -150,7 +150,7 @@ fn all_outputs_are_unverified_with_a_note_when_no_verifier_can_run() {
         command.arg("-e").arg(scratch.engine(name, &format!("--engine {name} {settings}")));
     }
     let run = Run::of(&scratch, finish(command.arg("--results").arg(scratch.results())));
-    assert_eq!(run.record.entries("stored_answers")[0]["by"], "sage 1.2.3");
+    assert_eq!(run.record.entries("reference_answers")[0]["by"], "sage 1.2.3");
     for label in ["later-wrong", "right"] {
         let [reason] = run.status_reasons(label)[..] else { panic!("{}", run.report["outputs"]) };
         assert_eq!(run.assert_measured(label).status(label), "unverified");

@@ -135,7 +135,7 @@ fn one_shot_engines_are_checked_in_a_separate_process() {
 #[test]
 fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
     let run = run(&[("one", "")], Verifier::Default, &[]);
-    let (stored, held_out) = (run.record.only("stored_answers"), run.record.entries("held_out")[0]);
+    let (stored, held_out) = (run.record.only("reference_answers"), run.record.entries("held_out")[0]);
     assert_eq!(stored["model"], held_out["model"]);
     assert_eq!(stored["logprobs"].as_array().unwrap().len(), WINDOWS);
     assert_eq!(stored["continued"].as_array().unwrap().len(), CONTINUED);
@@ -150,7 +150,7 @@ fn stored_reference_answers_replace_a_verifier_that_cannot_run() {
 #[test]
 fn stored_reference_answers_are_used_for_exactly_their_weights() {
     let scratch = Scratch::new();
-    // The copy of the embedded model has stored answers, which only --force replaces.
+    // The copy of the embedded model has reference answers, which only --force replaces.
     store_answers(&scratch, &[]).exits_with(2).assert_stderr(&["exists\nhint: --force"]);
     let outcome = store_answers(&scratch, &["--force"]).exits_with(0);
     let model = scratch.join("model");
@@ -170,20 +170,20 @@ fn stored_reference_answers_are_used_for_exactly_their_weights() {
         Record::only_one_in(&results)
     };
     let with = run("with");
-    assert_eq!(with.only("stored_answers")["by"], "sage 1.2.3");
-    assert_eq!(with.entries("continued")[0]["ids"], with.only("stored_answers")["continued"]);
+    assert_eq!(with.only("reference_answers")["by"], "sage 1.2.3");
+    assert_eq!(with.entries("continued")[0]["ids"], with.only("reference_answers")["continued"]);
     // The file name of earlier versions is accepted too.
     let old = model.join("witness.json");
     std::fs::rename(&path, &old).unwrap();
-    assert_eq!(run("old-name").only("stored_answers")["by"], "sage 1.2.3");
+    assert_eq!(run("old-name").only("reference_answers")["by"], "sage 1.2.3");
     std::fs::rename(&old, &path).unwrap();
-    // With one changed bit in the last weight, the stored answers are not used.
+    // With one changed bit in the last weight, the reference answers are not used.
     let weights = model.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&weights, bytes).unwrap();
     let changed = run("changed");
-    assert_eq!((changed.entries("stored_answers").len(), changed.entries("held_out").len()), (0, 1));
+    assert_eq!((changed.entries("reference_answers").len(), changed.entries("held_out").len()), (0, 1));
 }
 
 /// The deadline of a request in seconds, from the message.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::architecture::{GgufForm, Part};
+use crate::architecture::{GgufLayout, Part};
 use crate::text::hex;
 use crate::weights::{FileWeights, Weights};
 use crate::write::write_atomically;
@@ -75,7 +75,7 @@ fn hash_part(part: &Part, weights: &FileWeights) -> Result<[u8; 32]> {
     let mut hash = Sha256::new();
     hash.update(format!("{}\n{}\n{}\n", part.gguf, dtype.as_str(), shape.join("x")));
     let (rows, columns) = part.rows_in(Format::Gguf);
-    let step_rows = if part.gguf_form == GgufForm::Transposed {
+    let step_rows = if part.gguf_layout == GgufLayout::Transposed {
         rows
     } else {
         (NUMBERS_PER_STEP / columns).clamp(1, rows)

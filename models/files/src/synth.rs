@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::architecture::{Architecture, GgufForm, Kind, Part};
+use crate::architecture::{Architecture, GgufLayout, Kind, Part};
 use crate::config::read_json;
 use crate::convert::{self, Content, Goal, Written};
 use crate::text::printable;
@@ -196,26 +196,29 @@ impl Weights for RandomWeights {
         let (_, columns) = part.rows_in(format);
         let mut values = vec![0.0; usize::try_from((rows.end - rows.start) * columns)?];
         let normal = Normal::of(self.seed, part);
-        match (part.kind, part.gguf_form) {
-            (Kind::Norm, gguf_form) => {
+        match (part.kind, part.gguf_layout) {
+            (Kind::Norm, gguf_layout) => {
                 // The factor in the network is 1; the stored value depends on the format.
-                let stored =
-                    if gguf_form == GgufForm::PlusOne && format == Format::Safetensors { 0.0 } else { 1.0 };
+                let stored = if gguf_layout == GgufLayout::PlusOne && format == Format::Safetensors {
+                    0.0
+                } else {
+                    1.0
+                };
                 values.fill(stored);
             }
             (Kind::NormBias, _) => {}
-            (Kind::Bias, GgufForm::Pairs { .. }) if format == Format::Gguf => {
+            (Kind::Bias, GgufLayout::Pairs { .. }) if format == Format::Gguf => {
                 for (index, value) in values.iter_mut().enumerate() {
                     *value = normal.at(part.row_in_other_format(index as u64, format));
                 }
             }
-            (_, GgufForm::Pairs { .. }) if format == Format::Gguf => {
+            (_, GgufLayout::Pairs { .. }) if format == Format::Gguf => {
                 let width = usize::try_from(columns)?;
                 for (row, values) in rows.zip(values.chunks_exact_mut(width)) {
                     normal.fill(part.row_in_other_format(row, format) * columns, values);
                 }
             }
-            (_, GgufForm::Transposed) if format == Format::Gguf => {
+            (_, GgufLayout::Transposed) if format == Format::Gguf => {
                 normal.fill(0, &mut values);
                 values = transpose(&values, part.rows_in(Format::Safetensors))?;
             }

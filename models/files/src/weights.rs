@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::architecture::{GgufForm, Part, prefixed_name};
+use crate::architecture::{GgufLayout, Part, prefixed_name};
 use crate::{Dtype, Format, ModelFolder, blocks};
 
 /// One tensor of a weights file, as its header describes it: the position of its bytes, never the bytes.
@@ -43,7 +43,7 @@ pub(crate) fn checked_elements(shape: &[u64]) -> Option<u64> {
 /// A source of every number of every part, in either format and in any dtype.
 pub trait Weights: Sync {
     /// Writes these rows in `format` and `dtype` to `bytes`, which has exactly their size. For a part that
-    /// is `GgufForm::Transposed` in GGUF, callers request all rows.
+    /// is `GgufLayout::Transposed` in GGUF, callers request all rows.
     fn encode(
         &self,
         part: &Part,
@@ -119,7 +119,7 @@ impl FileWeights {
         let (_, columns) = part.rows_in(format);
         let row_bytes = dtype.bytes(columns);
         let is_contiguous =
-            matches!(part.gguf_form, GgufForm::Same | GgufForm::PlusOne | GgufForm::Transposed);
+            matches!(part.gguf_layout, GgufLayout::Same | GgufLayout::PlusOne | GgufLayout::Transposed);
         if is_contiguous || format == self.format {
             return self.read(tensor, rows.start * row_bytes, bytes);
         }
@@ -154,7 +154,7 @@ impl Weights for FileWeights {
     ) -> Result<()> {
         let stored = self.dtype(part)?;
         let is_converted =
-            format != self.format && matches!(part.gguf_form, GgufForm::Transposed | GgufForm::PlusOne);
+            format != self.format && matches!(part.gguf_layout, GgufLayout::Transposed | GgufLayout::PlusOne);
         if stored == dtype && !is_converted {
             return self.read_rows(part, format, rows, dtype, bytes);
         }
@@ -164,13 +164,13 @@ impl Weights for FileWeights {
         self.read_rows(part, format, rows, stored, &mut raw)?;
         let mut values = widen(stored, &raw)?;
         if is_converted {
-            match part.gguf_form {
-                GgufForm::Transposed => values = transpose(&values, part.rows_in(self.format))?,
-                GgufForm::PlusOne => {
+            match part.gguf_layout {
+                GgufLayout::Transposed => values = transpose(&values, part.rows_in(self.format))?,
+                GgufLayout::PlusOne => {
                     let offset = if format == Format::Gguf { 1.0 } else { -1.0 };
                     values.iter_mut().for_each(|value| *value += offset);
                 }
-                GgufForm::Same | GgufForm::Pairs { .. } => {}
+                GgufLayout::Same | GgufLayout::Pairs { .. } => {}
             }
         }
         blocks::narrow(dtype, &values, bytes)

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::architecture::{GgufForm, Part};
+use crate::architecture::{GgufLayout, Part};
 use crate::weights::Weights;
 use crate::{Dtype, Format, size};
 
@@ -152,7 +152,7 @@ fn steps(files: &[FilePlan], parts: &[Part], format: Format) -> Vec<Step> {
             let part = &parts[tensor.part];
             let (rows, columns) = part.rows_in(format);
             let row_bytes = tensor.dtype.bytes(columns);
-            let is_transposed = part.gguf_form == GgufForm::Transposed;
+            let is_transposed = part.gguf_layout == GgufLayout::Transposed;
             let step_rows = if is_transposed { rows } else { (STEP_NUMBERS / columns).clamp(1, rows) };
             let mut first = 0;
             while first < rows {

@@ -74,7 +74,7 @@ pub fn judge(record: &RunRecord, configuration: usize) -> Agreement {
 fn verifier_name(against: &Against) -> String {
     match against {
         Against::Engine { label } => format!("`{label}`"),
-        Against::StoredAnswers { by } => format!("{by} (stored answers)"),
+        Against::ReferenceAnswers { by } => format!("{by} (reference answers)"),
         Against::Itself | Against::Nothing => "the verifier".into(),
     }
 }

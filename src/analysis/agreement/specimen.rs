@@ -5,7 +5,8 @@ use protocol::IgnoreEos;
 use crate::plan::{Extent, Selection, Verification};
 use crate::record::specimen::{self, BEACON, InventedEngine, ORIGINAL};
 use crate::record::{
-    Continued, Entry, HeldOut, Launch, ReferenceToken, RequestKind, RunRecord, Sample, Scored, StoredAnswers,
+    Continued, Entry, HeldOut, Launch, ReferenceAnswers, ReferenceToken, RequestKind, RunRecord, Sample,
+    Scored,
 };
 
 /// The indices of the configurations in these records.
@@ -80,9 +81,9 @@ pub fn samples(record: &mut RunRecord, configuration: usize) -> impl Iterator<It
     record.samples.iter_mut().filter(move |it| cases.contains(&it.case))
 }
 
-/// Adds stored answers with this log-probability for every id.
-pub fn add_stored_answers(record: &mut RunRecord, logprob: f64) {
-    record.take(Entry::StoredAnswers(StoredAnswers {
+/// Adds reference answers with this log-probability for every id.
+pub fn add_reference_answers(record: &mut RunRecord, logprob: f64) {
+    record.take(Entry::ReferenceAnswers(ReferenceAnswers {
         model: "/m".into(),
         by: "patient-original 0.1.0".into(),
         logprobs: vec![vec![Some(logprob); TOKENS]],

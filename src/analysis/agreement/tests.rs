@@ -283,9 +283,9 @@ fn only_an_f32_engine_can_be_the_verifier() {
         assert_eq!(agreement.reasons, [why]);
     }
     // Stored answers replace that verifier, and the engine is compared with them.
-    add_stored_answers(&mut record, -2.0);
+    add_reference_answers(&mut record, -2.0);
     let found = Agreement::of(&record);
-    let stored = Against::StoredAnswers { by: "patient-original 0.1.0".into() };
+    let stored = Against::ReferenceAnswers { by: "patient-original 0.1.0".into() };
     assert_eq!((found[ENGINE].rms(), &found[ENGINE].against), (Some(0.0), &stored));
     assert_eq!((found[VERIFIER].rms(), &found[VERIFIER].against), (Some(0.0), &stored));
     // Stored answers do not check measured tokens.
@@ -298,9 +298,9 @@ fn only_an_f32_engine_can_be_the_verifier() {
 // Checks of measured tokens.
 
 #[test]
-fn stored_answers_alone_leave_measured_tokens_unverified() {
+fn reference_answers_alone_leave_measured_tokens_unverified() {
     let mut record = checked();
-    add_stored_answers(&mut record, -2.0);
+    add_reference_answers(&mut record, -2.0);
     // No measured request of the engine has a prompt that the verifier answered.
     samples(&mut record, ENGINE).for_each(|it| it.prompt_hash.push_str(" of the engine"));
     let found = Agreement::of(&record);
@@ -387,9 +387,9 @@ fn an_engine_without_scores_of_the_longest_held_out_text_is_unverified() {
 }
 
 #[test]
-fn the_verifier_is_compared_with_stored_answers() {
+fn the_verifier_is_compared_with_reference_answers() {
     let mut record = checked();
-    add_stored_answers(&mut record, -2.5);
+    add_reference_answers(&mut record, -2.5);
     let found = Agreement::of(&record);
     assert_eq!((found[VERIFIER].status, found[VERIFIER].rms()), (Status::Wrong, Some(0.5)));
 }

@@ -1,4 +1,4 @@
-//! The verifier of a model: the engine that answers in f32, or its stored answers.
+//! The verifier of a model: the engine that answers in f32, or its reference answers.
 
 use protocol::Facts;
 use serde::Serialize;
@@ -18,8 +18,8 @@ pub enum Against {
     Engine {
         label: String,
     },
-    /// The stored answers of an engine.
-    StoredAnswers {
+    /// The reference answers of an engine.
+    ReferenceAnswers {
         by: String,
     },
 }
@@ -46,12 +46,12 @@ impl<'a> Verifier<'a> {
         let label = |index: usize| line(&plan.configurations[index].label);
         let other_dtype = verifier.and_then(|index| Some((index, dtype_other_than_f32(record, index)?)));
         let f32_verifier = verifier.filter(|_| other_dtype.is_none());
-        if let Some(stored) = record.stored_answers.iter().find(|it| it.model == model.path) {
+        if let Some(stored) = record.reference_answers.iter().find(|it| it.model == model.path) {
             return Ok(Self {
                 logprobs: stored.logprobs.iter().map(Vec::as_slice).enumerate().collect(),
                 continued: Some(stored.continued.as_slice()).filter(|ids| !ids.is_empty()),
                 configuration: f32_verifier,
-                against: Against::StoredAnswers { by: line(&stored.by) },
+                against: Against::ReferenceAnswers { by: line(&stored.by) },
             });
         }
         if let Some((index, dtype)) = other_dtype {

@@ -145,7 +145,7 @@ fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
 /// The difference of scores from another engine. The verifier's difference from itself proves nothing.
 fn rms(subject: &Subject) -> Option<f64> {
     let is_another =
-        matches!(subject.agreement.against, Against::Engine { .. } | Against::StoredAnswers { .. });
+        matches!(subject.agreement.against, Against::Engine { .. } | Against::ReferenceAnswers { .. });
     let scores = subject.agreement.scores.as_ref();
     scores.filter(|scores| is_another && scores.tokens >= MIN_TOKENS).map(|scores| scores.rms)
 }

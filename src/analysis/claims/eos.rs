@@ -70,8 +70,8 @@ fn outputs(subject: &Subject) -> BTreeMap<RequestKey, Vec<u32>> {
     measured.chain(continued).collect()
 }
 
-/// The held-out continuation of the stored answers.
+/// The held-out continuation of the reference answers.
 fn stored_output(record: &RunRecord, model: &str) -> Option<(RequestKey, Vec<u32>)> {
-    let stored = record.stored_answers.iter().find(|stored| stored.model == model)?;
+    let stored = record.reference_answers.iter().find(|stored| stored.model == model)?;
     Some(((HELD_OUT.to_string(), 0), stored.continued.clone()))
 }

@@ -14,8 +14,8 @@ use super::*;
 use crate::analysis::metric::CoresBusy;
 use crate::plan::{Sizes, Verification};
 use crate::record::{
-    Continued, HeldMemory, HeldOut, Late, Launch, RECORD_VERSION, RequestKind, RunRecord, Sample, Scored,
-    StoredAnswers,
+    Continued, HeldMemory, HeldOut, Late, Launch, RECORD_VERSION, ReferenceAnswers, RequestKind, RunRecord,
+    Sample, Scored,
 };
 use crate::text::three_digits;
 
@@ -211,20 +211,20 @@ fn narrow_weights_on_disk_may_be_exact_in_f32() {
 }
 
 #[test]
-fn stored_answers_replace_a_verifier_but_few_tokens_prove_nothing() {
+fn reference_answers_replace_a_verifier_but_few_tokens_prove_nothing() {
     let mut record = scored(0.0, |facts| facts.compute_dtype = Some("f16".into()));
     record.header.plan.configurations[0].verifies = false;
     let scored = record.scored.pop().unwrap();
-    let stored = |tokens: usize| StoredAnswers {
+    let stored = |tokens: usize| ReferenceAnswers {
         model: "/m".into(),
         logprobs: vec![scored.logprobs[..tokens].to_vec()],
-        ..StoredAnswers::default()
+        ..ReferenceAnswers::default()
     };
     record.scored = vec![scored.clone()];
     assert_eq!(contradictions_of(&record), []);
-    record.stored_answers = vec![stored(20)];
+    record.reference_answers = vec![stored(20)];
     assert_eq!(contradictions_of(&record), []);
-    record.stored_answers = vec![stored(100)];
+    record.reference_answers = vec![stored(100)];
     assert_excluded(&record, About::Dtype, "it does not round");
 }
 
@@ -448,8 +448,8 @@ fn the_held_out_continuation_counts_as_a_position() {
     let ids = |last: u32| [vec![7; 20], vec![last]].concat();
     record.continued = vec![Continued { configuration: BEACON_INDEX, launch: 1, ids: ids(9) }];
     assert_eq!(contradictions_of(&record), []);
-    record.stored_answers =
-        vec![StoredAnswers { model: "/m".into(), continued: ids(2), ..StoredAnswers::default() }];
+    record.reference_answers =
+        vec![ReferenceAnswers { model: "/m".into(), continued: ids(2), ..ReferenceAnswers::default() }];
     assert_reported(&record, About::Eos, "all 2 positions");
 }
 

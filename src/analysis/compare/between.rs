@@ -17,7 +17,7 @@ use crate::analysis::values::{Measured, Values};
 use crate::plan::{Order, Role};
 use crate::record::RunRecord;
 use stats::{
-    Decision, Design, Epsilon, Evidence, NoiseFloor, Ratios, StoppedBy, Undecided, decide, levels,
+    Decision, Design, Evidence, NoiseFloor, Ratios, StoppedBy, Undecided, VerdictThresholds, decide, levels,
     mann_whitney,
 };
 
@@ -179,7 +179,9 @@ fn highest_floor(
     floors.extend(shift_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
     let highest = floors.into_iter().max_by(|(a, _), (b, _)| a.log_ratio().total_cmp(&b.log_ratio()));
     match highest {
-        Some((floor, source)) if Epsilon::above_floor(Some(floor)) != Epsilon::above_floor(None) => {
+        Some((floor, source))
+            if VerdictThresholds::above_floor(Some(floor)) != VerdictThresholds::above_floor(None) =>
+        {
             (Some(floor), source)
         }
         floor => (floor.map(|(floor, _)| floor), "smallest threshold"),

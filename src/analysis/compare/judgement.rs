@@ -8,7 +8,7 @@ use crate::analysis::metric;
 use crate::analysis::values::{Values, workloads as workloads_of};
 use crate::record::{CalibratedFloor, End, RunRecord};
 use crate::text;
-use stats::{Class, Thresholds, Verdict};
+use stats::{Severity, SeverityThresholds, Verdict};
 
 use super::between::{ComparedRecord, compare_between};
 use super::comparable::{Difference, Incomparable, differences, shared_workloads};
@@ -59,7 +59,7 @@ pub struct Side {
 pub fn judge(
     base: &RunRecord,
     new: &RunRecord,
-    thresholds: Thresholds,
+    thresholds: SeverityThresholds,
     force: bool,
 ) -> Result<Judgement, Incomparable> {
     let matching = matching(&base.header.plan, &new.header.plan);
@@ -91,7 +91,7 @@ pub fn judge(
 
 /// Judges the changes from the programs of a baseline to the new programs. Their rounds were interleaved, so the noise of the
 /// machine affected both alike.
-pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
+pub fn judge_within(record: &RunRecord, thresholds: SeverityThresholds) -> Judgement {
     let reruns = rerun_pairs(&record.header.plan);
     let both = ComparedRecord::of(&Values::of(record));
     let is_correct = |it: &usize| both.wrong_output(*it).is_none();
@@ -114,10 +114,10 @@ pub fn judge_within(record: &RunRecord, thresholds: Thresholds) -> Judgement {
 }
 
 impl Judgement {
-    /// Whether the gating metrics pass. `fail_on` is the lowest class that does not pass.
-    pub fn conclusion(&self, fail_on: Class) -> Conclusion {
+    /// Whether the gating metrics pass. `fail_on` is the lowest severity that does not pass.
+    pub fn conclusion(&self, fail_on: Severity) -> Conclusion {
         let gating = || self.changes.iter().filter(|it| it.gating);
-        if gating().any(|it| it.class >= fail_on) {
+        if gating().any(|it| it.severity >= fail_on) {
             Conclusion::Worse
         } else if gating().any(Change::is_inconclusive) || !gating().any(Change::is_known) {
             Conclusion::Inconclusive
@@ -144,11 +144,11 @@ pub fn verdict_name(outcome: &Outcome) -> &'static str {
     }
 }
 
-pub fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Informative => "informative",
-        Class::Warning => "warning",
-        Class::Critical => "critical",
+pub fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Informative => "informative",
+        Severity::Warning => "warning",
+        Severity::Critical => "critical",
     }
 }
 

@@ -13,7 +13,7 @@ use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::plan::{Plan, VERIFIER_DTYPE, models};
 use crate::record::End;
-use crate::run::stored_answers;
+use crate::run::reference_answers;
 use crate::shell::Usage;
 
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub struct ReferenceAnswersArgs {
 pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     let model = models::model(Some(&arguments.model))?;
     let name = &model.name;
-    let path = stored_answers::path_of(&model).with_context(|| {
+    let path = reference_answers::path_of(&model).with_context(|| {
         Usage(format!("model `{name}`: reference answers need a model folder, and this model is one file"))
     })?;
     let may_write = arguments.force || !path.exists();
@@ -61,7 +61,7 @@ pub fn reference_answers(arguments: &ReferenceAnswersArgs) -> Result<u8> {
     }
     let record = &recorder.record;
     let measured_model = record.header.plan.configurations.first().map_or(&model, |it| &it.model);
-    let answers = stored_answers::from_record(record, measured_model)?;
-    output::replace(stored_answers::text(&answers)?.as_bytes(), &path)?;
+    let answers = reference_answers::from_record(record, measured_model)?;
+    output::replace(reference_answers::text(&answers)?.as_bytes(), &path)?;
     output::succeed(format!("{}\n", path.display()))
 }

@@ -1,11 +1,11 @@
 //! The text of a judgement, which compares two records, for every format that people read.
 
-use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side, class_name};
+use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side, severity_name};
 use crate::analysis::metric::Scale;
 use crate::report::document::{Column, Line, Overflow, Table};
 use crate::report::rows::group_by_key;
 use crate::text::{line, plural, three_digits};
-use stats::{Class, Verdict};
+use stats::{Severity, Verdict};
 
 /// Precedes the title of a headline metric.
 const HEADLINE_MARK: &str = "* ";
@@ -44,13 +44,13 @@ fn age(base: &str, new: &str) -> Option<String> {
     Some(format!("measured {} before the new run", plural(count, unit)))
 }
 
-/// A sentence for each headline metric, the most severe class first.
+/// A sentence for each headline metric, the highest severity first.
 pub fn sentences(judgement: &Judgement) -> Vec<String> {
     let mut gating: Vec<&Change> = judgement.changes.iter().filter(|it| it.gating).collect();
-    gating.sort_by_key(|it| std::cmp::Reverse(it.class));
-    let marked = |it: &Change| match it.class {
-        Class::Informative => it.sentence.clone(),
-        class => format!("{}: {}", class_name(class), it.sentence),
+    gating.sort_by_key(|it| std::cmp::Reverse(it.severity));
+    let marked = |it: &Change| match it.severity {
+        Severity::Informative => it.sentence.clone(),
+        severity => format!("{}: {}", severity_name(severity), it.sentence),
     };
     gating.into_iter().map(marked).collect()
 }
@@ -101,17 +101,18 @@ fn outcome_text(change: &Change) -> String {
         Outcome::FailedInBoth(_) => "fails as before".into(),
         Outcome::NotCompared(why) => format!("not compared: {why}"),
     };
-    let mark = CLASS_MARKS.iter().find(|(class, ..)| *class == change.class);
+    let mark = SEVERITY_MARKS.iter().find(|(severity, ..)| *severity == change.severity);
     mark.map_or_else(|| text.clone(), |(_, mark, _)| format!("{text} {mark}"))
 }
 
 /// The marks of changes that need attention. The cell has no room for a word.
-const CLASS_MARKS: [(Class, &str, &str); 2] =
-    [(Class::Critical, "!!", "!! critical"), (Class::Warning, "!", "! a warning")];
+const SEVERITY_MARKS: [(Severity, &str, &str); 2] =
+    [(Severity::Critical, "!!", "!! critical"), (Severity::Warning, "!", "! a warning")];
 
 fn legend(judgement: &Judgement) -> Vec<String> {
-    let occurs = |wanted: Class| judgement.changes.iter().any(|it| it.class == wanted);
-    let marks = CLASS_MARKS.iter().filter(|(class, ..)| occurs(*class)).map(|(.., meaning)| *meaning);
+    let occurs = |wanted: Severity| judgement.changes.iter().any(|it| it.severity == wanted);
+    let marks =
+        SEVERITY_MARKS.iter().filter(|(severity, ..)| occurs(*severity)).map(|(.., meaning)| *meaning);
     std::iter::once(HEADLINE_LEGEND).chain(marks).map(String::from).collect()
 }
 
@@ -152,16 +153,16 @@ pub fn summary(judgement: &Judgement) -> String {
         (verdict(Verdict::Same), "the same"),
         (gating.iter().filter(|it| it.is_inconclusive()).count(), "inconclusive"),
     ];
-    let classes = [Class::Critical, Class::Warning].map(|class| {
-        let word = if class == Class::Warning { "a warning" } else { "critical" };
-        (gating.iter().filter(|it| it.class == class).count(), word)
+    let severities = [Severity::Critical, Severity::Warning].map(|severity| {
+        let word = if severity == Severity::Warning { "a warning" } else { "critical" };
+        (gating.iter().filter(|it| it.severity == severity).count(), word)
     });
     let counted = |counts: &[(usize, &str)]| {
         let counts = counts.iter().filter(|(count, _)| *count > 0);
         counts.map(|(count, name)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
     };
-    let (parts, classes) = (counted(&counts), counted(&classes));
-    let severity = if classes.is_empty() { String::new() } else { format!(" ({classes})") };
+    let (parts, severities) = (counted(&counts), counted(&severities));
+    let severity = if severities.is_empty() { String::new() } else { format!(" ({severities})") };
     let parts = if parts.is_empty() { "nothing to compare".into() } else { parts };
     format!("{}: {parts}{severity}", plural(gating.len(), "headline metric"))
 }

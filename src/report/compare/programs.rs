@@ -7,11 +7,11 @@ use serde::Serialize;
 use super::cells;
 use crate::analysis::compare::between::MetricComparison;
 use crate::analysis::compare::comparable::Difference;
-use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, class_name, verdict_name};
+use crate::analysis::compare::judgement::{Change, Judgement, Outcome, Side, severity_name, verdict_name};
 use crate::report::document::{Lines, NamedField, column};
 use crate::report::json::REPORT_VERSION;
 use crate::report::verdicts::evidence;
-use stats::Class;
+use stats::Severity;
 
 #[derive(Serialize)]
 pub struct Entry<'a> {
@@ -49,7 +49,7 @@ struct ChangeEntry<'a> {
     new: Option<f64>,
     /// `better`, `worse`, `same`, `inconclusive`, `no_verdict`; or the reason for no comparison.
     verdict: &'static str,
-    class: Class,
+    severity: Severity,
     /// The ratio and the ends of its interval. Above 1 is better for every metric.
     times_as_good: Option<[f64; 3]>,
     /// A smaller change is no difference. 0.05 is 5 %.
@@ -108,12 +108,12 @@ fn change(change: &Change) -> ChangeEntry<'_> {
         base: change.base,
         new: change.new,
         verdict: verdict_name(&change.outcome),
-        class: change.class,
+        severity: change.severity,
         times_as_good: found.map(|found| {
             let (low, high) = found.evidence.ends();
             [found.evidence.estimate(), low, high].map(f64::exp)
         }),
-        threshold: found.map(|found| found.decision.epsilon.difference().exp_m1()),
+        threshold: found.map(|found| found.decision.thresholds.difference().exp_m1()),
         found,
         sentence: &change.sentence,
     }
@@ -143,7 +143,7 @@ const COLUMNS: [&str; 25] = [
     "p_adjusted",
     "p_mann_whitney",
     "verdict",
-    "class",
+    "severity",
     "sentence",
 ];
 
@@ -169,7 +169,7 @@ fn description_fields(judgement: &Judgement, change: &Change) -> Vec<NamedField>
         (column!("base_value"), change.base.into()),
         (column!("new_value"), change.new.into()),
         (column!("verdict"), verdict_name(&change.outcome).into()),
-        (column!("class"), class_name(change.class).into()),
+        (column!("severity"), severity_name(change.severity).into()),
         (column!("sentence"), (&change.sentence).into()),
     ]
 }
@@ -183,7 +183,7 @@ fn statistics_fields(found: &MetricComparison) -> Vec<NamedField> {
         (column!("times_as_good"), found.evidence.estimate().exp().into()),
         (column!("low"), low.exp().into()),
         (column!("high"), high.exp().into()),
-        (column!("threshold"), found.decision.epsilon.difference().exp_m1().into()),
+        (column!("threshold"), found.decision.thresholds.difference().exp_m1().into()),
         (column!("threshold_source"), found.threshold_source.into()),
         (column!("p"), found.decision.p.into()),
         (column!("p_adjusted"), found.decision.p_adjusted.into()),

@@ -5,7 +5,7 @@ use crate::record::specimen::timed::{measured, selection};
 use crate::record::{End, Failure, RunRecord};
 use crate::report::{FORMATS, shown};
 use crate::text::width;
-use stats::{Random, Thresholds};
+use stats::{Random, SeverityThresholds};
 
 /// A record of eight blocks. A token takes 10 ms times `slowdown`, with noise of this relative deviation.
 fn run(selection: &Selection, slowdown: f64, deviation: f64, seed: u64) -> RunRecord {
@@ -34,7 +34,7 @@ fn judgement() -> Judgement {
     });
     new.end = Some(End::Interrupted);
     new.header.machine.cpu.model = Some("Xeon\u{1b}[2J".into());
-    judge(&base, &new, Thresholds::default(), true).unwrap()
+    judge(&base, &new, SeverityThresholds::default(), true).unwrap()
 }
 
 fn text(format: &str, width: Option<usize>) -> String {
@@ -88,7 +88,7 @@ fn every_format_has_the_same_verdicts_without_escape_sequences() {
 fn the_summary_counts_headlines() {
     let all = selection(&["a"], &["decode"]);
     let judged = |slowdown| {
-        judge(&run(&all, 1.0, 0.001, 1), &run(&all, slowdown, 0.001, 2), Thresholds::default(), false)
+        judge(&run(&all, 1.0, 0.001, 1), &run(&all, slowdown, 0.001, 2), SeverityThresholds::default(), false)
     };
     let summary = |slowdown| cells::summary(&judged(slowdown).unwrap());
     assert_eq!(summary(1.5), "1 headline metric: 1 worse (1 critical)");

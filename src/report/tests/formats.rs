@@ -102,7 +102,8 @@ fn formats_are_found_by_name() {
 #[test]
 fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
     let record = measured(&decoding(&["beacon"]), &[BEACON]);
-    let result = judge(&record, &record, stats::Thresholds::default(), false).map_err(anyhow::Error::from);
+    let result =
+        judge(&record, &record, stats::SeverityThresholds::default(), false).map_err(anyhow::Error::from);
     let (report, judgement) = (&Report::of(&record), result.as_ref().unwrap());
     for format in FORMATS.iter().filter(|format| format.is_for_people()) {
         let viewed = |judgement| ViewedReport { report, view: View::default(), judgement };

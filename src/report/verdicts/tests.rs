@@ -343,7 +343,7 @@ fn csv_and_json_have_the_whole_comparison() {
     let number = |name: &str| rows[1][at(name)].parse::<f64>().unwrap();
     assert!(number("low") <= number("times_reference") && number("times_reference") <= number("high"));
     assert!(number("p") < 0.05 && number("p_adjusted") < 0.05 && number("p_welch") < 0.05);
-    assert!((number("epsilon") - 0.02).abs() < 1e-9 && number("p_mann_whitney") < 0.05);
+    assert!((number("threshold") - 0.02).abs() < 1e-9 && number("p_mann_whitney") < 0.05);
 
     let json = json(&record);
     let pairs = json["pairs"].as_array().unwrap();

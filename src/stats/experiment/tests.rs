@@ -71,7 +71,7 @@ fn a_difference_below_one_of_the_noise_floors_is_inconclusive() {
     for of in [0, 1] {
         experiment.twins = vec![Twin { twin: 2, of }];
         let comparison = single_comparison(&experiment);
-        assert!(comparison.decision.epsilon.difference() > 0.1, "{:?}", comparison.decision.epsilon);
+        assert!(comparison.decision.thresholds.difference() > 0.1, "{:?}", comparison.decision.thresholds);
         assert_eq!(comparison.decision.verdict, Some(Verdict::Inconclusive));
     }
     experiment.twins = vec![Twin { twin: 2, of: 7 }];

@@ -13,8 +13,8 @@ fn interval(low: f64, high: f64) -> Interval {
 
 /// The phrase for the verdict on an interval between two ratios.
 fn phrase(low: f64, high: f64, quality: Quality) -> String {
-    let (interval, epsilon) = (interval(low.ln(), high.ln()), Epsilon::above_floor(None));
-    Phrase::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality).to_string()
+    let (interval, thresholds) = (interval(low.ln(), high.ln()), VerdictThresholds::above_floor(None));
+    Phrase::of(Verdict::of(&interval, thresholds), &interval, thresholds, quality).to_string()
 }
 
 fn phrase_without_verdict(log_ratios_of_blocks: &[f64], quality: Quality) -> Phrase {
@@ -84,8 +84,8 @@ fn the_threshold_is_rounded_up() {
         ["2", "2.1", "3.5", "10", "12.3", "250"]
     );
     let floor = NoiseFloor::of(&[0.05; 5]);
-    let (interval, epsilon) = (interval(-0.01, 0.01), Epsilon::above_floor(floor));
-    let words = Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed);
+    let (interval, thresholds) = (interval(-0.01, 0.01), VerdictThresholds::above_floor(floor));
+    let words = Phrase::of(Verdict::Inconclusive, &interval, thresholds, Quality::Speed);
     assert!(words.bounds.ends_with("; a difference must exceed 5.2 %)"), "{words}");
 }
 
@@ -107,9 +107,9 @@ fn a_bound_that_is_a_multiple_turns_the_change_into_multiples() {
 #[test]
 fn a_wide_interval_does_not_begin_with_zero_and_its_threshold_is_a_factor() {
     let phrase_with_floor = |floor: f64| {
-        let epsilon = Epsilon::above_floor(NoiseFloor::of(&[floor.ln(); 5]));
+        let thresholds = VerdictThresholds::above_floor(NoiseFloor::of(&[floor.ln(); 5]));
         let interval = interval(0.02f64.ln(), 4f64.ln());
-        Phrase::of(Verdict::Inconclusive, &interval, epsilon, Quality::Speed).to_string()
+        Phrase::of(Verdict::Inconclusive, &interval, thresholds, Quality::Speed).to_string()
     };
     // Per cent would give `between 0 and 4 times as fast; a difference must exceed 266000 %`.
     for (floor, threshold) in [(2661.0, "a factor of 2670"), (2.3, "a factor of 2.3"), (2.0, "100 %")] {
@@ -148,8 +148,8 @@ fn worsening_is_the_share_that_the_words_print() {
 fn extreme_differences_are_written_without_a_panic() {
     for (low, high) in [(-700.0, 700.0), (700.0, 705.0), (-705.0, -700.0), (-1e6, 1e6), (1e6, 1e6)] {
         for quality in [Quality::Speed, Quality::Amount] {
-            let (interval, epsilon) = (interval(low, high), Epsilon::above_floor(None));
-            let words = Phrase::of(Verdict::of(&interval, epsilon), &interval, epsilon, quality);
+            let (interval, thresholds) = (interval(low, high), VerdictThresholds::above_floor(None));
+            let words = Phrase::of(Verdict::of(&interval, thresholds), &interval, thresholds, quality);
             assert!(words.to_string().contains("times as"), "{words}");
         }
     }

@@ -3,7 +3,9 @@
 
 use super::noise::{ALL, Machine, Noise};
 use crate::interval::CONFIDENCE;
-use crate::{Analysis, Better, Blocks, Design, Epsilon, Evidence, Experiment, INTERIM_ANALYSES, NoiseFloor};
+use crate::{
+    Analysis, Better, Blocks, Design, Evidence, Experiment, INTERIM_ANALYSES, NoiseFloor, VerdictThresholds,
+};
 use crate::{Ratios, Rounds, Rule, Series, StoppedBy, Twin, Verdict};
 
 /// The reference and two others. The twin of the reference has the index after theirs.
@@ -44,8 +46,10 @@ pub fn verdicts_under(
             .filter(|_| source != FloorSource::Nothing);
         let stored_floor =
             if source == FloorSource::Calibration { NoiseFloor::of(&more_blocks(40)) } else { None };
-        let verdict =
-            Verdict::of(&interval, Epsilon::above_floor(NoiseFloor::highest([stored_floor, twin_floor])));
+        let verdict = Verdict::of(
+            &interval,
+            VerdictThresholds::above_floor(NoiseFloor::highest([stored_floor, twin_floor])),
+        );
         counts[verdict as usize] += 1;
     }
     counts.map(|count| f64::from(count) / f64::from(experiments))
@@ -81,7 +85,8 @@ pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
         let floor_of_runs =
             NoiseFloor::highest([&earlier, &later].map(|levels| NoiseFloor::between_blocks(levels)));
         for (count, floor) in false_verdicts.iter_mut().zip([None, floor_of_runs]) {
-            *count += u32::from(Verdict::of(&interval, Epsilon::above_floor(floor)).is_a_difference());
+            *count +=
+                u32::from(Verdict::of(&interval, VerdictThresholds::above_floor(floor)).is_a_difference());
         }
     }
     false_verdicts.map(|count| f64::from(count) / f64::from(experiments))

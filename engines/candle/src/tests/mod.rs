@@ -12,7 +12,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use engine_kit::sampling::Rng;
 use engine_kit::{Engine, Job, Model, OrFail, Phases, Tokens};
-use model_files::{Architecture, Config, Format, GgufForm, ModelFolder, Part};
+use model_files::{Architecture, Config, Format, GgufLayout, ModelFolder, Part};
 use protocol::{Failed, FailureKind, Load, Padding, Sampling};
 use serde_json::{Value, json};
 
@@ -273,7 +273,7 @@ fn rounded(tensors: HashMap<String, Tensor>, dtype: DType) -> HashMap<String, Te
 }
 
 fn in_gguf_order(part: &Part, tensor: &Tensor) -> Tensor {
-    if !matches!(part.gguf_form, GgufForm::Pairs { .. }) {
+    if !matches!(part.gguf_layout, GgufLayout::Pairs { .. }) {
         return tensor.clone();
     }
     let rows = 0..part.shape[0];

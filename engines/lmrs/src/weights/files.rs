@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use engine_kit::OrFail;
 use memmap2::Mmap;
-use model_files::{Dtype, FileWeights, Format, GgufForm, ModelFolder, Part, Weights as _};
+use model_files::{Dtype, FileWeights, Format, GgufLayout, ModelFolder, Part, Weights as _};
 use protocol::{Failed, FailureKind};
 
 use super::plan::{OwnedMatrix, Plan};
@@ -57,7 +57,7 @@ impl Files {
 
     /// The bytes of these rows, if the file stores them in the network's order.
     pub fn map_rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Option<Region>, Failed> {
-        if part.gguf_form != GgufForm::Same && self.layout != network_layout(part) {
+        if part.gguf_layout != GgufLayout::Same && self.layout != network_layout(part) {
             return Ok(None);
         }
         let tensor = self.source.tensor(part).or_fail(FailureKind::Model)?;
@@ -87,9 +87,9 @@ impl Files {
 
 /// The layout that the network uses: rotated halves as in Hugging Face; outputs by inputs and whole norms as in GGUF.
 pub fn network_layout(part: &Part) -> Format {
-    match part.gguf_form {
-        GgufForm::Pairs { .. } => Format::Safetensors,
-        GgufForm::Same | GgufForm::Transposed | GgufForm::PlusOne => Format::Gguf,
+    match part.gguf_layout {
+        GgufLayout::Pairs { .. } => Format::Safetensors,
+        GgufLayout::Same | GgufLayout::Transposed | GgufLayout::PlusOne => Format::Gguf,
     }
 }
 
@@ -188,5 +188,5 @@ impl Plan {
 
 /// Whether a part is stored transposed, so that it can only be read as a whole.
 fn is_transposed(part: &Part) -> bool {
-    part.gguf_form == GgufForm::Transposed
+    part.gguf_layout == GgufLayout::Transposed
 }

@@ -185,7 +185,7 @@ pub struct Part {
     pub shape: Vec<u64>,
     pub kind: Kind,
     pub component: Component,
-    pub gguf_form: GgufForm,
+    pub gguf_layout: GgufLayout,
     /// How many inputs each output is computed from.
     pub fan_in: u64,
 }
@@ -224,7 +224,7 @@ impl Component {
 
 /// The difference in content between GGUF's tensor and Hugging Face's. Only `PlusOne` changes values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GgufForm {
+pub enum GgufLayout {
     Same,
     /// Rotary embeddings rotate pairs of rows. Hugging Face stores the two halves of a head in sequence; GGUF stores the
     /// two rows of each pair side by side.
@@ -251,7 +251,7 @@ impl Part {
 
     pub fn shape_in(&self, format: Format) -> Vec<u64> {
         let mut shape = self.shape.clone();
-        if format == Format::Gguf && self.gguf_form == GgufForm::Transposed {
+        if format == Format::Gguf && self.gguf_layout == GgufLayout::Transposed {
             shape.reverse();
         }
         shape
@@ -273,7 +273,7 @@ impl Part {
 
     /// The index in the other format of row `row` in format `from`. Not for `Transposed`, whose rows are columns there.
     pub fn row_in_other_format(&self, row: u64, from: Format) -> u64 {
-        let GgufForm::Pairs { heads } = self.gguf_form else { return row };
+        let GgufLayout::Pairs { heads } = self.gguf_layout else { return row };
         let head_rows = self.shape[0] / heads;
         let (head, row_in_head, half) = (row / head_rows, row % head_rows, head_rows / 2);
         let other_row = match from {
@@ -320,8 +320,8 @@ impl Parts {
     ) -> &mut Part {
         let (prefix, gguf_prefix) = &self.layer_prefixes;
         let (name, gguf) = (format!("{prefix}{name}"), format!("{gguf_prefix}{gguf}"));
-        let (gguf_form, fan_in) = (GgufForm::Same, u64::from(fan_in));
-        self.list.push_mut(Part { name, gguf, shape, kind, component, gguf_form, fan_in })
+        let (gguf_layout, fan_in) = (GgufLayout::Same, u64::from(fan_in));
+        self.list.push_mut(Part { name, gguf, shape, kind, component, gguf_layout, fan_in })
     }
 }
 
@@ -338,7 +338,7 @@ mod tests {
             shape: vec![12, 1],
             kind: Kind::Matrix,
             component: Component::Attention,
-            gguf_form: GgufForm::Pairs { heads: 2 },
+            gguf_layout: GgufLayout::Pairs { heads: 2 },
             fan_in: 1,
         };
         let in_gguf: Vec<_> = (0..6).map(|row| part.row_in_other_format(row, Format::Safetensors)).collect();

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::metadata::{Key, integer, real};
-use super::{Architecture, Component, GgufForm, Part, Parts};
+use super::{Architecture, Component, GgufLayout, Part, Parts};
 use crate::{Config, Format};
 
 /// If several architectures share a name in GGUF, a GGUF of that name has the first of them.
@@ -166,7 +166,7 @@ const GPT2_INNER_MULTIPLE: u32 = 4;
 /// The differences between the successors of Llama.
 #[derive(Default)]
 struct Flavour {
-    /// GGUF stores the rows of queries and keys as `GgufForm::Pairs`.
+    /// GGUF stores the rows of queries and keys as `GgufLayout::Pairs`.
     in_pairs: bool,
     qkv_bias: bool,
     output_bias: bool,
@@ -214,9 +214,9 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
         parts.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
         for &(letters, outputs, rotated_heads) in &projections {
             let (name, gguf) = (format!("self_attn.{letters}_proj"), format!("attn_{letters}"));
-            let gguf_form = match rotated_heads.filter(|_| flavour.in_pairs) {
-                Some(heads) => GgufForm::Pairs { heads: u64::from(heads) },
-                None => GgufForm::Same,
+            let gguf_layout = match rotated_heads.filter(|_| flavour.in_pairs) {
+                Some(heads) => GgufLayout::Pairs { heads: u64::from(heads) },
+                None => GgufLayout::Same,
             };
             linear(
                 &mut parts,
@@ -224,7 +224,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
                 (&name, &gguf),
                 (outputs, hidden),
                 flavour.qkv_bias,
-                gguf_form,
+                gguf_layout,
             );
         }
         if flavour.qk_norms {
@@ -238,7 +238,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
             output,
             (hidden, q_width),
             flavour.output_bias,
-            GgufForm::Same,
+            GgufLayout::Same,
         );
         parts.norm(("post_attention_layernorm.weight", "ffn_norm.weight"), hidden);
         for &(name_part, gguf, outputs, inputs) in &feed_forward {
@@ -249,7 +249,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
                 names,
                 (outputs, inputs),
                 flavour.mlp_bias,
-                GgufForm::Same,
+                GgufLayout::Same,
             );
         }
     }
@@ -268,13 +268,13 @@ fn linear(
     (name, gguf): (&str, &str),
     (outputs, inputs): (u32, u32),
     has_bias: bool,
-    gguf_form: GgufForm,
+    gguf_layout: GgufLayout,
 ) {
     let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
-    parts.matrix(component, names, outputs, inputs).gguf_form = gguf_form;
+    parts.matrix(component, names, outputs, inputs).gguf_layout = gguf_layout;
     if has_bias {
         let names = (&*format!("{name}.bias"), &*format!("{gguf}.bias"));
-        parts.bias(component, names, outputs, inputs).gguf_form = gguf_form;
+        parts.bias(component, names, outputs, inputs).gguf_layout = gguf_layout;
     }
 }
 
@@ -286,7 +286,7 @@ fn gemma(config: &Config) -> Result<Vec<Part>> {
     let mut parts = decoder(config, &Flavour::of_attention_bias(config))?;
     for part in &mut parts {
         match part.component {
-            Component::Norms => part.gguf_form = GgufForm::PlusOne,
+            Component::Norms => part.gguf_layout = GgufLayout::PlusOne,
             // The network multiplies the embedding by the root of the hidden size, so random weights are divided by it.
             // Otherwise each token would predict itself.
             Component::Embedding => part.fan_in *= u64::from(config.hidden_size),
@@ -316,7 +316,7 @@ fn gpt2(config: &Config) -> Result<Vec<Part>> {
         ] {
             let names = (&*format!("{name}.weight"), &*format!("{gguf}.weight"));
             let matrix = parts.matrix(component, names, inputs, outputs);
-            (matrix.gguf_form, matrix.fan_in) = (GgufForm::Transposed, u64::from(inputs));
+            (matrix.gguf_layout, matrix.fan_in) = (GgufLayout::Transposed, u64::from(inputs));
             parts.bias(component, (&format!("{name}.bias"), &format!("{gguf}.bias")), outputs, inputs);
         }
         for (name, gguf) in [("ln_1", "attn_norm"), ("ln_2", "ffn_norm")] {

@@ -77,7 +77,7 @@ fn the_change_of_the_reference_is_a_noise_floor() {
     let (base, new) = (run(&both, 1.0, 0.002, 1), run(&both, 1.1, 0.002, 2));
     let found = decode(&base, &new, 1);
     assert_eq!(found.threshold_source, "change of the reference");
-    assert!((found.decision.epsilon.difference() - 1.1f64.ln()).abs() < 0.005);
+    assert!((found.decision.thresholds.difference() - 1.1f64.ln()).abs() < 0.005);
     // Another version of the reference may itself have changed.
     let mut updated = new.clone();
     updated.launches.iter_mut().for_each(|it| it.hello.as_mut().unwrap().version = "2.0".into());

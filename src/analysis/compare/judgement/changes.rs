@@ -1,4 +1,4 @@
-//! The changes of a judgement: each is a comparison or a failure, with values, a class and a sentence.
+//! The changes of a judgement: each is a comparison or a failure, with values, a severity and a sentence.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::Workload;
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
-use stats::{Class, Phrase, Thresholds, Verdict, geometric_mean, median};
+use stats::{Phrase, Severity, SeverityThresholds, Verdict, geometric_mean, median};
 
 /// The change of one metric of one configuration in one workload.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct Change {
     /// The same in the new record.
     pub new: Option<f64>,
     pub outcome: Outcome,
-    pub class: Class,
+    pub severity: Severity,
     pub sentence: String,
 }
 
@@ -98,7 +98,7 @@ pub fn of_pairs(
     new: &ComparedRecord,
     pairs: &[(usize, usize)],
     found: &BTreeMap<Key, Result<MetricComparison, String>>,
-    thresholds: Thresholds,
+    thresholds: SeverityThresholds,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
     for (_, workload) in shared_workloads(&base.record.header.plan, &new.record.header.plan) {
@@ -152,16 +152,16 @@ impl Pair<'_> {
         &self,
         metric_index: usize,
         found: Option<&Result<MetricComparison, String>>,
-        thresholds: Thresholds,
+        thresholds: SeverityThresholds,
     ) -> Option<Change> {
         let outcome = self.outcome(found)?;
         let quality = self.metric.quality();
-        let class = match &outcome {
-            Outcome::Compared(found, _) => found.decision.verdict.map_or(Class::Informative, |verdict| {
-                Class::of(verdict, found.evidence.estimate(), quality, thresholds)
+        let severity = match &outcome {
+            Outcome::Compared(found, _) => found.decision.verdict.map_or(Severity::Informative, |verdict| {
+                Severity::of(verdict, found.evidence.estimate(), quality, thresholds)
             }),
-            Outcome::FailsNow(_) => Class::Critical,
-            _ => Class::Informative,
+            Outcome::FailsNow(_) => Severity::Critical,
+            _ => Severity::Informative,
         };
         let label = |record: &RunRecord, it: usize| text::line(&record.header.plan.configurations[it].label);
         let before = label(self.base.record, self.pair.0);
@@ -176,7 +176,7 @@ impl Pair<'_> {
             base: median_of_blocks(self.base, self.workload, metric_index, self.pair.0),
             new: median_of_blocks(self.new, self.workload, metric_index, self.pair.1),
             outcome,
-            class,
+            severity,
         })
     }
 

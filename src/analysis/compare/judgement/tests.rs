@@ -18,7 +18,7 @@ fn run(selection: &Selection, ratio: f64, seed: u64) -> RunRecord {
 }
 
 fn compare(base: &RunRecord, new: &RunRecord) -> Judgement {
-    judge(base, new, Thresholds::default(), !FORCE).unwrap()
+    judge(base, new, SeverityThresholds::default(), !FORCE).unwrap()
 }
 
 fn headline(judgement: &Judgement) -> &Change {
@@ -27,13 +27,13 @@ fn headline(judgement: &Judgement) -> &Change {
 
 /// The conclusion if a token takes `ratio` times as long. By default, a loss of 10 % of the rate is a warning, and a loss of more
 /// than 20 % is critical.
-fn conclusion(ratio: f64, fail_on: Class) -> Conclusion {
+fn conclusion(ratio: f64, fail_on: Severity) -> Conclusion {
     compare(&run(&single_engine(), 1.0, 1), &run(&single_engine(), ratio, 2)).conclusion(fail_on)
 }
 
 #[test]
 fn critical_headline_changes_fail_and_warnings_fail_only_with_fail_on_warning() {
-    use Class::{Critical, Warning};
+    use Severity::{Critical, Warning};
     assert_eq!(
         [conclusion(1.0, Critical), conclusion(1.05, Critical), conclusion(0.5, Warning)],
         [Conclusion::Passed; 3]
@@ -55,23 +55,23 @@ fn a_comparison_with_an_inconclusive_headline_is_inconclusive_unless_another_is_
     }
     let inconclusive = compare(&base, &new);
     assert_eq!(headline(&inconclusive).comparison().unwrap().decision.verdict, Some(Verdict::Inconclusive));
-    assert_eq!(inconclusive.conclusion(Class::Critical), Conclusion::Inconclusive);
+    assert_eq!(inconclusive.conclusion(Severity::Critical), Conclusion::Inconclusive);
     // A run with too few blocks is inconclusive too.
     let quick = measured(&single_engine(), 1, |_| Some(10.0));
-    assert_eq!(compare(&base, &quick).conclusion(Class::Critical), Conclusion::Inconclusive);
+    assert_eq!(compare(&base, &quick).conclusion(Severity::Critical), Conclusion::Inconclusive);
     let mut two_headlines = inconclusive.clone();
     two_headlines.changes.push(headline(&compare(&base, &run(&single_engine(), 2.0, 3))).clone());
-    assert_eq!(two_headlines.conclusion(Class::Critical), Conclusion::Worse);
+    assert_eq!(two_headlines.conclusion(Severity::Critical), Conclusion::Worse);
 }
 
 #[test]
 fn thresholds_decide_the_class() {
-    let strict = Thresholds::new(0.01, 0.03).unwrap();
+    let strict = SeverityThresholds::new(0.01, 0.03).unwrap();
     let judgement =
         judge(&run(&single_engine(), 1.0, 1), &run(&single_engine(), 1.06, 2), strict, !FORCE).unwrap();
     assert_eq!(
-        (headline(&judgement).class, judgement.conclusion(Class::Critical)),
-        (Class::Critical, Conclusion::Worse)
+        (headline(&judgement).severity, judgement.conclusion(Severity::Critical)),
+        (Severity::Critical, Conclusion::Worse)
     );
 }
 
@@ -82,8 +82,8 @@ fn only_headline_metrics_decide_the_conclusion() {
     let judgement = compare(&base, &new);
     let memory = judgement.changes.iter().find(|it| it.metric.name() == "peak_memory").unwrap();
     assert_eq!(
-        (memory.class, memory.gating, judgement.conclusion(Class::Warning)),
-        (Class::Critical, false, Conclusion::Passed)
+        (memory.severity, memory.gating, judgement.conclusion(Severity::Warning)),
+        (Severity::Critical, false, Conclusion::Passed)
     );
     assert_eq!(memory.sentence, "`a` needs 9.00 times as much memory as before [9.00, 9.00]");
     assert_eq!((memory.base, memory.new), (Some(1e8), Some(9e8)));
@@ -102,16 +102,19 @@ fn a_headline_that_fails_now_is_critical_and_one_that_failed_before_is_listed() 
     });
     let successful = run(&single_engine(), 1.0, 1);
     let now = compare(&successful, &fails);
-    assert_eq!((headline(&now).class, now.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
+    assert_eq!(
+        (headline(&now).severity, now.conclusion(Severity::Critical)),
+        (Severity::Critical, Conclusion::Worse)
+    );
     assert_eq!(
         headline(&now).sentence,
         "`a` decodes: fails now, but was measured before (exited at sample 3: killed by signal 9)"
     );
     let before = compare(&fails, &successful);
-    assert_eq!(before.conclusion(Class::Warning), Conclusion::Passed);
+    assert_eq!(before.conclusion(Severity::Warning), Conclusion::Passed);
     assert!(headline(&before).sentence.contains("measured now, but failed before"));
     // If every engine fails as before, the conclusion is `Inconclusive`.
-    assert_eq!(compare(&fails, &fails).conclusion(Class::Warning), Conclusion::Inconclusive);
+    assert_eq!(compare(&fails, &fails).conclusion(Severity::Warning), Conclusion::Inconclusive);
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn a_used_up_budget_is_no_regression_and_a_new_failure_does_not_pass() {
         record
     };
     let successful = run(&single_engine(), 1.0, 1);
-    let conclusion_of = |base: &RunRecord, new: &RunRecord| compare(base, new).conclusion(Class::Warning);
+    let conclusion_of = |base: &RunRecord, new: &RunRecord| compare(base, new).conclusion(Severity::Warning);
     assert_eq!(conclusion_of(&successful, &failing("no_time")), Conclusion::Inconclusive);
     assert_eq!(conclusion_of(&successful, &failing("too_slow")), Conclusion::Worse);
     assert_eq!(conclusion_of(&failing("no_time"), &failing("exited")), Conclusion::Inconclusive);
@@ -138,7 +141,7 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
     new.samples.retain(|sample| sample.case == 0);
     new.end = Some(End::Interrupted);
     let judgement = compare(&base, &new);
-    assert_eq!(judgement.conclusion(Class::Critical), Conclusion::Inconclusive);
+    assert_eq!(judgement.conclusion(Severity::Critical), Conclusion::Inconclusive);
     assert_eq!(judgement.notices, ["the new record was interrupted: only its recorded samples are compared"]);
     assert!(judgement.changes.iter().any(|it| matches!(it.outcome, Outcome::NotCompared(_))));
     assert_eq!(judgement.means[0].ratio, None);
@@ -148,14 +151,14 @@ fn a_headline_missing_from_the_new_run_does_not_pass() {
 fn incomparable_records_are_refused_or_compared_by_force_with_a_warning() {
     let (base, mut new) = (run(&single_engine(), 1.0, 1), run(&single_engine(), 1.0, 2));
     new.header.machine.cpu.model = Some("another".into());
-    let refused = judge(&base, &new, Thresholds::default(), !FORCE).unwrap_err();
+    let refused = judge(&base, &new, SeverityThresholds::default(), !FORCE).unwrap_err();
     assert!(refused.to_string().contains("CPU: base `AMD EPYC`, new `another`"));
-    let forced = judge(&base, &new, Thresholds::default(), FORCE).unwrap();
+    let forced = judge(&base, &new, SeverityThresholds::default(), FORCE).unwrap();
     assert_eq!((forced.forced_differences.len(), forced.changes.is_empty()), (1, false));
     // Records that share nothing cause no panic.
     let nothing = RunRecord { header: Header::default(), ..RunRecord::default() };
-    let forced = judge(&base, &nothing, Thresholds::default(), FORCE).unwrap();
-    assert_eq!((forced.changes.len(), forced.conclusion(Class::Critical)), (0, Conclusion::Inconclusive));
+    let forced = judge(&base, &nothing, SeverityThresholds::default(), FORCE).unwrap();
+    assert_eq!((forced.changes.len(), forced.conclusion(Severity::Critical)), (0, Conclusion::Inconclusive));
 }
 
 #[test]
@@ -240,10 +243,13 @@ fn a_baseline_measured_again_is_paired_with_its_row() {
     });
     let rerun = &mut record.header.plan.configurations[2];
     (rerun.label, rerun.role) = ("a (baseline)".into(), Some(Role::Baseline { of: 1 }));
-    let judgement = judge_within(&record, Thresholds::default());
+    let judgement = judge_within(&record, SeverityThresholds::default());
     let decode = headline(&judgement);
     assert!(judgement.side_by_side && decode.comparison().unwrap().decision.verdict == Some(Verdict::Slower));
-    assert_eq!((decode.class, judgement.conclusion(Class::Warning)), (Class::Warning, Conclusion::Worse));
+    assert_eq!(
+        (decode.severity, judgement.conclusion(Severity::Warning)),
+        (Severity::Warning, Conclusion::Worse)
+    );
     assert!(decode.sentence.starts_with("`a` decodes 16.7 % slower than before ["), "{}", decode.sentence);
     assert_eq!((decode.before.as_str(), decode.new.unwrap() < decode.base.unwrap()), ("a (baseline)", true));
 }
@@ -263,7 +269,10 @@ fn beacon(judgement: &Judgement) -> &Change {
 fn output_that_becomes_wrong_is_a_failure_even_if_it_is_faster() {
     let judgement = compare(&checked(0.0), &checked(2.3));
     let line = beacon(&judgement);
-    assert_eq!((line.class, judgement.conclusion(Class::Critical)), (Class::Critical, Conclusion::Worse));
+    assert_eq!(
+        (line.severity, judgement.conclusion(Severity::Critical)),
+        (Severity::Critical, Conclusion::Worse)
+    );
     let why = "`beacon` decodes: fails now, but was measured before (wrong output in the new record: its log-probabilities";
     assert!(line.sentence.starts_with(why), "{}", line.sentence);
     // No other metric of the engine is compared either.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Model;
-use crate::record::{HeldOut, RunRecord, StoredAnswers};
+use crate::record::{HeldOut, ReferenceAnswers, RunRecord};
 
 const FILE_NAME: &str = "reference-answers.json";
 /// The name of the file in earlier versions.
@@ -31,8 +31,8 @@ pub struct AnswersFile {
     pub continued: Vec<u32>,
 }
 
-/// The stored answers beside the model, if they belong to these requests and weights.
-pub fn find(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
+/// The reference answers beside the model, if they belong to these requests and weights.
+pub fn find(model: &Model, held_out: &HeldOut) -> Option<ReferenceAnswers> {
     let folder = Path::new(&model.path);
     let answers = [FILE_NAME, OLD_FILE_NAME].iter().find_map(|name| read(&folder.join(name)).ok())?;
     let identities = answers.identity.as_ref().zip(model.identity.as_ref());
@@ -44,7 +44,7 @@ pub fn find(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
             .iter()
             .zip(&held_out.sequences)
             .all(|(logprobs, ids)| logprobs.len() + 1 == ids.len());
-    (same_weights && is_complete).then(|| StoredAnswers {
+    (same_weights && is_complete).then(|| ReferenceAnswers {
         model: model.path.clone(),
         by: answers.by,
         logprobs: answers.logprobs,
@@ -52,7 +52,7 @@ pub fn find(model: &Model, held_out: &HeldOut) -> Option<StoredAnswers> {
     })
 }
 
-/// Makes the stored answers from the record of a run with one engine. Every request needs an answer.
+/// Makes the reference answers from the record of a run with one engine. Every request needs an answer.
 pub fn from_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
     let reason = || {
         let not_checked = record.not_checked.iter().map(|it| it.reason.clone());
@@ -81,7 +81,7 @@ pub fn from_record(record: &RunRecord, model: &Model) -> Result<AnswersFile> {
     })
 }
 
-/// The path of the stored answers. A model of one file has no folder for them.
+/// The path of the reference answers. A model of one file has no folder for them.
 pub fn path_of(model: &Model) -> Option<PathBuf> {
     let folder = Path::new(&model.path);
     folder.is_dir().then(|| folder.join(FILE_NAME))
