@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::metric_id::MetricId;
 use crate::engines::registry::Registry;
 
-/// A named workload: prompts, the number of tokens to generate, and the number of requests.
+/// A named kind of request: prompts, the number of tokens to generate, and the number of requests.
 #[derive(Debug)]
 pub struct Scenario {
     pub name: &'static str,
