@@ -7,8 +7,7 @@
     cargo build --release -p candle-engine
     uv run engines/candle/compare_with_transformers.py target/release/candle-engine
 
-Prints for each model the largest difference between the two log-probabilities of a token, in nats. Both compute in f32. Fails
-above MAX_DIFFERENCE.
+Prints for each model the largest difference of a log-probability, in nats and f32. Fails above MAX_DIFFERENCE.
 """
 
 import json
@@ -53,16 +52,14 @@ def main(engine):
         difference = float((scores - scores_of_transformers(model)).abs().max())
         print(f"{difference:.1e}  {architecture} {fields}", flush=True)
         differences.append(difference)
-    # Also fails if a difference is NaN.
-    sys.exit(not all(difference < MAX_DIFFERENCE for difference in differences))
+    sys.exit(not all(difference < MAX_DIFFERENCE for difference in differences))  # NaN fails too
 
 
 def random_model(architecture, fields):
     config = AutoConfig.for_model(architecture, **{**SIZES, **fields})
     config._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config).float().eval()
-    # The initial weights of transformers are so small that attention and MLP hardly affect the output. Gemma adds one to the
-    # weights of a norm, and multiplies its embedding.
+    # transformers initialises weights so small that attention and MLP hardly matter. Gemma adds 1 to norms and scales embeddings.
     for name, weights in model.named_parameters():
         noise = torch.rand_like(weights) - 0.5
         if "norm" in name:

@@ -102,7 +102,6 @@ decoders! {
     quantized_qwen3::ModelWeights, keeps_masks: false;
 }
 
-/// Llama.
 fn llama(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     let shape = fields.expect_only(&[Feature::Llama3Frequencies])?;
     let frequencies = fields.llama3_frequencies()?;
@@ -141,8 +140,7 @@ impl Decoder for Llama {
         self.weights.forward(input, position, &mut self.cache)
     }
 
-    /// Replaces the cache instead of clearing it, because it also holds masks: a request without KV cache makes one mask for each
-    /// length of the sequence.
+    /// Replaces the cache, to drop its masks too: a request without KV cache makes a mask for each length of the sequence.
     fn reset(&mut self) {
         self.cache = self.empty.clone();
     }
@@ -269,8 +267,7 @@ fn mistral(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
 /// Phi-3: one matrix for queries, keys and values, and one for gate and up.
 fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     if let Some(scaling @ ("longrope" | "su" | "yarn")) = fields.rope_scaling().as_deref() {
-        // candle multiplies frequencies by the factors of these scalings, which should divide the frequencies, and does not
-        // change the scale of attention.
+        // candle multiplies frequencies by the factors that should divide them, and does not change the scale of attention.
         let folder = &fields.folder.name;
         let message = format!("`{folder}` has `rope_scaling` `{scaling}`, which candle computes differently");
         return Err(unsupported(message));

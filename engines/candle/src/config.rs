@@ -1,5 +1,4 @@
-//! Checks that candle computes every feature of a config.json, and limits the context to the length that candle
-//! computes.
+//! Checks that candle computes every feature of a config.json, and limits the context to what candle computes.
 //!
 //! candle ignores unknown fields, so a model with an unsupported feature would run and give wrong answers. This file
 //! refuses every feature by name unless the architecture supports it. So if a list lacks a feature, a model is refused,
@@ -189,7 +188,6 @@ impl Fields<'_> {
         model_failure(&config_path(self.folder), message)
     }
 
-    /// The field, even if it is null.
     fn get_or_null(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
         // Multimodal models keep the fields of their language model in `text_config`.
@@ -260,7 +258,6 @@ impl LongestContext {
         Ok(Self { tokens, reason: None })
     }
 
-    /// Limits the context to `tokens`, for this reason.
     pub fn limit_to(self, tokens: u32, reason: &'static str) -> Self {
         if tokens < self.tokens { Self { tokens, reason: Some(reason) } } else { self }
     }

@@ -92,7 +92,6 @@ pub trait Decoder: Send {
     }
 }
 
-/// The result of building a decoder.
 pub type Built = CandleResult<Box<dyn Decoder>>;
 
 /// A decoder on its device.

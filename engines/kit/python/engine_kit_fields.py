@@ -136,8 +136,7 @@ def one_of(*words):
 
 def sampling(value):
     rules = {"temperature": (number, 0.0), "top_k": (u32, 0), "top_p": (optional(number), None), "seed": (u64, 0)}
-    # `read_field` of the whole `sampling` sets the position of an error.
-    fields = {name: (item, None) for name, item in any_map(value).items()}
+    fields = {name: (item, None) for name, item in any_map(value).items()}  # the outer `read_field` sets the position
     return SimpleNamespace(**{name: read_field(name, fields, *rule) for name, rule in rules.items()})
 
 

@@ -1,6 +1,5 @@
 """One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock of each. Single requests and
-overlapping requests take the same steps.
-"""
+overlapping requests take the same steps."""
 
 import engine_kit_checks as checks
 from engine_kit_summary import summarise

@@ -201,7 +201,6 @@ impl Tiny {
         tensors
     }
 
-    /// Writes config.json and model.safetensors.
     fn write_folder(&self, folder: &Path) {
         write_config(folder, &self.config());
         write_tensors(folder, &self.tensors());
