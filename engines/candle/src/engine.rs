@@ -18,7 +18,6 @@ pub const CANDLE_VERSION: &str = "0.11.1";
 /// The release of gemm, candle's multiplication of f32 and f16 matrices on the CPU; a test compares it with Cargo.lock.
 pub const GEMM_VERSION: &str = "0.19.0";
 
-/// The engine: candle in the configuration that its users run.
 pub struct CandleEngine;
 
 impl Engine for CandleEngine {
