@@ -41,7 +41,7 @@ class Conversation:
         self._model, self.facts, self.planted_delay_ns = None, {}, 0
         # The first request with text opens the tokenizer of the model.
         self._tokenizer_open = False
-        # The reason why a `load` left no model. The environment's model must not replace the requested model.
+        # The reason why a `load` left no model. The model of `ORCHESTRATE_MODEL` must not replace the requested model.
         self._load_failure = None
         # Set while an answer is in progress, for the thread that waits for the end of the reader.
         self.working = threading.Event()
@@ -140,7 +140,7 @@ class Conversation:
         return {"load_ns": self._clock() - began_ns, "phases": phases.times, **self.facts}
 
     def _ensure_loaded(self):
-        """Loads the environment's model if nothing is loaded and no `load` came before. Returns the fields of `loaded`, or
+        """Loads the model of `ORCHESTRATE_MODEL` if nothing is loaded and no `load` came before. Returns the fields of `loaded`, or
         None if a model was loaded already."""
         if self._model is not None:
             return None

@@ -7,7 +7,7 @@ from engine_kit_tokens import Job, Tokens, is_greedy
 
 
 class Run:
-    """A running `generate`. `conversation` tokenises, writes, and tracks cancels."""
+    """A `generate` in progress. `conversation` tokenises, writes, and tracks cancels."""
 
     def __init__(self, conversation, request, clock):
         self._conversation, self.request, self._clock = conversation, request, clock
