@@ -14,12 +14,12 @@ fn main() {
     for folder in folders.iter().filter(|folder| folder.join("engine.toml").is_file()) {
         let manifest = folder.join("engine.toml");
         println!("cargo::rerun-if-changed={}", manifest.display());
-        write!(table, "    (include_str!({manifest:?}), &[").expect("a string accepts it");
+        write!(table, "    (include_str!({manifest:?}), &[").expect("writing never fails");
         for name in named_files(&manifest) {
             let file = folder.join(&name);
             if file.is_file() {
                 println!("cargo::rerun-if-changed={}", file.display());
-                write!(table, "({name:?}, include_str!({file:?})), ").expect("a string accepts it");
+                write!(table, "({name:?}, include_str!({file:?})), ").expect("writing never fails");
             }
         }
         table.push_str("]),\n");
@@ -29,13 +29,13 @@ fn main() {
     std::fs::write(Path::new(&out).join("manifests.rs"), table).expect("cargo's own folder can be written");
 }
 
-/// The files that a manifest names for its environment. Invalid TOML is refused here; an unknown key is refused when the
-/// manifest is read.
+/// The files that a manifest names for its environment. Invalid TOML is refused here; `orchestrate` refuses an unknown key
+/// when it reads the manifest.
 fn named_files(manifest: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(manifest).unwrap_or_default();
     let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("`{}`: {error}", manifest.display()));
-    let of_environment = |name: &str| table.get("environment")?.get(name);
-    let requirements = of_environment("requirements").into_iter();
-    let build = of_environment("build").and_then(toml::Value::as_array).into_iter().flatten();
+    let environment_field = |name: &str| table.get("environment")?.get(name);
+    let requirements = environment_field("requirements").into_iter();
+    let build = environment_field("build").and_then(toml::Value::as_array).into_iter().flatten();
     requirements.chain(build).filter_map(|name| Some(name.as_str()?.to_string())).collect()
 }

@@ -15,7 +15,7 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed=CUDA_COMPUTE_CAP");
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
-    // candle-kernels reads the same variable. Without it, candle-kernels would query the GPU of this machine, and this
+    // candle-kernels reads `CUDA_COMPUTE_CAP` too. Without it, candle-kernels would query the GPU of this machine, and this
     // program would not know the architecture.
     let capability = std::env::var("CUDA_COMPUTE_CAP").unwrap_or_default();
     let Some(arch) = arch::Arch::parse(&capability) else {

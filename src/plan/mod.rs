@@ -209,7 +209,7 @@ impl Sizes {
     }
 }
 
-/// One configuration in one scenario.
+/// One configuration with one workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {
     /// An index into the plan's configurations.

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::metric_id::MetricId;
 use crate::engines::registry::Registry;
 
-/// A named workload: prompts, the number of tokens to generate, and the number of requests.
+/// A named set of requests: their prompt lengths, the number of tokens to generate, and how many of them in a launch.
 #[derive(Debug)]
 pub struct Scenario {
     pub name: &'static str,

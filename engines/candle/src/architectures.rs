@@ -27,6 +27,9 @@ pub const ARCHITECTURES: [&Architecture; 6] = [
     &Architecture { name: "gemma", safetensors: gemma, gguf: None },
 ];
 
+/// README.md says why candle runs without flash-attention.
+const FLASH_ATTN: bool = false;
+
 /// A kind of model that candle computes, with its loaders for both formats.
 pub struct Architecture {
     /// `model_type` in config.json, `general.architecture` in GGUF.
@@ -99,7 +102,6 @@ decoders! {
     quantized_qwen3::ModelWeights, keeps_masks: false;
 }
 
-/// Llama.
 fn llama(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     let shape = fields.expect_only(&[Feature::Llama3Frequencies])?;
     let frequencies = fields.llama3_frequencies()?;
@@ -112,7 +114,7 @@ fn llama(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
                     rope_theta: shape.rope_theta as f32,
                     rope_scaling: frequencies.clone(),
                     tie_word_embeddings: shape.tied,
-                    use_flash_attn: false,
+                    use_flash_attn: FLASH_ATTN,
                     bos_token_id: None,
                     eos_token_id: None,
                 })
@@ -138,7 +140,7 @@ impl Decoder for Llama {
         self.weights.forward(input, position, &mut self.cache)
     }
 
-    /// Replaces the cache, which also holds masks: a sequence without cache would keep a mask for each of its lengths.
+    /// Replaces the cache, to drop its masks too: a request without KV cache makes a mask for each length of the sequence.
     fn reset(&mut self) {
         self.cache = self.empty.clone();
     }
@@ -233,7 +235,7 @@ fn qwen3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
         build: |source| {
             let mut source = source.with_context_length("qwen3");
             // candle makes its position tables in f16 unless the file names f32, which no converter writes. f16 cannot hold
-            // 2049, and the angle of position 1000 is off by 0.25. All other values are f32 in both cases.
+            // 2049, and the angle of position 1000 is off by up to 0.25 rad. All other values are f32 in both cases.
             source.content.metadata.insert("general.dtype".into(), MetadataValue::U32(0));
             let Source { content, mut reader, device, .. } = source;
             Ok(Box::new(quantized_qwen3::ModelWeights::from_gguf(content, &mut reader, device)?))
@@ -255,7 +257,7 @@ fn mistral(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
                 rope_theta: shape.rope_theta,
                 hidden_act: Activation::Silu,
                 sliding_window: None, // the window is not shorter than the context
-                use_flash_attn: false,
+                use_flash_attn: FLASH_ATTN,
             });
             Ok(Box::new(mistral::Model::new(&config, tensors)?))
         }),
@@ -265,8 +267,7 @@ fn mistral(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
 /// Phi-3: one matrix for queries, keys and values, and one for gate and up.
 fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
     if let Some(scaling @ ("longrope" | "su" | "yarn")) = fields.rope_scaling().as_deref() {
-        // candle multiplies frequencies by these factors, which should divide them, and does not change the scale of
-        // attention.
+        // candle multiplies frequencies by the factors that should divide them, and does not change the scale of attention.
         let folder = &fields.folder.name;
         let message = format!("`{folder}` has `rope_scaling` `{scaling}`, which candle computes differently");
         return Err(unsupported(message));
@@ -302,7 +303,7 @@ fn phi3(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
 
 fn phi3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
     metadata.expect_only(&[])?;
-    metadata.expect("rope.freq_base", 10_000.0)?; // candle's constant, not the file's
+    metadata.expect("rope.freq_base", 10_000.0)?; // candle computes with this constant, not with the file's value
     if metadata.folder.config.tie_word_embeddings {
         let message = "no tensor `output.weight`, and candle does not use the embedding in its place here";
         return Err(model_failure(&config_path(metadata.folder), message));
@@ -312,7 +313,7 @@ fn phi3_gguf(metadata: &Metadata) -> Result<gguf::Recipe, Failed> {
         ignored_tensor: None,
         build: |source| {
             let Source { content, mut reader, device, .. } = source.with_context_length("phi3");
-            Ok(Box::new(quantized_phi3::ModelWeights::from_gguf(false, content, &mut reader, device)?))
+            Ok(Box::new(quantized_phi3::ModelWeights::from_gguf(FLASH_ATTN, content, &mut reader, device)?))
         },
     })
 }
@@ -352,7 +353,7 @@ fn gemma(fields: &Fields) -> Result<safetensors::Recipe, Failed> {
                 hidden_act: None, // candle accepts only one of the two fields
                 hidden_activation: Some(Activation::GeluPytorchTanh),
             });
-            Ok(Box::new(gemma::Model::new(false, &config, tensors)?))
+            Ok(Box::new(gemma::Model::new(FLASH_ATTN, &config, tensors)?))
         }),
     })
 }

@@ -1,4 +1,4 @@
-//! Checks that candle computes every feature of a config.json, and limits the context to the part that it computes.
+//! Checks that candle computes every feature of a config.json, and limits the context to what candle computes.
 //!
 //! candle ignores unknown fields, so a model with an unsupported feature would run and give wrong answers. This file
 //! refuses every feature by name unless the architecture supports it. So if a list lacks a feature, a model is refused,
@@ -188,7 +188,6 @@ impl Fields<'_> {
         model_failure(&config_path(self.folder), message)
     }
 
-    /// The field, even if it is null.
     fn get_or_null(&self, name: &str) -> Option<&Value> {
         let raw = &self.folder.config.raw;
         // Multimodal models keep the fields of their language model in `text_config`.
@@ -220,15 +219,15 @@ fn unquoted(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
-/// Refuses heads that do not fill the hidden size. Some of candle's models ignore the head size in the config, and divide the
-/// hidden size by the number of heads.
+/// Refuses heads whose sizes do not add up to the hidden size. Some of candle's models ignore the head size in the config,
+/// and divide the hidden size by the number of heads.
 pub fn expect_full_width_heads(folder: &ModelFolder) -> Result<(), Failed> {
     let Config { hidden_size, heads, head_dim, .. } = folder.config;
     if u64::from(heads) * u64::from(head_dim) == u64::from(hidden_size) {
         return Ok(());
     }
-    let sizes = format!("{heads} heads of {head_dim} in a hidden size of {hidden_size}");
-    Err(unsupported(format!("`{}` has {sizes}: candle assumes that they fill it", folder.name)))
+    let problem = format!("`{}` has {heads} heads of size {head_dim}", folder.name);
+    Err(unsupported(format!("{problem}: candle requires that they add up to the hidden size, {hidden_size}")))
 }
 
 pub fn intermediate_size(folder: &ModelFolder) -> Result<usize, Failed> {
@@ -259,7 +258,6 @@ impl LongestContext {
         Ok(Self { tokens, reason: None })
     }
 
-    /// Limits the context to `tokens`, for this reason.
     pub fn limit_to(self, tokens: u32, reason: &'static str) -> Self {
         if tokens < self.tokens { Self { tokens, reason: Some(reason) } } else { self }
     }
@@ -295,7 +293,7 @@ impl LongestContext {
     }
 }
 
-/// The longest context that a load without `context_tokens` gets: candle makes position tables for all of it.
+/// The longest context of a load without `context_tokens`, so that candle's position tables fit into memory.
 const MAX_CONTEXT_TOKENS: u32 = 1 << 24;
 
 /// The file that has the config, for messages.

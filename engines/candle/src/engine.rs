@@ -18,7 +18,6 @@ pub const CANDLE_VERSION: &str = "0.11.1";
 /// The release of gemm, candle's multiplication of f32 and f16 matrices on the CPU; a test compares it with Cargo.lock.
 pub const GEMM_VERSION: &str = "0.19.0";
 
-/// The engine: candle in the configuration that its users run.
 pub struct CandleEngine;
 
 impl Engine for CandleEngine {
@@ -40,7 +39,9 @@ impl Engine for CandleEngine {
         phases.begin("config");
         let architecture = Architecture::of(folder)?;
         let device = device::open(load.device.as_deref())?;
-        expect_cpu_for_own_pool(own_pool, device.location())?;
+        if own_pool {
+            expect_cpu_for_own_pool(device.location())?;
+        }
         let mut facts = Facts {
             device: Some(device::name(&device)),
             threads: Some(set_threads(load.threads)?),
@@ -62,11 +63,10 @@ impl Engine for CandleEngine {
 }
 
 /// Refuses forward passes in candle's thread pool on every device but the CPU. A GPU orders work by the calling thread, so a
-/// pass in a thread of the pool would not wait for input from another thread.
-fn expect_cpu_for_own_pool(own_pool: bool, location: DeviceLocation) -> Result<(), Failed> {
+/// forward pass in a thread of the pool would not wait for input from another thread.
+fn expect_cpu_for_own_pool(location: DeviceLocation) -> Result<(), Failed> {
     match location {
         DeviceLocation::Cpu => Ok(()),
-        _ if !own_pool => Ok(()),
         _ => Err(unsupported("`own_pool`: only the device `cpu` uses candle's thread pool")),
     }
 }
@@ -110,7 +110,7 @@ static POOL_THREADS: OnceLock<u32> = OnceLock::new();
 /// number, else one thread for each physical core.
 ///
 /// A pool takes its size from the environment at first use and keeps it, so a later load with another number is refused. The
-/// variable is set even if candle decides, because candle would otherwise read `/proc/cpuinfo` at every matrix product.
+/// first variable is set even if candle decides, because candle would otherwise read `/proc/cpuinfo` at every matrix product.
 pub fn set_threads(requested: Option<u32>) -> Result<u32, Failed> {
     let in_effect = *POOL_THREADS.get_or_init(|| {
         match requested {
@@ -143,16 +143,10 @@ mod tests {
     #[test]
     fn the_thread_pool_of_candle_is_refused_on_a_gpu() {
         let gpu = DeviceLocation::Cuda { gpu_id: 0 };
-        let refused = expect_cpu_for_own_pool(true, gpu).unwrap_err();
+        let refused = expect_cpu_for_own_pool(gpu).unwrap_err();
         assert_eq!(refused.kind, protocol::FailureKind::Unsupported);
         assert!(refused.message.contains("`own_pool`"), "{refused:?}");
-        assert!(expect_cpu_for_own_pool(true, DeviceLocation::Metal { gpu_id: 0 }).is_err());
-        assert_eq!(
-            (
-                expect_cpu_for_own_pool(false, gpu).is_ok(),
-                expect_cpu_for_own_pool(true, DeviceLocation::Cpu).is_ok()
-            ),
-            (true, true)
-        );
+        assert!(expect_cpu_for_own_pool(DeviceLocation::Metal { gpu_id: 0 }).is_err());
+        assert!(expect_cpu_for_own_pool(DeviceLocation::Cpu).is_ok());
     }
 }

@@ -54,8 +54,8 @@ pub fn first_line(error: &Error) -> String {
 
 pub const FREE_MEMORY_HINT: &str =
     "nvidia-smi    # lists the programs that hold memory; `--dtype bf16` needs half of f32";
-const REBUILD_HINT: &str = "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda    # 86 is 8.6; `nvidia-smi --query-gpu=compute_cap --format=csv` prints it";
-const DRIVER_HINT: &str = "nvidia-smi    # `CUDA Version` must be 13.0 or later: a driver of the 580 series";
+const REBUILD_HINT: &str = "CUDA_COMPUTE_CAP=86 orchestrate setup candle --device cuda    # 86 means 8.6; `nvidia-smi --query-gpu=compute_cap --format=csv` prints the GPU's value";
+const DRIVER_HINT: &str = "nvidia-smi    # `CUDA Version` must be 13.0 or later, from driver 580 on";
 
 /// Substrings of error texts, their kind and a hint. The first entry that matches counts.
 const DEVICE_ERRORS: &[(&[&str], FailureKind, Option<&str>)] = &[
@@ -97,7 +97,7 @@ const DEVICE_ERRORS: &[(&[&str], FailureKind, Option<&str>)] = &[
 
 /// The kind and hint of a device library's error; `None` for other texts.
 pub fn classify(text: &str) -> Option<(FailureKind, Option<&'static str>)> {
-    let entry = DEVICE_ERRORS.iter().find(|(marks, ..)| marks.iter().any(|mark| text.contains(mark)));
+    let entry = DEVICE_ERRORS.iter().find(|(parts, ..)| parts.iter().any(|part| text.contains(part)));
     entry.map(|(_, kind, hint)| (*kind, *hint))
 }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_for_another_gpu_has_the_build_command_as_its_hint() {
+    fn the_failure_for_a_gpu_of_another_capability_has_the_build_command_as_its_hint() {
         let failed = wrong_capability("cuda:0", "NVIDIA A10", (8, 6), "sm_90a");
         let expected = "`cuda:0` (NVIDIA A10) has compute capability 8.6, and this build is for sm_90a";
         assert_eq!(failed.message, expected);

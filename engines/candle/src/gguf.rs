@@ -1,4 +1,4 @@
-//! Loads a GGUF file like candle's examples: the header, then each tensor, without dequantizing it.
+//! Loads a GGUF file like candle's examples: the header, then each tensor; quantized matrices stay quantized.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -68,7 +68,7 @@ pub fn load(
     let is_loaded = |tensor: &&Tensor| names.contains(tensor.name.as_str());
     for tensor in folder.tensors.iter().filter(|tensor| !is_loaded(tensor)) {
         if recipe.ignored_tensor != Some(&tensor.name) {
-            return Err(ignored_tensor(folder, tensor));
+            return Err(ignored_tensor_failure(folder, tensor));
         }
         let note =
             format!("candle ignores `{}`, so its outputs differ from those of other engines", tensor.name);
@@ -102,7 +102,7 @@ pub struct Metadata<'a> {
 }
 
 impl Metadata<'_> {
-    /// Refuses a model with a feature that candle's quantized models would ignore. Features in `computed` are allowed.
+    /// Refuses a model with a feature that candle's quantized models would ignore, unless `computed` has the feature.
     pub fn expect_only(&self, computed: &[Feature]) -> Result<(), Failed> {
         intermediate_size(self.folder)?;
         let is_ignored = |feature| !computed.contains(&feature);
@@ -120,10 +120,10 @@ impl Metadata<'_> {
             self.expect(name, 1.0)?;
         }
         self.expect("expert_count", 0.0)?;
-        // `model_files` allows biases in every architecture that can have them; candle does not.
+        // `model_files` allows biases in every architecture that can have them; some of candle's models ignore them.
         let bias = self.folder.tensors.iter().find(|tensor| tensor.name.ends_with(".bias"));
         if let Some(bias) = bias.filter(|_| is_ignored(Feature::AttentionBias)) {
-            return Err(ignored_tensor(self.folder, bias));
+            return Err(ignored_tensor_failure(self.folder, bias));
         }
         if is_ignored(Feature::SeparateHeadDim) {
             expect_full_width_heads(self.folder)?;
@@ -156,7 +156,7 @@ impl Metadata<'_> {
     }
 }
 
-fn ignored_tensor(folder: &ModelFolder, tensor: &Tensor) -> Failed {
+fn ignored_tensor_failure(folder: &ModelFolder, tensor: &Tensor) -> Failed {
     let (folder, tensor) = (&folder.name, tensor.name.escape_debug());
     unsupported(format!("`{folder}` has a tensor `{tensor}`, which candle would ignore"))
 }

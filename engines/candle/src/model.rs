@@ -1,4 +1,4 @@
-//! A loaded model: generation and scoring, as in candle's examples. A prompt is fed in one call, then one id at a time.
+//! A loaded model: generation and scoring, as in candle's examples. A prompt is fed in one call, then each new id alone.
 
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_transformers::generation::{LogitsProcessor, Sampling as SamplingMethod};
@@ -22,7 +22,7 @@ impl Model for LoadedModel {
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
         if !job.use_cache && self.network.decoder.keeps_masks() {
             return Err(unsupported(
-                "`use_cache: false` on this GGUF: candle would keep a mask for every length",
+                "`use_cache: false` on this GGUF: candle would keep an attention mask for every length",
             ));
         }
         for (index, prompt) in job.prompts.iter().enumerate() {
@@ -64,7 +64,7 @@ impl Model for LoadedModel {
 /// candle's own sampler, configured as in its examples. Its argmax takes the lowest id among equals.
 fn sampler(requested: Option<Sampling>) -> LogitsProcessor {
     let requested = requested.unwrap_or_default();
-    // candle divides in f32, where a tiny temperature makes weights of NaN.
+    // candle divides in f32, where a tiny temperature makes probabilities of NaN.
     let greedy = sampling::is_greedy(&requested);
     let Sampling { temperature, top_k, top_p, seed } = requested;
     let method = match (top_k as usize, top_p) {
@@ -85,14 +85,13 @@ pub trait Decoder: Send {
     /// Resets the model to the state before the first id.
     fn reset(&mut self);
 
-    /// Whether candle keeps a mask for every length that the model has processed. Without a cache such a model would keep a
-    /// square mask for every length of the sequence.
+    /// Whether candle keeps the attention mask of every length that it has processed. Without a cache it would process every
+    /// length of the sequence, and keep a square mask for each.
     fn keeps_masks(&self) -> bool {
         false
     }
 }
 
-/// The result of building a decoder.
 pub type Built = CandleResult<Box<dyn Decoder>>;
 
 /// A decoder on its device.
@@ -107,14 +106,14 @@ impl Network {
     /// Begins a new sequence, independent of earlier ones.
     pub fn start(&mut self, use_cache: bool) -> Sequence<'_> {
         self.decoder.reset();
-        Sequence { network: self, position: 0, ids_without_cache: (!use_cache).then(Vec::new) }
+        Sequence { network: self, length: 0, ids_without_cache: (!use_cache).then(Vec::new) }
     }
 }
 
-/// One sequence: its length, and all its ids if there is no cache.
+/// One sequence: the number of its ids so far, and all its ids if there is no cache.
 pub struct Sequence<'a> {
     network: &'a mut Network,
-    position: usize,
+    length: usize,
     ids_without_cache: Option<Vec<u32>>,
 }
 
@@ -128,14 +127,14 @@ impl Sequence<'_> {
                 decoder.reset();
                 (Tensor::new(all_ids.as_slice(), device)?, 0)
             }
-            None => (Tensor::new(ids, device)?, self.position),
+            None => (Tensor::new(ids, device)?, self.length),
         };
         let input = input.unsqueeze(0)?; // [1, length]
         let logits = match own_pool {
             true => device.with_context(|| decoder.forward(&input, position))?,
             false => decoder.forward(&input, position)?,
         };
-        self.position += ids.len();
+        self.length += ids.len();
         logits.flatten_all()?.to_dtype(DType::F32) // from [1, vocabulary] or [1, 1, vocabulary]
     }
 }

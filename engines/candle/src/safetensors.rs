@@ -17,7 +17,8 @@ const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::BF16), 
 
 /// The names of the dtypes for hello. The first is the default on the first device.
 pub fn dtypes() -> Vec<String> {
-    let default = default_dtype(device::NAMES[0] == "cuda", false);
+    let (on_gpu, rounds_positions) = (device::NAMES[0] == "cuda", false);
+    let default = default_dtype(on_gpu, rounds_positions);
     let others = DTYPES.map(|(name, _)| name).into_iter().filter(|name| *name != default);
     std::iter::once(default).chain(others).map(String::from).collect()
 }
@@ -30,7 +31,7 @@ fn default_dtype(on_gpu: bool, rounds_positions: bool) -> &'static str {
 /// The instructions to load a model whose config was checked.
 pub struct Recipe {
     pub longest_context: LongestContext,
-    /// candle counts positions in the dtype of the weights, but bf16 cannot hold 257 and f16 cannot hold 2049.
+    /// Whether candle counts positions in the dtype of the weights: bf16 cannot hold 257, and f16 cannot hold 2049.
     pub rounds_positions: bool,
     /// Builds the layers, and position tables for this many tokens.
     pub build: Box<dyn FnOnce(VarBuilder<'static>, usize) -> Built>,
@@ -90,7 +91,7 @@ fn dtype(
     Ok((name, dtype))
 }
 
-/// Refuses dtypes other than plain floats. Eight-bit floats have scales in separate tensors, which candle would ignore.
+/// Refuses tensors whose dtype is not a plain float. Eight-bit floats have scales in separate tensors, which candle would ignore.
 fn expect_floats(folder: &ModelFolder) -> Result<(), Failed> {
     let is_plain = |dtype: &str| ["F64", "F32", "F16", "BF16"].contains(&dtype);
     match folder.tensors.iter().find(|tensor| !is_plain(tensor.dtype)) {
@@ -122,9 +123,11 @@ mod tests {
 
     #[test]
     fn a_gpu_defaults_to_bf16_unless_candle_rounds_positions() {
-        assert_eq!(default_dtype(true, false), "bf16");
-        assert_eq!(default_dtype(true, true), "f32");
-        assert_eq!((default_dtype(false, false), default_dtype(false, true)), ("f32", "f32"));
+        let (on_gpu, rounds_positions) = (true, true);
+        assert_eq!(default_dtype(on_gpu, !rounds_positions), "bf16");
+        assert_eq!(default_dtype(on_gpu, rounds_positions), "f32");
+        assert_eq!(default_dtype(!on_gpu, !rounds_positions), "f32");
+        assert_eq!(default_dtype(!on_gpu, rounds_positions), "f32");
     }
 
     #[test]

@@ -31,6 +31,7 @@ impl StandIn {
                     .is_some_and(|suffix| suffix.starts_with(|first: char| first.is_ascii_uppercase()))
             })
         });
+        // Functions that stand-in.c does not define return an error.
         let refusals: String = cuda_names
             .map(|name| format!("__attribute__((weak)) int {name}() {{ return {NOT_SUPPORTED}; }}\n"))
             .collect();
@@ -39,13 +40,13 @@ impl StandIn {
         let (refusals, library) = (path_of("refusals.c"), path_of("libcuda.so.1"));
         let [refusals, library] = [&refusals, &library].map(|path| path.to_str().unwrap());
         run("cc", &["-w", "-std=gnu17", "-shared", "-fPIC", "-O1", "-o", library, source, refusals]);
-        for other in ["libcublas.so.13", "libcurand.so.10"] {
-            std::os::unix::fs::symlink("libcuda.so.1", path_of(other)).unwrap();
+        for name in ["libcublas.so.13", "libcurand.so.10"] {
+            std::os::unix::fs::symlink("libcuda.so.1", path_of(name)).unwrap();
         }
         Self { folder }
     }
 
-    /// The answers to these requests, and the counts of calls.
+    /// The answers to these requests, without progress messages, and the counts of calls.
     fn answers(&self, variables: &[(&str, &str)], requests: &[Value]) -> (Vec<Value>, Counts) {
         let counts = self.folder.path().join("counts");
         let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
@@ -82,7 +83,7 @@ struct Counts {
     to_device: u64,
     to_host: u64,
     events: u64,
-    /// The work that the host has not waited for at the end.
+    /// The number of operations that the host has not waited for at the end.
     pending: u64,
 }
 
@@ -176,14 +177,14 @@ fn the_second_load_states_only_its_own_memory() {
 }
 
 #[test]
-fn a_token_of_a_llama_takes_the_launches_that_the_readme_states() {
+fn a_token_of_a_llama_takes_the_kernel_launches_that_the_readme_states() {
     let stand_in = StandIn::new();
-    let launches = |tokens: u32| {
+    let counts = |tokens: u32| {
         let request = json!({"prompt_ids": [0, 5], "max_new_tokens": tokens, "ignore_eos": true});
         stand_in.answers(&[], &[load(json!({})), request]).1
     };
-    let token = launches(11).minus(launches(10));
-    // The embedded model: 4 layers, 2 query heads for each key-value head.
+    let token = counts(11).minus(counts(10));
+    // The embedded model: 4 layers, 2 query heads for each key-value head, so 2 copies of keys and 2 of values.
     let (layers, head_copies) = (4, 2 * 2);
     assert_eq!(token.products, layers * 9 + 1, "{token:?}");
     assert_eq!(token.kernels, layers * (18 + head_copies) + 4, "{token:?}");

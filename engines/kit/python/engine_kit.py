@@ -54,7 +54,7 @@ class Engine:
         raise NotImplementedError
 
     def default_dtype(self, request):
-        """The dtype of a load without a dtype, if it depends on the rest of the request (`request.device` is known).
+        """The dtype of a load without a dtype, if this default depends on the rest of the request (`request.device` is known).
         None means the first dtype of hello."""
         return None
 
@@ -72,9 +72,9 @@ class Engine:
 class Model:
     """A loaded model. The kit makes one call at a time, from the main thread.
 
-    An engine that advances several requests at once (the capability `concurrency` is their number) implements three more
+    An engine that advances several requests at once (the capability `concurrency` is the largest number) implements three more
     methods. `admit(slot, job)` takes a request. `step(tokens)` advances every admitted request by a token with
-    `tokens[slot].push(sequence, id)`; free slots hold None. `leave(slot)` removes a request.
+    `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes a request.
     """
 
     def facts(self):
@@ -163,7 +163,7 @@ def _redirect_stdin():
 
 
 def _read_lines(stdin, put):
-    """Puts every line into the inbox, with the time at which its last bytes arrived."""
+    """Puts every line into the inbox, with the time at which its last bytes were read."""
     framer = Framer()
     while chunk := os.read(stdin, 1 << 20):
         read_ns = time.perf_counter_ns()

@@ -67,7 +67,7 @@ def _split_planted_delay(options):
 
 
 def check_offered(field, requested, offered):
-    """Refuses a value that the engine does not list. If the engine lists none, the engine itself decides. `cuda` covers
+    """Refuses a value that the engine does not list. If the list is empty, the engine itself decides. `cuda` covers
     every numbered GPU such as `cuda:1`; `cpu` covers only `cpu:0`."""
     if requested is None or not offered or requested in offered:
         return
@@ -159,8 +159,8 @@ def failure(error):
     if isinstance(error, Failed):
         return error
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-    names = {base.__name__ for base in type(error).__mro__}
-    if names & {"MemoryError", "OutOfMemoryError"} or "can't allocate memory" in first_line:
+    class_names = {base.__name__ for base in type(error).__mro__}
+    if class_names & {"MemoryError", "OutOfMemoryError"} or "can't allocate memory" in first_line:
         return Failed("out_of_memory", first_line)
     sys.stderr.write("".join(traceback.format_exception(error)[-6:]))
     sys.stderr.flush()

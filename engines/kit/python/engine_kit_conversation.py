@@ -1,7 +1,7 @@
 """Answers requests in their order, and converts errors to failures.
 
-One thread does everything. Lines and their timestamps come through a queue. While an engine works, the thread checks the
-queue after every token, so that a `cancel` has an effect. This module uses no file descriptor and no process, so tests run
+One thread answers all requests. Lines and their timestamps come through a queue. After every token of an engine the
+thread checks the queue, so that a `cancel` has an effect. This module uses no file descriptor and no process, so tests run
 in memory.
 """
 
@@ -32,22 +32,23 @@ class Conversation:
     def __init__(self, engine, inbox, write, environment=os.environ, stderr=sys.stderr, clock=time.perf_counter_ns):
         self._engine, self._inbox, self._write_line, self._stderr = engine, inbox, write, stderr
         self._environment, self._clock = environment, clock
-        self._waiting, self._ids, self._cancelled = deque(), set(), set()
+        # `_waiting` has the parsed requests that have not started, failures of lines, and END.
+        self._waiting, self._unanswered_ids, self._cancelled_ids = deque(), set(), set()
         # The overlapping requests: slot -> Run.
         self._slots = {}
-        # Read once, because the facts of an engine do not change.
+        # The facts of hello are read once, because they do not change.
         self._hello_facts = None
         self._model, self.facts, self.planted_delay_ns = None, {}, 0
         # The first request with text opens the tokenizer of the model.
         self._tokenizer_open = False
-        # The reason why a `load` left no model. The environment's model must not replace the requested model.
+        # The reason why a `load` left no model. The model of `ORCHESTRATE_MODEL` must not replace the requested model.
         self._load_failure = None
         # Set while an answer is in progress, for the thread that waits for the end of the reader.
         self.working = threading.Event()
 
     def run(self):
         """Answers until `shutdown` or the end of the input."""
-        answers = {
+        answer_by_type = {
             "hello": self._answer_hello,
             "load": self._answer_load,
             "generate": self._answer_generate,
@@ -67,7 +68,7 @@ class Conversation:
                     self.write({"type": "bye"})
                     return
                 else:
-                    self._answer_or_fail(request, answers[request.type])
+                    self._answer_or_fail(request, answer_by_type[request.type])
             if self._slots:
                 self._step()
 
@@ -123,7 +124,7 @@ class Conversation:
         return self._hello()["capabilities"]
 
     def _load(self, request, progress=None):
-        """Loads a model, and returns the fields of `loaded`. Only a `load` has `progress`, not a `generate`."""
+        """Loads a model, and returns the fields of `loaded`. `progress` is None if a `generate` loads the model."""
         began_ns = self._clock()
         failure_reason = f"the load of `{request.model}` failed" if progress is not None else None
         if self._model is None:
@@ -139,7 +140,7 @@ class Conversation:
         return {"load_ns": self._clock() - began_ns, "phases": phases.times, **self.facts}
 
     def _ensure_loaded(self):
-        """Loads the environment's model if nothing is loaded and no `load` came before. Returns the fields of `loaded`, or
+        """Loads the model of `ORCHESTRATE_MODEL` if nothing is loaded and no `load` came before. Returns the fields of `loaded`, or
         None if a model was loaded already."""
         if self._model is not None:
             return None
@@ -177,7 +178,7 @@ class Conversation:
         """Writes the answer of a finished request. A person may have typed a request without a type, so it also gets a
         summary on stderr."""
         memory = self._model.facts().get("device_memory") if self._model else None
-        # Without a model no iteration has run, so no text is decoded.
+        # Without a model no iteration has run, so there is no text to decode.
         answer = run.answer(self._model.decode if self._model else None, memory)
         self.write_for(run.request, answer)
         if not run.request.has_type:
@@ -273,13 +274,13 @@ class Conversation:
     def _accept(self, request):
         if request.type == "cancel":
             # A late cancel or an unknown id has no effect: a cancel has no answer.
-            self._cancelled.update({request.id} & self._ids)
+            self._cancelled_ids.update({request.id} & self._unanswered_ids)
             return
         if request.type in ("generate", "score") and request.id is not None:
-            if request.id in self._ids:
+            if request.id in self._unanswered_ids:
                 # This failure has no id, because the answer with that id belongs to the first request.
                 raise Failed("bad_request", f"`id`: {request.id!r} belongs to a request that is not answered yet")
-            self._ids.add(request.id)
+            self._unanswered_ids.add(request.id)
         self._waiting.append(request)
 
     def _check_cancel(self, run):
@@ -288,7 +289,7 @@ class Conversation:
             run.tokens.cancelled = self.is_cancelled(run.request)
 
     def is_cancelled(self, request):
-        return request.id in self._cancelled
+        return request.id in self._cancelled_ids
 
     def _answer_or_fail(self, request, answer):
         """Answers a request. Every exception becomes one `failed`, and the engine continues."""
@@ -302,8 +303,8 @@ class Conversation:
             self._release(request)
 
     def _release(self, request):
-        self._ids.discard(request.id)
-        self._cancelled.discard(request.id)
+        self._unanswered_ids.discard(request.id)
+        self._cancelled_ids.discard(request.id)
 
     def _fail(self, failed, id):
         fields = {"id": id, "kind": failed.kind, "message": failed.message, "hint": failed.hint}
@@ -329,4 +330,4 @@ class Conversation:
 
 
 class OutputClosed(Exception):
-    """An answer cannot be written, because its reader has closed the pipe."""
+    """An answer cannot be written, usually because the reader has closed the pipe."""

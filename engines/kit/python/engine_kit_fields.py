@@ -32,7 +32,7 @@ class Invalid(Exception):
 
 
 def read_field(name, fields, reader, default):
-    """The value of a field as `reader` returns it, or the default of an absent field."""
+    """The value of a field as `reader` returns it, or `default` if the field is absent. `fields` comes from `split_fields`."""
     if name not in fields:
         if default is REQUIRED:
             raise Invalid(f"missing field `{name}`")
@@ -136,7 +136,7 @@ def one_of(*words):
 
 def sampling(value):
     rules = {"temperature": (number, 0.0), "top_k": (u32, 0), "top_p": (optional(number), None), "seed": (u64, 0)}
-    fields = {name: (item, None) for name, item in any_map(value).items()}
+    fields = {name: (item, None) for name, item in any_map(value).items()}  # the outer `read_field` sets the position
     return SimpleNamespace(**{name: read_field(name, fields, *rule) for name, rule in rules.items()})
 
 

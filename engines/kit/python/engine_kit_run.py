@@ -1,6 +1,5 @@
 """One `generate`, from its first iteration to its answer: warm-up, iterations, and the clock of each. Single requests and
-overlapping requests take the same steps.
-"""
+overlapping requests take the same steps."""
 
 import engine_kit_checks as checks
 from engine_kit_summary import summarise
@@ -8,7 +7,7 @@ from engine_kit_tokens import Job, Tokens, is_greedy
 
 
 class Run:
-    """A running `generate`. `conversation` tokenises, writes, and tracks cancels."""
+    """A `generate` in progress. `conversation` tokenises, writes, and tracks cancels."""
 
     def __init__(self, conversation, request, clock):
         self._conversation, self.request, self._clock = conversation, request, clock

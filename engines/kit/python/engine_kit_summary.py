@@ -8,26 +8,26 @@ import math
 
 
 def summarise(iterations):
-    """The same object as in the Rust kit. Medians are over all sequences of all iterations; null means unknown."""
+    """The summary, with the same fields as in the Rust kit. Medians are over all sequences of all iterations; null means unknown."""
     sequences = [(iteration["start_ns"], sequence) for iteration in iterations for sequence in iteration["sequences"]]
-    first_ms, prefill, decode = [], [], []
+    ttft_ms, prefill_tokens_per_s, decode_tokens_per_s = [], [], []
     for start_ns, sequence in sequences:
         token_ns = sequence["token_ns"]
         if token_ns and token_ns[0] > start_ns:
-            first_ms.append((token_ns[0] - start_ns) / 1e6)
-            prefill.append(sequence["prompt_tokens"] * 1e9 / (token_ns[0] - start_ns))
+            ttft_ms.append((token_ns[0] - start_ns) / 1e6)
+            prefill_tokens_per_s.append(sequence["prompt_tokens"] * 1e9 / (token_ns[0] - start_ns))
         if token_ns and token_ns[-1] > token_ns[0]:
             # The number of tokens after the first, divided by the time from the first to the last.
-            decode.append((len(token_ns) - 1) * 1e9 / (token_ns[-1] - token_ns[0]))
+            decode_tokens_per_s.append((len(token_ns) - 1) * 1e9 / (token_ns[-1] - token_ns[0]))
     summary = {
         "text": None,
         "iterations": len(iterations),
         "prompt_tokens": sum(sequence["prompt_tokens"] for _, sequence in sequences),
         "output_tokens": sum(len(sequence["output_ids"]) for _, sequence in sequences),
-        "first_token_ms": quantile(first_ms, 0.5),
-        "first_token_p95_ms": quantile(first_ms, 0.95),
-        "prefill_tokens_per_s": quantile(prefill, 0.5),
-        "decode_tokens_per_s": quantile(decode, 0.5),
+        "first_token_ms": quantile(ttft_ms, 0.5),
+        "first_token_p95_ms": quantile(ttft_ms, 0.95),
+        "prefill_tokens_per_s": quantile(prefill_tokens_per_s, 0.5),
+        "decode_tokens_per_s": quantile(decode_tokens_per_s, 0.5),
     }
     summary["text"] = _text(summary)
     return {name: round(value, 4) if isinstance(value, float) else value for name, value in summary.items()}

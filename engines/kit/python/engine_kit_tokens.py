@@ -15,8 +15,8 @@ class Job:
     """One iteration of a request: the engine generates once for every prompt.
 
     `prompts`: lists of token ids; no list is empty. `sampling`: None is greedy, else `temperature`, `top_k` (0 keeps all),
-    `top_p` (None keeps all) and `seed`. `ignore_eos`: whether sequences continue after EOS. `Tokens.push` takes care of
-    that; only an engine that masks EOS needs the field. `max_new_tokens`, `use_cache` and `padding` are those of the request.
+    `top_p` (None keeps all) and `seed`. `ignore_eos`: whether sequences continue after EOS. `Tokens.push` obeys it; only an
+    engine that masks EOS reads it. `max_new_tokens`, `use_cache` and `padding` are those of the request.
     """
 
     def __init__(self, prompts, max_new_tokens, sampling=None, ignore_eos=False, use_cache=True, padding="left"):
@@ -85,7 +85,7 @@ class Tokens:
         self._sequences[sequence]["cached_prompt_tokens"] = tokens
 
     def iteration(self):
-        """Ends the iteration and returns it for the answer. Raises `Failed` if the engine broke the contract, for example if
+        """Ends the iteration and returns its object for the answer. Raises `Failed` if the engine broke the contract, for example if
         it returned before a sequence was done."""
         end_ns = self._clock() - self._zero_ns
         if self._contract_error is not None:
@@ -125,8 +125,8 @@ class Phases:
             self._progress({name: value for name, value in facts.items() if value is not None})
 
 
-# The lowest temperature that samples. Below this temperature, a logit divided by the temperature overflows an f32, and only
-# the largest logit has any weight.
+# The lowest temperature that samples. A lower one counts as 0: the quotient of a logit could overflow an f32, and only the
+# largest logit has any probability.
 GREEDY_BELOW = 1e-30
 
 
@@ -190,7 +190,7 @@ def _draw(logits, sampling, uniform):
         remainder -= weight
         if remainder < 0:
             return id
-    # Rounding can leave a small remainder; the last token with any weight takes it.
+    # Rounding can leave a small remainder. It goes to the last token with any weight.
     return next(id for id, weight in reversed(weights) if weight > 0)
 
 

@@ -68,7 +68,7 @@ def read_tokenizer(folder, rows=None):
     try:
         tokenizer = Tokenizer.from_file(str(folder.tokenizer))
     except Exception as error:
-        # The library raises no narrower type.
+        # The library raises `Exception` itself.
         raise Failed("model", f"`{folder.tokenizer}`: {str(error)[:300]}") from None
     if rows is not None:
         largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
@@ -137,7 +137,7 @@ def _incomplete(path, problem):
 
 
 def _weights(path):
-    """The weight files, and whether an index names them."""
+    """The paths of the weight files, and whether an index names the files."""
     if path.is_file():
         check_offered("format", path.suffix.removeprefix(".").lower() or "file", FORMATS)
         raise Failed("model", f"`{path}`: expected a model folder", f"give `{path.parent}`")

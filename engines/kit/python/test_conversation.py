@@ -175,7 +175,7 @@ class GenerateRequests(unittest.TestCase):
         self.assertEqual(conversation.summaries.getvalue(), "")
 
     def test_eos_ends_a_sequence_unless_it_is_ignored(self):
-        # After 299 the toy returns 0, 1 and then EOS.
+        # The toy has 300 ids: after 299 it returns 0, 1 and then EOS (2).
         with_eos, without_eos = converse(
             {"prompt_ids": [299], "max_new_tokens": 5}, {"prompt_ids": [299], "max_new_tokens": 5, "ignore_eos": True}
         )
@@ -252,7 +252,7 @@ class GenerateRequests(unittest.TestCase):
 
 class Failures(unittest.TestCase):
     def test_every_exception_of_an_engine_is_one_failure_and_the_engine_continues(self):
-        for first, kind, message in [
+        for prompt_start, kind, message in [
             (RAISES, "internal", "the engine raised ValueError: something"),
             (FAILS, "device", "the device was removed"),
             (RUNS_OUT_OF_MEMORY, "out_of_memory", "9 GB were requested"),
@@ -261,10 +261,10 @@ class Failures(unittest.TestCase):
             (EXITS, "internal", "the engine raised SystemExit: 3"),
         ]:
             conversation = TestConversation()
-            failed, answer = conversation.run({"id": 1, "prompt_ids": [first, 9]}, {"id": 2, "prompt_ids": [9]})
+            failed, answer = conversation.run({"id": 1, "prompt_ids": [prompt_start, 9]}, {"id": 2, "prompt_ids": [9]})
             self.assertEqual((failed["kind"], failed["message"], failed["id"]), (kind, message, 1))
             self.assertEqual((answer["type"], answer["id"]), ("generated", 2))
-            self.assertEqual("Traceback" in conversation.stderr or "File" in conversation.stderr, first in (RAISES, EXITS))
+            self.assertEqual("Traceback" in conversation.stderr or "File" in conversation.stderr, prompt_start in (RAISES, EXITS))
 
     def test_every_invalid_line_is_answered_once_and_the_engine_continues(self):
         invalid = [
@@ -361,7 +361,7 @@ class OverlappingRequests(unittest.TestCase):
         self.assertEqual(ids(short), [[51, 52], [51, 52]])
         self.assertEqual(ids(middle), [[81, 82, 83], [91, 92, 93]])
         self.assertEqual(ids(long), [list(range(10, 30))])
-        self.assertEqual(max(engine.admitted), 2)
+        self.assertEqual(max(engine.admitted), 2, "two requests at once")
 
     def test_requests_without_an_id_run_alone_and_in_order(self):
         engine = SlotsEngine()
@@ -375,8 +375,8 @@ class OverlappingRequests(unittest.TestCase):
         )
         self.assertEqual([first["type"], loaded["type"], second["type"]], ["generated", "loaded", "generated"])
 
-    def test_a_failed_step_fails_every_request_and_a_failed_admission_only_its_own(self):
-        # After two tokens the second request reaches the id with which the toy raises.
+    def test_a_failed_step_fails_all_admitted_requests_and_a_failed_admission_only_one(self):
+        # After two tokens the second request has the id at which the toy raises.
         *failures, after = converse(
             {"id": 1, "prompt_ids": [50]},
             {"id": 2, "prompt_ids": [RAISES - 2]},

@@ -1,8 +1,8 @@
 //! The only file that calls CUDA, through candle's handle (cudarc). It reads only what candle does not provide: the GPU's
 //! identity, the library versions, and the memory of this process.
 //!
-//! candle allocates every tensor in stream order (`cuMemAllocAsync`) from the device's default pool. So the pool knows the
-//! memory in use and the peak, for this process alone. It does not count CUDA's context, kernel code and cuBLAS's
+//! candle allocates every tensor in stream order (`cuMemAllocAsync`) from the device's default memory pool. So the pool
+//! knows the memory in use and the peak, for this process alone. It does not count CUDA's context, kernel code and cuBLAS's
 //! workspace; only the driver knows the memory of the whole process.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ pub fn libraries(device: &Device) -> BTreeMap<String, String> {
     versions.into_iter().filter_map(|(name, version)| Some((name.to_string(), version?))).collect()
 }
 
-/// Adds the free memory to an out-of-memory error, because CUDA does not give the requested size.
+/// Adds the free memory to an out-of-memory error, because CUDA's text has no sizes.
 pub fn add_free_memory(device: &Device, error: String) -> String {
     let out_of_memory = matches!(failure::classify(&error), Some((FailureKind::OutOfMemory, _)));
     match device.as_cuda_device().ok().filter(|_| out_of_memory).and_then(device_memory) {
@@ -105,7 +105,7 @@ fn device_memory(device: &CudaDevice) -> Option<Memory> {
     Some(Memory { free_bytes: free_bytes as u64, total_bytes: total_bytes as u64 })
 }
 
-/// The device's default pool, if tensors come from it.
+/// The device's default memory pool, if candle allocates tensors from it.
 #[expect(unsafe_code, reason = "CUDA returns the pool of a raw device handle")]
 fn pool(device: &CudaDevice) -> Option<CUmemoryPool> {
     let stream = device.cuda_stream();

@@ -57,9 +57,9 @@ fn facts_state_the_bytes_that_a_load_leaves_in_memory() {
         let count = |tensors: &[(String, Tensor)]| {
             tensors.iter().map(|(_, tensor)| tensor.elem_count()).sum::<usize>()
         };
-        // A q8_0 quantization block has 32 weights in 34 bytes.
-        let head = if tiny.tied { tiny.vocabulary * tiny.hidden } else { 0 };
-        let bytes = count(&widened) * 4 + (count(&kept) + head) / 32 * 34;
+        // A q8_0 quantization block has 32 weights in 34 bytes. A tied embedding is kept a second time, as the output matrix.
+        let output_matrix = if tiny.tied { tiny.vocabulary * tiny.hidden } else { 0 };
+        let bytes = count(&widened) * 4 + (count(&kept) + output_matrix) / 32 * 34;
         assert_eq!(facts.weights_bytes, Some(bytes as u64), "{}", tiny.architecture);
         assert_eq!(facts.parameters, Some((count(&widened) + count(&kept)) as u64));
         assert_eq!(facts.weights_dtype.as_deref(), Some("q8_0"));
@@ -126,7 +126,7 @@ fn the_requested_context_is_in_effect_and_must_not_exceed_the_models() {
     assert_eq!(short.facts.context_tokens, Some(1));
     assert_eq!(logits(&mut short, &[5]), logits(&mut load(folder.path()), &[5]));
     let failure = message(load_with(folder.path(), &request(49)));
-    assert!(failure.starts_with("context: a context of 49 tokens: "), "{failure}");
+    assert!(failure.starts_with("context: a context of 49 tokens: "), "the model has 48: {failure}");
 }
 
 #[test]
@@ -181,10 +181,11 @@ fn a_sliding_window_is_the_longest_context() {
 fn a_requested_context_replaces_the_context_of_a_gguf() {
     for tiny in IN_GGUF {
         let folder = tempfile::tempdir().unwrap();
-        // Tables for the whole context would not fit into any memory.
+        // Position tables for 4,000,000,000 tokens would not fit into memory.
         let path = Tiny { context: 4_000_000_000, ..tiny }.write_gguf(folder.path(), GgmlDType::F32);
         let mut short = load_with(&path, &Load { context_tokens: Some(16), ..Load::default() }).unwrap();
         assert_eq!(short.facts.context_tokens, Some(16));
+        // The prompt of 3 and 13 new tokens fill the context.
         assert_eq!(greedy(&mut short, &[3, 4, 5], 13).len(), 13, "{}", tiny.architecture);
     }
 }
@@ -196,8 +197,8 @@ fn an_output_matrix_beside_a_tied_embedding_is_ignored() {
         tiny.write_folder(folder.path());
         let expected = logits(&mut load(folder.path()), &[3, 4, 5]);
         let mut tensors = tiny.tensors();
-        let head = tensors["model.embed_tokens.weight"].affine(-1.0, 0.5).unwrap();
-        tensors.insert("lm_head.weight".into(), head);
+        let output_matrix = tensors["model.embed_tokens.weight"].affine(-1.0, 0.5).unwrap();
+        tensors.insert("lm_head.weight".into(), output_matrix);
         write_tensors(folder.path(), &tensors);
         let mut model = load(folder.path());
         assert_eq!(logits(&mut model, &[3, 4, 5]), expected, "{}", tiny.architecture);
@@ -223,7 +224,7 @@ fn rotation_settings_change_the_logits() {
         config[field] = value;
         write_config(folder.path(), &config);
         let difference = relative_difference(&logits(&mut load(folder.path()), &[3, 4, 5]), &original);
-        assert!(difference > 1e-3, "{}: `{field}` changes {difference}", tiny.architecture);
+        assert!(difference > 1e-3, "{}: `{field}` changes the logits by {difference}", tiny.architecture);
     }
 }
 
@@ -232,13 +233,13 @@ fn gemmas_two_names_for_its_activation_mean_the_same() {
     let folder = tempfile::tempdir().unwrap();
     GEMMA.write_folder(folder.path());
     let expected = logits(&mut load(folder.path()), &[3, 4, 5]);
-    for (act, activation) in [
+    for (hidden_act, hidden_activation) in [
         (json!("gelu_pytorch_tanh"), Value::Null),
         (json!("gelu"), json!("gelu_pytorch_tanh")),
         (Value::Null, json!("gelu_pytorch_tanh")),
     ] {
         let mut config = GEMMA.config();
-        (config["hidden_act"], config["hidden_activation"]) = (act, activation);
+        (config["hidden_act"], config["hidden_activation"]) = (hidden_act, hidden_activation);
         write_config(folder.path(), &config);
         assert_eq!(logits(&mut load(folder.path()), &[3, 4, 5]), expected);
     }
@@ -256,8 +257,8 @@ fn unknown_options_unknown_devices_and_another_number_of_threads_are_refused() {
     let in_effect = engine::set_threads(None).unwrap();
     assert_eq!(in_effect as usize, rayon::current_num_threads());
     assert_eq!(candle_core::utils::get_num_threads(), in_effect as usize);
-    let fields = Load { threads: Some(in_effect + 1), ..Load::default() };
-    let failure = message(load_with(folder.path(), &fields));
+    let request = Load { threads: Some(in_effect + 1), ..Load::default() };
+    let failure = message(load_with(folder.path(), &request));
     let expected =
         format!("unsupported: {} threads: this process has {in_effect} since its first load", in_effect + 1);
     assert_eq!(failure, expected);

@@ -60,7 +60,7 @@ fn sampled(model: &mut LoadedModel, sampling: Sampling) -> Vec<u32> {
     run(model, &Job { sampling: Some(sampling), ..job(&[0, 5, 9], 16) })
 }
 
-/// The logits after a prompt in one call.
+/// The logits after a prompt that is fed in one call.
 fn logits(model: &mut LoadedModel, prompt: &[u32]) -> Vec<f32> {
     model.network.start(true).feed(prompt).unwrap().to_vec1().unwrap()
 }
@@ -73,12 +73,13 @@ fn relative_difference(logits: &[f32], expected: &[f32]) -> f32 {
     pairs.fold(0_f32, |largest, (logit, expected)| largest.max((logit - expected).abs())) / magnitude
 }
 
+/// The kind and the message of a failed result.
 fn message<T>(result: Result<T, Failed>) -> String {
     let failed = result.err().unwrap();
     format!("{}: {}", failed.kind.as_str(), failed.message)
 }
 
-/// The sizes of a model.
+/// A small model: its architecture and its sizes.
 #[derive(Debug, Clone, Copy)]
 struct Tiny {
     architecture: &'static str,
@@ -156,20 +157,20 @@ impl Tiny {
         };
         let Tiny { hidden, intermediate, vocabulary, head_dim, .. } = *self;
         let (q_width, kv_width) = (self.heads * head_dim, self.kv_heads * head_dim);
-        // This spread keeps the size of activations, so that attention and MLP both matter.
+        // This spread keeps the magnitude of activations, so that attention and MLP both matter.
         let spread = |width: usize| 4.0 / (width as f64).sqrt();
         // Gemma adds one to the weights of a norm. It multiplies the embedding by the square root of the width. The
-        // embedding is also the output head: with a wider spread, the model would repeat the last id forever.
-        let (norm, embedding) = if self.is("gemma") { (0.0, 0.1) } else { (1.0, 2.0) };
-        add("model.embed_tokens.weight".into(), &[vocabulary, hidden], 0.0, embedding);
-        add("model.norm.weight".into(), &[hidden], norm, 0.5);
+        // embedding is also the output matrix: with a wider spread, the model would repeat the last id forever.
+        let (norm_center, embedding_spread) = if self.is("gemma") { (0.0, 0.1) } else { (1.0, 2.0) };
+        add("model.embed_tokens.weight".into(), &[vocabulary, hidden], 0.0, embedding_spread);
+        add("model.norm.weight".into(), &[hidden], norm_center, 0.5);
         if !self.tied {
             add("lm_head.weight".into(), &[vocabulary, hidden], 0.0, spread(hidden));
         }
         for layer in 0..self.layers {
             let name = |part: &str| format!("model.layers.{layer}.{part}");
             for part in ["input_layernorm.weight", "post_attention_layernorm.weight"] {
-                add(name(part), &[hidden], norm, 0.5);
+                add(name(part), &[hidden], norm_center, 0.5);
             }
             if self.is("phi3") {
                 let width = q_width + 2 * kv_width;
@@ -200,21 +201,20 @@ impl Tiny {
         tensors
     }
 
-    /// Writes config.json and model.safetensors.
     fn write_folder(&self, folder: &Path) {
         write_config(folder, &self.config());
         write_tensors(folder, &self.tensors());
     }
 
-    /// Writes a GGUF file with llama.cpp's types.
+    /// Writes a GGUF file. Its matrices have this dtype, the other tensors are f32.
     fn write_gguf(&self, folder: &Path, dtype: GgmlDType) -> PathBuf {
         let path = folder.join(format!("{}-{dtype:?}.gguf", self.architecture));
         write_gguf(&path, &self.metadata(), &self.quantized(dtype));
         path
     }
 
-    /// The same weights as GGUF stores them. Names and order come from `model_files`; candle has its own names and order, so its
-    /// answers test both.
+    /// The same weights as GGUF stores them. Their names and the order of rows come from `model_files`; candle expects the real
+    /// ones, so its answers test `model_files`.
     fn quantized(&self, dtype: GgmlDType) -> Vec<(String, QTensor)> {
         let tensors = self.tensors();
         let config = Config::parse(self.config().to_string().as_bytes(), None).unwrap();

@@ -1,4 +1,4 @@
-//! Tests the refusals of a load, by name.
+//! Tests that a load refuses what candle does not compute, and that the message names the field or the tensor.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::{ALL, GEMMA, IN_GGUF, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, Tiny};
 use super::{load_with, message};
 use super::{write_config, write_gguf, write_tensors};
 
-/// The refusal of this folder with one changed field of its config.
+/// The failure of a load of `tiny` from safetensors, with this value of a field of its config.
 fn failure_with(tiny: Tiny, field: &str, value: Value) -> String {
     let folder = tempfile::tempdir().unwrap();
     tiny.write_folder(folder.path());
@@ -22,7 +22,7 @@ fn failure_with(tiny: Tiny, field: &str, value: Value) -> String {
     failure_of(folder.path())
 }
 
-/// The refusal of this file with one changed metadata field, named without the architecture.
+/// The failure of a load of `tiny` from a GGUF, with this value of a metadata field. `field` lacks the architecture's prefix.
 fn failure_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("NAME.gguf");
@@ -34,7 +34,7 @@ fn failure_of_gguf(tiny: Tiny, field: &str, value: Metadata) -> String {
     failure_of(&path)
 }
 
-/// The refusal of this model, with FOLDER and NAME for the parts that change from run to run.
+/// The failure of a load of this path, with FOLDER and NAME in place of the temporary names.
 fn failure_of(path: &Path) -> String {
     let failure = message(load_with(path, &Load::default()));
     let name = path.file_stem().unwrap().to_string_lossy();
@@ -42,6 +42,7 @@ fn failure_of(path: &Path) -> String {
     failure.replace(&folder.display().to_string(), "FOLDER").replace(&*name, "NAME")
 }
 
+/// The message for a field that candle would ignore.
 fn ignored_field(field: &str, found: &str) -> String {
     format!("unsupported: `NAME` has `{field}` `{found}`, which candle would ignore")
 }
@@ -68,7 +69,7 @@ fn an_invalid_field_is_refused_by_name() {
         (
             "head_dim",
             json!(32),
-            "unsupported: `NAME` has 4 heads of 32 in a hidden size of 64: candle assumes that they fill it".into(),
+            "unsupported: `NAME` has 4 heads of size 32: candle requires that they add up to the hidden size, 64".into(),
         ),
         (
             "max_position_embeddings",
@@ -226,6 +227,7 @@ fn a_missing_tensor_is_named() {
     }
 }
 
+/// The failure of a load of a GGUF with the metadata of `tiny` and these tensors.
 fn failure_of_tensors(tiny: Tiny, tensors: &[(String, QTensor)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("NAME.gguf");
@@ -285,11 +287,11 @@ fn unused_biases_are_refused() {
     for tiny in [LLAMA, QWEN3] {
         let mut tensors = tiny.quantized(GgmlDType::F32);
         for layer in 0..tiny.layers {
-            let (q, kv) = (tiny.heads * tiny.head_dim, tiny.kv_heads * tiny.head_dim);
-            for (letter, width) in [("q", q), ("k", kv), ("v", kv), ("output", tiny.hidden)] {
+            let (q_width, kv_width) = (tiny.heads * tiny.head_dim, tiny.kv_heads * tiny.head_dim);
+            for (part, width) in [("q", q_width), ("k", kv_width), ("v", kv_width), ("output", tiny.hidden)] {
                 let bias = Tensor::zeros(width, DType::F32, &Device::Cpu).unwrap();
                 let bias = QTensor::quantize(&bias, GgmlDType::F32).unwrap();
-                tensors.push((format!("blk.{layer}.attn_{letter}.bias"), bias));
+                tensors.push((format!("blk.{layer}.attn_{part}.bias"), bias));
             }
         }
         let expected = "unsupported: `NAME` has a tensor `blk.0.attn_q.bias`, which candle would ignore";
@@ -313,7 +315,7 @@ fn unsupported_metadata_is_refused() {
     let failure = failure_of_gguf(PHI3, "rope.freq_base", Metadata::F32(5e5));
     assert_eq!(failure, ignored_field("phi3.rope.freq_base", "500000"));
     for tiny in [LLAMA, QWEN2, PHI3] {
-        let expected = "4 heads of 32 in a hidden size of 64: candle assumes that they fill it";
+        let expected = "4 heads of size 32: candle requires that they add up to the hidden size, 64";
         let folder = tempfile::tempdir().unwrap();
         let failure = failure_of(&Tiny { head_dim: 32, ..tiny }.write_gguf(folder.path(), GgmlDType::F32));
         assert!(failure.ends_with(expected), "{failure}");

@@ -92,7 +92,7 @@ fn a_gguf_gives_the_logits_of_its_safetensors_source() {
         assert!(exact < 1e-5, "{}: F32 is off by {exact}", tiny.architecture);
         let rounded = relative_difference(&logits(&mut load_gguf(tiny, GgmlDType::Q8_0), &PROMPT), &expected);
         assert!(rounded < 0.05, "{}: Q8_0 is off by {rounded}", tiny.architecture);
-        assert!(rounded > 1e-5, "{}: Q8_0 cannot be this exact: {rounded}", tiny.architecture);
+        assert!(rounded > 1e-5, "{}: Q8_0 rounds, but is off by only {rounded}", tiny.architecture);
     }
 }
 
@@ -103,10 +103,10 @@ fn a_converted_model_gives_the_logits_of_its_source() {
         let original = folder.path().join("original");
         std::fs::create_dir(&original).unwrap();
         tiny.write_folder(&original);
-        let candle_file = tiny.write_gguf(folder.path(), GgmlDType::F32);
+        let gguf_file = tiny.write_gguf(folder.path(), GgmlDType::F32);
         let expected = logits(&mut load(&original), &PROMPT);
         for (source, format, name) in
-            [(&original, Format::Gguf, "converted.gguf"), (&candle_file, Format::Safetensors, "converted")]
+            [(&original, Format::Gguf, "converted.gguf"), (&gguf_file, Format::Safetensors, "converted")]
         {
             let goal = Goal { format, dtype: Dtype::F32, out: folder.path().join(name) };
             let model = ModelFolder::open(source).unwrap();
@@ -119,6 +119,7 @@ fn a_converted_model_gives_the_logits_of_its_source() {
 
 #[test]
 fn late_positions_are_exact_in_a_gguf() {
+    // f16 cannot hold 2049.
     let ids: Vec<u32> = (0..2100_u32).map(|index| index * index % LLAMA.vocabulary as u32).collect();
     for tiny in IN_GGUF.map(|tiny| Tiny { context: 2100, layers: 1, ..tiny }) {
         let expected = logits(&mut load_safetensors(tiny), &ids);
@@ -131,10 +132,10 @@ fn late_positions_are_exact_in_a_gguf() {
 fn candles_fused_attention_works_for_one_two_and_four_key_value_heads() {
     for kv_heads in [1, 2, 4] {
         let tiny = Tiny { kv_heads, ..QWEN3 };
-        let (mut folder, mut gguf) = (load_safetensors(tiny), load_gguf(tiny, GgmlDType::F32));
-        let ids = greedy(&mut folder, &PROMPT, 24);
-        assert_eq!(greedy(&mut gguf, &PROMPT, 24), ids, "{kv_heads}");
-        assert_eq!(run(&mut folder, &job_without_cache(&PROMPT, 24)), ids, "{kv_heads}");
+        let (mut from_safetensors, mut from_gguf) = (load_safetensors(tiny), load_gguf(tiny, GgmlDType::F32));
+        let ids = greedy(&mut from_safetensors, &PROMPT, 24);
+        assert_eq!(greedy(&mut from_gguf, &PROMPT, 24), ids, "{kv_heads}");
+        assert_eq!(run(&mut from_safetensors, &job_without_cache(&PROMPT, 24)), ids, "{kv_heads}");
     }
 }
 
@@ -169,7 +170,7 @@ fn the_seed_determines_sampling() {
 }
 
 #[test]
-fn a_request_without_a_cache_is_refused_for_a_gguf_with_cached_masks() {
+fn a_request_without_a_cache_is_refused_for_a_gguf_that_keeps_masks() {
     let mut model = load_gguf(LLAMA, GgmlDType::F32);
     let uncached_job = job_without_cache(&PROMPT, 2);
     let mut tokens = engine_kit::Tokens::collecting(&uncached_job.prompts, 2, &[]);
@@ -179,6 +180,7 @@ fn a_request_without_a_cache_is_refused_for_a_gguf_with_cached_masks() {
 
 #[test]
 fn the_whole_context_can_be_used() {
+    // The prompt of 44 and 4 new tokens fill the context.
     let prompt: Vec<u32> = (0..44).collect();
     for (name, mut model) in all_models(48) {
         assert_eq!(greedy(&mut model, &prompt, 4).len(), 4, "{name}");
@@ -211,7 +213,7 @@ fn the_embedded_model_writes_the_same_text_with_and_without_cache() {
 
     let text = [prompt, cached].concat();
     let scores = model.score(&text).unwrap();
-    // Each of the twelve ids was the most probable of two thousand, so its score is far above a uniform probability.
+    // Each of the twelve ids was the most probable of two thousand, so its score is 2 nats above uniform.
     let uniform = -(f64::from(model.facts.vocabulary_size.unwrap())).ln();
     assert!(scores[scores.len() - 12..].iter().all(|score| *score > uniform + 2.0), "{scores:?}");
 }
