@@ -97,7 +97,7 @@ class ToyModel(engine_kit.Model):
 
 
 class SlotsEngine(ToyEngine):
-    """Like `ToyEngine`, but advances two requests at once. `taken_slots` has their number after each admission."""
+    """Like `ToyEngine`, but advances two requests at once. `taken_slots` counts the taken slots after each admission."""
 
     def __init__(self):
         super().__init__(concurrency=2)

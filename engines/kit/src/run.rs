@@ -1,4 +1,4 @@
-//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock of each. Single requests and overlapping
+//! One `generate`, from its checks to its answer: warm-up, iterations, and their times. Single requests and overlapping
 //! requests take the same steps.
 
 use std::sync::Arc;
