@@ -48,8 +48,8 @@ class Sampling(unittest.TestCase):
         # The last two temperatures sample, but only one token has any weight.
         for temperature in (0.0, 5e-324, 1e-300, 1e-40, GREEDY_BELOW, 1e-20):
             for top_p in (None, 0.9):
-                found = shares([-3e8, 1.0, 3e8, 0.5], draws=50, temperature=temperature, top_p=top_p)
-                self.assertEqual(found, {2: 1.0}, temperature)
+                options = {"draws": 50, "temperature": temperature, "top_p": top_p}
+                self.assertEqual(shares([-3e8, 1.0, 3e8, 0.5], **options), {2: 1.0}, temperature)
         # Greedy takes the lowest id among equals; a draw would sometimes take id 2.
         self.assertEqual(shares([0.0, 1.0, 1.0], temperature=1e-300), {1: 1.0})
 

@@ -71,9 +71,8 @@ impl<M: Model> LoadedModel<M> {
         check_offered("device", load.device.as_deref(), &capabilities.devices)?;
         check_offered("dtype", load.dtype.as_deref(), &capabilities.dtypes)?;
         if load.threads == Some(0) {
-            return Err(
-                Failed::new(FailureKind::BadRequest, "`threads`: expected at least 1, found 0").into()
-            );
+            let message = "`threads`: expected at least 1, found 0";
+            return Err(Failed::new(FailureKind::BadRequest, message).into());
         }
         let (delay, load) = PlantedDelay::take(load)?;
         let clock = Clock::start();

@@ -154,8 +154,7 @@ impl Run {
         loaded_model: Option<&LoadedModel<M>>,
         device_memory: Option<DeviceMemory>,
     ) -> Generated {
-        let is_cancelled =
-            |iteration: &Iteration| iteration.sequences.iter().any(|s| s.finish == Finish::Cancelled);
+        let is_cancelled = |it: &Iteration| it.sequences.iter().any(|s| s.finish == Finish::Cancelled);
         let is_complete = self.iterations.len() >= self.request.iterations as usize;
         if !is_complete && !self.iterations.last().is_some_and(is_cancelled) {
             let (now_ns, sequences) = (self.clock.ns(), self.prompts.cancelled_sequences());

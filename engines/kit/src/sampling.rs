@@ -31,8 +31,8 @@ impl Rng {
     }
 }
 
-/// The lowest temperature that samples. Below this temperature, a logit divided by the temperature can overflow an f32, and only
-/// the largest logit has any weight.
+/// The lowest temperature that samples. Below this temperature, a logit divided by the temperature can overflow an f32, and
+/// only the largest logit has any weight.
 pub const GREEDY_BELOW: f64 = 1e-30;
 
 /// Whether the temperature is 0, or so small that it counts as 0.

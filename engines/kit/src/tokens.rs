@@ -92,9 +92,8 @@ impl Tokens {
         let mut ns = self.clock.ns();
         let Some(state) = self.sequences.get_mut(sequence) else {
             let count = self.sequences.len();
-            self.fail(internal(format!(
-                "a token for sequence {sequence}, but the number of sequences is {count}"
-            )));
+            let message = format!("a token for sequence {sequence}, but the number of sequences is {count}");
+            self.fail(internal(message));
             return Flow::Done;
         };
         if state.finish.is_some() {
