@@ -17,8 +17,8 @@ pub trait Engine {
     /// lacks something that the engine needs (kind `unavailable`, with a hint).
     fn hello(&self) -> Result<HelloFacts, Failed>;
 
-    /// Loads a model. `phases` times the phases and reports progress to the orchestrator. The kit drops the previous model
-    /// first. The engine refuses options that it does not know; `Options` helps.
+    /// Loads a model. `phases` times the phases of the load and reports progress to the orchestrator. The kit drops the
+    /// previous model first. The engine refuses options that it does not know; `Options` helps.
     fn load(&mut self, folder: &ModelFolder, load: &Load, phases: &mut Phases)
     -> Result<Self::Model, Failed>;
 }

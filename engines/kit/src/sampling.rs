@@ -14,7 +14,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// A separate generator for each sequence of a batch, so that its tokens do not depend on the other sequences.
+    /// The generator of one sequence of a batch, independent of the others. The constant spreads the index over all bits.
     pub fn for_sequence(sampling: &Option<Sampling>, sequence: usize) -> Self {
         let seed = sampling.as_ref().map_or(0, |sampling| sampling.seed);
         Self(seed ^ (sequence as u64).wrapping_mul(0xd1b5_4a32_d192_ed03))

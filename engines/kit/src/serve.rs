@@ -96,8 +96,7 @@ fn wait_until_closed(stdout: &File) -> io::Result<()> {
     }
 }
 
-/// Whether an answer is in progress. The server reports this to the thread that waits for a closed stdout. Clones share the
-/// state.
+/// Whether an answer is in progress, for the thread that waits for a closed stdout. Clones share the state.
 #[derive(Clone, Default)]
 pub(crate) struct Work(Arc<Shared>);
 

@@ -30,6 +30,7 @@ pub struct Server<E: Engine> {
     /// Why no model is loaded, if a `load` came before. The environment's model must not replace the requested one.
     load_failure: Option<String>,
     pub(crate) overlap: Overlap,
+    /// Tells the thread that waits for a closed stdout whether an answer is in progress.
     pub(crate) work: Work,
 }
 

@@ -136,8 +136,7 @@ pub struct Device<'a> {
 impl<'a> Device<'a> {
     pub fn name(&self) -> String {
         let mut name = [0_u8; 256];
-        // The length is one less than the buffer's, so that the last byte stays nul.
-        // SAFETY: the call writes at most 255 bytes.
+        // SAFETY: the call writes at most 255 bytes, so the last byte stays nul.
         let code = unsafe { (self.driver.device_get_name)(name.as_mut_ptr().cast(), 255, self.ordinal) };
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
         if code == 0 { name.into_owned() } else { String::new() }

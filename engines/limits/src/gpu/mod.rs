@@ -20,7 +20,7 @@ pub struct GpuProbeSettings {
     pub devices: Vec<u32>,
     /// Folders in which cuBLAS is searched after the loader's paths, such as those of Python's wheels.
     pub folders: Vec<PathBuf>,
-    /// The approximate time of the copies, and of the products of each number type. An idle GPU takes time to raise its clocks.
+    /// The approximate time of the copies, and of the products of each number type. An idle GPU needs it to raise its clocks.
     pub budget: Duration,
 }
 
@@ -94,7 +94,7 @@ fn probe_in_context(
 }
 
 const MIB: u64 = 1 << 20;
-/// The smallest size of each of the two buffers: both together are about four times the largest known cache of a GPU (126 MiB).
+/// The smallest size of each of the two buffers: together they are about four times the largest known GPU cache (126 MiB).
 const MIN_COPY_BUFFER_BYTES: u64 = 256 * MIB;
 /// The largest size of each buffer. Such a copy takes most of a millisecond on the fastest GPU.
 const MAX_COPY_BUFFER_BYTES: u64 = 1024 * MIB;
