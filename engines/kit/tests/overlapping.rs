@@ -157,7 +157,7 @@ fn an_invalid_request_is_refused_while_others_run() {
 }
 
 #[test]
-fn a_failed_step_answers_every_request_once_and_the_engine_continues() {
+fn after_a_failed_step_every_request_is_answered_once_and_the_engine_continues() {
     for (first, kind) in [(RUNS_OUT_OF_MEMORY, FailureKind::OutOfMemory), (PANICS, FailureKind::Internal)] {
         let lines = [
             r#"{"id":1,"prompt_ids":[5],"max_new_tokens":9}"#.to_string(),

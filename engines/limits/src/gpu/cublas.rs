@@ -128,7 +128,7 @@ impl<'a> Cublas<'a> {
         Ok(cublas)
     }
 
-    /// Starts a product of matrices of `n` rows and columns, without waiting for it.
+    /// Starts the product `c` of `a` (transposed) and `b`, all of `n` rows and columns, without waiting for it.
     pub fn product(&self, n: u64, number_type: &NumberType, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
         let Ok(side) = c_int::try_from(n) else { return Err("the matrix side is larger than an int".into()) };
         let needed = (n * n) as usize * number_type.bytes;
