@@ -125,8 +125,8 @@ class Phases:
             self._progress({name: value for name, value in facts.items() if value is not None})
 
 
-# The lowest temperature that samples. A lower one counts as 0: the quotient of a logit could overflow an f32, and only the
-# largest logit has any probability.
+# The lowest temperature that samples. Below this temperature, a logit divided by the temperature can overflow an f32, and only
+# the largest logit has any weight.
 GREEDY_BELOW = 1e-30
 
 

@@ -10,7 +10,7 @@ import unittest.mock
 
 from engine_kit_conversation import END, Conversation, OutputClosed
 from engine_kit_wire import Failed, Framer
-from toy_engine import EXITS, FAILS, NEVER_STOPS, RAISES, RUNS_OUT_OF_MEMORY, STOPS_EARLY, SlotsEngine, ToyEngine
+from toy_engine import EXITS, FAILS, PUSHES_AFTER_END, RAISES, RUNS_OUT_OF_MEMORY, STOPS_EARLY, SlotsEngine, ToyEngine
 
 MODEL = {"ORCHESTRATE_MODEL": "."}
 LOAD = {"type": "load", "model": "."}
@@ -85,13 +85,13 @@ class Loads(unittest.TestCase):
             (failed,) = converse({**LOAD, **change}, engine=engine)
             self.assertEqual((failed["type"], failed["kind"]), ("failed", kind))
             self.assertIn(words, failed["message"])
-            self.assertEqual(engine.loads, [])
+            self.assertEqual(engine.load_requests, [])
 
     def test_a_planted_delay_precedes_every_token_but_the_first(self):
         engine, request = ToyEngine(), {"prompt_ids": [5], "max_new_tokens": 3, "ignore_eos": True}
         planted = {**LOAD, "options": {"planted_delay_us": "3000", "speed": "some"}}
         answers = converse({**LOAD, "options": {"planted_delay_us": 0}}, planted, request, engine=engine)
-        self.assertEqual([load.options for load in engine.loads], [{}, {"speed": "some"}])
+        self.assertEqual([load.options for load in engine.load_requests], [{}, {"speed": "some"}])
         (sequence,) = answers[-1]["iterations"][0]["sequences"]
         first, second, third = sequence["token_ns"]
         self.assertTrue(second - first >= 3_000_000 and third - second >= 3_000_000, sequence)
@@ -104,12 +104,12 @@ class Loads(unittest.TestCase):
         engine = ToyEngine()
         engine.default_dtype = lambda request: "bf16" if request.device == "cuda" else None
         converse(LOAD, {**LOAD, "device": "cuda"}, {**LOAD, "device": "cuda", "dtype": "f32"}, engine=engine)
-        self.assertEqual([load.dtype for load in engine.loads], ["f32", "bf16", "f32"])
+        self.assertEqual([load.dtype for load in engine.load_requests], ["f32", "bf16", "f32"])
 
     def test_a_numbered_gpu_is_accepted_and_cpu_0_is_the_only_cpu(self):
         engine = ToyEngine()
         converse({**LOAD, "device": "cuda:1"}, {**LOAD, "device": "cpu:0"}, engine=engine)
-        self.assertEqual([load.device for load in engine.loads], ["cuda:1", "cpu"])
+        self.assertEqual([load.device for load in engine.load_requests], ["cuda:1", "cpu"])
         (failed,) = converse({**LOAD, "device": "cpu:1"}, engine=engine)
         self.assertEqual((failed["kind"], failed["message"]), ("unsupported", "device `cpu:1`: expected one of `cpu`, `cuda`"))
 
@@ -257,7 +257,7 @@ class Failures(unittest.TestCase):
             (FAILS, "device", "the device was removed"),
             (RUNS_OUT_OF_MEMORY, "out_of_memory", "9 GB were requested"),
             (STOPS_EARLY, "internal", "the engine returned 1 of 32 tokens of sequence 0 and stopped"),
-            (NEVER_STOPS, "internal", "the engine returned a token for sequence 0 after it was done"),
+            (PUSHES_AFTER_END, "internal", "the engine returned a token for sequence 0 after it was done"),
             (EXITS, "internal", "the engine raised SystemExit: 3"),
         ]:
             conversation = TestConversation()
@@ -361,13 +361,13 @@ class OverlappingRequests(unittest.TestCase):
         self.assertEqual(ids(short), [[51, 52], [51, 52]])
         self.assertEqual(ids(middle), [[81, 82, 83], [91, 92, 93]])
         self.assertEqual(ids(long), [list(range(10, 30))])
-        self.assertEqual(max(engine.admitted), 2, "two requests at once")
+        self.assertEqual(max(engine.taken_slots), 2, "two requests at once")
 
     def test_requests_without_an_id_run_alone_and_in_order(self):
         engine = SlotsEngine()
         answers = converse(*[{"prompt_ids": [first], "max_new_tokens": 2} for first in (5, 6, 7)], engine=engine)
         self.assertEqual([ids(answer)[0][0] for answer in answers], [6, 7, 8])
-        self.assertEqual(engine.admitted, [])
+        self.assertEqual(engine.taken_slots, [])
 
     def test_a_load_waits_for_the_requests_before_it(self):
         *_, first, loaded, second = converse(

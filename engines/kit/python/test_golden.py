@@ -9,8 +9,10 @@ from test_conversation import TestConversation
 from toy_engine import FAILS
 
 GOLDEN = Path(__file__).resolve().parents[3] / "protocol" / "golden"
+# Under these paths, each engine has fields of its own.
+UNCHECKED = ("summary.", "libraries.", "loaded.libraries.")
 
-LINES = [
+REQUESTS = [
     {"type": "hello", "protocol": 1},
     {"type": "load", "model": "."},
     {"type": "generate", "id": 8, "prompt": "Once", "iterations": 2, "warmup": 1, "stream": True},
@@ -29,8 +31,8 @@ def golden(direction):
 
 
 def sent_messages():
-    """Messages of all types, among them an answer that has loaded the model."""
-    return TestConversation().run(*LINES) + TestConversation().run({"prompt": "Once", "warmup": 1})
+    """Messages of all types, among them a `generated` with the field `loaded`."""
+    return TestConversation().run(*REQUESTS) + TestConversation().run({"prompt": "Once", "warmup": 1})
 
 
 class GoldenFiles(unittest.TestCase):
@@ -69,13 +71,12 @@ class GoldenFiles(unittest.TestCase):
         known = {}
         for value in golden("message").values():
             known.setdefault(value["type"], set()).update(paths(value))
-        # The facts of a model and the fields of an iteration are the same in every message.
+        # Facts of a model may also be in `loaded`, and warm-up iterations have the fields of `iterations`.
         facts = known["facts"] | known["loaded"]
         for message in sent_messages():
             allowed = known[message["type"]] | facts | {f"loaded.{path}" for path in facts}
             present = {path.replace("warmup_iterations.", "iterations.") for path in paths(message)}
-            unchecked = ("summary.", "libraries.", "loaded.libraries.")
-            unknown = [path for path in present - allowed if not path.startswith(unchecked)]
+            unknown = [path for path in present - allowed if not path.startswith(UNCHECKED)]
             self.assertEqual(unknown, [], message["type"])
 
 
@@ -94,5 +95,4 @@ def paths(value, prefix=""):
 def missing(expected, message):
     """The paths of `expected` that the message lacks."""
     present = set(paths(message))
-    unchecked = ("summary.", "libraries.")
-    return sorted(path for path in set(paths(expected)) - present if not path.startswith(unchecked))
+    return sorted(path for path in set(paths(expected)) - present if not path.startswith(UNCHECKED))

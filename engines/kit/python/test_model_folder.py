@@ -69,7 +69,7 @@ class ModelFolders(unittest.TestCase):
     def test_a_truncated_file_is_named_with_its_size(self):
         file = self.folder() / SINGLE_FILE
         content = file.read_bytes()
-        for size in range(8, len(content)):
+        for size in range(8, len(content)):  # the first 8 bytes are the length of the header
             file.write_bytes(content[:size])
             kind, message = self.failure(file.parent)
             self.assertEqual(kind, "model")

@@ -9,6 +9,7 @@ import sys
 import unittest
 from pathlib import Path
 
+from engine_kit_wire import MAX_LINE_BYTES
 from toy_engine import HANGS, PRINTS
 
 TOY = Path(__file__).resolve().with_name("toy_engine.py")
@@ -27,8 +28,8 @@ def converse(data):
 
 
 class EngineProcess(unittest.TestCase):
-    def start(self, request):
-        """A process that has got a request. The test closes its stdout."""
+    def start_with(self, request):
+        """An engine that has received a request. The test closes the engine's stdout."""
         engine = start()
         self.addCleanup(engine.stderr.close)
         self.addCleanup(engine.stdin.close)
@@ -53,7 +54,8 @@ class EngineProcess(unittest.TestCase):
         self.assertIn("library output\n", stderr)
 
     def test_invalid_lines_are_answered_once_each_and_the_engine_continues(self):
-        lines = [b'<"prompt":"Hello","iterations":50}', b"", b"a" * 20_000_000, bytes(range(128, 256)), b'{"iterations":-1}']
+        too_long, not_utf8 = b"a" * (MAX_LINE_BYTES + 1), bytes(range(128, 256))
+        lines = [b'<"prompt":"Hello","iterations":50}', b"", too_long, not_utf8, b'{"iterations":-1}']
         messages, _, code = converse(b"\n".join([*lines, b'{"type":"shutdown"}', b'{"prompt":"never"}']) + b"\n")
         self.assertEqual([message["type"] for message in messages], ["failed"] * 5 + ["bye"])
         self.assertEqual(messages[0]["message"], "column 1: expected `{`, found `<`")
@@ -71,7 +73,7 @@ class EngineProcess(unittest.TestCase):
         self.assertIn(b"cannot write answers", stderr)
 
     def test_a_running_request_ends_when_the_reader_closes_the_pipe(self):
-        engine = self.start(b'{"prompt_ids":[%d]}\n' % HANGS)
+        engine = self.start_with(b'{"prompt_ids":[%d]}\n' % HANGS)
         for line in engine.stderr:
             if line == b"hanging\n":
                 break
@@ -80,7 +82,7 @@ class EngineProcess(unittest.TestCase):
         self.assertEqual(engine.stderr.read(), b"error: cannot write answers: Broken pipe\n")
 
     def test_a_pipe_closed_after_the_answer_is_no_error(self):
-        engine = self.start(b'{"prompt_ids":[5]}\n')
+        engine = self.start_with(b'{"prompt_ids":[5]}\n')
         self.assertIn(b'"generated"', engine.stdout.readline())
         engine.stdout.close()
         engine.stdin.close()

@@ -1,4 +1,4 @@
-"""Tests prompts and answers in text: which requests open the tokenizer, and that no iteration includes that time."""
+"""Tests prompts and answers in text: which requests open the tokenizer, and that no iteration includes its opening."""
 
 import unittest
 
@@ -6,7 +6,7 @@ from engine_kit import Failed
 from test_conversation import LOAD, TestConversation, ids
 from toy_engine import SlotsEngine, SlotsModel
 
-# Opening the tokenizer advances the clock of a test by this time. Each reading advances the clock by one nanosecond.
+# Opening the tokenizer advances the clock of a test by this time. Each call of the clock advances it by one nanosecond.
 OPENING_NS = 1_000_000_000
 
 
@@ -32,7 +32,7 @@ class LazyEngine(SlotsEngine):
 
 class LazyModel(SlotsModel):
     def __init__(self, request, engine):
-        super().__init__(request, engine.admitted)
+        super().__init__(request, engine.taken_slots)
         self._engine, self._is_open = engine, False
 
     def encode(self, text):
@@ -62,7 +62,7 @@ def converse(*lines, broken=False):
 
 
 def overlapping(requests):
-    """The same requests with ids, so that they overlap."""
+    """The same requests with request ids, so that they overlap."""
     return [{**request, "id": id} for id, request in enumerate(requests)]
 
 
@@ -70,8 +70,8 @@ def texts(answer):
     return [sequence.get("text") for iteration in answer["iterations"] for sequence in iteration["sequences"]]
 
 
-def times(answer):
-    """The duration of each iteration."""
+def durations(answer):
+    """The nanoseconds of each iteration, warm-up first."""
     iterations = answer.get("warmup_iterations", []) + answer["iterations"]
     return [iteration["end_ns"] - iteration["start_ns"] for iteration in iterations]
 
@@ -109,13 +109,14 @@ class TokenizerOpenings(unittest.TestCase):
             (first, second), _ = converse(
                 {**id_field, "prompt": "a", "warmup": 1, "iterations": 2, "max_new_tokens": 4}, {"prompt": "a", "max_new_tokens": 4}
             )
-            self.assertLess(max(times(first)), OPENING_NS)
-            self.assertEqual(len(times(first)), 3)
+            self.assertLess(max(durations(first)), OPENING_NS)
+            self.assertEqual(len(durations(first)), 3)
             self.assertGreater(first["warmup_iterations"][0]["start_ns"], OPENING_NS)
-            self.assertEqual(times(first)[0], times(second)[0])
+            self.assertEqual(durations(first)[0], durations(second)[0])
 
     def test_a_text_is_tokenised_once_for_each_iteration(self):
         _, engine = converse({"prompt": "words", "iterations": 2})
+        # The kit opens the tokenizer with an empty text.
         self.assertEqual(engine.encoded, ["", "words", "words"])
 
     def test_opening_the_tokenizer_does_not_count_in_overlapping_requests(self):
@@ -125,16 +126,16 @@ class TokenizerOpenings(unittest.TestCase):
             {"id": "more", "prompt": "b", "max_new_tokens": 20},
         )
         self.assertEqual([with_ids["id"], first["id"], second["id"]], ["ids", "text", "more"])
-        self.assertLess(max(times(with_ids) + times(first) + times(second)), OPENING_NS)
+        self.assertLess(max(durations(with_ids) + durations(first) + durations(second)), OPENING_NS)
         # The first text waits until no request runs. Later texts overlap like ids.
-        self.assertEqual((engine.openings, engine.admitted), (1, [1, 1, 2]))
+        self.assertEqual((engine.openings, engine.taken_slots), (1, [1, 1, 2]))
 
     def test_a_failed_text_does_not_affect_running_requests(self):
         (first, failed, last), _ = converse(
             {"id": 1, "prompt_ids": [9]}, {"id": 2, "prompt": "a"}, {"id": 3, "prompt_ids": [50]}, broken=True
         )
         self.assertEqual([first["type"], failed["type"], last["type"]], ["generated", "failed", "generated"])
-        self.assertLess(max(times(first) + times(last)), OPENING_NS)
+        self.assertLess(max(durations(first) + durations(last)), OPENING_NS)
 
 
 class AnswersInText(unittest.TestCase):

@@ -7,8 +7,8 @@ import engine_kit
 
 BOS, EOS, VOCABULARY = 1, 2, 300
 
-# First prompt ids with which the toy fails, prints or hangs.
-RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, NEVER_STOPS, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
+# Each id, as the first id of a prompt, selects a behaviour of the toy.
+RAISES, FAILS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, PRINTS, EXITS, PUSHES_AFTER_END, HANGS = 290, 291, 292, 293, 294, 295, 296, 297
 
 
 class ToyEngine(engine_kit.Engine):
@@ -16,7 +16,7 @@ class ToyEngine(engine_kit.Engine):
 
     def __init__(self, **capabilities):
         self.capabilities = capabilities
-        self.loads = []
+        self.load_requests = []
 
     def hello(self):
         return {
@@ -39,7 +39,7 @@ class ToyEngine(engine_kit.Engine):
         }
 
     def load(self, request, phases):
-        self.loads.append(request)
+        self.load_requests.append(request)
         with phases.time("weights"):
             phases.progress("weights", 0.5, "half of the weights")
         if request.options.get("speed") == "none":
@@ -84,12 +84,12 @@ class ToyModel(engine_kit.Model):
             tokens.set_cached_prompt_tokens(sequence, 0)
             id, done = prompt[-1], False
             while not done:
-                # A sampled token is drawn from two ids.
+                # Greedy takes the next id; sampling draws from the next two.
                 id = (id + 1 + sampler.pick([0.0, 0.0], sequence)) % VOCABULARY
                 done = tokens.push(sequence, id)
                 if prompt[0] == STOPS_EARLY:
                     return
-            if prompt[0] == NEVER_STOPS:
+            if prompt[0] == PUSHES_AFTER_END:
                 tokens.push(sequence, id)
 
     def score(self, ids):
@@ -97,27 +97,27 @@ class ToyModel(engine_kit.Model):
 
 
 class SlotsEngine(ToyEngine):
-    """Like `ToyEngine`, but advances two requests at once. `admitted` has the number of taken slots after each admission."""
+    """Like `ToyEngine`, but advances two requests at once. `taken_slots` counts the taken slots after each admission."""
 
     def __init__(self):
         super().__init__(concurrency=2)
-        self.admitted = []
+        self.taken_slots = []
 
     def load(self, request, phases):
-        return SlotsModel(request, self.admitted)
+        return SlotsModel(request, self.taken_slots)
 
 
 class SlotsModel(ToyModel):
-    def __init__(self, request, admitted):
+    def __init__(self, request, taken_slots):
         super().__init__(request)
-        self._slots, self._admitted = {}, admitted
+        self._slots, self._taken_slots = {}, taken_slots
 
     def admit(self, slot, job):
         assert slot not in self._slots
         if job.prompts[0][0] == FAILS:
             raise engine_kit.Failed("device", "the device has no free memory")
         self._slots[slot] = [prompt[-1] for prompt in job.prompts]
-        self._admitted.append(len(self._slots))
+        self._taken_slots.append(len(self._slots))
 
     def step(self, tokens):
         for slot, last_ids in self._slots.items():

@@ -17,8 +17,8 @@ pub trait Engine {
     /// lacks something that the engine needs (kind `unavailable`, with a hint).
     fn hello(&self) -> Result<HelloFacts, Failed>;
 
-    /// Loads a model. `phases` times the parts and reports progress to the orchestrator. The kit drops the previous model
-    /// first. The engine refuses options that it does not know; `Options` helps.
+    /// Loads a model. `phases` times the phases of the load and reports progress to the orchestrator. The kit drops the
+    /// previous model first. The engine refuses options that it does not know; `Options` helps.
     fn load(&mut self, folder: &ModelFolder, load: &Load, phases: &mut Phases)
     -> Result<Self::Model, Failed>;
 }
@@ -52,8 +52,8 @@ pub trait Slots {
     /// free.
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed>;
 
-    /// Advances every admitted request by one token: `tokens[slot].push(sequence, id)`. The first step includes the prefill.
-    /// `tokens` holds `None` for free slots. `Tokens::fail` fails one request; an `Err` fails all of them.
+    /// Advances every admitted sequence by one token: `tokens[slot].push(sequence, id)`. The first step includes the prefill.
+    /// `tokens` is `None` for free slots. `Tokens::fail` fails one request; an `Err` fails all of them.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
     /// Removes a request that is done, cancelled or failed. The kit calls `leave` once for every admitted request.

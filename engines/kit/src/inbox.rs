@@ -150,8 +150,8 @@ impl Inbox {
 }
 
 impl State {
-    /// Makes a request with an id cancellable, and refuses an id in use. The failure has no id, because the answer with
-    /// that id belongs to the first request.
+    /// Makes a request with an id cancellable, and refuses an id in use. That failure has no id, because the answer with
+    /// the id belongs to the earlier request.
     fn register(&mut self, line: Line) -> Line {
         let Line::Request { request, cancelled, .. } = &line else { return line };
         let Some(id) = id_of(request) else { return line };

@@ -39,14 +39,14 @@
 //! ```
 //!
 //! An engine in Python is a Python worker and a `main` that calls [`python::host`]. An engine that advances several requests
-//! at once adds [`Slots`]. [`Server`] does the same as `serve` in memory, for tests.
+//! at once adds [`Slots`]. [`Server`] answers in memory as `serve` does in a process, for tests.
 //!
 //! # Structure
 //!
 //! ```text
 //! stdin -> Inbox (reads, stamps the line, parses; acts on cancel) -> Server (answers each request once, in order)
 //!            load -> model::LoadedModel      generate -> Run (checks, clock, iterations) -> Model::generate -> Tokens
-//!                                                  or, with ids and slots -> overlap -> Slots::step -> Tokens
+//!                                    or, with a request id and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!
 //! The kit does no arithmetic on tensors, and derives no metric. Only `summary`, for a person at a shell, computes with times;

@@ -53,11 +53,11 @@ impl<'a> Options<'a> {
         &self,
         name: &str,
         expected: &str,
-        read: impl Fn(&'a Value) -> Option<T>,
+        parse: impl Fn(&'a Value) -> Option<T>,
     ) -> Result<Option<T>, Failed> {
         self.known.borrow_mut().insert(name.into());
         let Some(value) = self.values.get(name) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| {
+        parse(value).map(Some).ok_or_else(|| {
             let value: String = value.to_string().chars().take(80).collect();
             let message = format!("option `{name}`: expected {expected}, found `{value}`");
             Failed::new(FailureKind::BadRequest, message)
@@ -122,10 +122,10 @@ impl Phases {
 }
 
 const DELAY_OPTION: &str = "planted_delay_us";
-/// The last part of a delay is a busy wait of this length, because a sleep can end late.
+/// The last part of a delay, which is a busy wait, because a sleep can end late.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
-/// A deliberate delay before each token of a sequence but the first, to test the detection of slowdowns on any real engine.
+/// A deliberate delay before each token of a sequence after the first, to test the detection of slowdowns on any real engine.
 /// The kit removes the option of the delay, so engines do not see it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PlantedDelay(Duration);

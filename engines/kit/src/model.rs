@@ -1,4 +1,4 @@
-//! The loaded model: the engine's model, the tokenizer, and the facts in effect.
+//! The loaded model: the engine's model, the tokenizer, and the facts.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub(crate) struct LoadedModel<M> {
     pub model: M,
     /// Opened at the first request with text.
     tokenizer: Option<Tokenizer>,
-    /// The facts in effect since the load.
+    /// The facts at the end of the load.
     pub facts: Facts,
     pub eos_ids: Arc<[u32]>,
     pub delay: PlantedDelay,
     folder: ModelFolder,
-    requested_context: Option<u32>,
+    requested_context_tokens: Option<u32>,
 }
 
 /// The model and settings that the environment names for a `generate` without a `load`.
@@ -71,9 +71,8 @@ impl<M: Model> LoadedModel<M> {
         check_offered("device", load.device.as_deref(), &capabilities.devices)?;
         check_offered("dtype", load.dtype.as_deref(), &capabilities.dtypes)?;
         if load.threads == Some(0) {
-            return Err(
-                Failed::new(FailureKind::BadRequest, "`threads`: expected at least 1, found 0").into()
-            );
+            let message = "`threads`: expected at least 1, found 0";
+            return Err(Failed::new(FailureKind::BadRequest, message).into());
         }
         let (delay, load) = PlantedDelay::take(load)?;
         let clock = Clock::start();
@@ -91,7 +90,7 @@ impl<M: Model> LoadedModel<M> {
             eos_ids: Arc::default(),
             delay,
             folder,
-            requested_context: load.context_tokens,
+            requested_context_tokens: load.context_tokens,
         };
         loaded_model.facts = loaded_model.facts_now()?;
         loaded_model.eos_ids = loaded_model.facts.eos_ids.as_deref().unwrap_or_default().into();
@@ -104,14 +103,14 @@ impl<M: Model> LoadedModel<M> {
     /// The engine's facts, completed from the model's files.
     pub fn facts_now(&self) -> Result<Facts, CallError> {
         let mut facts = catch_panic(|| Ok(self.model.facts()))?;
-        facts::fill(&mut facts, &self.folder, self.requested_context);
+        facts::fill(&mut facts, &self.folder, self.requested_context_tokens);
         Ok(facts)
     }
 }
 
 impl<M> LoadedModel<M> {
-    /// Opens the tokenizer, before the first iteration of a request with text. A request with ids needs no tokenizer, and to
-    /// open a vocabulary of 128,000 tokens takes a third of a second and 50 MB.
+    /// Opens the tokenizer, before the first iteration of a request with text. Prompts in token ids need no tokenizer, and to
+    /// open one with 128,000 tokens takes a third of a second and 50 MB.
     pub fn open_tokenizer(&mut self) -> Result<(), Failed> {
         if self.tokenizer.is_none() && self.folder.has_tokenizer() {
             self.tokenizer = Some(self.folder.tokenizer().or_fail(FailureKind::Model)?);

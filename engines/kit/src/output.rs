@@ -47,7 +47,7 @@ impl Output {
     }
 }
 
-/// The failure that replaces an answer longer than a line can be.
+/// The failure that replaces an answer longer than a line may be.
 fn too_long(answer: &Message, bytes: usize) -> Message {
     let id = match answer {
         Message::Generated(generated) => generated.id.clone(),

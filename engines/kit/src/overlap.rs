@@ -111,7 +111,7 @@ impl<E: Engine> Server<E> {
             return;
         }
         let Some(loaded_model) = &mut self.loaded_model else { return };
-        // The answer to another request may have called `work.end`.
+        // An answer sent since the last step may have called `work.end`.
         self.work.begin();
         let tokens = &mut self.overlap.tokens;
         if let Err(error) = catch_panic(|| slots(&mut loaded_model.model)?.step(tokens)) {
@@ -126,8 +126,7 @@ impl<E: Engine> Server<E> {
     fn end_finished(&mut self) {
         let mut ended = Vec::new();
         for slot in 0..self.overlap.runs.len() {
-            let is_finished =
-                |tokens: &Tokens| tokens.all_done() || tokens.has_failed() || tokens.is_cancelled();
+            let is_finished = |it: &Tokens| it.all_done() || it.has_failed() || it.is_cancelled();
             if !self.overlap.tokens[slot].as_ref().is_some_and(is_finished) {
                 continue;
             }

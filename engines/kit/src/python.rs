@@ -17,7 +17,7 @@ use crate::{Output, serve};
 pub struct PythonEngine {
     /// The name that `orchestrate setup` uses.
     pub name: &'static str,
-    /// The name of its environment: the engine's own, or the folder of an environment that several engines share.
+    /// The name of its environment: the engine's name, or the folder of an environment that several engines share.
     pub environment: &'static str,
     /// The contents of its environment: the pinned requirements, then the files of the manifest's `[environment] build`, in
     /// their order.
@@ -26,8 +26,8 @@ pub struct PythonEngine {
     pub python: &'static str,
     /// The manifest's `[environment] install_hint`: another way to get the environment, shown if it is missing.
     pub install_hint: Option<&'static str>,
-    /// Returns another requirement that the machine lacks, for the message of a missing environment.
-    pub missing_requirement: Option<fn() -> Option<&'static str>>,
+    /// Returns another requirement that the machine lacks. The message of a missing environment names it too.
+    pub find_missing_requirement: Option<fn() -> Option<&'static str>>,
     /// The name and content of each file. The first file is the script to run. The files of the Python kit are added.
     pub files: &'static [(&'static str, &'static str)],
 }
@@ -79,7 +79,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         Python::NotSetUp => {
             let mut message =
                 format!("the Python {} environment of `{}` is not set up", engine.python, engine.name);
-            if let Some(requirement) = engine.missing_requirement.and_then(|missing| missing()) {
+            if let Some(requirement) = engine.find_missing_requirement.and_then(|find| find()) {
                 message += &format!(", and {requirement}");
             }
             return Err(unavailable(message).hint(setup_hint()));
@@ -103,8 +103,8 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
     if let Ok(program) = std::env::current_exe() {
         command = command.env(PROGRAM_VARIABLE, program);
     }
-    // The worker cannot unpack the embedded model, so the kit passes its path. The worker itself reports a path that does
-    // not exist.
+    // The worker cannot unpack the embedded model, so the kit passes the path of the unpacked model. The worker itself
+    // reports a path that does not exist.
     let requested = std::env::var(protocol::environment::MODEL).ok();
     if let Ok(model) = model_files::resolve(requested.as_deref()) {
         command = command.env(protocol::environment::MODEL, model);
@@ -168,7 +168,7 @@ fn exit_code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// Answers every request with the same failure, so that the row of this engine shows the reason.
+/// Answers every request with the same failure, so that the engine's row in a table shows the reason.
 fn fail_all(inbox: &Inbox, output: &Output, reason: &Failed) -> io::Result<()> {
     while let Some(queued_line) = inbox.next() {
         let failed = match queued_line.line {

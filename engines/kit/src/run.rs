@@ -1,4 +1,4 @@
-//! One `generate`, from its checks to its answer: warm-up, iterations, and the clock of each. Single requests and overlapping
+//! One `generate`, from its checks to its answer: warm-up, iterations, and their times. Single requests and overlapping
 //! requests take the same steps.
 
 use std::sync::Arc;
@@ -154,8 +154,7 @@ impl Run {
         loaded_model: Option<&LoadedModel<M>>,
         device_memory: Option<DeviceMemory>,
     ) -> Generated {
-        let is_cancelled =
-            |iteration: &Iteration| iteration.sequences.iter().any(|s| s.finish == Finish::Cancelled);
+        let is_cancelled = |it: &Iteration| it.sequences.iter().any(|s| s.finish == Finish::Cancelled);
         let is_complete = self.iterations.len() >= self.request.iterations as usize;
         if !is_complete && !self.iterations.last().is_some_and(is_cancelled) {
             let (now_ns, sequences) = (self.clock.ns(), self.prompts.cancelled_sequences());

@@ -14,7 +14,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// A separate generator for each sequence of a batch, so that its tokens do not depend on the other sequences.
+    /// The generator of one sequence of a batch, independent of the others. The constant spreads the index over all bits.
     pub fn for_sequence(sampling: &Option<Sampling>, sequence: usize) -> Self {
         let seed = sampling.as_ref().map_or(0, |sampling| sampling.seed);
         Self(seed ^ (sequence as u64).wrapping_mul(0xd1b5_4a32_d192_ed03))
@@ -31,8 +31,8 @@ impl Rng {
     }
 }
 
-/// The lowest temperature that samples. Below this temperature, a logit divided by the temperature overflows an f32, and only
-/// the largest logit has any weight.
+/// The lowest temperature that samples. Below this temperature, a logit divided by the temperature can overflow an f32, and
+/// only the largest logit has any weight.
 pub const GREEDY_BELOW: f64 = 1e-30;
 
 /// Whether the temperature is 0, or so small that it counts as 0.
@@ -125,16 +125,16 @@ fn keep_top_k(weights: &mut Vec<Weight>, k: usize) {
 }
 
 /// The number of weights in the first part that `keep_top_p` sorts. Top-p mostly keeps fewer.
-const FIRST_PART_WEIGHTS: usize = 256;
+const FIRST_PART_LENGTH: usize = 256;
 
 /// Keeps the most probable weights, sorted by probability, until their sum reaches `share` of the total. Sorts one part
 /// after the other, and only as many weights as the share needs.
 fn keep_top_p(weights: &mut Vec<Weight>, share: f64) {
     let target = share * sum(weights);
-    let (mut sorted, mut reached, mut part_weights) = (0, 0.0, FIRST_PART_WEIGHTS);
+    let (mut sorted, mut reached, mut part_length) = (0, 0.0, FIRST_PART_LENGTH);
     while sorted < weights.len() {
         let unsorted = &mut weights[sorted..];
-        let count = part_weights.min(unsorted.len());
+        let count = part_length.min(unsorted.len());
         if count < unsorted.len() {
             unsorted.select_nth_unstable_by(count, by_probability);
         }
@@ -146,7 +146,7 @@ fn keep_top_p(weights: &mut Vec<Weight>, share: f64) {
                 return weights.truncate(sorted);
             }
         }
-        part_weights *= 4;
+        part_length *= 4;
     }
 }
 
@@ -205,6 +205,7 @@ mod tests {
     #[test]
     fn a_temperature_of_zero_or_too_small_to_divide_by_is_greedy() {
         let logits = [-3e8, 1.0, 3e8, 0.5];
+        // The last two temperatures sample, but only one token has any weight.
         for temperature in [0.0, 5e-324, 1e-300, 1e-40, GREEDY_BELOW, 1e-20] {
             for top_p in [None, Some(0.9)] {
                 assert_eq!(draws(&logits, sampling(temperature, 0, top_p)), [0, 0, 4000, 0], "{temperature}");

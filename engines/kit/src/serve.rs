@@ -1,5 +1,5 @@
-//! The `main` of an engine: it reserves stdout for the protocol, reads on one thread, works on the main thread, and ends when
-//! the reader of stdout ends.
+//! The `main` of an engine: it reserves stdout for the protocol, reads stdin on one thread, works on the main thread, and
+//! ends when an answer would have no reader.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -38,7 +38,7 @@ pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
     Ok(inbox)
 }
 
-/// Ends this process if the reader of stdout ends during a request, because no reader would get the answer. Between
+/// Ends this process if the reader closes stdout during a request, because nobody would get the answer. Between
 /// requests the process continues: a reader that has all its answers may close the pipe.
 #[expect(
     clippy::disallowed_methods,
@@ -48,7 +48,7 @@ fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     let end_process = move || {
         // If `poll` fails, the next write reports the error.
         if wait_until_closed(&stdout).is_ok() {
-            work.wait();
+            work.wait_until_begun();
             // `exit_code` prints the error.
             let _ = exit_code(Err(io::ErrorKind::BrokenPipe.into()));
             std::process::exit(1);
@@ -75,7 +75,7 @@ pub(crate) fn exit_code(served: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Returns the real stdout, and redirects file descriptor 1 to stderr. Called once, before any library loads.
+/// Returns the real stdout, and redirects file descriptor 1 to stderr. Called once, before any library is loaded.
 fn redirect_stdout() -> io::Result<File> {
     // The clone is close-on-exec: a child that outlives this process must not keep the protocol's pipe open.
     let stdout = io::stdout().as_fd().try_clone_to_owned()?;
@@ -96,8 +96,7 @@ fn wait_until_closed(stdout: &File) -> io::Result<()> {
     }
 }
 
-/// Whether an answer is in progress. The server reports this to the thread that waits for the end of the reader. Clones share
-/// the state.
+/// Whether an answer is in progress, for the thread that waits for a closed stdout. Clones share the state.
 #[derive(Clone, Default)]
 pub(crate) struct Work(Arc<Shared>);
 
@@ -123,7 +122,7 @@ impl Work {
         *self.lock() = false;
     }
 
-    pub fn wait(&self) {
+    pub fn wait_until_begun(&self) {
         let mut in_progress = self.lock();
         while !*in_progress {
             in_progress = self.0.began.wait(in_progress).unwrap_or_else(PoisonError::into_inner);

@@ -27,9 +27,10 @@ pub struct Server<E: Engine> {
     environment: Environment,
     hello: Option<HelloFacts>,
     pub(crate) loaded_model: Option<LoadedModel<E::Model>>,
-    /// The reason why a `load` left no model. The environment's model must not replace the requested model.
+    /// Why no model is loaded, if a `load` came before. The environment's model must not replace the requested one.
     load_failure: Option<String>,
     pub(crate) overlap: Overlap,
+    /// Tells the thread that waits for a closed stdout whether an answer is in progress.
     pub(crate) work: Work,
 }
 
@@ -84,7 +85,10 @@ impl<E: Engine> Server<E> {
             Request::Hello(_) => {
                 self.respond(None, |server| server.hello().map(Message::Hello).map_err(CallError::from))
             }
-            Request::Load(load) => self.respond(None, |server| server.load(&load, true).map(Message::Loaded)),
+            Request::Load(load) => {
+                let progress = Some(self.output.clone());
+                self.respond(None, |server| server.load(&load, progress).map(Message::Loaded));
+            }
             Request::Generate(generate) => {
                 self.generate(Run::new(generate, queued_line.clock, has_type, cancelled))
             }
@@ -153,23 +157,23 @@ impl<E: Engine> Server<E> {
         Ok(self.hello()?.capabilities)
     }
 
-    /// Loads a model. The load that a `generate` causes is not explicit: it reports no progress.
-    fn load(&mut self, load: &Load, is_explicit: bool) -> Result<Loaded, CallError> {
+    /// Loads a model. `progress` is the output for progress messages: `None` if another request than `load` causes the load.
+    fn load(&mut self, load: &Load, progress: Option<Output>) -> Result<Loaded, CallError> {
         let capabilities = self.capabilities()?;
-        let phases = Phases::new(is_explicit.then(|| self.output.clone()));
+        let is_requested = progress.is_some();
         let (loaded_model, load_failure) = (&mut self.loaded_model, &mut self.load_failure);
         let failure = || Some(format!("the load of `{}` failed", load.model));
-        if is_explicit && loaded_model.is_none() {
+        if is_requested && loaded_model.is_none() {
             *load_failure = failure();
         }
         let unload = || {
             discard(loaded_model.take());
-            if is_explicit {
+            if is_requested {
                 *load_failure = failure();
             }
         };
         let (loaded_model, loaded) =
-            LoadedModel::load(&mut self.engine, load, &capabilities, phases, unload)?;
+            LoadedModel::load(&mut self.engine, load, &capabilities, Phases::new(progress), unload)?;
         self.loaded_model = Some(loaded_model);
         Ok(loaded)
     }
@@ -183,7 +187,7 @@ impl<E: Engine> Server<E> {
                 .into()),
             (None, None) => {
                 let load = self.environment.load()?;
-                self.load(&load, false).map(Some)
+                self.load(&load, None).map(Some)
             }
         }
     }
@@ -252,7 +256,7 @@ impl<E: Engine> Server<E> {
         self.finish(run)
     }
 
-    /// The answer of a finished request. A person may have typed a request without a type, so it also gets a summary on stderr.
+    /// The answer of a finished request. A request without a type may come from a person, so its summary also goes to stderr.
     pub(crate) fn finish(&mut self, run: Run) -> Result<Message, CallError> {
         let Some(loaded_model) = &self.loaded_model else { return Err(no_model().into()) };
         let device_memory = loaded_model.facts_now()?.device_memory;
@@ -279,12 +283,12 @@ pub(crate) fn no_model() -> Failed {
 }
 
 /// Checks the number of values, and converts minus infinity to null. Refuses NaN and plus infinity.
-fn check_logprobs(logprobs: Vec<f64>, ids: usize, sequence: usize) -> Result<Vec<Option<f64>>, Failed> {
+fn check_logprobs(logprobs: Vec<f64>, id_count: usize, sequence: usize) -> Result<Vec<Option<f64>>, Failed> {
     let internal = |message| {
         Err(Failed::new(FailureKind::Internal, format!("sequence {sequence}: the engine returned {message}")))
     };
-    if logprobs.len() + 1 != ids {
-        return internal(format!("{} log-probabilities for {ids} ids", logprobs.len()));
+    if logprobs.len() + 1 != id_count {
+        return internal(format!("{} log-probabilities for {id_count} ids", logprobs.len()));
     }
     if let Some(invalid) = logprobs.iter().find(|value| value.is_nan() || **value == f64::INFINITY) {
         return internal(format!("a log-probability of {invalid}"));

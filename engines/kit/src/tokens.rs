@@ -1,4 +1,4 @@
-//! Receives the new tokens, timestamps and streams them, and decides when a sequence is done.
+//! Receives the new tokens, gives each a timestamp, streams them, and decides when a sequence is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,11 +47,11 @@ struct SequenceState {
     prompt_tokens: u32,
     cached_prompt_tokens: Option<u32>,
     ids: Vec<u32>,
-    ns: Vec<u64>,
+    token_ns: Vec<u64>,
     finish: Option<Finish>,
 }
 
-/// The most tokens for which memory is reserved before the clock starts: a request may ask for billions.
+/// The most tokens of a sequence for which memory is reserved before the clock starts: a request may ask for billions.
 const MAX_RESERVED_TOKENS: u32 = 1 << 16;
 
 impl Tokens {
@@ -67,7 +67,7 @@ impl Tokens {
             prompt_tokens: u32::try_from(prompt.len()).unwrap_or(u32::MAX),
             cached_prompt_tokens: None,
             ids: Vec::with_capacity(capacity),
-            ns: Vec::with_capacity(capacity),
+            token_ns: Vec::with_capacity(capacity),
             finish: None,
         };
         let (delay, sequences) = (PlantedDelay::default(), prompts.iter().map(state).collect());
@@ -92,9 +92,8 @@ impl Tokens {
         let mut ns = self.clock.ns();
         let Some(state) = self.sequences.get_mut(sequence) else {
             let count = self.sequences.len();
-            self.fail(internal(format!(
-                "a token for sequence {sequence}, but the number of sequences is {count}"
-            )));
+            let message = format!("a token for sequence {sequence}, but the number of sequences is {count}");
+            self.fail(internal(message));
             return Flow::Done;
         };
         if state.finish.is_some() {
@@ -106,7 +105,7 @@ impl Tokens {
             ns = self.clock.ns();
         }
         state.ids.push(id);
-        state.ns.push(ns);
+        state.token_ns.push(ns);
         state.finish = if self.stop.eos_ids.contains(&id) {
             Some(Finish::Eos)
         } else if state.ids.len() >= self.stop.max_new_tokens as usize {
@@ -153,7 +152,7 @@ impl Tokens {
         }
     }
 
-    /// Fails this request alone; overlapping requests go on. A `step` that returns an error ends all of them.
+    /// Fails this request alone; overlapping requests go on. A `step` that returns an error fails all of them.
     pub fn fail(&mut self, failed: Failed) {
         self.failed.get_or_insert(failed);
     }
@@ -180,7 +179,7 @@ impl Tokens {
             sequences.push(Sequence {
                 prompt_tokens: state.prompt_tokens,
                 output_ids: Some(state.ids),
-                token_ns: Some(state.ns),
+                token_ns: Some(state.token_ns),
                 finish,
                 cached_prompt_tokens: state.cached_prompt_tokens,
                 ..Sequence::default()

@@ -5,7 +5,7 @@ mod toy;
 
 use engine_kit::protocol::{FailureKind, Finish, Generated, Id, Message, Padding};
 use toy::{
-    CANCELS_REQUEST_7, ENDS_WITH_EOS, NEVER_STOPS, PANICS, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy,
+    CANCELS_REQUEST_7, ENDS_WITH_EOS, PANICS, PUSHES_AFTER_END, RUNS_OUT_OF_MEMORY, STOPS_EARLY, Toy,
     WRONG_SEQUENCE, answers_to, converse, environment, environment_of, failure_of, model,
 };
 
@@ -36,6 +36,7 @@ fn generate(test: &str, line: &str) -> Generated {
     generated
 }
 
+/// The generated ids of a sequence in the first iteration.
 fn ids(generated: &Generated, sequence: usize) -> &[u32] {
     generated.iterations[0].sequences[sequence].output_ids.as_ref().unwrap()
 }
@@ -53,7 +54,7 @@ fn warm_up_and_iterations_run_one_after_the_other() {
 }
 
 #[test]
-fn a_planted_delay_precedes_every_token_but_the_first() {
+fn a_planted_delay_precedes_every_token_after_the_first() {
     let path = model("planted");
     let load =
         |us: &str| format!(r#"{{"type":"load","model":"{path}","options":{{"planted_delay_us":{us}}}}}"#);
@@ -99,7 +100,6 @@ fn a_request_without_a_type_gets_a_summary_on_stderr_and_at_the_end_of_the_answe
     for name in ["first_token_ms", "decode_tokens_per_s"] {
         assert!(summary[name].as_f64().unwrap() > 0.0, "{name}");
     }
-
     let with_type = br#"{"type":"generate","prompt":"w5"}"#;
     assert_eq!(converse(Toy::new(), environment("summary"), with_type).stderr, "");
 }
@@ -128,12 +128,13 @@ fn the_sequences_of_a_batch_end_independently() {
 }
 
 #[test]
-fn streamed_ids_are_the_final_ids_and_warm_up_is_not_streamed() {
+fn streamed_ids_are_those_of_the_answer_and_warm_up_is_not_streamed() {
     let line = format!(
         r#"{{"id":"x","prompts_ids":[[5],[{ENDS_WITH_EOS}]],"max_new_tokens":4,"iterations":2,"warmup":1,"stream":true}}"#
     );
     let answers = answers_to("stream", Toy::new(), &[&line]);
     let (answer, streamed) = answers.split_last().unwrap();
+    // Two iterations, each with four tokens of the first sequence and three of the second.
     assert_eq!(streamed.len(), 2 * (4 + 3));
     let answer = generated(answer);
     let mut streamed_by_iteration = vec![vec![Vec::new(); 2]; 2];
@@ -242,7 +243,7 @@ fn an_unsupported_request_is_refused_before_the_engine_generates() {
 fn an_engine_that_breaks_the_contract_causes_an_internal_failure() {
     for (first, message) in [
         (STOPS_EARLY, "the engine returned 2 of 4 tokens of sequence 0 and stopped"),
-        (NEVER_STOPS, "the engine returned a token for sequence 0 after it was done"),
+        (PUSHES_AFTER_END, "the engine returned a token for sequence 0 after it was done"),
         (WRONG_SEQUENCE, "the engine returned a token for sequence 1, but the number of sequences is 1"),
     ] {
         let lines =

@@ -50,6 +50,7 @@ fn requests_with_ids_overlap_and_a_free_slot_is_used_at_once() {
     let third = answers[2].1.unwrap();
     assert_eq!((third.iterations.len(), third.iterations[1].sequences.len()), (2, 2));
     let log: Vec<_> = session.log.iter().skip(1).map(String::as_str).collect();
+    // `admit SLOT PROMPTS`, `step NUMBER_OF_REQUESTS`, `leave SLOT`.
     let expected = [
         "admit 0 [[5]]",
         "admit 1 [[6]]",
@@ -78,8 +79,7 @@ fn the_first_text_waits_because_it_opens_the_tokenizer_and_later_texts_overlap()
         r#"{"id":3,"prompt":"w7","max_new_tokens":3}"#,
     ];
     let session = converse(Toy::overlapping(), environment("first-text"), lines.join("\n"));
-    let steps: Vec<_> =
-        session.log.iter().filter(|line| line.starts_with("step")).map(String::as_str).collect();
+    let steps: Vec<_> = session.log.iter().filter(|it| it.starts_with("step")).map(String::as_str).collect();
     assert_eq!(steps, ["step 1", "step 1", "step 1", "step 2", "step 2", "step 2"], "{:?}", session.log);
 }
 
@@ -148,7 +148,7 @@ fn a_cancel_ends_only_its_request() {
 #[test]
 fn an_invalid_request_is_refused_while_others_run() {
     let lines =
-        [r#"{"id":1,"prompt_ids":[5],"max_new_tokens":4}"#, "nonsense", r#"{"id":2,"prompt_ids":[99]}"#];
+        [r#"{"id":1,"prompt_ids":[5],"max_new_tokens":4}"#, "nonsense", r#"{"id":2,"prompt_ids":[9999]}"#];
     let session = converse(Toy::overlapping(), environment("neighbours"), lines.join("\n"));
     assert_eq!(answered_ids(&session.messages), [None, numeric_id(2), numeric_id(1)]);
     let answers = answers(&session.messages);
@@ -157,7 +157,7 @@ fn an_invalid_request_is_refused_while_others_run() {
 }
 
 #[test]
-fn a_failed_step_answers_every_request_once_and_the_engine_continues() {
+fn after_a_failed_step_every_request_is_answered_once_and_the_engine_continues() {
     for (first, kind) in [(RUNS_OUT_OF_MEMORY, FailureKind::OutOfMemory), (PANICS, FailureKind::Internal)] {
         let lines = [
             r#"{"id":1,"prompt_ids":[5],"max_new_tokens":9}"#.to_string(),

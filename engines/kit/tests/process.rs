@@ -45,10 +45,8 @@ fn main() -> ExitCode {
     if let Ok(role) = std::env::var(ROLE) {
         return run_role(&role);
     }
-    let filters: Vec<String> =
-        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let accepts =
-        |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
+    let filters: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let accepts = |name: &str| filters.is_empty() || filters.iter().any(|it| name.contains(it.as_str()));
     let mut failed = 0;
     for (name, test) in TESTS.iter().filter(|(name, _)| accepts(name)) {
         let passed = std::panic::catch_unwind(*test).is_ok();
@@ -80,7 +78,7 @@ fn run_role(role: &str) -> ExitCode {
         requirements: "torch==1\n",
         python: "3.11",
         install_hint: has_install_hint.then_some("use the container"),
-        missing_requirement: has_install_hint.then_some(|| Some("no image found")),
+        find_missing_requirement: has_install_hint.then_some(|| Some("no image found")),
         files,
     })
 }
@@ -116,11 +114,11 @@ struct Output {
 
 /// Starts this program in a role, sends the whole input at once, and waits for its end.
 fn run(role: &str, home: &Path, model: Option<&Path>, input: &str) -> Output {
-    run_with(role, home, model, input, None)
+    run_python(role, home, model, input, None)
 }
 
 /// Like `run`, with the user's own Python for this engine.
-fn run_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python: Option<&Path>) -> Output {
+fn run_python(role: &str, home: &Path, model: Option<&Path>, input: &str, python: Option<&Path>) -> Output {
     let mut engine = duct::cmd!(std::env::current_exe().unwrap())
         .env(ROLE, role)
         .env("ORCHESTRATE_HOME", home)
@@ -144,7 +142,7 @@ fn run_with(role: &str, home: &Path, model: Option<&Path>, input: &str, python: 
     Output { raw, messages, stderr: String::from_utf8(output.stderr).unwrap(), code: output.status.code() }
 }
 
-/// A home with the environment of `snake`; its Python is a shell.
+/// A home with the environment of `snake`, whose Python is a shell.
 fn home_with_environment(name: &str) -> PathBuf {
     let home = tiny::folder(name);
     let digest = paths::digest(b"torch==1\n");
@@ -251,7 +249,7 @@ fn a_program_other_than_python_is_reported() {
     // `true` prints nothing, `echo` prints its arguments, and `yes` never ends.
     for program in ["/bin/true", "/bin/echo", "/usr/bin/yes"] {
         let input = format!("{HELLO}\n{{\"type\":\"shutdown\"}}\n");
-        let output = run_with("echo", &home, None, &input, Some(Path::new(program)));
+        let output = run_python("echo", &home, None, &input, Some(Path::new(program)));
         let [Message::Failed(failed), Message::Bye {}] = output.messages.as_slice() else {
             panic!("{}", output.raw)
         };
@@ -310,11 +308,12 @@ fn a_worker_gets_the_path_of_the_embedded_model() {
 fn the_python_of_the_user_runs_the_worker() {
     let home = tiny::folder("home-own");
     let python = home.join("own-python");
+    // With the argument `-S` the kit checks that a program is Python, so the script answers `python`.
     write_program(
         &python,
         "#!/bin/sh\n[ \"$1\" = -S ] && echo python && exit\necho \"own $*\" >&2\nshift 1\nexec sh \"$@\"\n",
     );
-    let output = run_with("echo", &home, None, "x\n", Some(&python));
+    let output = run_python("echo", &home, None, "x\n", Some(&python));
     assert!(output.stderr.contains("own -u /"), "{}", output.stderr);
     assert!(output.stderr.contains("path: /somewhere/else  beside x"), "{}", output.stderr);
     assert_eq!((output.raw.as_str(), output.code), ("{\"type\":\"bye\"}\n", Some(0)));
@@ -323,7 +322,7 @@ fn the_python_of_the_user_runs_the_worker() {
 
 fn a_variable_that_names_no_program_is_reported() {
     let home = home_with_environment("home-no-program");
-    let output = run_with("echo", &home, None, HELLO, Some(Path::new("/no/such/python")));
+    let output = run_python("echo", &home, None, HELLO, Some(Path::new("/no/such/python")));
     let [Message::Failed(failed)] = output.messages.as_slice() else { panic!("{}", output.raw) };
     assert_eq!(failed.message, "`ORCHESTRATE_PYTHON_SNAKE` names no program: `/no/such/python`");
     assert_eq!(failed.kind, FailureKind::Unavailable);

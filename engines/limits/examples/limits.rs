@@ -1,10 +1,10 @@
 //! Prints the limits of this machine as a table.
 //!
-//! `cargo run --release -p machine-limits --example limits -- [--mib SIZE] [--ms TIME] [THREADS...]`: by default 1 thread and
-//! all processors, 1024 MiB and 4000 ms. `--mib 0` skips memory.
+//! `cargo run --release -p machine-limits --example limits -- [--mib BUFFER] [--ms BUDGET] [THREADS...]`: by default 1024 MiB,
+//! 4000 ms in total, and 1 thread and all processors in turn. `--mib 0` skips memory.
 //!
-//! `... --example limits -- --sustained 3000 [STREAMS]`: the speed of memory with all processors during 3000 ms, for each number of
-//! streams or only for STREAMS. The table has the best of short passes, which a shared machine may not sustain.
+//! `... --example limits -- --sustained 3000 [STREAMS]`: the speed of memory with all processors during 3000 ms, for each
+//! number of streams or only for STREAMS. The table has the best of short passes, which a shared machine may not sustain.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
 use std::time::Duration;
@@ -26,8 +26,7 @@ fn main() -> Result<(), String> {
             "--sustained" => {
                 let time = Duration::from_millis(number(arguments.next())?);
                 let selected = arguments.next().map(|streams| number(Some(streams))).transpose()?;
-                let is_selected =
-                    |streams: &u32| selected.is_none_or(|selected| selected == u64::from(*streams));
+                let is_selected = |streams: &u32| selected.is_none_or(|it| it == u64::from(*streams));
                 for streams in STREAMS.into_iter().filter(is_selected) {
                     let rate = sustained(mib.saturating_mul(1 << 20), streams, time).unwrap_or(0.0);
                     println!("{streams} streams  {:6.1} GB/s", rate / 1e9);
@@ -38,7 +37,7 @@ fn main() -> Result<(), String> {
         }
     }
     if threads.is_empty() {
-        threads = vec![1, u32::MAX];
+        threads = vec![1, u32::MAX]; // `probe` reduces this to the number of processors
     }
     print(&probe(&ProbeSettings {
         threads,
@@ -55,9 +54,10 @@ fn print(limits: &Limits) {
         println!("{:7}  {:7}  {rate:8.1}", reads.threads, reads.streams);
     }
     println!("\n{:>7}  {:24}  {:>8}", "threads", "unit", "Gop/s");
-    for unit in &limits.units {
-        let name = if unit.loads { format!("{} with loads", unit.unit) } else { unit.unit.clone() };
-        let rate = unit.per_second().unwrap_or(0.0) / 1e9;
-        println!("{:7}  {name:24}  {rate:8.1}", unit.threads);
+    for operations in &limits.units {
+        let unit = operations.unit.clone();
+        let name = if operations.loads { unit + " with loads" } else { unit };
+        let rate = operations.per_second().unwrap_or(0.0) / 1e9;
+        println!("{:7}  {name:24}  {rate:8.1}", operations.threads);
     }
 }

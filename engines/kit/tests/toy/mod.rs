@@ -18,18 +18,22 @@ use engine_kit::{
 #[path = "../../../../models/files/tests/tiny/mod.rs"]
 pub mod tiny;
 
-/// The first id of a prompt selects a behaviour. After any other id `n`, the toy returns n + 3, n + 4, and so on.
+/// The first id of a prompt selects a behaviour. After any other id `n`, the token at `index` is 3 + (n + index) % 40.
 pub const ENDS_WITH_EOS: u32 = 50;
 pub const PANICS: u32 = 51;
 pub const CANCELS_REQUEST_7: u32 = 52;
 pub const STOPS_EARLY: u32 = 53;
-pub const NEVER_STOPS: u32 = 54;
+pub const PUSHES_AFTER_END: u32 = 54;
 pub const RUNS_OUT_OF_MEMORY: u32 = 55;
 pub const WRONG_SEQUENCE: u32 = 56;
 pub const FAILS_ONE_REQUEST: u32 = 57;
 pub const HANGS: u32 = 58;
+pub const HAS_NO_SCORES: u32 = 59;
+pub const HAS_NAN_SCORES: u32 = 60;
+/// An id with the probability 0, at any place in a scored sequence.
+pub const IMPOSSIBLE: u32 = 61;
 
-/// The calls to the toy, in order.
+/// The calls to the toy and the drops of its models, in order.
 pub type Log = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone)]
@@ -43,7 +47,7 @@ pub struct Toy {
 pub struct ToyModel {
     toy: Toy,
     threads: Option<u32>,
-    /// The slot, the job and the number of tokens of each admitted request.
+    /// The slot, the job and the number of steps so far of each admitted request.
     admitted: Vec<(usize, Job, u32)>,
 }
 
@@ -131,10 +135,10 @@ impl Model for ToyModel {
     }
 
     fn score(&mut self, ids: &[u32]) -> Result<Vec<f64>, Failed> {
-        let value = |id: &u32| if *id == ENDS_WITH_EOS { f64::NEG_INFINITY } else { -f64::from(*id) };
+        let value = |id: &u32| if *id == IMPOSSIBLE { f64::NEG_INFINITY } else { -f64::from(*id) };
         match ids[0] {
-            STOPS_EARLY => Ok(vec![]),
-            PANICS => Ok(vec![f64::NAN; ids.len() - 1]),
+            HAS_NO_SCORES => Ok(vec![]),
+            HAS_NAN_SCORES => Ok(vec![f64::NAN; ids.len() - 1]),
             _ => Ok(ids[1..].iter().map(value).collect()),
         }
     }
@@ -179,7 +183,7 @@ impl ToyModel {
         };
         let sequence = if selector == WRONG_SEQUENCE { sequence_count } else { sequence };
         match tokens.push(sequence, id) {
-            Flow::Done if selector == NEVER_STOPS => {
+            Flow::Done if selector == PUSHES_AFTER_END => {
                 let _ = tokens.push(sequence, id);
             }
             Flow::Done | Flow::More => {}

@@ -40,7 +40,7 @@ pub const COMPUTE_F32: c_int = 68;
 /// `CUBLAS_COMPUTE_32F_FAST_TF32`.
 pub const COMPUTE_TF32: c_int = 77;
 
-/// The functions as `cublas_v2.h` declares them; `tests/headers.rs` checks this against the header if one is installed.
+/// The functions as `cublas_v2.h` declares them; `tests/headers.rs` checks the types against an installed header.
 #[derive(Clone, Copy)]
 struct Functions {
     create: unsafe extern "C" fn(*mut Handle) -> Status,
@@ -95,9 +95,9 @@ impl<'a> Cublas<'a> {
     /// error is that of the first cuBLAS that was opened.
     pub fn load(context: &'a Context<'a>, folders: &[PathBuf]) -> Result<Self, String> {
         let mut first_error = None;
-        let local =
+        let in_folders =
             folders.iter().flat_map(|folder| LIBRARY_NAMES.map(|name| (Some(folder), folder.join(name))));
-        let candidates = LIBRARY_NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(local);
+        let candidates = LIBRARY_NAMES.map(|name| (None, PathBuf::from(name))).into_iter().chain(in_folders);
         for (folder, name) in candidates {
             if let Some(folder) = folder.filter(|_| name.is_file()) {
                 // A failure is ignored, because the cuBLAS below may still find this dependency by itself.
@@ -128,9 +128,9 @@ impl<'a> Cublas<'a> {
         Ok(cublas)
     }
 
-    /// Starts a product of matrices of `n` rows and columns, without waiting for it.
+    /// Starts the product `c` of `a` (transposed) and `b`, all of `n` rows and columns, without waiting for it.
     pub fn product(&self, n: u64, number_type: &NumberType, [a, b, c]: [&Memory; 3]) -> Result<(), String> {
-        let Ok(side) = c_int::try_from(n) else { return Err("the side is larger than an int".into()) };
+        let Ok(side) = c_int::try_from(n) else { return Err("the matrix side is larger than an int".into()) };
         let needed = (n * n) as usize * number_type.bytes;
         if [a, b, c].iter().any(|matrix| matrix.bytes() < needed) {
             return Err("a matrix is too small".into());

@@ -1,4 +1,4 @@
-//! Optional libraries, loaded at run time, and the few CUDA driver functions that a probe needs. Each value releases what it
+//! Optional libraries, opened at run time, and the few CUDA driver functions that a probe needs. Each value releases what it
 //! holds when it is dropped, and the context is dropped last.
 #![expect(unsafe_code, reason = "functions of a library that is loaded at run time")]
 
@@ -33,10 +33,10 @@ const MAX_PASSES: u32 = 200;
 /// The fewest passes, however long they take.
 const MIN_PASSES: u32 = 2;
 
-/// The type of `cuDeviceGetUuid_v2`, which older drivers lack.
+/// The type of `cuDeviceGetUuid_v2`, which drivers before CUDA 11.4 lack.
 type GetUuid = unsafe extern "C" fn(*mut Uuid, Ordinal) -> Code;
 
-/// The functions as `cuda.h` declares them; `tests/headers.rs` checks this against the header if there is one.
+/// The functions as `cuda.h` declares them; `tests/headers.rs` checks the types against an installed header.
 pub struct Driver {
     error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
     init: unsafe extern "C" fn(c_uint) -> Code,
@@ -75,7 +75,6 @@ impl Driver {
                 device_get: function(library, "cuDeviceGet")?,
                 device_get_name: function(library, "cuDeviceGetName")?,
                 device_get_attribute: function(library, "cuDeviceGetAttribute")?,
-                // Drivers before CUDA 11.4 lack this function.
                 device_get_uuid: function(library, "cuDeviceGetUuid_v2").ok(),
                 context_retain: function(library, "cuDevicePrimaryCtxRetain")?,
                 context_release: function(library, "cuDevicePrimaryCtxRelease_v2")?,
@@ -137,8 +136,7 @@ pub struct Device<'a> {
 impl<'a> Device<'a> {
     pub fn name(&self) -> String {
         let mut name = [0_u8; 256];
-        // The length is one less than the buffer's, so that the last byte stays nul.
-        // SAFETY: the call writes at most 255 bytes.
+        // SAFETY: the call writes at most 255 bytes, so the last byte stays nul.
         let code = unsafe { (self.driver.device_get_name)(name.as_mut_ptr().cast(), 255, self.ordinal) };
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
         if code == 0 { name.into_owned() } else { String::new() }

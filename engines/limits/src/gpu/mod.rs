@@ -20,11 +20,11 @@ pub struct GpuProbeSettings {
     pub devices: Vec<u32>,
     /// Folders in which cuBLAS is searched after the loader's paths, such as those of Python's wheels.
     pub folders: Vec<PathBuf>,
-    /// The approximate time of the copies, and of the products of each number type. An idle GPU first raises its clocks.
+    /// The approximate time of the copies, and of the products of each number type. An idle GPU needs it to raise its clocks.
     pub budget: Duration,
 }
 
-/// Probes the GPUs. It takes some seconds, mostly for loading libraries. Only `gpus` and `absent` are set.
+/// Probes the GPUs, in some seconds, mostly for loading libraries. Sets only `gpus` and `absent`.
 pub fn probe_gpus(settings: &GpuProbeSettings) -> Limits {
     let mut limits = Limits::default();
     if let Err(reason) = probe_into(&mut limits, settings) {
@@ -43,7 +43,7 @@ fn probe_into(limits: &mut Limits, settings: &GpuProbeSettings) -> Result<(), St
     for index in devices {
         let mut absent = Vec::new();
         if index < count {
-            limits.gpus.extend(probe(&driver, index, settings, &mut absent));
+            limits.gpus.extend(probe_gpu(&driver, index, settings, &mut absent));
         } else {
             absent.push(format!("the driver shows {count} GPUs to this process"));
         }
@@ -52,7 +52,7 @@ fn probe_into(limits: &mut Limits, settings: &GpuProbeSettings) -> Result<(), St
     Ok(())
 }
 
-fn probe(
+fn probe_gpu(
     driver: &Driver,
     index: u32,
     settings: &GpuProbeSettings,
@@ -94,7 +94,7 @@ fn probe_in_context(
 }
 
 const MIB: u64 = 1 << 20;
-/// The smallest size of each of the two buffers: both together are four times the largest known cache of a GPU (126 MiB).
+/// The smallest size of each of the two buffers: together they are about four times the largest known GPU cache (126 MiB).
 const MIN_COPY_BUFFER_BYTES: u64 = 256 * MIB;
 /// The largest size of each buffer. Such a copy takes most of a millisecond on the fastest GPU.
 const MAX_COPY_BUFFER_BYTES: u64 = 1024 * MIB;
@@ -151,14 +151,7 @@ const F32: NumberType = NumberType {
 };
 
 const NUMBER_TYPES: &[NumberType] = &[
-    NumberType {
-        unit: names::CUBLAS_BF16,
-        bytes: 2,
-        mantissa_bits: 7,
-        exponent_bias: 127,
-        data: DATA_BF16,
-        compute: COMPUTE_F32,
-    },
+    NumberType { unit: names::CUBLAS_BF16, bytes: 2, mantissa_bits: 7, data: DATA_BF16, ..F32 },
     NumberType {
         unit: names::CUBLAS_F16,
         bytes: 2,
@@ -209,7 +202,7 @@ fn matrix_side(free_bytes: u64, bytes_per_number: u64) -> Option<u64> {
         .find(|side| 3 * side * side * bytes_per_number <= free_bytes / MATRIX_MEMORY_DIVISOR)
 }
 
-/// The bytes of pseudo-random numbers between -1 and 1. With equal numbers a GPU draws less power, and so runs faster.
+/// The bytes of pseudo-random numbers with absolute values of 1/256 to 1. Equal numbers would make a GPU faster.
 fn random_numbers(number_type: &NumberType, count: usize) -> Vec<u8> {
     let sign_bit = 8 * number_type.bytes as u32 - 1;
     let mut state = 0x9e37_79b9_u32;
@@ -254,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn random_numbers_of_every_type_differ_and_lie_between_minus_one_and_one() {
+    fn random_numbers_of_every_type_differ_and_are_smaller_than_one() {
         let pattern = random_numbers(&F32, 10_000);
         let f32s: Vec<f32> = pattern.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
         // bf16 is the upper half of an f32.
@@ -272,7 +265,7 @@ mod tests {
             let mean = numbers.iter().sum::<f32>() / numbers.len() as f32;
             assert!(mean.abs() < 0.02, "{mean}");
             let distinct: std::collections::BTreeSet<u32> = numbers.iter().map(|x| x.to_bits()).collect();
-            assert!(distinct.len() > 1000, "{}", distinct.len());
+            assert!(distinct.len() > 1000, "{}, and bf16 has 2048", distinct.len());
         }
     }
 }
