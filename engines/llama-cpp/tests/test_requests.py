@@ -71,6 +71,7 @@ class Requests(unittest.TestCase):
         logits = self.logits(LONG)
         context, batch = (self.model._contexts.empty_context(sequences, len(LONG)) for sequences in (1, 2))
         expected = generate(self.model, [LONG, IDS], 6, ignore_eos=True)
+        # Calls of 96 tokens instead of 2048.
         with mock.patch.object(context, "batch_tokens", 96), mock.patch.object(batch, "batch_tokens", 96):
             self.assertLess(abs(self.logits(LONG) - logits).max(), 1e-3)
             self.assertEqual(generate(self.model, [LONG, IDS], 6, ignore_eos=True), expected)
@@ -83,6 +84,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(first.positions, 256)
         expected = generate(self.model, [LONG], 4, ignore_eos=True)
         self.assertEqual(generate(model, [LONG], 4, ignore_eos=True), expected)
+        # 704 positions, rounded up to a power of two.
         self.assertEqual(model._contexts.single.positions, 1024)
         larger = model._contexts.single
         generate(model, [IDS], 4, ignore_eos=True)
@@ -103,7 +105,7 @@ class Requests(unittest.TestCase):
         generate(model, [LONG], 2, ignore_eos=True)
         self.assertEqual(contexts.single.positions, 1024)
 
-    def test_a_context_that_cannot_be_made_fails_its_request_alone(self):
+    def test_a_context_that_cannot_be_made_fails_only_its_request(self):
         model = load_model(options=EXACT_OPTIONS)
         expected = generate(model, [IDS], 4, ignore_eos=True)
         failure = Failed("out_of_memory", "no memory")

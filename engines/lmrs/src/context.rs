@@ -65,7 +65,7 @@ mod tests {
         );
         assert_eq!((longest_context(131_072, 131_071), longest_context(131_072, 40_000)), (65_536, 32_768));
         assert_eq!((longest_context(7_900_000, 7_899_999), longest_context(5000, 4500)), (4_194_304, 4096));
-        // The result is one block at least, even if none fits.
+        // The result is one block, or all of a shorter context, even if nothing fits.
         assert_eq!((longest_context(5000, 0), longest_context(40, 0)), (BLOCK_POSITIONS, 40));
     }
 

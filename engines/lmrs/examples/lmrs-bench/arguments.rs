@@ -21,12 +21,12 @@ Default: every kernel at the shapes of llama-3.2-1b, in some minutes.
   --tokens 1,512              the numbers of tokens in a product; default: 1,4,8,512
   --shape 2048x8192           outputs by inputs of one matrix; default: those of llama-3.2-1b
   --file                      weights in a mapped file instead of large pages
-  --best                      report the best turn instead of the median, for a shared machine
+  --best                      report the shortest time instead of the median, for a shared machine
 
-The column `us` is the time of one product, or of one layer's attention. `of reads` is the share of the fastest plain read of
-memory with the same threads, and `of unit` the share of the multiplying unit's peak. Both limits are probed between the turns
-of the same run. Reads limit a product with 1 token; the unit limits a product with 512. Weights, keys and values come from
-memory, not from a cache.
+The column `us` is the time of one product, or of one layer's attention (shape: `heads/heads of keys x dimensions`). `of reads`
+is the share of the fastest plain read of memory with the same threads, and `of unit` the share of the multiplying unit's peak.
+Both limits are probed between the turns of the same run. Reads limit a product with 1 token; the unit limits a product with 512.
+Weights, keys and values come from memory, not from a cache.
 ";
 
 pub fn help() -> String {
@@ -103,6 +103,7 @@ hint: --help"
             }
         }
         if parsed.quick {
+            // Without the largest matrix.
             parsed.shapes.truncate(3);
         }
         Ok(Some(parsed))

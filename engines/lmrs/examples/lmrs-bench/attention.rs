@@ -72,7 +72,7 @@ fn case(
         attend(&attention, &mut scratch, &[segment], &mut out);
         layer = (layer + 1) % layers;
     };
-    // Each token attends to itself and earlier tokens; there is one product with keys and one with values.
+    // Each token attends to itself and earlier tokens. Each pair has a product with keys and one with values: 4 operations.
     let pairs = tokens * (2 * depth - tokens + 1) / 2;
     Case {
         labels: [format!("attention at {depth}"), format!("{query_heads}/{kv_heads}x{head_dim}")],
