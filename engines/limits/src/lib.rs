@@ -94,7 +94,6 @@ pub struct Operations {
     pub ns: u64,
 }
 
-/// The settings of a probe, and its time budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProbeSettings {
     /// Thread counts, probed separately. Counts above the number of processors are reduced to it.

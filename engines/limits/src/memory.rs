@@ -233,14 +233,12 @@ mod tests {
                 );
             }
         }
-        // Each of the 5 windows has 7 steps, too few for 8 streams.
-        assert_eq!(StreamLayout::of(STEP * 39, MIN_WINDOWS, 8), None);
+        assert_eq!(StreamLayout::of(STEP * 39, MIN_WINDOWS, 8), None); // 7 steps a window: too few for 8 streams
     }
 
     #[test]
     fn every_thread_has_a_part_and_all_of_it_is_written() {
-        // 10 pages: 3 for each thread, and 1 unused.
-        let mut buffer = Buffer::new(10 * 4096 + 1).unwrap();
+        let mut buffer = Buffer::new(10 * 4096 + 1).unwrap(); // 10 pages: 3 for each thread, and 1 unused
         let parts: Vec<&[u8]> = buffer.parts(3).map(touch).collect();
         assert_eq!(parts.len(), 3);
         for part in parts {

@@ -86,7 +86,6 @@ fn ns_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The shared state of a team.
 struct Shared {
     threads: usize,
     arrived: AtomicUsize,

@@ -67,11 +67,10 @@ class Requests(unittest.TestCase):
         self.model.score(LONG)
         self.assertEqual(generate(self.model, [IDS], 8, ignore_eos=True), first)
 
-    def test_a_prompt_gives_the_same_logits_in_several_calls_and_in_one(self):
+    def test_a_prompt_gives_the_same_logits_in_calls_of_96_tokens_and_in_one_call(self):
         logits = self.logits(LONG)
         context, batch = (self.model._contexts.empty_context(sequences, len(LONG)) for sequences in (1, 2))
         expected = generate(self.model, [LONG, IDS], 6, ignore_eos=True)
-        # Calls of 96 tokens instead of 2048.
         with mock.patch.object(context, "batch_tokens", 96), mock.patch.object(batch, "batch_tokens", 96):
             self.assertLess(abs(self.logits(LONG) - logits).max(), 1e-3)
             self.assertEqual(generate(self.model, [LONG, IDS], 6, ignore_eos=True), expected)
@@ -84,8 +83,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(first.positions, 256)
         expected = generate(self.model, [LONG], 4, ignore_eos=True)
         self.assertEqual(generate(model, [LONG], 4, ignore_eos=True), expected)
-        # 704 positions, rounded up to a power of two.
-        self.assertEqual(model._contexts.single.positions, 1024)
+        self.assertEqual(model._contexts.single.positions, 1024)  # 704, rounded up to a power of two
         larger = model._contexts.single
         generate(model, [IDS], 4, ignore_eos=True)
         self.assertIs(model._contexts.single, larger)

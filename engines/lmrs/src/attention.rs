@@ -1,7 +1,7 @@
 //! Attention of queries to the keys and values of their sequences, distributed over the threads.
 //!
 //! A job is one head of keys and values with all queries that share it, for a few tokens of one sequence: each key is read once
-//! for all of them. Positions are summed in partitions, and the partial results are joined from first to last. If there are few
+//! for all of them. A job sums over partitions of the positions, and joins their results from first to last. If there are few
 //! jobs, each partition becomes a job of its own. The borders of partitions are fixed, so a token's result depends only on its
 //! position, not on threads or other tokens.
 

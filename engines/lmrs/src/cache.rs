@@ -215,8 +215,7 @@ mod tests {
             let tile = cache.tile(layer, head, block);
             assert!(tile.keys.iter().chain(tile.values).all(|byte| *byte == 0));
         }
-        // The key and the value of one position.
-        assert_eq!(nonzero_numbers(tile), 2 * 72);
+        assert_eq!(nonzero_numbers(tile), 2 * 72); // a key and a value
     }
 
     fn nonzero_numbers(tile: Tile) -> usize {

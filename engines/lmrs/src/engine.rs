@@ -184,8 +184,8 @@ fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The most drafted tokens. A pass checks the drafts together with the id before them. A pass of more than `MAX_DECODE_ROWS` may
-/// round differently than a single row, so drafting would change the ids.
+/// The most drafted tokens. A pass checks the drafts together with the id before them. A pass of more rows than
+/// `MAX_DECODE_ROWS` may round differently than a single row, so drafting would change the ids.
 const MAX_DRAFTED: u64 = MAX_DECODE_ROWS as u64 - 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

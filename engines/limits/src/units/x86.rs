@@ -12,7 +12,6 @@ const SUMS_512: usize = 16;
 /// Independent sums. There are 16 registers, of which two hold operands.
 const SUMS_256: usize = 12;
 
-/// The units of this machine.
 pub fn supported() -> impl Iterator<Item = Unit> {
     let has_avx512 = is_x86_feature_detected!("avx512f");
     let f32_unit = match has_avx512 {

@@ -103,8 +103,7 @@ hint: --help"
             }
         }
         if parsed.quick {
-            // Without the largest matrix.
-            parsed.shapes.truncate(3);
+            parsed.shapes.truncate(3); // without the largest matrix
         }
         Ok(Some(parsed))
     }

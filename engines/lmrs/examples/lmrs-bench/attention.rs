@@ -46,7 +46,6 @@ pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Bytes of keys and values in a layer.
 fn layer_bytes(heads: Heads, depth: usize) -> usize {
     2 * depth * heads.kv_heads * heads.head_dim * KvDtype::F16.bytes()
 }

@@ -63,7 +63,6 @@ fn case(labels: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level,
     }
 }
 
-/// The arithmetic units to compare with: the first one with a probe result counts.
 fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     match (level.name(), format) {
         ("amx", format) if format.tile.is_some() => &["amx_bf16"],

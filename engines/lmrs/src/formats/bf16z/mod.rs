@@ -95,11 +95,9 @@ const GROUP_ROWS: usize = 4;
 /// Rows of a block: groups whose parts are interleaved.
 const BLOCK_ROWS: usize = 16;
 
-/// Bytes of a line.
 const LINE_BYTES: usize = 64;
 /// The most inputs of a part: these activations and four rows of such parts fill half of a first-level cache.
 const MAX_PART_INPUTS: usize = 2048;
-/// Inputs of a section, and its bytes.
 const SECTION_INPUTS: usize = 128;
 const SECTION_BYTES: usize = 3 * LINE_BYTES;
 /// Exponents in the list of a row.
@@ -159,7 +157,7 @@ pub struct Block<'a> {
 impl<'a> Block<'a> {
     /// Panics if the bytes do not match the number of rows.
     pub fn new(bytes: &'a [u8], rows: usize, inputs: usize) -> Self {
-        assert!(can_pack(inputs) && bytes.len() == rows * row_bytes(inputs), "bytes of a different size");
+        assert!(can_pack(inputs) && bytes.len() == rows * row_bytes(inputs), "packed rows of a wrong size");
         Self { bytes, rows, inputs }
     }
 

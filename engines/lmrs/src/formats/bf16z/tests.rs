@@ -21,7 +21,6 @@ fn assert_round_trip(numbers: &[u16]) {
     assert_rows_round_trip(&[numbers]);
 }
 
-/// Packs rows together and checks every bit.
 fn assert_rows_round_trip(rows: &[&[u16]]) {
     let inputs = rows[0].len();
     let bytes: Vec<u8> = rows.concat().iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -66,8 +65,7 @@ fn rows_that_are_packed_together_are_restored_one_by_one() {
 #[test]
 fn sixteen_exponents_of_any_sign_and_mantissa_need_no_exception() {
     let all: Vec<u16> = (0..=u16::MAX).filter(|bits| (100..116).contains(&(bits >> 7 & 0xff))).collect();
-    // Signs, exponents and mantissas.
-    assert_eq!(all.len(), 2 * 16 * 128);
+    assert_eq!(all.len(), 2 * 16 * 128); // signs, exponents, mantissas
     assert_round_trip(&all);
     assert_eq!(pack_one_row(&all).unwrap()[COUNT_OFFSET], 0);
 }
