@@ -27,7 +27,7 @@ pub struct PythonEngine {
     /// The manifest's `[environment] install_hint`: another way to get the environment, shown if it is missing.
     pub install_hint: Option<&'static str>,
     /// Returns another requirement that the machine lacks, for the message of a missing environment.
-    pub missing_requirement: Option<fn() -> Option<&'static str>>,
+    pub find_missing_requirement: Option<fn() -> Option<&'static str>>,
     /// The name and content of each file. The first file is the script to run. The files of the Python kit are added.
     pub files: &'static [(&'static str, &'static str)],
 }
@@ -79,7 +79,7 @@ fn start(engine: &PythonEngine) -> Result<ExitStatus, Failed> {
         Python::NotSetUp => {
             let mut message =
                 format!("the Python {} environment of `{}` is not set up", engine.python, engine.name);
-            if let Some(requirement) = engine.missing_requirement.and_then(|missing| missing()) {
+            if let Some(requirement) = engine.find_missing_requirement.and_then(|find| find()) {
                 message += &format!(", and {requirement}");
             }
             return Err(unavailable(message).hint(setup_hint()));

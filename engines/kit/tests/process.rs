@@ -80,7 +80,7 @@ fn run_role(role: &str) -> ExitCode {
         requirements: "torch==1\n",
         python: "3.11",
         install_hint: has_install_hint.then_some("use the container"),
-        missing_requirement: has_install_hint.then_some(|| Some("no image found")),
+        find_missing_requirement: has_install_hint.then_some(|| Some("no image found")),
         files,
     })
 }

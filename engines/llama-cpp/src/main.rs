@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         ),
         python: "3.11",
         install_hint: None,
-        missing_requirement: None,
+        find_missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("loading.py", include_str!("../loading.py")),

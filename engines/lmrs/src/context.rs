@@ -24,7 +24,7 @@ pub fn choose_context(
         let tokens = longest_context(model_context, |tokens| bytes(tokens) <= left_bytes);
         let note = || {
             format!(
-                "context limited to {tokens} of {model_context} tokens: the keys and values of all need {} bytes, \
+                "context limited to {tokens} of {model_context} tokens: the keys and values of all tokens need {} bytes, \
                  {left_bytes} are available; set `context_tokens` to change it",
                 bytes(model_context)
             )

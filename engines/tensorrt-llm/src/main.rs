@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         requirements: include_str!("../requirements.txt"),
         python: "3.12",
         install_hint: Some(INSTALL_HINT),
-        missing_requirement: Some(missing_driver),
+        find_missing_requirement: Some(missing_driver),
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("library.py", include_str!("../library.py")),

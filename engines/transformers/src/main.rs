@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         requirements: include_str!("../../environments/pytorch/requirements.txt"),
         python: "3.11",
         install_hint: None,
-        missing_requirement: None,
+        find_missing_requirement: None,
         files: &[
             ("worker.py", include_str!("../worker.py")),
             ("decode_path.py", include_str!("../decode_path.py")),

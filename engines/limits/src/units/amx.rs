@@ -3,7 +3,7 @@
 //!
 //! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product. A product takes
 //! the unit for sixteen cycles and has a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. The
-//! kernels with loads read the four operands from the nearest cache in every round; no such product needs fewer loads.
+//! kernels with loads read the four operands from the nearest cache in every round: a blocked product cannot load fewer.
 #![expect(unsafe_code, reason = "assembly")]
 
 use std::arch::asm;

@@ -211,7 +211,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The destination of unpacked rows: the first number of the first row, and the distance between rows.
+/// The destination of unpacked rows: the first number of the first row, and the distance of rows in numbers.
 pub(super) struct Destination<'a> {
     pub numbers: &'a mut [u16],
     pub stride: usize,
@@ -267,7 +267,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Visits the sections in memory order: the first of each of `ROWS` rows, then the second of each, and so on.
+    /// Calls `unpack(row, section, numbers)` in memory order: for the first section of each of `ROWS` rows, then for the second.
     #[inline(always)]
     pub(super) fn for_each_section<const ROWS: usize>(
         &self,
