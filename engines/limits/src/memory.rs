@@ -120,8 +120,7 @@ impl StreamLayout {
     fn of(part_bytes: usize, windows: usize, streams: usize) -> Option<Self> {
         let window_bytes = part_bytes / windows / STEP * STEP;
         let steps = window_bytes / STEP / streams;
-        // One less is the largest odd number up to `steps`.
-        let even_steps = steps.div_ceil(2) * 2;
+        let even_steps = steps.div_ceil(2) * 2; // one less is the largest odd number up to `steps`
         (even_steps > 0).then(|| Self { window_bytes, stream_bytes: (even_steps - 1) * STEP })
     }
 }

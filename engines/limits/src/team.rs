@@ -96,8 +96,7 @@ struct Shared {
     times: Vec<Times>,
 }
 
-/// The start and end of a thread's latest pass since the measurement began. The separate cache line keeps writes from slowing
-/// down other threads.
+/// A thread's latest pass, in nanoseconds since the measurement began. On its own cache line, it does not slow down other threads.
 #[derive(Default)]
 #[repr(align(128))]
 struct Times {

@@ -23,8 +23,7 @@ struct Unit {
     run: unsafe fn(u64),
 }
 
-/// The fewest operations of a thread in a pass. Shorter passes would measure the barrier; other programs disturb longer passes
-/// more often.
+/// The fewest operations of a thread in a pass. Shorter passes would measure the barrier; longer ones are disturbed more often.
 const MIN_PASS_OPERATIONS: u64 = 1 << 26;
 /// The fewest rounds of a thread in a pass. It decides for units with many operations per round, such as tiles.
 const MIN_PASS_ROUNDS: u64 = 1 << 14;

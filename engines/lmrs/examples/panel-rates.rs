@@ -37,8 +37,7 @@ fn region(bytes: usize) -> Result<Region> {
     Ok(region.finish())
 }
 
-/// Prints billions of operations per second for each format. The two kernels take turns; bf16 only if the level has products
-/// of bf16.
+/// Prints the Gop/s of each format. The two kernels take turns; bf16 is measured only if the level has products of bf16.
 fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
         let (input, packed) = (input(level, tokens, inputs), pack_input(level, tokens, inputs));

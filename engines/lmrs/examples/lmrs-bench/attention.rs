@@ -71,7 +71,7 @@ fn case(
         attend(&attention, &mut scratch, &[segment], &mut out);
         layer = (layer + 1) % layers;
     };
-    // Each token attends to itself and earlier tokens. Each pair has a product with keys and one with values: 4 operations.
+    // A pair is a token and a position that it attends to: itself or earlier. Keys and values take 2 operations each a dimension.
     let pairs = tokens * (2 * depth - tokens + 1) / 2;
     Case {
         labels: [format!("attention at {depth}"), format!("{query_heads}/{kv_heads}x{head_dim}")],
