@@ -96,7 +96,7 @@ struct Shared {
     times: Vec<Times>,
 }
 
-/// A thread's latest pass, in nanoseconds since the measurement began. On its own cache line, it does not slow down other threads.
+/// A thread's latest pass, in nanoseconds since the measurement began. On its own cache line, it slows down no other thread.
 #[derive(Default)]
 #[repr(align(128))]
 struct Times {
