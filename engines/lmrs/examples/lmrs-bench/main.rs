@@ -21,10 +21,10 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let mut cases = Vec::new();
-    if arguments.products {
+    if arguments.measures_products {
         cases.extend(products::cases(&arguments)?);
     }
-    if arguments.attention {
+    if arguments.measures_attention {
         cases.extend(attention::cases(&arguments)?);
     }
     let mut limits = Vec::new();
