@@ -51,7 +51,7 @@ class Contexts:
         return self._new_context(1, positions, every_logit=True)
 
     def _rounded_up(self, positions):
-        """The next power of two from 256 to the limit, so that requests of growing length do not each make a new context."""
+        """The next power of two, from 256 to `max_tokens`: requests of growing length do not each make a new context."""
         return min(self._max_tokens, max(256, 1 << (positions - 1).bit_length()))
 
     def _new_context(self, sequences, positions, every_logit=False):
@@ -59,7 +59,7 @@ class Contexts:
 
 
 class Context:
-    """A context of llama.cpp. With `every_logit` it has the logits of every token, else those of the last tokens."""
+    """A context of llama.cpp. With `every_logit` it has the logits of every token, else those of each sequence's last token."""
 
     def __init__(self, weights, options, pool, sequences, positions, every_logit):
         self._weights, self._pool, self.sequences, self.positions, self.handle = weights, pool, sequences, positions, None
@@ -84,7 +84,7 @@ class Context:
             raise Failed(kind, f"no context for {size}: {cause}")
         pool.attach(self.handle)
         self.memory = bindings.llama_get_memory(self.handle)
-        # llama.cpp lowers the requested numbers of tokens for a small context.
+        # llama.cpp lowers the requested numbers for a small context. `every_logit` has room for the logits of one pass.
         self.batch_tokens = PASS_TOKENS if every_logit else bindings.llama_n_batch(self.handle)
         self.pass_tokens = bindings.llama_n_ubatch(self.handle)
         self._logits_by_address = {}

@@ -18,7 +18,7 @@ from engine_kit import Failed
 # Log levels of ggml.h that the bindings lack. A CONTINUED text continues the previous message.
 WARNING, CONTINUED = 3, 5
 
-# The limit of ggml.h. A thread pool's mask of processors has this length too.
+# The most threads that ggml.h allows. A thread pool's mask of processors has this length too.
 MAX_THREADS = 512
 
 # The folder of this process' library. Another library needs another process.
@@ -132,7 +132,7 @@ class ThreadPool:
             raise Failed("internal", f"no pool of {threads} threads: {last_error()}")
 
     def _pin_to(self, processors, settings):
-        # ggml has set this field. Another value shows that the library's structure has another layout.
+        # ggml's initialisation has set `n_threads`. Another value shows that the library's structure has another layout.
         if settings.n_threads != self.threads:
             message = "option `pin`: this library's thread settings are not those of ggml 0.25"
             raise Failed("unsupported", message, "--set pin=false")

@@ -156,7 +156,7 @@ def run(command, progress):
     except OSError as error:
         cause = error.strerror or error
         raise Failed("unavailable", f"`{command[0]}` ({PROGRAM_VARIABLE}) cannot be started: {cause}") from None
-    # stderr is read last: it is short (a line or a backtrace), so the program never waits for its reader.
+    # stderr is read last: it is short (a line or a backtrace), so the program never waits for stderr to be read.
     with process:
         line = ""
         for line in process.stdout:

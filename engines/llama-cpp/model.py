@@ -27,7 +27,7 @@ class LlamaModel(Model):
             next_tokens = []
             for sequence, logits in zip(active, logits_of_active):
                 id = choose(logits, sequence)
-                if not tokens.push(sequence, id):
+                if not tokens.push(sequence, id):  # `push` returns whether the sequence is done
                     next_tokens.append((sequence, lengths[sequence], id))
                     lengths[sequence] += 1
             if not next_tokens:

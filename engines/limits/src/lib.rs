@@ -1,8 +1,8 @@
-//! The measured limits of this machine: the speed of memory, and the operations per second of each unit. The orchestrator
-//! and the engines' benchmarks compare engines with these limits.
+//! The measured limits of this machine: the speed of memory reads, and the operations per second of each arithmetic unit. The
+//! orchestrator and the engines' benchmarks compare engines with these limits.
 //!
-//! Every result is the best of many short passes; the settings take turns. Other processes can only make a pass slower, and the
-//! speed of memory and units jumps between levels. README.md describes what is measured and what is not.
+//! Every result is the fastest of many short passes: other processes can only make a pass slower. Passes with different numbers
+//! of streams take turns, as do those of different units, because speeds vary. README.md says what is measured and what is not.
 
 mod gpu;
 mod memory;
@@ -18,7 +18,7 @@ use system::processors;
 pub use gpu::{GpuProbeSettings, probe_gpus};
 pub use memory::{STREAMS, buffer_bytes};
 
-/// The names of units in answers and records.
+/// The names of arithmetic units in answers and records.
 pub mod names {
     pub const F32_FMA: &str = "f32_fma";
     pub const AVX512_BF16: &str = "avx512_bf16";
@@ -32,7 +32,7 @@ pub mod names {
     pub const CUBLAS_F32: &str = "cublas_f32";
 }
 
-/// All results of a probe: bytes or operations, and nanoseconds. Methods compute the rates.
+/// All results of a probe: bytes or operations, and the nanoseconds that they took. Methods compute the rates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
@@ -70,7 +70,7 @@ pub struct GpuLimits {
     pub l2_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
-    /// Products of square matrices by cuBLAS, for each number type (`names`). Their `threads` has no meaning.
+    /// Products of square matrices by cuBLAS, for each number type (`names`). Here `threads` has no meaning.
     pub matrix: Vec<Operations>,
 }
 
@@ -82,7 +82,7 @@ pub struct Copies {
     pub ns: u64,
 }
 
-/// Operations of one unit: a multiplication and an addition count as two.
+/// Operations of one arithmetic unit on all threads: a multiplication and an addition count as two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
     /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`; in `GpuLimits`, `cublas_...`.
@@ -94,18 +94,17 @@ pub struct Operations {
     pub ns: u64,
 }
 
-/// The settings of a probe, and its time budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProbeSettings {
     /// Thread counts, probed separately. Counts above the number of processors are reduced to it.
     pub threads: Vec<u32>,
     /// The size of the buffer to read, from `buffer_bytes`. Zero skips the probe of memory.
     pub buffer_bytes: u64,
-    /// The approximate total time. Every setting has two passes at least, however long they take.
+    /// The approximate total time. Each number of streams and each unit has two passes at least, however long they take.
     pub budget: Duration,
 }
 
-/// The thirds of the budget that memory gets: its passes are longer than those of units, and its buffer is written before them.
+/// Memory gets two thirds of the budget: its passes are longer than those of units, and its buffer is written first.
 const MEMORY_THIRDS: u32 = 2;
 
 /// Measures the limits for about the time of the budget. Meanwhile it keeps one processor busy for each thread, and holds
@@ -134,7 +133,7 @@ pub fn sustained(buffer_bytes: u64, streams: u32, time: Duration) -> Option<f64>
 }
 
 impl Limits {
-    /// The best result of each setting over several probes; `None` without probes.
+    /// The fastest result over several probes, for each number of threads and streams and for each unit; `None` without probes.
     pub fn best<'a>(probes: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let mut probes = probes.into_iter();
         let mut best = probes.next()?.clone();
@@ -196,7 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_count_has_each_number_of_streams_and_each_unit_once() {
+    fn every_thread_count_has_each_number_of_streams_and_the_fma_unit_once() {
+        // 0 counts as 1, and a count above the number of processors as that number.
         let limits = probe_briefly(&[1, 2, 1, u32::MAX, 0], 1 << 20);
         let counts: std::collections::BTreeSet<u32> =
             limits.reads.iter().map(|reads| reads.threads).collect();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_probed_rate_is_above_zero_and_possible() {
+    fn every_probed_rate_is_plausible() {
         let limits = probe_briefly(&[1, 2], 4 << 20);
         for reads in &limits.reads {
             let rate = reads.bytes_per_second().unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_without_time_is_no_rate() {
+    fn a_rate_needs_a_count_and_a_time() {
         assert_eq!(Reads { bytes: 1, ..Reads::default() }.bytes_per_second(), None);
         assert_eq!(Operations { ns: 1, ..Operations::default() }.per_second(), None);
         assert_eq!(Reads { bytes: 30, ns: 2, ..Reads::default() }.bytes_per_second(), Some(15e9));

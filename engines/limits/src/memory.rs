@@ -1,6 +1,6 @@
-//! The speed of memory reads, by streams per thread. A decoded token reads every weight once, and on some machines several
-//! streams reach 1.5 times the speed of one. The buffer is larger than the caches, in huge pages if the kernel has them.
-#![expect(unsafe_code, reason = "a buffer is initialised by the thread that reads it first")]
+//! The speed of memory reads, for each number of streams: separate ranges that a thread reads in turn. A decoded token reads
+//! every weight once, and on some machines several streams are 1.5 times as fast as one. The buffer is larger than the caches.
+#![expect(unsafe_code, reason = "the thread that reads a part of the buffer initialises this part")]
 
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 use crate::read::{Reader, STEP};
 use crate::{Reads, team};
 
-/// The numbers of streams that a thread reads at once, each measured separately.
+/// The measured numbers of streams per thread.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
-/// The approximate bytes of a pass. Passes read one window of the buffer after the other, so that no byte is read twice before
-/// the whole buffer was read. A pass takes a few milliseconds: other processes disturb short passes less often.
+/// The approximate bytes that all threads together read in a pass. Each pass reads the next window (a piece of each thread's
+/// part), so that no byte is read twice before the whole buffer was read. Other processes disturb short passes less often.
 const PASS_BYTES: usize = 64 << 20;
-/// The windows of a buffer of `MIN_BUFFER_BYTES`, and of a smaller one.
+/// The fewest windows of a buffer; one of `MIN_BUFFER_BYTES` has this number.
 const MIN_WINDOWS: usize = 5;
-/// The minimum ratio of buffer to cache. At a lower one, the cache could answer some of the repeated reads.
+/// The smallest ratio of the buffer to the last-level cache. In a smaller buffer, the cache could answer some repeated reads.
 const CACHE_FACTOR: u64 = 4;
 const MIN_BUFFER_BYTES: u64 = 256 << 20;
 /// The buffer takes at most the available memory divided by this number.
 const AVAILABLE_DIVISOR: u64 = 4;
 
 /// The size of a buffer that the caches cannot hold: four times the last-level cache, and at least 256 MiB. `None` if that is
-/// more than a quarter of the available memory. If a size is unknown, the result is 256 MiB or `None`.
+/// more than a quarter of the available memory. An unknown cache counts as 0 bytes, unknown available memory as 1 GiB.
 pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Option<u64> {
     let bytes = last_level_cache.map_or(0, |bytes| bytes.saturating_mul(CACHE_FACTOR)).max(MIN_BUFFER_BYTES);
     let max = available.map_or(MIN_BUFFER_BYTES, |bytes| bytes / AVAILABLE_DIVISOR);
     (bytes <= max).then_some(bytes)
 }
 
-/// The best pass for each number of streams. Empty if there is no memory for the buffer.
+/// The fastest pass for each number of streams. Empty if there is no memory for the buffer.
 pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
-    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, processors.len()));
+    let (reader, parts) = (Reader::widest_supported(), Parts::of(&mut buffer, processors.len()));
     let layouts = STREAMS.map(|streams| parts.layout(streams));
     if parts.untaken.len() < processors.len() || layouts.iter().any(Option::is_none) {
         return Vec::new();
@@ -52,11 +52,11 @@ pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
     reads.collect()
 }
 
-/// The mean speed of memory reads in bytes per second, with these processors and streams during `time`. `probe` measures the best
-/// milliseconds instead. `None` if there is no memory for the buffer.
+/// The mean speed of all these processors in bytes per second during `time`, with `streams` per processor. `probe` measures the
+/// fastest milliseconds instead. `None` if there is no memory for the buffer.
 pub fn sustained(processors: &[usize], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
-    let (reader, parts) = (Reader::supported(), Parts::of(&mut buffer, processors.len()));
+    let (reader, parts) = (Reader::widest_supported(), Parts::of(&mut buffer, processors.len()));
     let layout = parts.layout(streams)?;
     // Without a budget there are `MIN_PASSES` passes. Each thread adds one rate per pass.
     let rates = Mutex::new(Vec::new());
@@ -120,7 +120,7 @@ impl StreamLayout {
     fn of(part_bytes: usize, windows: usize, streams: usize) -> Option<Self> {
         let window_bytes = part_bytes / windows / STEP * STEP;
         let steps = window_bytes / STEP / streams;
-        let even_steps = steps.div_ceil(2) * 2;
+        let even_steps = steps.div_ceil(2) * 2; // one less is the largest odd number up to `steps`
         (even_steps > 0).then(|| Self { window_bytes, stream_bytes: (even_steps - 1) * STEP })
     }
 }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_four_times_the_cache_or_there_is_none() {
+    fn a_buffer_is_at_least_four_times_the_cache_or_there_is_none() {
         let (mib, gib) = (1 << 20, 1 << 30);
         assert_eq!(buffer_bytes(Some(32 * mib), Some(16 * gib)), Some(256 * mib));
         assert_eq!(buffer_bytes(Some(105 * mib), Some(16 * gib)), Some(420 * mib));
@@ -232,12 +232,12 @@ mod tests {
                 );
             }
         }
-        assert_eq!(StreamLayout::of(STEP * 39, MIN_WINDOWS, 8), None);
+        assert_eq!(StreamLayout::of(STEP * 39, MIN_WINDOWS, 8), None); // 7 steps a window: too few for 8 streams
     }
 
     #[test]
     fn every_thread_has_a_part_and_all_of_it_is_written() {
-        let mut buffer = Buffer::new(10 * 4096 + 1).unwrap();
+        let mut buffer = Buffer::new(10 * 4096 + 1).unwrap(); // 10 pages: 3 for each thread, and 1 unused
         let parts: Vec<&[u8]> = buffer.parts(3).map(touch).collect();
         assert_eq!(parts.len(), 3);
         for part in parts {

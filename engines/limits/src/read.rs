@@ -4,7 +4,7 @@
 /// Bytes of a stream that are read before the next stream's turn: four cache lines.
 pub const STEP: usize = 256;
 
-/// The instructions that load memory, by vector extension.
+/// A way to read memory: the loads of a vector extension, or plain Rust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     #[cfg(target_arch = "x86_64")]
@@ -17,12 +17,12 @@ pub enum Reader {
 }
 
 impl Reader {
-    pub fn supported() -> Self {
-        Self::all().next().unwrap_or(Self::Portable)
+    pub fn widest_supported() -> Self {
+        Self::all_supported().next().unwrap_or(Self::Portable)
     }
 
-    /// The readers that this machine supports, the widest first.
-    fn all() -> impl Iterator<Item = Self> {
+    /// The widest first.
+    fn all_supported() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
         let vectors = [
             (is_x86_feature_detected!("avx512f"), Self::Avx512),
@@ -38,7 +38,7 @@ impl Reader {
             .chain([Self::Portable])
     }
 
-    /// Reads `streams` (one of `STREAMS`) consecutive ranges of `stream_bytes` bytes, in turn one step of each.
+    /// Reads `streams` (1, 2, 4 or 8) consecutive ranges of `stream_bytes` bytes, in turn one step of each.
     pub fn read(self, bytes: &[u8], stream_bytes: usize, streams: u32) {
         let ranges = Ranges { start: bytes.as_ptr(), stream_bytes };
         assert!(
@@ -203,7 +203,7 @@ mod tests {
             let numbers = bytes[..end].chunks_exact(8);
             numbers.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).fold(0, u64::wrapping_add)
         };
-        for reader in Reader::all() {
+        for reader in Reader::all_supported() {
             let ranges =
                 |streams: usize, stream_bytes| (streams, Ranges { start: bytes.as_ptr(), stream_bytes });
             // SAFETY: every stream ends within `bytes`, and the list has only supported readers.
@@ -226,6 +226,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "stream_bytes")]
     fn a_stream_beyond_the_buffer_is_refused() {
-        Reader::supported().read(&[0; 2 * STEP], STEP, 4);
+        Reader::widest_supported().read(&[0; 2 * STEP], STEP, 4);
     }
 }

@@ -1,4 +1,5 @@
-//! Threads on chosen processors. They start each short pass together, and the fastest pass of each setting counts.
+//! Threads on chosen processors. All start each short pass of work together, and the fastest pass of each setting counts. The
+//! caller defines the settings: numbers of streams, or arithmetic units.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -10,12 +11,12 @@ use system::processors::Pinned;
 pub const MIN_PASSES: usize = 2;
 /// The spins of a waiting thread before it yields. A thread with its own processor waits less than that.
 const MAX_SPINS: u32 = 1 << 16;
-/// The value of `setting` that ends the measurement.
+/// The value of `Shared::setting` that ends the measurement.
 const END_OF_PASSES: usize = usize::MAX;
 
-/// The nanoseconds of the fastest pass of each setting, from the first thread's start to the last thread's end. Settings take
-/// turns until the budget is over. Every thread calls `prepare(thread)` once, and then `work(data, setting)` in each pass. `None`
-/// if the threads cannot be started.
+/// The nanoseconds of the fastest pass of each of `settings` settings, from the first thread's start to the last thread's end.
+/// Settings take turns until the budget is over. Every thread calls `prepare(thread)` once, and then `work(state, setting)` in
+/// each pass. `None` if a thread cannot be started or the clock is too coarse.
 pub fn fastest_passes<S>(
     processors: &[usize],
     settings: usize,
@@ -85,7 +86,6 @@ fn ns_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The shared state of a team.
 struct Shared {
     threads: usize,
     arrived: AtomicUsize,
@@ -96,7 +96,7 @@ struct Shared {
     times: Vec<Times>,
 }
 
-/// The start and end of a thread's last pass, on a separate cache line, so that writes do not slow down other threads.
+/// A thread's latest pass, in nanoseconds since the measurement began. On its own cache line, it slows down no other thread.
 #[derive(Default)]
 #[repr(align(128))]
 struct Times {
@@ -123,8 +123,7 @@ impl Shared {
         }
     }
 
-    /// Waits for all threads. Threads spin, because waking a thread takes longer than some passes. Returns `false` if a
-    /// thread will never arrive.
+    /// Waits for all threads; `false` if one will never arrive. Threads spin, because a wake-up takes longer than some passes.
     fn wait(&self) -> bool {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
@@ -154,8 +153,8 @@ impl Shared {
     }
 }
 
-/// Selects `count` processors, spread as widely as possible, so that few share caches and memory channels. A scheduler places
-/// threads in this way on an idle machine.
+/// Selects `count` processors, spread as widely as possible, so that few of them share caches and memory channels. On an idle
+/// machine, a scheduler places threads in this way.
 pub fn spread(processors: &[usize], count: usize) -> Vec<usize> {
     let count = count.min(processors.len());
     (0..count).map(|index| processors[index * processors.len() / count]).collect()

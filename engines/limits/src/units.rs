@@ -1,5 +1,5 @@
-//! Operations per second of each unit of a core, with operands in registers. Tiles are also measured with operands from the
-//! nearest cache, because no matrix product can keep all operands in tiles.
+//! Operations per second of each arithmetic unit of a core, with operands in registers. The tiles of AMX are also measured with
+//! operands from the nearest cache, because no matrix product can keep all operands in tiles.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -23,12 +23,12 @@ struct Unit {
     run: unsafe fn(u64),
 }
 
-/// The fewest operations of a pass. Shorter passes would measure the barrier; other programs disturb longer passes more often.
+/// The fewest operations of a thread in a pass. Shorter passes would measure the barrier; longer ones are disturbed more often.
 const MIN_PASS_OPERATIONS: u64 = 1 << 26;
-/// The fewest rounds of a pass: more than `MIN_PASS_OPERATIONS` needs for units with many operations per round, such as tiles.
+/// The fewest rounds of a thread in a pass. It decides for units with many operations per round, such as tiles.
 const MIN_PASS_ROUNDS: u64 = 1 << 14;
 
-/// The best pass of each unit of this machine.
+/// The fastest pass of each unit of this machine.
 pub fn probe(processors: &[usize], budget: Duration) -> Vec<Operations> {
     let units = all_units();
     let best =
@@ -47,9 +47,9 @@ pub fn probe(processors: &[usize], budget: Duration) -> Vec<Operations> {
 }
 
 impl Unit {
-    /// A unit that multiplies and adds this many numbers in a round, without loads.
-    const fn in_registers(name: &'static str, numbers: usize, run: unsafe fn(u64)) -> Self {
-        Self { name, loads: false, operations_per_round: 2 * numbers as u64, run }
+    /// A unit that computes and adds this number of products in a round, with operands in registers.
+    const fn in_registers(name: &'static str, products: usize, run: unsafe fn(u64)) -> Self {
+        Self { name, loads: false, operations_per_round: 2 * products as u64, run }
     }
 
     fn rounds(&self) -> u64 {
@@ -77,6 +77,7 @@ fn all_units() -> Vec<Unit> {
     units
 }
 
+/// The sums of `PORTABLE_F32`: several vectors.
 const PORTABLE_LANES: usize = 64;
 
 /// A multiplication and an addition in plain Rust, which the compiler does not fuse.

@@ -48,8 +48,8 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
     let checks =
         [functions(DRIVER), functions(CUBLAS), constants(DRIVER), constants(CUBLAS), statuses(CUBLAS)];
     let counts = checks.each_ref().map(|checks| checks.lines().count());
-    // Two assertions for each function (cuBLAS has 4), one for each constant (2 and 8) and status. One driver function occurs
-    // twice in the source, because older drivers have another name.
+    // Two assertions for each function (4 functions of cuBLAS), one for each constant (2 of the driver, 8 of cuBLAS) and status.
+    // One driver function occurs twice in the source, because older drivers have another name for it.
     let driver_assertions = 2 * (DRIVER.matches("function(library, ").count() - 1);
     let status_count = CUBLAS.matches("\"CUBLAS_STATUS_").count();
     assert_eq!(counts, [driver_assertions, 8, 2, 8, status_count], "{checks:?}");
@@ -62,7 +62,7 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
         return;
     };
     assert_eq!(errors, "", "with the headers in {}", include.display());
-    // The comparison fails for a wrong declaration.
+    // The comparison refuses a missing argument, a narrower number, and a number in place of a pointer.
     for declaration in [
         "int (*)(int *), decltype(&cuDeviceGet)",
         "int (*)(unsigned long long *, unsigned), decltype(&cuMemAlloc)",
@@ -75,7 +75,7 @@ fn functions_and_numbers_match_the_headers_of_nvidia() {
     }
 }
 
-/// Assertions on each function's type and name. A macro in the header may rename a function to its newest form.
+/// Assertions on each function's type and name. In the header, a macro may rename a function to its newest version.
 fn functions(source: &str) -> String {
     let mut text = String::new();
     for (start, call) in source.match_indices("function(library, \"") {
@@ -100,8 +100,8 @@ fn functions(source: &str) -> String {
             header_fn(symbol)
         )
         .unwrap();
-        let base_name = symbol.strip_suffix("_v2").unwrap_or(symbol);
-        writeln!(text, "static_assert(!__builtin_strcmp(NAME({base_name}), \"{symbol}\"), \"{symbol}\");")
+        let unversioned = symbol.strip_suffix("_v2").unwrap_or(symbol);
+        writeln!(text, "static_assert(!__builtin_strcmp(NAME({unversioned}), \"{symbol}\"), \"{symbol}\");")
             .unwrap();
     }
     text

@@ -30,7 +30,7 @@ _files = {}
 
 
 def gguf_file(dtype):
-    """The embedded model in a dtype."""
+    """The GGUF file of the embedded model in a dtype."""
     if dtype not in _files:
         _files[dtype] = convert(EMBEDDED, dtype, Phases())
     return _files[dtype]

@@ -202,7 +202,7 @@ class Process(unittest.TestCase):
 
     def test_the_engine_answers_after_a_broken_file(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "half.gguf"
+            path = Path(folder) / "truncated.gguf"
             path.write_bytes(gguf_file("f32").read_bytes()[:100_000])
             load = {"type": "load", "model": str(path)}
             answers = self.answers({"type": "hello", "protocol": 1}, load, {**load, "model": str(gguf_file("f32"))})

@@ -67,7 +67,7 @@ class Requests(unittest.TestCase):
         self.model.score(LONG)
         self.assertEqual(generate(self.model, [IDS], 8, ignore_eos=True), first)
 
-    def test_a_prompt_gives_the_same_logits_in_several_calls_and_in_one(self):
+    def test_a_prompt_gives_the_same_logits_in_calls_of_96_tokens_and_in_one_call(self):
         logits = self.logits(LONG)
         context, batch = (self.model._contexts.empty_context(sequences, len(LONG)) for sequences in (1, 2))
         expected = generate(self.model, [LONG, IDS], 6, ignore_eos=True)
@@ -83,7 +83,7 @@ class Requests(unittest.TestCase):
         self.assertEqual(first.positions, 256)
         expected = generate(self.model, [LONG], 4, ignore_eos=True)
         self.assertEqual(generate(model, [LONG], 4, ignore_eos=True), expected)
-        self.assertEqual(model._contexts.single.positions, 1024)
+        self.assertEqual(model._contexts.single.positions, 1024)  # 704, rounded up to a power of two
         larger = model._contexts.single
         generate(model, [IDS], 4, ignore_eos=True)
         self.assertIs(model._contexts.single, larger)
@@ -103,7 +103,7 @@ class Requests(unittest.TestCase):
         generate(model, [LONG], 2, ignore_eos=True)
         self.assertEqual(contexts.single.positions, 1024)
 
-    def test_a_context_that_cannot_be_made_fails_its_request_alone(self):
+    def test_a_context_that_cannot_be_made_fails_only_its_request(self):
         model = load_model(options=EXACT_OPTIONS)
         expected = generate(model, [IDS], 4, ignore_eos=True)
         failure = Failed("out_of_memory", "no memory")

@@ -37,8 +37,7 @@ fn region(bytes: usize) -> Result<Region> {
     Ok(region.finish())
 }
 
-/// Prints billions of operations per second for each format. Both kernels are measured in turns; bf16 only if the level has
-/// products of bf16.
+/// Prints the Gop/s of each format. The two kernels take turns; bf16 is measured only if the level has products of bf16.
 fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
     for (outputs, inputs) in [(2048, 2048), (8192, 2048), (2048, 8192)] {
         let (input, packed) = (input(level, tokens, inputs), pack_input(level, tokens, inputs));
@@ -49,6 +48,7 @@ fn measure(level: Level, tokens: usize, threads: usize) -> Result<()> {
         let matrices: Vec<Matrix> = formats.map(matrix).collect::<Result<_>>()?;
         let operations = (2 * tokens * outputs * inputs) as f64;
         let mut out = Rows::new(tokens, outputs);
+        // By kernel, matrix and round.
         let mut rates = [const { Vec::new() }; 2].map(|_: Vec<f64>| vec![Vec::new(); matrices.len()]);
         for _ in 0..ROUNDS {
             for (at, matrix) in matrices.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Attention of queries to the keys and values of their sequences, distributed over the threads.
 //!
 //! A job is one head of keys and values with all queries that share it, for a few tokens of one sequence: each key is read once
-//! for all of them. Positions are summed in partitions, and the partial results are joined from first to last. If there are few
+//! for all of them. A job sums over partitions of the positions, and joins their results from first to last. If there are few
 //! jobs, each partition becomes a job of its own. The borders of partitions are fixed, so a token's result depends only on its
 //! position, not on threads or other tokens.
 
@@ -25,6 +25,7 @@ pub struct Segment<'a> {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Heads {
+    /// Heads of queries.
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -43,7 +44,7 @@ pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
 
 /// The most rows of queries in a job: more would not fit into the processor's cache together with a tile.
 const MAX_JOB_ROWS: usize = 64;
-/// With at least this number of jobs for each thread, whole jobs are shared: a delayed thread leaves jobs to the others.
+/// With at least this number of jobs for each thread, jobs are not divided: a delayed thread leaves whole jobs to the others.
 const JOBS_PER_THREAD: usize = 4;
 /// Blocks of a partition: 512 positions.
 const PARTITION_BLOCKS: usize = 8;
@@ -60,6 +61,7 @@ pub struct Attention<'a> {
 }
 
 impl Attention<'_> {
+    /// The first position that the token at `position` attends to.
     fn first_visible(&self, position: usize) -> usize {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
@@ -72,9 +74,9 @@ pub fn attend(attention: &Attention, scratch: &mut Scratch, segments: &[Segment]
     out.reshape(queries.tokens(), queries.width);
     scratch.0.resize_with(ops.pool.threads(), Mutex::default);
     let jobs = jobs(attention, segments, out);
-    let share_whole_jobs = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
+    let has_whole_jobs = jobs.len() >= JOBS_PER_THREAD * ops.pool.threads()
         || jobs.iter().all(|job| job.partitions().len() == 1);
-    if share_whole_jobs || ops.pool.threads() == 1 {
+    if has_whole_jobs || ops.pool.threads() == 1 {
         return ops.pool.share_pieces(jobs.into_iter(), |thread, job| {
             let [total, partial] = &mut *lock(&scratch.0[thread]);
             total.clear(job.rows(heads), heads.head_dim);
@@ -186,8 +188,8 @@ impl Partial {
         self.queries.clear();
         for token in job.tokens.clone() {
             let row = attention.queries.row(job.segment.rows.start + token);
-            let head = &row[job.kv_head * width..][..width];
-            self.queries.extend(head.iter().map(|number| number * scale));
+            let queries = &row[job.kv_head * width..][..width];
+            self.queries.extend(queries.iter().map(|number| number * scale));
         }
     }
 
@@ -203,15 +205,15 @@ impl Partial {
         accumulate(attention.ops.level, Product { left, right, depth: head_dim, sums });
     }
 
-    /// Turns scores into weights, and rescales the outputs if a larger score was found.
+    /// Turns scores into the weights of values, and rescales the outputs if a larger score was found.
     fn weigh(&mut self, attention: &Attention, job: &Job, block: usize) {
-        let base = block * BLOCK_POSITIONS;
+        let block_start = block * BLOCK_POSITIONS;
         let scores = self.scores.as_chunks_mut::<BLOCK_POSITIONS>().0.iter_mut();
         let outputs = self.outputs.chunks_exact_mut(value_dims(attention.heads.head_dim));
         for (row, ((scores, softmax), output)) in scores.zip(&mut self.softmax).zip(outputs).enumerate() {
             let position = job.segment.start + job.tokens.start + row / attention.heads.group();
-            let visible =
-                attention.first_visible(position).saturating_sub(base)..(position + 1).saturating_sub(base);
+            let visible = attention.first_visible(position).saturating_sub(block_start)
+                ..(position + 1).saturating_sub(block_start);
             let correction = softmax.step(attention.ops.level, scores, visible);
             if correction != 1.0 {
                 output.iter_mut().for_each(|sum| *sum *= correction);
@@ -249,7 +251,7 @@ impl Partial {
         }
     }
 
-    /// Divides by the sums of the weights, and writes the outputs to their destination.
+    /// Divides the outputs by the sums of the weights, and writes them to their destination.
     fn finish(&self, destination: Vec<&mut [f32]>, head_dim: usize) {
         let heads = destination.into_iter().flat_map(|token| token.chunks_exact_mut(head_dim));
         let rows = self.outputs.chunks_exact(value_dims(head_dim)).zip(&self.softmax);

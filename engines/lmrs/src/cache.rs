@@ -31,11 +31,13 @@ pub fn value_dims(head_dim: usize) -> usize {
 pub struct Cache {
     sizes: Sizes,
     memory: MmapMut,
+    /// Positions stored so far.
     tokens: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
+    /// The most positions.
     context: usize,
     layers: usize,
     kv_heads: usize,
@@ -213,7 +215,7 @@ mod tests {
             let tile = cache.tile(layer, head, block);
             assert!(tile.keys.iter().chain(tile.values).all(|byte| *byte == 0));
         }
-        assert_eq!(nonzero_numbers(tile), 144);
+        assert_eq!(nonzero_numbers(tile), 2 * 72); // a key and a value
     }
 
     fn nonzero_numbers(tile: Tile) -> usize {

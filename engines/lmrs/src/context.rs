@@ -24,7 +24,7 @@ pub fn choose_context(
         let tokens = longest_context(model_context, |tokens| bytes(tokens) <= left_bytes);
         let note = || {
             format!(
-                "context limited to {tokens} of {model_context} tokens: the keys and values of all need {} bytes, \
+                "context limited to {tokens} of {model_context} tokens: the keys and values of all tokens need {} bytes, \
                  {left_bytes} are available; set `context_tokens` to change it",
                 bytes(model_context)
             )
@@ -65,7 +65,7 @@ mod tests {
         );
         assert_eq!((longest_context(131_072, 131_071), longest_context(131_072, 40_000)), (65_536, 32_768));
         assert_eq!((longest_context(7_900_000, 7_899_999), longest_context(5000, 4500)), (4_194_304, 4096));
-        // The result is one block at least, even if none fits.
+        // The result is one block, or all of a shorter context, even if nothing fits.
         assert_eq!((longest_context(5000, 0), longest_context(40, 0)), (BLOCK_POSITIONS, 40));
     }
 

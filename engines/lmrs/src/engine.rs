@@ -66,9 +66,9 @@ impl Engine for Lmrs {
         let file_dtype = file_dtype.as_str().to_ascii_lowercase();
         let requested = RequestedFormat::from_name(load.dtype.as_deref(), &file_dtype)?;
         requested.refuse_if_no_row_fits(&shape)?;
-        // A request for f32 means exact: nothing is rounded, neither in computation nor in the cache.
-        let exact = load.dtype.as_deref().unwrap_or(&file_dtype) == "f32";
-        let kv_dtype = if exact { KvDtype::F32 } else { KvDtype::F16 };
+        // With f32 nothing is rounded, neither in computation nor in the cache.
+        let is_f32 = load.dtype.as_deref().unwrap_or(&file_dtype) == "f32";
+        let kv_dtype = if is_f32 { KvDtype::F32 } else { KvDtype::F16 };
         let mut plan = Plan::of(folder, &shape, requested)?;
         let available = system::memory::available_bytes();
         let (context, note) = choose_context(&shape, kv_dtype, &plan, load.context_tokens, available)?;
@@ -80,6 +80,7 @@ impl Engine for Lmrs {
         let pool = if settings.pin { Pool::new_pinned(threads) } else { Pool::new(threads) };
         let sidecar = if settings.sidecar { Sidecar::of(folder, &plan.layout()).ok() } else { None };
         let mut unfit = sidecar.as_ref().map(Sidecar::unfit).unwrap_or_default();
+        // Only packing finds the matrices that do not fit the format. Then a new plan keeps them in bf16.
         let packed = loop {
             phases.begin("weights");
             if !unfit.is_empty() {
@@ -141,13 +142,13 @@ fn read_or_pack(
     if let Some(packed) = sidecar.and_then(|sidecar| sidecar.read(&layout, pool)) {
         return Ok(packed);
     }
-    let (all, reported) = (plan.owned_bytes().max(1) as u64, AtomicU64::new(0));
+    let (total, reported) = (plan.owned_bytes().max(1) as u64, AtomicU64::new(0));
     let reporter = &*phases;
     let packed = plan.read(pool, &|done| {
         // At most twenty progress lines.
-        let twentieth = done * 20 / all;
+        let twentieth = done * 20 / total;
         if reported.fetch_max(twentieth, Ordering::Relaxed) < twentieth {
-            reporter.progress(done as f64 / all as f64, None);
+            reporter.progress(done as f64 / total as f64, None);
         }
     })?;
     if let Some(sidecar) = sidecar.filter(|_| plan.unfit().is_empty()) {
@@ -183,8 +184,8 @@ fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The most drafted tokens. A pass checks the drafts together with the id before them, and more rows may round differently than
-/// a single row: drafting would then change the ids.
+/// The most drafted tokens. A pass checks the drafts together with the id before them. A pass of more rows than
+/// `MAX_DECODE_ROWS` may round differently than a single row, so drafting would change the ids.
 const MAX_DRAFTED: u64 = MAX_DECODE_ROWS as u64 - 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

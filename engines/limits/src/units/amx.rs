@@ -1,9 +1,9 @@
 //! Tiles of Intel's matrix unit. The intrinsics are not stable in Rust, and no tile survives between two `asm!` blocks, so the
 //! whole loop is one block.
 //!
-//! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product. Each takes
-//! sixteen cycles, with a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. The kernels with
-//! loads read the four operands from the nearest cache in every round, the fewest loads of any such matrix product.
+//! Four independent results are in progress, from two tiles of A and two of B, as in a blocked matrix product. A product takes
+//! the unit for sixteen cycles and has a latency of 52. Tiles are full (16 rows of 64 bytes), and results stay in tiles. The
+//! kernels with loads read the four operands from the nearest cache in every round: a blocked product cannot load fewer.
 #![expect(unsafe_code, reason = "assembly")]
 
 use std::arch::asm;
@@ -48,7 +48,7 @@ struct Tiles([u8; 4 * ROW_BYTES * TILE_ROWS]);
 
 static TILES: Tiles = Tiles([0x3f; 4 * ROW_BYTES * TILE_ROWS]);
 
-/// A loop around four products. tmm0 to tmm3 are results, tmm4 and tmm5 are A, tmm6 and tmm7 are B.
+/// A loop around the loads `$load` and four products. tmm0 to tmm3 are results, tmm4 and tmm5 are A, tmm6 and tmm7 are B.
 macro_rules! kernel {
     ($name:ident, $product:literal, [$($load:literal),*]) => {
         /// # Safety

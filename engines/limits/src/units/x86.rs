@@ -12,7 +12,6 @@ const SUMS_512: usize = 16;
 /// Independent sums. There are 16 registers, of which two hold operands.
 const SUMS_256: usize = 12;
 
-/// The units of this machine.
 pub fn supported() -> impl Iterator<Item = Unit> {
     let has_avx512 = is_x86_feature_detected!("avx512f");
     let f32_unit = match has_avx512 {
@@ -20,20 +19,20 @@ pub fn supported() -> impl Iterator<Item = Unit> {
         false => (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"))
             .then_some(Unit::in_registers(names::F32_FMA, SUMS_256 * 8, f32_256)),
     };
-    let bf16 = has_avx512 && is_x86_feature_detected!("avx512bf16");
-    let vnni = has_avx512 && is_x86_feature_detected!("avx512vnni");
-    let vnni_without_avx512 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
+    let has_bf16 = has_avx512 && is_x86_feature_detected!("avx512bf16");
+    let has_vnni = has_avx512 && is_x86_feature_detected!("avx512vnni");
+    let has_avx_vnni = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni");
     let units = [
-        (bf16, Unit::in_registers(names::AVX512_BF16, SUMS_512 * 32, bf16_512)),
-        (vnni, Unit::in_registers(names::AVX512_VNNI, SUMS_512 * 64, vnni_512)),
-        (vnni_without_avx512, Unit::in_registers(names::AVX_VNNI, SUMS_256 * 32, vnni_256)),
+        (has_bf16, Unit::in_registers(names::AVX512_BF16, SUMS_512 * 32, bf16_512)),
+        (has_vnni, Unit::in_registers(names::AVX512_VNNI, SUMS_512 * 64, vnni_512)),
+        (has_avx_vnni, Unit::in_registers(names::AVX_VNNI, SUMS_256 * 32, vnni_256)),
     ];
     f32_unit
         .into_iter()
         .chain(units.into_iter().filter_map(|(is_supported, unit)| is_supported.then_some(unit)))
 }
 
-/// The sums stay near two: subnormal numbers can be slower.
+/// Each sum tends to two: subnormal numbers can be slower.
 #[target_feature(enable = "avx512f")]
 fn f32_512(rounds: u64) {
     let (half, one) = (black_box(_mm512_set1_ps(0.5)), black_box(_mm512_set1_ps(1.0)));
@@ -101,10 +100,10 @@ mod tests {
 
     #[test]
     fn operations_are_counted_as_multiplications_and_additions() {
-        // 16 instructions on 16 numbers of f32, on 32 of bf16, or on 64 of eight bits.
-        let counts = |numbers| Unit::in_registers("", numbers, f32_512).operations_per_round;
-        assert_eq!([SUMS_512 * 16, SUMS_512 * 32, SUMS_512 * 64].map(counts), [512, 1024, 2048]);
-        assert_eq!([SUMS_256 * 8, SUMS_256 * 32].map(counts), [192, 768]);
+        // 16 instructions with 16 products of f32, 32 of bf16, or 64 of eight bits; 12 instructions of half the width.
+        let operations = |products| Unit::in_registers("", products, f32_512).operations_per_round;
+        assert_eq!([SUMS_512 * 16, SUMS_512 * 32, SUMS_512 * 64].map(operations), [512, 1024, 2048]);
+        assert_eq!([SUMS_256 * 8, SUMS_256 * 32].map(operations), [192, 768]);
     }
 
     #[test]

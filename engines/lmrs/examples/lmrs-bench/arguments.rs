@@ -21,12 +21,12 @@ Default: every kernel at the shapes of llama-3.2-1b, in some minutes.
   --tokens 1,512              the numbers of tokens in a product; default: 1,4,8,512
   --shape 2048x8192           outputs by inputs of one matrix; default: those of llama-3.2-1b
   --file                      weights in a mapped file instead of large pages
-  --best                      report the best turn instead of the median, for a shared machine
+  --best                      report the shortest time instead of the median, for a shared machine
 
-The column `us` is the time of one product, or of one layer's attention. `of reads` is the share of the fastest plain read of
-memory with the same threads, and `of unit` the share of the multiplying unit's peak. Both limits are probed between the turns
-of the same run. Reads limit a product with 1 token; the unit limits a product with 512. Weights, keys and values come from
-memory, not from a cache.
+The column `us` is the time of one product, or of one layer's attention (shape: `heads/heads of keys x dimensions`). `of reads`
+is the share of the fastest plain read of memory with the same threads, and `of unit` the share of the multiplying unit's peak.
+Both limits are probed between the turns of the same run. Reads limit a product with 1 token; the unit limits a product with 512.
+Weights, keys and values come from memory, not from a cache.
 ";
 
 pub fn help() -> String {
@@ -42,8 +42,8 @@ const SHAPES: [(usize, usize); 4] = [(2048, 2048), (8192, 2048), (2048, 8192), (
 
 pub struct Arguments {
     quick: bool,
-    pub products: bool,
-    pub attention: bool,
+    pub measures_products: bool,
+    pub measures_attention: bool,
     pub uses_file: bool,
     pub prints_best: bool,
     pub threads: usize,
@@ -58,8 +58,8 @@ impl Arguments {
     pub fn from_arguments(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>> {
         let mut parsed = Self {
             quick: false,
-            products: true,
-            attention: true,
+            measures_products: true,
+            measures_attention: true,
             uses_file: false,
             prints_best: false,
             threads: std::thread::available_parallelism()?.get(),
@@ -73,37 +73,31 @@ impl Arguments {
             match argument.as_str() {
                 "--help" | "-h" => return Ok(None),
                 "--only" => match value()?.as_str() {
-                    "products" => parsed.attention = false,
-                    "attention" => parsed.products = false,
-                    other => bail!(
-                        "unknown kind of kernels `{other}`
-hint: --only attention"
-                    ),
+                    "products" => parsed.measures_attention = false,
+                    "attention" => parsed.measures_products = false,
+                    other => bail!("unknown kind of kernels `{other}`\nhint: --only attention"),
                 },
                 "--quick" => parsed.quick = true,
                 "--file" => parsed.uses_file = true,
                 "--best" => parsed.prints_best = true,
-                "--threads" => parsed.threads = number(&value()?)?,
+                "--threads" => parsed.threads = parse_number(&value()?)?,
                 "--levels" => {
                     parsed.levels = value()?.split(',').map(Level::from_str).collect::<Result<_>>()?
                 }
-                "--tokens" => parsed.tokens = value()?.split(',').map(number).collect::<Result<_>>()?,
-                "--formats" => parsed.formats = value()?.split(',').map(format).collect::<Result<_>>()?,
+                "--tokens" => parsed.tokens = value()?.split(',').map(parse_number).collect::<Result<_>>()?,
+                "--formats" => {
+                    parsed.formats = value()?.split(',').map(parse_format).collect::<Result<_>>()?
+                }
                 "--shape" => {
                     let text = value()?;
                     let (outputs, inputs) = text.split_once('x').context("a shape is like `2048x8192`")?;
-                    parsed.shapes = vec![(number(outputs)?, number(inputs)?)];
+                    parsed.shapes = vec![(parse_number(outputs)?, parse_number(inputs)?)];
                 }
-                other => {
-                    bail!(
-                        "unknown option `{other}`
-hint: --help"
-                    )
-                }
+                other => bail!("unknown option `{other}`\nhint: --help"),
             }
         }
         if parsed.quick {
-            parsed.shapes.truncate(3);
+            parsed.shapes.truncate(3); // without the largest matrix
         }
         Ok(Some(parsed))
     }
@@ -113,7 +107,7 @@ hint: --help"
     }
 }
 
-fn number(text: &str) -> Result<usize> {
+fn parse_number(text: &str) -> Result<usize> {
     let number: usize = text.parse().with_context(|| format!("`{text}` is not a number"))?;
     if number == 0 {
         bail!("expected a number above 0");
@@ -121,12 +115,9 @@ fn number(text: &str) -> Result<usize> {
     Ok(number)
 }
 
-fn format(word: &str) -> Result<&'static Format> {
+fn parse_format(word: &str) -> Result<&'static Format> {
     Format::from_name(word).with_context(|| {
         let names = format_names("`, `");
-        format!(
-            "unknown format `{word}`
-hint: one of `{names}`"
-        )
+        format!("unknown format `{word}`\nhint: one of `{names}`")
     })
 }

@@ -46,7 +46,6 @@ pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Bytes of keys and values in a layer.
 fn layer_bytes(heads: Heads, depth: usize) -> usize {
     2 * depth * heads.kv_heads * heads.head_dim * KvDtype::F16.bytes()
 }
@@ -72,7 +71,7 @@ fn case(
         attend(&attention, &mut scratch, &[segment], &mut out);
         layer = (layer + 1) % layers;
     };
-    // Each token attends to itself and earlier tokens; there is one product with keys and one with values.
+    // A pair is a token and a position that it attends to: itself or earlier. Keys and values take 2 operations each a dimension.
     let pairs = tokens * (2 * depth - tokens + 1) / 2;
     Case {
         labels: [format!("attention at {depth}"), format!("{query_heads}/{kv_heads}x{head_dim}")],

@@ -21,10 +21,10 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let mut cases = Vec::new();
-    if arguments.products {
+    if arguments.measures_products {
         cases.extend(products::cases(&arguments)?);
     }
-    if arguments.attention {
+    if arguments.measures_attention {
         cases.extend(attention::cases(&arguments)?);
     }
     let mut limits = Vec::new();
@@ -45,13 +45,13 @@ fn main() -> Result<()> {
 
 /// One kernel at one shape.
 struct Case {
-    /// The format and the shape.
+    /// The format and the shape of the matrix, or the depth and the heads of attention.
     labels: [String; 2],
     tokens: usize,
     level: Level,
     /// The arithmetic units to compare with: the first one with a probe result counts.
     units: &'static [&'static str],
-    /// Bytes that one piece of work reads, and its operations.
+    /// Bytes that one piece of work (a product, or a layer's attention) reads, and its operations.
     bytes: f64,
     operations: f64,
     /// Pieces in a turn, enough for some milliseconds.
@@ -69,11 +69,11 @@ impl Case {
         }
     }
 
-    /// The time of the best piece, or the median.
-    fn seconds(&self, best: bool) -> f64 {
+    /// The shortest time of a piece, or the median.
+    fn seconds(&self, shortest: bool) -> f64 {
         let mut sorted = self.piece_seconds.clone();
         sorted.sort_by(f64::total_cmp);
-        sorted[if best { 0 } else { sorted.len() / 2 }]
+        sorted[if shortest { 0 } else { sorted.len() / 2 }]
     }
 }
 

@@ -18,7 +18,7 @@ use crate::arguments::Arguments;
 
 /// Bytes of all copies of a matrix: more than the processor caches of every machine that was tried.
 const WEIGHTS_BYTES: usize = 256 << 20;
-/// The fewest bytes of weights in a decode turn.
+/// The fewest bytes of weights in a turn with at most 8 tokens.
 const MIN_TURN_BYTES: usize = 64 << 20;
 
 pub fn cases(arguments: &Arguments) -> Result<Vec<Case>> {
@@ -63,7 +63,6 @@ fn case(labels: [String; 2], matrices: Vec<Matrix>, tokens: usize, level: Level,
     }
 }
 
-/// The arithmetic units to compare with: the first one with a probe result counts.
 fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     match (level.name(), format) {
         ("amx", format) if format.tile.is_some() => &["amx_bf16"],
@@ -85,7 +84,7 @@ impl Weights {
         let bytes = arguments.shapes.iter().map(largest).max().unwrap_or(0).max(WEIGHTS_BYTES);
         let mut region = NewRegion::new(bytes)?;
         for (at, bytes) in region.bytes_mut().chunks_mut(2).enumerate() {
-            // These bits are 0.5 to 2 as bf16, 2 and more as f16, and finite as scales.
+            // These bits are 0.5 to 2 as bf16, 1.75 to 2 as f16, and finite as scales.
             let bits = (0x3f00 + (at * 31 % 256) as u16).to_le_bytes();
             bytes.copy_from_slice(&bits[..bytes.len()]);
         }

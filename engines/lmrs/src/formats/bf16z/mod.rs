@@ -6,24 +6,24 @@
 //! ```text
 //! a block   sixteen rows (the last of a matrix may have fewer). Rows of more than 2,048 inputs are cut into equal parts, and
 //!           the first parts of all rows come before the second ones
-//! a group   a part of four of its rows: their heads, a line of 64 bytes each; then for each 128 inputs a section of three
-//!           lines of the first row, of the second, the third, the fourth
+//! a group   a part of four of its rows: their headers, a line of 64 bytes each; then for each 128 inputs a section of
+//!           three lines of the first row, of the second, the third, the fourth
 //!
-//! a head    16 exponents; the number of exceptions, u16; from byte 20 on, for each exception its position within the part,
+//! a header  16 exponents; the number of exceptions, u16; from byte 20 on, for each exception its position within the part,
 //!           u16, and its bits, u16
-//! a section two lines with sign and mantissa of each number, one byte each: word i of the first has inputs i and 32 + i, of the
-//!           second 64 + i and 96 + i. One line with exponent indices, four bits each: word i has inputs i, 32 + i, 64 + i and
-//!           96 + i
+//! a section two lines with sign and mantissa of each number, one byte each: 16-bit word i of the first line has inputs i and
+//!           32 + i, of the second 64 + i and 96 + i. One line with exponent indices, four bits each: word i has inputs i,
+//!           32 + i, 64 + i and 96 + i
 //! ```
 //!
-//! So each read of the activations serves four rows, and a part of them stays in the first-level cache for sixteen rows. Memory
-//! is still read sequentially.
+//! So each read of the activations serves four rows, and a part of the activations stays in the first-level cache for sixteen.
+//! Memory is still read sequentially.
 //!
-//! A row of 2,048 inputs takes 12.25 bits a number. A matrix with too many exceptions for a head stays unpacked.
+//! A row of 2,048 inputs takes 12.25 bits a number. A matrix with too many exceptions for a header stays unpacked.
 //!
 //! `pack` writes the format. The portable reader is here, and the readers of the x86 levels are in `x86`. For one or two
 //! tokens, `x86` also multiplies numbers that it unpacks in registers. More tokens use rows that were unpacked into a cache.
-#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions of a level"))]
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector instructions"))]
 
 #[cfg(test)]
 mod tests;
@@ -95,16 +95,14 @@ const GROUP_ROWS: usize = 4;
 /// Rows of a block: groups whose parts are interleaved.
 const BLOCK_ROWS: usize = 16;
 
-/// Bytes of a line.
 const LINE_BYTES: usize = 64;
 /// The most inputs of a part: these activations and four rows of such parts fill half of a first-level cache.
 const MAX_PART_INPUTS: usize = 2048;
-/// Inputs of a section, and its bytes.
 const SECTION_INPUTS: usize = 128;
 const SECTION_BYTES: usize = 3 * LINE_BYTES;
 /// Exponents in the list of a row.
 const EXPONENTS: usize = 16;
-/// Offsets in the head: the number of exceptions, and the first exception.
+/// Offsets in the header: the number of exceptions, and the first exception.
 const COUNT_OFFSET: usize = EXPONENTS;
 const EXCEPTIONS_OFFSET: usize = 20;
 
@@ -142,10 +140,10 @@ impl Exception {
     }
 }
 
-/// The exceptions of a head, in the order of their positions.
-fn exceptions(head: &[u8]) -> impl Iterator<Item = Exception> {
-    let count = usize::from(u16::from_le_bytes([head[COUNT_OFFSET], head[COUNT_OFFSET + 1]]));
-    head[EXCEPTIONS_OFFSET..].as_chunks::<4>().0.iter().take(count).map(|bytes| Exception(*bytes))
+/// The exceptions of a header, in the order of their positions.
+fn exceptions(header: &[u8]) -> impl Iterator<Item = Exception> {
+    let count = usize::from(u16::from_le_bytes([header[COUNT_OFFSET], header[COUNT_OFFSET + 1]]));
+    header[EXCEPTIONS_OFFSET..].as_chunks::<4>().0.iter().take(count).map(|bytes| Exception(*bytes))
 }
 
 /// Packed rows of one block: `BLOCK_ROWS` of them or, at the end of a matrix, fewer.
@@ -159,7 +157,7 @@ pub struct Block<'a> {
 impl<'a> Block<'a> {
     /// Panics if the bytes do not match the number of rows.
     pub fn new(bytes: &'a [u8], rows: usize, inputs: usize) -> Self {
-        assert!(can_pack(inputs) && bytes.len() == rows * row_bytes(inputs), "the bytes of packed rows");
+        assert!(can_pack(inputs) && bytes.len() == rows * row_bytes(inputs), "packed rows of a wrong size");
         Self { bytes, rows, inputs }
     }
 
@@ -191,7 +189,7 @@ impl<'a> Block<'a> {
     pub fn unpack(&self, level: Level, rows: Range<usize>, destination: &mut [u16]) {
         assert!(
             rows.end <= self.rows && destination.len() == rows.len() * self.inputs,
-            "the numbers of packed rows"
+            "the rows or the destination do not match the block"
         );
         for part in parts(self.inputs) {
             let mut row = rows.start;
@@ -213,7 +211,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The destination of unpacked rows: the first number of the first row, and the distance between rows.
+/// The destination of unpacked rows: the first number of the first row, and the distance of rows in numbers.
 pub(super) struct Destination<'a> {
     pub numbers: &'a mut [u16],
     pub stride: usize,
@@ -236,13 +234,13 @@ impl<'a> Group<'a> {
         self.inputs
     }
 
-    pub fn head(&self, row: usize) -> &'a [u8] {
-        assert!(row < self.rows, "a row of the group");
+    pub fn header(&self, row: usize) -> &'a [u8] {
+        assert!(row < self.rows, "a row beyond the group");
         &self.bytes[row * LINE_BYTES..][..LINE_BYTES]
     }
 
     pub fn exceptions(&self, row: usize) -> impl Iterator<Item = Exception> + use<'a> {
-        exceptions(self.head(row))
+        exceptions(self.header(row))
     }
 
     /// Bytes from one section of a row to the next section of the same row.
@@ -256,8 +254,8 @@ impl<'a> Group<'a> {
     }
 
     fn unpack<const ROWS: usize>(&self, level: Level, first_row: usize, mut destination: Destination) {
-        let heads: [_; ROWS] = std::array::from_fn(|row| self.head(first_row + row));
-        unpack(level, heads, self, first_row, &mut destination);
+        let headers: [_; ROWS] = std::array::from_fn(|row| self.header(first_row + row));
+        unpack(level, headers, self, first_row, &mut destination);
         for row in 0..ROWS {
             let destination = &mut destination.numbers[row * destination.stride..][..self.inputs];
             for exception in self.exceptions(first_row + row) {
@@ -269,7 +267,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Visits the sections in memory order: the first of each of `ROWS` rows, then the second of each, and so on.
+    /// Calls `unpack(row, section, numbers)` in memory order: for the first section of each of `ROWS` rows, then for the second.
     #[inline(always)]
     pub(super) fn for_each_section<const ROWS: usize>(
         &self,
@@ -284,7 +282,7 @@ impl<'a> Group<'a> {
             for (row, section) in sections.iter().take(ROWS).enumerate() {
                 let destination = destination.numbers[row * destination.stride + index * SECTION_INPUTS..]
                     .first_chunk_mut();
-                unpack(row, section, destination.expect("numbers of each section"));
+                unpack(row, section, destination.expect("room for the numbers of each section"));
             }
         }
     }
@@ -293,7 +291,7 @@ impl<'a> Group<'a> {
 /// Unpacks whole sections with the instructions of the level, without the exceptions.
 fn unpack<const ROWS: usize>(
     level: Level,
-    heads: [&[u8]; ROWS],
+    headers: [&[u8]; ROWS],
     group: &Group,
     first_row: usize,
     destination: &mut Destination,
@@ -301,19 +299,19 @@ fn unpack<const ROWS: usize>(
     match level.instructions() {
         // SAFETY: a `Level` value exists only on a machine that has the level.
         #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => unsafe { x86::unpack_avx2(heads, group, first_row, destination) },
+        Instructions::Avx2 => unsafe { x86::unpack_avx2(headers, group, first_row, destination) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 | Instructions::Amx => unsafe {
-            x86::unpack_avx512(heads, group, first_row, destination)
+            x86::unpack_avx512(headers, group, first_row, destination)
         },
-        _ => unpack_portable(heads, group, first_row, destination),
+        _ => unpack_portable(headers, group, first_row, destination),
     }
 }
 
 /// Unpacks at the portable level, number by number.
 fn unpack_portable<const ROWS: usize>(
-    heads: [&[u8]; ROWS],
+    headers: [&[u8]; ROWS],
     group: &Group,
     first_row: usize,
     destination: &mut Destination,
@@ -324,7 +322,7 @@ fn unpack_portable<const ROWS: usize>(
             let (set, word) = (at / 32, at % 32);
             let byte = u16::from(section[set / 2 * LINE_BYTES + 2 * word + set % 2]);
             let exponent = section[2 * LINE_BYTES + 2 * word + set / 2] >> (set % 2 * 4) & 15;
-            *number = (byte & 0x80) << 8 | u16::from(heads[row][usize::from(exponent)]) << 7 | byte & 0x7f;
+            *number = (byte & 0x80) << 8 | u16::from(headers[row][usize::from(exponent)]) << 7 | byte & 0x7f;
         }
     });
 }
@@ -334,18 +332,18 @@ fn unpack_portable<const ROWS: usize>(
 pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), Unfit> {
     let rows = block.len() / row_bytes(inputs).max(1);
     let fits = numbers.len() == rows * inputs * 2 && block.len() == rows * row_bytes(inputs);
-    assert!(can_pack(inputs) && fits, "the sizes of numbers and packed rows");
+    assert!(can_pack(inputs) && fits, "the numbers do not match the packed rows");
     for part in parts(inputs) {
         let (part_block, rest) = block.split_at_mut(rows * part_bytes(part.len()));
         block = rest;
         for (index, group) in part_block.chunks_mut(GROUP_ROWS * part_bytes(part.len())).enumerate() {
             let group_rows = group.len() / part_bytes(part.len());
-            let (heads, sections) = group.split_at_mut(group_rows * LINE_BYTES);
-            for (row, head) in heads.chunks_exact_mut(LINE_BYTES).enumerate() {
+            let (headers, sections) = group.split_at_mut(group_rows * LINE_BYTES);
+            for (row, header) in headers.chunks_exact_mut(LINE_BYTES).enumerate() {
                 let first_number = (index * GROUP_ROWS + row) * inputs + part.start;
                 let numbers = numbers[first_number * 2..][..part.len() * 2].as_chunks::<2>().0;
                 let sections = sections.chunks_exact_mut(SECTION_BYTES).skip(row).step_by(group_rows);
-                pack_row(numbers, head, sections)?;
+                pack_row(numbers, header, sections)?;
             }
         }
     }
@@ -354,17 +352,18 @@ pub fn pack(inputs: usize, numbers: &[u8], mut block: &mut [u8]) -> Result<(), U
 
 fn pack_row<'a>(
     numbers: &[[u8; 2]],
-    head: &mut [u8],
+    header: &mut [u8],
     sections: impl Iterator<Item = &'a mut [u8]>,
 ) -> Result<(), Unfit> {
-    head.fill(0);
+    header.fill(0);
     let exponents = most_frequent(numbers);
-    head[..EXPONENTS].copy_from_slice(&exponents);
+    header[..EXPONENTS].copy_from_slice(&exponents);
     let mut indices = [None; 256];
+    // Reversed, because zeros may fill the list: an exponent gets its first index.
     for (index, exponent) in (0..EXPONENTS as u8).zip(exponents).rev() {
         indices[usize::from(exponent)] = Some(index);
     }
-    let (start, exceptions) = head.split_at_mut(EXCEPTIONS_OFFSET);
+    let (start, exceptions) = header.split_at_mut(EXCEPTIONS_OFFSET);
     let (mut exceptions, mut count) = (exceptions.as_chunks_mut::<4>().0.iter_mut(), 0_u16);
     for (section_index, (numbers, section)) in numbers.chunks_exact(SECTION_INPUTS).zip(sections).enumerate()
     {

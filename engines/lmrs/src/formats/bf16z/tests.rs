@@ -21,7 +21,6 @@ fn assert_round_trip(numbers: &[u16]) {
     assert_rows_round_trip(&[numbers]);
 }
 
-/// Packs rows together and checks every bit.
 fn assert_rows_round_trip(rows: &[&[u16]]) {
     let inputs = rows[0].len();
     let bytes: Vec<u8> = rows.concat().iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -66,7 +65,7 @@ fn rows_that_are_packed_together_are_restored_one_by_one() {
 #[test]
 fn sixteen_exponents_of_any_sign_and_mantissa_need_no_exception() {
     let all: Vec<u16> = (0..=u16::MAX).filter(|bits| (100..116).contains(&(bits >> 7 & 0xff))).collect();
-    assert_eq!(all.len(), 2 * 16 * 128);
+    assert_eq!(all.len(), 2 * 16 * 128); // signs, exponents, mantissas
     assert_round_trip(&all);
     assert_eq!(pack_one_row(&all).unwrap()[COUNT_OFFSET], 0);
 }
@@ -88,7 +87,7 @@ fn zeros_nans_and_rare_exponents_are_restored() {
 
 #[test]
 fn a_row_is_refused_only_for_too_many_exceptions() {
-    // Sixteen exponents, a hundred times each, and others once. A head has room for 11 exceptions.
+    // Sixteen exponents, about a hundred times each, and others once. A header has room for 11 exceptions.
     let row = |exceptions: u16| {
         let mut row: Vec<u16> = (0..1664).map(|at| (at % 16 + 100) << 7).collect();
         for exception in 0..exceptions {

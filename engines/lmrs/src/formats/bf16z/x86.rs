@@ -1,9 +1,9 @@
-//! The x86 levels: unpacking of 16 or 32 numbers at a time, and products with one or two tokens.
+//! The x86 instruction sets (levels): unpacking of 16 or 32 numbers at a time, and products with one or two tokens.
 //!
 //! A product with one or two tokens unpacks and multiplies each number in registers, so only packed bytes are read. Rows that
-//! are packed together are multiplied together, so the activations are read once for all of them. Sums have the order of
-//! `dots`: between two parts of a row, all lanes stay separate.
-#![expect(unsafe_code, reason = "instructions of a level")]
+//! are packed together are multiplied together, so the activations are read once for all of them. As in the product with plain
+//! rows (`kernels::rows::dots`), a lane has one sum over all parts of a row, and the lanes are added only after the last part.
+#![expect(unsafe_code, reason = "vector instructions")]
 #![expect(
     unsafe_op_in_unsafe_fn,
     reason = "the functions are kernels of one level, and each states its requirements"
@@ -23,20 +23,20 @@ use crate::matrix::Matrix;
 
 #[target_feature(enable = "avx2")]
 pub(super) fn unpack_avx2<const ROWS: usize>(
-    heads: [&[u8]; ROWS],
+    headers: [&[u8]; ROWS],
     group: &Group,
     first_row: usize,
     destination: &mut Destination,
 ) {
-    let exponents = heads.map(|head| {
-        let head = &head[..EXPONENTS];
-        // SAFETY: `head` has 16 bytes.
-        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast())) }
+    let exponents = headers.map(|header| {
+        let header = &header[..EXPONENTS];
+        // SAFETY: `header` has 16 bytes.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(header.as_ptr().cast())) }
     });
     let (sign, mantissa) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(0x7f));
     let (four_bits, out_of_range) = (_mm256_set1_epi16(15), _mm256_set1_epi16(i16::MIN));
     group.for_each_section::<ROWS>(first_row, destination, |row, section, destination| {
-        let number = |bytes: __m256i, signs: __m256i, indices: __m256i| {
+        let decode = |bytes: __m256i, signs: __m256i, indices: __m256i| {
             // The upper byte of each word gets an index out of range, which the shuffle turns into 0.
             let indices = _mm256_or_si256(_mm256_and_si256(indices, four_bits), out_of_range);
             let exponent = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents[row], indices));
@@ -45,19 +45,19 @@ pub(super) fn unpack_avx2<const ROWS: usize>(
             _mm256_or_si256(exponent, sign_and_mantissa)
         };
         for half in 0..2 {
-            // SAFETY: a section has three lines, with both halves; `destination` has 128 numbers.
+            // SAFETY: a section has three lines of two halves each; `destination` has 128 numbers.
             unsafe {
                 let line = |at: usize| {
                     _mm256_loadu_si256(section.as_ptr().add(at * LINE_BYTES + half * (LINE_BYTES / 2)).cast())
                 };
-                let (low, high, indices) = (line(0), line(1), line(2));
+                let (first, second, indices) = (line(0), line(1), line(2));
                 let mut store = |at: usize, numbers| {
                     _mm256_storeu_si256(destination.as_mut_ptr().add(at * 32 + half * 16).cast(), numbers);
                 };
-                store(0, number(low, _mm256_slli_epi16::<8>(low), indices));
-                store(1, number(_mm256_srli_epi16::<8>(low), low, _mm256_srli_epi16::<4>(indices)));
-                store(2, number(high, _mm256_slli_epi16::<8>(high), _mm256_srli_epi16::<8>(indices)));
-                store(3, number(_mm256_srli_epi16::<8>(high), high, _mm256_srli_epi16::<12>(indices)));
+                store(0, decode(first, _mm256_slli_epi16::<8>(first), indices));
+                store(1, decode(_mm256_srli_epi16::<8>(first), first, _mm256_srli_epi16::<4>(indices)));
+                store(2, decode(second, _mm256_slli_epi16::<8>(second), _mm256_srli_epi16::<8>(indices)));
+                store(3, decode(_mm256_srli_epi16::<8>(second), second, _mm256_srli_epi16::<12>(indices)));
             }
         }
     });
@@ -84,9 +84,9 @@ impl RowDecoder {
     ///
     /// The machine has AVX-512.
     #[inline(always)]
-    unsafe fn of(head: &[u8]) -> Self {
-        let head = &head[..EXPONENTS];
-        let doubled = _mm256_broadcastsi128_si256(_mm_loadu_si128(head.as_ptr().cast()));
+    unsafe fn of(header: &[u8]) -> Self {
+        let header = &header[..EXPONENTS];
+        let doubled = _mm256_broadcastsi128_si256(_mm_loadu_si128(header.as_ptr().cast()));
         Self {
             exponents: _mm512_slli_epi16::<7>(_mm512_cvtepu8_epi16(doubled)),
             sign: _mm512_set1_epi16(SIGN),
@@ -102,22 +102,22 @@ impl RowDecoder {
     #[inline(always)]
     unsafe fn numbers(self, section: *const u8) -> [__m512i; SECTION_INPUTS / 32] {
         let line = |at: usize| _mm512_loadu_si512(section.add(at * LINE_BYTES).cast());
-        let (low, high, indices) = (line(0), line(1), line(2));
+        let (first, second, indices) = (line(0), line(1), line(2));
         [
-            self.number(low, _mm512_slli_epi16::<8>(low), indices),
-            self.number(_mm512_srli_epi16::<8>(low), low, _mm512_srli_epi16::<4>(indices)),
-            self.number(high, _mm512_slli_epi16::<8>(high), _mm512_srli_epi16::<8>(indices)),
-            self.number(_mm512_srli_epi16::<8>(high), high, _mm512_srli_epi16::<12>(indices)),
+            self.decode(first, _mm512_slli_epi16::<8>(first), indices),
+            self.decode(_mm512_srli_epi16::<8>(first), first, _mm512_srli_epi16::<4>(indices)),
+            self.decode(second, _mm512_slli_epi16::<8>(second), _mm512_srli_epi16::<8>(indices)),
+            self.decode(_mm512_srli_epi16::<8>(second), second, _mm512_srli_epi16::<12>(indices)),
         ]
     }
 
-    /// Joins mantissas (the lower bits of `mantissas`), signs (the highest bits of `signs`) and exponents.
+    /// Joins 32 mantissas (the lower bits of `mantissas`), signs (the highest bits of `signs`) and exponents to numbers.
     ///
     /// # Safety
     ///
     /// The machine has AVX-512.
     #[inline(always)]
-    unsafe fn number(self, mantissas: __m512i, signs: __m512i, indices: __m512i) -> __m512i {
+    unsafe fn decode(self, mantissas: __m512i, signs: __m512i, indices: __m512i) -> __m512i {
         let word = _mm512_ternarylogic_epi64::<SELECT_BITS>(mantissas, signs, self.sign);
         let exponent = _mm512_permutexvar_epi16(indices, self.exponents);
         _mm512_ternarylogic_epi64::<AND_OR>(word, self.sign_and_mantissa, exponent)
@@ -126,13 +126,13 @@ impl RowDecoder {
 
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn unpack_avx512<const ROWS: usize>(
-    heads: [&[u8]; ROWS],
+    headers: [&[u8]; ROWS],
     group: &Group,
     first_row: usize,
     destination: &mut Destination,
 ) {
     // SAFETY: this function has the features.
-    let decoders = heads.map(|head| unsafe { RowDecoder::of(head) });
+    let decoders = headers.map(|header| unsafe { RowDecoder::of(header) });
     group.for_each_section::<ROWS>(first_row, destination, |row, section, destination| {
         // SAFETY: this function has the features.
         let numbers = unsafe { decoders[row].numbers(section.as_ptr()) };
@@ -143,7 +143,7 @@ pub(super) fn unpack_avx512<const ROWS: usize>(
     });
 }
 
-/// Registers of a section.
+/// Registers that hold the numbers of a section.
 const STEPS: usize = SECTION_INPUTS / Paired::LANES;
 type Numbers = [__m512i; STEPS];
 
@@ -166,7 +166,7 @@ pub unsafe fn multiply(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
 #[inline(always)]
 unsafe fn multiply_blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: &mut Outputs) {
     let outputs = out.outputs();
-    assert!(x.len() == TOKENS * matrix.inputs, "inputs of each token");
+    assert!(x.len() == TOKENS * matrix.inputs, "`x` does not have the inputs of each token");
     let mut output = outputs.start;
     while output < outputs.end {
         let block = Block::of(matrix.block(BLOCK_ROWS, row_bytes(matrix.inputs), output));
@@ -200,7 +200,7 @@ unsafe fn multiply_blocks<const TOKENS: usize>(matrix: &Matrix, x: &[u16], out: 
     }
 }
 
-/// Multiplies this part of `ROWS` rows, from `first_row` on, with each token, and adds the products to `totals`.
+/// Multiplies `ROWS` rows of the group, from `first_row` on, with each token's part `x`, and adds the products to `totals`.
 ///
 /// # Safety
 ///
@@ -215,22 +215,22 @@ unsafe fn add_rows<const ROWS: usize, const TOKENS: usize>(
     let inputs = group.inputs();
     assert!(
         x.iter().all(|x| x.len() == inputs) && first_row + ROWS <= group.rows(),
-        "rows of a group, a part of a token"
+        "the inputs of `x` or the rows do not match the group"
     );
-    let decoders = std::array::from_fn::<_, ROWS, _>(|row| RowDecoder::of(group.head(first_row + row)));
+    let decoders = std::array::from_fn::<_, ROWS, _>(|row| RowDecoder::of(group.header(first_row + row)));
     let mut exceptions =
         std::array::from_fn::<_, ROWS, _>(|row| group.exceptions(first_row + row).peekable());
-    let mut next = next_position(&mut exceptions);
+    let mut next_exception = next_position(&mut exceptions);
     let mut sums: [_; ROWS] = std::array::from_fn(|row| totals[row]);
     let x = x.map(<[u16]>::as_ptr);
     let sections = group.sections(first_row).chunks(group.section_distance()).take(inputs / SECTION_INPUTS);
-    for (number, sections) in sections.enumerate() {
-        let first_input = number * SECTION_INPUTS;
+    for (index, sections) in sections.enumerate() {
+        let first_input = index * SECTION_INPUTS;
         let sections = &sections[..ROWS * SECTION_BYTES];
         let load = |token: usize, step: usize| Paired::load(x[token].add(first_input + step * Paired::LANES));
         let x: [[Paired; STEPS]; TOKENS] =
             std::array::from_fn(|token| std::array::from_fn(|step| load(token, step)));
-        let has_exception = next < first_input + SECTION_INPUTS;
+        let has_exception = next_exception < first_input + SECTION_INPUTS;
         for row in 0..ROWS {
             let mut numbers = decoders[row].numbers(sections[row * SECTION_BYTES..].as_ptr());
             if has_exception {
@@ -247,7 +247,7 @@ unsafe fn add_rows<const ROWS: usize, const TOKENS: usize>(
             }
         }
         if has_exception {
-            next = next_position(&mut exceptions);
+            next_exception = next_position(&mut exceptions);
         }
     }
     // Without `black_box`, the compiler orders these instructions differently, which is slower. (Measured.)
