@@ -90,7 +90,7 @@ const STEP_PADDING: usize = 16;
 /// The pairs of one step, for a group of tokens.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-pub struct PairLine(pub [u32; GROUP_TOKENS]);
+pub struct U32Line(pub [u32; GROUP_TOKENS]);
 
 pub fn steps(inputs: usize) -> usize {
     inputs.div_ceil(PAIR_INPUTS).next_multiple_of(STEP_PADDING)
@@ -101,7 +101,7 @@ pub fn steps(inputs: usize) -> usize {
 /// tokens, and steps up to a multiple of `STEP_PADDING`.
 #[derive(Debug, Default)]
 pub struct TileInput {
-    lines: Vec<PairLine>,
+    lines: Vec<U32Line>,
     inputs: usize,
     tokens: usize,
 }
@@ -110,7 +110,7 @@ impl TileInput {
     /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
-        self.lines.resize(self.groups() * self.steps(), PairLine([0; GROUP_TOKENS]));
+        self.lines.resize(self.groups() * self.steps(), U32Line([0; GROUP_TOKENS]));
     }
 
     pub fn tokens(&self) -> usize {
@@ -129,12 +129,12 @@ impl TileInput {
         steps(self.inputs)
     }
 
-    pub fn lines(&self, groups: Range<usize>) -> &[PairLine] {
+    pub fn lines(&self, groups: Range<usize>) -> &[U32Line] {
         &self.lines[groups.start * self.steps()..groups.end * self.steps()]
     }
 
     /// The groups, for threads to fill. A thread takes the lock of a group once.
-    pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [PairLine]>> {
+    pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [U32Line]>> {
         let steps = self.steps().max(1);
         self.lines.chunks_mut(steps).map(Mutex::new).collect()
     }

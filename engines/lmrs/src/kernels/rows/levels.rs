@@ -1,7 +1,7 @@
 //! The choice of code for each level.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
-use super::activations::{Bf16Line, PaddedRows, PairLine, TileInput};
+use super::activations::{Bf16Line, PaddedRows, U32Line, TileInput};
 use super::lanes::{Float, PortableLanes};
 use super::{PackedBf16, dots};
 use crate::kernels::panels::PanelFormat;
@@ -137,7 +137,7 @@ with_pairs! {
         blocked::multiply_cached(floats, x, next, out)
     }
 
-    fn pack(x: &Rows, first: usize, lines: &mut [PairLine]) {
+    fn pack(x: &Rows, first: usize, lines: &mut [U32Line]) {
         tiles::pack::<PairUnit>(x, first, lines)
     }
 

@@ -34,7 +34,7 @@ use super::{Level, Outputs};
 use crate::formats::Format;
 use crate::matrix::{Matrix, PANEL_OUTPUTS, Rows};
 
-pub use activations::{AlignedBf16, GROUP_TOKENS, PaddedRows, PairLine, TileInput};
+pub use activations::{AlignedBf16, GROUP_TOKENS, PaddedRows, U32Line, TileInput};
 #[cfg(target_arch = "x86_64")]
 pub use levels::tiles_work;
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -202,7 +202,7 @@ pub fn uses_tiles(level: Level, format: &Format, tokens: usize) -> bool {
 }
 
 /// Whether products with this number of tokens use `multiply_blocked`, which gives the same bits as `dot` in less time.
-pub fn uses_blocks(level: Level, format: &Format, tokens: usize) -> bool {
+pub fn uses_blocked(level: Level, format: &Format, tokens: usize) -> bool {
     let is_large_batch = pair_kernels(format).is_some_and(|pairs| tokens > pairs.max_tokens);
     is_large_batch && has_pairs(level) && !uses_tiles(level, format, tokens)
 }
@@ -231,7 +231,7 @@ pub fn has_pairs(level: Level) -> bool {
 }
 
 /// Packs the tokens from `first` on into the lines of one group of a `TileInput`.
-pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [PairLine]) {
+pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [U32Line]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(first < x.tokens() && lines.len() == activations::steps(x.width), "a group of the tokens");
     levels::pack(level, x, first, lines);

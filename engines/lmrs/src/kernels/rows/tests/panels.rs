@@ -6,7 +6,7 @@ use model_files::blocks;
 use super::super::{self as rows, GROUP_TOKENS, MAX_DECODE_TOKENS, TileInput};
 use crate::formats::Format;
 use crate::formats::q4_k::Q4_K;
-use crate::kernels::panels::tests::{activations, formats, matrix, row};
+use crate::kernels::panels::tests::{activations, formats, matrix, random_row};
 use crate::kernels::test_rng::TestRng;
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Matrix, Rows};
@@ -31,7 +31,7 @@ impl Case {
         tokens: usize,
         rng: &mut TestRng,
     ) -> Self {
-        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
+        let rows: Vec<_> = (0..outputs).map(|_| random_row(format, inputs, rng)).collect();
         let weights = rows.iter().map(|row| {
             let mut weights = vec![0.0; inputs];
             blocks::widen(format.dtype, row, &mut weights).unwrap();

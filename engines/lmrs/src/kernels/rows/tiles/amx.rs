@@ -13,8 +13,8 @@ use std::arch::asm;
 use system::amx::{FULL_TILES, ROW_BYTES, TILE_ROWS};
 
 use super::pairs::PairUnit;
-use super::{PairBlock, TileProduct, TileUnit};
-use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
+use super::{U32Square, TileProduct, TileUnit};
+use crate::kernels::rows::activations::{GROUP_TOKENS, U32Line};
 
 /// Four AMX tiles of sums: two of outputs by two of tokens.
 pub struct AmxUnit;
@@ -36,21 +36,21 @@ impl TileUnit for AmxUnit {
     }
 
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> PairLine {
+    unsafe fn line(numbers: &[f32]) -> U32Line {
         // SAFETY: a machine with tiles has AVX-512 and its bf16 products. The same below.
         unsafe { PairUnit::line(numbers) }
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut PairBlock) {
+    unsafe fn transpose(block: &mut U32Square) {
         // SAFETY: as above.
         unsafe { PairUnit::transpose(block) }
     }
 
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
+    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], addends: [f32; 2]) -> U32Line {
         // SAFETY: as above.
-        unsafe { PairUnit::widen(numbers, factors, offsets) }
+        unsafe { PairUnit::widen(numbers, factors, addends) }
     }
 
     #[inline(always)]
@@ -204,8 +204,8 @@ const CHECKED_STEPS: usize = 2 * GROUP_TOKENS;
 /// The machine has the instructions of `T`, and this process is allowed to use them.
 pub unsafe fn computes_correctly<T: TileUnit>() -> bool {
     let weights: Vec<u32> = (0..T::OUTPUTS * CHECKED_STEPS).map(|at| pair(at * 7)).collect();
-    let lines: Vec<PairLine> = (0..T::GROUPS * CHECKED_STEPS)
-        .map(|line| PairLine(std::array::from_fn(|token| pair(line * 5 + token * 3))))
+    let lines: Vec<U32Line> = (0..T::GROUPS * CHECKED_STEPS)
+        .map(|line| U32Line(std::array::from_fn(|token| pair(line * 5 + token * 3))))
         .collect();
     (1..=T::GROUPS).all(|groups| {
         let mut sums = vec![1.0_f32; T::OUTPUTS * T::GROUPS * GROUP_TOKENS];

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::activations::{GROUP_TOKENS, PAIR_INPUTS, PairLine, TileInput};
+use super::activations::{GROUP_TOKENS, PAIR_INPUTS, U32Line, TileInput};
 use crate::kernels::Outputs;
 use crate::kernels::panels::PanelFormat;
 use crate::matrix::{Floats, GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
@@ -38,8 +38,8 @@ const BF16_BYTES: usize = 2;
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
-    weights: Vec<PairLine>,
-    sums: Vec<PairLine>,
+    weights: Vec<U32Line>,
+    sums: Vec<U32Line>,
 }
 
 thread_local! {
@@ -58,10 +58,10 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
     let row_lines = (block_steps / GROUP_TOKENS) | 1;
     // Both numbers are powers of two, so blocks hold whole tiles and whole panels.
     let unit = T::OUTPUTS.max(S::FILLED_ROWS);
-    let block_outputs = (WEIGHTS_BYTES / (row_lines * size_of::<PairLine>())).min(MAX_OUTPUTS) / unit;
+    let block_outputs = (WEIGHTS_BYTES / (row_lines * size_of::<U32Line>())).min(MAX_OUTPUTS) / unit;
     let block_outputs = block_outputs.max(1) * unit;
-    weights.resize(block_outputs * row_lines, PairLine([0; GROUP_TOKENS]));
-    sums.resize(block_outputs * T::GROUPS, PairLine([0; GROUP_TOKENS]));
+    weights.resize(block_outputs * row_lines, U32Line([0; GROUP_TOKENS]));
+    sums.resize(block_outputs * T::GROUPS, U32Line([0; GROUP_TOKENS]));
     let range = out.outputs();
     // SAFETY: the caller guarantees the level; the same below.
     unsafe { T::begin() };
@@ -75,7 +75,7 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
             unsafe { source.fill::<T>(&mut block) };
             for group in (0..packed.groups()).step_by(T::GROUPS) {
                 let groups = group..packed.groups().min(group + T::GROUPS);
-                sums.fill(PairLine([0; GROUP_TOKENS]));
+                sums.fill(U32Line([0; GROUP_TOKENS]));
                 // SAFETY: as above; the weights and the sums have `block_outputs` outputs, which are whole tiles.
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
                 for (part, group) in groups.enumerate() {
@@ -104,7 +104,7 @@ pub trait WeightSource {
 /// A block of weights as pairs: some steps of some rows.
 pub struct Weights<'a> {
     /// `row_lines` lines for each output.
-    lines: &'a mut [PairLine],
+    lines: &'a mut [U32Line],
     row_lines: usize,
     outputs: Range<usize>,
     steps: Range<usize>,
@@ -132,7 +132,7 @@ impl Weights<'_> {
     ///
     /// The machine has the level of `T`; the lines, and the `GROUPS` lines of sums of each output, are padded to whole tiles.
     #[inline(always)]
-    unsafe fn add<T: TileUnit>(&self, packed: &TileInput, groups: Range<usize>, sums: &mut [PairLine]) {
+    unsafe fn add<T: TileUnit>(&self, packed: &TileInput, groups: Range<usize>, sums: &mut [U32Line]) {
         let Self { row_lines, outputs, steps, .. } = self;
         let lines = packed.lines(groups.clone());
         for step in steps.clone().step_by(T::STEPS) {
@@ -163,7 +163,7 @@ impl Weights<'_> {
 /// The machine has the level of `T`.
 #[inline(always)]
 unsafe fn store<T: TileUnit>(
-    sums: &[PairLine],
+    sums: &[U32Line],
     group: usize,
     columns: Range<usize>,
     add: bool,
@@ -172,7 +172,7 @@ unsafe fn store<T: TileUnit>(
     let tokens = group * GROUP_TOKENS..((group + 1) * GROUP_TOKENS).min(out.tokens());
     for (block, first) in columns.clone().step_by(GROUP_TOKENS).enumerate() {
         let columns = first..(first + GROUP_TOKENS).min(columns.end);
-        let mut lines = [PairLine([0; GROUP_TOKENS]); GROUP_TOKENS];
+        let mut lines = [U32Line([0; GROUP_TOKENS]); GROUP_TOKENS];
         let sums = sums[block * GROUP_TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
         for (line, sums) in lines.iter_mut().zip(sums) {
             *line = *sums;
@@ -203,7 +203,7 @@ fn copy(row: &[u8], weights: &mut [u32]) {
 }
 
 /// The first pairs in these lines.
-fn first_pairs(lines: &mut [PairLine], pairs: usize) -> &mut [u32] {
+fn first_pairs(lines: &mut [U32Line], pairs: usize) -> &mut [u32] {
     assert!(pairs <= lines.len() * GROUP_TOKENS);
     // SAFETY: a line is exactly 16 pairs, and the result borrows `lines`.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), pairs) }
@@ -228,20 +228,20 @@ pub trait TileUnit {
 
     /// The pairs of 16 steps of one token.
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> PairLine {
+    unsafe fn line(numbers: &[f32]) -> U32Line {
         pack_line(numbers)
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut PairBlock) {
+    unsafe fn transpose(block: &mut U32Square) {
         transpose_portable(block);
     }
 
     /// `number * factor + offset` as pairs. The first factor and offset apply to the first 16 numbers, the second ones to the
     /// other 16.
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
-        let weight = |at: usize| f32::from(numbers[at]) * factors[at / 16] + offsets[at / 16];
+    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], addends: [f32; 2]) -> U32Line {
+        let weight = |at: usize| f32::from(numbers[at]) * factors[at / 16] + addends[at / 16];
         pack_line(&std::array::from_fn::<_, 32, _>(weight))
     }
 
@@ -259,7 +259,7 @@ pub struct TileProduct {
     /// Pairs from the weights of one output to those of the next.
     pub weights_stride: usize,
     /// `[groups][steps]`
-    pub lines: *const PairLine,
+    pub lines: *const U32Line,
     /// Lines from the start of one group to that of the next.
     pub lines_stride: usize,
     pub groups: usize,
@@ -271,7 +271,7 @@ pub struct TileProduct {
 }
 
 /// 16 steps of 16 tokens, in either orientation.
-pub type PairBlock = [PairLine; GROUP_TOKENS];
+pub type U32Square = [U32Line; GROUP_TOKENS];
 
 /// Packs the tokens from `first` on into one group.
 ///
@@ -279,7 +279,7 @@ pub type PairBlock = [PairLine; GROUP_TOKENS];
 ///
 /// The machine has the level of `T`.
 #[inline(always)]
-pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) {
+pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [U32Line]) {
     let block_inputs = GROUP_TOKENS * PAIR_INPUTS;
     let tokens = GROUP_TOKENS.min(x.tokens() - first);
     let (blocks, _) = lines.as_chunks_mut::<GROUP_TOKENS>();
@@ -290,7 +290,7 @@ pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) 
                 // SAFETY: the caller guarantees this.
                 (true, true) => unsafe { T::line(&x.row(first + index)[inputs.clone()]) },
                 (true, false) => pack_line(&x.row(first + index)[inputs.clone()]),
-                (false, _) => PairLine([0; GROUP_TOKENS]),
+                (false, _) => U32Line([0; GROUP_TOKENS]),
             };
         }
         // SAFETY: the caller guarantees this.
@@ -299,8 +299,8 @@ pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) 
 }
 
 /// The pairs of up to 16 steps of one token; missing steps are zero.
-fn pack_line(numbers: &[f32]) -> PairLine {
-    let mut line = PairLine([0; GROUP_TOKENS]);
+fn pack_line(numbers: &[f32]) -> U32Line {
+    let mut line = U32Line([0; GROUP_TOKENS]);
     for (pair, numbers) in line.0.iter_mut().zip(numbers.chunks(PAIR_INPUTS)) {
         let half =
             |at: usize| numbers.get(at).map_or(0, |number| u32::from(bf16::from_f32(*number).to_bits()));
@@ -309,7 +309,7 @@ fn pack_line(numbers: &[f32]) -> PairLine {
     line
 }
 
-fn transpose_portable(block: &mut PairBlock) {
+fn transpose_portable(block: &mut U32Square) {
     let from = *block;
     for (row, line) in block.iter_mut().enumerate() {
         for (column, number) in line.0.iter_mut().enumerate() {
@@ -378,9 +378,9 @@ impl<N: PanelFormat> WeightSource for WidenedPanels<'_, N> {
                     for (half, (pairs, numbers)) in row[row_part.clone()].iter_mut().zip(halves).enumerate() {
                         let runs = [2 * half, 2 * half + 1];
                         let factors = runs.map(|run| scales.factors[run][output]);
-                        let offsets = runs.map(|run| scales.offsets[run][output]);
+                        let addends = runs.map(|run| scales.addends[run][output]);
                         // SAFETY: as above.
-                        *pairs = unsafe { T::widen(numbers, factors, offsets) };
+                        *pairs = unsafe { T::widen(numbers, factors, addends) };
                     }
                 }
             }
