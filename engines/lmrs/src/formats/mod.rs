@@ -172,17 +172,15 @@ impl Format {
     /// Packs whole rows, which are in the layout of files. Panics if a size is wrong: the caller has checked the file's sizes.
     pub fn pack(&self, inputs: usize, rows: &[u8], destination: &mut [u8]) -> Result<(), Unfit> {
         let row_bytes = self.dtype.bytes(inputs as u64) as usize;
-        let block_bytes = self.block_rows() * row_bytes;
-        let packed_bytes = self.bytes(self.block_rows(), inputs);
+        let (block, packed_block) = (self.block_rows() * row_bytes, self.bytes(self.block_rows(), inputs));
         match &self.storage {
             Storage::Rows(_) => destination.copy_from_slice(rows),
             Storage::PackedRows(packing, _) => {
-                let mut blocks = rows.chunks(block_bytes).zip(destination.chunks_mut(packed_bytes));
+                let mut blocks = rows.chunks(block).zip(destination.chunks_mut(packed_block));
                 blocks.try_for_each(|(rows, destination)| (packing.pack)(inputs, rows, destination))?;
             }
             Storage::Panels(panels) => {
-                for (rows, panel) in rows.chunks(block_bytes).zip(destination.chunks_exact_mut(packed_bytes))
-                {
+                for (rows, panel) in rows.chunks(block).zip(destination.chunks_exact_mut(packed_block)) {
                     panels.pack(inputs, &rows.chunks_exact(row_bytes).collect::<Vec<_>>(), panel);
                 }
             }

@@ -10,8 +10,7 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    GroupBytes, GroupScales, f16_at, f16_lanes, file_blocks, nibbles_of_group, nibbles_of_run,
-    repeat_for_runs,
+    Lines, Scales, f16_at, f16_lanes, file_blocks, nibbles_of_group, nibbles_of_run, repeat_for_runs,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP_INPUTS;
@@ -70,9 +69,9 @@ impl PanelFormat for InQ4_0 {
     }
 
     #[inline(always)]
-    fn widen(section: &[u8], _: usize) -> (GroupBytes, GroupScales) {
+    fn widen(section: &[u8], _: usize) -> (Lines, Scales) {
         let (scales, numbers) = section.split_at(64);
         let factors = [0, 32].map(|at| f16_lanes(&scales[at..]));
-        (nibbles_of_group(numbers), GroupScales::stored_plus(8.0, repeat_for_runs(factors)))
+        (nibbles_of_group(numbers), Scales::stored_plus(8.0, repeat_for_runs(factors)))
     }
 }

@@ -12,8 +12,8 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    GroupBytes, GroupScales, byte_lanes, f16_at, f16_lanes, file_blocks, nibbles_of_group, nibbles_of_run,
-    product, repeat_for_runs,
+    Lines, Scales, byte_lanes, f16_at, f16_lanes, file_blocks, nibbles_of_group, nibbles_of_run, product,
+    repeat_for_runs,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP_INPUTS;
@@ -90,16 +90,14 @@ impl PanelFormat for InQ4K {
     }
 
     #[inline(always)]
-    fn widen(section: &[u8], group: usize) -> (GroupBytes, GroupScales) {
+    fn widen(section: &[u8], group: usize) -> (Lines, Scales) {
         let (head, groups) = section.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
         let (d, dmin) = (f16_lanes(head), f16_lanes(&head[32..]));
         let factors = [0, 16].map(|at| product(d, byte_lanes(&scales[at..], f32::from)));
         let addends = [32, 48].map(|at| product(dmin, byte_lanes(&scales[at..], |byte| -f32::from(byte))));
-        (
-            nibbles_of_group(numbers),
-            GroupScales { factors: repeat_for_runs(factors), addends: repeat_for_runs(addends) },
-        )
+        let scales = Scales { factors: repeat_for_runs(factors), addends: repeat_for_runs(addends) };
+        (nibbles_of_group(numbers), scales)
     }
 }
 

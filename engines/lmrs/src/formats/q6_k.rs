@@ -12,7 +12,7 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    GroupBytes, GroupScales, byte_lanes, f16_at, f16_lanes, file_blocks, line, nibbles_of_group, product,
+    Lines, Scales, byte_lanes, f16_at, f16_lanes, file_blocks, line, nibbles_of_group, product,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP_INPUTS;
@@ -96,7 +96,7 @@ impl PanelFormat for InQ6K {
     }
 
     #[inline(always)]
-    fn widen(section: &[u8], group: usize) -> (GroupBytes, GroupScales) {
+    fn widen(section: &[u8], group: usize) -> (Lines, Scales) {
         let (head, groups) = section.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
         let scale = |run: usize| byte_lanes(&scales[run * 16..], |byte| f32::from(byte.cast_signed()));
@@ -112,6 +112,6 @@ impl PanelFormat for InQ6K {
                 bytes[at + 12].0[output] |= upper_bits >> 2 & 0x3030_3030;
             }
         }
-        (bytes, GroupScales::stored_plus(32.0, std::array::from_fn(|run| product(d, scale(run)))))
+        (bytes, Scales::stored_plus(32.0, std::array::from_fn(|run| product(d, scale(run)))))
     }
 }

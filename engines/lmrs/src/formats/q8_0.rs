@@ -9,9 +9,7 @@
 use model_files::Dtype;
 
 use super::Format;
-use crate::kernels::panels::numbers::{
-    GroupBytes, GroupScales, f16_at, f16_lanes, file_blocks, line, repeat_for_runs,
-};
+use crate::kernels::panels::numbers::{Lines, Scales, f16_at, f16_lanes, file_blocks, line, repeat_for_runs};
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP_INPUTS;
 
@@ -66,12 +64,9 @@ impl PanelFormat for InQ8_0 {
     }
 
     #[inline(always)]
-    fn widen(section: &[u8], _: usize) -> (GroupBytes, GroupScales) {
+    fn widen(section: &[u8], _: usize) -> (Lines, Scales) {
         let (scales, numbers) = section.split_at(64);
         let factors = [0, 32].map(|at| f16_lanes(&scales[at..]));
-        (
-            std::array::from_fn(|at| line(numbers, at)),
-            GroupScales::stored_plus(128.0, repeat_for_runs(factors)),
-        )
+        (std::array::from_fn(|at| line(numbers, at)), Scales::stored_plus(128.0, repeat_for_runs(factors)))
     }
 }

@@ -6,7 +6,6 @@ use super::Product;
 
 /// The most rows of a register tile: six rows of four AVX-512 vectors of sums take 24 of 32 registers.
 const MAX_ROWS: usize = 6;
-/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// A part of the product `c += a * b` with its sums in registers: some rows of `a` and `c`, some columns of `b` and `c`. Strides
@@ -72,7 +71,6 @@ macro_rules! level {
         const LANES: usize = $lanes;
 
         /// # Safety
-        ///
         /// The processor has the features. `left` has `(rows - 1) * stride + depth` numbers; `right` has `depth` rows of
         /// `width`, a multiple of 16; `sums` has `(rows - 1) * stride + width` numbers.
         #[target_feature(enable = $features)]
@@ -90,7 +88,6 @@ macro_rules! level {
         }
 
         /// # Safety
-        ///
         /// The same as for `product`, with `rows` for `M` and `vectors` for `N`.
         #[target_feature(enable = $features)]
         unsafe fn dispatch_rows<const F16: bool>(tile: RegisterTile, rows: usize, vectors: usize) {
@@ -108,7 +105,6 @@ macro_rules! level {
         }
 
         /// # Safety
-        ///
         /// The same as for `product`, with `vectors` for `N`.
         #[target_feature(enable = $features)]
         unsafe fn dispatch_vectors<const F16: bool, const M: usize>(tile: RegisterTile, vectors: usize) {
@@ -122,7 +118,6 @@ macro_rules! level {
         }
 
         /// # Safety
-        ///
         /// The processor has the features. In the tile, `a` has `(M - 1) * a_stride + depth` numbers; `b` has `N` vectors at
         /// the start of each of `depth` rows that are `b_stride` numbers apart, in f16 if `F16`; `c` has `N` vectors in each
         /// of `M` rows.
@@ -163,7 +158,6 @@ macro_rules! level {
         }
 
         /// # Safety
-        ///
         /// `at` points to a vector of numbers, in f16 or f32, at any alignment.
         #[inline]
         #[target_feature(enable = $features)]

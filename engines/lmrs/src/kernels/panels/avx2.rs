@@ -20,7 +20,6 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
 }
 
 /// # Safety
-///
 /// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn multiply<N: PanelFormat>(
@@ -164,13 +163,8 @@ impl PanelLanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn add_dot(
-        sums: Self::Floats,
-        ints: Self::Ints,
-        scale: Self::Floats,
-        x_scale: f32,
-    ) -> Self::Floats {
-        let scale = map_two(scale, |scale| _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)));
+    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, b: f32) -> Self::Floats {
+        let scale = map_two(scale, |scale| _mm256_mul_ps(scale, _mm256_set1_ps(b)));
         [0, 1].map(|half| _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[half]), scale[half], sums[half]))
     }
 }

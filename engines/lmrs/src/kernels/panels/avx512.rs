@@ -42,7 +42,6 @@ fn quantize(x: &[f32; BLOCK_INPUTS]) -> ActivationBlock {
 }
 
 /// # Safety
-///
 /// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn multiply<N: PanelFormat>(
@@ -153,8 +152,8 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn add_dot(sums: __m512, ints: __m512i, scale: __m512, x_scale: f32) -> __m512 {
-        _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), sums)
+    unsafe fn add_dot(sums: __m512, ints: __m512i, scale: __m512, b: f32) -> __m512 {
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), _mm512_mul_ps(scale, _mm512_set1_ps(b)), sums)
     }
 }
 

@@ -17,7 +17,6 @@ use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 
 /// # Safety
-///
 /// `product::check` has passed, and `N` is the matrix's format.
 pub unsafe fn multiply<N: PanelFormat>(
     matrix: &Matrix,
@@ -153,13 +152,8 @@ impl PanelLanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn add_dot(
-        sums: Self::Floats,
-        ints: Self::Ints,
-        scale: Self::Floats,
-        x_scale: f32,
-    ) -> Self::Floats {
-        let scale = scale.map(|scale| vmulq_n_f32(scale, x_scale));
+    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, b: f32) -> Self::Floats {
+        let scale = scale.map(|scale| vmulq_n_f32(scale, b));
         [0, 1, 2, 3].map(|part| vfmaq_f32(sums[part], vcvtq_f32_s32(ints[part]), scale[part]))
     }
 }

@@ -56,7 +56,7 @@ pub trait PanelFormat {
 
     /// The stored numbers of a group of the section, and the scales that turn them into weights.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
-    fn widen(section: &[u8], group: usize) -> (GroupBytes, GroupScales);
+    fn widen(section: &[u8], group: usize) -> (Lines, Scales);
 }
 
 /// The f16 number at this index, counted in numbers.
@@ -75,7 +75,6 @@ pub fn file_blocks<const BYTES: usize>(inputs: usize, numbers: usize, row: &[u8]
 /// The numbers of run `RUN` in a line whose bytes hold run 0 in their lower halves and run 1 in their upper halves.
 ///
 /// # Safety
-///
 /// The processor has the features of `L`, and `at` points to a line.
 #[inline(always)]
 pub unsafe fn nibbles_of_run<L: PanelLanes, const RUN: usize>(at: *const u8) -> L::Bytes {
@@ -147,21 +146,21 @@ pub fn row<N: PanelFormat>(matrix: &Matrix, output: usize, destination: &mut [f3
     }
 }
 
-/// Runs of a group in `GroupScales`: the most of any format, 16 inputs each. The scales of a longer run are repeated.
+/// Runs of a group in `Scales`: the most of any format, 16 inputs each. The scales of a longer run are repeated.
 const MAX_RUNS: usize = 4;
 
 /// The stored numbers of a group, one byte each: line `i` has the inputs `4i .. 4i + 4` of 16 outputs.
-pub type GroupBytes = [U32Line; GROUP_INPUTS / 4];
+pub type Lines = [U32Line; GROUP_INPUTS / 4];
 
 /// The scales of a group, for each run and each output: a weight is `number * factor + addend`, with the stored number.
 #[derive(Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 alone have tiles"))]
-pub struct GroupScales {
+pub struct Scales {
     pub factors: [[f32; PANEL_OUTPUTS]; MAX_RUNS],
     pub addends: [[f32; PANEL_OUTPUTS]; MAX_RUNS],
 }
 
-impl GroupScales {
+impl Scales {
     /// The scales of numbers that are stored plus `offset`: a power of two, so the addends are exact.
     #[inline(always)]
     pub fn stored_plus(offset: f32, factors: [[f32; PANEL_OUTPUTS]; MAX_RUNS]) -> Self {
@@ -177,7 +176,7 @@ pub fn repeat_for_runs([first, second]: [[f32; PANEL_OUTPUTS]; 2]) -> [[f32; PAN
 
 /// The 16 lines of a group from 8: the lower halves of all their bytes (run 0), then the upper halves (run 1).
 #[inline(always)]
-pub fn nibbles_of_group(lines: &[u8]) -> GroupBytes {
+pub fn nibbles_of_group(lines: &[u8]) -> Lines {
     std::array::from_fn(|at| U32Line(line(lines, at % 8).0.map(|quad| quad >> (at / 8 * 4) & 0x0f0f_0f0f)))
 }
 

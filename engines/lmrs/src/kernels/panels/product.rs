@@ -61,13 +61,8 @@ pub trait PanelLanes {
     unsafe fn multiply_floats(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `sums + a * b`, with the same `b` for all lanes.
     unsafe fn add_scaled(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats;
-    /// `sums + ints * (scale * x_scale)`, with the same `x_scale` for all lanes.
-    unsafe fn add_dot(
-        sums: Self::Floats,
-        ints: Self::Ints,
-        scale: Self::Floats,
-        x_scale: f32,
-    ) -> Self::Floats;
+    /// `sums + ints * (scale * b)`, with the same `b` for all lanes.
+    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, b: f32) -> Self::Floats;
 }
 
 /// Bytes of panels that stay in the second-level cache: half of 1 MiB, a small one.

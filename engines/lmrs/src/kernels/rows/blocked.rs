@@ -31,7 +31,6 @@ const NUMBER_BYTES: usize = 2;
 const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of the first block of a product, which was not prefetched. Each next block is twice as large, up to `BLOCK_BYTES`.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
-/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// Buffers of a thread, kept for the next product.
@@ -48,7 +47,6 @@ thread_local! {
 }
 
 /// # Safety
-///
 /// The machine has AVX-512 with bf16 products; the asserts of `rows::multiply_blocked` hold.
 #[inline(always)]
 pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
@@ -78,7 +76,6 @@ pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
 /// Multiplies all tokens with rows that are in the cache already, and prefetches `next` meanwhile.
 ///
 /// # Safety
-///
 /// The same as for `multiply`.
 #[inline(always)]
 pub unsafe fn multiply_cached(floats: &Floats, x: &PaddedRows, next: &[u8], out: &mut Outputs) {
@@ -98,7 +95,6 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     /// # Safety
-    ///
     /// The same as for `multiply`; `out` has the outputs.
     #[inline(always)]
     unsafe fn run(self, sums: &mut Vec<Sums>, out: &mut Outputs) {
@@ -147,7 +143,6 @@ impl InputChunk<'_> {
     /// Adds the products of these inputs for the first four of `outputs`. If fewer are left, the last one is repeated.
     ///
     /// # Safety
-    ///
     /// The same as for `multiply`; there are such outputs, inputs and tokens, `MAX_TILE_TOKENS` at most.
     #[inline(always)]
     unsafe fn add(&self, outputs: Range<usize>, prefetch: &mut Prefetch, sums: &mut Sums) {
@@ -164,7 +159,6 @@ impl InputChunk<'_> {
     }
 
     /// # Safety
-    ///
     /// The same as for `add`, with `COUNT` tokens.
     #[inline(always)]
     unsafe fn add_tokens<const COUNT: usize>(
@@ -204,7 +198,6 @@ impl InputChunk<'_> {
     /// Sums the lanes, adds the last inputs, which do not fill a register, and stores the totals.
     ///
     /// # Safety
-    ///
     /// The same as for `multiply`.
     #[inline(always)]
     unsafe fn store(&self, outputs: Range<usize>, sums: &Sums, out: &mut Outputs) {
@@ -266,7 +259,6 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
     /// Adds all steps. Each step prefetches `PREFETCHED` lines, from `from` on.
     ///
     /// # Safety
-    ///
     /// The machine has AVX-512 with bf16 products; each pointer has the numbers of all steps.
     #[inline(always)]
     unsafe fn add<const PREFETCHED: usize>(&self, from: *const u8, stored: &mut Sums) {

@@ -14,11 +14,9 @@ use crate::matrix::Floats;
 
 /// The most tokens of a group, in batches of more than `MAX_DECODE_TOKENS` tokens.
 const MAX_GROUP_TOKENS: usize = 6;
-/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// # Safety
-///
 /// The machine has the level of `L`; the rows have numbers of `W`; the asserts of `rows::dot` hold.
 #[inline(always)]
 pub unsafe fn multiply_groups<L: Lanes, W: Weight<L>>(
@@ -52,7 +50,6 @@ fn share_tokens<L: Lanes>(tokens: usize) -> usize {
 }
 
 /// # Safety
-///
 /// The same as for `multiply_groups`, with `ROWS` of `outs`.
 #[inline(always)]
 unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
@@ -98,7 +95,6 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
 /// Meanwhile it prefetches the memory `ahead` bytes after each row; nothing if `ahead` is 0.
 ///
 /// # Safety
-///
 /// The machine has the level of `L`; each of `rows` has `inputs` numbers of `W`, and each of `x` has `inputs` numbers.
 #[inline(always)]
 unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
@@ -154,7 +150,6 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
 }
 
 /// # Safety
-///
 /// The same as for `dots`; at least one register of numbers is left from `input` on.
 #[inline(always)]
 unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(

@@ -18,7 +18,6 @@ use half::f16;
 /// pointers because weights lie at any address.
 ///
 /// # Safety
-///
 /// The machine has the level. Pointers lead to `LANES` numbers of their type, at any alignment.
 pub trait Lanes: Copy {
     /// Numbers that are multiplied at once.
@@ -47,7 +46,6 @@ pub trait Lanes: Copy {
 /// Lanes of f32. Weights of any format can be widened to them.
 pub trait Wide: Lanes<Number = f32> {
     /// # Safety
-    ///
     /// The same as for `Lanes`.
     unsafe fn from_f16(bits: *const u8) -> Self;
 }
@@ -75,7 +73,6 @@ pub trait Weight<L> {
     const BYTES: usize;
 
     /// # Safety
-    ///
     /// The same as for `Lanes`.
     unsafe fn load(bytes: *const u8) -> L;
 
@@ -88,7 +85,6 @@ pub trait Float {
     const BYTES: usize;
 
     /// # Safety
-    ///
     /// The same as for `Lanes`.
     unsafe fn load<L: Wide>(bytes: *const u8) -> L;
 

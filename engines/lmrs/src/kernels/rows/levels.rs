@@ -177,7 +177,6 @@ pub fn tile_panels<N: PanelFormat>(level: Level, matrix: &Matrix, packed: &TileI
 /// Whether AMX tiles compute a test product correctly.
 ///
 /// # Safety
-///
 /// The machine has tiles, and this process is allowed to use them.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn tiles_work() -> bool {

@@ -19,7 +19,6 @@ impl Paired {
     /// A register from the bits of 32 numbers.
     ///
     /// # Safety
-    ///
     /// The machine has AVX-512.
     #[inline(always)]
     pub unsafe fn of(numbers: __m512i) -> Self {
@@ -87,7 +86,6 @@ impl Weight<Paired> for InBf16 {
 /// The sums of four tokens with four rows, in the order of `Lanes::sum`: halves are added until one number is left.
 ///
 /// # Safety
-///
 /// The machine has AVX-512.
 #[inline(always)]
 pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
@@ -117,7 +115,6 @@ pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
 /// Rounds to the nearest bf16, ties to even. Subnormal f32 numbers become zero.
 ///
 /// # Safety
-///
 /// The machine has AVX-512 and its products of bf16.
 #[inline(always)]
 pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
@@ -135,7 +132,6 @@ pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
 /// Rounds a token's numbers to bf16 lines.
 ///
 /// # Safety
-///
 /// The same as for `narrow`.
 #[inline(always)]
 pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Bf16Line]) {

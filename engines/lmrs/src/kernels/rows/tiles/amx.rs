@@ -100,7 +100,6 @@ impl Operands {
 /// Adds the products for two groups. tmm0 to tmm3 are C, tmm4 and tmm5 A, tmm6 and tmm7 B.
 ///
 /// # Safety
-///
 /// The machine has tiles, `begin` has configured them, and the memory of `operands` is valid.
 #[inline(always)]
 unsafe fn add_four(operands: &Operands) {
@@ -153,7 +152,6 @@ unsafe fn add_four(operands: &Operands) {
 /// Adds the products for one group: the left half of C.
 ///
 /// # Safety
-///
 /// The same as for `add_four`.
 #[inline(always)]
 unsafe fn add_two(operands: &Operands) {
@@ -200,7 +198,6 @@ const CHECKED_STEPS: usize = 2 * GROUP_TOKENS;
 /// product of small integers, exact in bf16 and f32, with each number of groups of tokens that a tile of `T` can have.
 ///
 /// # Safety
-///
 /// The machine has the instructions of `T`, and this process is allowed to use them.
 pub unsafe fn computes_correctly<T: TileUnit>() -> bool {
     let weights: Vec<u32> = (0..T::OUTPUTS * CHECKED_STEPS).map(|at| pair(at * 7)).collect();

@@ -47,7 +47,6 @@ thread_local! {
 }
 
 /// # Safety
-///
 /// The machine has the level of `T`; the asserts of `rows::tile` hold.
 #[inline(always)]
 pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileInput, out: &mut Outputs) {
@@ -96,7 +95,6 @@ pub trait WeightSource {
     const FILLED_ROWS: usize;
 
     /// # Safety
-    ///
     /// The machine has the level of `T`.
     unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights);
 }
@@ -129,7 +127,6 @@ impl Weights<'_> {
     /// Adds the products of these steps to the sums of each output, for some groups of tokens.
     ///
     /// # Safety
-    ///
     /// The machine has the level of `T`; the lines, and the `GROUPS` lines of sums of each output, are padded to whole tiles.
     #[inline(always)]
     unsafe fn add<T: TileUnit>(&self, packed: &TileInput, groups: Range<usize>, sums: &mut [U32Line]) {
@@ -159,7 +156,6 @@ impl Weights<'_> {
 /// Stores the sums of a group (every `GROUPS`th line of `sums`) in the outputs, or adds them to the outputs if `add`.
 ///
 /// # Safety
-///
 /// The machine has the level of `T`.
 #[inline(always)]
 unsafe fn store<T: TileUnit>(
@@ -212,7 +208,6 @@ fn first_pairs(lines: &mut [U32Line], pairs: usize) -> &mut [u32] {
 /// The tile operations of a level.
 ///
 /// # Safety
-///
 /// For every method: the machine has the level.
 pub trait TileUnit {
     /// Outputs and groups of tokens of a tile.
@@ -222,7 +217,6 @@ pub trait TileUnit {
     const STEPS: usize;
 
     /// # Safety
-    ///
     /// The memory of `part` is valid, with `OUTPUTS` outputs and at most `GROUPS` groups.
     unsafe fn add(part: &TileProduct);
 
@@ -276,7 +270,6 @@ pub type U32Square = [U32Line; GROUP_TOKENS];
 /// Packs the tokens from `first` on into one group.
 ///
 /// # Safety
-///
 /// The machine has the level of `T`.
 #[inline(always)]
 pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [U32Line]) {

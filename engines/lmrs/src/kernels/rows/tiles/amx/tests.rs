@@ -32,7 +32,6 @@ impl TileUnit for EmulatedUnit {
 }
 
 /// # Safety
-///
 /// The same as for `EmulatedUnit::add`.
 unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
     let number = |address: *const u8| {
