@@ -65,7 +65,7 @@ pub trait PanelLanes {
     unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, b: f32) -> Self::Floats;
 }
 
-/// Bytes of panels that stay in the second-level cache: half of 1 MiB, a small one.
+/// Bytes of panels that stay in the second-level cache: half of a small one, of 1 MiB.
 const CACHED_BYTES: usize = 512 << 10;
 
 /// Asserts the preconditions of all levels.

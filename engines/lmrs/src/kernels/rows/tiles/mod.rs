@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::activations::{GROUP_TOKENS, PAIR_INPUTS, U32Line, TileInput};
+use super::activations::{GROUP_TOKENS, PAIR_INPUTS, TileInput, U32Line};
 use crate::kernels::Outputs;
 use crate::kernels::panels::PanelFormat;
 use crate::matrix::{Floats, GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
@@ -39,6 +39,7 @@ const BF16_BYTES: usize = 2;
 #[derive(Default)]
 struct Scratch {
     weights: Vec<U32Line>,
+    /// Bits of f32 sums.
     sums: Vec<U32Line>,
 }
 
@@ -53,12 +54,12 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
     let block_steps = steps.clamp(1, MAX_STEPS);
-    // An odd number of lines, so that rows do not map to the same cache sets.
+    // An odd number of lines for each row, so that rows do not map to the same cache sets.
     let row_lines = (block_steps / GROUP_TOKENS) | 1;
-    // Both numbers are powers of two, so blocks hold whole tiles and whole panels.
-    let unit = T::OUTPUTS.max(S::FILLED_ROWS);
-    let block_outputs = (WEIGHTS_BYTES / (row_lines * size_of::<U32Line>())).min(MAX_OUTPUTS) / unit;
-    let block_outputs = block_outputs.max(1) * unit;
+    // Both numbers are powers of two, so a multiple of the larger one holds whole tiles and whole panels.
+    let multiple = T::OUTPUTS.max(S::FILLED_ROWS);
+    let block_outputs = (WEIGHTS_BYTES / (row_lines * size_of::<U32Line>())).min(MAX_OUTPUTS) / multiple;
+    let block_outputs = block_outputs.max(1) * multiple;
     weights.resize(block_outputs * row_lines, U32Line([0; GROUP_TOKENS]));
     sums.resize(block_outputs * T::GROUPS, U32Line([0; GROUP_TOKENS]));
     let range = out.outputs();
@@ -77,9 +78,9 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
                 sums.fill(U32Line([0; GROUP_TOKENS]));
                 // SAFETY: as above; the weights and the sums have `block_outputs` outputs, which are whole tiles.
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
-                for (part, group) in groups.enumerate() {
+                for (index, group) in groups.enumerate() {
                     // SAFETY: as above.
-                    unsafe { store::<T>(&sums[part..], group, columns.clone(), begin > 0, out) };
+                    unsafe { store::<T>(&sums[index..], group, columns.clone(), begin > 0, out) };
                 }
             }
         }
@@ -108,7 +109,7 @@ pub struct Weights<'a> {
     steps: Range<usize>,
 }
 
-/// Rows of bf16.
+/// Rows of bf16 as files store them.
 impl WeightSource for Floats<'_> {
     const FILLED_ROWS: usize = 1;
 
@@ -153,7 +154,7 @@ impl Weights<'_> {
     }
 }
 
-/// Stores the sums of a group (every `GROUPS`th line of `sums`) in the outputs, or adds them to the outputs if `add`.
+/// Stores the sums of a group (every `GROUPS`th line of `sums`) in these columns, or adds them to the columns if `adds`.
 ///
 /// # Safety
 /// The machine has the level of `T`.
@@ -162,14 +163,14 @@ unsafe fn store<T: TileUnit>(
     sums: &[U32Line],
     group: usize,
     columns: Range<usize>,
-    add: bool,
+    adds: bool,
     out: &mut Outputs,
 ) {
     let tokens = group * GROUP_TOKENS..((group + 1) * GROUP_TOKENS).min(out.tokens());
-    for (block, first) in columns.clone().step_by(GROUP_TOKENS).enumerate() {
+    for (square, first) in columns.clone().step_by(GROUP_TOKENS).enumerate() {
         let columns = first..(first + GROUP_TOKENS).min(columns.end);
         let mut lines = [U32Line([0; GROUP_TOKENS]); GROUP_TOKENS];
-        let sums = sums[block * GROUP_TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
+        let sums = sums[square * GROUP_TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
         for (line, sums) in lines.iter_mut().zip(sums) {
             *line = *sums;
         }
@@ -179,7 +180,7 @@ unsafe fn store<T: TileUnit>(
             let numbers = &mut out.row_mut(token)[columns.clone()];
             for (number, bits) in numbers.iter_mut().zip(line.0) {
                 let sum = f32::from_bits(bits);
-                *number = if add { *number + sum } else { sum };
+                *number = if adds { *number + sum } else { sum };
             }
         }
     }
@@ -198,7 +199,7 @@ fn copy(row: &[u8], weights: &mut [u32]) {
     }
 }
 
-/// The first pairs in these lines.
+/// The first `pairs` pairs in these lines.
 fn first_pairs(lines: &mut [U32Line], pairs: usize) -> &mut [u32] {
     assert!(pairs <= lines.len() * GROUP_TOKENS);
     // SAFETY: a line is exactly 16 pairs, and the result borrows `lines`.
@@ -210,10 +211,11 @@ fn first_pairs(lines: &mut [U32Line], pairs: usize) -> &mut [u32] {
 /// # Safety
 /// For every method: the machine has the level.
 pub trait TileUnit {
-    /// Outputs and groups of tokens of a tile.
+    /// Outputs of a register tile.
     const OUTPUTS: usize;
+    /// Groups of tokens of a register tile.
     const GROUPS: usize;
-    /// Steps whose lines stay in the first-level cache.
+    /// The most steps of a `TileProduct`: their lines stay in the first-level cache.
     const STEPS: usize;
 
     /// # Safety
@@ -227,11 +229,11 @@ pub trait TileUnit {
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut U32Square) {
-        transpose_portable(block);
+    unsafe fn transpose(square: &mut U32Square) {
+        transpose_portable(square);
     }
 
-    /// `number * factor + offset` as pairs. The first factor and offset apply to the first 16 numbers, the second ones to the
+    /// `number * factor + addend` as pairs. The first factor and addend apply to the first 16 numbers, the second ones to the
     /// other 16.
     #[inline(always)]
     unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], addends: [f32; 2]) -> U32Line {
@@ -246,7 +248,7 @@ pub trait TileUnit {
     unsafe fn end() {}
 }
 
-/// A part of the steps of a tile.
+/// The operands of a register tile, over some of the steps.
 pub struct TileProduct {
     /// `[outputs][steps]`: pairs of bf16.
     pub weights: *const u32,
@@ -264,22 +266,23 @@ pub struct TileProduct {
     pub sums_stride: usize,
 }
 
-/// 16 steps of 16 tokens, in either orientation.
+/// 16 lines of 16 words each: the rows of a transposition.
 pub type U32Square = [U32Line; GROUP_TOKENS];
 
-/// Packs the tokens from `first` on into one group.
+/// Packs the 16 tokens from `first` on, or fewer at the end, into the lines of one group.
 ///
 /// # Safety
 /// The machine has the level of `T`.
 #[inline(always)]
 pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [U32Line]) {
-    let block_inputs = GROUP_TOKENS * PAIR_INPUTS;
+    // A line of a square has 16 pairs of one token until it is transposed.
+    let line_inputs = GROUP_TOKENS * PAIR_INPUTS;
     let tokens = GROUP_TOKENS.min(x.tokens() - first);
-    let (blocks, _) = lines.as_chunks_mut::<GROUP_TOKENS>();
-    for (at, block) in blocks.iter_mut().enumerate() {
-        let inputs = (at * block_inputs).min(x.width)..((at + 1) * block_inputs).min(x.width);
-        for (index, destination) in block.iter_mut().enumerate() {
-            *destination = match (index < tokens, inputs.len() == block_inputs) {
+    let (squares, _) = lines.as_chunks_mut::<GROUP_TOKENS>();
+    for (at, square) in squares.iter_mut().enumerate() {
+        let inputs = (at * line_inputs).min(x.width)..((at + 1) * line_inputs).min(x.width);
+        for (index, destination) in square.iter_mut().enumerate() {
+            *destination = match (index < tokens, inputs.len() == line_inputs) {
                 // SAFETY: the caller guarantees this.
                 (true, true) => unsafe { T::line(&x.row(first + index)[inputs.clone()]) },
                 (true, false) => pack_line(&x.row(first + index)[inputs.clone()]),
@@ -287,7 +290,7 @@ pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [U32Line]) {
             };
         }
         // SAFETY: the caller guarantees this.
-        unsafe { T::transpose(block) };
+        unsafe { T::transpose(square) };
     }
 }
 
@@ -302,9 +305,9 @@ fn pack_line(numbers: &[f32]) -> U32Line {
     line
 }
 
-fn transpose_portable(block: &mut U32Square) {
-    let from = *block;
-    for (row, line) in block.iter_mut().enumerate() {
+fn transpose_portable(square: &mut U32Square) {
+    let from = *square;
+    for (row, line) in square.iter_mut().enumerate() {
         for (column, number) in line.0.iter_mut().enumerate() {
             *number = from[column].0[row];
         }
@@ -314,27 +317,26 @@ fn transpose_portable(block: &mut U32Square) {
 /// Inputs of a line of pairs.
 const LINE_INPUTS: usize = 32;
 
-/// Panels as rows of pairs: weights of 8, 6 and 4 bits become bf16 that tiles read. Each weight is widened once for all tokens,
-/// with its scale included.
+/// Panels as rows of pairs: weights of 8, 6 and 4 bits become bf16, scales included. Each weight is widened once for all tokens.
 ///
 /// ```text
 /// a group of a panel: 16 outputs x 64 inputs
 ///     its numbers as bytes          16 lines, each with four inputs of 16 outputs
 ///     the lines transposed          16 rows, each with 64 inputs of one output
-///     number * factor + offset      as f32; 16 inputs share both, in every format
+///     number * factor + addend      as f32; at least 16 inputs share factor and addend
 ///     rounded to bf16               32 inputs are a line of pairs
 /// ```
 ///
-/// Number and scale have 19 to 24 bits together, so the f32 values are exact except for Q4_K's subtraction, which rounds. A
-/// weight is off by at most half a unit of bf16, 2^-8 of itself.
+/// Number and factor have 19 to 24 bits together, so the f32 values are exact, except that Q4_K's addition rounds. A weight is
+/// off by at most half a unit of the last place of bf16, 2^-8 of itself.
 pub struct WidenedPanels<'a, N> {
     matrix: &'a Matrix,
-    numbers: PhantomData<N>,
+    format: PhantomData<N>,
 }
 
 impl<'a, N: PanelFormat> WidenedPanels<'a, N> {
     pub fn new(matrix: &'a Matrix) -> Self {
-        Self { matrix, numbers: PhantomData }
+        Self { matrix, format: PhantomData }
     }
 }
 
@@ -360,12 +362,12 @@ impl<N: PanelFormat> WeightSource for WidenedPanels<'_, N> {
                     line / (GROUP_INPUTS / LINE_INPUTS) % N::GROUPS,
                 );
                 let section = &bytes[section * N::SECTION_BYTES..][..N::SECTION_BYTES];
-                let (mut block, scales) = N::widen(section, group);
+                let (mut square, scales) = N::widen(section, group);
                 // SAFETY: the caller guarantees this; the same below.
-                unsafe { T::transpose(&mut block) };
+                unsafe { T::transpose(&mut square) };
                 let row_part =
                     line - lines.start..(line + GROUP_INPUTS / LINE_INPUTS).min(lines.end) - lines.start;
-                for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
+                for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&square) {
                     let numbers = numbers.0.map(u32::to_le_bytes);
                     let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
                     for (half, (pairs, numbers)) in row[row_part.clone()].iter_mut().zip(halves).enumerate() {
