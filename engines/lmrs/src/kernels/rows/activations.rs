@@ -84,7 +84,7 @@ impl PaddedRows {
 pub const GROUP_TOKENS: usize = 16;
 /// Inputs of a step, which are a pair.
 pub const PAIR_INPUTS: usize = 2;
-/// The number of steps is padded to a multiple of this one: the steps of an AMX tile.
+/// The number of steps is padded to a multiple of 16: the steps of an AMX tile.
 const STEP_PADDING: usize = 16;
 
 /// 64 bytes as 16 words: pairs of bf16, four bytes each, or the bits of f32 sums.

@@ -3,7 +3,7 @@
 //! ```text
 //! for each group of a few tokens
 //!     for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
-//!         for each four rows of a block of rows that is in the second-level cache: sums[token][row] += weights[row] * x[token], in registers
+//!         for each four rows of a block in the second-level cache: sums[token][row] += weights[row] * x[token], in registers
 //! ```
 //!
 //! Meanwhile the next rows are prefetched, line by line and evenly, so that memory and arithmetic work at the same time. Sums

@@ -90,7 +90,7 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
 }
 
 /// Multiplies each row with each token. The order of additions never depends on the other rows and tokens: `CHAINS` alternating
-/// sums in each lane, then both sums, then the lanes (`Lanes::sum`), then the inputs that do not fill a register.
+/// sums in each lane, then these sums, then the lanes (`Lanes::sum`), then the inputs that do not fill a register.
 ///
 /// Meanwhile it prefetches the memory that is `ahead` bytes after each row; nothing if `ahead` is 0.
 ///

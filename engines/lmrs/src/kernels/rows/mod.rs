@@ -6,7 +6,7 @@
 //! blocked  for levels that multiply pairs of bf16: several tokens use rows that stay in the second-level cache
 //! tiles    for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
 //!          panels become rows of bf16, a few rows at a time
-//! unpacked packed formats become rows of bf16, a few rows at a time
+//! unpacked rows of packed formats: they become rows of bf16, a few rows at a time
 //! ```
 //!
 //! `dots` is written once, over `Lanes`. A level has one type of lanes, or two if it multiplies pairs of bf16. `dots` and

@@ -88,7 +88,7 @@ impl Case {
 }
 
 /// Calls `check` with each format: with outputs that do not fill panels, with inputs that end inside a group where the format
-/// allows it, and with several blocks.
+/// allows it, and with several blocks of weights.
 pub fn cases(mut check: impl FnMut(Case)) {
     let mut rng = TestRng::new(21);
     for format in formats() {

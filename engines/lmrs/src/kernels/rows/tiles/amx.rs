@@ -1,4 +1,4 @@
-//! Tiles of AMX, Intel's matrix unit: 16 rows of 64 bytes. Operand A is rows of weights as stored, operand B lines of activations.
+//! Tiles of AMX, Intel's matrix unit: 16 rows of 64 bytes. Operand A is rows of weights, operand B lines of activations.
 //!
 //! `C[output][token] += sum over 16 steps of A[output][step] * B[step][token]`, where a step is a pair of bf16, and a row of A
 //! has 16 steps. Two tiles of A and two of B give four tiles of C, so each loaded tile serves two products. The intrinsics are

@@ -30,8 +30,8 @@ use crate::matrix::{Floats, GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
 const WEIGHTS_BYTES: usize = 512 << 10;
 /// The most outputs of a block. More give no speed, and the sums would leave the first-level cache.
 const MAX_OUTPUTS: usize = 96;
-/// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Fewer rows would mean that all
-/// activations are read more often.
+/// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Of longer rows, a block would have
+/// fewer, and all activations would be read more often.
 const MAX_STEPS: usize = 1024;
 const BF16_BYTES: usize = 2;
 
@@ -68,8 +68,8 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
     for first in range.clone().step_by(block_outputs) {
         let outputs = first..range.end.min(first + block_outputs);
         let columns = outputs.start - range.start..outputs.end - range.start;
-        for begin in (0..steps.max(1)).step_by(block_steps) {
-            let steps = begin..steps.min(begin + block_steps);
+        for first_step in (0..steps.max(1)).step_by(block_steps) {
+            let steps = first_step..steps.min(first_step + block_steps);
             let mut block = Weights { lines: &mut weights, row_lines, outputs: outputs.clone(), steps };
             // SAFETY: as above.
             unsafe { source.fill::<T>(&mut block) };
@@ -80,7 +80,7 @@ pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileIn
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
                 for (index, group) in groups.enumerate() {
                     // SAFETY: as above.
-                    unsafe { store::<T>(&sums[index..], group, columns.clone(), begin > 0, out) };
+                    unsafe { store::<T>(&sums[index..], group, columns.clone(), first_step > 0, out) };
                 }
             }
         }
@@ -266,7 +266,7 @@ pub struct TileProduct {
     pub sums_stride: usize,
 }
 
-/// 16 lines of 16 words each: the rows of a transposition.
+/// 16 lines of 16 words each, for `transpose`.
 pub type U32Square = [U32Line; GROUP_TOKENS];
 
 /// Packs the 16 tokens from `first` on, or fewer at the end, into the lines of one group.
