@@ -6,7 +6,7 @@ use crate::matrix::Rows;
 
 /// Inputs of an `ActivationBlock`, which share a scale.
 pub const BLOCK_INPUTS: usize = 32;
-/// The tokens of a tile: their blocks are stored side by side, as a kernel reads them. 12 sums fill the AVX-512 registers.
+/// The tokens of a tile: their blocks are stored side by side, as a kernel reads them. 12 sums fit into AVX-512 registers.
 pub const TILE_TOKENS: usize = 12;
 /// Zeros fill the inputs up to a multiple of this number: the inputs of a section in the format with the longest sections.
 const SECTION_INPUTS: usize = 256;

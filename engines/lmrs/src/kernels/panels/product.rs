@@ -16,7 +16,7 @@ use super::numbers::PanelFormat;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS};
 
-/// The interface of a level to panels: operations on 64 bytes, 16 integers or 16 floats, in any number of registers. A lane
+/// The interface of a level to panels: operations on 64 bytes, 16 integers or 16 floats, in one or more registers. A lane
 /// belongs to one output of a panel: four bytes, an i32 or an f32.
 ///
 /// All methods are `unsafe`: the processor must have the level's features, and addresses must be valid. They are inlined into
@@ -118,6 +118,7 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
     }
 }
 
+/// The tokens of a tile, and its blocks.
 type Tile<'a> = (Range<usize>, &'a [ActivationBlock]);
 
 /// A matrix whose format is `N`.
