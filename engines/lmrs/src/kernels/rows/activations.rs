@@ -87,7 +87,7 @@ pub const PAIR_INPUTS: usize = 2;
 /// The number of steps is padded to a multiple of 16: the steps of an AMX tile.
 const STEP_PADDING: usize = 16;
 
-/// 64 bytes as 16 words: pairs of bf16, four bytes each, or the bits of f32 sums.
+/// 64 bytes as 16 words. Each is a pair of bf16, four bytes, or the bits of an f32 sum.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct U32Line(pub [u32; GROUP_TOKENS]);

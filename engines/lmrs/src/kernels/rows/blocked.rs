@@ -1,13 +1,14 @@
 //! Rows of bf16 times several tokens, as pairs. Each weight is read from memory once and stays in the cache for all tokens.
 //!
 //! ```text
-//! for each group of a few tokens
-//!     for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
-//!         for each four rows of a block in the second-level cache: sums[token][row] += weights[row] * x[token], in registers
+//! for each block of rows that fills half of a second-level cache
+//!     for each group of a few tokens
+//!         for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
+//!             for each four rows of the block: sums[token][row] += weights[row] * x[token], in registers
 //! ```
 //!
-//! Meanwhile the next rows are prefetched, line by line and evenly, so that memory and arithmetic work at the same time. Sums
-//! are taken in the order of `dots`: between two chunks of inputs, all lanes stay separate.
+//! Meanwhile the next block is prefetched, line by line and evenly, so that memory and arithmetic work at the same time. The
+//! order of additions is that of `dots.rs`: the lanes of a sum are added together only after the last chunk of inputs.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
@@ -37,7 +38,7 @@ const LINE_BYTES: usize = 64;
 struct Scratch {
     /// An entry for each four rows. With a single chunk of inputs, one entry serves all rows in turn.
     sums: Vec<Sums>,
-    /// Address of the last prefetched rows, or 0.
+    /// Address of the rows that the last product prefetched, or 0.
     prefetched: usize,
 }
 
@@ -51,19 +52,19 @@ thread_local! {
 pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     let outputs = out.outputs();
-    let rows_in_bytes =
+    let rows_that_fit =
         |bytes: usize| (bytes / (floats.inputs * NUMBER_BYTES).max(1)).max(ROWS) / ROWS * ROWS;
     let weights = |outputs: &Range<usize>| floats.rows(outputs.start..outputs.end.min(floats.outputs.end));
-    let mut block_rows = rows_in_bytes(BLOCK_BYTES);
+    let mut block_rows = rows_that_fit(BLOCK_BYTES);
     if scratch.prefetched != weights(&outputs).as_ptr().addr() {
-        block_rows = rows_in_bytes(FIRST_BLOCK_BYTES);
+        block_rows = rows_that_fit(FIRST_BLOCK_BYTES);
         let first_block = outputs.start..outputs.start + block_rows;
         weights(&first_block).chunks(LINE_BYTES).for_each(|line| Paired::prefetch_line(line.as_ptr()));
     }
     let mut first = outputs.start;
     while first < outputs.end {
         let rows = first..outputs.end.min(first + block_rows);
-        block_rows = (2 * block_rows).min(rows_in_bytes(BLOCK_BYTES));
+        block_rows = (2 * block_rows).min(rows_that_fit(BLOCK_BYTES));
         let next = weights(&(rows.end..rows.end + block_rows));
         (scratch.prefetched, first) = (next.as_ptr().addr(), rows.end);
         // SAFETY: the caller guarantees this.
@@ -72,7 +73,7 @@ pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     SCRATCH.set(scratch);
 }
 
-/// Multiplies all tokens with rows that are in the cache already, and prefetches `next` meanwhile.
+/// Multiplies all tokens with rows that are in the cache already. Meanwhile it prefetches `next`, the memory of the next rows.
 ///
 /// # Safety
 /// The same as for `multiply`.

@@ -44,7 +44,7 @@ pub unsafe fn multiply_groups<L: Lanes, W: Weight<L>>(
     }
 }
 
-/// The size of equal shares: four tokens become two and two, not three and one.
+/// The size of equal shares, of at most `TOKENS_PER_READ` tokens: four tokens become two and two, not three and one.
 fn share_tokens<L: Lanes>(tokens: usize) -> usize {
     tokens.div_ceil(tokens.div_ceil(L::TOKENS_PER_READ))
 }

@@ -83,8 +83,8 @@ impl Weight<Paired> for InBf16 {
     }
 }
 
-/// Sums the lanes of four tokens by four rows, in the order of `Lanes::sum`. Each step adds halves: of the 16 numbers of a sum,
-/// eight, four, two and one are left.
+/// Sums the lanes of four tokens by four rows (`[token][row]`), in the order of `Lanes::sum`. Each step adds halves: of the 16
+/// numbers of a sum, eight, four, two and one are left.
 ///
 /// # Safety
 /// The machine has AVX-512.
