@@ -32,7 +32,7 @@ pub mod q4_k;
 pub mod q6_k;
 pub mod q8_0;
 
-/// All formats, in the order in which engines list their names. The first is the format of most published models.
+/// All formats, in the order in which this engine lists their names. The first is the format of most published models.
 pub static FORMATS: &[&Format] =
     &[&BF16, &BF16Z, &F32, &F16, &q8_0::Q8_0, &q4_0::Q4_0, &q4_k::Q4_K, &q6_k::Q6_K];
 

@@ -71,8 +71,8 @@ fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut TestR
     for format in formats() {
         for outputs in [1, 16, 17, 37, 150] {
             for tokens in [1, 2, 3, 5, 7, 11, 12, 13, 30] {
-                let (block, _) = format.dtype.block();
-                let inputs = block * (1 + rng.below(1024 / block));
+                let (block_inputs, _) = format.dtype.block();
+                let inputs = block_inputs * (1 + rng.below(1024 / block_inputs));
                 check(format, outputs, inputs, tokens, &mut rng);
             }
         }
@@ -83,9 +83,9 @@ fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut TestR
 fn a_row_is_the_same_before_packing_and_after_lookup() {
     let mut rng = TestRng::new(17);
     for format in formats() {
-        let (block, _) = format.dtype.block();
+        let (block_inputs, _) = format.dtype.block();
         for (outputs, row_blocks) in [(1, 1), (16, 2), (37, 3), (33, 8)] {
-            let inputs = block * row_blocks;
+            let inputs = block_inputs * row_blocks;
             let rows: Vec<_> = (0..outputs).map(|_| random_row(format, inputs, &mut rng)).collect();
             let matrix = matrix(format, inputs, &rows);
             for (output, row) in rows.iter().enumerate() {

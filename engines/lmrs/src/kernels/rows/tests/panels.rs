@@ -92,13 +92,15 @@ impl Case {
 pub fn cases(mut check: impl FnMut(Case)) {
     let mut rng = TestRng::new(21);
     for format in formats() {
-        let (block, _) = format.dtype.block();
+        let (block_inputs, _) = format.dtype.block();
         for outputs in [1, 15, 16, 33, 97, 131] {
-            let inputs = block * (1 + rng.below(1024 / block));
+            let inputs = block_inputs * (1 + rng.below(1024 / block_inputs));
             let tokens = MAX_DECODE_TOKENS + 1 + rng.below(62);
             check(Case::new(format, (outputs, inputs), tokens, &mut rng));
         }
-        for (outputs, inputs, tokens) in [(37, 2048 + block, 9), (5, 4096 + 3 * block, 50), (49, block, 70)] {
+        for (outputs, inputs, tokens) in
+            [(37, 2048 + block_inputs, 9), (5, 4096 + 3 * block_inputs, 50), (49, block_inputs, 70)]
+        {
             check(Case::new(format, (outputs, inputs), tokens, &mut rng));
         }
     }
