@@ -1,4 +1,4 @@
-//! Floats as in files: f32, f16 and bf16, which products widen to f32. Levels with products of pairs multiply bf16 directly.
+//! Rows of f32, f16 or bf16, stored as in files. Products widen them to f32; levels with products of pairs multiply bf16 itself.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 
 use half::f16;
@@ -35,6 +35,7 @@ pub static BF16: Format = Format {
     packed: None,
 };
 
+/// Weights in f32, as a type for generic kernels; likewise the next two.
 pub struct InF32;
 pub struct InF16;
 pub struct InBf16;

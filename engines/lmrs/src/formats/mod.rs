@@ -5,14 +5,14 @@
 //! packed rows. All other code looks the format up in the table.
 //!
 //! Floats are stored row by row as in files, so a matrix of a mapped file is used in place. Rows of bf16 may be packed into
-//! fewer bits. Quantization blocks are stored in panels of 16 outputs, so that one register holds a number of each output.
+//! fewer bits. Quantized weights are stored in panels of 16 outputs, so that one register holds a number of each output.
 //!
 //! ```text
-//! a group: 16 outputs x 64 inputs, two blocks of 32 for each output
-//! a line:  64 bytes, four of each output
+//! a group: 64 inputs of 16 outputs: a line of scales, then lines of numbers
+//! a line:  64 bytes; a line of numbers has four bytes of each output
 //! ```
 //!
-//! The scales of a line precede it, so that a product reads memory sequentially, which is fastest. (Measured: `MEASURED.md`.)
+//! Scales precede their numbers, so that a product reads memory sequentially, which is fastest. (Measured: `MEASURED.md`.)
 //! Outputs are padded to whole panels and inputs to whole groups, with numbers whose scale is 0.
 
 use std::fmt;
@@ -32,7 +32,7 @@ pub mod q4_k;
 pub mod q6_k;
 pub mod q8_0;
 
-/// All formats. Loads offer the names in this order: the first is the format of most published models.
+/// All formats, in the order in which this engine lists their names. The first is the format of most published models.
 pub static FORMATS: &[&Format] =
     &[&BF16, &BF16Z, &F32, &F16, &q8_0::Q8_0, &q4_0::Q4_0, &q4_k::Q4_K, &q6_k::Q6_K];
 
@@ -42,12 +42,12 @@ pub struct Format {
     pub name: &'static str,
     /// The encoding of rows in files, before they are packed.
     pub dtype: Dtype,
-    /// Whether a load can request the format by name. Otherwise only files select the format.
+    /// Whether a load can request the format by name. Otherwise only a file of this dtype selects it.
     pub is_requestable: bool,
     pub storage: Storage,
-    /// The tile function for products of many tokens, for formats whose numbers bf16 holds nearly exactly.
+    /// Products of many tokens through tiles of bf16; `None` if rounding to bf16 would lose too much.
     pub tile: Option<TileKernel>,
-    /// The sidecar `LAYOUT_VERSION` that introduced this packing, and a digest of the packed bytes in the sidecar's test.
+    /// For the test of `sidecar`: the `LAYOUT_VERSION` that introduced this packing, and the digest of some packed rows.
     pub packed: Option<(u32, &'static str)>,
 }
 
@@ -68,7 +68,7 @@ pub struct PackedRows {
     pub can_pack: fn(usize) -> bool,
     /// Bytes of a packed row for this number of inputs.
     pub row_bytes: fn(usize) -> usize,
-    /// Packs the rows of a block, which are in the layout of files. The arguments: inputs of a row, rows, destination.
+    /// Packs the rows of a block. The arguments: inputs of a row, rows in the layout of files, destination.
     pub pack: Pack,
 }
 
@@ -169,18 +169,18 @@ impl Format {
         }
     }
 
-    /// Packs whole rows, in the file layout of the dtype. Panics if a size is wrong: the caller has checked the file's sizes.
+    /// Packs whole rows, which are in the layout of files. Panics if a size is wrong: the caller has checked the file's sizes.
     pub fn pack(&self, inputs: usize, rows: &[u8], destination: &mut [u8]) -> Result<(), Unfit> {
         let row_bytes = self.dtype.bytes(inputs as u64) as usize;
-        let (block, packed) = (self.block_rows() * row_bytes, self.bytes(self.block_rows(), inputs));
+        let (block, packed_block) = (self.block_rows() * row_bytes, self.bytes(self.block_rows(), inputs));
         match &self.storage {
             Storage::Rows(_) => destination.copy_from_slice(rows),
             Storage::PackedRows(packing, _) => {
-                let mut blocks = rows.chunks(block).zip(destination.chunks_mut(packed));
+                let mut blocks = rows.chunks(block).zip(destination.chunks_mut(packed_block));
                 blocks.try_for_each(|(rows, destination)| (packing.pack)(inputs, rows, destination))?;
             }
             Storage::Panels(panels) => {
-                for (rows, panel) in rows.chunks(block).zip(destination.chunks_exact_mut(packed)) {
+                for (rows, panel) in rows.chunks(block).zip(destination.chunks_exact_mut(packed_block)) {
                     panels.pack(inputs, &rows.chunks_exact(row_bytes).collect::<Vec<_>>(), panel);
                 }
             }

@@ -1,8 +1,8 @@
 //! Q4_0: four bits, in blocks of 32 numbers with one f16 scale.
 //!
 //! ```text
-//! a line with scales, as in Q8_0. Then 8 lines with the order of Q8_0: block 0 in the low half of each byte and block 1 in the
-//! high half, each number stored plus 8. 576 bytes a group: 4.5 bits a number
+//! for each group, a line of scales as in Q8_0. Then 8 lines: the low half of each byte has a number of block 0, in the order of
+//! Q8_0, and the high half a number of block 1, each stored plus 8. 576 bytes a group: 4.5 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
@@ -10,7 +10,7 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    Bytes, Scales, f16_at, f16_lanes, file_blocks, half_bytes, nibbles, repeat_for_runs,
+    Lines, Scales, f16_at, f16_lanes, file_blocks, nibbles_of_group, nibbles_of_run, repeat_for_runs,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP_INPUTS;
@@ -28,16 +28,16 @@ impl PanelFormat for InQ4_0 {
     fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
         let groups = panel.chunks_exact_mut(Self::GROUP_BYTES);
         for (blocks, group) in file_blocks::<18>(inputs, 32, row).chunks(2).zip(groups) {
-            for (half, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
+            for (block, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
                 // A byte of the file has input i in its low half and input i + 16 in its high half. A byte of the panel has
                 // block 0 in its low half and block 1 in its high half.
-                for (quad, pairs) in quants.as_chunks::<4>().0.iter().enumerate() {
-                    for (byte, pair) in pairs.iter().enumerate() {
-                        group[(quad + 1) * 64 + output * 4 + byte] |= (pair & 15) << (4 * half);
-                        group[(quad + 5) * 64 + output * 4 + byte] |= (pair >> 4) << (4 * half);
+                for (quad, bytes) in quants.as_chunks::<4>().0.iter().enumerate() {
+                    for (at, byte) in bytes.iter().enumerate() {
+                        group[(quad + 1) * 64 + output * 4 + at] |= (byte & 15) << (4 * block);
+                        group[(quad + 5) * 64 + output * 4 + at] |= (byte >> 4) << (4 * block);
                     }
                 }
-                group[half * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
+                group[block * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
             }
         }
     }
@@ -54,7 +54,7 @@ impl PanelFormat for InQ4_0 {
     #[inline(always)]
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: a group has 8 lines of numbers.
-        unsafe { half_bytes::<L, RUN>(group.add((1 + line) * 64)) }
+        unsafe { nibbles_of_run::<L, RUN>(group.add((1 + line) * 64)) }
     }
 
     #[inline(always)]
@@ -69,9 +69,9 @@ impl PanelFormat for InQ4_0 {
     }
 
     #[inline(always)]
-    fn widen(section: &[u8], _: usize) -> (Bytes, Scales) {
-        let (head, numbers) = section.split_at(64);
-        let factors = [0, 32].map(|at| f16_lanes(&head[at..]));
-        (nibbles(numbers), Scales::with_offset(8.0, repeat_for_runs(factors)))
+    fn widen(section: &[u8], _: usize) -> (Lines, Scales) {
+        let (scales, numbers) = section.split_at(64);
+        let factors = [0, 32].map(|at| f16_lanes(&scales[at..]));
+        (nibbles_of_group(numbers), Scales::stored_plus(8.0, repeat_for_runs(factors)))
     }
 }

@@ -1,9 +1,10 @@
-//! Q4_K: four bits, with 6-bit scales and minima for 32 numbers, and two f16 for 256.
+//! Q4_K: four bits, with a 6-bit scale and minimum for 32 numbers, and `d` and `dmin` in f16 for 256. A weight is
+//! `number * (scale * d) - minimum * dmin`.
 //!
 //! ```text
 //! for four groups (256 inputs) a line of f16: `d` for 16 outputs, `dmin` for 16 outputs. Then for each group a line of u8:
-//! scales of run 0 for 16 outputs, of run 1, minima of run 0, of run 1; and 8 lines as in Q4_0 (a run for a block), but
-//! stored without an offset. 2,368 bytes for 4 groups: 4.625 bits a number
+//! scales of run 0 for 16 outputs, of run 1, minima of run 0, of run 1; and 8 lines as in Q4_0, run 0 in the low halves and
+//! run 1 in the high halves, but stored without an offset. 2,368 bytes for 4 groups: 4.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
@@ -11,7 +12,8 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    Bytes, Scales, f16_at, f16_lanes, file_blocks, half_bytes, lanes, nibbles, product, repeat_for_runs,
+    Lines, Scales, byte_lanes, f16_at, f16_lanes, file_blocks, nibbles_of_group, nibbles_of_run, product,
+    repeat_for_runs,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP_INPUTS;
@@ -34,12 +36,12 @@ impl PanelFormat for InQ4K {
             head[output * 2..][..2].copy_from_slice(&block[..2]);
             head[32 + output * 2..][..2].copy_from_slice(&block[2..4]);
             for (index, group) in groups.chunks_exact_mut(Self::GROUP_BYTES).enumerate() {
-                for half in 0..2 {
-                    let (scale, minimum) = file_scale(&block[4..16], index * 2 + half);
-                    group[half * 16 + output] = scale;
-                    group[32 + half * 16 + output] = minimum;
+                for run in 0..2 {
+                    let (scale, minimum) = stored_scale_and_minimum(&block[4..16], index * 2 + run);
+                    group[run * 16 + output] = scale;
+                    group[32 + run * 16 + output] = minimum;
                 }
-                // The file and the panel both have run 2n in the low halves and run 2n + 1 in the high halves.
+                // As in the panel, bytes of the file have one run in their low halves and the next run in their high halves.
                 let lines = group[64..].chunks_exact_mut(64);
                 for (quad, line) in block[16 + index * 32..][..32].as_chunks::<4>().0.iter().zip(lines) {
                     line[output * 4..][..4].copy_from_slice(quad);
@@ -49,22 +51,22 @@ impl PanelFormat for InQ4K {
     }
 
     fn number(section: &[u8], output: usize, input: usize) -> i32 {
-        let (group, half, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
+        let (group, run, quad) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32, input % 32 / 4);
         let line = 1 + group * 9 + 1 + quad;
-        i32::from(section[line * 64 + output * 4 + input % 4] >> (4 * half) & 15)
+        i32::from(section[line * 64 + output * 4 + input % 4] >> (4 * run) & 15)
     }
 
     fn scale_and_minimum(section: &[u8], output: usize, input: usize) -> (f32, Option<f32>) {
-        let (group, half) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32);
+        let (group, run) = (input / GROUP_INPUTS, input % GROUP_INPUTS / 32);
         let line = &section[(1 + group * 9) * 64..];
-        let scale = f16_at(section, output) * f32::from(line[half * 16 + output]);
-        (scale, Some(f16_at(section, 16 + output) * f32::from(line[32 + half * 16 + output])))
+        let scale = f16_at(section, output) * f32::from(line[run * 16 + output]);
+        (scale, Some(f16_at(section, 16 + output) * f32::from(line[32 + run * 16 + output])))
     }
 
     #[inline(always)]
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: a group has 8 lines of numbers.
-        unsafe { half_bytes::<L, RUN>(group.add((1 + line) * 64)) }
+        unsafe { nibbles_of_run::<L, RUN>(group.add((1 + line) * 64)) }
     }
 
     #[inline(always)]
@@ -88,19 +90,20 @@ impl PanelFormat for InQ4K {
     }
 
     #[inline(always)]
-    fn widen(section: &[u8], group: usize) -> (Bytes, Scales) {
+    fn widen(section: &[u8], group: usize) -> (Lines, Scales) {
         let (head, groups) = section.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
-        let (d, minimum) = (f16_lanes(head), f16_lanes(&head[32..]));
-        let factors = [0, 16].map(|at| product(d, lanes(&scales[at..], f32::from)));
-        let offsets = [32, 48].map(|at| product(minimum, lanes(&scales[at..], |byte| -f32::from(byte))));
-        (nibbles(numbers), Scales { factors: repeat_for_runs(factors), offsets: repeat_for_runs(offsets) })
+        let (d, dmin) = (f16_lanes(head), f16_lanes(&head[32..]));
+        let factors = [0, 16].map(|at| product(d, byte_lanes(&scales[at..], f32::from)));
+        let addends = [32, 48].map(|at| product(dmin, byte_lanes(&scales[at..], |byte| -f32::from(byte))));
+        let scales = Scales { factors: repeat_for_runs(factors), addends: repeat_for_runs(addends) };
+        (nibbles_of_group(numbers), scales)
     }
 }
 
-/// The scale and the minimum of a run. Twelve bytes hold eight scales and eight minima of six bits. The upper two bits of the
-/// first eight bytes belong to the scales and minima of the last four runs.
-fn file_scale(packed: &[u8], run: usize) -> (u8, u8) {
+/// The scale and the minimum of a run, from 0 to 7, of a file's block. Twelve bytes hold eight scales and eight minima of six
+/// bits. The upper two bits of the first eight bytes belong to the scales and minima of the last four runs.
+fn stored_scale_and_minimum(packed: &[u8], run: usize) -> (u8, u8) {
     match run.checked_sub(4) {
         None => (packed[run] & 63, packed[run + 4] & 63),
         Some(last) => {

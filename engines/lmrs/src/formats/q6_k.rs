@@ -1,10 +1,10 @@
-//! Q6_K: six bits, with 8-bit scales for 16 numbers, and one f16 for 256.
+//! Q6_K: six bits, with an 8-bit scale for 16 numbers, and `d` in f16 for 256. A weight is `number * (scale * d)`.
 //!
 //! ```text
 //! for four groups (256 inputs) a line: f16 `d` for 16 outputs, 32 bytes unused. Then for each group a line of i8 scales: of run
-//! 0 for 16 outputs, of run 1, 2, 3; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two bits. Of these, byte i
-//! of line j has the high bits for byte i of lines j and j + 4: for their low halves in bits 0-1 and 2-3, for their high halves in
-//! bits 4-5 and 6-7. Numbers are stored plus 32. 3,392 bytes for 4 groups: 6.625 bits a number
+//! 0 for 16 outputs, of run 1, 2, 3; 8 lines as in Q4_0 for the low four bits; and 4 lines for the high two bits: each byte has
+//! those of run 0 in bits 0-1, of run 1 in bits 2-3, of run 2 in bits 4-5, of run 3 in bits 6-7. Numbers are stored plus 32.
+//! 3,392 bytes for 4 groups: 6.625 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
@@ -12,7 +12,7 @@ use model_files::Dtype;
 
 use super::Format;
 use crate::kernels::panels::numbers::{
-    Bytes, Scales, f16_at, f16_lanes, file_blocks, lanes, line, nibbles, product,
+    Lines, Scales, byte_lanes, f16_at, f16_lanes, file_blocks, line, nibbles_of_group, product,
 };
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP_INPUTS;
@@ -34,8 +34,8 @@ impl PanelFormat for InQ6K {
             let (head, groups) = section.split_at_mut(64);
             head[output * 2..][..2].copy_from_slice(&block[208..]);
             for set in 0..8 {
-                // The position of this set of 32 numbers: the half of a byte in the panel; in the file, the half of the block and
-                // the quarter of that half.
+                // The place of this set of 32 numbers: in the panel, a half of each byte; in the file, a half of the block and a
+                // quarter of that half.
                 let (half, file_half, quarter) = (set % 2, set / 4, set % 4);
                 let group = &mut groups[set / 2 * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
                 for run in 0..2 {
@@ -70,15 +70,15 @@ impl PanelFormat for InQ6K {
     unsafe fn line<L: PanelLanes, const RUN: usize>(group: *const u8, line: usize) -> L::Bytes {
         // SAFETY: a group has 8 lines with low bits, and then 4 lines with high bits.
         unsafe {
-            let pairs = L::load_bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
-            let lower = L::and(if RUN < 2 { pairs } else { L::shift_right::<4>(pairs) }, 15);
-            // Each byte has two bits of each of the four runs. They move to bits 4 and 5.
-            let upper_pairs = L::load_bytes(group.add((9 + line) * 64));
+            let bytes = L::load_bytes(group.add((1 + RUN % 2 * 4 + line) * 64));
+            let lower = L::and(if RUN < 2 { bytes } else { L::shift_right::<4>(bytes) }, 15);
+            // Each byte has two bits of each of the four runs. Those of `RUN` move to bits 4 and 5.
+            let upper_bits = L::load_bytes(group.add((9 + line) * 64));
             let upper = match RUN {
-                0 => L::shift_left::<4>(upper_pairs),
-                1 => L::shift_left::<2>(upper_pairs),
-                2 => upper_pairs,
-                _ => L::shift_right::<2>(upper_pairs),
+                0 => L::shift_left::<4>(upper_bits),
+                1 => L::shift_left::<2>(upper_bits),
+                2 => upper_bits,
+                _ => L::shift_right::<2>(upper_bits),
             };
             L::or(lower, L::and(upper, 0x30))
         }
@@ -96,22 +96,22 @@ impl PanelFormat for InQ6K {
     }
 
     #[inline(always)]
-    fn widen(section: &[u8], group: usize) -> (Bytes, Scales) {
+    fn widen(section: &[u8], group: usize) -> (Lines, Scales) {
         let (head, groups) = section.split_at(64);
         let (scales, numbers) = groups[group * Self::GROUP_BYTES..].split_at(64);
-        let scale = |run: usize| lanes(&scales[run * 16..], |byte| f32::from(byte.cast_signed()));
+        let scale = |run: usize| byte_lanes(&scales[run * 16..], |byte| f32::from(byte.cast_signed()));
         let d = f16_lanes(head);
-        let mut bytes = nibbles(numbers);
+        let mut bytes = nibbles_of_group(numbers);
         for at in 0..4 {
-            // Each byte has two bits of each of the four runs. They move to bits 4 and 5.
-            let upper_pairs = line(numbers, 8 + at).0;
-            for (output, upper_pairs) in upper_pairs.into_iter().enumerate() {
-                bytes[at].0[output] |= upper_pairs << 4 & 0x3030_3030;
-                bytes[at + 4].0[output] |= upper_pairs << 2 & 0x3030_3030;
-                bytes[at + 8].0[output] |= upper_pairs & 0x3030_3030;
-                bytes[at + 12].0[output] |= upper_pairs >> 2 & 0x3030_3030;
+            // Each byte has two bits of each of the four runs. Those of a run move to bits 4 and 5.
+            let upper_bits = line(numbers, 8 + at).0;
+            for (output, upper_bits) in upper_bits.into_iter().enumerate() {
+                bytes[at].0[output] |= upper_bits << 4 & 0x3030_3030;
+                bytes[at + 4].0[output] |= upper_bits << 2 & 0x3030_3030;
+                bytes[at + 8].0[output] |= upper_bits & 0x3030_3030;
+                bytes[at + 12].0[output] |= upper_bits >> 2 & 0x3030_3030;
             }
         }
-        (bytes, Scales::with_offset(32.0, std::array::from_fn(|run| product(d, scale(run)))))
+        (bytes, Scales::stored_plus(32.0, std::array::from_fn(|run| product(d, scale(run)))))
     }
 }

@@ -1,15 +1,15 @@
 //! Q8_0: eight bits, in blocks of 32 numbers with one f16 scale.
 //!
 //! ```text
-//! a line with scales: f16 of block 0 for 16 outputs, f16 of block 1 for 16 outputs. Then 16 lines: line j has inputs 4j .. 4j+4
-//! of output 0, then of output 1, ... 15; as u8, stored plus 128. 1,088 bytes a group: 8.5 bits a number
+//! for each group (blocks 0 and 1), a line of f16 scales: of block 0 for 16 outputs, of block 1 for 16 outputs. Then 16 lines:
+//! line j has inputs 4j .. 4j+4 of output 0, of output 1, ... 15; as u8, stored plus 128. 1,088 bytes a group: 8.5 bits a number
 //! ```
 #![expect(unsafe_code, reason = "addresses within a panel")]
 
 use model_files::Dtype;
 
 use super::Format;
-use crate::kernels::panels::numbers::{Bytes, Scales, f16_at, f16_lanes, file_blocks, line, repeat_for_runs};
+use crate::kernels::panels::numbers::{Lines, Scales, f16_at, f16_lanes, file_blocks, line, repeat_for_runs};
 use crate::kernels::panels::{ActivationBlock, PanelFormat, PanelLanes};
 use crate::matrix::GROUP_INPUTS;
 
@@ -22,17 +22,17 @@ impl PanelFormat for InQ8_0 {
     const GROUPS: usize = 1;
     const GROUP_BYTES: usize = 17 * 64;
     const RUNS: usize = 2;
-    const WIDE: bool = true;
+    const STORED_PLUS_128: bool = true;
 
     fn pack(inputs: usize, row: &[u8], panel: &mut [u8], output: usize) {
         let groups = panel.chunks_exact_mut(Self::GROUP_BYTES);
         for (blocks, group) in file_blocks::<34>(inputs, 32, row).chunks(2).zip(groups) {
-            for (half, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
-                let lines = group[(1 + half * 8) * 64..].chunks_exact_mut(64);
+            for (block, [d0, d1, quants @ ..]) in blocks.iter().enumerate() {
+                let lines = group[(1 + block * 8) * 64..].chunks_exact_mut(64);
                 for (quad, line) in quants.as_chunks::<4>().0.iter().zip(lines) {
                     line[output * 4..][..4].copy_from_slice(&quad.map(|quant| quant ^ 0x80));
                 }
-                group[half * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
+                group[block * 32 + output * 2..][..2].copy_from_slice(&[*d0, *d1]);
             }
         }
     }
@@ -64,9 +64,9 @@ impl PanelFormat for InQ8_0 {
     }
 
     #[inline(always)]
-    fn widen(section: &[u8], _: usize) -> (Bytes, Scales) {
-        let (head, numbers) = section.split_at(64);
-        let factors = [0, 32].map(|at| f16_lanes(&head[at..]));
-        (std::array::from_fn(|at| line(numbers, at)), Scales::with_offset(128.0, repeat_for_runs(factors)))
+    fn widen(section: &[u8], _: usize) -> (Lines, Scales) {
+        let (scales, numbers) = section.split_at(64);
+        let factors = [0, 32].map(|at| f16_lanes(&scales[at..]));
+        (std::array::from_fn(|at| line(numbers, at)), Scales::stored_plus(128.0, repeat_for_runs(factors)))
     }
 }

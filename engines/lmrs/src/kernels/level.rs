@@ -1,4 +1,4 @@
-//! Levels: the instruction sets of kernels. The machine's are detected at run time; tests and an option select one by name.
+//! Levels: the instruction sets of kernels. Those of the machine are detected; tests and a load option select one by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -118,7 +118,7 @@ mod machine {
             && is_x86_feature_detected!("avx512vnni")
     }
 
-    /// Checked once, because the permission is per process.
+    /// Checked once, because the permission to use AMX is per process.
     fn amx() -> bool {
         static AMX: LazyLock<bool> = LazyLock::new(|| {
             let is_usable = avx512()
@@ -143,7 +143,7 @@ mod machine {
     ];
 }
 
-/// Processors without kernels of their own.
+/// Other processors, with the portable level only.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod machine {
     use super::{Entry, Instructions};

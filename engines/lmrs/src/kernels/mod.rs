@@ -10,7 +10,7 @@ pub mod rows;
 pub use level::{Instructions, Level};
 pub use outputs::Outputs;
 
-/// Pseudo-random numbers for tests, the same in every run.
+/// Pseudo-random numbers for tests, always the same for a seed.
 #[cfg(test)]
 pub(crate) mod test_rng {
     pub struct TestRng(u64);

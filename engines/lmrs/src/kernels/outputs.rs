@@ -1,4 +1,4 @@
-//! The destination of a kernel. Threads share the rows of a product's outputs by columns, which slices cannot express.
+//! The destination of a kernel. Each thread writes some columns of all rows of a product, which slices cannot express.
 #![expect(unsafe_code, reason = "disjoint columns of one allocation, written by several threads")]
 
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ pub struct Outputs<'a> {
     /// Numbers from one token's row to the next.
     stride: usize,
     tokens: usize,
-    /// The columns: these outputs of the matrix.
+    /// The outputs of the matrix that the columns hold.
     outputs: Range<usize>,
     rows: PhantomData<&'a mut [f32]>,
 }
@@ -45,7 +45,7 @@ impl<'a> Outputs<'a> {
         Split { first: out.all_mut().as_mut_ptr(), width, tokens, rows: PhantomData }
     }
 
-    /// The outputs of one token, in memory of their own.
+    /// The outputs of one token, which fill `numbers`.
     pub fn of(numbers: &'a mut [f32], outputs: Range<usize>) -> Self {
         assert_eq!(numbers.len(), outputs.len(), "one number for each output");
         Self { first: numbers.as_mut_ptr(), stride: 0, tokens: 1, outputs, rows: PhantomData }
@@ -94,7 +94,6 @@ unsafe impl Sync for Split<'_> {}
 
 impl<'a> Split<'a> {
     /// # Safety
-    ///
     /// No two results have a column in common.
     pub unsafe fn take(&self, outputs: Range<usize>) -> Outputs<'a> {
         assert!(outputs.start <= outputs.end && outputs.end <= self.width, "columns of the rows");
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_write_columns_of_their_own() {
+    fn each_thread_writes_only_its_columns() {
         let mut rows = Rows::new(3, 10);
         let split = Outputs::split(&mut rows);
         std::thread::scope(|scope| {

@@ -265,7 +265,7 @@ impl Kernel {
     fn of(level: Level, matrix: &Matrix, tokens: usize) -> Self {
         match matrix.format {
             format if rows::uses_tiles(level, format, tokens) => Self::Tiles,
-            format if rows::uses_blocks(level, format, tokens) => Self::Blocked,
+            format if rows::uses_blocked(level, format, tokens) => Self::Blocked,
             format if format.is_panels() => Self::Panels,
             _ => Self::Dots(rows::streams(level, matrix, tokens)),
         }

@@ -1,7 +1,7 @@
 //! Attention over tiles of keys and values: products of a few rows with a tile, and the softmax between them.
 //!
-//! Both products are `sums += left * right`, where `right` is a part of a cache. A row of keys has one dimension of all
-//! positions; a row of values has one position. So one kernel serves both, and no sum crosses the lanes of a vector.
+//! Both products are `sums += left * right`, where `right` is a tile of the KV cache. A row of a tile has one dimension of the
+//! keys of all its positions, or the values of one position. So one kernel serves both, and no sum crosses vector lanes.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions of a level"))]
 
 #[cfg(test)]
@@ -23,14 +23,14 @@ use x86::{avx2, avx512};
 /// Positions of a block of the KV cache, and so of a tile: the keys or the values of one head in one block.
 pub const BLOCK_POSITIONS: usize = 64;
 
-/// The number type of a cache.
+/// The number type of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvDtype {
     F16,
     F32,
 }
 
-/// A matrix of a cache: consecutive rows of `width` numbers. `width` is a multiple of 16 and at most 64.
+/// A tile of a KV cache: consecutive rows of `width` numbers. `width` is a multiple of 16 and at most 64.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheRows<'a> {
     pub bytes: &'a [u8],
@@ -86,18 +86,20 @@ pub fn accumulate(level: Level, product: Product) {
     }
 }
 
-/// The softmax state of one row, which is updated tile by tile.
+/// The softmax state of one query, which is updated tile by tile.
 #[derive(Debug, Clone, Copy)]
 pub struct Softmax {
+    /// The largest score so far.
     pub largest: f32,
+    /// The sum of `e^(score - largest)` so far.
     pub sum: f32,
 }
 
 impl Softmax {
     pub const EMPTY: Self = Self { largest: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Turns a tile's scores into weights; positions outside of `visible` get 0. Returns the factor by which the caller rescales
-    /// the outputs of earlier tiles.
+    /// Turns a tile's scores into weights `e^(score - largest)`; positions of the tile outside of `visible` get 0. Returns the
+    /// factor by which the caller multiplies the outputs of earlier tiles.
     pub fn step(&mut self, level: Level, scores: &mut [f32; BLOCK_POSITIONS], visible: Range<usize>) -> f32 {
         match level.instructions() {
             // SAFETY: a `Level` value exists only on a machine that has the level.
@@ -110,14 +112,14 @@ impl Softmax {
         }
     }
 
-    /// Adds the state of another partition of positions. Returns two factors: for these outputs and for the other partition's
-    /// outputs. The caller multiplies the outputs by these factors before it adds them.
+    /// Adds the state of another partition of positions. Returns two factors, by which the caller multiplies the outputs before
+    /// it adds them: for those of `self` and for those of `other`.
     pub fn join(&mut self, other: Self) -> (f32, f32) {
         let largest = if self.largest > other.largest { self.largest } else { other.largest };
         let scale = |score: f32| if score == f32::NEG_INFINITY { 0.0 } else { exp(score - largest) };
-        let (own_scale, other_scale) = (scale(self.largest), scale(other.largest));
-        *self = Self { largest, sum: self.sum * own_scale + other.sum * other_scale };
-        (own_scale, other_scale)
+        let (self_scale, other_scale) = (scale(self.largest), scale(other.largest));
+        *self = Self { largest, sum: self.sum * self_scale + other.sum * other_scale };
+        (self_scale, other_scale)
     }
 }
 
@@ -129,7 +131,7 @@ impl KvDtype {
         }
     }
 
-    /// Narrows at most 64 numbers. Numbers beyond f16 become the nearest f16.
+    /// Narrows at most 64 numbers. Numbers beyond the range of f16 become its largest or smallest number.
     pub fn narrow<'a>(self, numbers: &[f32], bytes: &'a mut [u8; 4 * BLOCK_POSITIONS]) -> &'a [u8] {
         let bytes = &mut bytes[..self.bytes() * numbers.len()];
         // Neither conversion can fail: the lengths agree, and every number is within bounds or NaN.
@@ -148,18 +150,18 @@ impl KvDtype {
     }
 }
 
-/// The product at the portable level: the formula of `accumulate`.
+/// `accumulate` at the portable level.
 fn accumulate_portable(product: Product) {
     let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
-    let mut row = [0.0; BLOCK_POSITIONS];
-    let row = &mut row[..b.width];
-    let bytes = b.width * b.kv_dtype.bytes();
-    for (k, stored) in b.bytes.chunks_exact(bytes).take(depth).enumerate() {
-        widen(b.kv_dtype, stored, row);
-        for token in 0..a.rows {
-            let factor = a.numbers[token * a.stride + k];
-            let sums = &mut c[token * c_stride..][..b.width];
-            sums.iter_mut().zip(&*row).for_each(|(sum, number)| *sum += factor * number);
+    let mut right_row = [0.0; BLOCK_POSITIONS];
+    let right_row = &mut right_row[..b.width];
+    let row_bytes = b.width * b.kv_dtype.bytes();
+    for (k, stored) in b.bytes.chunks_exact(row_bytes).take(depth).enumerate() {
+        widen(b.kv_dtype, stored, right_row);
+        for row in 0..a.rows {
+            let factor = a.numbers[row * a.stride + k];
+            let sums = &mut c[row * c_stride..][..b.width];
+            sums.iter_mut().zip(&*right_row).for_each(|(sum, number)| *sum += factor * number);
         }
     }
 }
@@ -175,7 +177,7 @@ fn widen(kv_dtype: KvDtype, bytes: &[u8], numbers: &mut [f32]) {
 
 const LANES: usize = 16;
 
-/// Updates the softmax state. It is inlined into the levels, so that each compiles it for its own vectors.
+/// `Softmax::step` of every level: each inlines it, and so compiles it for its vectors.
 #[inline(always)]
 fn step(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS], visible: Range<usize>) -> f32 {
     if visible.start == 0 && visible.end >= BLOCK_POSITIONS {
@@ -192,6 +194,7 @@ fn step(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS], visible: Range
     weigh::<true>(state, scores)
 }
 
+/// Turns scores into weights, as `Softmax::step`. Hidden positions have the score -infinity.
 #[inline(always)]
 fn weigh<const HAS_HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; BLOCK_POSITIONS]) -> f32 {
     let mut maxima = [f32::NEG_INFINITY; LANES];
@@ -201,7 +204,7 @@ fn weigh<const HAS_HIDDEN: bool>(state: &mut Softmax, scores: &mut [f32; BLOCK_P
         }
     }
     let largest = larger(reduce(maxima, larger), state.largest);
-    // The exponential is seldom needed: few later tiles have a larger score.
+    // The exponential is seldom needed: few tiles have a larger score than all earlier ones.
     let correction = if largest == state.largest { 1.0 } else { exp(state.largest - largest) };
     let mut sums = [0.0; LANES];
     for chunk in scores.as_chunks_mut::<LANES>().0 {

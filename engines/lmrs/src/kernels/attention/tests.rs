@@ -56,11 +56,11 @@ fn softmax_by_tiles_equals_softmax_of_all_scores() {
             for tile in 0..tiles {
                 let mut tile_scores: [f32; BLOCK_POSITIONS] =
                     scores[tile * BLOCK_POSITIONS..][..BLOCK_POSITIONS].try_into().unwrap();
-                let base = tile * BLOCK_POSITIONS;
+                let start = tile * BLOCK_POSITIONS;
                 let correction = state.step(
                     level,
                     &mut tile_scores,
-                    visible.start.saturating_sub(base)..visible.end.saturating_sub(base),
+                    visible.start.saturating_sub(start)..visible.end.saturating_sub(start),
                 );
                 weights.iter_mut().for_each(|weight| *weight *= f64::from(correction));
                 weights.extend(tile_scores.map(f64::from));
@@ -93,7 +93,7 @@ fn joining_with_an_empty_partition_gives_the_other_partition() {
 }
 
 #[test]
-fn numbers_beyond_f16_become_the_nearest_f16() {
+fn numbers_beyond_the_range_of_f16_become_its_largest_or_smallest_number() {
     let mut bytes = [0; 4 * BLOCK_POSITIONS];
     let narrowed = KvDtype::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
     let mut wide = [0.0; 3];

@@ -1,11 +1,11 @@
-//! Attention products of the x86 levels. Sums of up to six rows by a few vectors stay in registers over the whole depth. So each
-//! number of the cache is read and widened once for these rows.
+//! Attention products of the x86 levels. The sums of up to six rows by a few vectors stay in registers over the whole depth. So
+//! each number of the KV cache is read and widened once for these rows.
 #![expect(unsafe_code, reason = "reads and writes vectors through pointers")]
 
 use super::Product;
 
+/// The most rows of a register tile: six rows of four AVX-512 vectors of sums take 24 of 32 registers.
 const MAX_ROWS: usize = 6;
-/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// A part of the product `c += a * b` with its sums in registers: some rows of `a` and `c`, some columns of `b` and `c`. Strides
@@ -21,12 +21,13 @@ struct RegisterTile<'a> {
     c_stride: usize,
 }
 
-/// Cuts a product into register tiles of 1 to `MAX_ROWS` rows and 1 to `vectors` vectors of `lanes` numbers.
+/// Cuts a product into register tiles of 1 to `MAX_ROWS` rows and 1 to `max_vectors` vectors of `lanes` numbers. Calls `multiply`
+/// with each tile and its rows and vectors.
 #[inline(always)]
 fn for_each_tile(
     product: Product,
     lanes: usize,
-    vectors: usize,
+    max_vectors: usize,
     mut multiply: impl FnMut(RegisterTile, usize, usize),
 ) {
     let Product { left: a, right: b, depth, sums: c } = product;
@@ -36,7 +37,7 @@ fn for_each_tile(
         let rows = share.min(a.rows - row);
         let mut column = 0;
         while column < b.width {
-            let vectors = vectors.min((b.width - column) / lanes);
+            let vectors = max_vectors.min((b.width - column) / lanes);
             let tile = RegisterTile {
                 a: &a.numbers[row * a.stride..],
                 a_stride: a.stride,
@@ -54,8 +55,8 @@ fn for_each_tile(
     }
 }
 
-/// The kernels of a level: its features, its vector, the lanes, the possible numbers of vectors in a tile (the largest first),
-/// and the intrinsics.
+/// The kernels of a level, from its features, its vector type, the lanes of a vector, the possible numbers of vectors in a
+/// register tile (the largest first), and the intrinsics.
 macro_rules! level {
     (
         $features:literal, $vector:ident, $lanes:literal, $max:literal: $($fewer:literal)*,
@@ -70,7 +71,6 @@ macro_rules! level {
         const LANES: usize = $lanes;
 
         /// # Safety
-        ///
         /// The processor has the features. `left` has `(rows - 1) * stride + depth` numbers; `right` has `depth` rows of
         /// `width`, a multiple of 16; `sums` has `(rows - 1) * stride + width` numbers.
         #[target_feature(enable = $features)]
@@ -88,46 +88,43 @@ macro_rules! level {
         }
 
         /// # Safety
-        ///
         /// The same as for `product`, with `rows` for `M` and `vectors` for `N`.
         #[target_feature(enable = $features)]
-        unsafe fn dispatch_rows<const HALF: bool>(tile: RegisterTile, rows: usize, vectors: usize) {
+        unsafe fn dispatch_rows<const F16: bool>(tile: RegisterTile, rows: usize, vectors: usize) {
             // SAFETY: `M` is `rows`; the caller guarantees the other conditions.
             unsafe {
                 match rows {
-                    1 => dispatch_vectors::<HALF, 1>(tile, vectors),
-                    2 => dispatch_vectors::<HALF, 2>(tile, vectors),
-                    3 => dispatch_vectors::<HALF, 3>(tile, vectors),
-                    4 => dispatch_vectors::<HALF, 4>(tile, vectors),
-                    5 => dispatch_vectors::<HALF, 5>(tile, vectors),
-                    _ => dispatch_vectors::<HALF, MAX_ROWS>(tile, vectors),
+                    1 => dispatch_vectors::<F16, 1>(tile, vectors),
+                    2 => dispatch_vectors::<F16, 2>(tile, vectors),
+                    3 => dispatch_vectors::<F16, 3>(tile, vectors),
+                    4 => dispatch_vectors::<F16, 4>(tile, vectors),
+                    5 => dispatch_vectors::<F16, 5>(tile, vectors),
+                    _ => dispatch_vectors::<F16, MAX_ROWS>(tile, vectors),
                 }
             }
         }
 
         /// # Safety
-        ///
         /// The same as for `product`, with `vectors` for `N`.
         #[target_feature(enable = $features)]
-        unsafe fn dispatch_vectors<const HALF: bool, const M: usize>(tile: RegisterTile, vectors: usize) {
+        unsafe fn dispatch_vectors<const F16: bool, const M: usize>(tile: RegisterTile, vectors: usize) {
             // SAFETY: `N` is `vectors`; the caller guarantees the other conditions.
             unsafe {
                 match vectors {
-                    $($fewer => product::<HALF, M, $fewer>(tile),)*
-                    _ => product::<HALF, M, $max>(tile),
+                    $($fewer => product::<F16, M, $fewer>(tile),)*
+                    _ => product::<F16, M, $max>(tile),
                 }
             }
         }
 
         /// # Safety
-        ///
         /// The processor has the features. In the tile, `a` has `(M - 1) * a_stride + depth` numbers; `b` has `N` vectors at
-        /// the start of each of `depth` rows that are `b_stride` numbers apart, in f16 if `HALF`; `c` has `N` vectors in each
+        /// the start of each of `depth` rows that are `b_stride` numbers apart, in f16 if `F16`; `c` has `N` vectors in each
         /// of `M` rows.
         #[target_feature(enable = $features)]
-        unsafe fn product<const HALF: bool, const M: usize, const N: usize>(tile: RegisterTile) {
+        unsafe fn product<const F16: bool, const M: usize, const N: usize>(tile: RegisterTile) {
             let RegisterTile { a, a_stride, b, b_stride, ahead, depth, c, c_stride } = tile;
-            let size = if HALF { 2 } else { 4 };
+            let size = if F16 { 2 } else { 4 };
             let mut sums = [[$zero(); N]; M];
             for k in 0..depth {
                 if ahead != 0 {
@@ -139,7 +136,7 @@ macro_rules! level {
                 let mut numbers = [$zero(); N];
                 for (vector, numbers) in numbers.iter_mut().enumerate() {
                     // SAFETY: row `k` is one of the `depth` rows of `b`, and the vector is within its width.
-                    *numbers = unsafe { load::<HALF>(b.as_ptr().add((k * b_stride + vector * LANES) * size)) };
+                    *numbers = unsafe { load::<F16>(b.as_ptr().add((k * b_stride + vector * LANES) * size)) };
                 }
                 for (row, sums) in sums.iter_mut().enumerate() {
                     // SAFETY: row `row` of `a` has `depth` numbers.
@@ -161,13 +158,12 @@ macro_rules! level {
         }
 
         /// # Safety
-        ///
         /// `at` points to a vector of numbers, in f16 or f32, at any alignment.
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn load<const HALF: bool>(at: *const u8) -> $vector {
+        unsafe fn load<const F16: bool>(at: *const u8) -> $vector {
             // SAFETY: the caller guarantees this.
-            unsafe { if HALF { $widen($load_half(at.cast())) } else { $load(at.cast()) } }
+            unsafe { if F16 { $widen($load_half(at.cast())) } else { $load(at.cast()) } }
         }
 
         #[target_feature(enable = $features)]

@@ -1,4 +1,4 @@
-//! AVX2 with FMA and F16C: two registers for each of bytes, integers and floats.
+//! AVX2 with FMA and F16C: 64 bytes, 16 integers or 16 floats take two registers.
 #![expect(unsafe_code, reason = "intrinsics")]
 #![expect(
     unsafe_op_in_unsafe_fn,
@@ -20,7 +20,6 @@ pub fn prepare_part(x: &Rows, part: InputPart<'_>) {
 }
 
 /// # Safety
-///
 /// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub unsafe fn multiply<N: PanelFormat>(
@@ -64,7 +63,7 @@ impl PanelLanes for Avx2 {
     type Ints = Registers<__m256i>;
     type Floats = Registers<__m256>;
 
-    /// Each sum takes two registers of integers and two of floats: 8 of the 16 registers.
+    /// A sum takes two registers of integers and two of floats, so both sums take 8 of the 16 registers.
     const MAX_SUMS: usize = 2;
 
     #[inline(always)]
@@ -108,7 +107,7 @@ impl PanelLanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn splat_128(_: i32) -> Self::Ints {
+    unsafe fn splat_for_dot_128(_: i32) -> Self::Ints {
         Self::splat(0)
     }
 
@@ -164,8 +163,8 @@ impl PanelLanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats {
-        let scale = map_two(scale, |scale| _mm256_mul_ps(scale, _mm256_set1_ps(x)));
+    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, b: f32) -> Self::Floats {
+        let scale = map_two(scale, |scale| _mm256_mul_ps(scale, _mm256_set1_ps(b)));
         [0, 1].map(|half| _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[half]), scale[half], sums[half]))
     }
 }

@@ -1,4 +1,4 @@
-//! AVX-512 with VNNI: one register for each of bytes, integers and floats.
+//! AVX-512 with VNNI: 64 bytes, 16 integers or 16 floats take one register.
 #![expect(unsafe_code, reason = "intrinsics")]
 #![expect(
     unsafe_op_in_unsafe_fn,
@@ -42,7 +42,6 @@ fn quantize(x: &[f32; BLOCK_INPUTS]) -> ActivationBlock {
 }
 
 /// # Safety
-///
 /// `product::check` has passed, and `N` is the matrix's format.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn multiply<N: PanelFormat>(
@@ -63,7 +62,7 @@ impl PanelLanes for Vnni {
     type Ints = __m512i;
     type Floats = __m512;
 
-    /// Each sum takes a register of integers and one of floats: 24 of 32. A line, a scale and masks need the other registers.
+    /// A sum takes a register of integers and one of floats: 24 of 32. A line, scales and masks need the other registers.
     const MAX_SUMS: usize = 12;
 
     #[inline(always)]
@@ -103,7 +102,7 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn splat_128(minus_128: i32) -> __m512i {
+    unsafe fn splat_for_dot_128(minus_128: i32) -> __m512i {
         Self::splat(minus_128)
     }
 
@@ -153,13 +152,13 @@ impl PanelLanes for Vnni {
     }
 
     #[inline(always)]
-    unsafe fn add_dot(sums: __m512, ints: __m512i, scale: __m512, x: f32) -> __m512 {
-        _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), _mm512_mul_ps(scale, _mm512_set1_ps(x)), sums)
+    unsafe fn add_dot(sums: __m512, ints: __m512i, scale: __m512, b: f32) -> __m512 {
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(ints), _mm512_mul_ps(scale, _mm512_set1_ps(b)), sums)
     }
 }
 
 /// Emits no instruction, but keeps the order of the source. The compiler would otherwise finish one sum after the other, and
-/// each addition would wait for the result of the previous one. In this time, four independent additions can start.
+/// each addition would wait for the previous one. During this wait, four additions to other sums can start.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn keep_order(mut sums: __m512i) -> __m512i {

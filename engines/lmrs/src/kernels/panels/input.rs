@@ -1,4 +1,4 @@
-//! Activations for the panels' kernels: 8 bits, with one scale for 32 of them.
+//! Activations as the kernels of panels read them: 8 bits, with one scale for 32 activations of a token.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::matrix::Rows;
 
 /// Inputs of an `ActivationBlock`, which share a scale.
 pub const BLOCK_INPUTS: usize = 32;
-/// Tokens whose blocks are stored together, so that a kernel reads its tokens side by side.
+/// The tokens of a tile: their blocks are stored side by side, as a kernel reads them. 12 sums fit into AVX-512 registers.
 pub const TILE_TOKENS: usize = 12;
 /// Zeros fill the inputs up to a multiple of this number: the inputs of a section in the format with the longest sections.
 const SECTION_INPUTS: usize = 256;
@@ -81,7 +81,7 @@ impl Input {
     /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
-        self.blocks.resize(tokens * self.blocks_of_token(), ActivationBlock::ZERO);
+        self.blocks.resize(tokens * self.token_blocks(), ActivationBlock::ZERO);
     }
 
     pub fn tokens(&self) -> usize {
@@ -92,13 +92,14 @@ impl Input {
         self.inputs
     }
 
-    pub fn blocks_of_token(&self) -> usize {
+    /// Blocks of one token, including padding.
+    pub fn token_blocks(&self) -> usize {
         self.inputs.div_ceil(SECTION_INPUTS) * (SECTION_INPUTS / BLOCK_INPUTS)
     }
 
-    /// The tokens of each tile, with the tile's blocks.
+    /// The tokens of each tile, and its blocks.
     pub fn tiles(&self) -> impl Iterator<Item = (Range<usize>, &[ActivationBlock])> {
-        let tiles = self.blocks.chunks(TILE_TOKENS * self.blocks_of_token().max(1));
+        let tiles = self.blocks.chunks(TILE_TOKENS * self.token_blocks().max(1));
         tiles.enumerate().map(|(tile, blocks)| {
             (tile * TILE_TOKENS..self.tokens.min(tile * TILE_TOKENS + TILE_TOKENS), blocks)
         })
@@ -106,14 +107,14 @@ impl Input {
 
     pub fn block(&self, token: usize, block: usize) -> &ActivationBlock {
         let start = token / TILE_TOKENS * TILE_TOKENS;
-        let width = TILE_TOKENS.min(self.tokens - start);
-        &self.blocks[start * self.blocks_of_token() + block * width + token - start]
+        let tile_tokens = TILE_TOKENS.min(self.tokens - start);
+        &self.blocks[start * self.token_blocks() + block * tile_tokens + token - start]
     }
 
-    /// Divides the tokens into this number of parts, or fewer if there are few tokens. Each part can be filled on its own.
+    /// Divides the tokens into this number of parts, or fewer if there are few tokens, for threads to fill.
     pub fn parts(&mut self, parts: usize) -> impl Iterator<Item = InputPart<'_>> {
         let part_tiles = self.tokens.div_ceil(TILE_TOKENS).div_ceil(parts.max(1)).max(1);
-        let (tokens, token_blocks) = (self.tokens, self.blocks_of_token());
+        let (tokens, token_blocks) = (self.tokens, self.token_blocks());
         let blocks = self.blocks.chunks_mut((part_tiles * TILE_TOKENS * token_blocks).max(1)).enumerate();
         blocks.map(move |(part, blocks)| {
             let start = part * part_tiles * TILE_TOKENS;
@@ -126,6 +127,7 @@ impl Input {
 #[derive(Debug)]
 pub struct InputPart<'a> {
     tokens: Range<usize>,
+    /// Blocks of one token.
     token_blocks: usize,
     blocks: &'a mut [ActivationBlock],
 }
@@ -135,26 +137,26 @@ impl InputPart<'_> {
         self.tokens.clone()
     }
 
-    /// Fills the blocks; `quantize` is the level's function for a block.
+    /// Fills the blocks from these tokens of `x`, each block with `quantize`.
     #[inline(always)]
     pub fn fill(self, x: &Rows, quantize: impl Fn(&[f32; BLOCK_INPUTS]) -> ActivationBlock) {
         for (tile, blocks) in self.blocks.chunks_mut(TILE_TOKENS * self.token_blocks).enumerate() {
             let start = self.tokens.start + tile * TILE_TOKENS;
-            let width = blocks.len() / self.token_blocks;
-            for token in 0..width {
+            let tile_tokens = blocks.len() / self.token_blocks;
+            for token in 0..tile_tokens {
                 let (full, rest) = x.row(start + token).as_chunks::<BLOCK_INPUTS>();
-                let mut blocks_of_token = blocks[token..].iter_mut().step_by(width);
-                for (x, block) in full.iter().zip(&mut blocks_of_token) {
+                let mut remaining = blocks[token..].iter_mut().step_by(tile_tokens);
+                for (x, block) in full.iter().zip(&mut remaining) {
                     *block = quantize(x);
                 }
                 if !rest.is_empty()
-                    && let Some(block) = blocks_of_token.next()
+                    && let Some(block) = remaining.next()
                 {
                     let mut x = [0.0; BLOCK_INPUTS];
                     x[..rest.len()].copy_from_slice(rest);
                     *block = quantize(&x);
                 }
-                blocks_of_token.for_each(|block| *block = ActivationBlock::ZERO);
+                remaining.for_each(|block| *block = ActivationBlock::ZERO);
             }
         }
     }

@@ -3,16 +3,16 @@
 //! ```text
 //! numbers   the trait of a format, and the definition of a product, number by number
 //! input     activations -> 8 bits, one scale for 32 of them
-//! product   the order of panels and tokens; the product of a few of each in registers, written over the trait of a level
+//! product   the order of panels and tokens, and the product of a few of each in registers; `PanelLanes`: the trait of a level
 //! avx2, avx512, neon   the levels
 //! ```
 //!
-//! The code is written once, over `PanelFormat`, and compiled for each format: `PanelKernels` holds the result.
+//! The code is written once, over `PanelFormat`, and compiled for each format: `PanelKernels` holds the functions.
 //!
 //! For many tokens, levels with tiles of bf16 use `kernels::rows`, which widens panels.
 //!
-//! Weights and activations are multiplied exactly, as integers, within each run of inputs with one scale; runs are added as
-//! f32. So all levels agree in the integers, and differ only in the rounding of the sum.
+//! Within a run (inputs that share a scale), products are summed exactly, as integers; the sums of runs are added as f32. So
+//! levels differ only in the rounding of these additions.
 #![cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64"),
     expect(unsafe_code, reason = "instructions of a level")
@@ -46,11 +46,12 @@ pub struct PanelKernels {
     section_inputs: usize,
     /// Bytes of 16 outputs over one section.
     section_bytes: usize,
-    /// Offsets of the f16 scales within a quantization block of a file.
+    /// Byte positions of the f16 scales in a quantization block of a file.
     pub file_scales: &'static [usize],
     pack: fn(usize, &[u8], &mut [u8], usize),
     multiply: fn(Level, &Matrix, Range<usize>, &Input, &mut Outputs<'_>),
     row: fn(&Matrix, usize, &mut [f32]),
+    /// The product through emulated AMX tiles.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub emulated_product: fn(&Matrix, &Rows) -> Rows,
 }

@@ -1,4 +1,4 @@
-//! NEON: four registers for each of bytes, integers and floats.
+//! NEON: 64 bytes, 16 integers or 16 floats take four registers.
 #![expect(unsafe_code, reason = "intrinsics")]
 #![expect(
     unsafe_op_in_unsafe_fn,
@@ -17,7 +17,6 @@ use crate::kernels::outputs::Outputs;
 use crate::matrix::Matrix;
 
 /// # Safety
-///
 /// `product::check` has passed, and `N` is the matrix's format.
 pub unsafe fn multiply<N: PanelFormat>(
     matrix: &Matrix,
@@ -43,7 +42,7 @@ fn zip_four<A: Copy, B: Copy, C>(
     [operation(a[0], b[0]), operation(a[1], b[1]), operation(a[2], b[2]), operation(a[3], b[3])]
 }
 
-/// Adds to each lane the product of its four signed numbers with the four activations at `quad`. No activation is -128, so the
+/// Adds to each lane the dot product of its four signed numbers and the four activations at `quad`. No activation is -128, so the
 /// sum of two products fits into an i16.
 #[inline(always)]
 unsafe fn dot_signed(
@@ -63,7 +62,7 @@ impl PanelLanes for Neon {
     type Ints = Registers<int32x4_t>;
     type Floats = Registers<float32x4_t>;
 
-    /// Each sum takes four registers of integers and four of floats: 16 of the 32 registers.
+    /// A sum takes four registers of integers and four of floats, so both sums take 16 of the 32 registers.
     const MAX_SUMS: usize = 2;
 
     #[inline(always)]
@@ -102,7 +101,7 @@ impl PanelLanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn splat_128(_: i32) -> Self::Ints {
+    unsafe fn splat_for_dot_128(_: i32) -> Self::Ints {
         Self::splat(0)
     }
 
@@ -153,8 +152,8 @@ impl PanelLanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats {
-        let scale = scale.map(|scale| vmulq_n_f32(scale, x));
+    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, b: f32) -> Self::Floats {
+        let scale = scale.map(|scale| vmulq_n_f32(scale, b));
         [0, 1, 2, 3].map(|part| vfmaq_f32(sums[part], vcvtq_f32_s32(ints[part]), scale[part]))
     }
 }

@@ -16,9 +16,8 @@ use super::numbers::PanelFormat;
 use crate::kernels::outputs::Outputs;
 use crate::matrix::{GROUP_INPUTS, Matrix, PANEL_OUTPUTS};
 
-/// The interface of a level to panels: operations on 64 bytes, 16 integers and 16 floats, in any number of registers.
-///
-/// One lane is one output of a panel: four bytes, an i32, an f32.
+/// The interface of a level to panels: operations on 64 bytes, 16 integers or 16 floats, in one or more registers. A lane
+/// belongs to one output of a panel: four bytes, an i32 or an f32.
 ///
 /// All methods are `unsafe`: the processor must have the level's features, and addresses must be valid. They are inlined into
 /// functions that enable these features.
@@ -28,7 +27,7 @@ pub trait PanelLanes {
     type Ints: Copy;
     type Floats: Copy;
 
-    /// The most sums that stay in registers: panels times tokens.
+    /// The most sums that stay in registers. A sum has 16 lanes: the outputs of one panel for one token.
     const MAX_SUMS: usize;
 
     unsafe fn load_bytes(at: *const u8) -> Self::Bytes;
@@ -40,19 +39,19 @@ pub trait PanelLanes {
 
     /// The same number in each lane.
     unsafe fn splat(number: i32) -> Self::Ints;
-    /// Adds to each lane the product of its four numbers, which are below 64, with the four at `quad`.
+    /// Adds to each lane the dot product of its four numbers, which are below 64, and the four activations at `quad`.
     unsafe fn dot(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints;
-    /// The initial value of sums over numbers that are stored plus 128. `minus_128` is -128 times the sum of the other
-    /// factors; a level that subtracts 128 from each number ignores it.
-    unsafe fn splat_128(minus_128: i32) -> Self::Ints;
-    /// Like `dot`, for numbers up to 255 that are stored plus 128.
+    /// The initial value of sums for `dot_128`. `minus_128` is -128 times the sum of the activations; a level whose `dot_128`
+    /// subtracts 128 from each number ignores it.
+    unsafe fn splat_for_dot_128(minus_128: i32) -> Self::Ints;
+    /// Like `dot`, for numbers from 0 to 255 that are stored plus 128.
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, quad: *const i8) -> Self::Ints;
 
     /// 16 floats from f16.
     unsafe fn load_f16(at: *const u8) -> Self::Floats;
     unsafe fn load_u8(at: *const u8) -> Self::Floats;
     unsafe fn load_i8(at: *const u8) -> Self::Floats;
-    /// Emits no instruction, but keeps these loads before the code that follows in the source.
+    /// Emits no instruction, but keeps the loads of these floats before the code that follows in the source.
     #[inline(always)]
     unsafe fn load_first(floats: Self::Floats) -> Self::Floats {
         floats
@@ -62,23 +61,23 @@ pub trait PanelLanes {
     unsafe fn multiply_floats(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `sums + a * b`, with the same `b` for all lanes.
     unsafe fn add_scaled(sums: Self::Floats, a: Self::Floats, b: f32) -> Self::Floats;
-    /// `sums + ints * (scale * x)`.
-    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, x: f32) -> Self::Floats;
+    /// `sums + ints * (scale * b)`, with the same `b` for all lanes.
+    unsafe fn add_dot(sums: Self::Floats, ints: Self::Ints, scale: Self::Floats, b: f32) -> Self::Floats;
 }
 
-/// Bytes of panels that stay in the second-level cache: half of a small such cache.
+/// Bytes of panels that stay in the second-level cache: half of a small one, of 1 MiB.
 const CACHED_BYTES: usize = 512 << 10;
 
 /// Asserts the preconditions of all levels.
 pub fn check(matrix: &Matrix, panels: &Range<usize>, input: &Input, out: &Outputs<'_>) {
-    assert_eq!(matrix.inputs, input.inputs(), "inputs of a matrix and of its input");
-    assert_eq!(input.tokens(), out.tokens(), "tokens of an input and of its outputs");
+    assert_eq!(matrix.inputs, input.inputs(), "inputs of the matrix and of `input`");
+    assert_eq!(input.tokens(), out.tokens(), "tokens of `input` and of `out`");
     let outputs = panels.start * PANEL_OUTPUTS..matrix.outputs.min(panels.end * PANEL_OUTPUTS);
     assert_eq!(outputs, out.outputs(), "columns of panels {panels:?}");
 }
 
-/// Multiplies panels with an input. `streams`, 8 or 1, is the number of panels that are read at once if their sums fit into
-/// registers.
+/// Multiplies panels with the tokens of `input`. `streams`, 8 or 1, is the number of panels that are read at once for few
+/// tokens; if their sums do not fit into registers, one panel is read at once.
 ///
 /// # Safety
 /// The processor has the features of `L`, `check` has passed, and `N` is the matrix's format.
@@ -93,7 +92,7 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
     let product = Product::<N> {
         panels: matrix.panels(),
         sections: matrix.inputs.div_ceil(N::GROUPS * GROUP_INPUTS),
-        numbers: PhantomData,
+        format: PhantomData,
     };
     // SAFETY: the caller guarantees this.
     unsafe {
@@ -119,18 +118,20 @@ pub unsafe fn multiply<L: PanelLanes, N: PanelFormat>(
     }
 }
 
+/// The tokens of a tile, and its blocks.
 type Tile<'a> = (Range<usize>, &'a [ActivationBlock]);
 
 /// A matrix whose format is `N`.
 struct Product<'a, N> {
     /// All panels, one after the other.
     panels: &'a [u8],
+    /// Sections of a panel.
     sections: usize,
-    numbers: PhantomData<N>,
+    format: PhantomData<N>,
 }
 
 impl<N: PanelFormat> Product<'_, N> {
-    /// Multiplies all panels of the range: eight at once if `streams` is 8, the remaining ones one by one.
+    /// Multiplies all panels of the range: eight at once if `streams` is 8, the remaining ones (otherwise all) one by one.
     ///
     /// # Safety
     /// The same as for `multiply_panels`.
@@ -183,22 +184,22 @@ impl<N: PanelFormat> Product<'_, N> {
         (tokens, blocks): &Tile<'_>,
         out: &mut Outputs<'_>,
     ) {
-        let width = tokens.len();
+        let tile_tokens = tokens.len();
         let bytes = self.sections * N::SECTION_BYTES;
         let starts = panels.map(|panel| self.panels[panel * bytes..][..bytes].as_ptr());
         assert!(
-            blocks.len() >= self.sections * N::GROUPS * (GROUP_INPUTS / BLOCK_INPUTS) * width,
+            blocks.len() >= self.sections * N::GROUPS * (GROUP_INPUTS / BLOCK_INPUTS) * tile_tokens,
             "the blocks of a tile"
         );
         let mut done = 0;
         macro_rules! multiply_tokens {
             ($($count:literal)*) => {
-                match width - done {
+                match tile_tokens - done {
                     $(remaining if remaining >= $count && $count * PANELS <= L::MAX_SUMS => {
                         let blocks = blocks[done..].as_ptr();
                         // SAFETY: the lengths of panels and blocks were just checked, and the tile has these tokens.
                         let sums = unsafe {
-                            multiply_tile::<L, N, PANELS, $count>(starts, self.sections, blocks, width)
+                            multiply_tile::<L, N, PANELS, $count>(starts, self.sections, blocks, tile_tokens)
                         };
                         for (panel, sums) in panels.into_iter().zip(&sums) {
                             write(panel, tokens.start + done, sums, out);
@@ -215,7 +216,8 @@ impl<N: PanelFormat> Product<'_, N> {
     }
 }
 
-/// Writes the sums of a panel. No memory is read meanwhile, so this function is short, and calls nothing for whole panels.
+/// Writes a panel's sums of tokens from `token` on. No weights are read meanwhile, so this must be fast: for whole panels it
+/// calls nothing.
 #[inline(always)]
 fn write(panel: usize, token: usize, sums: &[[f32; PANEL_OUTPUTS]], out: &mut Outputs<'_>) {
     let first = panel * PANEL_OUTPUTS - out.outputs().start;
@@ -231,18 +233,18 @@ fn write(panel: usize, token: usize, sums: &[[f32; PANEL_OUTPUTS]], out: &mut Ou
 /// The sums of a panel's outputs, for each token.
 type Sums<const TOKENS: usize> = [[f32; PANEL_OUTPUTS]; TOKENS];
 
-/// The products of whole panels with tokens side by side. The lines of the panels are read in turn, so several panels mean
-/// several memory streams, which is faster only on processors with AMX.
+/// The products of whole panels with the tokens of a tile. A line of each panel is read in turn, so several panels are several
+/// memory streams, which are faster only on processors with AMX.
 ///
 /// # Safety
 /// The processor has the features of `L`. Each of `panels` points to `sections` sections of `N`. `blocks` points to the first
-/// blocks of `TOKENS` consecutive tokens; the second blocks follow `width` blocks later, and so on to the end of the sections.
+/// blocks of `TOKENS` consecutive tokens; `tile_tokens` blocks later are their second blocks, and so on for all sections.
 #[inline(always)]
 unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, const TOKENS: usize>(
     panels: [*const u8; PANELS],
     sections: usize,
     mut blocks: *const ActivationBlock,
-    width: usize,
+    tile_tokens: usize,
 ) -> [Sums<TOKENS>; PANELS] {
     // SAFETY: a section has `N::GROUPS` groups of `GROUP_INPUTS` inputs; the caller guarantees the other conditions.
     unsafe {
@@ -256,14 +258,14 @@ unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, cons
                 };
                 if N::RUNS == 2 {
                     add_run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
-                    add_run::<L, N, PANELS, TOKENS, 1>(&group, blocks.add(width), &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 1>(&group, blocks.add(tile_tokens), &mut totals);
                 } else {
                     add_run::<L, N, PANELS, TOKENS, 0>(&group, blocks, &mut totals);
                     add_run::<L, N, PANELS, TOKENS, 1>(&group, blocks, &mut totals);
-                    add_run::<L, N, PANELS, TOKENS, 2>(&group, blocks.add(width), &mut totals);
-                    add_run::<L, N, PANELS, TOKENS, 3>(&group, blocks.add(width), &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 2>(&group, blocks.add(tile_tokens), &mut totals);
+                    add_run::<L, N, PANELS, TOKENS, 3>(&group, blocks.add(tile_tokens), &mut totals);
                 }
-                blocks = blocks.wrapping_add(GROUP_INPUTS / BLOCK_INPUTS * width);
+                blocks = blocks.wrapping_add(GROUP_INPUTS / BLOCK_INPUTS * tile_tokens);
             }
         }
         totals.map(|totals| {
@@ -276,13 +278,13 @@ unsafe fn multiply_tile<L: PanelLanes, N: PanelFormat, const PANELS: usize, cons
     }
 }
 
-/// The same group of each panel, with the start of its section.
+/// The same group of several panels: its address, and that of its section.
 struct Group<const PANELS: usize> {
     starts: [*const u8; PANELS],
     heads: [*const u8; PANELS],
 }
 
-/// Adds one run: inputs that share a scale.
+/// Adds the products of one run of each panel (inputs that share a scale).
 ///
 /// # Safety
 /// The processor has the features of `L`; in each panel, `group` points to a group of `N` and to the head of its section;
@@ -308,17 +310,21 @@ unsafe fn add_run<
         });
         let mut dots: [[L::Ints; TOKENS]; PANELS] = [std::array::from_fn(|token| {
             let correction = N::correction::<RUN>(x(token));
-            if N::WIDE { L::splat_128(correction) } else { L::splat(correction) }
+            if N::STORED_PLUS_128 { L::splat_for_dot_128(correction) } else { L::splat(correction) }
         }); PANELS];
+        // A group has 16 lines of four inputs; a block has eight such quads.
         let lines = 16 / N::RUNS;
-        let first = if N::RUNS == 2 { 0 } else { RUN % 2 * lines };
+        let first_quad = if N::RUNS == 2 { 0 } else { RUN % 2 * lines };
         for line in 0..lines {
             for (start, dots) in group.starts.iter().zip(&mut dots) {
                 let numbers = N::line::<L, RUN>(*start, line);
                 for (token, dot) in dots.iter_mut().enumerate() {
-                    let quad = x(token).numbers.as_ptr().add((first + line) * 4);
-                    *dot =
-                        if N::WIDE { L::dot_128(*dot, numbers, quad) } else { L::dot(*dot, numbers, quad) };
+                    let quad = x(token).numbers.as_ptr().add((first_quad + line) * 4);
+                    *dot = if N::STORED_PLUS_128 {
+                        L::dot_128(*dot, numbers, quad)
+                    } else {
+                        L::dot(*dot, numbers, quad)
+                    };
                 }
             }
         }

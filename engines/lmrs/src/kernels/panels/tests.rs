@@ -11,17 +11,19 @@ use crate::kernels::test_rng::TestRng;
 use crate::matrix::{Matrix, PANEL_OUTPUTS, Rows};
 use crate::region::NewRegion;
 
+/// The allowed error of a sum in f32, relative to the sum of the magnitudes of its terms.
+const F32_ERROR: f64 = 2e-6;
+
 pub fn formats() -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().filter(|format| format.is_panels())
 }
 
 /// A row of a file: quantization blocks of random bytes, but with f16 scales of a usual size.
-pub fn row(format: &Format, inputs: usize, rng: &mut TestRng) -> Vec<u8> {
+pub fn random_row(format: &Format, inputs: usize, rng: &mut TestRng) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..format.dtype.bytes(inputs as u64)).map(|_| rng.bits() as u8).collect();
-    let scale_offsets = format.panels().unwrap().file_scales;
-    let (_, size) = format.dtype.block();
-    for block in bytes.chunks_exact_mut(size) {
-        for at in scale_offsets.iter().copied() {
+    let (_, block_bytes) = format.dtype.block();
+    for block in bytes.chunks_exact_mut(block_bytes) {
+        for at in format.panels().unwrap().file_scales.iter().copied() {
             // An f16 between 2^-7 and 2^-3, of either sign.
             block[at + 1] = (0x20 + rng.below(16) as u8) | (rng.bits() & 0x80) as u8;
         }
@@ -41,8 +43,8 @@ pub fn activations(tokens: usize, inputs: usize, rng: &mut TestRng) -> Rows {
     x
 }
 
-/// The product in f64 of weights widened by model-files with the input's blocks, and the sum of the magnitudes of its terms.
-fn expected(dtype: Dtype, row: &[u8], input: &Input, token: usize) -> (f64, f64) {
+/// One output in f64, from weights widened by model-files and the token's blocks, and the sum of the magnitudes of its terms.
+fn sum_and_magnitude(dtype: Dtype, row: &[u8], input: &Input, token: usize) -> (f64, f64) {
     let mut weights = vec![0.0; input.inputs()];
     blocks::widen(dtype, row, &mut weights).unwrap();
     let mut sums = (0.0, 0.0);
@@ -69,8 +71,8 @@ fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut TestR
     for format in formats() {
         for outputs in [1, 16, 17, 37, 150] {
             for tokens in [1, 2, 3, 5, 7, 11, 12, 13, 30] {
-                let (block, _) = format.dtype.block();
-                let inputs = block * (1 + rng.below(1024 / block));
+                let (block_inputs, _) = format.dtype.block();
+                let inputs = block_inputs * (1 + rng.below(1024 / block_inputs));
                 check(format, outputs, inputs, tokens, &mut rng);
             }
         }
@@ -81,10 +83,10 @@ fn shapes(mut check: impl FnMut(&'static Format, usize, usize, usize, &mut TestR
 fn a_row_is_the_same_before_packing_and_after_lookup() {
     let mut rng = TestRng::new(17);
     for format in formats() {
-        let (block, _) = format.dtype.block();
+        let (block_inputs, _) = format.dtype.block();
         for (outputs, row_blocks) in [(1, 1), (16, 2), (37, 3), (33, 8)] {
-            let inputs = block * row_blocks;
-            let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, &mut rng)).collect();
+            let inputs = block_inputs * row_blocks;
+            let rows: Vec<_> = (0..outputs).map(|_| random_row(format, inputs, &mut rng)).collect();
             let matrix = matrix(format, inputs, &rows);
             for (output, row) in rows.iter().enumerate() {
                 let (mut expected, mut actual) = (vec![0.0; inputs], vec![f32::NAN; inputs]);
@@ -99,17 +101,17 @@ fn a_row_is_the_same_before_packing_and_after_lookup() {
 #[test]
 fn the_portable_product_equals_the_product_of_the_widened_weights() {
     shapes(|format, outputs, inputs, tokens, rng| {
-        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
+        let rows: Vec<_> = (0..outputs).map(|_| random_row(format, inputs, rng)).collect();
         let matrix = matrix(format, inputs, &rows);
         let mut input = Input::default();
         prepare(Level::PORTABLE, &activations(tokens, inputs, rng), &mut input);
         let out = product(Level::PORTABLE, &matrix, &input);
         for token in 0..tokens {
             for (output, row) in rows.iter().enumerate() {
-                let (exact, magnitude) = expected(format.dtype, row, &input, token);
+                let (exact, magnitude) = sum_and_magnitude(format.dtype, row, &input, token);
                 let actual = f64::from(out.row(token)[output]);
                 assert!(
-                    (actual - exact).abs() <= 2e-6 * magnitude + 1e-9,
+                    (actual - exact).abs() <= F32_ERROR * magnitude + 1e-9,
                     "{format:?}: {actual} for {exact}"
                 );
             }
@@ -121,7 +123,7 @@ fn the_portable_product_equals_the_product_of_the_widened_weights() {
 fn every_level_agrees_with_the_portable_level() {
     for level in Level::available() {
         shapes(|format, outputs, inputs, tokens, rng| {
-            let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
+            let rows: Vec<_> = (0..outputs).map(|_| random_row(format, inputs, rng)).collect();
             let matrix = matrix(format, inputs, &rows);
             let mut input = Input::default();
             prepare(level, &activations(tokens, inputs, rng), &mut input);
@@ -130,7 +132,7 @@ fn every_level_agrees_with_the_portable_level() {
             for token in 0..tokens {
                 for (output, row) in rows.iter().enumerate() {
                     let (actual, portable) = (actual.row(token)[output], portable.row(token)[output]);
-                    let bound = 2e-6 * expected(format.dtype, row, &input, token).1 + 1e-9;
+                    let bound = F32_ERROR * sum_and_magnitude(format.dtype, row, &input, token).1 + 1e-9;
                     let shape = format!("{level:?} {format:?} {outputs} x {inputs}, {tokens} tokens");
                     assert!(
                         f64::from((actual - portable).abs()) <= bound,
@@ -154,7 +156,7 @@ fn every_level_quantizes_to_the_same_blocks() {
             prepare(level, &x, &mut actual);
             prepare(Level::PORTABLE, &x, &mut expected);
             for (token, block) in
-                (0..tokens).flat_map(|token| (0..actual.blocks_of_token()).map(move |block| (token, block)))
+                (0..tokens).flat_map(|token| (0..actual.token_blocks()).map(move |block| (token, block)))
             {
                 assert_eq!(
                     actual.block(token, block),
@@ -191,7 +193,7 @@ fn a_range_of_panels_gives_its_columns_of_the_full_product() {
     let mut rng = TestRng::new(4);
     for level in Level::available() {
         for tokens in [1, 4, 20] {
-            let rows: Vec<_> = (0..90).map(|_| row(&Q8_0, 128, &mut rng)).collect();
+            let rows: Vec<_> = (0..90).map(|_| random_row(&Q8_0, 128, &mut rng)).collect();
             let matrix = matrix(&Q8_0, 128, &rows);
             let mut input = Input::default();
             prepare(level, &activations(tokens, 128, &mut rng), &mut input);
@@ -226,7 +228,7 @@ fn an_input_filled_in_parts_equals_one_filled_at_once() {
 fn a_tokens_outputs_do_not_depend_on_the_other_tokens() {
     let mut rng = TestRng::new(6);
     for format in formats() {
-        let rows: Vec<_> = (0..37).map(|_| row(format, 512, &mut rng)).collect();
+        let rows: Vec<_> = (0..37).map(|_| random_row(format, 512, &mut rng)).collect();
         let (matrix, x) = (matrix(format, 512, &rows), activations(30, 512, &mut rng));
         for level in Level::available() {
             let product_of = |tokens: std::ops::Range<usize>| {

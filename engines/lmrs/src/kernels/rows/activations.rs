@@ -7,7 +7,7 @@ use std::sync::Mutex;
 /// Numbers of bf16 in a line.
 pub const LINE_NUMBERS: usize = 32;
 
-/// A line of a token's inputs.
+/// 64 bytes of bf16 numbers: activations of one token, or weights of one row.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Bf16Line(pub [u16; LINE_NUMBERS]);
@@ -39,7 +39,7 @@ impl AlignedBf16 {
     }
 }
 
-/// `[tokens][lines]`: an odd number of lines between tokens, so that no two tokens map to the same cache sets. The contents
+/// `[tokens][lines]`: an odd number of lines for each token, so that no two tokens map to the same cache sets. The contents
 /// after a token's last input are unspecified.
 #[derive(Debug, Default)]
 pub struct PaddedRows {
@@ -63,7 +63,7 @@ impl PaddedRows {
         self.inputs
     }
 
-    /// Lines between the starts of two tokens.
+    /// Lines of a token, with padding.
     fn stride(&self) -> usize {
         self.inputs.div_ceil(LINE_NUMBERS) | 1
     }
@@ -73,25 +73,26 @@ impl PaddedRows {
         &self.lines[token * self.stride()..][..self.stride()]
     }
 
-    /// The tokens, for threads to fill. A thread takes the lock of a token once.
+    /// The lines of each token, for threads to fill. A thread locks a token once.
     pub fn tokens_mut(&mut self) -> Vec<Mutex<&mut [Bf16Line]>> {
         let stride = self.stride();
         self.lines.chunks_mut(stride).map(Mutex::new).collect()
     }
 }
 
-/// Tokens of a group, whose pairs lie side by side.
+/// Tokens of a group, whose pairs lie side by side: the columns of an AMX tile.
 pub const GROUP_TOKENS: usize = 16;
-/// Inputs of a step: one pair for each token.
+/// Inputs of a step, which are a pair.
 pub const PAIR_INPUTS: usize = 2;
-/// Steps are padded to a multiple of this number: the steps of an AMX tile.
+/// The number of steps is padded to a multiple of 16: the steps of an AMX tile.
 const STEP_PADDING: usize = 16;
 
-/// The pairs of one step, for a group of tokens.
+/// 64 bytes as 16 words. Each is a pair of bf16, four bytes, or the bits of an f32 sum.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
-pub struct PairLine(pub [u32; GROUP_TOKENS]);
+pub struct U32Line(pub [u32; GROUP_TOKENS]);
 
+/// The padded number of steps.
 pub fn steps(inputs: usize) -> usize {
     inputs.div_ceil(PAIR_INPUTS).next_multiple_of(STEP_PADDING)
 }
@@ -101,7 +102,7 @@ pub fn steps(inputs: usize) -> usize {
 /// tokens, and steps up to a multiple of `STEP_PADDING`.
 #[derive(Debug, Default)]
 pub struct TileInput {
-    lines: Vec<PairLine>,
+    lines: Vec<U32Line>,
     inputs: usize,
     tokens: usize,
 }
@@ -110,7 +111,7 @@ impl TileInput {
     /// Changes the shape. The contents are unspecified afterwards.
     pub fn reshape(&mut self, tokens: usize, inputs: usize) {
         (self.tokens, self.inputs) = (tokens, inputs);
-        self.lines.resize(self.groups() * self.steps(), PairLine([0; GROUP_TOKENS]));
+        self.lines.resize(self.groups() * self.steps(), U32Line([0; GROUP_TOKENS]));
     }
 
     pub fn tokens(&self) -> usize {
@@ -129,12 +130,12 @@ impl TileInput {
         steps(self.inputs)
     }
 
-    pub fn lines(&self, groups: Range<usize>) -> &[PairLine] {
+    pub fn lines(&self, groups: Range<usize>) -> &[U32Line] {
         &self.lines[groups.start * self.steps()..groups.end * self.steps()]
     }
 
-    /// The groups, for threads to fill. A thread takes the lock of a group once.
-    pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [PairLine]>> {
+    /// The lines of each group, for threads to fill. A thread locks a group once.
+    pub fn groups_mut(&mut self) -> Vec<Mutex<&mut [U32Line]>> {
         let steps = self.steps().max(1);
         self.lines.chunks_mut(steps).map(Mutex::new).collect()
     }

@@ -1,13 +1,14 @@
 //! Rows of bf16 times several tokens, as pairs. Each weight is read from memory once and stays in the cache for all tokens.
 //!
 //! ```text
-//! for each group of a few tokens
-//!     for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
-//!         for each four rows of a block in the second-level cache: sums[token][row] += weights[row] * x[token], in registers
+//! for each block of rows that fills half of a second-level cache
+//!     for each group of a few tokens
+//!         for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
+//!             for each four rows of the block: sums[token][row] += weights[row] * x[token], in registers
 //! ```
 //!
-//! Meanwhile the next rows are prefetched, line by line and evenly, so that memory and arithmetic work at the same time. Sums
-//! are taken in the order of `dots`: between two chunks of inputs, all lanes stay separate.
+//! Meanwhile the next block is prefetched, line by line and evenly, so that memory and arithmetic work at the same time. The
+//! order of additions is that of `dots.rs`: the lanes of a sum are added together only after the last chunk of inputs.
 #![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
@@ -23,23 +24,21 @@ use crate::matrix::Floats;
 
 /// Tokens for which one call of `totals` adds up the lanes.
 const TOTAL_TOKENS: usize = 4;
-/// The most inputs of a chunk: six tokens and four rows of this length fill about a first-level cache. (Measured:
-/// `MEASURED.md`.)
+/// The most inputs of a chunk: six tokens and four rows of this length fill about a first-level cache (`MEASURED.md`).
 const MAX_CHUNK_INPUTS: usize = 2048;
 const NUMBER_BYTES: usize = 2;
 /// Bytes of a block of rows, which all tokens use: half of a second-level cache. Meanwhile the next block is prefetched.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of the first block of a product, which was not prefetched. Each next block is twice as large, up to `BLOCK_BYTES`.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
-/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
-    /// Sums of each four rows. With a single chunk, one entry serves all rows.
+    /// An entry for each four rows. With a single chunk of inputs, one entry serves all rows in turn.
     sums: Vec<Sums>,
-    /// Address of the last prefetched rows, or 0.
+    /// Address of the rows that the last product prefetched, or 0.
     prefetched: usize,
 }
 
@@ -48,25 +47,24 @@ thread_local! {
 }
 
 /// # Safety
-///
 /// The machine has AVX-512 with bf16 products; the asserts of `rows::multiply_blocked` hold.
 #[inline(always)]
 pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     let mut scratch = SCRATCH.take();
     let outputs = out.outputs();
-    let rows_in_bytes =
+    let rows_that_fit =
         |bytes: usize| (bytes / (floats.inputs * NUMBER_BYTES).max(1)).max(ROWS) / ROWS * ROWS;
     let weights = |outputs: &Range<usize>| floats.rows(outputs.start..outputs.end.min(floats.outputs.end));
-    let mut block_rows = rows_in_bytes(BLOCK_BYTES);
+    let mut block_rows = rows_that_fit(BLOCK_BYTES);
     if scratch.prefetched != weights(&outputs).as_ptr().addr() {
-        block_rows = rows_in_bytes(FIRST_BLOCK_BYTES);
+        block_rows = rows_that_fit(FIRST_BLOCK_BYTES);
         let first_block = outputs.start..outputs.start + block_rows;
         weights(&first_block).chunks(LINE_BYTES).for_each(|line| Paired::prefetch_line(line.as_ptr()));
     }
     let mut first = outputs.start;
     while first < outputs.end {
         let rows = first..outputs.end.min(first + block_rows);
-        block_rows = (2 * block_rows).min(rows_in_bytes(BLOCK_BYTES));
+        block_rows = (2 * block_rows).min(rows_that_fit(BLOCK_BYTES));
         let next = weights(&(rows.end..rows.end + block_rows));
         (scratch.prefetched, first) = (next.as_ptr().addr(), rows.end);
         // SAFETY: the caller guarantees this.
@@ -75,10 +73,9 @@ pub unsafe fn multiply(floats: &Floats, x: &PaddedRows, out: &mut Outputs) {
     SCRATCH.set(scratch);
 }
 
-/// Multiplies all tokens with rows that are in the cache already, and prefetches `next` meanwhile.
+/// Multiplies all tokens with rows that are in the cache already. Meanwhile it prefetches `next`, the memory of the next rows.
 ///
 /// # Safety
-///
 /// The same as for `multiply`.
 #[inline(always)]
 pub unsafe fn multiply_cached(floats: &Floats, x: &PaddedRows, next: &[u8], out: &mut Outputs) {
@@ -98,12 +95,12 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     /// # Safety
-    ///
     /// The same as for `multiply`; `out` has the outputs.
     #[inline(always)]
     unsafe fn run(self, sums: &mut Vec<Sums>, out: &mut Outputs) {
         let Self { floats, x, outputs, next } = self;
         let inputs = floats.inputs;
+        // Sets of four rows.
         let quads = outputs.len().div_ceil(ROWS);
         let groups = x.tokens().div_ceil(MAX_TILE_TOKENS);
         let chunks = inputs.div_ceil(MAX_CHUNK_INPUTS).max(1);
@@ -122,7 +119,7 @@ impl Pass<'_> {
                 for quad in 0..quads {
                     let quad_outputs = outputs.start + quad * ROWS..outputs.end;
                     let sums = &mut sums[quad * quad_stride];
-                    // SAFETY: the caller guarantees this; the outputs, inputs and tokens exist, at most `MAX_TILE_TOKENS` of them.
+                    // SAFETY: the caller guarantees this; the outputs, inputs and at most `MAX_TILE_TOKENS` tokens exist.
                     unsafe {
                         chunk.add(quad_outputs.clone(), &mut prefetch, sums);
                         if chunk.inputs.end == floats.inputs {
@@ -144,11 +141,10 @@ struct InputChunk<'a> {
 }
 
 impl InputChunk<'_> {
-    /// Adds the products of these inputs for the first four of `outputs`. If fewer are left, the last one is repeated.
+    /// Adds the products of these inputs for the first four of `outputs`. If there are fewer, the last one is repeated.
     ///
     /// # Safety
-    ///
-    /// The same as for `multiply`; there are such outputs, inputs and tokens, `MAX_TILE_TOKENS` at most.
+    /// The same as for `multiply`; the outputs, the inputs and at most `MAX_TILE_TOKENS` tokens exist.
     #[inline(always)]
     unsafe fn add(&self, outputs: Range<usize>, prefetch: &mut Prefetch, sums: &mut Sums) {
         // SAFETY: the caller guarantees this.
@@ -158,13 +154,12 @@ impl InputChunk<'_> {
                 4 => self.add_tokens::<4>(outputs, prefetch, sums),
                 5 => self.add_tokens::<5>(outputs, prefetch, sums),
                 6 => self.add_tokens::<6>(outputs, prefetch, sums),
-                count => unreachable!("a group of {count} tokens"),
+                count => unreachable!("groups have 3 to 6 tokens, not {count}"),
             }
         }
     }
 
     /// # Safety
-    ///
     /// The same as for `add`, with `COUNT` tokens.
     #[inline(always)]
     unsafe fn add_tokens<const COUNT: usize>(
@@ -189,22 +184,21 @@ impl InputChunk<'_> {
             steps: self.inputs.len() / LINE_NUMBERS,
             continues: self.inputs.start > 0,
         };
-        let (from, lines) = prefetch.next(tile.steps);
+        let (prefetched, lines) = prefetch.next(tile.steps);
         // SAFETY: each row and each token has the numbers of `inputs`, from a whole line on; the caller guarantees the level.
         unsafe {
             match lines {
-                0 => tile.add::<0>(from, sums),
-                1 => tile.add::<1>(from, sums),
-                2 => tile.add::<2>(from, sums),
-                _ => tile.add::<4>(from, sums),
+                0 => tile.add::<0>(prefetched, sums),
+                1 => tile.add::<1>(prefetched, sums),
+                2 => tile.add::<2>(prefetched, sums),
+                _ => tile.add::<4>(prefetched, sums),
             }
         }
     }
 
-    /// Sums the lanes, adds the last inputs, which do not fill a register, and stores the totals.
+    /// Sums the lanes, adds the last inputs, which do not fill a line, and stores the totals.
     ///
     /// # Safety
-    ///
     /// The same as for `multiply`.
     #[inline(always)]
     unsafe fn store(&self, outputs: Range<usize>, sums: &Sums, out: &mut Outputs) {
@@ -252,7 +246,7 @@ const MAX_TILE_TOKENS: usize = 6;
 /// `[token][row]`
 type Sums = [[Paired; ROWS]; MAX_TILE_TOKENS];
 
-/// The innermost product: four rows by a few tokens, with the sums in registers.
+/// The innermost product: four rows by `COUNT` tokens, with the sums in registers.
 struct RegisterTile<const COUNT: usize> {
     rows: [*const u8; ROWS],
     x: [*const u16; COUNT],
@@ -263,13 +257,12 @@ struct RegisterTile<const COUNT: usize> {
 }
 
 impl<const COUNT: usize> RegisterTile<COUNT> {
-    /// Adds all steps. Each step prefetches `PREFETCHED` lines, from `from` on.
+    /// Adds the products of all steps to `stored`. Each step prefetches `LINES` lines, from the address `prefetched` on.
     ///
     /// # Safety
-    ///
     /// The machine has AVX-512 with bf16 products; each pointer has the numbers of all steps.
     #[inline(always)]
-    unsafe fn add<const PREFETCHED: usize>(&self, from: *const u8, stored: &mut Sums) {
+    unsafe fn add<const LINES: usize>(&self, prefetched: *const u8, stored: &mut Sums) {
         // SAFETY: the caller guarantees this.
         unsafe {
             let mut sums = [[Paired::zero(); ROWS]; COUNT];
@@ -279,8 +272,8 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
                 }
             }
             for step in 0..self.steps {
-                for line in 0..PREFETCHED {
-                    Paired::prefetch_line(from.wrapping_add((step * PREFETCHED + line) * LINE_BYTES));
+                for line in 0..LINES {
+                    Paired::prefetch_line(prefetched.wrapping_add((step * LINES + line) * LINE_BYTES));
                 }
                 let mut weights = [Paired::zero(); ROWS];
                 for row in 0..ROWS {
@@ -300,10 +293,10 @@ impl<const COUNT: usize> RegisterTile<COUNT> {
     }
 }
 
-/// Parts of a line, for `Prefetch`: the number of lines per tile is not an integer.
+/// Parts of a line: the lines that `Prefetch` takes per register tile are not a whole number.
 const PARTS_PER_LINE: usize = 1 << 16;
 
-/// Prefetch of the next rows, spread evenly over the products of the current rows: the memory, and the progress.
+/// Prefetch of the next rows, spread evenly over the register tiles of the current rows: the memory, and the progress.
 struct Prefetch {
     next: *const u8,
     prefetched_lines: usize,

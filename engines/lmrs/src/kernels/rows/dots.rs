@@ -14,11 +14,9 @@ use crate::matrix::Floats;
 
 /// The most tokens of a group, in batches of more than `MAX_DECODE_TOKENS` tokens.
 const MAX_GROUP_TOKENS: usize = 6;
-/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// # Safety
-///
 /// The machine has the level of `L`; the rows have numbers of `W`; the asserts of `rows::dot` hold.
 #[inline(always)]
 pub unsafe fn multiply_groups<L: Lanes, W: Weight<L>>(
@@ -46,14 +44,13 @@ pub unsafe fn multiply_groups<L: Lanes, W: Weight<L>>(
     }
 }
 
-/// The size of equal shares: four tokens become two and two, not three and one.
+/// The size of equal shares, of at most `TOKENS_PER_READ` tokens: four tokens become two and two, not three and one.
 fn share_tokens<L: Lanes>(tokens: usize) -> usize {
     tokens.div_ceil(tokens.div_ceil(L::TOKENS_PER_READ))
 }
 
 /// # Safety
-///
-/// The same as for `multiply_groups`, with `ROWS` of `outs`.
+/// The same as for `multiply_groups`, with `ROWS` entries in `outs`.
 #[inline(always)]
 unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     floats: &Floats,
@@ -67,13 +64,13 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
     for index in 0..outs[0].outputs().len() {
         let mut rows = [weights.as_ptr(); ROWS];
         for (row, out) in rows.iter_mut().zip(&*outs) {
-            // A stream (an entry of `outs`) without such a row repeats the first stream's row.
+            // A stream (an entry of `outs`) that has fewer rows repeats the first stream's row.
             let output =
                 if index < out.outputs().len() { out.outputs().start } else { outs[0].outputs().start };
             *row = weights[(output + index - first_output) * row_bytes..].as_ptr();
         }
         for first in group.clone().step_by(TOKENS) {
-            // If fewer tokens are left, the last one is computed again.
+            // If fewer than `TOKENS` are left, the last token is computed again.
             let numbers =
                 std::array::from_fn(|token| x[(first + token).min(group.end - 1) * inputs..].as_ptr());
             // A single token with one row has too little arithmetic to hide the prefetch; a small matrix may be in a cache.
@@ -92,13 +89,12 @@ unsafe fn multiply_rows<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS:
     }
 }
 
-/// Multiplies each row with each token. The order of additions never depends on the other rows and tokens: lane by lane in
-/// `CHAINS` alternating sums, then these sums, then lane after lane.
+/// Multiplies each row with each token. The order of additions never depends on the other rows and tokens: `CHAINS` alternating
+/// sums in each lane, then these sums, then the lanes (`Lanes::sum`), then the inputs that do not fill a register.
 ///
-/// Meanwhile it prefetches the memory `ahead` bytes after each row; nothing if `ahead` is 0.
+/// Meanwhile it prefetches the memory that is `ahead` bytes after each row; nothing if `ahead` is 0.
 ///
 /// # Safety
-///
 /// The machine has the level of `L`; each of `rows` has `inputs` numbers of `W`, and each of `x` has `inputs` numbers.
 #[inline(always)]
 unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
@@ -111,10 +107,10 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     unsafe {
         let mut sums = [[[L::zero(); ROWS]; TOKENS]; 2];
         let mut input = 0;
-        // Fewer instructions per line let a processor that waits for memory run further ahead.
+        // Four double steps a turn: with fewer instructions per line, a processor that waits for memory runs further ahead.
         while ROWS * TOKENS == 1 && input + 8 * L::LANES <= inputs {
-            for pair in 0..4 {
-                let input = input + 2 * pair * L::LANES;
+            for double_step in 0..4 {
+                let input = input + 2 * double_step * L::LANES;
                 step::<L, W, ROWS, TOKENS>(&mut sums[0], &rows, &x, input);
                 step::<L, W, ROWS, TOKENS>(&mut sums[L::CHAINS - 1], &rows, &x, input + L::LANES);
             }
@@ -154,8 +150,7 @@ unsafe fn dots<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
 }
 
 /// # Safety
-///
-/// The same as for `dots`; at least one register of numbers is left from `input` on.
+/// The same as for `dots`; from `input` on, at least `LANES` inputs are left.
 #[inline(always)]
 unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     sums: &mut [[L; ROWS]; TOKENS],
@@ -178,7 +173,7 @@ unsafe fn step<L: Lanes, W: Weight<L>, const ROWS: usize, const TOKENS: usize>(
     }
 }
 
-/// Prefetches for two steps, each line once, whether the steps are longer or shorter than a line.
+/// Prefetches what two steps read, `ahead` bytes after it: each line once, whether the steps are longer or shorter than a line.
 #[inline(always)]
 fn prefetch_rows<L: Lanes, W: Weight<L>, const ROWS: usize>(
     rows: &[*const u8; ROWS],

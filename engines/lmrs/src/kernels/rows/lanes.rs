@@ -18,13 +18,12 @@ use half::f16;
 /// pointers because weights lie at any address.
 ///
 /// # Safety
-///
 /// The machine has the level. Pointers lead to `LANES` numbers of their type, at any alignment.
 pub trait Lanes: Copy {
     /// Numbers that are multiplied at once.
     const LANES: usize;
-    /// Alternating sums for a row and a token, 1 or 2. Two are faster if additions would otherwise wait longer for each other
-    /// than for memory.
+    /// The number of alternating sums for a row and a token, 1 or 2. Two are faster where additions to one sum would wait longer
+    /// for each other than for memory.
     const CHAINS: usize = 2;
     /// Tokens that share each read of a row, at most 4: their sums stay in registers.
     const TOKENS_PER_READ: usize = 3;
@@ -44,10 +43,9 @@ pub trait Lanes: Copy {
     fn prefetch_line(_: *const u8) {}
 }
 
-/// Lanes of f32. Weights of any format can be widened to them.
+/// Lanes of f32. Floats of any format can be widened to them.
 pub trait Wide: Lanes<Number = f32> {
     /// # Safety
-    ///
     /// The same as for `Lanes`.
     unsafe fn from_f16(bits: *const u8) -> Self;
 }
@@ -75,7 +73,6 @@ pub trait Weight<L> {
     const BYTES: usize;
 
     /// # Safety
-    ///
     /// The same as for `Lanes`.
     unsafe fn load(bytes: *const u8) -> L;
 
@@ -88,7 +85,6 @@ pub trait Float {
     const BYTES: usize;
 
     /// # Safety
-    ///
     /// The same as for `Lanes`.
     unsafe fn load<L: Wide>(bytes: *const u8) -> L;
 

@@ -1,7 +1,7 @@
 //! The choice of code for each level.
 #![expect(unsafe_code, reason = "instructions of a level")]
 
-use super::activations::{Bf16Line, PaddedRows, PairLine, TileInput};
+use super::activations::{Bf16Line, PaddedRows, TileInput, U32Line};
 use super::lanes::{Float, PortableLanes};
 use super::{PackedBf16, dots};
 use crate::kernels::panels::PanelFormat;
@@ -36,12 +36,12 @@ pub fn has_tiles(level: Level) -> bool {
     return level.instructions() < Instructions::Portable; // never
 }
 
-/// Whether the processor reads memory faster from several streams. This is true for Sapphire Rapids, the processor with AMX.
+/// Whether the processor reads memory faster from several streams: measured on Sapphire Rapids, the processor with AMX.
 pub fn reads_streams(level: Level) -> bool {
     level.name() == "amx"
 }
 
-/// Rows that are multiplied at once: their sums with a few tokens stay in registers.
+/// Rows that `dot` multiplies at once: their sums with a few tokens stay in registers.
 pub fn rows_at_once(level: Level) -> usize {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]
@@ -137,7 +137,7 @@ with_pairs! {
         blocked::multiply_cached(floats, x, next, out)
     }
 
-    fn pack(x: &Rows, first: usize, lines: &mut [PairLine]) {
+    fn pack(x: &Rows, first: usize, lines: &mut [U32Line]) {
         tiles::pack::<PairUnit>(x, first, lines)
     }
 
@@ -158,6 +158,7 @@ with_pairs! {
     }
 }
 
+/// Multiplies through tiles of AMX, or otherwise of `vdpbf16ps`; likewise `tile_panels`.
 pub fn tile(level: Level, floats: &Floats, packed: &TileInput, out: &mut Outputs) {
     if has_tiles(level) {
         tile_with_amx(level, floats, packed, out)
@@ -177,7 +178,6 @@ pub fn tile_panels<N: PanelFormat>(level: Level, matrix: &Matrix, packed: &TileI
 /// Whether AMX tiles compute a test product correctly.
 ///
 /// # Safety
-///
 /// The machine has tiles, and this process is allowed to use them.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn tiles_work() -> bool {

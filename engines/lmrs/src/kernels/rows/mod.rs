@@ -5,7 +5,8 @@
 //! dots     products of a few rows of weights, far apart in the matrix, with the activations of a few tokens
 //! blocked  for levels that multiply pairs of bf16: several tokens use rows that stay in the second-level cache
 //! tiles    for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
-//!          panels become rows of bf16, one block at a time
+//!          panels become rows of bf16, a few rows at a time
+//! unpacked rows of packed formats: they become rows of bf16, a few rows at a time
 //! ```
 //!
 //! `dots` is written once, over `Lanes`. A level has one type of lanes, or two if it multiplies pairs of bf16. `dots` and
@@ -34,14 +35,14 @@ use super::{Level, Outputs};
 use crate::formats::Format;
 use crate::matrix::{Matrix, PANEL_OUTPUTS, Rows};
 
-pub use activations::{AlignedBf16, GROUP_TOKENS, PaddedRows, PairLine, TileInput};
+pub use activations::{AlignedBf16, GROUP_TOKENS, PaddedRows, TileInput, U32Line};
 #[cfg(target_arch = "x86_64")]
 pub use levels::tiles_work;
 #[cfg(all(test, target_arch = "x86_64"))]
 pub use tiles::amx::tests::emulated_panel_product;
 pub(crate) use unpacked::PackedBf16;
 
-/// Batches up to this size are decode: they never use tiles, and each row of weights is read once for all tokens.
+/// Batches of up to this number of tokens are taken to be decode: they never use tiles, and each row of weights is read once.
 pub const MAX_DECODE_TOKENS: usize = 8;
 
 /// The fewest tokens for which products with rows of bf16 use `blocked`. (Measured: `MEASURED.md`.)
@@ -59,11 +60,11 @@ const MAX_CACHED_TOKEN_BYTES: usize = 12 << 10;
 
 /// The kernels of a format in row layout. Only this module calls them, and it asserts their preconditions.
 pub struct RowKernels {
-    /// Bytes of one number as the kernels multiply it.
+    /// Bytes of a weight in an unpacked row.
     pub number_bytes: usize,
     /// The product with a few tokens in f32.
     dot: fn(Level, &Matrix, &[f32], &mut [Outputs]),
-    /// The product with pairs of bf16, if the format has it.
+    /// The products with pairs of bf16, if the format has them.
     pairs: Option<PairKernels>,
 }
 
@@ -120,14 +121,14 @@ impl TileKernel {
         Self(unpacked::tile::<P>)
     }
 
-    /// Tiles from panels, widened to rows of bf16 a block at a time.
+    /// Tiles from panels, widened to rows of bf16 a few at a time.
     pub(crate) const fn of_panels<N: PanelFormat>() -> Self {
         Self(levels::tile_panels::<N>)
     }
 }
 
-/// The number of separate ranges of the matrix that are read at once. Several rows share the activations that are read. A
-/// single token reads its rows from memory, and most processors read memory fastest sequentially. (Measured: `MEASURED.md`.)
+/// The number of streams: ranges of the matrix's rows that `dot` reads at once. Rows of several streams share each read of the
+/// activations. But rows for a single token come from memory, which most processors read fastest as one stream (`MEASURED.md`).
 pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;
@@ -157,7 +158,7 @@ impl Activations<'_> {
     }
 }
 
-/// Whether activations for this format are bf16: true for levels that multiply pairs of bf16.
+/// Whether `dot` takes bf16 activations: if both the level and the format have products of pairs.
 pub fn uses_bf16(level: Level, format: &Format) -> bool {
     pair_kernels(format).is_some() && has_pairs(level)
 }
@@ -173,13 +174,13 @@ pub fn narrow(level: Level, x: &[f32], narrowed: &mut AlignedBf16) {
     levels::narrow(level, x, narrowed.all_mut());
 }
 
-/// Multiplies a few tokens. `outs` are `streams` ranges of outputs, none longer than the first, computed side by side. Above
+/// Multiplies a few tokens. `outs` has an entry for each of the `streams`: ranges of outputs, none longer than the first. Above
 /// `MAX_DECODE_TOKENS` tokens the weights are read more than once, so they should fit into the second-level cache.
 pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) {
-    let narrowed = matches!(x, Activations::Bf16(_));
-    assert_eq!(narrowed, uses_bf16(level, matrix.format), "the number type of this level");
+    let is_bf16 = matches!(x, Activations::Bf16(_));
+    assert_eq!(is_bf16, uses_bf16(level, matrix.format), "the number type of `dot`");
     let tokens = outs[0].tokens();
-    assert_eq!(x.len(), tokens * matrix.inputs, "activations and the inputs of a matrix");
+    assert_eq!(x.len(), tokens * matrix.inputs, "activations for the inputs of the matrix");
     assert!(
         outs.len() == streams(level, matrix, tokens) && !matrix.format.is_panels(),
         "the streams of the matrix"
@@ -191,18 +192,18 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     match (x, kernels.pairs) {
         (Activations::F32(x), _) => (kernels.dot)(level, matrix, x, outs),
         (Activations::Bf16(x), Some(pairs)) => (pairs.dot)(level, matrix, x, outs),
-        (Activations::Bf16(_), None) => unreachable!("the number type of this level"),
+        (Activations::Bf16(_), None) => unreachable!("the number type of `dot`"),
     }
 }
 
-/// Whether products with this number of tokens use tiles, which are faster if the format has them. Both operands are then rounded
-/// to bf16: each product is off by at most 2^-8 of itself (2^-7 with panels). The sums are f32.
+/// Whether products with this number of tokens use tiles, which are faster. Both operands are then rounded to bf16: each product
+/// is off by at most 2^-8 of itself (2^-7 with panels, whose weights are rounded too). The sums are f32.
 pub fn uses_tiles(level: Level, format: &Format, tokens: usize) -> bool {
     format.tile.is_some() && tokens > MAX_DECODE_TOKENS && levels::has_tiles(level)
 }
 
 /// Whether products with this number of tokens use `multiply_blocked`, which gives the same bits as `dot` in less time.
-pub fn uses_blocks(level: Level, format: &Format, tokens: usize) -> bool {
+pub fn uses_blocked(level: Level, format: &Format, tokens: usize) -> bool {
     let is_large_batch = pair_kernels(format).is_some_and(|pairs| tokens > pairs.max_tokens);
     is_large_batch && has_pairs(level) && !uses_tiles(level, format, tokens)
 }
@@ -214,11 +215,11 @@ pub fn narrow_lines(level: Level, x: &[f32], lines: &mut [Bf16Line]) {
     levels::narrow_lines(level, x, lines);
 }
 
-/// Multiplies all tokens of `out` with its rows. The rows after its outputs are prefetched for the next call.
+/// Multiplies all tokens of `x` with the rows of `out`'s outputs, and prefetches the rows after them for the next call.
 pub fn multiply_blocked(level: Level, matrix: &Matrix, x: &PaddedRows, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     let pairs = pair_kernels(matrix.format).expect("weights with products of pairs");
-    assert_eq!(x.inputs(), matrix.inputs, "activations and the inputs of a matrix");
+    assert_eq!(x.inputs(), matrix.inputs, "activations for the inputs of the matrix");
     assert!(
         x.tokens() == out.tokens() && x.tokens() > pairs.max_tokens && out.outputs().end <= matrix.outputs
     );
@@ -231,17 +232,17 @@ pub fn has_pairs(level: Level) -> bool {
 }
 
 /// Packs the tokens from `first` on into the lines of one group of a `TileInput`.
-pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [PairLine]) {
+pub fn pack(level: Level, x: &Rows, first: usize, lines: &mut [U32Line]) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     assert!(first < x.tokens() && lines.len() == activations::steps(x.width), "a group of the tokens");
     levels::pack(level, x, first, lines);
 }
 
-/// Multiplies all tokens of `out` through tiles; `packed` holds these tokens.
+/// Multiplies all tokens of `packed` with the rows of `out`'s outputs, through tiles.
 pub fn tile(level: Level, matrix: &Matrix, packed: &TileInput, out: &mut Outputs) {
     assert!(has_pairs(level), "{level} has no products of pairs");
     let TileKernel(tile) = matrix.format.tile.expect("weights with a tile function");
-    assert_eq!(packed.inputs(), matrix.inputs, "activations and the inputs of a matrix");
+    assert_eq!(packed.inputs(), matrix.inputs, "activations for the inputs of the matrix");
     assert!(packed.tokens() == out.tokens() && out.outputs().end <= matrix.outputs);
     if matrix.format.is_panels() {
         assert!(out.outputs().start.is_multiple_of(PANEL_OUTPUTS), "the first output of a panel");

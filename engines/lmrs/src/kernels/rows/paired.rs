@@ -19,7 +19,6 @@ impl Paired {
     /// A register from the bits of 32 numbers.
     ///
     /// # Safety
-    ///
     /// The machine has AVX-512.
     #[inline(always)]
     pub unsafe fn of(numbers: __m512i) -> Self {
@@ -84,40 +83,39 @@ impl Weight<Paired> for InBf16 {
     }
 }
 
-/// The sums of four tokens with four rows, in the order of `Lanes::sum`: halves are added until one number is left.
+/// Sums the lanes of four tokens by four rows (`[token][row]`), in the order of `Lanes::sum`. Each step adds halves: of the 16
+/// numbers of a sum, eight, four, two and one are left.
 ///
 /// # Safety
-///
 /// The machine has AVX-512.
 #[inline(always)]
 pub unsafe fn totals(sums: [&[Paired; 4]; 4]) -> [[f32; 4]; 4] {
-    let halves = |a: Paired, b: Paired| {
+    let eights = |a: Paired, b: Paired| {
         let low = _mm512_shuffle_f32x4::<0x44>(a.0, b.0);
         _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xee>(a.0, b.0))
     };
-    let quarters = |a, b| {
+    let fours = |a, b| {
         let low = _mm512_shuffle_f32x4::<0x88>(a, b);
         _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xdd>(a, b))
     };
-    let pairs = |a, b| {
+    let twos = |a, b| {
         let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
         let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
         _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
     };
-    let numbers = |a, b| {
+    let ones = |a, b| {
         let low = _mm512_shuffle_ps::<0x88>(a, b);
         _mm512_add_ps(low, _mm512_shuffle_ps::<0xdd>(a, b))
     };
     // Four numbers of each token for one row.
-    let row = |row: usize| quarters(halves(sums[0][row], sums[1][row]), halves(sums[2][row], sums[3][row]));
-    let totals = numbers(pairs(row(0), row(1)), pairs(row(2), row(3)));
+    let row = |row: usize| fours(eights(sums[0][row], sums[1][row]), eights(sums[2][row], sums[3][row]));
+    let totals = ones(twos(row(0), row(1)), twos(row(2), row(3)));
     std::mem::transmute::<__m512, [[f32; 4]; 4]>(totals)
 }
 
 /// Rounds to the nearest bf16, ties to even. Subnormal f32 numbers become zero.
 ///
 /// # Safety
-///
 /// The machine has AVX-512 and its products of bf16.
 #[inline(always)]
 pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
@@ -132,10 +130,9 @@ pub unsafe fn narrow(x: &[f32], narrowed: &mut [u16]) {
     }
 }
 
-/// Rounds a token's numbers to bf16 lines.
+/// Rounds numbers as `narrow`, into lines.
 ///
 /// # Safety
-///
 /// The same as for `narrow`.
 #[inline(always)]
 pub unsafe fn narrow_lines(x: &[f32], lines: &mut [Bf16Line]) {

@@ -76,6 +76,7 @@ fn every_level_multiplies_random_shapes_within_its_rounding() {
     let mut rng = TestRng::new(1);
     for round in 0..60 {
         let (outputs, inputs) = (1 + rng.below(70), 1 + rng.below(200));
+        // Few tokens or many, for different kernels.
         let tokens = 1 + rng.below(if round % 2 == 0 { 9 } else { 70 });
         let x = rng.rows(tokens, inputs);
         for format in FORMATS {
@@ -105,7 +106,7 @@ fn every_level_multiplies_shapes_of_several_blocks_and_chunks() {
     }
 }
 
-/// Tests every number of tokens up to 50; for bf16 with AMX, only those of decode.
+/// Tests every number of tokens up to 50; for bf16 with AMX, only up to 8 tokens, because more use tiles.
 #[test]
 fn a_tokens_outputs_do_not_depend_on_the_other_tokens() {
     let mut rng = TestRng::new(3);
@@ -176,7 +177,7 @@ fn a_token_has_the_same_outputs_alone_and_in_a_batch_with_long_rows() {
     }
 }
 
-/// With such activations, only sums are rounded.
+/// With such activations, only additions are rounded.
 #[test]
 fn no_level_rounds_activations_that_are_bf16_numbers() {
     let mut rng = TestRng::new(9);
@@ -223,11 +224,11 @@ fn several_products_of_one_input_equal_the_single_products() {
 }
 
 #[test]
-fn the_largest_output_is_the_lowest_among_equals() {
+fn of_equal_outputs_the_first_is_the_largest() {
     let mut rng = TestRng::new(6);
     for round in 0..40 {
         let (outputs, inputs) = (1 + rng.below(2000), 1 + rng.below(90));
-        // Few different weights, so that some outputs are equal.
+        // In half of the rounds, all weights of a row are 1, 2 or -1, so that some outputs are equal.
         let mut matrix = rng.matrix(&BF16, outputs, inputs);
         if round % 2 == 0 {
             let mut region = NewRegion::new(outputs * inputs * 2).unwrap();

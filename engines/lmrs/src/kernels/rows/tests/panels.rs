@@ -1,4 +1,4 @@
-//! Panels widened to pairs, against f64 sums of the weights from model-files.
+//! Products of panels that are widened to bf16, against sums in f64 with the weights as model-files widens them.
 #![expect(unsafe_code, reason = "columns of the same rows, one range after the other")]
 
 use model_files::blocks;
@@ -6,7 +6,7 @@ use model_files::blocks;
 use super::super::{self as rows, GROUP_TOKENS, MAX_DECODE_TOKENS, TileInput};
 use crate::formats::Format;
 use crate::formats::q4_k::Q4_K;
-use crate::kernels::panels::tests::{activations, formats, matrix, row};
+use crate::kernels::panels::tests::{activations, formats, matrix, random_row};
 use crate::kernels::test_rng::TestRng;
 use crate::kernels::{Level, Outputs};
 use crate::matrix::{Matrix, Rows};
@@ -17,6 +17,7 @@ use crate::pool::Pool;
 /// 2^-8 of itself, but not all are, and the errors of many products cancel in part.
 const RELATIVE_ERROR: f64 = 1.0 / 256.0 + 1.0 / 262_144.0;
 
+/// A product, and the weights from which the expected sums are computed.
 pub struct Case {
     pub matrix: Matrix,
     pub x: Rows,
@@ -31,7 +32,7 @@ impl Case {
         tokens: usize,
         rng: &mut TestRng,
     ) -> Self {
-        let rows: Vec<_> = (0..outputs).map(|_| row(format, inputs, rng)).collect();
+        let rows: Vec<_> = (0..outputs).map(|_| random_row(format, inputs, rng)).collect();
         let weights = rows.iter().map(|row| {
             let mut weights = vec![0.0; inputs];
             blocks::widen(format.dtype, row, &mut weights).unwrap();
@@ -63,7 +64,7 @@ impl Case {
         }
     }
 
-    /// The product of a level on one thread, even if another kernel would be faster.
+    /// The product through tiles on one thread, even if another kernel would be faster.
     fn product(&self, level: Level) -> Rows {
         self.product_in_chunks(level, self.matrix.outputs)
     }
@@ -87,30 +88,32 @@ impl Case {
 }
 
 /// Calls `check` with each format: with outputs that do not fill panels, with inputs that end inside a group where the format
-/// allows it, and with several blocks.
+/// allows it, and with several blocks of weights.
 pub fn cases(mut check: impl FnMut(Case)) {
     let mut rng = TestRng::new(21);
     for format in formats() {
-        let (block, _) = format.dtype.block();
+        let (block_inputs, _) = format.dtype.block();
         for outputs in [1, 15, 16, 33, 97, 131] {
-            let inputs = block * (1 + rng.below(1024 / block));
+            let inputs = block_inputs * (1 + rng.below(1024 / block_inputs));
             let tokens = MAX_DECODE_TOKENS + 1 + rng.below(62);
             check(Case::new(format, (outputs, inputs), tokens, &mut rng));
         }
-        for (outputs, inputs, tokens) in [(37, 2048 + block, 9), (5, 4096 + 3 * block, 50), (49, block, 70)] {
+        for (outputs, inputs, tokens) in
+            [(37, 2048 + block_inputs, 9), (5, 4096 + 3 * block_inputs, 50), (49, block_inputs, 70)]
+        {
             check(Case::new(format, (outputs, inputs), tokens, &mut rng));
         }
     }
 }
 
-fn levels() -> Vec<Level> {
+fn levels_with_pairs() -> Vec<Level> {
     Level::available().into_iter().filter(|level| rows::has_pairs(*level)).collect()
 }
 
 #[test]
 fn products_of_widened_panels_are_within_the_rounding_of_bf16() {
     cases(|case| {
-        for level in levels() {
+        for level in levels_with_pairs() {
             case.assert_sums(&case.product(level), level.name());
         }
     });
@@ -121,7 +124,7 @@ fn products_by_chunks_of_panels_equal_the_full_product() {
     let mut rng = TestRng::new(24);
     for format in formats() {
         let case = Case::new(format, (301, 2304), 40, &mut rng);
-        for level in levels() {
+        for level in levels_with_pairs() {
             let expected = case.product(level);
             for chunk_outputs in [32, 96, 112] {
                 let actual = case.product_in_chunks(level, chunk_outputs);
@@ -131,14 +134,16 @@ fn products_by_chunks_of_panels_equal_the_full_product() {
     }
 }
 
-/// Tests only machines with tiles, because products use tiles only there.
+/// Tests only levels with AMX, because products use tiles only there.
 #[test]
 fn any_number_of_threads_gives_the_same_outputs_for_many_tokens() {
     let mut rng = TestRng::new(22);
     for format in formats() {
         for tokens in [9, 40] {
             let case = Case::new(format, (300, 512), tokens, &mut rng);
-            for level in levels().into_iter().filter(|level| rows::uses_tiles(*level, format, tokens)) {
+            for level in
+                levels_with_pairs().into_iter().filter(|level| rows::uses_tiles(*level, format, tokens))
+            {
                 let expected = case.product(level);
                 for threads in [1, 3, 8] {
                     let mut out = Rows::default();
@@ -160,13 +165,13 @@ fn a_widened_weight_is_rounded_to_the_nearest_bf16() {
             case.x.row_mut(token).fill(0.0);
             case.x.row_mut(token)[token] = 1.0;
         }
-        for level in levels() {
+        for level in levels_with_pairs() {
             let out = case.product(level);
             for (output, weights) in case.weights.iter().enumerate() {
                 for (token, weight) in weights.iter().enumerate() {
                     let actual = out.row(token)[output];
                     let nearest = f32::from_bits(u32::from(half::bf16::from_f32(*weight).to_bits()) << 16);
-                    // Q4_K's subtraction may be rounded once or twice.
+                    // A level may round Q4_K's subtraction in f32 differently from model-files, before bf16 rounds.
                     let is_near = *format == Q4_K && (actual - weight).abs() <= weight.abs() / 511.0 + 1e-4;
                     assert!(actual == nearest || is_near, "{:?} {level}: {actual} for {weight}", format);
                 }

@@ -1,4 +1,4 @@
-//! Tiles of Intel's matrix unit: 16 rows of 64 bytes. The weights are operand A as stored, the lines of activations operand B.
+//! Tiles of AMX, Intel's matrix unit: 16 rows of 64 bytes. Operand A is rows of weights, operand B lines of activations.
 //!
 //! `C[output][token] += sum over 16 steps of A[output][step] * B[step][token]`, where a step is a pair of bf16, and a row of A
 //! has 16 steps. Two tiles of A and two of B give four tiles of C, so each loaded tile serves two products. The intrinsics are
@@ -13,8 +13,8 @@ use std::arch::asm;
 use system::amx::{FULL_TILES, ROW_BYTES, TILE_ROWS};
 
 use super::pairs::PairUnit;
-use super::{PairBlock, TileProduct, TileUnit};
-use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
+use super::{TileProduct, TileUnit, U32Square};
+use crate::kernels::rows::activations::{GROUP_TOKENS, U32Line};
 
 /// Four AMX tiles of sums: two of outputs by two of tokens.
 pub struct AmxUnit;
@@ -36,21 +36,21 @@ impl TileUnit for AmxUnit {
     }
 
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> PairLine {
+    unsafe fn line(numbers: &[f32]) -> U32Line {
         // SAFETY: a machine with tiles has AVX-512 and its bf16 products. The same below.
         unsafe { PairUnit::line(numbers) }
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut PairBlock) {
+    unsafe fn transpose(square: &mut U32Square) {
         // SAFETY: as above.
-        unsafe { PairUnit::transpose(block) }
+        unsafe { PairUnit::transpose(square) }
     }
 
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
+    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], addends: [f32; 2]) -> U32Line {
         // SAFETY: as above.
-        unsafe { PairUnit::widen(numbers, factors, offsets) }
+        unsafe { PairUnit::widen(numbers, factors, addends) }
     }
 
     #[inline(always)]
@@ -66,16 +66,16 @@ impl TileUnit for AmxUnit {
     }
 }
 
-/// The addresses of the tiles of a part. A and C always have two; B has a second one only with two groups.
+/// The addresses of a part's first tiles. A and C always have two; B has a second one only with two groups.
 pub struct Operands {
     pub a: [*const u8; 2],
-    /// Bytes from one row of A to the next, as `c_row` for C.
+    /// Bytes from one row of A to the next; likewise `c_row`.
     pub a_row: usize,
     /// With one group, the second entry equals the first.
     pub b: [*const u8; 2],
     pub c: [*mut u8; 2],
     pub c_row: usize,
-    /// The number of consecutive tiles in A and in B, of 16 steps each.
+    /// Consecutive tiles from each address of A and B, of 16 steps each.
     pub tiles: usize,
 }
 
@@ -100,7 +100,6 @@ impl Operands {
 /// Adds the products for two groups. tmm0 to tmm3 are C, tmm4 and tmm5 A, tmm6 and tmm7 B.
 ///
 /// # Safety
-///
 /// The machine has tiles, `begin` has configured them, and the memory of `operands` is valid.
 #[inline(always)]
 unsafe fn add_four(operands: &Operands) {
@@ -153,7 +152,6 @@ unsafe fn add_four(operands: &Operands) {
 /// Adds the products for one group: the left half of C.
 ///
 /// # Safety
-///
 /// The same as for `add_four`.
 #[inline(always)]
 unsafe fn add_two(operands: &Operands) {
@@ -193,19 +191,18 @@ unsafe fn add_two(operands: &Operands) {
     }
 }
 
-/// The steps of the check: two consecutive tiles, so that the second adds to the sums of the first.
+/// The steps of the check: two consecutive tiles, so that the products of the second are added to those of the first.
 const CHECKED_STEPS: usize = 2 * GROUP_TOKENS;
 
-/// Whether tiles compute correctly. A hypervisor or an emulator may report tiles and compute them wrongly. The check is a
-/// product of small integers, exact in bf16 and f32, with each number of groups of tokens that a tile of `T` can have.
+/// Whether `T` computes correctly. A hypervisor or an emulator may report AMX and compute it wrongly. The check is a product of
+/// small integers, exact in bf16 and f32, with each number of groups of tokens that a register tile of `T` can have.
 ///
 /// # Safety
-///
 /// The machine has the instructions of `T`, and this process is allowed to use them.
 pub unsafe fn computes_correctly<T: TileUnit>() -> bool {
     let weights: Vec<u32> = (0..T::OUTPUTS * CHECKED_STEPS).map(|at| pair(at * 7)).collect();
-    let lines: Vec<PairLine> = (0..T::GROUPS * CHECKED_STEPS)
-        .map(|line| PairLine(std::array::from_fn(|token| pair(line * 5 + token * 3))))
+    let lines: Vec<U32Line> = (0..T::GROUPS * CHECKED_STEPS)
+        .map(|line| U32Line(std::array::from_fn(|token| pair(line * 5 + token * 3))))
         .collect();
     (1..=T::GROUPS).all(|groups| {
         let mut sums = vec![1.0_f32; T::OUTPUTS * T::GROUPS * GROUP_TOKENS];
@@ -229,9 +226,9 @@ pub unsafe fn computes_correctly<T: TileUnit>() -> bool {
             let (output, group, token) =
                 (at / (T::GROUPS * GROUP_TOKENS), at / GROUP_TOKENS % T::GROUPS, at % GROUP_TOKENS);
             let step = |step: usize| {
-                let (weight, number) =
+                let (weight, activation) =
                     (weights[output * CHECKED_STEPS + step], lines[group * CHECKED_STEPS + step].0[token]);
-                halves(weight).iter().zip(halves(number)).map(|(a, b)| a * b).sum::<f32>()
+                numbers(weight).iter().zip(numbers(activation)).map(|(a, b)| a * b).sum::<f32>()
             };
             let products = if group < groups { (0..CHECKED_STEPS).map(step).sum::<f32>() } else { 0.0 };
             *sum == 1.0 + products
@@ -245,6 +242,7 @@ fn pair(seed: usize) -> u32 {
     bits(seed) | bits(seed + 11) << 16
 }
 
-fn halves(pair: u32) -> [f32; 2] {
+/// The two numbers of a pair.
+fn numbers(pair: u32) -> [f32; 2] {
     [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)]
 }

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::activations::{GROUP_TOKENS, PAIR_INPUTS, PairLine, TileInput};
+use super::activations::{GROUP_TOKENS, PAIR_INPUTS, TileInput, U32Line};
 use crate::kernels::Outputs;
 use crate::kernels::panels::PanelFormat;
 use crate::matrix::{Floats, GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
@@ -30,16 +30,17 @@ use crate::matrix::{Floats, GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
 const WEIGHTS_BYTES: usize = 512 << 10;
 /// The most outputs of a block. More give no speed, and the sums would leave the first-level cache.
 const MAX_OUTPUTS: usize = 96;
-/// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Fewer rows would mean that all
-/// activations are read more often.
+/// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Of longer rows, a block would have
+/// fewer, and all activations would be read more often.
 const MAX_STEPS: usize = 1024;
 const BF16_BYTES: usize = 2;
 
 /// Buffers of a thread, kept for the next product.
 #[derive(Default)]
 struct Scratch {
-    weights: Vec<PairLine>,
-    sums: Vec<PairLine>,
+    weights: Vec<U32Line>,
+    /// Bits of f32 sums.
+    sums: Vec<U32Line>,
 }
 
 thread_local! {
@@ -47,40 +48,39 @@ thread_local! {
 }
 
 /// # Safety
-///
 /// The machine has the level of `T`; the asserts of `rows::tile` hold.
 #[inline(always)]
 pub unsafe fn multiply<T: TileUnit, S: WeightSource>(source: &S, packed: &TileInput, out: &mut Outputs) {
     let Scratch { mut weights, mut sums } = SCRATCH.take();
     let steps = packed.steps();
     let block_steps = steps.clamp(1, MAX_STEPS);
-    // An odd number of lines, so that rows do not map to the same cache sets.
+    // An odd number of lines for each row, so that rows do not map to the same cache sets.
     let row_lines = (block_steps / GROUP_TOKENS) | 1;
-    // Both numbers are powers of two, so blocks hold whole tiles and whole panels.
-    let unit = T::OUTPUTS.max(S::FILLED_ROWS);
-    let block_outputs = (WEIGHTS_BYTES / (row_lines * size_of::<PairLine>())).min(MAX_OUTPUTS) / unit;
-    let block_outputs = block_outputs.max(1) * unit;
-    weights.resize(block_outputs * row_lines, PairLine([0; GROUP_TOKENS]));
-    sums.resize(block_outputs * T::GROUPS, PairLine([0; GROUP_TOKENS]));
+    // Both numbers are powers of two, so a multiple of the larger one holds whole tiles and whole panels.
+    let multiple = T::OUTPUTS.max(S::FILLED_ROWS);
+    let block_outputs = (WEIGHTS_BYTES / (row_lines * size_of::<U32Line>())).min(MAX_OUTPUTS) / multiple;
+    let block_outputs = block_outputs.max(1) * multiple;
+    weights.resize(block_outputs * row_lines, U32Line([0; GROUP_TOKENS]));
+    sums.resize(block_outputs * T::GROUPS, U32Line([0; GROUP_TOKENS]));
     let range = out.outputs();
     // SAFETY: the caller guarantees the level; the same below.
     unsafe { T::begin() };
     for first in range.clone().step_by(block_outputs) {
         let outputs = first..range.end.min(first + block_outputs);
         let columns = outputs.start - range.start..outputs.end - range.start;
-        for begin in (0..steps.max(1)).step_by(block_steps) {
-            let steps = begin..steps.min(begin + block_steps);
+        for first_step in (0..steps.max(1)).step_by(block_steps) {
+            let steps = first_step..steps.min(first_step + block_steps);
             let mut block = Weights { lines: &mut weights, row_lines, outputs: outputs.clone(), steps };
             // SAFETY: as above.
             unsafe { source.fill::<T>(&mut block) };
             for group in (0..packed.groups()).step_by(T::GROUPS) {
                 let groups = group..packed.groups().min(group + T::GROUPS);
-                sums.fill(PairLine([0; GROUP_TOKENS]));
+                sums.fill(U32Line([0; GROUP_TOKENS]));
                 // SAFETY: as above; the weights and the sums have `block_outputs` outputs, which are whole tiles.
                 unsafe { block.add::<T>(packed, groups.clone(), &mut sums) };
-                for (part, group) in groups.enumerate() {
+                for (index, group) in groups.enumerate() {
                     // SAFETY: as above.
-                    unsafe { store::<T>(&sums[part..], group, columns.clone(), begin > 0, out) };
+                    unsafe { store::<T>(&sums[index..], group, columns.clone(), first_step > 0, out) };
                 }
             }
         }
@@ -96,7 +96,6 @@ pub trait WeightSource {
     const FILLED_ROWS: usize;
 
     /// # Safety
-    ///
     /// The machine has the level of `T`.
     unsafe fn fill<T: TileUnit>(&self, weights: &mut Weights);
 }
@@ -104,13 +103,13 @@ pub trait WeightSource {
 /// A block of weights as pairs: some steps of some rows.
 pub struct Weights<'a> {
     /// `row_lines` lines for each output.
-    lines: &'a mut [PairLine],
+    lines: &'a mut [U32Line],
     row_lines: usize,
     outputs: Range<usize>,
     steps: Range<usize>,
 }
 
-/// Rows of bf16.
+/// Rows of bf16 as files store them.
 impl WeightSource for Floats<'_> {
     const FILLED_ROWS: usize = 1;
 
@@ -129,10 +128,9 @@ impl Weights<'_> {
     /// Adds the products of these steps to the sums of each output, for some groups of tokens.
     ///
     /// # Safety
-    ///
     /// The machine has the level of `T`; the lines, and the `GROUPS` lines of sums of each output, are padded to whole tiles.
     #[inline(always)]
-    unsafe fn add<T: TileUnit>(&self, packed: &TileInput, groups: Range<usize>, sums: &mut [PairLine]) {
+    unsafe fn add<T: TileUnit>(&self, packed: &TileInput, groups: Range<usize>, sums: &mut [U32Line]) {
         let Self { row_lines, outputs, steps, .. } = self;
         let lines = packed.lines(groups.clone());
         for step in steps.clone().step_by(T::STEPS) {
@@ -156,24 +154,23 @@ impl Weights<'_> {
     }
 }
 
-/// Stores the sums of a group (every `GROUPS`th line of `sums`) in the outputs, or adds them to the outputs if `add`.
+/// Stores the sums of a group (every `GROUPS`th line of `sums`) in these columns, or adds them to the columns if `adds`.
 ///
 /// # Safety
-///
 /// The machine has the level of `T`.
 #[inline(always)]
 unsafe fn store<T: TileUnit>(
-    sums: &[PairLine],
+    sums: &[U32Line],
     group: usize,
     columns: Range<usize>,
-    add: bool,
+    adds: bool,
     out: &mut Outputs,
 ) {
     let tokens = group * GROUP_TOKENS..((group + 1) * GROUP_TOKENS).min(out.tokens());
-    for (block, first) in columns.clone().step_by(GROUP_TOKENS).enumerate() {
+    for (square, first) in columns.clone().step_by(GROUP_TOKENS).enumerate() {
         let columns = first..(first + GROUP_TOKENS).min(columns.end);
-        let mut lines = [PairLine([0; GROUP_TOKENS]); GROUP_TOKENS];
-        let sums = sums[block * GROUP_TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
+        let mut lines = [U32Line([0; GROUP_TOKENS]); GROUP_TOKENS];
+        let sums = sums[square * GROUP_TOKENS * T::GROUPS..].iter().step_by(T::GROUPS);
         for (line, sums) in lines.iter_mut().zip(sums) {
             *line = *sums;
         }
@@ -183,7 +180,7 @@ unsafe fn store<T: TileUnit>(
             let numbers = &mut out.row_mut(token)[columns.clone()];
             for (number, bits) in numbers.iter_mut().zip(line.0) {
                 let sum = f32::from_bits(bits);
-                *number = if add { *number + sum } else { sum };
+                *number = if adds { *number + sum } else { sum };
             }
         }
     }
@@ -202,8 +199,8 @@ fn copy(row: &[u8], weights: &mut [u32]) {
     }
 }
 
-/// The first pairs in these lines.
-fn first_pairs(lines: &mut [PairLine], pairs: usize) -> &mut [u32] {
+/// The first `pairs` pairs in these lines.
+fn first_pairs(lines: &mut [U32Line], pairs: usize) -> &mut [u32] {
     assert!(pairs <= lines.len() * GROUP_TOKENS);
     // SAFETY: a line is exactly 16 pairs, and the result borrows `lines`.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), pairs) }
@@ -212,36 +209,35 @@ fn first_pairs(lines: &mut [PairLine], pairs: usize) -> &mut [u32] {
 /// The tile operations of a level.
 ///
 /// # Safety
-///
 /// For every method: the machine has the level.
 pub trait TileUnit {
-    /// Outputs and groups of tokens of a tile.
+    /// Outputs of a register tile.
     const OUTPUTS: usize;
+    /// Groups of tokens of a register tile.
     const GROUPS: usize;
-    /// Steps whose lines stay in the first-level cache.
+    /// The most steps of a `TileProduct`: their lines stay in the first-level cache.
     const STEPS: usize;
 
     /// # Safety
-    ///
     /// The memory of `part` is valid, with `OUTPUTS` outputs and at most `GROUPS` groups.
     unsafe fn add(part: &TileProduct);
 
     /// The pairs of 16 steps of one token.
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> PairLine {
+    unsafe fn line(numbers: &[f32]) -> U32Line {
         pack_line(numbers)
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut PairBlock) {
-        transpose_portable(block);
+    unsafe fn transpose(square: &mut U32Square) {
+        transpose_portable(square);
     }
 
-    /// `number * factor + offset` as pairs. The first factor and offset apply to the first 16 numbers, the second ones to the
+    /// `number * factor + addend` as pairs. The first factor and addend apply to the first 16 numbers, the second ones to the
     /// other 16.
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
-        let weight = |at: usize| f32::from(numbers[at]) * factors[at / 16] + offsets[at / 16];
+    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], addends: [f32; 2]) -> U32Line {
+        let weight = |at: usize| f32::from(numbers[at]) * factors[at / 16] + addends[at / 16];
         pack_line(&std::array::from_fn::<_, 32, _>(weight))
     }
 
@@ -252,14 +248,14 @@ pub trait TileUnit {
     unsafe fn end() {}
 }
 
-/// A part of the steps of a tile.
+/// The operands of a register tile, over some of the steps.
 pub struct TileProduct {
     /// `[outputs][steps]`: pairs of bf16.
     pub weights: *const u32,
     /// Pairs from the weights of one output to those of the next.
     pub weights_stride: usize,
     /// `[groups][steps]`
-    pub lines: *const PairLine,
+    pub lines: *const U32Line,
     /// Lines from the start of one group to that of the next.
     pub lines_stride: usize,
     pub groups: usize,
@@ -270,37 +266,37 @@ pub struct TileProduct {
     pub sums_stride: usize,
 }
 
-/// 16 steps of 16 tokens, in either orientation.
-pub type PairBlock = [PairLine; GROUP_TOKENS];
+/// 16 lines of 16 words each, for `transpose`.
+pub type U32Square = [U32Line; GROUP_TOKENS];
 
-/// Packs the tokens from `first` on into one group.
+/// Packs the 16 tokens from `first` on, or fewer at the end, into the lines of one group.
 ///
 /// # Safety
-///
 /// The machine has the level of `T`.
 #[inline(always)]
-pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [PairLine]) {
-    let block_inputs = GROUP_TOKENS * PAIR_INPUTS;
+pub unsafe fn pack<T: TileUnit>(x: &Rows, first: usize, lines: &mut [U32Line]) {
+    // A line of a square has 16 pairs of one token until it is transposed.
+    let line_inputs = GROUP_TOKENS * PAIR_INPUTS;
     let tokens = GROUP_TOKENS.min(x.tokens() - first);
-    let (blocks, _) = lines.as_chunks_mut::<GROUP_TOKENS>();
-    for (at, block) in blocks.iter_mut().enumerate() {
-        let inputs = (at * block_inputs).min(x.width)..((at + 1) * block_inputs).min(x.width);
-        for (index, destination) in block.iter_mut().enumerate() {
-            *destination = match (index < tokens, inputs.len() == block_inputs) {
+    let (squares, _) = lines.as_chunks_mut::<GROUP_TOKENS>();
+    for (at, square) in squares.iter_mut().enumerate() {
+        let inputs = (at * line_inputs).min(x.width)..((at + 1) * line_inputs).min(x.width);
+        for (index, destination) in square.iter_mut().enumerate() {
+            *destination = match (index < tokens, inputs.len() == line_inputs) {
                 // SAFETY: the caller guarantees this.
                 (true, true) => unsafe { T::line(&x.row(first + index)[inputs.clone()]) },
                 (true, false) => pack_line(&x.row(first + index)[inputs.clone()]),
-                (false, _) => PairLine([0; GROUP_TOKENS]),
+                (false, _) => U32Line([0; GROUP_TOKENS]),
             };
         }
         // SAFETY: the caller guarantees this.
-        unsafe { T::transpose(block) };
+        unsafe { T::transpose(square) };
     }
 }
 
 /// The pairs of up to 16 steps of one token; missing steps are zero.
-fn pack_line(numbers: &[f32]) -> PairLine {
-    let mut line = PairLine([0; GROUP_TOKENS]);
+fn pack_line(numbers: &[f32]) -> U32Line {
+    let mut line = U32Line([0; GROUP_TOKENS]);
     for (pair, numbers) in line.0.iter_mut().zip(numbers.chunks(PAIR_INPUTS)) {
         let half =
             |at: usize| numbers.get(at).map_or(0, |number| u32::from(bf16::from_f32(*number).to_bits()));
@@ -309,9 +305,9 @@ fn pack_line(numbers: &[f32]) -> PairLine {
     line
 }
 
-fn transpose_portable(block: &mut PairBlock) {
-    let from = *block;
-    for (row, line) in block.iter_mut().enumerate() {
+fn transpose_portable(square: &mut U32Square) {
+    let from = *square;
+    for (row, line) in square.iter_mut().enumerate() {
         for (column, number) in line.0.iter_mut().enumerate() {
             *number = from[column].0[row];
         }
@@ -321,27 +317,26 @@ fn transpose_portable(block: &mut PairBlock) {
 /// Inputs of a line of pairs.
 const LINE_INPUTS: usize = 32;
 
-/// Panels as rows of pairs: weights of 8, 6 and 4 bits become bf16 that tiles read. Each weight is widened once for all tokens,
-/// with its scale included.
+/// Panels as rows of pairs: weights of 8, 6 and 4 bits become bf16, scales included. Each weight is widened once for all tokens.
 ///
 /// ```text
 /// a group of a panel: 16 outputs x 64 inputs
 ///     its numbers as bytes          16 lines, each with four inputs of 16 outputs
 ///     the lines transposed          16 rows, each with 64 inputs of one output
-///     number * factor + offset      as f32; 16 inputs share both, in every format
+///     number * factor + addend      as f32; at least 16 inputs share factor and addend
 ///     rounded to bf16               32 inputs are a line of pairs
 /// ```
 ///
-/// Number and scale have 19 to 24 bits together, so the f32 values are exact except for Q4_K's subtraction, which rounds. A
-/// weight is off by at most half a unit of bf16, 2^-8 of itself.
+/// Number and factor have 19 to 24 bits together, so the f32 values are exact, except that Q4_K's addition rounds. A weight is
+/// off by at most half a unit of the last place of bf16, 2^-8 of itself.
 pub struct WidenedPanels<'a, N> {
     matrix: &'a Matrix,
-    numbers: PhantomData<N>,
+    format: PhantomData<N>,
 }
 
 impl<'a, N: PanelFormat> WidenedPanels<'a, N> {
     pub fn new(matrix: &'a Matrix) -> Self {
-        Self { matrix, numbers: PhantomData }
+        Self { matrix, format: PhantomData }
     }
 }
 
@@ -367,20 +362,20 @@ impl<N: PanelFormat> WeightSource for WidenedPanels<'_, N> {
                     line / (GROUP_INPUTS / LINE_INPUTS) % N::GROUPS,
                 );
                 let section = &bytes[section * N::SECTION_BYTES..][..N::SECTION_BYTES];
-                let (mut block, scales) = N::widen(section, group);
+                let (mut square, scales) = N::widen(section, group);
                 // SAFETY: the caller guarantees this; the same below.
-                unsafe { T::transpose(&mut block) };
+                unsafe { T::transpose(&mut square) };
                 let row_part =
                     line - lines.start..(line + GROUP_INPUTS / LINE_INPUTS).min(lines.end) - lines.start;
-                for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&block) {
+                for ((output, row), numbers) in rows.chunks_exact_mut(*row_lines).enumerate().zip(&square) {
                     let numbers = numbers.0.map(u32::to_le_bytes);
                     let halves = numbers.as_flattened().as_chunks::<LINE_INPUTS>().0;
                     for (half, (pairs, numbers)) in row[row_part.clone()].iter_mut().zip(halves).enumerate() {
                         let runs = [2 * half, 2 * half + 1];
                         let factors = runs.map(|run| scales.factors[run][output]);
-                        let offsets = runs.map(|run| scales.offsets[run][output]);
+                        let addends = runs.map(|run| scales.addends[run][output]);
                         // SAFETY: as above.
-                        *pairs = unsafe { T::widen(numbers, factors, offsets) };
+                        *pairs = unsafe { T::widen(numbers, factors, addends) };
                     }
                 }
             }

@@ -4,8 +4,8 @@
 
 use std::arch::x86_64::*;
 
-use super::{PairBlock, TileProduct, TileUnit};
-use crate::kernels::rows::activations::{GROUP_TOKENS, PairLine};
+use super::{TileProduct, TileUnit, U32Square};
+use crate::kernels::rows::activations::{GROUP_TOKENS, U32Line};
 
 /// A tile of eight outputs and three groups of tokens, with one register of sums for each.
 pub struct PairUnit;
@@ -28,30 +28,30 @@ impl TileUnit for PairUnit {
     }
 
     #[inline(always)]
-    unsafe fn line(numbers: &[f32]) -> PairLine {
+    unsafe fn line(numbers: &[f32]) -> U32Line {
         assert_eq!(numbers.len(), 32);
         // SAFETY: as above; the numbers fill two registers.
         unsafe {
             let (low, high) = (_mm512_loadu_ps(numbers.as_ptr()), _mm512_loadu_ps(numbers.as_ptr().add(16)));
-            std::mem::transmute::<__m512bh, PairLine>(_mm512_cvtne2ps_pbh(high, low))
+            std::mem::transmute::<__m512bh, U32Line>(_mm512_cvtne2ps_pbh(high, low))
         }
     }
 
     #[inline(always)]
-    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], offsets: [f32; 2]) -> PairLine {
+    unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], addends: [f32; 2]) -> U32Line {
         // SAFETY: as above; each half is 16 bytes.
         unsafe {
             let half = |at: usize| {
                 let bytes = _mm_loadu_si128(numbers.as_ptr().add(16 * at).cast());
                 let floats = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-                _mm512_fmadd_ps(floats, _mm512_set1_ps(factors[at]), _mm512_set1_ps(offsets[at]))
+                _mm512_fmadd_ps(floats, _mm512_set1_ps(factors[at]), _mm512_set1_ps(addends[at]))
             };
-            std::mem::transmute::<__m512bh, PairLine>(_mm512_cvtne2ps_pbh(half(1), half(0)))
+            std::mem::transmute::<__m512bh, U32Line>(_mm512_cvtne2ps_pbh(half(1), half(0)))
         }
     }
 
     #[inline(always)]
-    unsafe fn transpose(block: &mut PairBlock) {
+    unsafe fn transpose(block: &mut U32Square) {
         // SAFETY: as above.
         unsafe { transpose(block) }
     }
@@ -109,7 +109,7 @@ unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &TileProduct) {
 ///
 /// The machine has AVX-512.
 #[inline(always)]
-pub unsafe fn transpose(block: &mut PairBlock) {
+pub unsafe fn transpose(block: &mut U32Square) {
     let lines = block.as_mut_ptr().cast::<f32>();
     // SAFETY: a block is exactly 16 registers; the caller guarantees the level.
     unsafe {

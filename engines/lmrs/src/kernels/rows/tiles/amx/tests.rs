@@ -1,4 +1,4 @@
-//! Tests of the tiles on any machine: Rust code emulates the instructions and uses the same operands.
+//! Tests of the tiles on any x86 machine: Rust code emulates the AMX instructions and reads the same operands.
 
 use super::super::{WeightSource, WidenedPanels, multiply, pack};
 use super::*;
@@ -20,36 +20,38 @@ impl TileUnit for EmulatedUnit {
 
     unsafe fn add(part: &TileProduct) {
         let operands = Operands::of(part);
-        for (half, group) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        for (a_tile, group) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
             if group < part.groups {
                 for tile in 0..operands.tiles {
                     // SAFETY: the caller guarantees the memory that the assembly reads and writes.
-                    unsafe { product(&operands, half, group, tile) };
+                    unsafe { add_product(&operands, a_tile, group, tile) };
                 }
             }
         }
     }
 }
 
-/// # Safety
+/// Adds one product of tiles: the `tile`th tiles from `operands.a[a_tile]` and from `operands.b[group]`.
 ///
+/// # Safety
 /// The same as for `EmulatedUnit::add`.
-unsafe fn product(operands: &Operands, half: usize, group: usize, tile: usize) {
+unsafe fn add_product(operands: &Operands, a_tile: usize, group: usize, tile: usize) {
     let number = |address: *const u8| {
         // SAFETY: the caller guarantees this.
         let bits = unsafe { address.cast::<u16>().read_unaligned() };
         f32::from_bits(u32::from(bits) << 16)
     };
     for (row, column) in (0..TILE_ROWS).flat_map(|row| (0..TILE_ROWS).map(move |column| (row, column))) {
-        let c = operands.c[half].wrapping_add(row * operands.c_row + ROW_BYTES * group + 4 * column);
+        let c = operands.c[a_tile].wrapping_add(row * operands.c_row + ROW_BYTES * group + 4 * column);
         let c = c.cast::<f32>();
         // SAFETY: as above.
         let mut sum = unsafe { c.read() };
         for step in 0..TILE_ROWS {
-            for part in 0..2 {
-                let a = operands.a[half].wrapping_add(64 * tile + row * operands.a_row + 4 * step + 2 * part);
+            for half in 0..2 {
+                let a =
+                    operands.a[a_tile].wrapping_add(64 * tile + row * operands.a_row + 4 * step + 2 * half);
                 let b =
-                    operands.b[group].wrapping_add(1024 * tile + step * ROW_BYTES + 4 * column + 2 * part);
+                    operands.b[group].wrapping_add(1024 * tile + step * ROW_BYTES + 4 * column + 2 * half);
                 sum += number(a) * number(b);
             }
         }
