@@ -3,13 +3,13 @@
 //!
 //! ```text
 //! run:     stores the work, then raises the generation (the number of calls), which starts the workers
-//! worker:  spins on the generation, takes its own share, then any free share
-//! caller:  takes share 0, then any free share, then spins until all are done
+//! worker:  spins on the generation, takes its own share, then any share that no thread has taken
+//! caller:  takes share 0, then any share that no thread has taken, then spins until all are done
 //! idle:    a worker parks after spinning for a millisecond; the next run wakes it
 //! ```
 //!
 //! The first thread that takes a share does it. A worker that lost its core, or is still waking up, does not delay the others:
-//! the caller does its share. There are never more threads than processors, because they would wait for each other.
+//! the caller takes that worker's share. There are never more threads than processors, because they would wait for each other.
 
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
@@ -292,7 +292,7 @@ impl Shared {
         self.call.0.generation.load(Ordering::Acquire)
     }
 
-    /// Runs this share, and then every other free share.
+    /// Runs this share, and then every other share, if no thread has taken them.
     fn run_shares(&self, share: usize, generation: u64) {
         let shares = self.shares.len();
         for share in (share..shares).chain(0..share) {
@@ -310,7 +310,7 @@ impl Shared {
         }
     }
 
-    /// Takes the share if it is free. Every generation takes every share before it ends. So a share that was last taken in the
+    /// Takes the share if no thread has taken it. Every generation takes every share before it ends. So a share that was last taken in the
     /// previous generation proves that this generation is running, and taking the share keeps it running. A late thread with an
     /// old generation finds that the share was taken in that generation or a later one.
     fn take(&self, share: usize, generation: u64) -> bool {
@@ -327,7 +327,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Distributes the numbers below a limit, each number once. Every thread has a range of its own, so that it reads memory
-/// sequentially as long as possible. Then it takes the remaining numbers of other ranges.
+/// sequentially as long as possible. Then it takes the remaining numbers of the other threads.
 struct Ranges(Vec<Remaining>);
 
 /// The remaining numbers of a thread's range, on separate cache lines, so that threads contend only if one helps another.

@@ -47,7 +47,7 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// `first_plan` is a text of the packed layout if every matrix fits. Different layouts must have different texts.
+    /// `first_plan` is a text that describes the packed layout if every matrix fits. Different layouts must have different texts.
     pub fn of(folder: &ModelFolder, first_plan: &str) -> Result<Self> {
         Self::in_directory(&paths::data_dir()?.join("packed"), &folder.weights, first_plan)
     }
@@ -285,7 +285,7 @@ fn checksum(pool: &Pool, bytes: &[u8]) -> u64 {
     mix(sums.into_iter().map(AtomicU64::into_inner).chain([bytes.len() as u64]))
 }
 
-/// Sums the words of each of eight lanes, and sums each lane's intermediate sums again, so that the order of the words matters
+/// Sums the words (8 bytes) of each of eight lanes, and sums each lane's intermediate sums again, so that the order of the words matters
 /// (after Fletcher). Eight lanes fill a vector register.
 fn chunk_sum(bytes: &[u8]) -> u64 {
     let (mut sums, mut sums_of_sums) = ([0_u64; LANES], [0_u64; LANES]);

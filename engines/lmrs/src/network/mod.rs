@@ -179,6 +179,7 @@ impl Network {
                     activate(ops, shape.activation, (gate, gate_linear), Some((up, &layer.up)));
                 }
                 None => {
+                    // The buffer `gate` takes the result of `up`, as `down` reads it.
                     ops.multiply(normed, &mut [(&layer.up.matrix, gate)]);
                     activate(ops, shape.activation, (gate, &layer.up), None);
                 }
@@ -199,7 +200,7 @@ impl Network {
         ops.multiply(&buffers.normed, &mut [(weights.output_matrix(), logits)]);
     }
 
-    /// The id with the largest logit after this row, the lowest among equals.
+    /// The id with the largest logit after this row; among equals, the lowest id.
     fn largest(&mut self, ops: &mut Ops, row: usize) -> Result<u32, NotFinite> {
         let Self { weights, buffers, .. } = self;
         buffers.normed.reshape(1, buffers.hidden.width);
@@ -227,7 +228,7 @@ impl Network {
     }
 }
 
-/// The most rows of logits that are computed at once: 32 rows of 128,256 f32 are 16 MB.
+/// The most rows of logits that are computed at once: 32 rows of a vocabulary of 128,256 take 16 MB.
 const MAX_LOGIT_ROWS: usize = 32;
 
 /// A layer's queries, keys and values of the hidden state.

@@ -46,7 +46,7 @@ pub struct Layer {
     pub key_norm: Option<Norm>,
     pub attention_output: Linear, // [hidden, heads * head_dim]
     pub feed_forward_norm: Norm,
-    /// The factor of `up`, if the model has it.
+    /// Its result, after the activation function, is multiplied with that of `up`. Not every model has it.
     pub gate: Option<Linear>, // [inner, hidden]
     pub up: Linear,   // [inner, hidden]
     pub down: Linear, // [hidden, inner]
@@ -99,7 +99,7 @@ impl Linear {
     }
 }
 
-/// The embedding. Rows are looked up in the output's panels or in the mapped file, so there is never a second copy in memory.
+/// The embedding. Rows are looked up in the output matrix's panels or in the mapped file, so there is never a second copy in memory.
 #[derive(Debug)]
 pub enum Table {
     FileTable(FileTable),
