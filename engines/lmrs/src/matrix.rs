@@ -47,7 +47,7 @@ impl Matrix {
         Block { bytes, rows, inputs: self.inputs }
     }
 
-    /// For packed rows: the bytes of these outputs. Bytes of a block's rows can be mixed, so only whole blocks can be unpacked.
+    /// For packed rows: the bytes of these outputs. Only the bytes of whole blocks can be unpacked.
     pub fn packed_rows(&self, row_bytes: usize, outputs: Range<usize>) -> &[u8] {
         assert!(self.format.packed_rows().is_some(), "packed rows");
         &self.region.bytes()[outputs.start * row_bytes..outputs.end * row_bytes]

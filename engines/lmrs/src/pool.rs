@@ -222,8 +222,8 @@ impl Shared {
     /// Runs the work on all threads, and returns when every share is done. The caller holds `run_lock`.
     fn run(&self, work: &Work<'_>) {
         let work: *const Work<'_> = work;
-        // SAFETY: only the lifetime is erased. This function returns when all shares are done. Threads use the pointer only for
-        // a share of this generation, so nothing uses it after the borrow ends.
+        // SAFETY: only the lifetime is erased. This function returns when all shares are done. Threads use the pointer only
+        // for a share of this generation, so nothing uses it after the borrow ends.
         let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         // SAFETY: no share of an earlier generation is running, and none of this one can be taken yet: see `take`.
         unsafe { *self.call.0.work.get() = Some(work) };
@@ -246,8 +246,8 @@ impl Shared {
 
     /// Starts the next generation, and wakes parked workers.
     fn raise(&self) -> u64 {
-        // Sequentially consistent, like the accesses of a worker before it parks: either the worker reads the new generation, or
-        // this thread finds the worker parked.
+        // Sequentially consistent, like the accesses of a worker before it parks: either the worker reads the new generation,
+        // or this thread finds the worker parked.
         let generation = self.call.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if self.parked.load(Ordering::SeqCst) > 0 {
             let _park_lock = lock(&self.park_lock);
@@ -310,9 +310,9 @@ impl Shared {
         }
     }
 
-    /// Takes the share if no thread has taken it. Every generation takes every share before it ends. So a share that was last taken in the
-    /// previous generation proves that this generation is running, and taking the share keeps it running. A late thread with an
-    /// old generation finds that the share was taken in that generation or a later one.
+    /// Takes the share if no thread has taken it. Every generation takes every share before it ends. So a share that was last
+    /// taken in the previous generation proves that this generation is running, and taking the share keeps it running. A late
+    /// thread with an old generation finds that the share was taken in that generation or a later one.
     fn take(&self, share: usize, generation: u64) -> bool {
         let taken = &self.shares[share].0.taken;
         taken.load(Ordering::Relaxed) == generation - 1

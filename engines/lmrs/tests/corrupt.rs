@@ -123,7 +123,6 @@ fn header_end(model: &Model) -> usize {
     }
 }
 
-/// Applies one random kind of damage.
 fn damage(model: &Model, rng: &mut Rng) -> (String, Vec<u8>) {
     let mut below = |limit: usize| ((rng.next_f64() * limit as f64) as usize).min(limit.saturating_sub(1));
     let mut bytes = model.bytes.clone();

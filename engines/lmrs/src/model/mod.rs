@@ -65,7 +65,7 @@ impl<D: Decoder> LoadedModel<D> {
         job.prompts.iter().enumerate().map(sequence).collect()
     }
 
-    /// An empty cache for at least this number of ids. If every spare cache is too small, one of them is dropped, to free its memory.
+    /// An empty cache for at least this number of ids. If every spare cache is too small, one is dropped to free its memory.
     fn cache(&mut self, ids: usize) -> Result<D::Cache, Failed> {
         if let Some(fitting) = self.spare.iter().rposition(|spare| self.decoder.capacity(spare) >= ids) {
             return Ok(self.spare.swap_remove(fitting));

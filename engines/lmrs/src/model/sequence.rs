@@ -54,7 +54,6 @@ impl<C> Sequence<C> {
         self.cache
     }
 
-    /// The number of generated tokens.
     pub fn generated(&self) -> usize {
         self.ids.len() - self.prompt_ids
     }

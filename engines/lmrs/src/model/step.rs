@@ -111,8 +111,8 @@ pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     chunks.iter().take_while(fits).count().max(1)
 }
 
-/// The fewest rows left in a step for which a long prompt is cut. `chunk_rows` may use `2 * MAX_DECODE_ROWS` fewer, which still
-/// leaves more than `MAX_DECODE_ROWS`.
+/// The fewest rows left in a step for which a long prompt is cut. `chunk_rows` may use `2 * MAX_DECODE_ROWS` fewer, which
+/// still leaves more than `MAX_DECODE_ROWS`.
 const MIN_ROWS_FOR_CUT: usize = 4 * MAX_DECODE_ROWS;
 
 /// The rows of a prompt that the next pass reads, at most `max_rows`. The part after them is empty or longer than

@@ -26,7 +26,6 @@ use pass::Pass;
 use row_ops::{Angles, activate};
 pub use row_ops::{Norm, Rotation};
 
-/// Ids that continue a sequence.
 pub type Span<'a> = decoder::Span<'a, Cache>;
 
 /// The most tokens in one pass: longer prompts go in pieces, so that activations stay small.
@@ -39,7 +38,6 @@ pub struct Network {
     buffers: Buffers,
 }
 
-/// The buffers of a pass.
 #[derive(Debug, Default)]
 struct Buffers {
     hidden: Rows,   // [tokens, hidden]
@@ -107,8 +105,8 @@ impl Network {
         Ok(())
     }
 
-    /// Computes the logits after every token of a long text in bounded memory. `on_logits` gets the logits of a few tokens at a
-    /// time.
+    /// Computes the logits after every token of a long text in bounded memory. `on_logits` gets the logits of a few tokens at
+    /// a time.
     pub fn forward_each(
         &mut self,
         ops: &mut Ops,
@@ -280,8 +278,8 @@ const _: () = assert!(
     "a chunk of a prompt must be one pass: other cuts could leave a pass of a few rows"
 );
 
-/// The smallest capacity of a cache, in tokens. Untouched memory costs almost nothing, and with this capacity most requests can
-/// reuse the same memory.
+/// The smallest capacity of a cache, in tokens. Untouched memory costs almost nothing, and with this capacity most requests
+/// can reuse the same memory.
 const MIN_CACHE_TOKENS: usize = 4096;
 
 /// A network with its weights and its threads.

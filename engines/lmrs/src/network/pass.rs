@@ -23,14 +23,8 @@ struct Piece {
     ids: Range<usize>,
     /// The range within the rows of the pass.
     rows: Range<usize>,
-    /// The position of the piece's first id in its sequence.
-    first_position: usize,
-}
-
-impl Piece {
-    fn positions(&self) -> Range<usize> {
-        self.first_position..self.first_position + self.ids.len()
-    }
+    /// The positions of the ids in their sequence.
+    positions: Range<usize>,
 }
 
 impl Pass {
@@ -42,8 +36,8 @@ impl Pass {
             while at < span.ids.len() {
                 let count = (span.ids.len() - at).min(max_tokens - filled);
                 let (ids, rows) = (at..at + count, filled..filled + count);
-                let first_position = span.cache.tokens() + at;
-                pass.pieces.push(Piece { span: number, ids, rows, first_position });
+                let first = span.cache.tokens() + at;
+                pass.pieces.push(Piece { span: number, ids, rows, positions: first..first + count });
                 (at, filled) = (at + count, filled + count);
                 if filled == max_tokens {
                     passes.push(std::mem::take(&mut pass));
@@ -58,7 +52,7 @@ impl Pass {
     }
 
     pub fn positions(&self) -> Vec<usize> {
-        self.pieces.iter().flat_map(Piece::positions).collect()
+        self.pieces.iter().flat_map(|piece| piece.positions.clone()).collect()
     }
 
     pub fn tokens(&self) -> usize {
@@ -79,7 +73,7 @@ impl Pass {
         hidden.reshape(self.tokens(), weights.embedding.width()); // [tokens, hidden]
         for piece in &self.pieces {
             let ids = &spans[piece.span].ids[piece.ids.clone()];
-            for ((row, id), position) in piece.rows.clone().zip(ids).zip(piece.positions()) {
+            for ((row, id), position) in piece.rows.clone().zip(ids).zip(piece.positions.clone()) {
                 let row = hidden.row_mut(row);
                 weights.embedding.row(*id as usize, row);
                 if scale != 1.0 {
@@ -97,7 +91,7 @@ impl Pass {
     pub fn store(&self, ops: &Ops, spans: &mut [Span], layer: usize, keys: &Rows, values: &Rows) {
         for piece in &self.pieces {
             let cache = &mut spans[piece.span].cache;
-            let positions = piece.positions();
+            let positions = &piece.positions;
             let tiles = cache
                 .tiles_mut(layer, positions.start / BLOCK_POSITIONS..positions.end.div_ceil(BLOCK_POSITIONS));
             ops.pool.share_if(positions.len() >= MIN_SHARED_ROWS, tiles, |_, (block, head, mut tile)| {
@@ -116,7 +110,7 @@ impl Pass {
         let segment = |piece: &Piece| Segment {
             cache: spans[piece.span].cache,
             rows: piece.rows.clone(),
-            start: piece.first_position,
+            start: piece.positions.start,
         };
         self.pieces.iter().map(segment).collect()
     }

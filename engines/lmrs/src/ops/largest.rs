@@ -10,7 +10,6 @@ const SCANNED_NUMBERS: usize = 64;
 pub struct Largest {
     number: f32,
     output: u32,
-    /// Whether a NaN was seen.
     has_nan: bool,
 }
 

@@ -17,8 +17,8 @@ use crate::pool::Pool;
 use largest::Largest;
 pub use largest::largest;
 
-/// The smallest product of weight bytes and tokens for which threads share the work. For less work, waking the threads costs more than it
-/// saves.
+/// The smallest product of weight bytes and tokens for which threads share the work. For less work, waking the threads costs
+/// more than it saves.
 const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Pieces for each thread when activations are quantized for panels.
 const PIECES_PER_THREAD: usize = 4;
@@ -76,8 +76,8 @@ impl Ops {
         });
     }
 
-    /// The output with the largest product (among equals, the lowest output), without storing the products. `x` is one token. `None` if
-    /// a product is NaN, or if the largest is infinite.
+    /// The output with the largest product (among equals, the lowest output), without storing the products. `x` is one token.
+    /// `None` if a product is NaN, or if the largest is infinite.
     pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> Option<u32> {
         let Self { ref pool, level, ref mut scratch } = *self;
         assert_eq!(matrix.inputs, x.len(), "activations and the inputs of a matrix");
@@ -203,7 +203,6 @@ impl Scratch {
     }
 }
 
-/// The workers of a product.
 struct Workers<'a> {
     pool: &'a Pool,
     level: Level,

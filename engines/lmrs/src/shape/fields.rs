@@ -160,7 +160,6 @@ impl Fields<'_> {
         self.folder.config.raw.get(format!("{}.{name}", self.folder.config.architecture))
     }
 
-    /// The refusal of a value that lmrs cannot compute.
     pub fn unsupported(&self, name: &str, value: &Value) -> Failed {
         let value = match value {
             Value::String(text) => text.escape_debug().to_string(),
@@ -189,7 +188,6 @@ impl Fields<'_> {
         }
     }
 
-    /// The failure for a size of 0.
     pub fn zero_size(&self, name: &str, gguf: &str) -> Failed {
         self.invalid(format!("`{}` is 0", self.name(name, gguf)))
     }

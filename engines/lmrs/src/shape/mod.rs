@@ -146,7 +146,6 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
 pub mod tests {
     use super::*;
 
-    /// A small shape for tests without a model.
     pub fn tiny() -> Shape {
         Shape {
             vocabulary: 97,

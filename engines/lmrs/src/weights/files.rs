@@ -64,7 +64,7 @@ impl Files {
         let row_bytes = self.dtype(part)?.bytes(part.rows_in(network_layout(part)).1);
         let (start, end) = (tensor.offset + rows.start * row_bytes, tensor.offset + rows.end * row_bytes);
         if end > tensor.offset + tensor.bytes {
-            return Err(invalid(format!("tensor `{}` has fewer bytes than the config requires", tensor.name)));
+            return Err(invalid(format!("tensor `{}` is smaller than the config requires", tensor.name)));
         }
         Ok(Some(self.maps[tensor.file].part(start as usize..end as usize)))
     }

@@ -99,7 +99,7 @@ impl Linear {
     }
 }
 
-/// The embedding. Rows are looked up in the output matrix's panels or in the mapped file, so there is never a second copy in memory.
+/// The embedding. Rows are looked up in the output matrix's panels or in the mapped file, so memory has no second copy.
 #[derive(Debug)]
 pub enum Table {
     FileTable(FileTable),

@@ -137,8 +137,8 @@ impl Plan {
         self.owned.iter().map(line).collect()
     }
 
-    /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads them
-    /// all, and a missing part would come from the disk each time. Without `available_bytes`, nothing is refused.
+    /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads
+    /// them all, and a missing part would come from the disk each time. Without `available_bytes`, nothing is refused.
     pub fn refuse_if_too_large(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
         let weights = self.bytes();
         let needed = weights.saturating_add(cache_bytes);

@@ -153,7 +153,7 @@ impl RequestedFormat {
         }
     }
 
-    /// Refuses a format of quantization blocks if no matrix has rows that divide into them: the load would round no matrix to it.
+    /// Refuses a format of quantization blocks if no matrix has rows that divide into them: the load would round nothing.
     pub fn refuse_if_no_row_fits(self, shape: &Shape) -> Result<(), Failed> {
         let Some(dtype) = self.dtype().filter(|dtype| !dtype.is_float()) else { return Ok(()) };
         let block_numbers = dtype.block().0;
@@ -196,8 +196,8 @@ impl RequestedFormat {
         Ok(Format::of(dtype).map_or((Dtype::F16, &F16), |format| (dtype, format)))
     }
 
-    /// The number type that embedding rows are rounded to. Formats of quantization blocks give `None`: rows are looked up in the
-    /// output matrix if it is also the embedding, and otherwise stay as stored.
+    /// The number type that embedding rows are rounded to. Formats of quantization blocks give `None`: rows are looked up in
+    /// the output matrix if it is also the embedding, and otherwise stay as stored.
     pub fn embedding_dtype(self) -> Option<Dtype> {
         self.dtype().filter(|dtype| dtype.is_float())
     }

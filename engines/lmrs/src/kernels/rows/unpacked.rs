@@ -1,5 +1,5 @@
-//! Packed rows: a few at a time are unpacked into a buffer in the cache, and multiplied there as rows of bf16. The results have
-//! the same bits as those of unpacked rows. The code is written once, over `PackedBf16`, and compiled for each format.
+//! Packed rows: a few at a time are unpacked into a buffer in the cache, and multiplied there as rows of bf16. The results
+//! have the same bits as those of unpacked rows. The code is written once, over `PackedBf16`, and compiled for each format.
 #![expect(unsafe_code, reason = "numbers as bytes")]
 
 use std::cell::RefCell;
@@ -36,7 +36,7 @@ pub(crate) trait PackedBf16: 'static {
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has the matrix's inputs for each token of `out`.
+    /// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has `matrix.inputs` numbers a token.
     #[cfg(target_arch = "x86_64")]
     unsafe fn dot(matrix: &Matrix, x: &[u16], out: &mut Outputs);
 }

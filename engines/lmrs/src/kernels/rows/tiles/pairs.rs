@@ -59,7 +59,7 @@ impl TileUnit for PairUnit {
 
 /// # Safety
 ///
-/// The machine has AVX-512 with bf16 products; the memory of `part` is valid for `OUTPUTS` outputs and `GROUPS` groups of tokens.
+/// The machine has AVX-512 with bf16 products; the memory of `part` is valid for `OUTPUTS` outputs and `GROUPS` groups.
 #[inline(always)]
 unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &TileProduct) {
     // SAFETY: every address is within the outputs, groups and steps of `part`, which the caller guarantees. Any 512 bits are
