@@ -1,11 +1,11 @@
-//! The threads: the caller, and workers that live as long as the pool. `run`, `share` and `share_pieces` distribute a piece of
-//! work and return when it is done. The pool does not interpret the work.
+//! The threads: the caller, and workers that live as long as the pool. `run`, `share` and `share_pieces` distribute work and
+//! return when it is done. The pool does not interpret the work.
 //!
 //! ```text
 //! run:     stores the work, then raises the generation (the number of calls), which starts the workers
 //! worker:  spins on the generation, takes its own share, then any share that no thread has taken
 //! caller:  takes share 0, then any share that no thread has taken, then spins until all are done
-//! idle:    a worker parks after spinning for a millisecond; the next run wakes it
+//! idle:    a worker parks after spinning for a millisecond; the next call wakes it
 //! ```
 //!
 //! The first thread that takes a share does it. A worker that lost its core, or is still waking up, does not delay the others:
@@ -32,7 +32,7 @@ use system::processors::{self, Pinned};
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Allows one piece of work at a time.
+    /// Held while the workers do the work of one caller.
     run_lock: Mutex<()>,
     /// The caller's pinning, undone when the pool is dropped.
     _pinned: Option<Pinned>,
@@ -133,7 +133,7 @@ impl Pool {
     }
 
     /// Calls `work(thread)` once for each number below `threads`, several at a time, and returns when all have returned. A
-    /// panic in a call reaches the caller. Nested calls of `run` do their work on the calling thread.
+    /// panic in a call reaches the caller. A nested or simultaneous call of `run` does its work on the calling thread.
     pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
         let _run_lock = match self.run_lock.try_lock() {
             _ if self.threads() == 1 => return work(0),

@@ -124,7 +124,7 @@ fn prompt_lookup_changes_no_id_and_saves_passes_where_the_text_repeats_itself() 
 }
 
 #[test]
-fn scores_are_the_log_probabilities_of_the_network_and_passes_have_few_rows() {
+fn scores_are_the_log_probabilities_of_the_network_and_no_pass_exceeds_the_limit() {
     let ids = prompt(600, 5);
     let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     let scores = model.score(&ids).unwrap();

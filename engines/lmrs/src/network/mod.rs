@@ -59,7 +59,7 @@ pub struct NotFinite;
 
 impl fmt::Display for NotFinite {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("its weights lead to logits that are NaN or infinite")
+        formatter.write_str("the model's weights lead to logits that are NaN or infinite")
     }
 }
 
@@ -177,7 +177,7 @@ impl Network {
                     activate(ops, shape.activation, (gate, gate_linear), Some((up, &layer.up)));
                 }
                 None => {
-                    // The buffer `gate` takes the result of `up`, as `down` reads it.
+                    // The result of `up` goes into the buffer `gate`, which `down` reads.
                     ops.multiply(normed, &mut [(&layer.up.matrix, gate)]);
                     activate(ops, shape.activation, (gate, &layer.up), None);
                 }

@@ -130,7 +130,7 @@ mod tests {
     use crate::kernels::attention::KvDtype;
     use crate::shape::tests::tiny;
 
-    /// The rows of each pass whose logits are computed, for spans of these numbers of ids.
+    /// The rows of each pass whose logits are computed, for spans with these numbers of ids and wanted results.
     fn wanted_rows(lengths: &[(usize, Wanted)], max_tokens: usize) -> Vec<Vec<usize>> {
         let mut caches: Vec<_> =
             lengths.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();

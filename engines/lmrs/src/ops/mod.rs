@@ -252,7 +252,7 @@ struct Task<'a> {
 enum Kernel {
     /// Panel kernels; a position is a panel.
     Panels,
-    /// Dot products of this number of streams, read side by side; a position is one output of each stream.
+    /// Dot products of this number of streams (ranges of outputs), read side by side; a position is one output of each.
     Dots(usize),
     /// Many tokens read rows of weights from the second-level cache; a position is an output.
     Blocked,

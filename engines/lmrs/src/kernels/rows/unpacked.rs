@@ -32,7 +32,7 @@ pub(crate) trait PackedBf16: 'static {
 
     fn unpack(level: Level, block: Block, rows: Range<usize>, destination: &mut [u16]);
 
-    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights that it unpacks in registers. Sums have the order of `Paired`.
+    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights that it unpacks in registers. It adds in the order of `paired`.
     ///
     /// # Safety
     ///
@@ -45,7 +45,7 @@ pub(crate) trait PackedBf16: 'static {
 const SINGLE_TOKEN_BYTES: usize = 16 << 10;
 /// Bytes of unpacked rows that several tokens use repeatedly: half of a second-level cache.
 const MANY_TOKENS_BYTES: usize = 256 << 10;
-/// Bytes of unpacked rows for a few tokens, whose activations fit into the second-level cache too.
+/// Bytes of unpacked rows for at most `MAX_FEW_TOKENS` tokens, whose activations fit into the second-level cache too.
 const FEW_TOKENS_BYTES: usize = 32 << 10;
 const MAX_FEW_TOKENS: usize = 48;
 const BF16_BYTES: usize = 2;
