@@ -196,7 +196,7 @@ impl Header {
     }
 }
 
-/// The most bytes of all files together.
+/// The most bytes of all packed files together.
 const MAX_CACHE_BYTES: u64 = 20_000_000_000;
 /// The bytes of the disk that stay free.
 const MIN_FREE_BYTES: u64 = 1_000_000_000;

@@ -8,7 +8,7 @@ use super::MAX_PASS_ROWS;
 use super::decoder::{MAX_DECODE_ROWS, Wanted};
 use super::sequence::Sequence;
 
-/// The most rows of prompts in a step while other sequences wait for their next token.
+/// The most rows of prompts in a step while other sequences wait for their next token: a longer step would delay them.
 pub const MAX_ROWS_WHILE_DECODING: usize = 128;
 
 /// The priority between prompts and tokens.

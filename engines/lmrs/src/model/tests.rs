@@ -368,7 +368,7 @@ impl Decoder for ToyNetwork {
     ) -> Result<(), Failed> {
         self.passes.push(vec![ids.len()]);
         for ids in ids.chunks(7) {
-            let mut logits = Rows::new(ids.len(), VOCABULARY);
+            let mut logits = Rows::new(ids.len(), VOCABULARY); // a few rows at a time
             for (row, &id) in ids.iter().enumerate() {
                 cache.push(id);
                 logits.row_mut(row).copy_from_slice(&self.logits(cache));

@@ -52,7 +52,7 @@ pub struct Rotation {
     pub frequencies: Vec<f32>, // [rotated / 2]
 }
 
-/// Cosines and sines for the tokens of a pass.
+/// Cosines and sines of the angles of each token of a pass.
 #[derive(Debug, Clone, Default)]
 pub struct Angles {
     cosines: Rows, // [tokens, rotated / 2]

@@ -34,7 +34,7 @@ pub struct Shape {
     /// `None` if positions are learned and added to the embedding.
     pub rotation: Option<Rotation>,
     pub activation: Activation,
-    /// For each layer, the last tokens that attention sees, the token itself included; `None` means all.
+    /// For each layer, the number of last tokens that attention sees, the token itself included; `None` means all.
     pub windows: Vec<Option<usize>>,
     pub embedding_scale: f32,
     /// Whether the embedding is also the output matrix.

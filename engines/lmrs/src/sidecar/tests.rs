@@ -11,7 +11,7 @@ const NO_MATRICES: BTreeSet<String> = BTreeSet::new();
 
 fn packed_region(seed: u64) -> Region {
     let mut rng = Rng::new(seed);
-    let mut region = NewRegion::new(300_001).unwrap();
+    let mut region = NewRegion::new(300_001).unwrap(); // no multiple of a word
     region.bytes_mut().fill_with(|| (rng.next_f64() * 256.0) as u8);
     region.finish()
 }

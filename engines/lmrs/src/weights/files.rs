@@ -17,7 +17,7 @@ use crate::matrix::PANEL_OUTPUTS;
 use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 
-/// The mapped files of a model folder, with readers of their parts.
+/// The mapped files of a model folder, with readers of the model's parts.
 pub struct Files {
     maps: Vec<Region>,
     pub source: FileWeights,

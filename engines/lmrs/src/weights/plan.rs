@@ -218,6 +218,7 @@ impl Plan {
         let outputs = source.rows.end - source.rows.start;
         let stored = self.files.dtype(part)?;
         let (dtype, format) = match self.requested.resolve(part, stored, inputs)? {
+            // A matrix that cannot be packed keeps the layout of files.
             (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
             requested => requested,
         };
