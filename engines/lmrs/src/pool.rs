@@ -164,7 +164,7 @@ impl Pool {
         });
     }
 
-    /// Calls `work(thread, piece)` once for each piece. The first free thread takes the next piece, so a thread that loses its
+    /// Calls `work(thread, piece)` once for each piece. A thread without work takes the next piece, so a thread that loses its
     /// core does not delay the others.
     pub fn share_pieces<T: Send>(
         &self,

@@ -69,7 +69,7 @@ fn load(path: &Path) -> Result<(), Failed> {
     network.forward(&mut ops, &mut [span], &mut Predictions::default()).map_err(to_failed)
 }
 
-/// Checks the rule for every file: it loads and computes, or fails with a message.
+/// Checks the rule for every file: a load and a forward pass succeed, or fail with a message.
 fn check_load(path: &Path, case: &str) -> Option<Failed> {
     LARGEST_ALLOCATION.store(0, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(|| load(path)));

@@ -155,7 +155,7 @@ fn f32_agrees_with_pytorch_for_every_architecture_in_both_file_formats() {
     }
 }
 
-/// llama.cpp's converter writes GPT-2's output matrix although it is the embedding.
+/// llama.cpp's converter writes GPT-2's output matrix although it equals the embedding.
 #[test]
 fn a_gpt2_in_gguf_uses_the_output_matrix_of_the_file_if_there_is_one() {
     let (folder, path) = synthesise_model("gpt2", Dtype::BF16);

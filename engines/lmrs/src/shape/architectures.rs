@@ -37,7 +37,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
     },
 ];
 
-/// The base of the other architectures.
+/// The other architectures change some of these properties.
 const LLAMA: Architecture = Architecture {
     name: "llama",
     layer_norm: false,

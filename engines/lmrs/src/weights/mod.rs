@@ -46,7 +46,7 @@ pub struct Layer {
     pub key_norm: Option<Norm>,
     pub attention_output: Linear, // [hidden, heads * head_dim]
     pub feed_forward_norm: Norm,
-    /// Its result, after the activation function, is multiplied with that of `up`. Not every model has it.
+    /// The result of `gate`, after the activation function, is multiplied with that of `up`. Some models have no gate.
     pub gate: Option<Linear>, // [inner, hidden]
     pub up: Linear,   // [inner, hidden]
     pub down: Linear, // [hidden, inner]
@@ -69,7 +69,8 @@ impl Weights {
         self.matrices().map(|matrix| matrix.bytes() as u64).sum()
     }
 
-    /// The format with the most bytes. Some matrices may be in other formats, because of their rows or for lack of kernels.
+    /// The format with the most bytes. Some matrices may be in other formats, because their rows do not fit or kernels are
+    /// missing.
     pub fn format(&self) -> &'static Format {
         let bytes = |format: &Format| {
             self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>()

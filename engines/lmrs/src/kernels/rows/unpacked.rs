@@ -32,7 +32,7 @@ pub(crate) trait PackedBf16: 'static {
 
     fn unpack(level: Level, block: Block, rows: Range<usize>, destination: &mut [u16]);
 
-    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights that it unpacks in registers. It adds in the order of `paired`.
+    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights unpacked in registers. Sums have the order of `super::paired`.
     ///
     /// # Safety
     ///
