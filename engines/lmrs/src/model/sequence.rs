@@ -67,8 +67,7 @@ impl<C> Sequence<C> {
         if self.sampling.is_some() { Wanted::Logits } else { Wanted::Largest }
     }
 
-    /// The most ids that the next step may draft. The last possible token is never drafted, because it never enters the
-    /// network.
+    /// The most ids that the next step may draft. The last possible token is not drafted: it never enters the network.
     pub fn max_drafts(&self) -> usize {
         self.lookup.min(self.max_ids.saturating_sub(self.ids.len() + 1))
     }

@@ -69,8 +69,7 @@ impl Weights {
         self.matrices().map(|matrix| matrix.bytes() as u64).sum()
     }
 
-    /// The format with the most bytes. Some matrices may be in other formats, because their rows do not fit or kernels are
-    /// missing.
+    /// The format with the most bytes. Some matrices may have others, because their rows do not fit or kernels are missing.
     pub fn format(&self) -> &'static Format {
         let bytes = |format: &Format| {
             self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>()
