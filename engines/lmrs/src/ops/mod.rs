@@ -17,8 +17,8 @@ use crate::pool::Pool;
 use largest::Largest;
 pub use largest::largest;
 
-/// The smallest product of weight bytes and tokens for which threads share the work. For less work, waking the threads costs
-/// more than it saves.
+/// The fewest bytes of weights, multiplied by the number of tokens, for which threads share the work. For less work, waking
+/// the threads costs more than it saves.
 const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Pieces for each thread when activations are quantized for panels.
 const PIECES_PER_THREAD: usize = 4;
