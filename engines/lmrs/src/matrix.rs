@@ -5,9 +5,9 @@ use std::ops::Range;
 use crate::formats::{Format, Storage};
 use crate::region::Region;
 
-/// Outputs of a panel, side by side.
+/// Outputs of a panel: their weights are stored side by side.
 pub const PANEL_OUTPUTS: usize = 16;
-/// Inputs of a group of a panel.
+/// Inputs of a group, a part of a panel.
 pub const GROUP_INPUTS: usize = 64;
 
 /// `outputs` rows of `inputs` numbers.
@@ -20,7 +20,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Panics if the region does not have exactly the size of the format.
+    /// Panics if the region does not have exactly the bytes of such a matrix in this format.
     pub fn new(format: &'static Format, outputs: usize, inputs: usize, region: Region) -> Self {
         assert_eq!(region.bytes().len(), format.bytes(outputs, inputs), "the bytes of a matrix");
         Self { outputs, inputs, format, region }
@@ -34,12 +34,12 @@ impl Matrix {
         &self.region
     }
 
-    /// The rows of these outputs, for unpacked floats.
+    /// For unpacked floats: the bytes of the rows of these outputs.
     pub fn rows(&self, outputs: Range<usize>) -> &[u8] {
         self.floats().rows(outputs)
     }
 
-    /// The block with this output, for packed rows, if `block_rows` rows of `row_bytes` bytes form a block.
+    /// For packed rows: the block with this output, where a block has `block_rows` rows of `row_bytes` bytes.
     pub fn block(&self, block_rows: usize, row_bytes: usize, output: usize) -> Block<'_> {
         let first = output / block_rows * block_rows;
         let rows = block_rows.min(self.outputs - first);
@@ -47,13 +47,13 @@ impl Matrix {
         Block { bytes, rows, inputs: self.inputs }
     }
 
-    /// The bytes of these outputs, for packed rows. Only whole blocks have contiguous bytes of their own.
+    /// For packed rows: the bytes of these outputs. Only the bytes of whole blocks can be unpacked.
     pub fn packed_rows(&self, row_bytes: usize, outputs: Range<usize>) -> &[u8] {
         assert!(self.format.packed_rows().is_some(), "packed rows");
         &self.region.bytes()[outputs.start * row_bytes..outputs.end * row_bytes]
     }
 
-    /// All panels, one after the other, for formats in panels.
+    /// For formats in panels: all panels, one after the other.
     pub fn panels(&self) -> &[u8] {
         assert!(self.format.is_panels(), "a format in panels");
         self.region.bytes()
@@ -65,7 +65,7 @@ impl Matrix {
         &self.panels()[panel * bytes..][..bytes]
     }
 
-    /// All rows, for unpacked floats.
+    /// For unpacked floats: all rows.
     pub fn floats(&self) -> Floats<'_> {
         Floats::new(self.format, self.inputs, 0..self.outputs, self.region.bytes())
     }

@@ -1,15 +1,15 @@
-//! The threads: the caller, and workers that live as long as the pool. `run`, `share` and `share_pieces` distribute a piece of
-//! work and return when it is done. The pool does not interpret the work.
+//! The threads: the caller, and workers that live as long as the pool. `run`, `share` and `share_pieces` distribute work and
+//! return when it is done. The pool does not interpret the work.
 //!
 //! ```text
 //! run:     stores the work, then raises the generation (the number of calls), which starts the workers
-//! worker:  spins on the generation, takes its own share, then any free share
-//! caller:  takes share 0, then any free share, then spins until all are done
-//! idle:    a worker parks after spinning for a millisecond; the next run wakes it
+//! worker:  spins on the generation, takes its own share, then any share that no thread has taken
+//! caller:  takes share 0, then any share that no thread has taken, then spins until all are done
+//! idle:    a worker parks after spinning for a millisecond; the next call wakes it
 //! ```
 //!
 //! The first thread that takes a share does it. A worker that lost its core, or is still waking up, does not delay the others:
-//! the caller does its share. There are never more threads than processors, because they would wait for each other.
+//! the caller takes that worker's share. There are never more threads than processors, because they would wait for each other.
 
 #![expect(unsafe_code, reason = "threads that outlive a call run work that is borrowed for the call")]
 
@@ -32,7 +32,7 @@ use system::processors::{self, Pinned};
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Allows one piece of work at a time.
+    /// Held while the workers do the work of one caller.
     run_lock: Mutex<()>,
     /// The caller's pinning, undone when the pool is dropped.
     _pinned: Option<Pinned>,
@@ -133,7 +133,7 @@ impl Pool {
     }
 
     /// Calls `work(thread)` once for each number below `threads`, several at a time, and returns when all have returned. A
-    /// panic in a call reaches the caller. Nested calls of `run` do their work on the calling thread.
+    /// panic in a call reaches the caller. A nested or simultaneous call of `run` does its work on the calling thread.
     pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
         let _run_lock = match self.run_lock.try_lock() {
             _ if self.threads() == 1 => return work(0),
@@ -164,7 +164,7 @@ impl Pool {
         });
     }
 
-    /// Calls `work(thread, piece)` once for each piece. The first free thread takes the next piece, so a thread that loses its
+    /// Calls `work(thread, piece)` once for each piece. A thread without work takes the next piece, so a thread that loses its
     /// core does not delay the others.
     pub fn share_pieces<T: Send>(
         &self,
@@ -222,8 +222,8 @@ impl Shared {
     /// Runs the work on all threads, and returns when every share is done. The caller holds `run_lock`.
     fn run(&self, work: &Work<'_>) {
         let work: *const Work<'_> = work;
-        // SAFETY: only the lifetime is erased. This function returns when all shares are done. Threads use the pointer only for
-        // a share of this generation, so nothing uses it after the borrow ends.
+        // SAFETY: only the lifetime is erased. This function returns when all shares are done. Threads use the pointer only
+        // for a share of this generation, so nothing uses it after the borrow ends.
         let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
         // SAFETY: no share of an earlier generation is running, and none of this one can be taken yet: see `take`.
         unsafe { *self.call.0.work.get() = Some(work) };
@@ -246,8 +246,8 @@ impl Shared {
 
     /// Starts the next generation, and wakes parked workers.
     fn raise(&self) -> u64 {
-        // Sequentially consistent, like the accesses of a worker before it parks: either the worker reads the new generation, or
-        // this thread finds the worker parked.
+        // Sequentially consistent, like the accesses of a worker before it parks: either the worker reads the new generation,
+        // or this thread finds the worker parked.
         let generation = self.call.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if self.parked.load(Ordering::SeqCst) > 0 {
             let _park_lock = lock(&self.park_lock);
@@ -292,7 +292,7 @@ impl Shared {
         self.call.0.generation.load(Ordering::Acquire)
     }
 
-    /// Runs this share, and then every other free share.
+    /// Runs this share, and then every other share, if no thread has taken them.
     fn run_shares(&self, share: usize, generation: u64) {
         let shares = self.shares.len();
         for share in (share..shares).chain(0..share) {
@@ -310,9 +310,9 @@ impl Shared {
         }
     }
 
-    /// Takes the share if it is free. Every generation takes every share before it ends. So a share that was last taken in the
-    /// previous generation proves that this generation is running, and taking the share keeps it running. A late thread with an
-    /// old generation finds that the share was taken in that generation or a later one.
+    /// Takes the share if no thread has taken it. Every generation takes every share before it ends. So a share that was last
+    /// taken in the previous generation proves that this generation is running, and taking the share keeps it running. A late
+    /// thread with an old generation finds that the share was taken in that generation or a later one.
     fn take(&self, share: usize, generation: u64) -> bool {
         let taken = &self.shares[share].0.taken;
         taken.load(Ordering::Relaxed) == generation - 1
@@ -327,7 +327,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Distributes the numbers below a limit, each number once. Every thread has a range of its own, so that it reads memory
-/// sequentially as long as possible. Then it takes the remaining numbers of other ranges.
+/// sequentially as long as possible. Then it takes the remaining numbers of the other threads.
 struct Ranges(Vec<Remaining>);
 
 /// The remaining numbers of a thread's range, on separate cache lines, so that threads contend only if one helps another.

@@ -4,12 +4,12 @@
 //! packed memory. The cache is optional: if a file is damaged, outdated or of other sources, or the disk is full, the load
 //! continues without it.
 //!
-//! Only packing reveals the matrices that a format cannot hold. The header lists them. The file is named after the packing plan
-//! (`weights::Plan`) in which every matrix fits, so the next load finds the list first and packs nothing twice.
+//! Only packing reveals the matrices that a format cannot hold. The header lists them. The file is named after the packing
+//! plan (`weights::Plan`) in which every matrix fits, so the next load finds the list first and packs nothing twice.
 //!
 //! ```text
-//! file    8 bytes `lmrspack`, 8 bytes: the length of the JSON, 16 bytes: its digest, then the JSON (`Header`), which is untrusted
-//!         until checked; from byte `PACKED_OFFSET` on, the packed memory
+//! file    8 bytes `lmrspack`, 8 bytes: the length of the JSON, 16 bytes: its digest, then the JSON (`Header`), which
+//!         is untrusted until checked; from byte `PACKED_OFFSET` on, the packed memory
 //! ```
 
 #![expect(unsafe_code, reason = "a file is mapped")]
@@ -47,7 +47,7 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// `first_plan` is a text of the packed layout if every matrix fits. Different layouts must have different texts.
+    /// `first_plan` describes the packed layout if every matrix fits. Different layouts must have different texts.
     pub fn of(folder: &ModelFolder, first_plan: &str) -> Result<Self> {
         Self::in_directory(&paths::data_dir()?.join("packed"), &folder.weights, first_plan)
     }
@@ -71,8 +71,8 @@ impl Sidecar {
         Ok(unfit)
     }
 
-    /// The packed weights of an earlier load, if they are intact and match these files and this plan. The check reads the whole
-    /// file, so its pages are in memory for the first token.
+    /// The packed weights of an earlier load, if they are intact and match these files and this plan. The check reads the
+    /// whole file, so its pages are in memory for the first token.
     pub fn read(&self, plan: &str, pool: &Pool) -> Option<Region> {
         let packed = self.try_read(plan, pool).ok()?;
         // Marks the file as used, best effort.
@@ -161,7 +161,6 @@ impl Source {
         Ok(Self { layout: LAYOUT_VERSION, plan: paths::digest(plan.as_bytes()), files })
     }
 
-    /// The same files with another plan.
     fn with_plan(&self, plan: &str) -> Self {
         Self { plan: paths::digest(plan.as_bytes()), ..self.clone() }
     }
@@ -197,7 +196,7 @@ impl Header {
     }
 }
 
-/// The most bytes of all files together.
+/// The most bytes of all packed files together.
 const MAX_CACHE_BYTES: u64 = 20_000_000_000;
 /// The bytes of the disk that stay free.
 const MIN_FREE_BYTES: u64 = 1_000_000_000;
@@ -285,8 +284,8 @@ fn checksum(pool: &Pool, bytes: &[u8]) -> u64 {
     mix(sums.into_iter().map(AtomicU64::into_inner).chain([bytes.len() as u64]))
 }
 
-/// Sums the words of each of eight lanes, and sums each lane's intermediate sums again, so that the order of the words matters
-/// (after Fletcher). Eight lanes fill a vector register.
+/// Sums the words (8 bytes) of each of eight lanes, and sums each lane's intermediate sums again, so that the order of the
+/// words matters (after Fletcher). Eight lanes fill a vector register.
 fn chunk_sum(bytes: &[u8]) -> u64 {
     let (mut sums, mut sums_of_sums) = ([0_u64; LANES], [0_u64; LANES]);
     let mut add = |line: &[u8; 8 * LANES]| {

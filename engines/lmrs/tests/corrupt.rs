@@ -31,7 +31,7 @@ struct RecordingAllocator;
 unsafe impl GlobalAlloc for RecordingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST_ALLOCATION.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller guarantees this; the same below.
+        // SAFETY: the caller guarantees what `System` requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -69,7 +69,7 @@ fn load(path: &Path) -> Result<(), Failed> {
     network.forward(&mut ops, &mut [span], &mut Predictions::default()).map_err(to_failed)
 }
 
-/// Checks the rule for every file: it loads and computes, or fails with a message.
+/// Checks the rule for every file: a load and a forward pass succeed, or fail with a message.
 fn check_load(path: &Path, case: &str) -> Option<Failed> {
     LARGEST_ALLOCATION.store(0, Ordering::Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(|| load(path)));
@@ -85,7 +85,7 @@ struct Model {
     _folder: tempfile::TempDir,
     path: PathBuf,
     weights: PathBuf,
-    /// The bytes as written.
+    /// The undamaged bytes of `weights`.
     bytes: Vec<u8>,
 }
 
@@ -123,7 +123,6 @@ fn header_end(model: &Model) -> usize {
     }
 }
 
-/// Applies one random kind of damage.
 fn damage(model: &Model, rng: &mut Rng) -> (String, Vec<u8>) {
     let mut below = |limit: usize| ((rng.next_f64() * limit as f64) as usize).min(limit.saturating_sub(1));
     let mut bytes = model.bytes.clone();
@@ -220,7 +219,7 @@ fn a_config_with_any_wrong_value_is_loaded_or_refused() {
     }
 }
 
-/// Each integer of GGUF metadata follows its key and its type number.
+/// In the file, each integer of GGUF metadata stands after its key and 4 bytes for its type.
 #[test]
 fn any_metadata_of_a_gguf_is_loaded_or_refused() {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,7 +242,7 @@ fn any_metadata_of_a_gguf_is_loaded_or_refused() {
 }
 
 #[test]
-fn a_wrong_number_of_heads_is_reported_by_the_name_of_its_field() {
+fn a_wrong_number_of_heads_is_reported_with_the_name_of_its_field() {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let model = synthesise_model("gpt2");
     let path = model.path.join("config.json");
@@ -264,7 +263,7 @@ fn a_wrong_number_of_heads_is_reported_by_the_name_of_its_field() {
 }
 
 #[test]
-fn a_wrong_size_is_reported_by_the_name_of_its_tensor() {
+fn a_wrong_size_is_reported_with_the_name_of_its_tensor() {
     let _lock = ALLOCATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let model = synthesise_model("llama");
     let header = String::from_utf8(model.bytes[8..header_end(&model)].to_vec()).unwrap();

@@ -7,13 +7,14 @@ use std::path::Path;
 use engine_kit::protocol::{Failed, FailureKind, Loaded, Message, parse_message};
 use serde_json::{Value, json};
 
-/// The answers to a load of this folder and to these lines, with the notes of progress messages. `limits` is shell code.
-fn answers_to(limits: &str, folder: &Path, load_fields: Value, lines: &[&str]) -> Vec<Message> {
-    let mut request = json!({"type": "load", "model": folder, "threads": 1});
-    request.as_object_mut().unwrap().extend(load_fields.as_object().cloned().unwrap_or_default());
-    let lines = [&[request.to_string().as_str()], lines].concat().join("\n");
+/// The answers to a load of this folder and to these requests, with the notes of progress messages. `limits` is shell code
+/// that runs before the program.
+fn answers_to(limits: &str, folder: &Path, load_fields: Value, requests: &[&str]) -> Vec<Message> {
+    let mut load = json!({"type": "load", "model": folder, "threads": 1});
+    load.as_object_mut().unwrap().extend(load_fields.as_object().cloned().unwrap_or_default());
+    let input = [&[load.to_string().as_str()], requests].concat().join("\n");
     let script = format!("{limits} exec '{}'", env!("CARGO_BIN_EXE_lmrs"));
-    let output = duct::cmd!("sh", "-c", script).stdin_bytes(lines).stdout_capture().stderr_null();
+    let output = duct::cmd!("sh", "-c", script).stdin_bytes(input).stdout_capture().stderr_null();
     let output = output.unchecked().run().unwrap();
     assert!(output.status.success());
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -103,8 +104,8 @@ fn a_model_larger_than_this_machine_is_refused_before_it_is_read() {
     let answers = answers_to("", folder.path(), json!({}), &[]);
     let failure = expect_failed(&answers[0]);
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
-    let norm_bytes = 2 * hidden * (1 + 2 * layers);
-    assert!(failure.message.contains(&format!("({} weights", weights - norm_bytes)), "{failure:?}");
+    let uncounted_norm_bytes = 2 * hidden * (1 + 2 * layers);
+    assert!(failure.message.contains(&format!("({} weights", weights - uncounted_norm_bytes)), "{failure:?}");
 }
 
 /// The positions would take 2.2 TB in f32, the type in memory.

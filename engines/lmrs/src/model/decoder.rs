@@ -1,4 +1,4 @@
-//! The interface of a network to the model: rows of ids in, the likeliest ids or logits out.
+//! The interface of a network to the model: ids in, the likeliest next ids or logits out.
 
 use std::ops::Range;
 
@@ -34,15 +34,15 @@ pub trait Decoder {
         on_logits: &mut dyn FnMut(&Pool, &Rows),
     ) -> Result<(), Failed>;
 
-    /// Removes all but the first `ids` ids.
+    /// Removes all but the first `ids` ids of the cache.
     fn truncate(&mut self, cache: &mut Self::Cache, ids: usize);
 }
 
-/// The most rows of a pass in which each row gets the same bits as in a pass of its own. With more rows, kernels may round more
-/// and sum in another order, so other requests must not influence which rows share a pass.
+/// The most rows of a pass in which each row gets the same bits as in a pass of its own. With more rows, kernels may round
+/// more and sum in another order, so other requests must not influence which rows share a pass.
 pub const MAX_DECODE_ROWS: usize = 8;
 
-/// Ids that go through the network together and continue their sequence. A span is never empty.
+/// Ids that go through the network together and continue their sequence. Each id is a row of the pass. A span is never empty.
 pub struct Span<'a, C> {
     pub cache: &'a mut C,
     pub ids: &'a [u32],
@@ -66,7 +66,7 @@ impl<C> Span<'_, C> {
 pub enum Wanted {
     /// No result, because the prompt continues.
     Nothing,
-    /// The likeliest id after the last row, the lowest among equals.
+    /// The likeliest id after the last row; among equals, the lowest id.
     Largest,
     /// The likeliest id after each row.
     EveryLargest,
@@ -74,11 +74,11 @@ pub enum Wanted {
     Logits,
 }
 
-/// The results for all spans, in their order. The memory is reused.
+/// The results of a pass, in the order of its spans. The next pass reuses the memory.
 #[derive(Debug, Default)]
 pub struct Predictions {
-    /// One id for each `Largest`, and one id for each row of an `EveryLargest`.
+    /// One id for each span that wants `Largest`, and one for each row of a span that wants `EveryLargest`.
     pub ids: Vec<u32>,
-    /// [rows, vocabulary]: one row for each `Logits`.
+    /// [rows, vocabulary]: one row for each span that wants `Logits`.
     pub logits: Rows,
 }

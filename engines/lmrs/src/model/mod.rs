@@ -1,7 +1,7 @@
 //! A loaded model: prompts in, tokens out, step by step. `decoder` is its interface to a network.
 //!
 //! ```text
-//! generate  the sequences of a job, together in every step     score  logits of all rows, a chunk at a time
+//! generate  the sequences of one request, together in steps   score  logits of all rows, a chunk at a time
 //! slots     the sequences of several requests at once
 //!     \        /
 //!      sequence::advance   one step: a token for each sequence past its prompt, a chunk of the prompt for the others
@@ -25,19 +25,19 @@ use sequence::Sequence;
 use step::{Schedule, chunk_rows};
 
 /// The most rows of prompts in a step, and so in a pass, while no sequence waits for its next token. Requests can be cancelled
-/// between two steps.
+/// only between two steps, so steps are short.
 pub(crate) const MAX_PASS_ROWS: usize = 256;
 
 /// The network, and the state of the current requests.
 pub struct LoadedModel<D: Decoder> {
     decoder: D,
     facts: Facts,
-    /// The most tokens that prompt lookup drafts; 0 disables it.
+    /// The most tokens that prompt lookup drafts in a step; 0 disables it.
     lookup: usize,
-    /// Empty caches of the last requests, whose memory is reused. The next request drops those that it does not need,
+    /// Emptied caches of the last requests, whose memory is reused. The next request drops those that it does not need,
     /// so that one large batch does not keep its memory.
     spare: Vec<D::Cache>,
-    /// Sequences of overlapping requests, each with its slot and its index in the request.
+    /// Sequences of overlapping requests, each with the slot of its request and its index in the request.
     admitted: Vec<(usize, usize, Sequence<D::Cache>)>,
     predictions: Predictions,
 }
@@ -65,7 +65,7 @@ impl<D: Decoder> LoadedModel<D> {
         job.prompts.iter().enumerate().map(sequence).collect()
     }
 
-    /// An empty cache for this number of ids. If every spare cache is too small, one of them is dropped, to free its memory.
+    /// An empty cache for at least this number of ids. If every spare cache is too small, one is dropped to free its memory.
     fn cache(&mut self, ids: usize) -> Result<D::Cache, Failed> {
         if let Some(fitting) = self.spare.iter().rposition(|spare| self.decoder.capacity(spare) >= ids) {
             return Ok(self.spare.swap_remove(fitting));
@@ -85,7 +85,7 @@ impl<D: Decoder> Model for LoadedModel<D> {
         self.facts.clone()
     }
 
-    /// Padding of a batch makes no difference: rows of several lengths are computed side by side, without pad tokens.
+    /// Padding of a batch makes no difference: sequences of several lengths are computed side by side, without pad tokens.
     fn generate(&mut self, job: &Job, tokens: &mut Tokens) -> Result<(), Failed> {
         let mut sequences = self.sequences(job)?;
         while !tokens.all_done() && !tokens.is_cancelled() {

@@ -54,12 +54,11 @@ impl<C> Sequence<C> {
         self.cache
     }
 
-    /// The number of generated tokens.
     pub fn generated(&self) -> usize {
         self.ids.len() - self.prompt_ids
     }
 
-    /// Ids that the cache does not hold yet.
+    /// The number of ids that the cache does not hold yet.
     pub fn uncached(&self) -> usize {
         self.ids.len() - self.cached
     }
@@ -68,7 +67,7 @@ impl<C> Sequence<C> {
         if self.sampling.is_some() { Wanted::Logits } else { Wanted::Largest }
     }
 
-    /// The most ids that the next step may draft. The last possible token needs no draft: it never enters the network.
+    /// The most ids that the next step may draft. The last possible token is not drafted: it never enters the network.
     pub fn max_drafts(&self) -> usize {
         self.lookup.min(self.max_ids.saturating_sub(self.ids.len() + 1))
     }
@@ -136,25 +135,26 @@ fn pass<D: Decoder>(
         spans.push(Span { cache: &mut sequence.cache, ids, wanted: chunk.wanted });
     }
     decoder.forward(&mut spans, predictions)?;
-    let (mut ids, mut row) = (predictions.ids.iter().copied(), 0);
+    let (mut predicted_ids, mut logits_row) = (predictions.ids.iter().copied(), 0);
     for chunk in chunks {
         let sequence = &mut *sequences[chunk.index];
         sequence.cached += chunk.rows;
         match chunk.wanted {
             Wanted::Nothing => continue,
             Wanted::Logits => {
-                let id = sample(predictions.logits.row(row), &sequence.sampling, &mut sequence.rng);
-                row += 1;
+                let id = sample(predictions.logits.row(logits_row), &sequence.sampling, &mut sequence.rng);
+                logits_row += 1;
                 sequence.push(id, chunk.index, emit);
             }
             Wanted::Largest => {
-                ids.by_ref().take(1).for_each(|id| sequence.push(id, chunk.index, emit));
+                predicted_ids.by_ref().take(1).for_each(|id| sequence.push(id, chunk.index, emit));
             }
             Wanted::EveryLargest => {
-                let likeliest: Vec<u32> = ids.by_ref().take(chunk.rows).collect();
+                let likeliest: Vec<u32> = predicted_ids.by_ref().take(chunk.rows).collect();
                 sequence.check_drafts(&likeliest, chunk, emit);
             }
         }
+        // Rejected drafts are removed from the cache.
         let cached = if sequence.use_cache { sequence.ids.len() - 1 } else { 0 };
         if sequence.cached != cached {
             sequence.cached = cached;

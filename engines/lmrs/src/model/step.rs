@@ -1,14 +1,14 @@
 //! The rows of a step, and their grouping into passes through the network.
 //!
 //! A request's ids must not depend on other requests. So rows that make the next token go in passes of at most
-//! `MAX_DECODE_ROWS` rows, where each row gets the same bits as alone. These rows never share a pass with a long
-//! prompt. Passes for long prompts contain only chunks of long prompts.
+//! `MAX_DECODE_ROWS` rows, where each row gets the same bits as alone. Passes for long prompts contain only chunks
+//! of long prompts.
 
 use super::MAX_PASS_ROWS;
 use super::decoder::{MAX_DECODE_ROWS, Wanted};
 use super::sequence::Sequence;
 
-/// The most rows of prompts in a step while other sequences wait for their next token.
+/// The most rows of prompts in a step while other sequences wait for their next token: a longer step would delay them.
 pub const MAX_ROWS_WHILE_DECODING: usize = 128;
 
 /// The priority between prompts and tokens.
@@ -40,7 +40,7 @@ enum Kind {
     Tokens,
     /// Whole prompts of a few rows.
     Short,
-    /// Parts of longer prompts.
+    /// Longer prompts, or parts of them.
     Long,
 }
 
@@ -111,7 +111,8 @@ pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     chunks.iter().take_while(fits).count().max(1)
 }
 
-/// The fewest rows left in a step for which a long prompt is cut: each part then has more than `MAX_DECODE_ROWS` rows.
+/// The fewest rows left in a step for which a long prompt is cut. `chunk_rows` may use `2 * MAX_DECODE_ROWS` fewer, which
+/// still leaves more than `MAX_DECODE_ROWS`.
 const MIN_ROWS_FOR_CUT: usize = 4 * MAX_DECODE_ROWS;
 
 /// The rows of a prompt that the next pass reads, at most `max_rows`. The part after them is empty or longer than
@@ -137,7 +138,7 @@ fn draft(ids: &mut Vec<u32>, limit: usize) -> usize {
     if limit == 0 || end <= MIN_MATCH_IDS {
         return 0;
     }
-    // `match_end` and `draft_start` are the index of the first id after a match; 0 means no match.
+    // Indices of the first id after a match: `match_end` after the one tried, `draft_start` after the longest (0: none).
     let (mut longest, mut draft_start) = (MIN_MATCH_IDS - 1, 0);
     for match_end in (MIN_MATCH_IDS..end).rev() {
         let matching = (1..=MAX_MATCH_IDS.min(match_end))
@@ -165,15 +166,15 @@ mod tests {
     fn a_long_prompt_has_no_short_chunk_and_no_chunk_above_the_limit() {
         for limit in [MIN_ROWS_FOR_CUT, 100, 128, 256] {
             for rows in 1..2000 {
-                let (mut uncached, mut pieces) = (rows, Vec::new());
+                let (mut uncached, mut chunks) = (rows, Vec::new());
                 while uncached > 0 {
-                    pieces.push(chunk_rows(uncached, limit));
-                    uncached -= pieces[pieces.len() - 1];
+                    chunks.push(chunk_rows(uncached, limit));
+                    uncached -= chunks[chunks.len() - 1];
                 }
-                assert!(pieces.iter().all(|piece| *piece <= limit), "{rows} of {limit}: {pieces:?}");
+                assert!(chunks.iter().all(|chunk| *chunk <= limit), "{rows} rows, limit {limit}: {chunks:?}");
                 assert!(
-                    rows <= MAX_DECODE_ROWS || pieces.iter().all(|piece| *piece > MAX_DECODE_ROWS),
-                    "{rows} of {limit}: {pieces:?}"
+                    rows <= MAX_DECODE_ROWS || chunks.iter().all(|chunk| *chunk > MAX_DECODE_ROWS),
+                    "{rows} rows, limit {limit}: {chunks:?}"
                 );
             }
         }

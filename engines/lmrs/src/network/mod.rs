@@ -26,7 +26,6 @@ use pass::Pass;
 use row_ops::{Angles, activate};
 pub use row_ops::{Norm, Rotation};
 
-/// Ids that continue a sequence.
 pub type Span<'a> = decoder::Span<'a, Cache>;
 
 /// The most tokens in one pass: longer prompts go in pieces, so that activations stay small.
@@ -39,7 +38,6 @@ pub struct Network {
     buffers: Buffers,
 }
 
-/// The buffers of a pass.
 #[derive(Debug, Default)]
 struct Buffers {
     hidden: Rows,   // [tokens, hidden]
@@ -61,7 +59,7 @@ pub struct NotFinite;
 
 impl fmt::Display for NotFinite {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("its weights lead to logits that are NaN or infinite")
+        formatter.write_str("the model's weights lead to logits that are NaN or infinite")
     }
 }
 
@@ -107,8 +105,8 @@ impl Network {
         Ok(())
     }
 
-    /// Computes the logits after every token of a long text in bounded memory. `on_logits` gets the logits of a few tokens at a
-    /// time.
+    /// Computes the logits after every token of a long text in bounded memory. `on_logits` gets the logits of a few tokens at
+    /// a time.
     pub fn forward_each(
         &mut self,
         ops: &mut Ops,
@@ -179,6 +177,7 @@ impl Network {
                     activate(ops, shape.activation, (gate, gate_linear), Some((up, &layer.up)));
                 }
                 None => {
+                    // The result of `up` goes into the buffer `gate`, which `down` reads.
                     ops.multiply(normed, &mut [(&layer.up.matrix, gate)]);
                     activate(ops, shape.activation, (gate, &layer.up), None);
                 }
@@ -199,7 +198,7 @@ impl Network {
         ops.multiply(&buffers.normed, &mut [(weights.output_matrix(), logits)]);
     }
 
-    /// The id with the largest logit after this row, the lowest among equals.
+    /// The id with the largest logit after this row; among equals, the lowest id.
     fn largest(&mut self, ops: &mut Ops, row: usize) -> Result<u32, NotFinite> {
         let Self { weights, buffers, .. } = self;
         buffers.normed.reshape(1, buffers.hidden.width);
@@ -227,7 +226,7 @@ impl Network {
     }
 }
 
-/// The most rows of logits that are computed at once: 32 rows of 128,256 f32 are 16 MB.
+/// The most rows of logits that are computed at once: 32 rows of a vocabulary of 128,256 take 16 MB.
 const MAX_LOGIT_ROWS: usize = 32;
 
 /// A layer's queries, keys and values of the hidden state.
@@ -279,8 +278,8 @@ const _: () = assert!(
     "a chunk of a prompt must be one pass: other cuts could leave a pass of a few rows"
 );
 
-/// The smallest capacity of a cache, in tokens. Untouched memory costs almost nothing, and with this capacity most requests can
-/// reuse the same memory.
+/// The smallest capacity of a cache, in tokens. Untouched memory costs almost nothing, and with this capacity most requests
+/// can reuse the same memory.
 const MIN_CACHE_TOKENS: usize = 4096;
 
 /// A network with its weights and its threads.

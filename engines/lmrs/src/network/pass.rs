@@ -23,8 +23,8 @@ struct Piece {
     ids: Range<usize>,
     /// The range within the rows of the pass.
     rows: Range<usize>,
-    /// The position of the first id.
-    start: usize,
+    /// The positions of the ids in their sequence.
+    positions: Range<usize>,
 }
 
 impl Pass {
@@ -36,8 +36,8 @@ impl Pass {
             while at < span.ids.len() {
                 let count = (span.ids.len() - at).min(max_tokens - filled);
                 let (ids, rows) = (at..at + count, filled..filled + count);
-                let start = span.cache.tokens() + at;
-                pass.pieces.push(Piece { span: number, ids, rows, start });
+                let first = span.cache.tokens() + at;
+                pass.pieces.push(Piece { span: number, ids, rows, positions: first..first + count });
                 (at, filled) = (at + count, filled + count);
                 if filled == max_tokens {
                     passes.push(std::mem::take(&mut pass));
@@ -52,7 +52,7 @@ impl Pass {
     }
 
     pub fn positions(&self) -> Vec<usize> {
-        self.pieces.iter().flat_map(|piece| piece.start..piece.start + piece.ids.len()).collect()
+        self.pieces.iter().flat_map(|piece| piece.positions.clone()).collect()
     }
 
     pub fn tokens(&self) -> usize {
@@ -73,7 +73,7 @@ impl Pass {
         hidden.reshape(self.tokens(), weights.embedding.width()); // [tokens, hidden]
         for piece in &self.pieces {
             let ids = &spans[piece.span].ids[piece.ids.clone()];
-            for ((row, id), position) in piece.rows.clone().zip(ids).zip(piece.start..) {
+            for ((row, id), position) in piece.rows.clone().zip(ids).zip(piece.positions.clone()) {
                 let row = hidden.row_mut(row);
                 weights.embedding.row(*id as usize, row);
                 if scale != 1.0 {
@@ -91,16 +91,16 @@ impl Pass {
     pub fn store(&self, ops: &Ops, spans: &mut [Span], layer: usize, keys: &Rows, values: &Rows) {
         for piece in &self.pieces {
             let cache = &mut spans[piece.span].cache;
-            let positions = piece.start..piece.start + piece.ids.len();
+            let positions = &piece.positions;
             let tiles = cache
                 .tiles_mut(layer, positions.start / BLOCK_POSITIONS..positions.end.div_ceil(BLOCK_POSITIONS));
             ops.pool.share_if(positions.len() >= MIN_SHARED_ROWS, tiles, |_, (block, head, mut tile)| {
-                let (base, width) = (block * BLOCK_POSITIONS, tile.head_dim());
-                for position in positions.start.max(base)..positions.end.min(base + BLOCK_POSITIONS) {
+                let (first, head_dim) = (block * BLOCK_POSITIONS, tile.head_dim());
+                for position in positions.start.max(first)..positions.end.min(first + BLOCK_POSITIONS) {
                     let row = piece.rows.start + position - positions.start;
-                    let dims = head * width..(head + 1) * width;
+                    let dims = head * head_dim..(head + 1) * head_dim;
                     let (key, value) = (&keys.row(row)[dims.clone()], &values.row(row)[dims]);
-                    tile.write(position - base, key, value);
+                    tile.write(position - first, key, value);
                 }
             });
         }
@@ -110,7 +110,7 @@ impl Pass {
         let segment = |piece: &Piece| Segment {
             cache: spans[piece.span].cache,
             rows: piece.rows.clone(),
-            start: piece.start,
+            start: piece.positions.start,
         };
         self.pieces.iter().map(segment).collect()
     }
@@ -130,7 +130,7 @@ mod tests {
     use crate::kernels::attention::KvDtype;
     use crate::shape::tests::tiny;
 
-    /// The rows of each pass whose logits are computed, for spans of these lengths.
+    /// The rows of each pass whose logits are computed, for spans with these numbers of ids and wanted results.
     fn wanted_rows(lengths: &[(usize, Wanted)], max_tokens: usize) -> Vec<Vec<usize>> {
         let mut caches: Vec<_> =
             lengths.iter().map(|_| Cache::new(&tiny(), 100, KvDtype::F32).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! The small steps between products, on one row at a time: norms, rotary positions, activations.
+//! The small steps between products, on one row at a time: norms, rotary positions, activation functions.
 
 use crate::kernels::lanes::{logistic, sum, sum_of_squares};
 use crate::matrix::Rows;
@@ -52,7 +52,7 @@ pub struct Rotation {
     pub frequencies: Vec<f32>, // [rotated / 2]
 }
 
-/// Cosines and sines for the tokens of a pass.
+/// Cosines and sines of the angles of each token of a pass.
 #[derive(Debug, Clone, Default)]
 pub struct Angles {
     cosines: Rows, // [tokens, rotated / 2]
@@ -62,7 +62,7 @@ pub struct Angles {
 impl Rotation {
     /// Only the first `rotated` dimensions of a head rotate.
     pub fn new(theta: f64, rotated: usize) -> Self {
-        // Exponents, powers and angles are rounded to f32 one after the other, as in PyTorch.
+        // Each exponent, power and angle is rounded to f32, as in PyTorch.
         let frequency = |pair: usize| {
             let exponent = (2 * pair) as f32 / rotated as f32;
             1.0 / (theta.powf(f64::from(exponent)) as f32)
@@ -80,12 +80,12 @@ impl Rotation {
     }
 
     /// Scales as Llama 3.1 and later do: divides low frequencies by `factor`, keeps high frequencies, and interpolates between
-    /// them. A frequency with fewer than `low` waves in the original context is low, and one with more than `high` is high.
-    pub fn scale_as_llama3(&mut self, factor: f64, low: f64, high: f64, original_context: f64) {
+    /// them. A frequency with fewer than `low_waves` in the original context is low; with more than `high_waves`, it is high.
+    pub fn scale_as_llama3(&mut self, factor: f64, low_waves: f64, high_waves: f64, original_context: f64) {
         for frequency in &mut self.frequencies {
             let exact = f64::from(*frequency);
             let waves = original_context * exact / std::f64::consts::TAU;
-            let unscaled_part = ((waves - low) / (high - low)).clamp(0.0, 1.0);
+            let unscaled_part = ((waves - low_waves) / (high_waves - low_waves)).clamp(0.0, 1.0);
             *frequency = ((1.0 - unscaled_part) * exact / factor + unscaled_part * exact) as f32;
         }
     }
@@ -141,8 +141,8 @@ pub fn activate(
     }
 }
 
-/// The fewest rows for which threads share the activations: fewer than for other steps, because these rows are the widest and
-/// each number needs an exponential.
+/// The fewest rows for which threads share the activation function: fewer than for other steps, because these rows are the
+/// widest and each number needs an exponential.
 const MIN_SHARED_ACTIVATION_ROWS: usize = 4;
 
 impl Activation {

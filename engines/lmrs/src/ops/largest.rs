@@ -10,7 +10,6 @@ const SCANNED_NUMBERS: usize = 64;
 pub struct Largest {
     number: f32,
     output: u32,
-    /// Whether a NaN was seen.
     has_nan: bool,
 }
 
@@ -40,8 +39,8 @@ impl Largest {
 
     pub fn merge(&mut self, other: Self) {
         let has_nan = self.has_nan | other.has_nan;
-        let equal = other.number == self.number && other.output < self.output;
-        if other.number > self.number || equal && other.number > f32::NEG_INFINITY {
+        let is_lower_of_equals = other.number == self.number && other.output < self.output;
+        if other.number > self.number || is_lower_of_equals && other.number > f32::NEG_INFINITY {
             *self = other;
         }
         self.has_nan = has_nan;
@@ -52,7 +51,7 @@ impl Largest {
     }
 }
 
-/// The index of the largest number, the lowest among equals. `None` if a number is NaN, or if the largest is infinite.
+/// The index of the largest number; among equals, the lowest index. `None` if a number is NaN, or if the largest is infinite.
 pub fn largest(numbers: &[f32]) -> Option<u32> {
     let mut largest = Largest::default();
     largest.scan(numbers, 0..numbers.len());

@@ -17,8 +17,8 @@ use crate::pool::Pool;
 use largest::Largest;
 pub use largest::largest;
 
-/// The fewest weight bytes times tokens for which threads share the work. For less work, waking the threads costs more than it
-/// saves.
+/// The fewest bytes of weights, multiplied by the number of tokens, for which threads share the work. For less work, waking
+/// the threads costs more than it saves.
 const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Pieces for each thread when activations are quantized for panels.
 const PIECES_PER_THREAD: usize = 4;
@@ -76,8 +76,8 @@ impl Ops {
         });
     }
 
-    /// The output with the largest product, the lowest among equals, without storing the products. `x` is one token. `None` if
-    /// a product is NaN, or if the largest is infinite.
+    /// The output with the largest product (among equals, the lowest output), without storing the products. `x` is one token.
+    /// `None` if a product is NaN, or if the largest is infinite.
     pub fn largest(&mut self, x: &[f32], matrix: &Matrix) -> Option<u32> {
         let Self { ref pool, level, ref mut scratch } = *self;
         assert_eq!(matrix.inputs, x.len(), "activations and the inputs of a matrix");
@@ -111,7 +111,7 @@ impl Ops {
                         largest.scan(&numbers[..range.len()], range);
                     }
                 }
-                Kernel::Blocked | Kernel::Tiles => unreachable!("one token fills no tile"),
+                Kernel::Blocked | Kernel::Tiles => unreachable!("kernels of several tokens"),
                 Kernel::Panels => {
                     let outputs = panel_outputs(matrix, &positions);
                     let mut numbers = vec![0.0; outputs.len()];
@@ -203,7 +203,6 @@ impl Scratch {
     }
 }
 
-/// The workers of a product.
 struct Workers<'a> {
     pool: &'a Pool,
     level: Level,
@@ -212,18 +211,18 @@ struct Workers<'a> {
 }
 
 impl Workers<'_> {
-    /// Runs the work for each number below `count` once, on any thread, at most `max_units` at a time.
-    fn share(&self, count: usize, max_units: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+    /// Runs the work for each number below `count` once, on any thread, at most `max_len` at a time.
+    fn share(&self, count: usize, max_len: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
         if self.is_serial {
             work(0..count);
         } else {
-            self.pool.share_ranges(count, max_units, &|range, _| work(range));
+            self.pool.share_ranges(count, max_len, &|range, _| work(range));
         }
     }
 }
 
-/// Bytes of weights in a unit when memory limits the speed: a few microseconds of work. The other threads wait at most this
-/// long for the last one.
+/// Bytes of weights in a unit (the least that a thread takes) when memory limits the speed: a few microseconds of work. The
+/// other threads wait at most this long for the last one.
 const UNIT_BYTES: usize = 64 << 10;
 /// Bytes of weights that a thread takes at a time while many are left.
 const TAKEN_BYTES: usize = 512 << 10;
@@ -237,7 +236,7 @@ const TILE_OUTPUTS: usize = 32;
 /// Outputs that a thread takes at a time for tiles.
 const TAKEN_OUTPUTS: usize = 96;
 
-/// One product of a call, with its kernel and its units.
+/// One product of a call, with its kernel and its units: ranges of `unit_positions` positions (see `Kernel`).
 struct Task<'a> {
     matrix: &'a Matrix,
     kernel: Kernel,
@@ -253,7 +252,7 @@ struct Task<'a> {
 enum Kernel {
     /// Panel kernels; a position is a panel.
     Panels,
-    /// Dot products of this number of streams, read side by side; a position is one output of each stream.
+    /// Dot products of this number of streams (ranges of outputs), read side by side; a position is one output of each.
     Dots(usize),
     /// Many tokens read rows of weights from the second-level cache; a position is an output.
     Blocked,
@@ -282,21 +281,21 @@ impl Kernel {
     /// Positions of a unit, and positions that a thread takes at a time.
     fn units(self, matrix: &Matrix, tokens: usize) -> (usize, usize) {
         let positions_in = |bytes: usize| (bytes * self.positions(matrix) / matrix.bytes().max(1)).max(1);
-        // Packed rows are taken in whole groups.
-        let group_rows = |default| matrix.format.packed_rows().map_or(default, |packed| packed.block_rows);
+        // Packed rows are taken in whole blocks.
+        let block_rows = |default| matrix.format.packed_rows().map_or(default, |packed| packed.block_rows);
         match self {
             Self::Tiles => (TILE_OUTPUTS, TAKEN_OUTPUTS),
             Self::Blocked => {
                 let unit = positions_in(UNIT_BYTES).min(TILE_OUTPUTS);
-                let unit = unit.next_multiple_of(group_rows(rows::BLOCKED_ROWS));
+                let unit = unit.next_multiple_of(block_rows(rows::BLOCKED_ROWS));
                 (unit, positions_in(TAKEN_BYTES).max(unit))
             }
             Self::Panels if tokens > MAX_DECODE_TOKENS => (1, TAKEN_PANELS),
             Self::Dots(_) if tokens > MAX_DECODE_TOKENS => {
-                (positions_in(UNIT_BYTES).next_multiple_of(group_rows(1)), positions_in(GROUP_BYTES))
+                (positions_in(UNIT_BYTES).next_multiple_of(block_rows(1)), positions_in(GROUP_BYTES))
             }
             Self::Panels | Self::Dots(_) => {
-                (positions_in(UNIT_BYTES).next_multiple_of(group_rows(1)), positions_in(TAKEN_BYTES))
+                (positions_in(UNIT_BYTES).next_multiple_of(block_rows(1)), positions_in(TAKEN_BYTES))
             }
         }
     }

@@ -11,7 +11,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
     LLAMA,
     Architecture {
         name: "mistral",
-        // The first release has a window, and its configs may omit the field.
+        // The first release has a sliding window, and its configs may omit `sliding_window`.
         windows: Windows::All { default: Some(4096) },
         ..LLAMA
     },
@@ -31,13 +31,13 @@ pub static ARCHITECTURES: &[Architecture] = &[
         name: "gemma",
         scales_embedding: true,
         activation: Activation::GeluTanh,
-        // The first gemma configs have `gelu` for the approximation; transformers reads them in the same way.
+        // The first gemma configs call the tanh approximation `gelu`; transformers reads them in the same way.
         gelu: Some(Activation::GeluTanh),
         ..LLAMA
     },
 ];
 
-/// The base of the other architectures.
+/// The other architectures change some of these properties.
 const LLAMA: Architecture = Architecture {
     name: "llama",
     layer_norm: false,
@@ -51,7 +51,7 @@ const LLAMA: Architecture = Architecture {
 /// lmrs recognizes the biases of qwen2 by their tensors.
 const QWEN2: Architecture = Architecture {
     name: "qwen2",
-    windows: Windows::SomeLayers { default: Some(4096), first_default: 28 },
+    windows: Windows::SomeLayers { default: Some(4096), default_first_layer: 28 },
     ..LLAMA
 };
 
@@ -69,19 +69,19 @@ pub struct Architecture {
     pub windows: Windows,
 }
 
-/// The layers that use a window.
+/// The layers whose attention sees only a window: the last tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
     None,
-    /// Every layer, if a config gives a window; `default` is the window if a config lacks the field.
+    /// Every layer, if a config gives a window; `default` is its tokens if a config lacks the field.
     All {
         default: Option<usize>,
     },
-    /// The layers from `max_window_layers` on, if `use_sliding_window` is on; `first_default` is the default of
-    /// `max_window_layers`.
+    /// The layers from `max_window_layers` on, if `use_sliding_window` is on; `default_first_layer` is the
+    /// default of `max_window_layers`.
     SomeLayers {
         default: Option<usize>,
-        first_default: usize,
+        default_first_layer: usize,
     },
 }
 

@@ -39,10 +39,10 @@ impl Fields<'_> {
     pub fn refuse_unsupported(&self) -> Result<(), Failed> {
         match self.folder.format {
             Format::Safetensors => {
-                let other = OFF_IN_CONFIG.iter().find_map(|(name, off)| {
+                let found = OFF_IN_CONFIG.iter().find_map(|(name, off)| {
                     self.get(name).filter(|value| *value != off).map(|value| (*name, value))
                 });
-                other.map_or(Ok(()), |(name, value)| Err(self.unsupported(name, value)))
+                found.map_or(Ok(()), |(name, value)| Err(self.unsupported(name, value)))
             }
             Format::Gguf => {
                 for (name, off) in OFF_IN_GGUF {
@@ -61,7 +61,7 @@ impl Fields<'_> {
         }
     }
 
-    /// The epsilon of norms. `default` is the value if a config.json lacks the field; a GGUF always has it.
+    /// The epsilon of norms. `default` is the value if a config.json lacks the field; a GGUF must have it.
     pub fn norm_epsilon(&self, architecture: &Architecture, default: f64) -> Result<f32, Failed> {
         let (name, gguf) = match architecture.layer_norm {
             true => ("layer_norm_epsilon", "attention.layer_norm_epsilon"),
@@ -96,7 +96,7 @@ impl Fields<'_> {
         Ok(architecture.activation)
     }
 
-    /// The window in tokens; `default` is the value if a config lacks the field.
+    /// The window in tokens; `default` is the value if a config.json lacks the field.
     pub fn window(&self, default: Option<usize>) -> Result<Option<usize>, Failed> {
         let value = match self.folder.format {
             Format::Safetensors => self.field_or_null("sliding_window"),
@@ -160,7 +160,6 @@ impl Fields<'_> {
         self.folder.config.raw.get(format!("{}.{name}", self.folder.config.architecture))
     }
 
-    /// The refusal of a value that lmrs cannot compute.
     pub fn unsupported(&self, name: &str, value: &Value) -> Failed {
         let value = match value {
             Value::String(text) => text.escape_debug().to_string(),
@@ -189,17 +188,16 @@ impl Fields<'_> {
         }
     }
 
-    /// The failure for a size of 0.
     pub fn zero_size(&self, name: &str, gguf: &str) -> Failed {
         self.invalid(format!("`{}` is 0", self.name(name, gguf)))
     }
 
-    /// The first of these synonyms that the config uses, or the first of all.
+    /// The first of these synonyms that the config uses, or else the first synonym.
     pub fn first_present<'a>(&self, names: &[&'a str]) -> &'a str {
         names.iter().copied().find(|name| self.get(name).is_some()).unwrap_or(names[0])
     }
 
-    /// The field's name in this file's format.
+    /// The field's name in the format of the model's files.
     pub fn name<'a>(&self, name: &'a str, gguf: &'a str) -> &'a str {
         match self.folder.format {
             Format::Safetensors => name,

@@ -1,7 +1,7 @@
 //! The sizes and options of a model: the network's view of a config. One description serves every architecture, so the forward
 //! pass does not depend on their names.
 //!
-//! A config field that requires an unknown computation is refused by name. So an omission here cannot lead to wrong results.
+//! A config that requires a computation that lmrs lacks is refused, with the name of the field.
 
 pub mod architectures;
 mod fields;
@@ -34,7 +34,7 @@ pub struct Shape {
     /// `None` if positions are learned and added to the embedding.
     pub rotation: Option<Rotation>,
     pub activation: Activation,
-    /// The window of each layer in tokens, the token itself included.
+    /// For each layer, the number of last tokens that attention sees, the token itself included; `None` means all.
     pub windows: Vec<Option<usize>>,
     pub embedding_scale: f32,
     /// Whether the embedding is also the output matrix.
@@ -65,7 +65,7 @@ impl Shape {
             let name = fields.first_present(&["intermediate_size", "n_inner"]);
             return Err(fields.zero_size(name, "feed_forward_length"));
         }
-        // From here on memory depends on layers and dimensions, so the file must have matching tensors.
+        // The memory used from here on depends on layers and dimensions, so the files must have tensors of these sizes.
         let parts = folder.parts().or_fail(FailureKind::Model)?;
         if let Some(message) = folder.unreadable_part_message(&parts) {
             return Err(unreadable(folder, message));
@@ -119,22 +119,22 @@ fn context(fields: &Fields, architecture: &Architecture) -> Result<u32, Failed> 
 /// The window of each layer, by the rules of transformers.
 fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<usize>>, Failed> {
     let layers = fields.folder.config.layers as usize;
-    let (window, first) = match architecture.windows {
+    let (window, first_layer) = match architecture.windows {
         Windows::None => (None, 0),
         Windows::All { default } => (fields.window(default)?, 0),
-        Windows::SomeLayers { default, first_default } => {
-            let first = fields.layer("max_window_layers")?.unwrap_or(first_default);
+        Windows::SomeLayers { default, default_first_layer } => {
+            let first_layer = fields.layer("max_window_layers")?.unwrap_or(default_first_layer);
             let window = if fields.flag("use_sliding_window")? { fields.window(default)? } else { None };
-            (window, first)
+            (window, first_layer)
         }
     };
-    let default_windows = (0..layers).map(|layer| window.filter(|_| layer >= first)).collect();
+    let default_windows = (0..layers).map(|layer| window.filter(|_| layer >= first_layer)).collect();
     let Some(listed) = fields.layer_types()? else { return Ok(default_windows) };
     if listed.len() != layers {
         return Err(fields.invalid(format!("`layer_types` has {} entries for {layers} layers", listed.len())));
     }
     let is_list_used = matches!(architecture.windows, Windows::SomeLayers { .. }) && window.is_some();
-    // In other architectures the list has no effect, so it must agree with the actual computation.
+    // A list that is not used must agree with the windows that are used.
     match listed.iter().find(|uses_window| !is_list_used && **uses_window != window.is_some()) {
         Some(true) => Err(fields.unsupported("layer_types", &"sliding_attention".into())),
         Some(false) => Err(fields.unsupported("layer_types", &"full_attention".into())),
@@ -146,7 +146,6 @@ fn windows(fields: &Fields, architecture: &Architecture) -> Result<Vec<Option<us
 pub mod tests {
     use super::*;
 
-    /// A small shape for tests without a model.
     pub fn tiny() -> Shape {
         Shape {
             vocabulary: 97,

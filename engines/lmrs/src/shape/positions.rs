@@ -25,10 +25,10 @@ pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
     Ok(rotation)
 }
 
-/// Refuses a base or factor so small that the angle of the last position overflows.
+/// Refuses a `rope_theta` or a scaling factor so small that the last position's angle overflows f32.
 fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> Result<(), Failed> {
-    let last = fields.folder.config.context_tokens.unwrap_or_default() as f32;
-    match rotation.frequencies.iter().all(|frequency| (frequency * last).is_finite()) {
+    let last_position = fields.folder.config.context_tokens.unwrap_or_default() as f32;
+    match rotation.frequencies.iter().all(|frequency| (frequency * last_position).is_finite()) {
         true => Ok(()),
         false => Err(fields.invalid(format!("`{name}` leads to infinite angles"))),
     }
@@ -39,10 +39,10 @@ fn rotated_dims(fields: &Fields) -> Result<usize, Failed> {
     let head_dim = fields.folder.config.head_dim as usize;
     let rotated = match fields.folder.format {
         Format::Safetensors => {
-            let part =
+            let share =
                 rope_field(fields, "partial_rotary_factor").or_else(|| fields.get("partial_rotary_factor"));
-            let part = part.map_or(Some(1.0), Value::as_f64);
-            part.map(|part| (part * head_dim as f64) as usize)
+            let share = share.map_or(Some(1.0), Value::as_f64);
+            share.map(|share| (share * head_dim as f64) as usize)
         }
         Format::Gguf => fields
             .metadata("rope.dimension_count")
@@ -61,7 +61,7 @@ fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed>
         match fields.get(name).map(|value| (value, value.as_object())) {
             None => {}
             Some((value, None)) => return Err(fields.expected("an object", name, value)),
-            // The object has separate rules for kinds of layers.
+            // The object has one rule for each kind of layer.
             Some((value, Some(rule))) if rule.values().any(Value::is_object) => {
                 return Err(fields.unsupported(name, value));
             }

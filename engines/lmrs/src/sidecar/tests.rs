@@ -11,7 +11,7 @@ const NO_MATRICES: BTreeSet<String> = BTreeSet::new();
 
 fn packed_region(seed: u64) -> Region {
     let mut rng = Rng::new(seed);
-    let mut region = NewRegion::new(300_001).unwrap();
+    let mut region = NewRegion::new(300_001).unwrap(); // no multiple of a word
     region.bytes_mut().fill_with(|| (rng.next_f64() * 256.0) as u8);
     region.finish()
 }
@@ -20,7 +20,7 @@ fn assert_same(actual: Option<Region>, expected: &Region) {
     assert!(actual.unwrap().bytes() == expected.bytes());
 }
 
-/// A file of weights, and a cache directory.
+/// A temporary folder; in it a file of weights, and the path of a cache directory.
 fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let weights = folder.path().join("model.safetensors");
@@ -69,11 +69,11 @@ fn a_truncated_or_damaged_file_is_not_read() {
         std::fs::write(&sidecar.path, &whole[..length]).unwrap();
         assert!(sidecar.read("q8_0", &pool).is_none(), "{length}");
     }
-    let header = usize::from_le_bytes(whole[8..16].try_into().unwrap());
+    let json_bytes = usize::from_le_bytes(whole[8..16].try_into().unwrap());
     let mut rng = Rng::new(3);
     for number in 0..300 {
         let mut damaged = whole.clone();
-        let (from, to) = if number % 2 == 0 { (0, 32 + header) } else { (PACKED_OFFSET, whole.len()) };
+        let (from, to) = if number % 2 == 0 { (0, 32 + json_bytes) } else { (PACKED_OFFSET, whole.len()) };
         let at = from + (rng.next_f64() * (to - from) as f64) as usize;
         damaged[at] ^= 1 << (number % 8);
         std::fs::write(&sidecar.path, &damaged).unwrap();
@@ -193,6 +193,7 @@ fn a_failed_write_is_reported_and_leaves_no_file() {
 #[test]
 fn every_packed_layout_has_the_digest_of_its_version() {
     let packed = |format: &Format| {
+        // One panel, or rows of two parts: a part has at most 2048 inputs.
         let (rows, inputs) = if format.is_panels() { (16, 512) } else { (6, 2176) };
         let rows_of_blocks =
             || (0..format.dtype.bytes(rows * inputs)).map(|at| (at * 31 % 251) as u8).collect();
@@ -214,7 +215,7 @@ fn every_packed_layout_has_the_digest_of_its_version() {
 }
 
 #[test]
-fn the_checksum_finds_a_flipped_bit_and_swapped_words_on_any_number_of_threads() {
+fn the_checksum_finds_a_flipped_bit_and_swapped_bytes_on_any_number_of_threads() {
     let (single, double) = (Pool::new(1), Pool::new(2));
     let mut rng = Rng::new(1);
     let mut below = |limit: usize| (rng.next_f64() * limit as f64) as usize;

@@ -1,5 +1,5 @@
-//! The files of a model. Some parts are used in place. The others are read a few rows at a time, on all threads, with the
-//! formats' own rounding.
+//! The files of a model. Some weights are used in place. The others are read a few rows at a time, on all threads, and rounded
+//! to their format in memory.
 #![expect(unsafe_code, reason = "maps files")]
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::matrix::PANEL_OUTPUTS;
 use crate::pool::Pool;
 use crate::region::{NewRegion, Region};
 
-/// The mapped weights of a folder, with readers that use the formats' own rounding.
+/// The mapped files of a model folder, with readers of the model's parts.
 pub struct Files {
     maps: Vec<Region>,
     pub source: FileWeights,
@@ -64,7 +64,7 @@ impl Files {
         let row_bytes = self.dtype(part)?.bytes(part.rows_in(network_layout(part)).1);
         let (start, end) = (tensor.offset + rows.start * row_bytes, tensor.offset + rows.end * row_bytes);
         if end > tensor.offset + tensor.bytes {
-            return Err(invalid(format!("tensor `{}` has another size than its part", tensor.name)));
+            return Err(invalid(format!("tensor `{}` is smaller than the config requires", tensor.name)));
         }
         Ok(Some(self.maps[tensor.file].part(start as usize..end as usize)))
     }
@@ -74,7 +74,7 @@ impl Files {
         self.rows(part, 0..part.rows_in(network_layout(part)).0)
     }
 
-    /// Some rows, in the network's order. A transposed part can only be read as a whole.
+    /// The numbers of these rows, in the network's order. A transposed part can only be read as a whole.
     pub fn rows(&self, part: &Part, rows: std::ops::Range<u64>) -> Result<Vec<f32>, Failed> {
         let layout = network_layout(part);
         let numbers = (rows.end - rows.start) * part.rows_in(layout).1;
@@ -85,7 +85,8 @@ impl Files {
     }
 }
 
-/// The layout that the network uses: rotated halves as in Hugging Face; outputs by inputs and whole norms as in GGUF.
+/// The layout that the network uses: rotated halves as in Hugging Face; as in GGUF, outputs by inputs, and norms with the 1
+/// of `PlusOne` already added.
 pub fn network_layout(part: &Part) -> Format {
     match part.gguf_layout {
         GgufLayout::Pairs { .. } => Format::Safetensors,
@@ -110,7 +111,7 @@ struct Piece<'a> {
 }
 
 impl Plan {
-    /// Fills owned memory. `on_progress` receives the number of finished bytes, from any thread.
+    /// Fills owned memory. `on_progress` receives the number of all finished bytes, from any thread.
     pub fn read(&self, pool: &Pool, on_progress: &(dyn Fn(u64) + Sync)) -> Result<Region, Failed> {
         let mut region = NewRegion::new(self.owned_bytes()).or_fail(FailureKind::OutOfMemory)?;
         let pieces = self.pieces(region.bytes_mut());

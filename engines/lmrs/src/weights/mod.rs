@@ -46,7 +46,7 @@ pub struct Layer {
     pub key_norm: Option<Norm>,
     pub attention_output: Linear, // [hidden, heads * head_dim]
     pub feed_forward_norm: Norm,
-    /// The factor of `up`, if the model has it.
+    /// The result of `gate`, after the activation function, is multiplied with that of `up`. Some models have no gate.
     pub gate: Option<Linear>, // [inner, hidden]
     pub up: Linear,   // [inner, hidden]
     pub down: Linear, // [hidden, inner]
@@ -69,7 +69,7 @@ impl Weights {
         self.matrices().map(|matrix| matrix.bytes() as u64).sum()
     }
 
-    /// The format with the most bytes. Some matrices may be in other formats, because of their rows or for lack of kernels.
+    /// The format with the most bytes. Some matrices may have others, because their rows do not fit or kernels are missing.
     pub fn format(&self) -> &'static Format {
         let bytes = |format: &Format| {
             self.matrices().filter(|it| it.format == format).map(Matrix::bytes).sum::<usize>()
@@ -99,7 +99,7 @@ impl Linear {
     }
 }
 
-/// The embedding. Rows are looked up in the output's panels or in the mapped file, so there is never a second copy in memory.
+/// The embedding. Rows are looked up in the output matrix's panels or in the mapped file, so memory has no second copy.
 #[derive(Debug)]
 pub enum Table {
     FileTable(FileTable),

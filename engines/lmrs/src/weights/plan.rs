@@ -31,8 +31,8 @@ pub struct Plan {
     pub(super) owned: Vec<OwnedMatrix>,
     owned_bytes: usize,
     mapped_bytes: u64,
-    position_bytes: u64,
-    /// Matrices by the part's GGUF name and first row.
+    learned_positions_bytes: u64,
+    /// Matrices by the GGUF name of their part, and their first row in it.
     matrices: HashMap<(String, u64), Planned>,
     requested: RequestedFormat,
     /// Matrices by GGUF name whose rows cannot be packed; only reading reveals them.
@@ -59,7 +59,7 @@ pub(super) struct OwnedMatrix {
     /// The rows, in the network's order.
     pub rows: std::ops::Range<u64>,
     pub inputs: usize,
-    /// The encoding of the rows, and the format that they are then converted to.
+    /// The number type that the rows are rounded to, and the format that holds them in memory.
     pub dtype: Dtype,
     pub format: &'static Format,
     /// The offset in owned memory.
@@ -88,7 +88,7 @@ impl Plan {
             owned: Vec::new(),
             owned_bytes: 0,
             mapped_bytes: 0,
-            position_bytes: 0,
+            learned_positions_bytes: 0,
             matrices: HashMap::new(),
             requested,
             unfit: Mutex::default(),
@@ -103,14 +103,14 @@ impl Plan {
         }
         plan.add(&parts, &roles.output()?, unfit)?;
         let positions = roles.find(POSITIONS_TENSOR, shape.context, shape.hidden)?;
-        plan.position_bytes = positions.map_or(0, |part| part.elements() * size_of::<f32>() as u64);
+        plan.learned_positions_bytes = positions.map_or(0, |part| part.elements() * size_of::<f32>() as u64);
         plan.parts = parts;
         Ok(plan)
     }
 
     /// Bytes of all weights, in any memory.
     pub fn bytes(&self) -> u64 {
-        self.owned_bytes as u64 + self.mapped_bytes + self.position_bytes
+        self.owned_bytes as u64 + self.mapped_bytes + self.learned_positions_bytes
     }
 
     /// Bytes that `read` fills.
@@ -118,7 +118,7 @@ impl Plan {
         self.owned_bytes
     }
 
-    /// Matrices that `read` could not pack; a new plan must exclude them.
+    /// Matrices that `read` could not pack: the `unfit` of the next plan.
     pub fn unfit(&self) -> BTreeSet<String> {
         self.unfit.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -137,8 +137,8 @@ impl Plan {
         self.owned.iter().map(line).collect()
     }
 
-    /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads them
-    /// all, and a missing part would come from the disk each time. Without `available_bytes`, nothing is refused.
+    /// Refuses a model that does not fit into memory with its keys and values. Mapped weights count too: every token reads
+    /// them all, and a missing part would come from the disk each time. Without `available_bytes`, nothing is refused.
     pub fn refuse_if_too_large(&self, cache_bytes: u64, available_bytes: Option<u64>) -> Result<(), Failed> {
         let weights = self.bytes();
         let needed = weights.saturating_add(cache_bytes);
@@ -218,6 +218,7 @@ impl Plan {
         let outputs = source.rows.end - source.rows.start;
         let stored = self.files.dtype(part)?;
         let (dtype, format) = match self.requested.resolve(part, stored, inputs)? {
+            // A matrix that cannot be packed keeps the layout of files.
             (dtype, format) if unfit.contains(&part.gguf) => (dtype, Format::of(dtype).unwrap_or(format)),
             requested => requested,
         };
@@ -291,7 +292,7 @@ impl Plan {
     }
 }
 
-/// Refuses tensors in known parts of the network that lmrs would ignore, such as a bias that the config denies. A GGUF has only
+/// Refuses tensors in the network's modules that lmrs would ignore, such as a bias that the config denies. A GGUF has only
 /// the network; a folder may hold other networks too, which are ignored.
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let only_network = folder.format == model_files::Format::Gguf;

@@ -73,8 +73,8 @@ impl<'a> Roles<'a> {
         let fused_attention = |rows| self.matrix_part(layer, "attn_qkv", query_rows + 2 * key_rows, rows);
         let fused_feed_forward = |rows| self.matrix_part(layer, "ffn_up", 2 * inner, rows);
         let part = |name: &str| self.parts.get(format!("blk.{layer}.{name}.weight").as_str());
-        let gated = part("ffn_gate").is_some();
-        let fused =
+        let has_gate_tensor = part("ffn_gate").is_some();
+        let up_includes_gate =
             part("ffn_up").is_some_and(|up| up.rows_in(model_files::Format::Gguf).0 == 2 * inner as u64);
         let matrix_rows = match role {
             Role::Queries if part("attn_q").is_some() => matrix("attn_q", query_rows, hidden),
@@ -84,10 +84,10 @@ impl<'a> Roles<'a> {
             Role::Values if part("attn_v").is_some() => matrix("attn_v", key_rows, hidden),
             Role::Values => fused_attention(query_rows + key_rows..query_rows + 2 * key_rows),
             Role::AttentionOutput => matrix("attn_output", hidden, query_rows),
-            Role::Gate if gated => matrix("ffn_gate", inner, hidden),
-            Role::Gate if fused => fused_feed_forward(0..inner),
+            Role::Gate if has_gate_tensor => matrix("ffn_gate", inner, hidden),
+            Role::Gate if up_includes_gate => fused_feed_forward(0..inner),
             Role::Gate => return Ok(None),
-            Role::Up if fused && !gated => fused_feed_forward(inner..2 * inner),
+            Role::Up if up_includes_gate && !has_gate_tensor => fused_feed_forward(inner..2 * inner),
             Role::Up => matrix("ffn_up", inner, hidden),
             Role::Down => matrix("ffn_down", hidden, inner),
         };
@@ -120,10 +120,10 @@ impl<'a> Roles<'a> {
         &self,
         layer: usize,
         name: &str,
-        all: usize,
+        all_rows: usize,
         rows: Range<usize>,
     ) -> Result<MatrixRows<'a>, Failed> {
-        let matrix = self.matrix(layer, name, all, self.shape.hidden)?;
+        let matrix = self.matrix(layer, name, all_rows, self.shape.hidden)?;
         Ok(MatrixRows { rows: rows.start as u64..rows.end as u64, ..matrix })
     }
 }
@@ -131,9 +131,9 @@ impl<'a> Roles<'a> {
 /// The requested format of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestedFormat {
-    /// The file's own formats.
+    /// The formats of the file.
     File,
-    /// This format, for matrices with suitable rows.
+    /// This format, for matrices whose rows it can hold.
     Format(&'static Format),
 }
 
@@ -153,7 +153,7 @@ impl RequestedFormat {
         }
     }
 
-    /// Refuses a block format if no matrix has rows that divide into its blocks: the load would keep all of the file's numbers.
+    /// Refuses a format of quantization blocks if no matrix has rows that divide into them: the load would round nothing.
     pub fn refuse_if_no_row_fits(self, shape: &Shape) -> Result<(), Failed> {
         let Some(dtype) = self.dtype().filter(|dtype| !dtype.is_float()) else { return Ok(()) };
         let block_numbers = dtype.block().0;
@@ -169,7 +169,7 @@ impl RequestedFormat {
         Err(failed.hint("omit `dtype`, or request `f32`, `bf16` or `f16`"))
     }
 
-    /// The encoding of a matrix's rows, and the format in memory.
+    /// The number type that a matrix's rows are rounded to, and the format that holds them in memory.
     pub fn resolve(
         self,
         part: &Part,
@@ -192,11 +192,12 @@ impl RequestedFormat {
         // Rows that do not divide into blocks keep their format.
         let fits = inputs.is_multiple_of(dtype.block().0 as u64);
         let dtype = if fits { dtype } else { stored };
-        // Blocks without kernels are widened to f16, which holds their numbers nearly exactly.
+        // Quantization blocks without kernels are widened to f16, which holds their numbers nearly exactly.
         Ok(Format::of(dtype).map_or((Dtype::F16, &F16), |format| (dtype, format)))
     }
 
-    /// The rounding of embedding rows. For block formats it is `None`, because rows are looked up in the output matrix.
+    /// The number type that embedding rows are rounded to. Formats of quantization blocks give `None`: rows are looked up in
+    /// the output matrix if it is also the embedding, and otherwise stay as stored.
     pub fn embedding_dtype(self) -> Option<Dtype> {
         self.dtype().filter(|dtype| dtype.is_float())
     }

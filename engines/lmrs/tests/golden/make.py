@@ -4,7 +4,7 @@
 
 PROGRAM is a built `orchestrate`: its `model synth` makes the same bytes on every machine. Weights are bf16, and all computation
 is f32. For each config, the script writes a file next to itself. The file has the ids of a text, the log-probability of each id
-but the first, the ids that follow greedily, and the error (root mean square) of PyTorch's own log-probabilities in bf16.
+but the first, the ids that follow greedily, and the root mean square of the differences of log-probabilities in bf16 from f32.
 """
 
 import json

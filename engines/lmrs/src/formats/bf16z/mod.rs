@@ -67,7 +67,7 @@ impl PackedBf16 for InBf16z {
     }
 
     /// A whole block if rows have several parts, otherwise a group.
-    fn unpacked_rows(inputs: usize) -> usize {
+    fn rows_unpacked_together(inputs: usize) -> usize {
         if parts(inputs).count() > 1 { BLOCK_ROWS } else { GROUP_ROWS }
     }
 

@@ -1,5 +1,5 @@
-//! Packed rows: a few at a time are unpacked into a buffer in the cache, and multiplied there as rows of bf16. The results have
-//! the same bits as unpacked rows. The code is written once, over `PackedBf16`, and compiled for each format.
+//! Packed rows: a few at a time are unpacked into a buffer in the cache, and multiplied there as rows of bf16. The results
+//! have the same bits as those of unpacked rows. The code is written once, over `PackedBf16`, and compiled for each format.
 #![expect(unsafe_code, reason = "numbers as bytes")]
 
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use crate::matrix::{Block, Floats, Matrix};
 pub(crate) trait PackedBf16: 'static {
     /// Rows that are packed together as a block. The last block of a matrix may have fewer.
     const BLOCK_ROWS: usize;
-    /// The most tokens for `dot`. More tokens are multiplied with unpacked rows.
+    /// The most tokens for `PackedBf16::dot`. More tokens are multiplied with unpacked rows.
     const MAX_DOT_TOKENS: usize;
 
     /// Whether rows with this number of inputs can be packed.
@@ -24,19 +24,19 @@ pub(crate) trait PackedBf16: 'static {
 
     fn row_bytes(inputs: usize) -> usize;
 
-    /// Rows that must be unpacked together.
-    fn unpacked_rows(inputs: usize) -> usize;
+    /// Rows that must be unpacked together: 1 if each row can be unpacked alone.
+    fn rows_unpacked_together(inputs: usize) -> usize;
 
     /// Packs rows of `inputs` numbers, in the layout of files, into the memory of one block.
     fn pack(inputs: usize, rows: &[u8], block: &mut [u8]) -> Result<(), Unfit>;
 
     fn unpack(level: Level, block: Block, rows: Range<usize>, destination: &mut [u16]);
 
-    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights that it unpacks in registers. Sums have the order of `Paired`.
+    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights unpacked in registers. Sums have the order of `super::paired`.
     ///
     /// # Safety
     ///
-    /// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has its inputs for each token of `out`.
+    /// The machine has AVX-512 with bf16 products; the matrix has this format; `x` has `matrix.inputs` numbers a token.
     #[cfg(target_arch = "x86_64")]
     unsafe fn dot(matrix: &Matrix, x: &[u16], out: &mut Outputs);
 }
@@ -45,10 +45,10 @@ pub(crate) trait PackedBf16: 'static {
 const SINGLE_TOKEN_BYTES: usize = 16 << 10;
 /// Bytes of unpacked rows that several tokens use repeatedly: half of a second-level cache.
 const MANY_TOKENS_BYTES: usize = 256 << 10;
-/// Bytes of unpacked rows for a few tokens, whose activations fit into the second-level cache too.
+/// Bytes of unpacked rows for at most `MAX_FEW_TOKENS` tokens, whose activations fit into the second-level cache too.
 const FEW_TOKENS_BYTES: usize = 32 << 10;
 const MAX_FEW_TOKENS: usize = 48;
-const NUMBER_BYTES: usize = 2;
+const BF16_BYTES: usize = 2;
 
 thread_local! {
     static UNPACKED: RefCell<AlignedBf16> = RefCell::default();
@@ -59,7 +59,7 @@ pub fn dot<P: PackedBf16>(level: Level, matrix: &Matrix, x: &[f32], outs: &mut [
     let is_single = out.tokens() == 1;
     let max_bytes = if is_single { SINGLE_TOKEN_BYTES } else { MANY_TOKENS_BYTES };
     for_each_unpacked_chunk::<P>(level, matrix, out, max_bytes, |floats, out| {
-        // Several rows share each read of a token.
+        // One row of each stream: together they share each read of the token's activations.
         let (rows, streams) = (out.outputs().len(), levels::rows_at_once(level));
         let stream_rows = rows.div_ceil(streams);
         match streams {
@@ -89,9 +89,9 @@ pub fn multiply_blocked<P: PackedBf16>(level: Level, matrix: &Matrix, x: &Padded
     for_each_unpacked_chunk::<P>(level, matrix, out, max_bytes, |floats, mut out| {
         let Range { start, end } = out.outputs();
         let row_bytes = P::row_bytes(matrix.inputs);
-        let next = end.min(matrix.outputs)..(2 * end - start).min(matrix.outputs);
-        let next = matrix.packed_rows(row_bytes, next);
-        levels::multiply_cached(level, &floats, x, next, &mut out);
+        let next_chunk = end.min(matrix.outputs)..(2 * end - start).min(matrix.outputs);
+        let prefetched = matrix.packed_rows(row_bytes, next_chunk);
+        levels::multiply_cached(level, &floats, x, prefetched, &mut out);
     });
 }
 
@@ -111,8 +111,8 @@ fn for_each_unpacked_chunk<P: PackedBf16>(
     mut multiply: impl FnMut(Floats, Outputs),
 ) {
     let (inputs, outputs) = (matrix.inputs, out.outputs());
-    let (unit, row_bytes) = (P::unpacked_rows(inputs), P::row_bytes(inputs));
-    let chunk_rows = max_bytes / (inputs * NUMBER_BYTES).max(1) / unit * unit;
+    let (unit, row_bytes) = (P::rows_unpacked_together(inputs), P::row_bytes(inputs));
+    let chunk_rows = max_bytes / (inputs * BF16_BYTES).max(1) / unit * unit;
     let chunk_rows = chunk_rows.max(unit).min(outputs.len().max(1));
     let mut unpacked = UNPACKED.take();
     for first in outputs.clone().step_by(chunk_rows) {

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use super::{TileProduct, TileUnit, U32Square};
 use crate::kernels::rows::activations::{GROUP_TOKENS, U32Line};
 
-/// A tile of eight outputs and three groups of tokens, with one register of sums for each.
+/// A tile of eight outputs and three groups of tokens. Each output has one register of sums for each group.
 pub struct PairUnit;
 
 impl TileUnit for PairUnit {
@@ -17,7 +17,7 @@ impl TileUnit for PairUnit {
 
     #[inline(always)]
     unsafe fn add(part: &TileProduct) {
-        // SAFETY: the caller guarantees this; the same below.
+        // SAFETY: the caller guarantees AVX-512 with bf16 products, and the memory of `part`.
         unsafe {
             match part.groups {
                 1 => add::<8, 1>(part),
@@ -30,7 +30,7 @@ impl TileUnit for PairUnit {
     #[inline(always)]
     unsafe fn line(numbers: &[f32]) -> U32Line {
         assert_eq!(numbers.len(), 32);
-        // SAFETY: as above; the numbers fill two registers.
+        // SAFETY: the level is as above; the numbers fill two registers.
         unsafe {
             let (low, high) = (_mm512_loadu_ps(numbers.as_ptr()), _mm512_loadu_ps(numbers.as_ptr().add(16)));
             std::mem::transmute::<__m512bh, U32Line>(_mm512_cvtne2ps_pbh(high, low))
@@ -39,7 +39,7 @@ impl TileUnit for PairUnit {
 
     #[inline(always)]
     unsafe fn widen(numbers: &[u8; 32], factors: [f32; 2], addends: [f32; 2]) -> U32Line {
-        // SAFETY: as above; each half is 16 bytes.
+        // SAFETY: the level is as above; each half is 16 bytes.
         unsafe {
             let half = |at: usize| {
                 let bytes = _mm_loadu_si128(numbers.as_ptr().add(16 * at).cast());
@@ -52,18 +52,18 @@ impl TileUnit for PairUnit {
 
     #[inline(always)]
     unsafe fn transpose(block: &mut U32Square) {
-        // SAFETY: as above.
+        // SAFETY: the level is as above.
         unsafe { transpose(block) }
     }
 }
 
 /// # Safety
 ///
-/// The machine has AVX-512 with bf16 products; the memory of `part` is valid for these outputs and groups.
+/// The machine has AVX-512 with bf16 products; the memory of `part` is valid for `OUTPUTS` outputs and `GROUPS` groups.
 #[inline(always)]
 unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &TileProduct) {
-    // SAFETY: the caller guarantees this: every address is within these outputs, groups and steps. A register is 512 bits, and
-    // any bits are bf16 pairs.
+    // SAFETY: every address is within the outputs, groups and steps of `part`, which the caller guarantees. Any 512 bits are
+    // bf16 pairs.
     unsafe {
         let pairs = |register: __m512i| std::mem::transmute::<__m512i, __m512bh>(register);
         let mut lines = [part.lines; GROUPS];
@@ -103,7 +103,7 @@ unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &TileProduct) {
     }
 }
 
-/// Transposes in four rounds. Each round joins elements twice as far apart: 32, 64, 128 and 256 bits.
+/// Transposes 16 x 16 elements of 32 bits: two stages move them within each 128 bits, and two stages move whole 128 bits.
 ///
 /// # Safety
 ///
@@ -111,30 +111,30 @@ unsafe fn add<const OUTPUTS: usize, const GROUPS: usize>(part: &TileProduct) {
 #[inline(always)]
 pub unsafe fn transpose(block: &mut U32Square) {
     let lines = block.as_mut_ptr().cast::<f32>();
-    // SAFETY: a block is exactly 16 registers; the caller guarantees the level.
+    // SAFETY: a block is exactly 16 registers; the caller guarantees AVX-512.
     unsafe {
         let mut rows = [_mm512_setzero_ps(); 16];
         for (index, row) in rows.iter_mut().enumerate() {
             *row = _mm512_load_ps(lines.add(16 * index));
         }
-        let mut pairs = rows;
+        let mut two_rows = rows;
         for at in 0..8 {
-            pairs[2 * at] = _mm512_unpacklo_ps(rows[2 * at], rows[2 * at + 1]);
-            pairs[2 * at + 1] = _mm512_unpackhi_ps(rows[2 * at], rows[2 * at + 1]);
+            two_rows[2 * at] = _mm512_unpacklo_ps(rows[2 * at], rows[2 * at + 1]);
+            two_rows[2 * at + 1] = _mm512_unpackhi_ps(rows[2 * at], rows[2 * at + 1]);
         }
-        // Columns 0, 4, 8, 12 of the rows 4i to 4i + 3; then 1, 5, 9, 13; and so on.
-        let mut fours = rows;
+        // Register 4i + c has the columns c, c + 4, c + 8 and c + 12 of the rows 4i to 4i + 3.
+        let mut four_rows = rows;
         for at in 0..4 {
             for half in 0..2 {
-                let (a, b) = (pairs[4 * at + half], pairs[4 * at + 2 + half]);
+                let (a, b) = (two_rows[4 * at + half], two_rows[4 * at + 2 + half]);
                 let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
-                fours[4 * at + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-                fours[4 * at + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                four_rows[4 * at + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                four_rows[4 * at + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
             }
         }
         for column in 0..4 {
-            let four = |at: usize| fours[4 * at + column];
-            // Columns `column` and `column + 8`, then `column + 4` and `column + 12`, of the upper and of the lower rows.
+            let four = |at: usize| four_rows[4 * at + column];
+            // `even` has the columns `column` and `column + 8`, `odd` has `column + 4` and `column + 12`; `.0` of rows 0 to 7.
             let even = (
                 _mm512_shuffle_f32x4::<0x88>(four(0), four(1)),
                 _mm512_shuffle_f32x4::<0x88>(four(2), four(3)),
@@ -158,7 +158,7 @@ mod tests {
     use crate::kernels::Level;
     use crate::kernels::test_rng::TestRng;
 
-    /// The shapes have one token and one input, odd numbers of them, or whole groups.
+    /// Some shapes fill groups of tokens and pairs of inputs, others do not.
     #[test]
     fn every_pair_is_at_the_position_that_tiles_read_and_padding_is_zero() {
         let mut rng = TestRng::new(31);
@@ -174,11 +174,11 @@ mod tests {
                     for (step, line) in packed.lines(group..group + 1).iter().enumerate() {
                         for (column, pair) in line.0.iter().enumerate() {
                             let token = group * GROUP_TOKENS + column;
-                            let half = |input: usize| match token < tokens && input < inputs {
+                            let bits = |input: usize| match token < tokens && input < inputs {
                                 true => u32::from(half::bf16::from_f32(x.row(token)[input]).to_bits()),
                                 false => 0,
                             };
-                            let expected = half(2 * step) | half(2 * step + 1) << 16;
+                            let expected = bits(2 * step) | bits(2 * step + 1) << 16;
                             assert_eq!(*pair, expected, "{level} {tokens} x {inputs}: {token}, {step}");
                         }
                     }
