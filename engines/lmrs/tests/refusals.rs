@@ -247,7 +247,7 @@ fn unknown_quantization_blocks_are_reported_with_their_tensor_and_a_hint() {
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q4_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
     let mut bytes = std::fs::read(&out).unwrap();
-    // Between a matrix's name and its type: the number of dimensions (4 bytes), both dimensions (16). Type 2 is Q4_0; type 20 is
+    // Between a matrix's name and its type: the number of dimensions (4 bytes), both dimensions (16). Type 2 is Q4_0; 20 is
     // IQ4_NL, which has as many bytes.
     let name = b"blk.0.attn_q.weight";
     let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len() + 4 + 16;
