@@ -46,24 +46,14 @@ FIELDS = {
         "detokenize",
         "return_context_logits",
     ),
-    ("tensorrt_llm.llmapi", "KvCacheConfig"): (
-        "enable_block_reuse",
-        "free_gpu_memory_fraction",
-        "max_tokens",
-        "dtype",
-    ),
+    ("tensorrt_llm.llmapi", "KvCacheConfig"): ("enable_block_reuse", "free_gpu_memory_fraction", "max_tokens", "dtype"),
     ("tensorrt_llm.llmapi", "CompletionOutput"): ("token_ids", "finish_reason", "stop_reason"),
 }
 # More fields that this engine sets or reads, by backend.
 BACKEND_FIELDS = {
     "pytorch": {("tensorrt_llm.llmapi", "CudaGraphConfig"): ("batch_sizes", "enable_padding")},
     "tensorrt": {
-        ("tensorrt_llm.llmapi", "BuildConfig"): (
-            "max_batch_size",
-            "max_seq_len",
-            "max_num_tokens",
-            "gather_context_logits",
-        )
+        ("tensorrt_llm.llmapi", "BuildConfig"): ("max_batch_size", "max_seq_len", "max_num_tokens", "gather_context_logits")
     },
 }
 
@@ -71,13 +61,7 @@ BACKEND_FIELDS = {
 ATTRIBUTES = {
     ("tensorrt_llm.llmapi", "CompletionOutput"): ("token_ids_diff",),
     ("tensorrt_llm.llmapi", "RequestOutput"): (
-        "outputs",
-        "finished",
-        "context_logits",
-        "abort",
-        "aresult",
-        "__aiter__",
-        "__anext__",
+        "outputs", "finished", "context_logits", "abort", "aresult", "__aiter__", "__anext__"
     ),
 }
 

@@ -72,8 +72,7 @@ fn narrow_weights_cost_no_more_perplexity_than_their_bounds_on_a_long_text() {
 fn assert_cost(ratio_to_f32: f64, requested: RequestedFormat, level: Level, bound: f64) {
     let percent = (ratio_to_f32 - 1.0) * 100.0;
     println!("{level} {requested:?}: {percent:+.4} %");
-    let is_within_bound = (ratio_to_f32 - 1.0).abs() <= bound;
-    assert!(is_within_bound, "{requested:?} at {level}: {ratio_to_f32} is not within {bound} of 1");
+    assert!((ratio_to_f32 - 1.0).abs() <= bound, "{requested:?} at {level}: ratio {ratio_to_f32} to f32");
 }
 
 fn model_and_text() -> (ModelFolder, Vec<u32>) {

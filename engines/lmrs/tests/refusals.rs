@@ -234,10 +234,8 @@ fn invalid_rotation_factors_are_reported_with_their_tensor() {
     bytes[factors.offset as usize..][..4].copy_from_slice(&(-1.0_f32).to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
     let failed = load(&path, RequestedFormat::File).unwrap_err();
-    assert!(
-        failed.message.ends_with("`rope_freqs.weight`: expected numbers above 0, found `-1.0`"),
-        "{failed:?}"
-    );
+    let message = "`rope_freqs.weight`: expected numbers above 0, found `-1.0`";
+    assert!(failed.message.ends_with(message), "{failed:?}");
 }
 
 #[test]
@@ -276,9 +274,8 @@ fn a_size_of_zero_is_reported_with_its_field() {
         assert_eq!(failed.kind, FailureKind::Model, "{field}: {failed:?}");
         assert!(failed.message.contains(&format!("`{field}` is 0")), "{failed:?}");
     }
-    let failed = failure_with_field("gpt2", "n_inner", json!(0));
-    assert!(failed.message.contains("`n_inner` is 0"), "{failed:?}");
-    for (name, field) in [("llama", "max_position_embeddings"), ("gpt2", "n_positions")] {
+    for (name, field) in [("gpt2", "n_inner"), ("llama", "max_position_embeddings"), ("gpt2", "n_positions")]
+    {
         let failed = failure_with_field(name, field, json!(0));
         assert!(failed.message.contains(&format!("`{field}` is 0")), "{failed:?}");
     }

@@ -65,8 +65,7 @@ class Loading(unittest.TestCase):
                 "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
             },
             "`partial_rotary_factor` 0.75: this engine rotates the whole head": {
-                "model_type": "phi3",
-                "partial_rotary_factor": 0.75,
+                "model_type": "phi3", "partial_rotary_factor": 0.75
             },
             "`partial_rotary_factor` 0.5: this engine rotates the whole head": {
                 "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}
@@ -85,16 +84,13 @@ class Loading(unittest.TestCase):
             "`attention_bias`: architecture `mistral` has no such biases": {"model_type": "mistral", "attention_bias": True},
             "`mlp_bias`: architecture `qwen3` has no such biases": {"model_type": "qwen3", "mlp_bias": True},
             "`activation_function` `gelu`: expected one of `gelu_new`, `gelu_pytorch_tanh`": {
-                **GPT2,
-                "activation_function": "gelu",
+                **GPT2, "activation_function": "gelu"
             },
             "`scale_attn_by_inverse_layer_idx`: this engine scales all layers alike": {
-                **GPT2,
-                "scale_attn_by_inverse_layer_idx": True,
+                **GPT2, "scale_attn_by_inverse_layer_idx": True
             },
             "`scale_attn_weights` false: this engine scales by the root of the head's dimensions": {
-                **GPT2,
-                "scale_attn_weights": False,
+                **GPT2, "scale_attn_weights": False
             },
             "`add_cross_attention`: this engine has no encoder to attend to": {**GPT2, "add_cross_attention": True},
         }.items():
