@@ -102,7 +102,7 @@ def check_interface(backend):
 
 
 def llm_arguments(settings, folder, context_tokens, dtype, kv_dtype):
-    """The arguments of the library's class `LLM`."""
+    """The arguments of the library's class `LLM`. `dtype` and `kv_dtype` are the library's names."""
     from tensorrt_llm import llmapi
 
     pool = {"enable_block_reuse": False, "free_gpu_memory_fraction": settings.memory_fraction, "dtype": kv_dtype}

@@ -106,7 +106,7 @@ def logits_in_numpy(config, weights, ids):
     weights = {name: tensor.to(torch.float64).numpy() for name, tensor in weights.items()}
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim", config["hidden_size"] // heads)
-    frequencies = numpy.array([defined_frequency(pair, head_dim, config) for pair in range(head_dim // 2)])
+    frequencies = numpy.array([expected_frequency(pair, head_dim, config) for pair in range(head_dim // 2)])
 
     def norm(x, name):
         return x / math.sqrt(numpy.mean(x * x) + config["rms_norm_eps"]) * weights[name]
@@ -142,7 +142,7 @@ def logits_in_numpy(config, weights, ids):
     return numpy.array([head @ norm(x, "model.norm.weight") for x in xs])
 
 
-def defined_frequency(pair, head_dim, config):
+def expected_frequency(pair, head_dim, config):
     """The frequency of one pair of dimensions, in radians a token, as Llama's authors define it."""
     frequency = config["rope_theta"] ** (-2 * pair / head_dim)
     scaling = config.get("rope_scaling")

@@ -3,7 +3,7 @@
 import math
 import unittest
 
-from support import CONFIG, LLAMA3_ROPE_SCALING, defined_frequency, logits_in_numpy, random_weights
+from support import CONFIG, LLAMA3_ROPE_SCALING, expected_frequency, logits_in_numpy, random_weights
 from support import generate, load, write_folder
 
 import numpy
@@ -66,7 +66,7 @@ class Arithmetic(unittest.TestCase):
         shape = open_folder(write_folder(self, changes)).shape
         frequencies = rotary_frequencies(shape).tolist()
         for pair, value in enumerate(frequencies):
-            self.assertAlmostEqual(value / defined_frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
+            self.assertAlmostEqual(value / expected_frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
         # By hand: pair 0 rotates 1 radian a token. Pair 31 rotates 500000^(-62/64) radians, divided by the factor 32.
         self.assertEqual(frequencies[0], 1.0)
         self.assertAlmostEqual(frequencies[31] * 32 * 500000 ** (62 / 64), 1.0, places=5)

@@ -33,7 +33,7 @@ impl Products {
 #[cfg(target_os = "linux")]
 fn request_tiles() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-    /// The number of the tiles' part in the saved state.
+    /// The number of the tiles' data among the parts of the saved state.
     const XFEATURE_XTILEDATA: libc::c_long = 18;
     // SAFETY: the call takes two numbers and accesses no memory of this process.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }

@@ -13,7 +13,7 @@ const NO_LIMIT_BYTES: u64 = 1 << 60;
 pub enum ContainerLimit {
     AtMost(u64),
     Unlimited,
-    /// It could not be read whether there is a limit.
+    /// No file shows whether there is a limit.
     Unknown,
 }
 
@@ -40,7 +40,7 @@ pub fn cpu_statistics() -> Option<String> {
     read(Hierarchy::of_this_process("cpu", &read_text)?.folders.first()?.join("cpu.stat"))
 }
 
-/// The free memory below the limits of the container, in bytes: the smallest of the folders.
+/// The bytes of memory that the container's limits leave free: the smallest number of all its folders.
 pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
     memory_left(&Hierarchy::of_this_process("memory", read)?, read)
 }
