@@ -229,7 +229,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
         let lines = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| parse_message(line).unwrap()).collect::<Vec<Message>>()
     };
-    // How often the load packs, whether it names the unfit matrix, how often it writes a sidecar; and the generated ids.
+    // How often the load packs all matrices, whether it names the unfit one, how often it writes a sidecar; the generated ids.
     let summary = |messages: &[Message]| {
         let progress =
             || messages.iter().filter_map(|m| if let Message::Progress(p) = m { Some(p) } else { None });
@@ -237,13 +237,13 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
             .filter(|progress| progress.phase == "weights" && progress.fraction == Some(1.0))
             .count();
         let note = |note: &String| note.contains("blk.0.ffn_up.weight stays in bf16");
-        let named = progress().any(|progress| progress.note.as_ref().is_some_and(note));
-        let written =
+        let names_unfit = progress().any(|progress| progress.note.as_ref().is_some_and(note));
+        let loaded =
             messages.iter().filter(|message| matches!(message, Message::Loaded(_))).map(expect_loaded);
-        let written =
-            written.flat_map(|loaded| &loaded.phases).filter(|phase| phase.name == "sidecar").count();
+        let sidecars =
+            loaded.flat_map(|loaded| &loaded.phases).filter(|phase| phase.name == "sidecar").count();
         let generated_ids = messages.iter().find(|message| matches!(message, Message::Generated(_))).map(ids);
-        ((packings, named, written), generated_ids.unwrap())
+        ((packings, names_unfit, sidecars), generated_ids.unwrap())
     };
     let (first, second) = (summary(&load_and_generate()), summary(&load_and_generate()));
     assert_eq!(first.0, (2, true, 1), "the first packing finds the unfit matrix, the second is without it");

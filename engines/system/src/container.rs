@@ -260,6 +260,7 @@ mod tests {
                 "anon 1073741824\ninactive_file 1073741824\nactive_file 1073741824\n",
             ),
         ];
+        // Of 8 GiB, 3 are in use; pages of files are 2 of these.
         let expected = |left| (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(left));
         assert_eq!(limits("0::/pod/box\n", VERSION_2_MOUNTS, &files), expected(7 * GIB));
         // Without the last file, `memory.stat`, pages of files are not known to be free.
