@@ -28,6 +28,7 @@ NETWORKS = {
 # PyTorch's default number of threads, read before a load changes the number.
 DEFAULT_THREADS = torch.get_num_threads()
 
+# Dtypes of weights in files.
 SUPPORTED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -127,19 +128,19 @@ def read_decoder(folder, phases):
     """Reads the weights and copies them as f32, so that a measurement reads no page of a mapped file."""
     with torch.device("meta"):
         decoder = NETWORKS[folder.architecture](folder.shape)
-    expected = {name: parameter.shape for name, parameter in decoder.named_parameters()}
+    expected_shapes = {name: parameter.shape for name, parameter in decoder.named_parameters()}
     weights = {}
     for index, path in enumerate(folder.weights):
         phases.progress("weights", index / len(folder.weights), path.name)
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():
-                    full_name = name if name in expected else decoder.prefix + name
-                    if full_name in expected:
+                    full_name = name if name in expected_shapes else decoder.prefix + name
+                    if full_name in expected_shapes:
                         weights[full_name] = widen_to_f32(name, file.get_tensor(name))
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
-    for name, shape in expected.items():
+    for name, shape in expected_shapes.items():
         if name not in weights:
             raise Failed("model", f"model `{folder.name}` has no tensor `{name}`")
         if weights[name].shape != shape:

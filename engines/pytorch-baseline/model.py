@@ -1,8 +1,8 @@
 """The decoder of Llama, Mistral and Qwen2 in eager PyTorch, written as in a textbook. Subclasses add the differences of
 Qwen3, Phi-3 and Gemma.
 
-The decoder is deliberately slow, but only in these ways: no cache, no fused kernel, no compiler, logits of every
-position, a device synchronisation after every layer.
+The decoder is deliberately slow, but only in these ways: no KV cache, no fused kernel, no compiler, logits of
+every position, a device synchronisation after every layer.
 """
 
 import math
@@ -74,11 +74,11 @@ class Attention(nn.Module):
     def __init__(self, shape):
         super().__init__()
         self.head_dim, self.window = shape.head_dim, shape.window
-        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        self.q_proj = Linear(shape.hidden_size, queries, bias=shape.qkv_bias)
-        self.k_proj = Linear(shape.hidden_size, keys, bias=shape.qkv_bias)
-        self.v_proj = Linear(shape.hidden_size, keys, bias=shape.qkv_bias)
-        self.o_proj = Linear(queries, shape.hidden_size, bias=shape.output_bias)
+        q_size, kv_size = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.q_proj = Linear(shape.hidden_size, q_size, bias=shape.qkv_bias)
+        self.k_proj = Linear(shape.hidden_size, kv_size, bias=shape.qkv_bias)
+        self.v_proj = Linear(shape.hidden_size, kv_size, bias=shape.qkv_bias)
+        self.o_proj = Linear(q_size, shape.hidden_size, bias=shape.output_bias)
 
     def forward(self, x, frequencies):
         q = split_heads(self.q_proj(x), self.head_dim)  # [heads, tokens, head_dim]
@@ -130,17 +130,17 @@ def rotate(x, frequencies):
 
 
 def rotary_frequencies(shape):
-    """Returns a frequency for each pair of a head's dimensions. Llama 3.1 lowers the frequencies for long contexts."""
+    """Returns the frequency of each pair of a head's dimensions, in radians a token. Llama 3.1 lowers frequencies."""
     # No checkpoint contains this tensor, so it needs a real device even if the network is built on device `meta`.
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device="cpu") / shape.head_dim
     frequencies = 1.0 / shape.rope_theta**exponents
     scaling = shape.rope_scaling
     if scaling is None:
         return frequencies
-    wavelengths = 2 * math.pi / frequencies
+    wavelengths = 2 * math.pi / frequencies  # in tokens
     # Weight 1 leaves a frequency unchanged (short wavelengths). Weight 0 divides it by the factor (long wavelengths).
-    weight = (scaling.original_context / wavelengths - scaling.low) / (scaling.high - scaling.low)
-    weight = weight.clamp(0.0, 1.0)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    weight = ((scaling.original_context / wavelengths - low) / (high - low)).clamp(0.0, 1.0)
     return (1 - weight) * frequencies / scaling.factor + weight * frequencies
 
 
@@ -201,13 +201,13 @@ class JoinedAttention(nn.Module):
     def __init__(self, shape):
         super().__init__()
         self.head_dim, self.window = shape.head_dim, shape.window
-        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        self.sizes = [queries, keys, keys]
-        self.qkv_proj = Linear(shape.hidden_size, sum(self.sizes), bias=False)
-        self.o_proj = Linear(queries, shape.hidden_size, bias=False)
+        q_size, kv_size = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.qkv_sizes = [q_size, kv_size, kv_size]
+        self.qkv_proj = Linear(shape.hidden_size, sum(self.qkv_sizes), bias=False)
+        self.o_proj = Linear(q_size, shape.hidden_size, bias=False)
 
     def forward(self, x, frequencies):
-        joined = self.qkv_proj(x).split(self.sizes, dim=-1)
+        joined = self.qkv_proj(x).split(self.qkv_sizes, dim=-1)
         q, k, v = (split_heads(part, self.head_dim) for part in joined)  # [heads or kv_heads, tokens, head_dim]
         q, k = rotate(q, frequencies), rotate(k, frequencies)
         return self.o_proj(attend(q, k, v, self.window))

@@ -137,8 +137,8 @@ def _read_rope_scaling(rope):
         raise Failed("model", f"`config.json`: `high_freq_factor` {high} is not above `low_freq_factor` {low}")
     return SimpleNamespace(
         factor=_read_number(rope, "factor"),
-        low=low,
-        high=high,
+        low_freq_factor=low,
+        high_freq_factor=high,
         original_context=_read_integer(rope, "original_max_position_embeddings"),
     )
 

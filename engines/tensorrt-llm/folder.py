@@ -1,4 +1,4 @@
-"""Reads the facts of a model folder, so that a broken folder is reported in a second. The library would need minutes."""
+"""Reads the facts of a model folder. So a broken folder is refused in a second; the library would need minutes."""
 
 from types import SimpleNamespace
 

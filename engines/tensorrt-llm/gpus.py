@@ -12,7 +12,7 @@ from engine_kit import Failed
 
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
-# The order of slots, which the orchestrator sets for all its processes. CUDA's default is the fastest first.
+# The order of the slots in the machine, which the orchestrator sets for all its processes. CUDA's default: fastest first.
 BY_SLOT = "PCI_BUS_ID"
 
 # The caller's values, read before a load makes fewer devices visible.
@@ -57,10 +57,10 @@ def _gpu(pynvml, handle):
         try:
             return call()
         except Exception:
-            # Older drivers, and GPUs that cannot be partitioned, do not support every query.
+            # Older drivers do not support every query, and some GPUs have no parts (MIG).
             return default
 
-    def mig_uuids():
+    def read_mig_uuids():
         count = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
         parts = (query(lambda: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)) for index in range(count))
         return [_text(pynvml.nvmlDeviceGetUUID(part)) for part in parts if part is not None]
@@ -70,7 +70,7 @@ def _gpu(pynvml, handle):
         capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
         uuid=query(lambda: _text(pynvml.nvmlDeviceGetUUID(handle)), ""),
         pci=query(lambda: _text(pynvml.nvmlDeviceGetPciInfo(handle).busId).lower()),
-        mig_uuids=query(mig_uuids, []),
+        mig_uuids=query(read_mig_uuids, []),
     )
 
 
@@ -84,7 +84,7 @@ def choose_devices(device, count, gpus):
     index = device.partition(":")[2] if ":" in device else "0"
     if not (index.isascii() and index.isdecimal()):
         raise Failed("bad_request", f"device `{device[:80]}`: expected `cuda` or `cuda:` and a number")
-    first = int(index[:9])
+    first = int(index[:9])  # Nine digits are enough for any machine.
     chosen = visible[first : first + count]
     if len(chosen) == count:
         return chosen
@@ -113,7 +113,7 @@ def visible_devices(visible_list, order, gpus):
     ordered = _in_order(order, gpus)
     if visible_list is None:
         if len(gpus) > 1 and any(gpu.mig_uuids for gpu in gpus):
-            # CUDA then counts parts of a GPU (MIG), and only those of one GPU.
+            # CUDA may then show a part of a GPU (MIG) first, or one part and nothing else.
             ordered = [None] * len(gpus)
         return [SimpleNamespace(name=str(index), gpu=gpu) for index, gpu in enumerate(ordered)]
     if visible_list.startswith("GPU-"):
@@ -130,7 +130,7 @@ def visible_devices(visible_list, order, gpus):
 
 
 def _in_order(order, gpus):
-    """The GPUs in CUDA's order; a list of None if only CUDA knows it."""
+    """The GPUs in CUDA's order; None for each GPU if only CUDA knows the order."""
     if len(gpus) > 1 and order != BY_SLOT:
         return [None] * len(gpus)
     return sorted(gpus, key=lambda gpu: gpu.pci) if all(gpu.pci for gpu in gpus) else list(gpus)

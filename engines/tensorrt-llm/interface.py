@@ -12,14 +12,14 @@ import inspect
 # The release that this file describes. Another release runs too if it has the same names.
 EXPECTED_VERSION = "1.2.1"
 
-# Modules and names of two classes, by backend: `LLM` and its arguments.
+# The modules and names of the class `LLM` and of the class of its arguments, by backend.
 LLM_CLASSES = {"pytorch": ("tensorrt_llm", "LLM"), "tensorrt": ("tensorrt_llm._tensorrt_engine", "LLM")}
 ARGUMENT_CLASSES = {
     "pytorch": ("tensorrt_llm.llmapi", "TorchLlmArgs"),
     "tensorrt": ("tensorrt_llm.llmapi", "TrtLlmArgs"),
 }
 
-# The named parameters of `LLM`. All other arguments are fields of the class of arguments.
+# The parameters of `LLM` itself. All other arguments are fields of the class of arguments.
 LLM_PARAMETERS = ("model", "skip_tokenizer_init", "trust_remote_code", "tensor_parallel_size", "dtype")
 COMMON_ARGUMENTS = ("kv_cache_config", "max_batch_size", "max_seq_len", "max_num_tokens", "enable_chunked_prefill")
 ARGUMENTS = {
@@ -46,24 +46,14 @@ FIELDS = {
         "detokenize",
         "return_context_logits",
     ),
-    ("tensorrt_llm.llmapi", "KvCacheConfig"): (
-        "enable_block_reuse",
-        "free_gpu_memory_fraction",
-        "max_tokens",
-        "dtype",
-    ),
+    ("tensorrt_llm.llmapi", "KvCacheConfig"): ("enable_block_reuse", "free_gpu_memory_fraction", "max_tokens", "dtype"),
     ("tensorrt_llm.llmapi", "CompletionOutput"): ("token_ids", "finish_reason", "stop_reason"),
 }
-# More such fields, by backend.
+# More fields that this engine sets or reads, by backend.
 BACKEND_FIELDS = {
     "pytorch": {("tensorrt_llm.llmapi", "CudaGraphConfig"): ("batch_sizes", "enable_padding")},
     "tensorrt": {
-        ("tensorrt_llm.llmapi", "BuildConfig"): (
-            "max_batch_size",
-            "max_seq_len",
-            "max_num_tokens",
-            "gather_context_logits",
-        )
+        ("tensorrt_llm.llmapi", "BuildConfig"): ("max_batch_size", "max_seq_len", "max_num_tokens", "gather_context_logits")
     },
 }
 
@@ -71,13 +61,7 @@ BACKEND_FIELDS = {
 ATTRIBUTES = {
     ("tensorrt_llm.llmapi", "CompletionOutput"): ("token_ids_diff",),
     ("tensorrt_llm.llmapi", "RequestOutput"): (
-        "outputs",
-        "finished",
-        "context_logits",
-        "abort",
-        "aresult",
-        "__aiter__",
-        "__anext__",
+        "outputs", "finished", "context_logits", "abort", "aresult", "__aiter__", "__anext__"
     ),
 }
 
@@ -102,7 +86,7 @@ def interface_differences(backend):
 
 
 def _class(module, name, lines):
-    """The class, or None and a line if the class is missing."""
+    """The class. If it is missing: None, and a new line in `lines`."""
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
@@ -145,7 +129,7 @@ def _field_names(data_class):
 
 
 def _listed(names):
-    """The first names, and the number of the others."""
+    """The first twelve names as text, and the number of the others."""
     names = [name for name in names if not name.startswith("_")]
     shown = ", ".join(f"`{name}`" for name in names[:12])
     return shown + (f" and {len(names) - 12} more" if len(names) > 12 else "") if shown else "none"

@@ -17,7 +17,7 @@ from interface import EXPECTED_VERSION, LLM_CLASSES, interface_differences
 
 DISTRIBUTION = "tensorrt-llm"
 
-# A command to paste, and two sources of the library.
+# A command to paste; its comment names two sources of the library.
 INSTALL_HINT = (
     "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it"
     f"  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:{EXPECTED_VERSION}`"
@@ -40,7 +40,7 @@ MAX_STEP_TOKENS = 8192
 # The packages whose versions `loaded` reports.
 REPORTED_PACKAGES = ("tensorrt-llm", "tensorrt", "torch", "transformers", "flashinfer-python")
 
-# Prefixes of a failure's message.
+# Prefixes of the messages of failures.
 LOADING = "TensorRT-LLM cannot load the model"
 GENERATING = "TensorRT-LLM failed in a request"
 
@@ -102,7 +102,7 @@ def check_interface(backend):
 
 
 def llm_arguments(settings, folder, context_tokens, dtype, kv_dtype):
-    """The arguments of the library's class `LLM`."""
+    """The arguments of the library's class `LLM`. `dtype` and `kv_dtype` are the library's names."""
     from tensorrt_llm import llmapi
 
     pool = {"enable_block_reuse": False, "free_gpu_memory_fraction": settings.memory_fraction, "dtype": kv_dtype}
@@ -144,7 +144,7 @@ def load(backend, arguments):
 
 
 def build_seconds(llm):
-    """The duration of a build's steps; None if the library built no engine or reports no steps."""
+    """The duration of all steps of a build; None if the library built no TensorRT engine or reports no steps."""
     steps = getattr(getattr(llm, "llm_build_stats", None), "build_steps_info", None)
     try:
         return sum(float(seconds) for _, seconds in steps) if steps else None
@@ -171,7 +171,7 @@ def reported_arguments(llm):
 
 
 def sampling_params(job, eos_ids):
-    """Converts a kit's job to the library's parameters. The library has no tokenizer, so it gets the EOS ids here."""
+    """Converts a job of the kit to the library's parameters. The library has no tokenizer, so it gets the EOS ids here."""
     from tensorrt_llm import SamplingParams
 
     eos_ids = list(eos_ids)
@@ -183,7 +183,7 @@ def sampling_params(job, eos_ids):
         "detokenize": False,
     }
     if len(eos_ids) > 1 and not job.ignore_eos:
-        # The second option keeps the EOS id as the last id of the sequence.
+        # `include_stop_str_in_output` keeps the EOS id as the last id of the sequence.
         params.update(stop_token_ids=eos_ids[1:], include_stop_str_in_output=True)
     if job.sampling is None:
         return SamplingParams(**params, top_k=1)
@@ -198,7 +198,7 @@ def sampling_params(job, eos_ids):
 
 
 def submit(llm, ids, params):
-    """Submits a sequence. The library sends its responses to the event loop that calls this function."""
+    """Submits a sequence. The library sends the responses to the event loop that calls this function."""
     return llm.generate_async(inputs=list(ids), sampling_params=params, streaming=True)
 
 
@@ -212,7 +212,7 @@ async def responses(result):
 
 
 def cached_tokens(result):
-    """The number of prompt tokens that the library took from a cache; None if it reports no number."""
+    """The number of prompt tokens that the library took from a cache; None if the library reports none."""
     cached = getattr(result, "cached_tokens", None)
     return cached if type(cached) is int and cached >= 0 else None
 
@@ -239,8 +239,8 @@ async def context_logits(llm, ids, end_id):
 
 
 def logprobs(logits, ids, vocabulary_size):
-    """The log-probability of each id. The row of logits with the same index predicts the id. Rows are converted to
-    double precision one at a time, because all rows together would take gigabytes."""
+    """The log-probability of each id. The row of logits with the same index predicts the id. Each row is converted
+    to double precision alone, because all rows together would take gigabytes."""
     import torch
 
     if logits is None:

@@ -13,15 +13,15 @@ from reader import Reader
 # The time for the library to shut down. The orchestrator ends an engine five seconds after `shutdown`.
 SHUTDOWN_TIMEOUT_S = 3.0
 
-# The slot of a request that runs alone.
-SINGLE_SLOT = "alone"
+# The kit gives a slot to each overlapping request. This is the slot of a request without others.
+SINGLE_SLOT = "single"
 
 
 class LoadedModel(Model):
     def __init__(self, llm, folder, settings, facts, workers):
         self._llm, self._folder, self._settings, self._facts, self._workers = llm, folder, settings, facts, workers
         self._reader = Reader(llm)
-        # The running sequences of each slot.
+        # The sequences of each slot, ended ones too.
         self._sequences = {}
         self._peak_bytes, self._worker_failure = 0, None
 
@@ -64,8 +64,8 @@ class LoadedModel(Model):
             sequence.has_ended = True
         if running and self._worker_failure is None:
             self._reader.abort(running)
-        elif running:  # the library cannot end them without its worker processes
-            self._reader.abort(running, 0)
+        elif running:  # The library cannot end the sequences without its worker processes.
+            self._reader.abort(running, timeout_s=0)
 
     def score(self, ids):
         if self._worker_failure is not None:
@@ -114,11 +114,11 @@ class LoadedModel(Model):
         # Closed last: the library may send responses until its processes have ended.
         self._reader.close()
 
-    # From the reader to the kit.
+    # The responses, from the reader to the kit.
 
     def _push_responses(self, tokens_of_slot):
-        """Waits for responses, and pushes all that have arrived. Also returns after a moment without a response, so that
-        the kit can cancel a request."""
+        """Waits for responses, and pushes all that have arrived. Returns after a second without a response too, so that the
+        kit can cancel a request."""
         responses = self._reader.take()
         if not responses:
             self._check_workers()

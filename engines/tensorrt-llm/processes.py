@@ -9,7 +9,7 @@ from types import SimpleNamespace
 # The orchestrator sets this variable in all processes that it starts; children inherit it.
 LAUNCH_VARIABLE = "ORCHESTRATE_LAUNCH"
 
-# The paths of a GPU's device files begin with this. A process that computes on a GPU has some of them open.
+# The paths of all device files of GPUs begin with this. A process that computes on a GPU has some of these files open.
 DEVICE_FILES = "/dev/nvidia"
 # The time for killed processes to end.
 KILL_TIMEOUT_S = 1.0
@@ -17,12 +17,12 @@ KILL_TIMEOUT_S = 1.0
 
 def used_bytes(pids):
     """The memory of these processes on all GPUs; None if the driver does not report memory by process."""
-    used = [used for pid, used in _gpu_processes() if pid in pids and used is not None]
-    return sum(used) if used else None
+    sizes = [size for pid, size in _gpu_processes() if pid in pids and size is not None]
+    return sum(sizes) if sizes else None
 
 
 def _gpu_processes():
-    """The processes that compute on a GPU, and their memory. In a container the driver may use other process ids."""
+    """The processes that compute on a GPU: ids and bytes of GPU memory. In a container the driver may use other ids."""
     try:
         import pynvml
 
@@ -45,8 +45,8 @@ def workers_since(before):
 
 
 def _processes_to_watch(started):
-    """The processes that use a GPU, from the driver. In a container the driver uses other ids, so open device files
-    are searched. If neither names a process, all are watched: a dead worker process must not be missed."""
+    """The processes that use a GPU, from the driver. In a container the driver uses other ids. Then the
+    processes with an open device file are watched, or else all: a dead worker process must not be missed."""
     by_driver = {pid for pid, _ in _gpu_processes()} & started
     return by_driver or {pid for pid in started if _has_open_device(pid)} or set(started)
 
@@ -102,7 +102,7 @@ def _marked_non_descendants(parents):
     if not mark:
         return set()
     variable = f"{LAUNCH_VARIABLE}={mark}".encode()
-    # The orchestrator knows the parent, so it finds the parent's descendants itself.
+    # The parent is the program of the engine. The orchestrator started it, and finds its descendants itself.
     known = _descendants(os.getppid(), parents) | {os.getppid(), os.getpid()}
     return {pid for pid in parents if pid not in known and variable in _environment(pid)}
 

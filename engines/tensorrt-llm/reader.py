@@ -15,11 +15,11 @@ from types import SimpleNamespace
 
 import library
 
-# A waiting thread checks the worker processes after each interval.
+# The interval at which a waiting thread checks the worker processes.
 CHECK_INTERVAL_S = 1.0
 # The time for an aborted request to end inside the library.
 ABORT_TIMEOUT_S = 10.0
-# After this time a thread yields the interpreter to another. Python's default, 5 ms, is the time of many tokens.
+# After this time a thread yields the interpreter to another. Python's default, 5 ms, is as long as a short ITL.
 SWITCH_INTERVAL_S = 0.0005
 # The time for the loop to end.
 STOP_TIMEOUT_S = 1.0
@@ -36,13 +36,13 @@ class Reader:
     # Methods for the main thread.
 
     def submit(self, sequences, params, check):
-        """Submits the sequences. `take` returns their responses."""
+        """Submits the sequences. `take` returns their responses. `check`: see `_run`."""
         self._run(self._submit(sequences, params), check)
 
     def take(self):
         """All responses so far, oldest first, as pairs (sequence, response). In place of a response a pair may have the
-        error that ended the sequence, or None if no final response came. Waits a moment for the first pair; the list is
-        empty if no pair comes."""
+        error that ended the sequence, or None if no final response came. Waits a second for the first pair; without one
+        the list is empty."""
         responses = []
         try:
             responses.append(self._responses.get(timeout=CHECK_INTERVAL_S))

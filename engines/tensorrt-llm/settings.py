@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from engine_kit import Failed
 
-# The most concurrent sequences, in a batch or in overlapping requests. `hello` reports this number before a load, so the
-# number is also the limit of the option `max_batch`.
+# The most concurrent sequences, in a batch or in overlapping requests. `hello` reports this number before a load knows
+# `max_batch`, so the option cannot be larger.
 MAX_SEQUENCES = 64
 
 BACKENDS = ("pytorch", "tensorrt")
@@ -38,7 +38,7 @@ class Settings:
 def parse_settings(options):
     settings = Settings(**{name: _PARSERS[name](name, value) for name, value in options.items()})
     if settings.backend == "tensorrt":
-        # Only the PyTorch backend has these options. An explicit option must not be ignored.
+        # Only the backend `pytorch` has these options. An explicit option must not be ignored.
         for name in ("cuda_graphs", "overlap"):
             if options.get(name) is not None and getattr(settings, name):
                 message = f"option `{name}`: only the backend `pytorch` has this option"
@@ -62,7 +62,7 @@ def _choice_parser(values):
 
 
 def _parse_switch(name, value):
-    # A value from a command line is text.
+    # A value from a command line is text, such as `true`.
     parsed = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     if type(parsed) is not bool:
         raise _invalid(name, "true or false", value)

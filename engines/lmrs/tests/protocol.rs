@@ -1,4 +1,4 @@
-//! The program itself, through its pipes, with the embedded model.
+//! The program `lmrs` through its pipes, with the embedded model or a tiny one.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use lmrs::kernels::rows::has_pairs;
 use model_files::{Dtype, Format, Goal, ModelFolder};
 use serde_json::{Value, json};
 
-/// The answers to these lines, without progress and hello.
+/// The answers to these requests, without progress and streamed tokens. `home` is the data directory.
 fn answers_with_home(home: Option<&Path>, lines: &[&str]) -> Vec<Message> {
     let mut command = duct::cmd!(env!("CARGO_BIN_EXE_lmrs")).stdin_bytes(lines.join("\n"));
     command = command.stdout_capture().stderr_null();
@@ -27,6 +27,7 @@ fn answers_to(lines: &[&str]) -> Vec<Message> {
     answers_with_home(None, lines)
 }
 
+/// A request that loads the embedded model.
 fn load(fields: &str) -> String {
     format!(r#"{{"type":"load","model":"embedded","threads":2{fields}}}"#)
 }
@@ -70,12 +71,12 @@ const IDS_REQUEST: &str =
 
 #[test]
 fn a_load_reports_its_dtypes_its_context_and_the_size_of_its_weights() {
-    let has_bf16_products = has_pairs(Level::best());
-    let bf16 = if has_bf16_products { "bf16" } else { "f32" };
+    // Some levels multiply pairs of bf16; the others convert bf16 to f32.
+    let compute_of_bf16 = if has_pairs(Level::best()) { "bf16" } else { "f32" };
     let cases = [
-        ("bf16", 16, bf16, "f16"),
+        ("bf16", 16, compute_of_bf16, "f16"),
         ("f32", 32, "f32", "f32"),
-        ("bf16z", 12, bf16, "f16"),
+        ("bf16z", 12, compute_of_bf16, "f16"),
         ("f16", 16, "f32", "f16"),
         ("q8_0", 9, "q8_0", "f16"),
         ("q4_0", 5, "q8_0", "f16"),
@@ -92,7 +93,7 @@ fn a_load_reports_its_dtypes_its_context_and_the_size_of_its_weights() {
     }
 }
 
-/// A tiny llama in bf16, with this hidden size and this feed-forward size.
+/// A tiny llama in bf16, with this hidden size and feed-forward size.
 fn tiny_llama(folder: &Path, hidden: u32, inner: u32) -> PathBuf {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/configs/llama.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(golden).unwrap()).unwrap();
@@ -112,23 +113,24 @@ fn tiny_llama(folder: &Path, hidden: u32, inner: u32) -> PathBuf {
     out
 }
 
+/// A request that loads this model.
 fn load_of(model: &Path, dtype: Option<&str>) -> String {
     json!({"type": "load", "model": model, "threads": 1, "dtype": dtype}).to_string()
 }
 
 #[test]
-fn weights_in_f32_have_keys_and_values_in_f32_by_request_or_by_file() {
+fn keys_and_values_are_in_f32_if_the_loaded_weights_are() {
     let folder = tempfile::tempdir().unwrap();
-    let narrow = tiny_llama(folder.path(), 64, 96);
-    let wide = folder.path().join("f32");
-    let goal = Goal { format: Format::Safetensors, dtype: Dtype::F32, out: wide.clone() };
-    model_files::convert(&ModelFolder::open(&narrow).unwrap(), &goal, &|_, _| Ok(())).unwrap();
+    let bf16_model = tiny_llama(folder.path(), 64, 96);
+    let f32_model = folder.path().join("f32");
+    let goal = Goal { format: Format::Safetensors, dtype: Dtype::F32, out: f32_model.clone() };
+    model_files::convert(&ModelFolder::open(&bf16_model).unwrap(), &goal, &|_, _| Ok(())).unwrap();
     for (model, dtype, kv) in [
-        (&wide, None, "f32"),
-        (&wide, Some("f32"), "f32"),
-        (&wide, Some("bf16"), "f16"),
-        (&narrow, None, "f16"),
-        (&narrow, Some("f32"), "f32"),
+        (&f32_model, None, "f32"),
+        (&f32_model, Some("f32"), "f32"),
+        (&f32_model, Some("bf16"), "f16"),
+        (&bf16_model, None, "f16"),
+        (&bf16_model, Some("f32"), "f32"),
     ] {
         let answers = answers_to(&[&load_of(model, dtype)]);
         let facts = &expect_loaded(&answers[0]).facts;
@@ -139,7 +141,7 @@ fn weights_in_f32_have_keys_and_values_in_f32_by_request_or_by_file() {
 #[test]
 fn a_load_reports_the_format_of_most_of_its_weights() {
     let folder = tempfile::tempdir().unwrap();
-    // Rows have 48 or 64 numbers. Only rows of 64 divide into blocks, and they are the minority.
+    // Most rows have 48 numbers and stay in bf16. Rows of 64 are quantized: 64 is a multiple of a quantization block (32).
     let model = tiny_llama(folder.path(), 48, 64);
     let answers = answers_to(&[&load_of(&model, Some("q8_0"))]);
     let facts = &expect_loaded(&answers[0]).facts;
@@ -148,7 +150,7 @@ fn a_load_reports_the_format_of_most_of_its_weights() {
 }
 
 #[test]
-fn block_formats_that_fit_no_matrix_are_refused() {
+fn quantized_formats_that_fit_no_matrix_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let model = tiny_llama(folder.path(), 48, 80);
     for dtype in ["q8_0", "q4_0"] {
@@ -157,10 +159,8 @@ fn block_formats_that_fit_no_matrix_are_refused() {
         assert!(failed.message.contains("48, 48 and 80 numbers"), "{failed:?}");
         assert!(failed.hint.unwrap().contains("`dtype`"));
     }
-    assert_eq!(
-        expect_loaded(&answers_to(&[&load_of(&model, None)])[0]).facts.weights_dtype.as_deref(),
-        Some("bf16")
-    );
+    let answers = answers_to(&[&load_of(&model, None)]);
+    assert_eq!(expect_loaded(&answers[0]).facts.weights_dtype.as_deref(), Some("bf16"));
 }
 
 #[test]
@@ -172,11 +172,11 @@ fn packed_weights_give_the_same_ids_and_scores_as_bf16_in_less_memory() {
         let bytes = expect_loaded(&answers[0]).facts.weights_bytes.unwrap();
         (bytes as f64, ids(&answers[1]), ids(&answers[2]), expect_scored(&answers[3]).logprobs.clone())
     });
-    let [(plain, ..), (packed, ..)] = results;
-    // A row of 256 numbers has 8 lines in bf16; packed, one line of heads and six of numbers. Longer rows approach 0.76.
-    assert!((0.84..0.88).contains(&(packed / plain)), "{packed} of {plain}");
-    let [(_, recipe, prompt, scores), (_, same_recipe, same_prompt, same_scores)] = results;
-    assert_eq!((recipe, prompt, scores), (same_recipe, same_prompt, same_scores));
+    let [(bf16_bytes, ..), (packed_bytes, ..)] = results;
+    // A row of 256 numbers has 512 bytes in bf16, and 448 packed: a ratio of 0.875. Longer rows approach 0.77.
+    assert!((0.84..0.88).contains(&(packed_bytes / bf16_bytes)), "{packed_bytes} of {bf16_bytes}");
+    let [bf16, packed] = results.map(|(_, recipe_ids, other_ids, scores)| (recipe_ids, other_ids, scores));
+    assert_eq!(packed, bf16);
 }
 
 /// A tiny llama with one matrix, `blk.0.ffn_up.weight`, whose first row has too many exponents for bf16z.
@@ -188,7 +188,7 @@ fn llama_with_an_unfit_matrix(folder: &Path) -> PathBuf {
     let tensors: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
     let name = "model.layers.0.mlp.up_proj.weight";
     let offset = tensors[name]["data_offsets"][0].as_u64().unwrap() as usize;
-    // The first row has 128 numbers with 64 exponents.
+    // The first row has 128 numbers with 64 different exponents. bf16z lists 16 for a row, and few exceptions.
     for at in 0..128 {
         let bits = ((at as u16 % 64 + 60) << 7).to_le_bytes();
         bytes[header + offset + 2 * at..][..2].copy_from_slice(&bits);
@@ -214,7 +214,7 @@ fn a_matrix_that_cannot_be_packed_stays_in_bf16_and_is_named() {
     assert_eq!(generated_ids[0], generated_ids[1]);
 }
 
-/// Packing reports progress up to 1.0; mapping a sidecar reports none.
+/// A sidecar is a file of packed weights, which later loads map. Packing reports progress up to 1.0; mapping reports none.
 #[test]
 fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
     let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -229,7 +229,7 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
         let lines = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| parse_message(line).unwrap()).collect::<Vec<Message>>()
     };
-    // The number of full packings, whether the load names the matrix, whether it writes a sidecar, and the ids.
+    // How often the load packs all matrices, whether it names the unfit one, how often it writes a sidecar; the generated ids.
     let summary = |messages: &[Message]| {
         let progress =
             || messages.iter().filter_map(|m| if let Message::Progress(p) = m { Some(p) } else { None });
@@ -237,16 +237,16 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
             .filter(|progress| progress.phase == "weights" && progress.fraction == Some(1.0))
             .count();
         let note = |note: &String| note.contains("blk.0.ffn_up.weight stays in bf16");
-        let named = progress().any(|progress| progress.note.as_ref().is_some_and(note));
-        let written =
+        let names_unfit = progress().any(|progress| progress.note.as_ref().is_some_and(note));
+        let loaded =
             messages.iter().filter(|message| matches!(message, Message::Loaded(_))).map(expect_loaded);
-        let written =
-            written.flat_map(|loaded| &loaded.phases).filter(|phase| phase.name == "sidecar").count();
+        let sidecars =
+            loaded.flat_map(|loaded| &loaded.phases).filter(|phase| phase.name == "sidecar").count();
         let generated_ids = messages.iter().find(|message| matches!(message, Message::Generated(_))).map(ids);
-        ((packings, named, written), generated_ids.unwrap())
+        ((packings, names_unfit, sidecars), generated_ids.unwrap())
     };
     let (first, second) = (summary(&load_and_generate()), summary(&load_and_generate()));
-    assert_eq!(first.0, (2, true, 1), "the first load finds unfit matrices by packing, once");
+    assert_eq!(first.0, (2, true, 1), "the first packing finds the unfit matrix, the second is without it");
     assert_eq!(second.0, (0, true, 0));
     assert_eq!(first.1, second.1);
     assert_eq!(std::fs::read_dir(home.path().join("packed")).unwrap().count(), 1);
@@ -256,7 +256,8 @@ fn the_sidecar_of_a_model_with_an_unfit_matrix_is_used_without_packing() {
     assert_eq!(summary(&load_and_generate()).0, (2, true, 1));
 }
 
-/// A GGUF of zeros in Q8_0 with the type number of Q5_0, whose blocks are smaller, so that every tensor is within the file.
+/// A GGUF of zeros in Q5_0: a GGUF in Q8_0 with changed type numbers. Quantization blocks of Q8_0 have more bytes, so every
+/// tensor is within the file.
 fn gguf_of_q5_0(folder: &Path) -> PathBuf {
     let (model, path) = (tiny_llama(folder, 64, 96), folder.join("model.gguf"));
     let goal = Goal { format: Format::Gguf, dtype: Dtype::Q8_0, out: path.clone() };
@@ -265,7 +266,7 @@ fn gguf_of_q5_0(folder: &Path) -> PathBuf {
     for tensor in &ModelFolder::open(&path).unwrap().tensors {
         let name = tensor.name.as_bytes();
         let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len();
-        // After the name: the number of dimensions, the dimensions, and the type.
+        // After the name: the number of dimensions, the dimensions, and the type (8 is Q8_0, 6 is Q5_0).
         let kind = at + 4 + 8 * usize::from(bytes[at]);
         if bytes[kind] == 8 {
             bytes[kind] = 6;
@@ -277,7 +278,7 @@ fn gguf_of_q5_0(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn widened_blocks_are_reported_in_their_new_format() {
+fn a_load_reports_the_f16_to_which_it_widens_q5_0() {
     let folder = tempfile::tempdir().unwrap();
     let model = gguf_of_q5_0(folder.path());
     assert_eq!(model_files::own_dtype(&ModelFolder::open(&model).unwrap()).unwrap(), Dtype::Q5_0);
@@ -316,7 +317,7 @@ fn prompt_lookup_generates_the_same_ids_and_is_reported() {
 }
 
 #[test]
-fn a_batch_generates_the_ids_of_each_prompt_alone_with_any_padding() {
+fn with_any_padding_a_batch_generates_the_ids_that_each_prompt_generates_alone() {
     let prompts = ["[0,88,13,396]", "[0,5,9,17,200,265,34,1000,7]", "[0]"];
     let single =
         |prompt: &&str| format!(r#"{{"prompt_ids":{prompt},"max_new_tokens":16,"ignore_eos":true}}"#);
@@ -345,13 +346,15 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
         lengths.iter().enumerate().map(|(seed, length)| random_ids(*length, seed)).collect();
     for dtype in ["bf16", "bf16z", "q8_0", "q4_0", "f32"] {
         let request_fields = json!({"max_new_tokens": 24, "ignore_eos": true});
-        let request_line = |index: usize, with_id: bool| {
+        // Every fourth request samples. Requests with an id overlap.
+        let samples = |index: usize| index % 4 == 3;
+        let request_line = |index: usize, id: Option<usize>| {
             let mut request = request_fields.clone();
             request["prompt_ids"] = json!(prompts[index]);
-            if with_id {
-                request["id"] = json!(index);
+            if let Some(id) = id {
+                request["id"] = json!(id);
             }
-            if index % 4 == 3 {
+            if samples(index) {
                 request["sampling"] = json!({"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": index});
             }
             request.to_string()
@@ -359,18 +362,18 @@ fn the_ids_of_a_request_do_not_depend_on_other_requests() {
         let mut batch_request = request_fields.clone();
         batch_request["prompts_ids"] = json!(prompts);
         let mut lines = vec![load(&format!(r#","dtype":"{dtype}""#))];
-        lines.extend((0..prompts.len()).map(|index| request_line(index, false)));
+        lines.extend((0..prompts.len()).map(|index| request_line(index, None)));
         lines.push(batch_request.to_string());
-        lines.extend((0..prompts.len()).map(|index| request_line(index, true)));
+        lines.extend((0..prompts.len()).map(|index| request_line(index, Some(index))));
         let answers = answers_to(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let single: Vec<_> = answers[1..=prompts.len()].iter().flat_map(ids).collect();
         let batch = ids(&answers[1 + prompts.len()]);
         for answer in &answers[2 + prompts.len()..] {
             let Some(Id::Number(index)) = expect_generated(answer).id else { panic!("{answer:?}") };
-            assert_eq!(ids(answer), [single[index as usize].clone()], "{dtype}: {index} overlapping");
+            assert_eq!(ids(answer), [single[index as usize].clone()], "{dtype}: request {index}");
         }
-        for index in (0..prompts.len()).filter(|index| index % 4 != 3) {
-            assert_eq!(batch[index], single[index], "{dtype}: {index} in a batch");
+        for index in (0..prompts.len()).filter(|index| !samples(*index)) {
+            assert_eq!(batch[index], single[index], "{dtype}: request {index}, in a batch");
         }
     }
 }
@@ -382,8 +385,8 @@ fn model_with_nan_embedding(id: usize, folder: &Path) -> PathBuf {
     let embedding = opened.tensors.iter().find(|tensor| tensor.name.contains("embed_tokens")).unwrap();
     let path = model.join("model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
-    let row = &mut bytes[embedding.offset as usize + id * 128..][..128];
-    row.fill(0xff);
+    let row_bytes = 2 * 64;
+    bytes[embedding.offset as usize + id * row_bytes..][..row_bytes].fill(0xff);
     std::fs::write(&path, bytes).unwrap();
     model
 }
@@ -406,7 +409,7 @@ fn a_request_with_nan_logits_does_not_fail_other_requests() {
     let mut lines: Vec<String> = [model.clone()].into_iter().chain(requests(0)).collect();
     lines.insert(2, request(91, bad[0]));
     lines.insert(4, request(92, bad[1]));
-    // Later requests reuse the memory of the failed ones.
+    // Requests 10 to 13 and 20 to 23 repeat requests 0 to 3, and reuse the memory of the failed ones.
     lines.extend(requests(10).chain(requests(20)));
     let answers = answers_to(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let mut failed = Vec::new();
@@ -418,7 +421,7 @@ fn a_request_with_nan_logits_does_not_fail_other_requests() {
             }
             answer => {
                 let Some(Id::Number(id)) = expect_generated(answer).id else { panic!("{answer:?}") };
-                assert_eq!(ids(answer), single[id as usize % 10], "{id} with failing requests");
+                assert_eq!(ids(answer), single[id as usize % 10], "request {id}, beside failing requests");
             }
         }
     }
@@ -462,7 +465,7 @@ fn packed_weights_are_cached_reused_and_replaced_when_damaged() {
 }
 
 #[test]
-fn impossible_requests_are_refused_by_name() {
+fn loads_with_unknown_options_dtypes_devices_or_models_are_refused() {
     let unknown = failure(&[&load(r#","options":{"kernels":"mmx"}"#)]);
     assert!(unknown.message.contains("`mmx`") && unknown.hint.unwrap().contains("`portable`"));
     let failed = failure(&[&load(r#","options":{"speed":9}"#)]);

@@ -1,4 +1,4 @@
-//! The guide for a reader of llama2.c, `READING.md`: its files and names exist.
+//! Every file and name in `READING.md`, the guide to lmrs for a reader of llama2.c, exists.
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
@@ -30,7 +30,7 @@ fn every_file_and_every_name_in_the_guide_exists() {
     let prose: String = guide.split("```").step_by(2).collect();
     let (mut file, mut checked) = (None, 0);
     for line in prose.lines() {
-        // The first column of the table has names of llama2.c.
+        // The first column of the table has names of llama2.c, which are not checked.
         let line =
             line.strip_prefix("| ").and_then(|row| row.split_once(" | ")).map_or(line, |(_, lmrs)| lmrs);
         let words: Vec<&str> = line.split('`').collect();
@@ -49,7 +49,7 @@ fn every_file_and_every_name_in_the_guide_exists() {
             }
         }
     }
-    // In the sketch of `run_layers`: paths, names with `_`, and names after `::` or after a path.
+    // In the sketch of `run_layers`, these words are checked: paths, words with `_` or `::`, and the word after a path.
     for sketch in guide.split("```").skip(1).step_by(2) {
         let words: Vec<&str> = sketch.split_whitespace().map(|word| word.trim_matches([',', ':'])).collect();
         for (before, word) in words.iter().zip(&words[1..]) {

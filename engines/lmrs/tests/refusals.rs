@@ -1,4 +1,4 @@
-//! The messages for models that lmrs cannot load, or cannot compute correctly.
+//! The refusals of models that lmrs cannot load or cannot compute correctly, and the defaults of missing config fields.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn set_field(path: &Path, field: &str, value: Value) {
 }
 
 #[test]
-fn a_field_that_requires_an_unknown_computation_is_refused_by_name() {
+fn the_refusal_of_an_unknown_computation_names_its_config_field() {
     let cases = [
         ("llama", "hidden_act", json!("relu")),
         ("llama", "rope_scaling", json!({"rope_type": "dynamic", "factor": 2.0})),
@@ -68,7 +68,7 @@ fn a_field_that_requires_an_unknown_computation_is_refused_by_name() {
 }
 
 #[test]
-fn an_invalid_number_is_reported_with_its_file() {
+fn an_invalid_config_value_is_reported_with_its_field() {
     let cases = [
         ("llama", "rms_norm_eps", json!(-1.0)),
         ("llama", "max_position_embeddings", json!(u32::MAX)),
@@ -99,9 +99,9 @@ fn an_invalid_number_is_reported_with_its_file() {
     }
 }
 
-/// The defaults of qwen2 for missing fields: a window of 4096 tokens, from layer 28 on.
+/// The model has two layers, and a window of 17 tokens in its config. The defaults of qwen2 are 4096 tokens, from layer 28 on.
 #[test]
-fn windows_of_missing_fields_have_the_defaults_of_transformers() {
+fn missing_config_fields_of_windows_have_the_defaults_of_transformers() {
     let (_folder, path) = synthesise_model("qwen2-window");
     let windows = |field, value| {
         set_field(&path, field, value);
@@ -118,9 +118,9 @@ fn windows_of_missing_fields_have_the_defaults_of_transformers() {
     assert_eq!(windows("layer_types", json!(["sliding_attention", "full_attention"])), [Some(4096), None]);
 }
 
-/// Since transformers version 5, `rope_parameters` takes precedence.
+/// Since version 5 of transformers, `rope_parameters` takes precedence over `rope_theta` and `rope_scaling`.
 #[test]
-fn the_base_of_rotation_is_read_from_rope_parameters_first() {
+fn rope_theta_is_read_from_rope_parameters_first() {
     let (_folder, path) = synthesise_model("llama");
     let rotation = |field, value| {
         set_field(&path, field, value);
@@ -144,18 +144,18 @@ fn biases_in_a_file_whose_config_denies_them_are_refused() {
 }
 
 #[test]
-fn tensors_of_another_network_in_the_folder_are_ignored() {
+fn tensors_of_other_networks_are_ignored_and_unknown_tensors_of_this_one_refused() {
     let (_folder, path) = synthesise_model("llama");
     let weights = path.join("model.safetensors");
     let whole = std::fs::read(&weights).unwrap();
-    let header = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    let header_end = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     let load_with_tensor = |name: &str| {
-        let mut tensors: Value = serde_json::from_slice(&whole[8..header]).unwrap();
-        let at = whole.len() - header;
+        let mut tensors: Value = serde_json::from_slice(&whole[8..header_end]).unwrap();
+        let at = whole.len() - header_end;
         tensors[name] = json!({"dtype": "F32", "shape": [1], "data_offsets": [at, at + 4]});
         let tensors = tensors.to_string();
         let length = (tensors.len() as u64).to_le_bytes();
-        let bytes = [&length, tensors.as_bytes(), &whole[header..], &[0; 4]].concat();
+        let bytes = [&length, tensors.as_bytes(), &whole[header_end..], &[0; 4]].concat();
         std::fs::write(&weights, bytes).unwrap();
         load(&path, RequestedFormat::File)
     };
@@ -170,7 +170,7 @@ fn tensors_of_another_network_in_the_folder_are_ignored() {
     }
 }
 
-/// A GGUF of this model, with its bytes.
+/// A GGUF of this model: its folder, which must be kept, its path and its bytes.
 fn gguf(name: &str) -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let (folder, path) = synthesise_model(name);
     let out = path.with_extension("gguf");
@@ -184,7 +184,7 @@ fn offset_of(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
-/// llama.cpp does the same: such files are older than the field.
+/// As in llama.cpp: files with a factor and no type are older than the field of the type.
 #[test]
 fn a_rotation_factor_without_a_type_in_a_gguf_is_linear() {
     let (_folder, path, original) = gguf("llama-linear-biased");
@@ -217,7 +217,7 @@ fn an_invalid_number_in_a_gguf_is_reported_with_its_value() {
         ("rope.freq_base", 0.0, "expected a number above 0 within f32, found `0.0`"),
     ] {
         let mut bytes = original.clone();
-        // The type of a value follows its name.
+        // Between a key and its value is the type of the value, in four bytes.
         let at = offset_of(&bytes, key.as_bytes()) + key.len() + 4;
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         std::fs::write(&path, bytes).unwrap();
@@ -234,20 +234,19 @@ fn invalid_rotation_factors_are_reported_with_their_tensor() {
     bytes[factors.offset as usize..][..4].copy_from_slice(&(-1.0_f32).to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
     let failed = load(&path, RequestedFormat::File).unwrap_err();
-    assert!(
-        failed.message.ends_with("`rope_freqs.weight`: expected numbers above 0, found `-1.0`"),
-        "{failed:?}"
-    );
+    let message = "`rope_freqs.weight`: expected numbers above 0, found `-1.0`";
+    assert!(failed.message.ends_with(message), "{failed:?}");
 }
 
 #[test]
-fn unknown_blocks_are_reported_with_their_tensor_and_a_hint() {
+fn unknown_quantization_blocks_are_reported_with_their_tensor_and_a_hint() {
     let (_folder, path) = synthesise_model("llama");
     let out = path.with_extension("gguf");
     let goal = model_files::Goal { format: Format::Gguf, dtype: Dtype::Q4_0, out: out.clone() };
     model_files::convert(&ModelFolder::open(&path).unwrap(), &goal, &|_, _| Ok(())).unwrap();
     let mut bytes = std::fs::read(&out).unwrap();
-    // After a matrix's name: the number of dimensions, the dimensions, the type. IQ4_NL has as many bytes as Q4_0.
+    // Between a matrix's name and its type: the number of dimensions (4 bytes), both dimensions (16). Type 2 is Q4_0; 20 is
+    // IQ4_NL, which has as many bytes.
     let name = b"blk.0.attn_q.weight";
     let at = bytes.windows(name.len()).position(|window| window == name).unwrap() + name.len() + 4 + 16;
     assert_eq!(bytes[at], 2);
@@ -260,7 +259,7 @@ fn unknown_blocks_are_reported_with_their_tensor_and_a_hint() {
 }
 
 #[test]
-fn a_size_of_zero_is_reported_by_name() {
+fn a_size_of_zero_is_reported_with_its_field() {
     let sizes = [
         "hidden_size",
         "intermediate_size",
@@ -275,9 +274,8 @@ fn a_size_of_zero_is_reported_by_name() {
         assert_eq!(failed.kind, FailureKind::Model, "{field}: {failed:?}");
         assert!(failed.message.contains(&format!("`{field}` is 0")), "{failed:?}");
     }
-    let failed = failure_with_field("gpt2", "n_inner", json!(0));
-    assert!(failed.message.contains("`n_inner` is 0"), "{failed:?}");
-    for (name, field) in [("llama", "max_position_embeddings"), ("gpt2", "n_positions")] {
+    for (name, field) in [("gpt2", "n_inner"), ("llama", "max_position_embeddings"), ("gpt2", "n_positions")]
+    {
         let failed = failure_with_field(name, field, json!(0));
         assert!(failed.message.contains(&format!("`{field}` is 0")), "{failed:?}");
     }
@@ -312,7 +310,7 @@ fn a_file_that_shrinks_after_its_header_was_read_is_an_error() {
     assert!(failed.message.contains("of 5000 bytes"), "{failed:?}");
 }
 
-/// The smallest sufficient number.
+/// The smallest number that is enough, up to 2^40.
 fn least_sufficient(is_enough: impl Fn(u64) -> bool) -> u64 {
     let (mut less, mut enough) = (0, 1 << 40);
     while enough - less > 1 {
@@ -332,24 +330,24 @@ fn a_model_larger_than_memory_is_refused_before_it_is_read_or_mapped() {
             .into_iter()
             .map(|requested| {
                 let plan = Plan::of(&folder, &shape, requested).unwrap();
-                let least = |cache: u64| {
-                    least_sufficient(|available| plan.refuse_if_too_large(cache, Some(available)).is_ok())
+                let least = |kv_bytes: u64| {
+                    least_sufficient(|available| plan.refuse_if_too_large(kv_bytes, Some(available)).is_ok())
                 };
                 assert_eq!(plan.refuse_if_too_large(0, None), Ok(()));
-                assert_eq!(least(1000), least(0) + 1000, "keys and values count");
+                assert_eq!(least(1000), least(0) + 1000, "keys and values count too");
                 let failed = plan.refuse_if_too_large(5, Some(4)).unwrap_err();
                 assert_eq!(failed.kind, FailureKind::OutOfMemory);
                 assert!(failed.message.ends_with("5 keys and values), and 4 are available"), "{failed:?}");
                 assert!(failed.hint.unwrap().contains("`dtype`"));
                 least(0)
             });
-    let [mapped, wide, narrow] = [(); 3].map(|()| least_bytes.next().unwrap());
-    assert_eq!(wide, 2 * mapped, "bf16 is mapped");
-    assert!(narrow > mapped / 2 && narrow < mapped, "{narrow} of {mapped}");
+    let [bf16, f32, q8_0] = [(); 3].map(|()| least_bytes.next().unwrap());
+    assert_eq!(f32, 2 * bf16, "the file's bf16 weights count, although they are mapped");
+    assert!(q8_0 > bf16 / 2 && q8_0 < bf16, "{q8_0} of {bf16} bytes");
 }
 
 #[test]
-fn dtypes_are_found_by_name_and_blocks_are_not_rounded_twice() {
+fn dtypes_are_found_by_name_and_quantized_weights_are_not_rounded_again() {
     assert_eq!(RequestedFormat::from_name(None, "bf16").unwrap(), RequestedFormat::File);
     assert_eq!(RequestedFormat::from_name(Some("bf16"), "bf16").unwrap(), RequestedFormat::File);
     assert_eq!(RequestedFormat::from_name(Some("q4_0"), "bf16").unwrap(), RequestedFormat::Format(&Q4_0));

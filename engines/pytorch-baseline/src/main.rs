@@ -1,5 +1,5 @@
-//! `pytorch-baseline`: the intentionally unoptimised reference. This program starts the engine `worker.py` in its pinned
-//! environment. The engine inherits stdin and stdout.
+//! `pytorch-baseline`: the intentionally unoptimised reference. This program starts `worker.py`, which speaks the protocol and
+//! inherits stdin and stdout.
 
 use std::process::ExitCode;
 

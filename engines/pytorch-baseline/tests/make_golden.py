@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support import LLAMA3, load
+from support import LLAMA3_ROPE_SCALING, load
 from seeded import seeded_ids, seeded_weights
 
 import torch
@@ -19,10 +19,10 @@ from safetensors.torch import save_file
 
 GOLDEN = Path(__file__).with_name("golden.json")
 TOKENS = 200
+# The file has the logits of these positions, and of every 13th id.
 POSITIONS = [0, 1, 99, 199]
-# The file has the logits of every 13th id.
 VOCABULARY_STEP = 13
-MAX_DIFFERENCE = 1e-4
+MAX_LOGIT_DIFFERENCE = 1e-4
 # The name of a tensor of any layer but the first.
 LATER_LAYER = re.compile(r"\.[1-9]\d*\.")
 
@@ -61,7 +61,7 @@ CASES = {
     "llama with scaled positions": {
         **COMMON,
         "model_type": "llama",
-        "rope_scaling": {**LLAMA3, "factor": 8.0, "original_max_position_embeddings": 64},
+        "rope_scaling": {**LLAMA3_ROPE_SCALING, "factor": 8.0, "original_max_position_embeddings": 64},
         "tie_word_embeddings": True,
     },
     "llama with biases": {**COMMON, "model_type": "llama", "attention_bias": True, "mlp_bias": True},
@@ -87,11 +87,11 @@ def main():
             cases[name], difference, largest_logit = make_case(config, Path(folder))
         largest_difference = max(largest_difference, difference)
         print(f"{name}: largest difference {difference:.1e}, largest logit {largest_logit:.1f}", file=sys.stderr)
-    if largest_difference > MAX_DIFFERENCE:
+    if largest_difference > MAX_LOGIT_DIFFERENCE:
         sys.exit("error: the engine and transformers disagree, so no file is written")
-    head = {"made_by": "make_golden.py", "versions": versions, "tokens": TOKENS, "vocabulary_step": VOCABULARY_STEP}
+    header = {"made_by": "make_golden.py", "versions": versions, "tokens": TOKENS, "vocabulary_step": VOCABULARY_STEP}
     lines = ",\n".join(f"{json.dumps(name)}: {{\n{format_case(case)}\n}}" for name, case in cases.items())
-    GOLDEN.write_text(f'{json.dumps(head)[:-1]}, "cases": {{\n{lines}\n}}}}\n')
+    GOLDEN.write_text(f'{json.dumps(header)[:-1]}, "cases": {{\n{lines}\n}}}}\n')
 
 
 def format_case(case):
@@ -99,7 +99,7 @@ def format_case(case):
 
 
 def make_case(config, folder):
-    """Returns the case for the file, the largest difference from this engine, and the largest logit."""
+    """Returns the case for the file, the largest difference from this engine's logits, and the largest logit."""
     ids = seeded_ids(TOKENS, config["vocab_size"])
     (folder / "config.json").write_text(json.dumps(config))
     with torch.device("meta"):

@@ -6,8 +6,8 @@ MASK = 2**64 - 1
 
 
 def seeded_weights(config, tensors):
-    """Makes f32 arrays from names and shapes. `*` in a name stands for every layer number. Matrices are around zero;
-    vectors are around the norm's neutral value (0 in Gemma, else 1)."""
+    """Makes f32 arrays from names and shapes. `*` in a name stands for every layer number. Numbers of matrices are
+    around 0; those of vectors, biases too, are around the neutral weight of a norm (0 in Gemma, else 1)."""
     gpt2, gemma = config["model_type"] == "gpt2", config["model_type"] == "gemma"
     layers, centre = config["n_layer" if gpt2 else "num_hidden_layers"], 0 if gemma else 1
     weights = {}
@@ -18,14 +18,14 @@ def seeded_weights(config, tensors):
     return weights
 
 
-def seeded_ids(count, vocabulary):
-    return [int(number % vocabulary) for number in _random_integers(_seed("ids"), count)]
+def seeded_ids(count, vocabulary_size):
+    return [int(number % vocabulary_size) for number in _random_integers(_seed("ids"), count)]
 
 
 def _uniform_values(name, shape):
     """Values between -1 and 1."""
     integers = _random_integers(_seed(name), int(numpy.prod(shape)))
-    # f32 holds 24 bits exactly.
+    # The upper 24 bits, which f32 holds exactly.
     values = (integers >> numpy.uint64(40)).astype(numpy.float32) / numpy.float32(2**23) - numpy.float32(1)
     return values.reshape(shape)
 

@@ -35,7 +35,7 @@ CONFIG = {
     "eos_token_id": 63,
 }
 
-LLAMA3 = {
+LLAMA3_ROPE_SCALING = {
     "rope_type": "llama3",
     "factor": 32.0,
     "low_freq_factor": 1.0,
@@ -61,12 +61,12 @@ def random_weights(config, dtype=torch.float32, seed=1):
         shapes |= {f"{layer}mlp.{name}_proj.weight": size for name, size in sizes.items()}
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocabulary, hidden)
-    # Matrices are around 0, vectors around 1, at which a norm has no effect.
+    # Matrices are around 0, vectors (biases too) around 1, the neutral weight of a norm.
     return {name: (torch.randn(shape) * 0.3 + (len(shape) == 1)).to(dtype) for name, shape in shapes.items()}
 
 
 def write_folder(test, changes=None, weights=None, shards=None, config=CONFIG):
-    """Writes a model folder. The end of the test deletes it."""
+    """Writes a model folder, which the end of the test deletes. `changes` are config fields."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     path, config = Path(folder.name), {**config, **(changes or {})}
@@ -86,6 +86,7 @@ def write_folder(test, changes=None, weights=None, shards=None, config=CONFIG):
 
 
 def load(path, **fields):
+    """Loads a model. `fields` are those of the request `load`."""
     from types import SimpleNamespace
 
     defaults = dict(model=str(path), device="cpu", dtype="f32", threads=1, context_tokens=None, options={})
@@ -95,7 +96,7 @@ def load(path, **fields):
 def generate(model, prompt, max_new_tokens, **job):
     """Returns the new ids of one request."""
     job = Job([prompt], max_new_tokens, **job)
-    tokens = Tokens(job, model.facts()["eos_ids"], 0, 0)
+    tokens = Tokens(job, model.facts()["eos_ids"], zero_ns=0, start_ns=0)
     model.generate(job, tokens)
     return tokens.ids(0)
 
@@ -105,7 +106,7 @@ def logits_in_numpy(config, weights, ids):
     weights = {name: tensor.to(torch.float64).numpy() for name, tensor in weights.items()}
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim", config["hidden_size"] // heads)
-    frequencies = numpy.array([rotary_frequency(pair, head_dim, config) for pair in range(head_dim // 2)])
+    frequencies = numpy.array([expected_frequency(pair, head_dim, config) for pair in range(head_dim // 2)])
 
     def norm(x, name):
         return x / math.sqrt(numpy.mean(x * x) + config["rms_norm_eps"]) * weights[name]
@@ -141,8 +142,8 @@ def logits_in_numpy(config, weights, ids):
     return numpy.array([head @ norm(x, "model.norm.weight") for x in xs])
 
 
-def rotary_frequency(pair, head_dim, config):
-    """The frequency of one pair of dimensions, in radians a position, as Llama's authors define it."""
+def expected_frequency(pair, head_dim, config):
+    """The frequency of one pair of dimensions, in radians a token, as Llama's authors define it."""
     frequency = config["rope_theta"] ** (-2 * pair / head_dim)
     scaling = config.get("rope_scaling")
     if scaling is None:

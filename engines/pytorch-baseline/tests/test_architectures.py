@@ -53,9 +53,9 @@ class Architectures(unittest.TestCase):
         for name in ("mistral with a window", "phi3 with a window"):
             case = CASES[name]
             window = case["config"]["sliding_window"]
-            narrow, unlimited = self.logits(case), self.logits(case, {"sliding_window": None})
-            self.assertTrue(torch.equal(narrow[:window], unlimited[:window]))
-            self.assertGreater((narrow[window] - unlimited[window]).abs().max(), 1e-3)
+            windowed, unlimited = self.logits(case), self.logits(case, {"sliding_window": None})
+            self.assertTrue(torch.equal(windowed[:window], unlimited[:window]))
+            self.assertGreater((windowed[window] - unlimited[window]).abs().max(), 1e-3)
             self.assertTrue(torch.equal(self.logits(case, {"sliding_window": GOLDEN["tokens"]}), unlimited))
 
     def test_mistral_without_a_window_field_has_the_window_of_its_first_version(self):
@@ -64,7 +64,7 @@ class Architectures(unittest.TestCase):
         config = {name: value for name, value in CASES["mistral"]["config"].items() if name != "sliding_window"}
         self.assertEqual(read_shape(config).window, 4096)
 
-    def test_gemma_and_gpt2_share_embeddings_by_default(self):
+    def test_the_embedding_is_the_output_matrix_of_gemma_and_gpt2_by_default(self):
         for name, embeddings in {"gemma": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}.items():
             case, weights = CASES[name], make_weights(CASES[name])
             # A separate output matrix of zeros changes the logits only if it is used.

@@ -3,7 +3,8 @@
 import math
 import unittest
 
-from support import CONFIG, LLAMA3, generate, load, logits_in_numpy, random_weights, rotary_frequency, write_folder
+from support import CONFIG, LLAMA3_ROPE_SCALING, expected_frequency, logits_in_numpy, random_weights
+from support import generate, load, write_folder
 
 import numpy
 import torch
@@ -54,28 +55,29 @@ class Arithmetic(unittest.TestCase):
             self.assert_logits_agree({}, dtype)
 
     def test_rope_scaling_changes_the_logits_as_defined(self):
-        scaling = {**LLAMA3, "original_max_position_embeddings": 32}
+        # With 32 positions, the head has frequencies that are unchanged, in between, and divided by the factor.
+        scaling = {**LLAMA3_ROPE_SCALING, "original_max_position_embeddings": 32}
         scaled = self.assert_logits_agree({"rope_scaling": scaling, "head_dim": 16})
         self.assertGreater(numpy.abs(scaled - self.assert_logits_agree({"head_dim": 16})).max(), 0.001)
 
     def test_llama3_frequencies_follow_the_published_definition(self):
         # Llama 3.2 1B: 64 dimensions a head, theta 500000, factor 32, trained on 8192 positions.
-        changes = {"head_dim": 64, "rope_theta": 500000.0, "rope_scaling": LLAMA3}
+        changes = {"head_dim": 64, "rope_theta": 500000.0, "rope_scaling": LLAMA3_ROPE_SCALING}
         shape = open_folder(write_folder(self, changes)).shape
         frequencies = rotary_frequencies(shape).tolist()
         for pair, value in enumerate(frequencies):
-            self.assertAlmostEqual(value / rotary_frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
-        # By hand: pair 0 rotates 1 radian a position. Pair 31 rotates 500000^(-62/64) radians, divided by factor 32.
+            self.assertAlmostEqual(value / expected_frequency(pair, 64, {**CONFIG, **changes}), 1.0, places=5)
+        # By hand: pair 0 rotates 1 radian a token. Pair 31 rotates 500000^(-62/64) radians, divided by the factor 32.
         self.assertEqual(frequencies[0], 1.0)
         self.assertAlmostEqual(frequencies[31] * 32 * 500000 ** (62 / 64), 1.0, places=5)
-        # Pair 16 has a wavelength of 2 pi sqrt(500000) = 4443 positions. It is between 8192 / 4 and 8192 (`low_freq_factor`
+        # Pair 16 has a wavelength of 2 pi sqrt(500000) = 4443 tokens. This is between 8192 / 4 and 8192 (`low_freq_factor`
         # 1, `high_freq_factor` 4), so the frequency is a weighted mean.
         weight = (8192 / (2 * math.pi * math.sqrt(500000)) - 1) / 3
         self.assertAlmostEqual(frequencies[16] * math.sqrt(500000), (1 - weight) / 32 + weight, places=5)
 
     def test_old_and_new_rope_fields_give_the_same_frequencies(self):
-        old_fields = {"rope_theta": 500000.0, "rope_scaling": LLAMA3}
-        new_fields = {"rope_theta": None, "rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}
+        old_fields = {"rope_theta": 500000.0, "rope_scaling": LLAMA3_ROPE_SCALING}
+        new_fields = {"rope_theta": None, "rope_parameters": {**LLAMA3_ROPE_SCALING, "rope_theta": 500000.0}}
         old, new = (open_folder(write_folder(self, fields)).shape for fields in (old_fields, new_fields))
         self.assertTrue(torch.equal(rotary_frequencies(old), rotary_frequencies(new)))
 

@@ -1,11 +1,11 @@
-"""Tests loads, the refusals of folders, and the worker as a process."""
+"""Tests loads, the refusals of model folders, and the worker as a process."""
 
 import json
 import subprocess
 import unittest
 from pathlib import Path
 
-from support import CONFIG, ENGINE, LLAMA3, generate, load, random_weights, worker_process, write_folder
+from support import CONFIG, ENGINE, LLAMA3_ROPE_SCALING, generate, load, random_weights, worker_process, write_folder
 
 import torch
 
@@ -43,11 +43,11 @@ class Loading(unittest.TestCase):
         self.assertEqual(load(folder, threads=default + 1).facts()["threads"], default + 1)
         self.assertEqual(load(folder, threads=None).facts()["threads"], default)
 
-    def test_shared_embeddings_count_once(self):
+    def test_an_embedding_that_is_the_output_matrix_too_counts_once(self):
         tied, untied = load(write_folder(self, {"tie_word_embeddings": True})), load(write_folder(self))
         self.assertEqual(untied.facts()["parameters"] - tied.facts()["parameters"], 64 * 32)
 
-    def test_unsupported_features_are_refused_by_name(self):
+    def test_the_refusal_of_an_unsupported_feature_names_it(self):
         folder = write_folder(self)
         gguf = folder / "model.gguf"
         gguf.write_bytes(b"GGUF")
@@ -65,8 +65,7 @@ class Loading(unittest.TestCase):
                 "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
             },
             "`partial_rotary_factor` 0.75: this engine rotates the whole head": {
-                "model_type": "phi3",
-                "partial_rotary_factor": 0.75,
+                "model_type": "phi3", "partial_rotary_factor": 0.75
             },
             "`partial_rotary_factor` 0.5: this engine rotates the whole head": {
                 "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}
@@ -85,16 +84,13 @@ class Loading(unittest.TestCase):
             "`attention_bias`: architecture `mistral` has no such biases": {"model_type": "mistral", "attention_bias": True},
             "`mlp_bias`: architecture `qwen3` has no such biases": {"model_type": "qwen3", "mlp_bias": True},
             "`activation_function` `gelu`: expected one of `gelu_new`, `gelu_pytorch_tanh`": {
-                **GPT2,
-                "activation_function": "gelu",
+                **GPT2, "activation_function": "gelu"
             },
             "`scale_attn_by_inverse_layer_idx`: this engine scales all layers alike": {
-                **GPT2,
-                "scale_attn_by_inverse_layer_idx": True,
+                **GPT2, "scale_attn_by_inverse_layer_idx": True
             },
             "`scale_attn_weights` false: this engine scales by the root of the head's dimensions": {
-                **GPT2,
-                "scale_attn_weights": False,
+                **GPT2, "scale_attn_weights": False
             },
             "`add_cross_attention`: this engine has no encoder to attend to": {**GPT2, "add_cross_attention": True},
         }.items():
@@ -120,26 +116,27 @@ class Loading(unittest.TestCase):
         missing_shard = write_folder(self, shards=2)
         next(missing_shard.glob("*00002-of*")).unlink()
 
-        def change_config(changes):
+        def with_config(changes):
             return write_folder(self, changes, random_weights(CONFIG))
 
+        equal_factors = {**LLAMA3_ROPE_SCALING, "high_freq_factor": 1.0}
         for path, message_part in [
             (empty, "no `*.safetensors` file in"),
             (truncated, "model.safetensors`: "),
             (without_config, "config.json`: No such file"),
             (truncated_config, "config.json`: "),
             (write_folder(self, weights=incomplete), "has no tensor `model.norm.weight`"),
-            (change_config({"vocab_size": 65}), "expected the shape [65, 32], found [64, 32]"),
-            (change_config({"hidden_size": None}), "`hidden_size`: expected a whole number"),
-            (change_config({"num_hidden_layers": 2**31}), "`num_hidden_layers`: expected at most 4096"),
-            (change_config({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads"),
-            (change_config({"head_dim": 7}), "a head of 7 dimensions cannot be rotated in pairs"),
-            (change_config({"tie_word_embeddings": "no"}), "`tie_word_embeddings`: expected true or false, found `no`"),
-            (change_config({"rope_scaling": "llama3"}), "`rope_scaling`: expected an object, found `llama3`"),
-            (change_config({"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0}}), "`high_freq_factor` 1.0 is not above"),
-            (change_config({"model_type": "phi3", "sliding_window": 0}), "`sliding_window`: expected a whole number"),
-            (change_config({**GPT2, "n_head": 5}), "5 heads cannot share a hidden size of 32"),
-            (change_config({**GPT2, "n_positions": None}), "`n_positions`: expected a whole number"),
+            (with_config({"vocab_size": 65}), "expected the shape [65, 32], found [64, 32]"),
+            (with_config({"hidden_size": None}), "`hidden_size`: expected a whole number"),
+            (with_config({"num_hidden_layers": 2**31}), "`num_hidden_layers`: expected at most 4096"),
+            (with_config({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads"),
+            (with_config({"head_dim": 7}), "a head of 7 dimensions cannot be rotated in pairs"),
+            (with_config({"tie_word_embeddings": "no"}), "`tie_word_embeddings`: expected true or false, found `no`"),
+            (with_config({"rope_scaling": "llama3"}), "`rope_scaling`: expected an object, found `llama3`"),
+            (with_config({"rope_scaling": equal_factors}), "`high_freq_factor` 1.0 is not above"),
+            (with_config({"model_type": "phi3", "sliding_window": 0}), "`sliding_window`: expected a whole number"),
+            (with_config({**GPT2, "n_head": 5}), "5 heads cannot share a hidden size of 32"),
+            (with_config({**GPT2, "n_positions": None}), "`n_positions`: expected a whole number"),
             (missing_shard, "shard `model-00002-of-00002.safetensors` is missing"),
         ]:
             kind, message = self.failure(path)

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 
-/// The products of tiles that this process may use.
+/// The products of tiles, by the dtype of their numbers, that this process may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Products {
     pub bf16: bool,
@@ -23,23 +23,23 @@ impl Products {
 
     /// Decodes CPUID leaf 7: bit 24 is tiles, 22 products of bf16, 25 of int8.
     fn from_cpuid(edx: u32) -> Self {
-        let bit = |bit: u32| edx >> bit & 1 == 1;
-        Self { bf16: bit(24) && bit(22), int8: bit(24) && bit(25) }
+        let is_set = |bit: u32| edx >> bit & 1 == 1;
+        Self { bf16: is_set(24) && is_set(22), int8: is_set(24) && is_set(25) }
     }
 }
 
-/// Requests permission for tiles. They enlarge a thread's saved state by 8 KiB, so a process needs permission before any of its
-/// threads uses them. A Linux without support for tiles returns an error.
+/// Requests permission for tiles, and returns whether Linux gives it. Tiles enlarge the saved state of a thread by 8 KiB, so a
+/// process needs permission before any of its threads uses them.
 #[cfg(target_os = "linux")]
 fn request_tiles() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-    /// The state component of tiles.
+    /// The number of the tiles' data among the parts of the saved state.
     const XFEATURE_XTILEDATA: libc::c_long = 18;
     // SAFETY: the call takes two numbers and accesses no memory of this process.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 
-/// Returns false, because only Linux has a known request.
+/// Returns false: no request is known for other systems.
 #[cfg(not(target_os = "linux"))]
 fn request_tiles() -> bool {
     false
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(TileShape, rows), 48);
         let shape = &FULL_TILES;
         assert_eq!((shape.palette, shape.start_row, shape.reserved), (1, 0, [0; 14]));
-        assert_eq!(shape.row_bytes.map(u32::from).iter().sum::<u32>(), 8 * 64);
+        assert_eq!((&shape.row_bytes[..8], &shape.row_bytes[8..]), (&[64; 8][..], &[0; 8][..]));
         assert_eq!(shape.rows[..8], [16; 8]);
         assert_eq!(shape.rows[8..], [0; 8]);
     }

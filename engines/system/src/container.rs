@@ -1,12 +1,11 @@
-//! A container's limits of CPU and memory: each is the smallest one on the path from this process's cgroup up to the mount.
-//! Version 1 has a hierarchy for each controller, version 2 one for all, and a mixed system has both. An unreadable limit is
-//! unknown, which differs from no limit.
+//! A container's limits of CPU and memory. Each is the smallest limit on the path from this process's cgroup up to the mount.
+//! Version 1 of cgroups has a hierarchy for each controller, version 2 one for all, and a mixed system has both versions.
 
 use std::path::{Path, PathBuf};
 
 use crate::read;
 
-/// In version 1, a memory limit of at least this size means no limit. The kernel then reports the largest number of whole pages.
+/// A memory limit of at least this size means no limit: version 1 then reports the largest number of whole pages.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 /// The limit of a container, in bytes of memory or in thousandths of a CPU.
@@ -14,7 +13,7 @@ const NO_LIMIT_BYTES: u64 = 1 << 60;
 pub enum ContainerLimit {
     AtMost(u64),
     Unlimited,
-    /// No limit could be read.
+    /// No file shows whether there is a limit.
     Unknown,
 }
 
@@ -41,7 +40,7 @@ pub fn cpu_statistics() -> Option<String> {
     read(Hierarchy::of_this_process("cpu", &read_text)?.folders.first()?.join("cpu.stat"))
 }
 
-/// The least memory that any limit leaves free, in bytes.
+/// The bytes of memory that the container's limits leave free: the smallest number of all its folders.
 pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
     memory_left(&Hierarchy::of_this_process("memory", read)?, read)
 }
@@ -50,7 +49,7 @@ pub(crate) fn read_text(path: &Path) -> Option<String> {
     read(path)
 }
 
-/// Reads a file of the kernel. Tests have files of their own.
+/// Reads a file of the kernel. Tests pass invented files.
 pub(crate) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +58,7 @@ enum Version {
     Two,
 }
 
-/// The folders with a controller's files for this process.
+/// The folders with the files of a controller (`cpu`, `memory`) for this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hierarchy {
     version: Version,
@@ -78,16 +77,16 @@ impl Hierarchy {
     /// mixed system, a controller belongs to only one version.
     fn of(controller: &str, cgroup: &str, mounts: &str) -> Option<Self> {
         let lines = cgroup.lines().filter_map(|line| {
-            let (_, rest) = line.split_once(':')?;
+            let (_number, rest) = line.split_once(':')?;
             rest.split_once(':')
         });
-        let line_where = |matches: &dyn Fn(&str) -> bool| lines.clone().find(|(names, _)| matches(names));
+        let line_where = |matches: &dyn Fn(&str) -> bool| lines.clone().find(|(names, _path)| matches(names));
         let (version, path) = match line_where(&|names| names.split(',').any(|name| name == controller)) {
             Some((_, path)) => (Version::One, path),
             None => (Version::Two, line_where(&str::is_empty)?.1),
         };
         let mount = mounts.lines().filter_map(Mount::of).find(|mount| match version {
-            Version::One => mount.kind == "cgroup" && mount.options.split(',').any(|it| it == controller),
+            Version::One => mount.kind == "cgroup" && mount.options.split(',').any(|name| name == controller),
             Version::Two => mount.kind == "cgroup2",
         })?;
         Some(Self { version, folders: mount.folders(path) })
@@ -95,7 +94,7 @@ impl Hierarchy {
 }
 
 struct Mount<'a> {
-    /// The mounted part of the hierarchy: a container may see only its own part.
+    /// The folder of the hierarchy that is mounted: a container may see only its own folder and those below.
     root: &'a str,
     point: &'a str,
     kind: &'a str,
@@ -145,14 +144,15 @@ fn memory_limit_in(version: Version, folder: &Path, read: Read) -> Option<Contai
     parse_memory(&read(&folder.join(file))?)
 }
 
-/// Pages of files count as free, mapped or not, because the kernel can drop them.
+/// The smallest difference between a folder's limit and its memory in use, in bytes. Pages of files count as free, mapped or
+/// not, because the kernel can drop them.
 fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
     let (used, file_fields) = match hierarchy.version {
         Version::One => ("memory.usage_in_bytes", ["total_inactive_file", "total_active_file"]),
         Version::Two => ("memory.current", ["inactive_file", "active_file"]),
     };
     let left = |folder: &PathBuf| {
-        // A parent may have a limit even if this folder has none.
+        // A folder without a limit is skipped, because a parent may have one.
         let limit = memory_limit_in(hierarchy.version, folder, read)?.limit()?;
         let used: u64 = read(&folder.join(used))?.trim().parse().ok()?;
         let statistics = read(&folder.join("memory.stat")).unwrap_or_default();
@@ -164,8 +164,8 @@ fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
     hierarchy.folders.iter().filter_map(left).min()
 }
 
-/// The smallest limit of all folders. If no folder has a limit's file but version 2 lists the controller at its mount, there
-/// is no limit.
+/// The smallest limit of all folders. There is none if version 2 lists the controller at its mount, and no folder has a file
+/// with a limit.
 fn smallest_limit(
     controller: &str,
     hierarchy: Option<Hierarchy>,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_v2_limits_are_the_smallest_of_all_parents() {
+    fn cgroup_v2_limits_are_the_smallest_of_all_folders() {
         let files = [
             ("/sys/fs/cgroup/pod/box/cpu.max", "max 100000\n"),
             ("/sys/fs/cgroup/pod/cpu.max", "150000 100000\n"),
@@ -260,9 +260,10 @@ mod tests {
                 "anon 1073741824\ninactive_file 1073741824\nactive_file 1073741824\n",
             ),
         ];
+        // Of 8 GiB, 3 are in use; pages of files are 2 of these.
         let expected = |left| (ContainerLimit::AtMost(1500), ContainerLimit::AtMost(8 * GIB), Some(left));
         assert_eq!(limits("0::/pod/box\n", VERSION_2_MOUNTS, &files), expected(7 * GIB));
-        // Without statistics, pages of files are not known to be free.
+        // Without the last file, `memory.stat`, pages of files are not known to be free.
         assert_eq!(limits("0::/pod/box\n", VERSION_2_MOUNTS, &files[..5]), expected(5 * GIB));
     }
 
@@ -276,7 +277,7 @@ mod tests {
             ("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "2147483648\n"),
             ("/sys/fs/cgroup/memory/box/memory.usage_in_bytes", "1610612736\n"),
             ("/sys/fs/cgroup/memory/box/memory.stat", "active_file 1\ntotal_active_file 536870912\n"),
-            // Ignored: version 2 does not have the memory controller here.
+            // Ignored: on this system version 1 has the memory controller.
             ("/sys/fs/cgroup/unified/memory.max", "1\n"),
         ];
         let actual = limits(MIXED_CGROUP, MIXED_MOUNTS, &files);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_limit_differs_from_an_unreadable_one() {
+    fn no_limit_differs_from_an_unreadable_limit() {
         let unlimited = [
             ("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
             ("/sys/fs/cgroup/memory/memory.limit_in_bytes", UNLIMITED_V1),
@@ -301,7 +302,7 @@ mod tests {
             limits("0::/\n", MIXED_MOUNTS, &[("/sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n")]),
             unknown
         );
-        // The root of version 2 has no limit files. It only lists its controllers.
+        // The root folder of version 2 has no files with limits, and lists its controllers: here `cpu` without `memory`.
         let root = [("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io pids\n")];
         assert_eq!(
             limits("0::/user.slice\n", VERSION_2_MOUNTS, &root),

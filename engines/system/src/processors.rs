@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub struct Pinned {
     thread: std::thread::ThreadId,
+    /// The processors that the thread may use again after the drop.
     original: Vec<usize>,
 }
 
 impl Pinned {
-    /// Pins the calling thread, best effort: if the system refuses, the thread stays unpinned.
+    /// Pins the calling thread. If the system refuses, the thread stays unpinned.
     pub fn to(processor: usize) -> Self {
         allowed(); // Read and stored before the pinning.
         let original = affinity();
@@ -27,7 +28,7 @@ impl Drop for Pinned {
     }
 }
 
-/// The processors that this process was started with. A pinned thread would see only one processor.
+/// The processors that this process was started with, read before any pinning: a pinned thread sees only one processor.
 pub fn allowed() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| {
@@ -37,7 +38,7 @@ pub fn allowed() -> &'static [usize] {
     })
 }
 
-/// The allowed processors, the first of each core before the second ones, because two processors of a core share its units.
+/// The allowed processors: first one of each core, then the second ones. Two processors of a core share its arithmetic units.
 pub fn cores_first() -> Vec<usize> {
     let mut processors = allowed().to_vec();
     processors.sort_by_key(|&processor| (index_in_core(processor), processor));
@@ -59,7 +60,8 @@ fn siblings_before(list: &str, processor: usize) -> usize {
     ranges.map(|(first, last)| processor.min(last.saturating_add(1)).saturating_sub(first)).sum()
 }
 
-/// The processors of the calling thread. Empty outside Linux, and on a machine with more processors than `CpuSet` can hold.
+/// The processors that the calling thread may use. Empty outside Linux, and if the machine has more processors than `CpuSet`
+/// can hold.
 pub fn affinity() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {

@@ -1,4 +1,4 @@
-"""Starts the engine as a process and speaks the protocol with it. A stand-in replaces the library (`stand_in`)."""
+"""Starts the engine as a process and speaks the protocol with it. `stand_in` replaces the library and the driver."""
 
 import json
 import os
@@ -30,7 +30,7 @@ CONFIG = {
 
 PROMPT = [1, 17, 42, 9]
 
-# A test fails if it waits longer for a message or a process.
+# A test that waits longer for a message or a process fails.
 TIMEOUT_S = 60
 
 
@@ -42,7 +42,7 @@ def temporary_folder(test):
 
 
 def write_folder(test, changes=None, quantization=None, dtype="BF16"):
-    """A model folder. The numbers of its only tensor are never read."""
+    """A model folder; `changes` are config fields. The numbers of its only tensor are never read."""
     path = temporary_folder(test)
     (path / "config.json").write_text(json.dumps({**CONFIG, **(changes or {})}))
     size = {"BF16": 2, "F32": 4, "F8_E4M3": 1}[dtype] * VOCABULARY * HIDDEN
@@ -65,7 +65,8 @@ def packages_folder(test, version="1.2.1"):
 
 
 class EngineProcess:
-    """An engine process. `settings` configures the stand-in; its `gpus` are pairs of a name and a compute capability."""
+    """An engine process. `settings` are those of the stand-in; `gpus` are pairs of a name and a compute capability. Without
+    `stand_in` neither the library nor the driver's library can be imported."""
 
     def __init__(self, test, version="1.2.1", environment=None, stand_in=True, **settings):
         self.record_file = temporary_folder(test) / "record"
@@ -140,7 +141,7 @@ class EngineProcess:
                 except OSError:
                     pass
         for thread in self.threads:
-            # A thread ends when the engine has closed the stream.
+            # A thread ends when the engine has closed the pipe that the thread reads.
             thread.join(TIMEOUT_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()

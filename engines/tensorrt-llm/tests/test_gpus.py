@@ -3,7 +3,7 @@
 import unittest
 from types import SimpleNamespace
 
-import support  # noqa: F401 (finds the modules of the engine)
+import support  # noqa: F401 (adds the engine's folder to the path)
 
 import gpus
 from gpus import BY_SLOT
@@ -29,21 +29,23 @@ class VisibleDevices(unittest.TestCase):
         self.assertEqual(self.indices("1", "FASTEST_FIRST"), [None])
         self.assertEqual(self.indices(None, "FASTEST_FIRST", GPUS[2:]), [0])
         self.assertEqual(self.indices(None, all_gpus=[]), [])
+        # If the driver does not report the slots, its own order is used.
         self.assertEqual(self.indices(None, all_gpus=[gpu(it.uuid, None) for it in GPUS]), [0, 1, 2])
 
-    def test_a_list_of_numbers_renumbers_gpus_and_ends_at_an_invalid_number(self):
+    def test_a_list_of_numbers_counts_by_slot(self):
         for visible_list, expected in {
             "2,0": [0, 1],
             " 1 , 2": [2, 0],
+            # The list ends at the first number without a GPU.
             "0,2,-1,1": [1, 0],
             "0,3,1": [1],
-            "1gpu,2nd": [2, 0],
+            "1gpu,2nd": [2, 0],  # Text after a number is ignored.
             "0,": [1],
             "": [],
             "-1": [],
             "none": [],
             "99999999999999999999": [],
-            "0,1,0": [],
+            "0,1,0": [],  # A list with a duplicate shows no GPU.
             "0,GPU-bb33": [1],
         }.items():
             self.assertEqual(self.indices(visible_list), expected, visible_list)
@@ -53,7 +55,7 @@ class VisibleDevices(unittest.TestCase):
         for visible_list, expected in {
             "GPU-bb33,GPU-aa31": [2, 0],
             "GPU-b,GPU-ab": [2, 1],
-            "GPU-a": [],
+            "GPU-a": [],  # Two UUIDs begin with this.
             "GPU-bb33,GPU-x,GPU-ab32": [2],
             "GPU-bb33,0": [2],
             "GPU-b,GPU-bb33": [],
@@ -61,11 +63,12 @@ class VisibleDevices(unittest.TestCase):
             for order in (BY_SLOT, "FASTEST_FIRST"):
                 self.assertEqual(self.indices(visible_list, order), expected, visible_list)
 
-    def test_only_the_first_of_several_parts_of_a_gpu_is_visible_and_counts_as_that_gpu(self):
+    def test_only_the_first_part_in_a_list_is_visible_and_counts_as_its_gpu(self):
         partitioned = [GPUS[0], gpu("GPU-ab32", "1b", "MIG-0a", "MIG-1b"), GPUS[2]]
         self.assertEqual(self.indices("MIG-1b,MIG-0a", all_gpus=partitioned), [1])
         self.assertEqual(self.indices("MIG-GPU-ab32/1/0", all_gpus=partitioned), [1])
         self.assertEqual(self.indices("MIG-7", all_gpus=partitioned), [])
+        # Without a list, only CUDA knows whether it shows whole GPUs or parts.
         self.assertEqual(self.indices(None, all_gpus=partitioned), [None] * 3)
         self.assertEqual(self.indices(None, all_gpus=partitioned[1:2]), [0])
 

@@ -22,8 +22,9 @@ class Hello(unittest.TestCase):
         self.assertEqual((hello["type"], hello["engine"], hello["version"]), ("hello", "tensorrt-llm", "1.2.1"))
         self.assertEqual((hello["stamp"], hello["deterministic"]), ("chunk", False))
         capabilities = hello["capabilities"]
-        self.assertEqual((capabilities["devices"], capabilities["ignore_eos"], capabilities["score"]), (["cuda"], "exact", True))
-        self.assertEqual((capabilities["batch"], capabilities["concurrency"], capabilities["padding_sides"]), (64, 64, ["packed"]))
+        expected = {"devices": ["cuda"], "ignore_eos": "exact", "score": True, "batch": 64, "concurrency": 64}
+        self.assertEqual({name: capabilities[name] for name in expected}, expected)
+        self.assertEqual(capabilities["padding_sides"], ["packed"])
         self.assertFalse(capabilities["use_cache_toggle"])
         # The stand-in records its environment when it is imported.
         self.assertEqual(engine.records("environment"), [])
@@ -56,9 +57,9 @@ class Hello(unittest.TestCase):
 
 
 class InterfaceComparison(unittest.TestCase):
-    def failed_load(self, *faults, version="1.2.1", **fields):
+    def failed_load(self, *faults, version="1.2.1"):
         engine = EngineProcess(self, version=version, faults=list(faults))
-        failed = engine.load(write_folder(self), **fields)
+        failed = engine.load(write_folder(self))
         self.assertEqual((failed["type"], failed.get("kind")), ("failed", "unavailable"), failed)
         self.assertEqual(engine.records("llm_class"), [])
         return failed
@@ -95,7 +96,7 @@ class InterfaceComparison(unittest.TestCase):
 
 
 class RealPackages(unittest.TestCase):
-    """Tests that need packages which the library uses. `scripts/python-of pytorch-baseline` runs a Python with these packages."""
+    """Tests that need packages which the library uses. `scripts/python-of pytorch-baseline` has them."""
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed in this Python")
     def test_log_probabilities_of_real_tensors_are_those_of_log_softmax(self):
@@ -104,9 +105,9 @@ class RealPackages(unittest.TestCase):
         torch.manual_seed(1)
         logits, ids = torch.randn(5, 70).bfloat16(), [3, 64, 0, 17, 9]
         expected = torch.log_softmax(logits[:, :65].double(), dim=-1)[range(5), ids]
-        # The library pads the vocabulary for the GPU (here from 65 ids to 70). Some backends add a dimension for the sequence.
-        for batch in (logits, logits[None]):
-            values = library.logprobs(batch, ids, 65)
+        # The library pads the vocabulary for the GPU (here from 65 ids to 70). Some backends add a dimension of size 1.
+        for library_logits in (logits, logits[None]):
+            values = library.logprobs(library_logits, ids, 65)
             self.assertTrue(torch.allclose(torch.tensor(values, dtype=torch.float64), expected, atol=1e-12))
         self.assertEqual(len(library.logprobs(logits.float(), ids[:2], 65)), 2)
 

@@ -65,17 +65,19 @@ class LoadArguments(unittest.TestCase):
         # A prompt with more tokens than one pass computes needs chunks.
         self.assertEqual((call["kwargs"]["max_seq_len"], call["kwargs"]["enable_chunked_prefill"]), (16000, True))
 
-    def test_a_device_number_counts_only_the_devices_that_the_caller_shows(self):
+    def test_a_device_number_counts_only_the_devices_in_the_callers_list(self):
         engine = EngineProcess(self, environment={"CUDA_VISIBLE_DEVICES": "5,7"}, gpus=[["A", [9, 0]]] * 8)
         folder = write_folder(self)
         engine.load(folder, device="cuda:1")
         engine.load(folder, device="cuda:0")
         self.assertEqual([call["visible"] for call in engine.records("llm_class")], ["7", "5"])
 
-    def test_names_of_visible_devices_are_passed_on_as_cuda_reads_them(self):
+    def test_the_library_sees_the_first_device_of_the_callers_list_as_cuda_reads_the_list(self):
         folder = write_folder(self)
-        for visible_list, expected in (("1gpu, 0", "1"), ("GPU-2,GPU-0f", "GPU-2"), ("MIG-10,MIG-11", "MIG-10"), ("2,-1,0", "2")):
-            engine = EngineProcess(self, environment={"CUDA_VISIBLE_DEVICES": visible_list}, gpus=[["A", [9, 0]]] * 3, partitioned_gpu=1)
+        three_gpus = {"gpus": [["A", [9, 0]]] * 3, "partitioned_gpu": 1}
+        cases = (("1gpu, 0", "1"), ("GPU-2,GPU-0f", "GPU-2"), ("MIG-10,MIG-11", "MIG-10"), ("2,-1,0", "2"))
+        for visible_list, expected in cases:
+            engine = EngineProcess(self, environment={"CUDA_VISIBLE_DEVICES": visible_list}, **three_gpus)
             self.assertEqual(engine.load(folder)["type"], "loaded", visible_list)
             self.assertEqual([call["visible"] for call in engine.records("llm_class")], [expected])
 
@@ -136,16 +138,17 @@ class LoadFacts(unittest.TestCase):
         self.assertEqual((in_effect["block_reuse"], in_effect["pool_fraction"]), (False, 0.5))
 
     def test_only_known_dtypes_are_reported(self):
-        def dtypes(folder, **fields):
+        def reported_dtypes(folder, **fields):
             message = EngineProcess(self).load(folder, **fields)
             return [message.get(name) for name in ("weights_dtype", "compute_dtype", "kv_dtype")]
 
         f32_folder = write_folder(self, {"torch_dtype": "float32"}, dtype="F32")
-        self.assertEqual(dtypes(f32_folder), [None, None, None])
-        self.assertEqual(dtypes(f32_folder, dtype="bf16"), ["bf16", "bf16", "bf16"])
-        self.assertEqual(dtypes(write_folder(self, quantization=FP8, dtype="F8_E4M3")), ["fp8", "bf16", "fp8"])
-        self.assertEqual(dtypes(write_folder(self, quantization={"quant_algo": "W4A16_AWQ"})), [None, "bf16", "bf16"])
-        self.assertEqual(dtypes(write_folder(self), options={"fp8": "on"}), ["bf16", "bf16", "fp8"])
+        self.assertEqual(reported_dtypes(f32_folder), [None, None, None])
+        self.assertEqual(reported_dtypes(f32_folder, dtype="bf16"), ["bf16", "bf16", "bf16"])
+        self.assertEqual(reported_dtypes(write_folder(self, quantization=FP8, dtype="F8_E4M3")), ["fp8", "bf16", "fp8"])
+        awq_folder = write_folder(self, quantization={"quant_algo": "W4A16_AWQ"})
+        self.assertEqual(reported_dtypes(awq_folder), [None, "bf16", "bf16"])
+        self.assertEqual(reported_dtypes(write_folder(self), options={"fp8": "on"}), ["bf16", "bf16", "fp8"])
 
     def test_a_second_load_ends_the_first(self):
         engine = loaded_engine(self)
@@ -161,7 +164,7 @@ class RefusedLoads(unittest.TestCase):
         self.assertEqual((failed["type"], engine.records("workers")), ("failed", []), failed)
         return failed
 
-    def test_unknown_and_invalid_options_are_refused_by_name(self):
+    def test_the_refusal_of_an_unknown_or_invalid_option_names_it(self):
         for option, message in {
             ("colour", "red"): "unknown option `colour`",
             ("tp", 0): "option `tp`: expected a whole number from 1 to 1024, found `0`",
@@ -180,7 +183,7 @@ class RefusedLoads(unittest.TestCase):
         failed = self.failed_load(options={"backend": "tensorrt", "cuda_graphs": True})
         self.assertEqual(failed["message"], "option `cuda_graphs`: only the backend `pytorch` has this option")
 
-    def test_fp8_is_refused_on_a_gpu_without_it(self):
+    def test_fp8_is_refused_on_a_gpu_without_fp8(self):
         ampere = {"gpus": [["A100-SXM4", [8, 0]]]}
         failed = self.failed_load(settings=ampere, options={"fp8": "on"})
         self.assertEqual(failed["message"], "option `fp8`: `A100-SXM4` has compute capability 8.0, fp8 needs 8.9")
@@ -195,12 +198,12 @@ class RefusedLoads(unittest.TestCase):
         failed = self.failed_load(folder, settings={"gpus": gpus}, device="cuda:1")
         self.assertIn("`T400` has compute capability 7.5, fp8 needs 8.9", failed["message"])
         self.assertIn("`T400`", self.failed_load(folder, settings={"gpus": gpus}, options={"tp": 2})["message"])
-        # With this order only CUDA knows which GPU comes first, so fp8 is refused only if no GPU has it.
+        # With this order only CUDA knows which GPU comes first, so fp8 is refused only if all GPUs lack it.
         by_speed = {"environment": {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}}
         self.assertEqual(EngineProcess(self, gpus=gpus, **by_speed).load(folder)["type"], "loaded")
         self.failed_load(folder, settings={"gpus": gpus[1:] * 2, **by_speed})
 
-    def test_hidden_devices_are_refused_before_the_import(self):
+    def test_a_load_without_a_visible_device_is_refused_before_the_import(self):
         for visible_list in ("", "-1", "0,0", "7", "NoDevFiles", "GPU-abc", "MIG-1"):
             failed = self.failed_load(settings={"environment": {"CUDA_VISIBLE_DEVICES": visible_list}})
             message = f"no `cuda`: this machine has 1 GPU, and `CUDA_VISIBLE_DEVICES={visible_list}` shows none"

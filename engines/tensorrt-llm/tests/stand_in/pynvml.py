@@ -1,10 +1,11 @@
-"""A stand-in for the driver's library. The variable `STAND_IN` configures its GPUs and their processes, as JSON."""
+"""A stand-in for the driver's library. The variable `STAND_IN` has its settings as JSON: GPUs, processes, faults."""
 
 import json
 import os
 from types import SimpleNamespace
 
 SETTINGS = json.loads(os.environ.get("STAND_IN", "{}"))
+# A name and a compute capability for each GPU.
 GPUS = SETTINGS.get("gpus", [["Stand-in GPU", [9, 0]]])
 
 
@@ -34,6 +35,7 @@ def nvmlDeviceGetCudaComputeCapability(handle):
 
 
 def nvmlDeviceGetUUID(handle):
+    # The handle of a part (MIG) is the part's UUID.
     return f"GPU-{handle}f" if isinstance(handle, int) else handle
 
 
@@ -52,7 +54,7 @@ def nvmlDeviceGetMigDeviceHandleByIndex(handle, index):
 
 
 def nvmlDeviceGetComputeRunningProcesses(handle):
-    """Each worker process in the stand-in's record uses a gigabyte on the first GPU."""
+    """Each worker process in the stand-in's record uses 1 GiB on the first GPU."""
     try:
         lines = [json.loads(line) for line in open(SETTINGS["record"])]
     except (KeyError, OSError):

@@ -16,7 +16,7 @@ if "import_error" in FAULTS:
 from . import llmapi
 from .llmapi import LLM, SamplingParams
 
-# The variables that the library would find at its import.
+# The values that these environment variables have when the library is imported.
 llmapi.record_call(environment={name: os.environ.get(name) for name in SETTINGS.get("variables", [])})
 
 if "no_generate_async" in FAULTS:

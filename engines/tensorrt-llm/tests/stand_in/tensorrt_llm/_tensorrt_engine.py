@@ -11,5 +11,6 @@ class LLM(llmapi.LLM):
 
     def __init__(self, model, **kwargs):
         super().__init__(model, **kwargs)
+        # The steps of a build, in seconds.
         steps = SETTINGS.get("build_steps", [["Loading HF model", 0.0001], ["Building TRT-LLM engine", 0.0002]])
         self.llm_build_stats = SimpleNamespace(build_steps_info=[tuple(step) for step in steps])

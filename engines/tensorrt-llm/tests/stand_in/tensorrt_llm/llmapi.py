@@ -107,7 +107,7 @@ class SamplingParams:
 
     @property
     def greedy(self):
-        """Like in the library, a request with neither `top_k` nor `top_p` is greedy."""
+        """As in the library, a request with neither `top_k` nor `top_p` is greedy."""
         return self.top_k == 1 or (self.top_k is None and self.top_p is None)
 
 
@@ -119,7 +119,7 @@ class CompletionOutput:
     logprobs: list = dataclasses.field(default_factory=list)
     finish_reason: str | None = None
     stop_reason: int | str | None = None
-    previous_count: int = 0
+    previous_count: int = 0  # The number of ids before the last response.
 
     @property
     def token_ids_diff(self):
@@ -132,9 +132,9 @@ class RequestError(RuntimeError):
 
 class RequestOutput:
     """One request and the queue of its responses. Like the library's queue, it keeps each response, but wakes the reader
-    only while the reader's event loop runs. A missed wake is not repeated."""
+    only while the reader's event loop runs. A lost wake is not repeated."""
 
-    # The engine looks for these attributes in the class.
+    # The engine's check of the interface looks for these attributes in the class.
     outputs, finished, context_logits = (), False, None
 
     def __init__(self, prompt_token_ids):
@@ -149,7 +149,7 @@ class RequestOutput:
     def put(self, **response):
         self._waiting.append(response)
         if not self._loop.is_running():
-            # The library logs this and continues.
+            # The library logs the lost wake and continues.
             return record_call(lost_wake=self.prompt_token_ids)
         asyncio.run_coroutine_threadsafe(self._wake(), self._loop)
 
@@ -284,7 +284,7 @@ class LLM:
             if result.aborted.is_set():
                 return result.put(ids=[], reason="cancelled")
             id = choose_id(logits_after(ids, self._vocabulary), params, generator)
-            if SETTINGS.get("eos_after") == count:
+            if SETTINGS.get("eos_after") == count:  # The next id is an EOS id.
                 id = (eos_ids or [id])[-1]
             ids.append(id)
             count += 1
@@ -333,8 +333,8 @@ def choose_id(logits, params, generator):
     return generator.choices(order, weights)[0]
 
 
-# Starts a worker process and ends, so that the worker process is no descendant of the engine. The worker process first
-# writes a line: its variables are in /proc only after its start.
+# A program that starts a worker process and ends, so that the worker process is no descendant of the engine. The program
+# waits for a line of the worker process, because /proc has the worker's variables only after its start.
 DETACHED_START = """
 import subprocess, sys
 options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "start_new_session": True}
@@ -346,8 +346,8 @@ print(worker.pid)
 
 def start_worker():
     """Starts a worker process that computes nothing. A detached one is no descendant of the engine, like MPI's."""
-    worker = "import time\ntime.sleep(600)"
+    script = "import time\ntime.sleep(600)"
     if "detached_worker" in FAULTS:
-        starter = [sys.executable, "-c", DETACHED_START, worker]
+        starter = [sys.executable, "-c", DETACHED_START, script]
         return int(subprocess.run(starter, capture_output=True, check=True).stdout)
-    return subprocess.Popen([sys.executable, "-c", worker], start_new_session=True).pid
+    return subprocess.Popen([sys.executable, "-c", script], start_new_session=True).pid
