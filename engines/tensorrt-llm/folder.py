@@ -20,7 +20,7 @@ def open_folder(path):
     folder.hidden_size = first_integer(config, ("hidden_size", "n_embd"))
     folder.compute_dtype = CONFIG_DTYPES.get(_first_string(config, ("dtype", "torch_dtype")))
     quantized = _quantization(folder.path, config)
-    folder.is_quantized, folder.is_fp8, folder.has_fp8_pool = quantized.any, quantized.fp8, quantized.fp8_pool
+    folder.is_quantized, folder.is_fp8, folder.has_fp8_kv = quantized.any, quantized.fp8, quantized.fp8_kv
     folder.weights_dtype, folder.weights_bytes = weights.dtype, weights.bytes
     folder.parameters = None if quantized.any else weights.parameters
     return folder
@@ -43,7 +43,7 @@ def _quantization(path, config):
     fields = fields if isinstance(fields, dict) else {}
     method = str(fields.get("quant_algo") or fields.get("quant_method") or "").lower()
     pool = str(fields.get("kv_cache_quant_algo") or "").lower()
-    return SimpleNamespace(any=bool(method), fp8=method.startswith("fp8"), fp8_pool=pool.startswith("fp8"))
+    return SimpleNamespace(any=bool(method), fp8=method.startswith("fp8"), fp8_kv=pool.startswith("fp8"))
 
 
 def _first_string(config, names):

@@ -34,9 +34,9 @@ def _gpu_processes():
 
 
 def workers_since(before):
-    """The processes that were started since `before`, a result of `parent_pids`. `all` includes this process.
+    """The processes that were started since `before`, a result of `parents_by_pid`. `all` includes this process.
     `non_descendants` are those that do not descend from this process: MPI's. A request fails if one of `watched` ends."""
-    now = parent_pids()
+    now = parents_by_pid()
     new = set(now) - set(before)
     non_descendants = _marked_non_descendants(now) & new
     started = (_descendants(os.getpid(), now) & new) | non_descendants
@@ -65,7 +65,7 @@ def _has_open_device(pid):
     return False
 
 
-def parent_pids():
+def parents_by_pid():
     """The parent's id of each visible process, by process id."""
     names = os.listdir("/proc") if sys.platform == "linux" else ()
     parents = {int(name): _parent_pid(name) for name in names if name.isdecimal()}

@@ -69,7 +69,7 @@ class TensorRTLLM(engine_kit.Engine):
             from loaded_model import LoadedModel
         with phases.time("check"):
             library.check_interface(settings.backend)
-        before = processes.parent_pids()
+        parents_before_load = processes.parents_by_pid()
         try:
             with phases.time("build" if settings.backend == "tensorrt" else "load"):
                 dtype = LIBRARY_DTYPES[request.dtype]
@@ -79,7 +79,7 @@ class TensorRTLLM(engine_kit.Engine):
             raise library.failure(error, library.LOADING) from error
         split_build(phases, library.build_seconds(llm))
         facts = model_facts(request, settings, folder, context_tokens, kv_dtype, library.reported_arguments(llm))
-        self._model = LoadedModel(llm, folder, settings, facts, processes.workers_since(before))
+        self._model = LoadedModel(llm, folder, settings, facts, processes.workers_since(parents_before_load))
         if library.installed_version() != EXPECTED_VERSION:
             written_for = f"this engine was written for TensorRT-LLM {EXPECTED_VERSION}"
             sys.stderr.write(f"{written_for}, and the installed version has the same interface\n")
@@ -122,12 +122,13 @@ def model_facts(request, settings, folder, context_tokens, kv_dtype, reported_ar
     if compute_dtype == "f32":
         compute_dtype = None
     weights_dtype = "fp8" if folder.is_fp8 else None if folder.is_quantized else compute_dtype
-    pool_is_fp8 = "fp8" in (kv_dtype, reported_arguments.get("pool_dtype")) or folder.has_fp8_pool
+    # The library's `pool` is the memory for keys and values.
+    kv_is_fp8 = "fp8" in (kv_dtype, reported_arguments.get("pool_dtype")) or folder.has_fp8_kv
     facts = {
         "device": request.device,
         "weights_dtype": weights_dtype,
         "compute_dtype": compute_dtype,
-        "kv_dtype": "fp8" if pool_is_fp8 else compute_dtype,
+        "kv_dtype": "fp8" if kv_is_fp8 else compute_dtype,
         "architecture": folder.architecture,
         "context_tokens": context_tokens,
         "use_cache": True,
@@ -139,7 +140,6 @@ def model_facts(request, settings, folder, context_tokens, kv_dtype, reported_ar
         "eos_ids": folder.eos_ids,
         "bos_id": folder.bos_id,
         "libraries": library.package_versions(),
-        # Additional facts, without fields in the protocol.
         "in_effect": {"backend": settings.backend, "max_batch": settings.max_batch, **reported_arguments},
     }
     return {name: value for name, value in facts.items() if value is not None}

@@ -14,7 +14,7 @@ from devices import DTYPE_NAMES, device_memory, explain_memory_errors
 from engine_kit import Failed, Model, Sampler
 from model_folder import read_tokenizer
 
-# The positions whose logits are converted to f64 log-probabilities at once. A position has a logit for every id.
+# The most positions whose logits are converted to f64 at once, to save memory: a position has a logit for every id.
 MAX_SCORE_ROWS = 128
 
 
@@ -116,7 +116,7 @@ class DecodePath(Model):
         return {name: value for name, value in facts.items() if value is not None}
 
     def effects(self):
-        """The effects of options and defaults, as text for the row."""
+        """Texts for `libraries` of the facts: what options and defaults led to, such as the kind of decode step."""
         return {**self.loaded.effects, "inter-op threads": str(torch.get_num_interop_threads())}
 
 
@@ -135,8 +135,8 @@ def make_batch(prompts, padding, device, pad_id=0):
     return SimpleNamespace(ids=ids, mask=mask, sequences=len(prompts), columns=columns)
 
 
-def _pad(prompt, count, padding, pad_id):
-    pads, masked = [pad_id] * count, [0] * count
+def _pad(prompt, pad_count, padding, pad_id):
+    pads, masked = [pad_id] * pad_count, [0] * pad_count
     if padding == "left":
         return pads + prompt, masked + [1] * len(prompt)
     # The last token stays in the last column, from which `generate` predicts the next token. Positions follow the mask,

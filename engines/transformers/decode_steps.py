@@ -1,7 +1,7 @@
 """Ways to run a decode step: plain, compiled, captured as a CUDA graph, or both.
 
-An object of a step class has a decode state after a prompt, and is called with the next ids only. There is no fallback: a
-failure to compile or capture is an error.
+An object of a step class belongs to one decode state. A call takes the last id of each sequence, and reads the rest from the
+state. There is no fallback: a failure to compile or capture is an error.
 """
 
 import math
@@ -18,7 +18,7 @@ from engine_kit import Failed
 # rounding of bf16 in another order causes far less, and a wrong step far more.
 MAX_LOGIT_DIFFERENCE = 0.05
 
-# The calls of a step before its capture. They allocate, profile, tune and compile, which a capture does not allow.
+# The number of calls of a step before its capture. They allocate, profile, tune and compile, which a capture forbids.
 RUNS_BEFORE_CAPTURE = 4
 
 # PyTorch counts a recompilation for each shape of a decode state, and its default limit is too low.

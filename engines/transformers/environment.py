@@ -11,7 +11,7 @@ OFFLINE = {
     "HF_DATASETS_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
-    # Kernels from the hub are not part of the measured libraries.
+    # Kernels from the Hugging Face hub are not part of the measured libraries.
     "USE_HUB_KERNELS": "0",
 }
 QUIET = {

@@ -35,11 +35,11 @@ def load(request, folder, options, phases):
     check_options(request.options)
     shape = read_shape(folder.config)
     check_compiler(device)
-    int8 = options.quantize == "int8"
-    weights_dtype = torch.int8 if int8 else dtype
+    is_int8 = options.quantize == "int8"
+    weights_dtype = torch.int8 if is_int8 else dtype
     check_free_memory({device: bytes_as(folder.tensors, weights_dtype)}, weights_dtype)
     with phases.time("weights"), explain_memory_errors("weights", device):
-        network = read_network(folder, shape, dtype, int8, lambda part, file: phases.progress("weights", part, file))
+        network = read_network(folder, shape, dtype, is_int8, lambda share, file: phases.progress("weights", share, file))
     with phases.time("device"), explain_memory_errors("moving the weights", device):
         network = network.to(device)
         wait_for(device)
@@ -51,8 +51,8 @@ def load(request, folder, options, phases):
         options=options,
         context_tokens=context_in_effect(request.context_tokens, shape, dtype, device),
         devices=[device],
-        weights=weight_facts(network, request.dtype, int8),
-        effects={"quantized by": QUANTIZED_BY} if int8 else {},
+        weights=weight_facts(network, request.dtype, is_int8),
+        effects={"quantized by": QUANTIZED_BY} if is_int8 else {},
     )
     model = FastPath(loaded)
     with phases.time("compile"), torch.no_grad(), explain_memory_errors("compiling the step", device):
@@ -83,28 +83,28 @@ class FastPath(DecodePath):
         elif self._uses_graphs:
             self._decode_ahead(decoder, step, batch.columns, job.max_new_tokens, tokens)
         else:
-            written = batch.columns
+            cached_tokens = batch.columns
             while not push_ids(tokens, decoder.ids.tolist()):
-                written += 1
-                step(written)
+                cached_tokens += 1
+                step(cached_tokens)
 
-    def _sample(self, decoder, step, written, chooser, tokens):
+    def _sample(self, decoder, step, cached_tokens, chooser, tokens):
         """Copies logits to the host, which samples by the protocol's rules."""
         while True:
             decoder.ids.copy_(chooser(decoder.logits))
             if push_ids(tokens, decoder.ids.tolist()):
                 return
-            written += 1
-            step(written)
+            cached_tokens += 1
+            step(cached_tokens)
 
-    def _decode_ahead(self, decoder, step, written, new_tokens, tokens):
+    def _decode_ahead(self, decoder, step, cached_tokens, new_tokens, tokens):
         """Submits the next step to the device before the host has read the last id."""
         transfer = IdTransfer(len(decoder.ids), self.device)
         transfer.send(0, decoder.ids)
         for index in range(new_tokens):
             if index + 1 < new_tokens:
-                written += 1
-                step(written)
+                cached_tokens += 1
+                step(cached_tokens)
                 transfer.send(index + 1, decoder.ids)
             if push_ids(tokens, transfer.receive(index)):
                 break
@@ -306,15 +306,15 @@ def compiler_failure(error):
     return Failed("internal", f"path `fast`: cannot compile the step: {type(error).__name__}: {first}", "--set path=loop")
 
 
-def weight_facts(network, dtype, int8):
+def weight_facts(network, dtype, is_int8):
     """The facts of the weights. The scales of int8 rows count as bytes, but not as parameters of the checkpoint."""
     size = sum(parameter.nbytes for parameter in network.parameters())
     numbers = sum(parameter.numel() for name, parameter in network.named_parameters() if not name.endswith(".scales"))
-    return SimpleNamespace(parameters=numbers, weights_bytes=size, weights_dtype="int8" if int8 else dtype, compute_dtype=dtype)
+    return SimpleNamespace(parameters=numbers, weights_bytes=size, weights_dtype="int8" if is_int8 else dtype, compute_dtype=dtype)
 
 
 def context_in_effect(requested, shape, dtype, device, free_on=free_bytes):
-    """The requested context, else the model's context, halved until keys and values fit into their share of memory."""
+    """The requested context, else the model's, halved until keys and values fit into `MAX_CACHE_SHARE` of free memory."""
     context = requested or shape.context_tokens
     if shape.window is not None and context > shape.window:
         message = f"path `fast`: a context of {context} tokens, and the model's sliding window is {shape.window}"

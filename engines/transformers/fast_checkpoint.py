@@ -69,7 +69,7 @@ def read_shape(config):
         output_bias=architecture in ("llama", "qwen3", "gemma") and bool(config.get("attention_bias")),
         mlp_bias=architecture == "llama" and bool(config.get("mlp_bias")),
         head_norms=architecture == "qwen3",
-        # Whether the checkpoint already joins queries, keys and values, and gate and up.
+        # Whether the checkpoint has queries, keys and values in one tensor, and gate and up in another.
         joined=joined,
         uses_gelu=is_gemma,
         # Gemma's checkpoints store norms minus one, and Gemma scales the embeddings of its input.
@@ -129,10 +129,10 @@ def read_number(config, name, default=None):
     return float(value)
 
 
-def read_network(folder, shape, dtype, int8, progress):
-    network = Network(shape, dtype, int8)
+def read_network(folder, shape, dtype, is_int8, progress):
+    network = Network(shape, dtype, is_int8)
     targets = tensor_targets(network)
-    parameters, missing = {**dict(network.named_parameters()), **dict(network.named_modules())}, dict.fromkeys(targets)
+    joined_tensors, missing = {**dict(network.named_parameters()), **dict(network.named_modules())}, dict.fromkeys(targets)
     for number, path in enumerate(folder.weights):
         progress(number / len(folder.weights), path.name)
         try:
@@ -144,7 +144,7 @@ def read_network(folder, shape, dtype, int8, progress):
                 if full_name in targets:
                     # Opened again for each tensor: the process's memory includes the read pages of an open file.
                     with safe_open(path, framework="pt") as file:
-                        copy_tensor(name, file.get_tensor(name), parameters, targets[full_name], shape)
+                        copy_tensor(name, file.get_tensor(name), joined_tensors, targets[full_name], shape)
                     missing.pop(full_name, None)
         except (SafetensorError, OSError) as error:
             raise Failed("model", f"`{path}`: {error}") from None
@@ -153,9 +153,9 @@ def read_network(folder, shape, dtype, int8, progress):
     return network
 
 
-def copy_tensor(name, tensor, parameters, target_rows, shape):
-    parameter, first, rows = target_rows
-    target = parameters[parameter]
+def copy_tensor(name, tensor, joined_tensors, target_rows, shape):
+    joined_name, first, rows = target_rows
+    target = joined_tensors[joined_name]
     expected = [rows, *target.shape[1:]]
     if tensor.dtype not in CHECKPOINT_DTYPES:
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -168,7 +168,7 @@ def copy_tensor(name, tensor, parameters, target_rows, shape):
         return
     target = target[first : first + rows]
     target.copy_(tensor)
-    if parameter.endswith("norm"):
+    if joined_name.endswith("norm"):
         target.add_(shape.norm_offset)
 
 

@@ -39,11 +39,11 @@ MAX_CODE = 127
 class Network(nn.Module):
     """Computes hidden states from token ids and their positions. The caller provides the attention."""
 
-    def __init__(self, shape, dtype, int8=False):
-        """With `int8`, the matrices, including the embeddings, are `Int8Matrix`."""
+    def __init__(self, shape, dtype, is_int8=False):
+        """With `is_int8`, the matrices, including the embeddings, are `Int8Matrix`."""
         super().__init__()
         self.shape, self.dtype = shape, dtype
-        make_matrix = Int8Matrix if int8 else partial(empty_parameter, dtype)
+        make_matrix = Int8Matrix if is_int8 else partial(empty_parameter, dtype)
         self.embedding = make_matrix(shape.vocabulary_size, shape.hidden_size)
         self.layers = nn.ModuleList(Layer(shape, dtype, make_matrix) for _ in range(shape.layers))
         self.norm = empty_parameter(NORM_DTYPE, shape.hidden_size)

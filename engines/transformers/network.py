@@ -100,16 +100,16 @@ def one_line(error):
     return (text or type(error).__name__)[:300]
 
 
-def divide_parts(parts, devices):
+def divide_parts(parts, device_count):
     """Divides `parts` (names and bytes in the order of computation) over this many devices. Returns name -> device number.
     Parts keep their order, so that a token visits each device once. The fullest device gets as few bytes as possible."""
-    if devices > len(parts):
-        raise Failed("unsupported", f"`shard` {devices}: the network has {len(parts)} parts to distribute")
+    if device_count > len(parts):
+        raise Failed("unsupported", f"`shard` {device_count}: the network has {len(parts)} parts to distribute")
     low, high = max(size for _, size in parts), sum(size for _, size in parts)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _count_devices(parts, middle) <= devices else (middle + 1, high)
-    return _fill(parts, low, devices)
+        low, high = (low, middle) if _count_devices(parts, middle) <= device_count else (middle + 1, high)
+    return _fill(parts, low, device_count)
 
 
 def _count_devices(parts, capacity):
@@ -122,11 +122,11 @@ def _count_devices(parts, capacity):
     return used
 
 
-def _fill(parts, capacity, devices):
+def _fill(parts, capacity, device_count):
     """Fills device after device, and leaves each later device at least one part."""
     placed, device, remaining_bytes = {}, 0, capacity
     for index, (name, size) in enumerate(parts):
-        later_devices = devices - 1 - device
+        later_devices = device_count - 1 - device
         if later_devices and index and (size > remaining_bytes or len(parts) - index <= later_devices):
             device, remaining_bytes = device + 1, capacity
         placed[name], remaining_bytes = device, remaining_bytes - size
@@ -151,16 +151,16 @@ def module_bytes(module):
     return sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
 
 
-def assign_devices(config, network_class, dtype, first, count):
-    """The device map for `from_pretrained`, with `count` devices from `first` on, and the bytes of weights by device."""
-    device_count = torch.cuda.device_count()
-    if first.index + count > device_count:
-        raise Failed("unsupported", f"`shard` {count} from `{first}` on: there are {device_count} CUDA devices", f"--set shard={device_count - first.index}")
+def assign_devices(config, network_class, dtype, first_device, count):
+    """The device map for `from_pretrained`, with `count` devices from `first_device` on, and the bytes of weights by device."""
+    available = torch.cuda.device_count()
+    if first_device.index + count > available:
+        raise Failed("unsupported", f"`shard` {count} from `{first_device}` on: there are {available} CUDA devices", f"--set shard={available - first_device.index}")
     with torch.device("meta"):
         empty = network_class(config).to(dtype)
     placed, sizes = place_parts(empty, count)
-    device_map = {name: torch.device("cuda", first.index + number) for name, number in placed.items()}
-    return device_map, {torch.device("cuda", first.index + number): size for number, size in enumerate(sizes)}
+    device_map = {name: torch.device("cuda", first_device.index + number) for name, number in placed.items()}
+    return device_map, {torch.device("cuda", first_device.index + number): size for number, size in enumerate(sizes)}
 
 
 def place_parts(network, count):

@@ -66,8 +66,8 @@ def _read_and_check(options, device):
         mode=read_choice(options, "mode", MODES, None),
         compiler=read_choice(options, "compiler", COMPILERS, None),
         fusion=read_flag(options, "fusion", True),
-        cache_tokens=_read_integer(options, "cache_tokens", DEFAULT_CACHE_TOKENS, 16),
-        shard=_read_integer(options, "shard", 1, 1),
+        cache_tokens=_read_integer(options, "cache_tokens", DEFAULT_CACHE_TOKENS, smallest=16),
+        shard=_read_integer(options, "shard", 1, smallest=1),
     )
     on_cuda = device != "cpu"
     _refuse_unless(parsed.path == "compile", options, parsed, "mode", "path=compile")
@@ -82,8 +82,8 @@ def _read_and_check(options, device):
     if parsed.quantize not in ("none", "int8") and parsed.path == "fast":
         message = f"quantize `{parsed.quantize}` with path `fast`: this path supports only `int8`"
         raise Failed("unsupported", message, "--set quantize=int8")
-    for option, value, needs_cuda in [("path", parsed.path, CAPTURED_PATHS), ("quantize", parsed.quantize, ("nf4",))]:
-        if value in needs_cuda and not on_cuda:
+    for option, value, cuda_values in [("path", parsed.path, CAPTURED_PATHS), ("quantize", parsed.quantize, ("nf4",))]:
+        if value in cuda_values and not on_cuda:
             message = f"{option} `{value}` needs a CUDA device, and this load is for `{device}`"
             raise Failed("unsupported", message, "--device cuda")
     if parsed.shard > 1:
@@ -111,8 +111,8 @@ def uses_inductor(options):
 
 def default_dtype(options, device):
     """The default dtype: f32 on a CPU and bf16 on CUDA. For path `fast` and 4-bit weights it is always bf16."""
-    is_half_precision = options.get("quantize") == "int4" or options.get("path") == "fast"
-    return "bf16" if is_half_precision or device != "cpu" else "f32"
+    is_always_bf16 = options.get("quantize") == "int4" or options.get("path") == "fast"
+    return "bf16" if is_always_bf16 or device != "cpu" else "f32"
 
 
 def _read_integer(options, name, default, smallest):

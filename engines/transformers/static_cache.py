@@ -78,8 +78,8 @@ class StaticCachePath(LoopPath):
                 oldest = next(iter(self._states))
                 del self._states[oldest]
                 self._steps.pop(oldest, None)
-            architecture, additive = self.loaded.folder.architecture, self.loaded.options.attention == "eager"
-            self._states[key] = DecodeState(self.network, architecture, sequences, capacity, self.device, additive)
+            architecture, additive_masks = self.loaded.folder.architecture, self.loaded.options.attention == "eager"
+            self._states[key] = DecodeState(self.network, architecture, sequences, capacity, self.device, additive_masks)
         return self._states[key]
 
     def _state_and_step(self, sequences, capacity, phases):
@@ -178,7 +178,7 @@ def capacity_for(tokens, smallest, limit):
 
 
 def count_layers(config, capacity, architecture):
-    """The number of layers. A static cache supports only full attention, and windows of at least its capacity."""
+    """The number of layers. Refuses attention without a static cache: all but full, and windows shorter than `capacity`."""
     kinds = layer_kinds(config)
     if unsupported_kinds := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
         message = f"a static cache of architecture `{architecture}`: it has layers of kind `{unsupported_kinds[0]}`"
@@ -202,14 +202,14 @@ def layer_kinds(config):
 class DecodeState:
     """A static cache for a number of sequences and tokens, with the other tensors that a step reads."""
 
-    def __init__(self, network, architecture, sequences, capacity, device, additive):
-        """`additive`: masks are numbers that attention adds to its scores, not booleans."""
+    def __init__(self, network, architecture, sequences, capacity, device, additive_masks):
+        """`additive_masks`: masks are numbers that attention adds to its scores, not booleans."""
         layers = count_layers(network.config.get_text_config(decoder=True), capacity, architecture)
         self._network, self.sequences, self.capacity = network, sequences, capacity
         self.cache = Cache(layers=[StaticLayer(max_cache_len=capacity) for _ in range(layers)])
         self._columns = torch.arange(capacity, device=device)
-        self._additive = additive
-        # The last id of each sequence, its position and its column. `is_token` is False for a column with a pad.
+        self._additive_masks = additive_masks
+        # The last id of each sequence and its position; one column for all. `is_token` is False for a column with a pad.
         self.ids = torch.zeros(sequences, 1, dtype=torch.long, device=device)
         self.positions = torch.zeros(sequences, 1, dtype=torch.long, device=device)
         self.column = torch.zeros(1, dtype=torch.long, device=device)
@@ -258,7 +258,7 @@ class DecodeState:
     def _mask(self, visible, is_token=None):
         """The columns that each input token attends to: [sequences, 1, input tokens, capacity]."""
         allowed = visible & (self.is_token if is_token is None else is_token)[:, None, None, :]
-        if not self._additive:
+        if not self._additive_masks:
             return allowed
         dtype = self._network.dtype
         return torch.zeros((), dtype=dtype, device=allowed.device).masked_fill(~allowed, torch.finfo(dtype).min)

@@ -1,4 +1,4 @@
-"""The engine `transformers`: Hugging Face's model classes on PyTorch, from plain `generate` to captured graphs."""
+"""The engine `transformers`: Hugging Face's model classes on PyTorch, with plain `generate` or optimised decode steps."""
 
 import engine_kit
 from engine_kit import Failed

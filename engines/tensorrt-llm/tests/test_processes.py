@@ -19,12 +19,12 @@ class WorkerProcesses(unittest.TestCase):
         message = engine.load(write_folder(self), options={"tp": 2})
         (record,) = engine.records("workers")
         self.assertEqual(message["pids"], sorted(record["workers"]))
-        # Each of the two worker processes uses 1 GiB in the stand-in.
+        # Two GPUs of compute capability 9.0. In the stand-in each of the two worker processes uses 1 GiB.
         memory = {"in_use_bytes": 2 << 30, "peak_bytes": 2 << 30, "reserved_bytes": 2 << 30}
         self.assertEqual(message["device_memory"], memory)
         self.assertEqual(engine.generate(max_new_tokens=1)["device_memory"], memory)
 
-    def test_the_ids_of_descendants_are_not_reported(self):
+    def test_the_ids_of_descendants_are_not_reported_because_the_orchestrator_finds_descendants(self):
         message = EngineProcess(self, environment=launch_variable()).load(write_folder(self))
         self.assertNotIn("pids", message)
         self.assertEqual(message["device_memory"]["in_use_bytes"], 1 << 30)
@@ -50,20 +50,20 @@ class WatchedProcesses(unittest.TestCase):
         return process.pid
 
     def test_the_driver_or_open_files_name_the_watched_processes_or_all_are_watched(self):
-        before = processes.parent_pids()
+        parents_before = processes.parents_by_pid()
         helper, worker = self.process_with_open(os.devnull), self.process_with_open(ENGINE / "worker.py")
-        # In a container the driver has other ids. The open `worker.py` stands for a device file.
+        # In a container the driver has other process ids. `worker.py` stands for a device file, `worker.p` for its prefix.
         with mock.patch.object(processes, "_gpu_processes", lambda: [(helper + 10_000_000, 1)]):
             with mock.patch.object(processes, "DEVICE_FILES", str(ENGINE / "worker.p")):
-                self.assertEqual(processes.workers_since(before).watched, {worker})
+                self.assertEqual(processes.workers_since(parents_before).watched, {worker})
             with mock.patch.object(processes, "DEVICE_FILES", "/no/such"):
-                self.assertEqual(processes.workers_since(before).watched, {helper, worker})
+                self.assertEqual(processes.workers_since(parents_before).watched, {helper, worker})
         with mock.patch.object(processes, "_gpu_processes", lambda: [(helper, 1)]):
-            self.assertEqual(processes.workers_since(before).watched, {helper})
+            self.assertEqual(processes.workers_since(parents_before).watched, {helper})
 
 
 def launch_variable():
-    """The variable that the orchestrator sets, with a new value. By it an engine finds its worker processes."""
+    """The variable by which an engine finds its worker processes, with a new value. A run sets it for each launch."""
     return {"ORCHESTRATE_LAUNCH": uuid.uuid4().hex}
 
 

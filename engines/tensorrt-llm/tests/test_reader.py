@@ -1,4 +1,4 @@
-"""Tests the reader without the engine: timestamps, errors, and sequences that end without a response."""
+"""Tests `Reader` without the rest of the engine: timestamps, errors, and sequences that end without a response."""
 
 import sys
 import time
@@ -39,8 +39,8 @@ class ReaderTest(unittest.TestCase):
         self.reader = Reader(ManualLlm())
         self.addCleanup(self.reader.close)
         self.sequence = SimpleNamespace(prompt=PROMPT, task=None)
-        self.reader.submit([self.sequence], None, lambda: None)
-        self.addCleanup(lambda: self.reader.abort([self.sequence], 0))
+        self.reader.submit([self.sequence], params=None, check=lambda: None)
+        self.addCleanup(lambda: self.reader.abort([self.sequence], timeout_s=0))
 
     def wait_for_responses(self, count):
         """Waits until the queue has this many responses."""
@@ -62,7 +62,7 @@ class ReaderTest(unittest.TestCase):
 
     def test_a_sequence_that_ends_without_a_response_is_reported(self):
         sequence = SimpleNamespace(prompt=[], task=None)
-        self.reader.submit([sequence], None, lambda: None)
+        self.reader.submit([sequence], params=None, check=lambda: None)
         self.assertEqual(self.take_after_wait(1), [(sequence, None)])
 
     def test_an_error_of_the_library_is_passed_on(self):
@@ -72,7 +72,7 @@ class ReaderTest(unittest.TestCase):
 
     def test_take_returns_even_without_responses(self):
         self.assertEqual(self.reader.take(), [])
-        self.reader.abort([self.sequence], 0)
+        self.reader.abort([self.sequence], timeout_s=0)
         self.assertTrue(self.sequence.task.done())
 
     def take_after_wait(self, count):

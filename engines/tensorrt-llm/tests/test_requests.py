@@ -104,7 +104,7 @@ class Generation(unittest.TestCase):
         self.assertEqual(len(engine.records("prompt_ids")), 5)
 
     def test_no_response_is_lost_with_two_requests_at_a_time(self):
-        """A response would be lost if the reader's loop did not run between requests, or while the engine writes."""
+        """The stand-in records a `lost_wake` if the reader's event loop stops, between requests or while the engine writes."""
         for stream in (False, True):
             with self.subTest(stream=stream):
                 engine = loaded_engine(self, token_s=0.001)
@@ -147,7 +147,7 @@ class Generation(unittest.TestCase):
 
     def test_a_request_beyond_the_context_does_not_reach_the_library(self):
         engine = loaded_engine(self)
-        failed = engine.generate(prompt=[1] * 120, max_new_tokens=9)
+        failed = engine.generate(prompt=[1] * 120, max_new_tokens=9)  # the context is 128
         self.assertEqual((failed["kind"], engine.records("prompt_ids")), ("context", []))
 
     def test_a_request_without_cache_is_refused(self):
@@ -173,7 +173,7 @@ class Generation(unittest.TestCase):
 
 
 class Scores(unittest.TestCase):
-    def test_a_log_probability_is_that_of_the_logits_at_the_previous_id(self):
+    def test_the_log_probability_of_an_id_comes_from_the_logits_at_the_previous_id(self):
         engine = loaded_engine(self)
         first, second = PROMPT, [*PROMPT, *expected_ids(PROMPT, 3)]
         scored = engine.request(type="score", sequences=[first, second])

@@ -8,7 +8,7 @@ import torch
 
 FAST = {"path": "fast"}
 
-# The epsilon of norms is large, so that a wrong one changes the logits.
+# The epsilon of norms is large, so that a wrong epsilon changes the logits.
 COMMON = {
     "vocab_size": 64,
     "hidden_size": 48,
@@ -61,7 +61,7 @@ def write_model(test, name):
         # The initial biases and norms of `transformers` would have no effect.
         torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.25)
     network.save_pretrained(folder.name)
-    # The library's own config has the form of newer checkpoints. This one has the form of older ones.
+    # The library wrote a config in the form of newer checkpoints. The new config has the form of older checkpoints.
     (Path(folder.name) / "config.json").write_text(json.dumps(CONFIGS[name]))
     return Path(folder.name)
 

@@ -109,7 +109,7 @@ class Requests(unittest.TestCase):
         model = self.load()
         self.assertEqual(model.facts()["context_tokens"], 128)
         self.assertEqual(len(generate(model, [IDS], 128 - len(IDS), ignore_eos=True)[0]), 128 - len(IDS))
-        self.assertEqual(len(model.score(IDS * 9)), 14 * 9 - 1)
+        self.assertEqual(len(model.score(IDS * 9)), len(IDS * 9) - 1)
         self.assertEqual(len(generate(model, [IDS, IDS], 128 - len(IDS), ignore_eos=True)[1]), 128 - len(IDS))
 
     def test_sampling_uses_the_kits_random_numbers(self):

@@ -36,7 +36,7 @@ class Rounding(unittest.TestCase):
         tensor[5] = -2.0
         for dtype in (torch.float32, torch.bfloat16):
             matrix, weights = Int8Matrix(80, 96), tensor.to(dtype)
-            # With a small piece size, this tensor is written in pieces like a large tensor.
+            # Pieces of 9 rows, so that this tensor is written in pieces like a large tensor.
             with mock.patch.dict(fast_network.WEIGHTS_PER_PIECE, cpu=9 * 96):
                 self.assertTrue(matrix.write(10, weights))
             codes, scales = matrix.codes[10:], matrix.scales[10:]
@@ -54,6 +54,7 @@ class Rounding(unittest.TestCase):
 
     def test_an_int8_product_equals_the_product_with_the_dequantized_weights(self):
         torch.manual_seed(2)
+        # Rows for 4, 1 and 2 panels. 6000 columns are more than one sum takes.
         for rows, columns in ((12, 40), (7, 40), (10, 6000)):
             matrix, bias = Int8Matrix(rows, columns), torch.randn(rows)
             matrix.write(0, torch.randn(rows, columns))
@@ -80,7 +81,6 @@ class Network(unittest.TestCase):
                     dequantized, matrices = load_dequantized(path, model, dtype)
                     # Four matrices in each of 3 layers, the embedding, and a head that is not tied.
                     self.assertEqual(matrices, 3 * 4 + 1 + (dequantized.network.head is not None))
-                    # Uncompiled, the products are identical.
                     self.assertEqual(model.score(IDS), dequantized.score(IDS))
                     prompts = [IDS, IDS[:3]]
                     expected = generate(dequantized, prompts, 12, ignore_eos=True)
@@ -100,7 +100,7 @@ class Network(unittest.TestCase):
         facts, bf16_facts = load(path, INT8).facts(), load(path, FAST).facts()
         self.assertEqual([facts[f"{name}_dtype"] for name in ("weights", "compute", "kv")], ["int8", "bf16", "bf16"])
         self.assertEqual(facts["parameters"], bf16_facts["parameters"])
-        # A code has 1 byte. The scale of a row and the weight of a norm have 4 bytes.
+        # A code has 1 byte, the scale of a row and the weight of a norm 4. Two layers, then the embedding and the head.
         codes = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64) + 2 * 64 * 32
         rows, norms = 2 * (64 + 32 + 128 + 32) + 2 * 64, 5 * 32
         self.assertEqual(facts["parameters"], codes + norms)

@@ -11,7 +11,7 @@ from engine_kit import Failed
 from quantize import DynamicLinear
 
 IDS = [0, 17, 42, 9]
-# How many weights the small model has. The matrices of the layers are quantized; `int8-dynamic` also quantizes the head.
+# The numbers of weights of the small model. The embedding has as many as the head. `int8-dynamic` also quantizes the head.
 LAYER_WEIGHTS, HEAD_WEIGHTS, NORM_WEIGHTS = 2 * (32 * (32 + 16 + 16 + 32) + 3 * 32 * 64), 64 * 32, 5 * 32
 
 

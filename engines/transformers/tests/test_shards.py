@@ -56,8 +56,8 @@ class Distribution(unittest.TestCase):
                 placed, sizes = assign_devices(*read_config(folder), torch.bfloat16, torch.device("cuda", 0), 2)
                 self.assertEqual(placed["lm_head"] == placed["model.embed_tokens"], tied)
                 self.assertEqual(placed["model.layers.1"], torch.device("cuda", 1))
-                weights = sum(math.prod(tensor.shape) for tensor in folder.tensors.values())
-                self.assertEqual(sum(sizes.values()), 2 * weights)
+                weight_count = sum(math.prod(tensor.shape) for tensor in folder.tensors.values())
+                self.assertEqual(sum(sizes.values()), 2 * weight_count)
 
     def test_a_tied_head_is_counted_once_on_its_device(self):
         from transformers import LlamaConfig, LlamaForCausalLM

@@ -57,7 +57,7 @@ class CapturedSteps(unittest.TestCase):
     """Tests captured steps with a stand-in for CUDA graphs."""
 
     def load_cuda_path(self, folder, path):
-        """Loads a CUDA path on the CPU, without the check of options, which would refuse it."""
+        """Loads a decode path for CUDA on the CPU, without the check of options, which would refuse this path."""
         loaded = load(folder, {"path": "loop"}).loaded
         changes = dict(path=path, compiler="torchscript", cache_tokens=64)
         loaded.options = SimpleNamespace(**{**vars(loaded.options), **changes})
@@ -105,7 +105,7 @@ class CapturedSteps(unittest.TestCase):
                     model.prepare(Phases())
                     self.assertEqual(generate(model, [IDS], 12, ignore_eos=True), expected)
                     self.assertEqual(len(graphs), graph_count)
-                    self.assertEqual("captured CUDA graph" in model.effects()["decode"], bool(graph_count))
+                    self.assertEqual("captured CUDA graph" in model.facts()["libraries"]["decode"], bool(graph_count))
 
 
 class OptimisedSteps(unittest.TestCase):
@@ -118,18 +118,20 @@ class OptimisedSteps(unittest.TestCase):
         self.assertIn("its logits differ", caught.exception.message)
 
     def test_a_trace_with_a_constant_from_its_first_call_is_refused(self):
-        for sequences, part in [(1, "ids"), (1, "positions"), (1, "column"), (2, "is_token"), (1, "written")]:
+        # In each case one part of the state is constant; `written` is the number of written columns of the cache.
+        for sequences, constant in [(1, "ids"), (1, "positions"), (1, "column"), (2, "is_token"), (1, "written")]:
 
             def traced(state):
                 lengths = [layer.cumulative_length for layer in state.cache.layers]
-                frozen = lengths if part == "written" else [getattr(state, part)]
+                frozen = lengths if constant == "written" else [getattr(state, constant)]
                 first_values = [tensor.clone() for tensor in frozen]
 
+                # Computes with the first values, and then restores the current ones.
                 def step(ids, *other_inputs):
                     current_values = [tensor.clone() for tensor in frozen]
                     for tensor, value in zip(frozen, first_values):
                         tensor.copy_(value)
-                    results = state.step(state.ids if part == "ids" else ids, *other_inputs)
+                    results = state.step(state.ids if constant == "ids" else ids, *other_inputs)
                     for tensor, value in zip(frozen, current_values):
                         tensor.copy_(value)
                     return results
