@@ -2,9 +2,10 @@
 from these results.
 
 It prints a row for each model and each way to compute it: the root mean square of the differences of log-probabilities over
-the held-out text (`rms`), the same over its worst stretch of 128 tokens (`stretch`), and the gaps of log-probability between
-the engine's greedy tokens and the verifier's own. `correct` rows are candle in every dtype that it supports, and the
-verifier on quantized weights. A `wrong` row is the verifier in f32 on a copy of the model with one mistake.
+the held-out text (`rms`), the same over its worst stretch of 128 tokens (`stretch`), the median and the largest absolute
+difference, and the gaps of log-probability between the engine's greedy tokens and the verifier's own. `correct` rows are
+candle in every dtype that it supports, and the verifier on quantized weights. A `wrong` row is the verifier in f32 on a copy
+of the model with one mistake.
 """
 
 import argparse
@@ -27,7 +28,7 @@ EMBEDDED = ROOT / "models/embedded"
 CHECK_LENGTHS = (1152, 256)
 STRETCH_TOKENS = 128
 PROMPT_TOKENS, NEW_TOKENS = 128, 64
-QUANTISED = ("q8_0", "q6_k", "q4_k", "q4_0")
+QUANTIZED = ("q8_0", "q6_k", "q4_k", "q4_0")
 
 
 class Engine(ProtocolEngine):
@@ -69,14 +70,15 @@ class Calibration:
         self.orchestrate = Orchestrate(programs / "orchestrate")
         self.candle = Engine([programs / "candle-engine"], folder / "candle.log")
         self.verifier = Engine([programs / "pytorch-baseline"], folder / "verifier.log")
+        # Has the model of a row; `verifier` has the model with the expected values.
         self.second_verifier = Engine([programs / "pytorch-baseline"], folder / "second-verifier.log")
         self.json = open(arguments.json, "a", encoding="utf-8") if arguments.json else None
 
     def calibrate(self, name: str) -> None:
         model = self.make_model(name)
-        sequences = heldout_windows(model)
+        sequences = held_out_windows(model)
         print(f"\n{name}: {len(sequences)} sequences of {', '.join(str(len(ids)) for ids in sequences)} ids")
-        print(f"{'':<44}{'rms':>9}{'stretch':>9}{'median':>9}{'most':>8}{'mean gap':>9}{'worst':>8}{'equal':>7}", flush=True)
+        print(f"{'':<52}{'rms':>9}{'stretch':>9}{'median':>9}{'largest':>8}{'mean gap':>9}{'max gap':>8}{'same ids':>9}", flush=True)
         expected = self.verifier.load(model).score(sequences)
         if not self.options.wrong_only:
             self.correct_rows(name, model, sequences, expected)
@@ -102,7 +104,7 @@ class Calibration:
     def correct_rows(self, name, model, sequences, expected) -> None:
         for dtype in ("f32", "bf16", "f16"):
             self.row(name, "correct", f"candle, {dtype}", self.candle, (model, dtype), sequences, expected)
-        for dtype in QUANTISED:
+        for dtype in QUANTIZED:
             file = self.folder / f"{name.replace('/', '-')}-{dtype}.gguf"
             self.orchestrate("model", "convert", model, "--to", "gguf", "--dtype", dtype, "--out", file)
             scores = self.row(name, "correct", f"candle, {dtype}", self.candle, (file, None), sequences, expected)
@@ -110,8 +112,8 @@ class Calibration:
             quantized = self.folder / f"{name.replace('/', '-')}-{dtype}"
             self.orchestrate("model", "convert", file, "--to", "safetensors", "--dtype", "f32", "--out", quantized)
             quantized_scores = self.second_verifier.load(quantized).score(sequences)
-            self.row(name, "correct", f"candle, {dtype}, against the same numbers", scores, None, sequences, quantized_scores)
-            self.row(name, "correct", f"the numbers of {dtype} in f32", quantized_scores, None, sequences, expected)
+            self.row(name, "correct", f"verifier, weights of {dtype} in f32", quantized_scores, None, sequences, expected)
+            self.row(name, "correct", f"candle, {dtype}, compared with the row above", scores, None, sequences, quantized_scores)
             file.unlink()
 
     def wrong_rows(self, name, model, sequences, expected) -> None:
@@ -119,9 +121,9 @@ class Calibration:
             copy = mistakes.copy_with(model, mistake, self.folder)
             self.row(name, "wrong", mistake.__name__.replace("_", " "), self.second_verifier, (copy, "f32"), sequences, expected)
         self.row(name, "wrong", "first id left out", self.scores_without_first(model, sequences), None, sequences, expected)
-        for original, factor in ((128, 8.0), (256, 8.0), (512, 8.0), (1024, 8.0), (1024, 32.0), (8192, 32.0)):
-            scaling = mistakes.scaled(original, factor)
-            scaling.__name__ = f"scaled-{original}-{factor}"
+        for original_context, factor in ((128, 8.0), (256, 8.0), (512, 8.0), (1024, 8.0), (1024, 32.0), (8192, 32.0)):
+            scaling = mistakes.scaled(original_context, factor)
+            scaling.__name__ = f"scaled-{original_context}-{factor}"
             scaled = mistakes.copy_with(model, scaling, self.folder)
             unscaled = scaled.with_name(f"{scaled.name}-ignored")
             if not unscaled.exists():
@@ -129,7 +131,7 @@ class Calibration:
                 mistakes.scaling_ignored(copy)
                 copy.write(unscaled)
             expected_scaled = self.verifier.load(scaled).score(sequences)
-            label = f"scaling by {factor:g} from {original} ignored"
+            label = f"RoPE scaling by {factor:g} above {original_context} ids ignored"
             self.row(name, "wrong", label, self.second_verifier, (unscaled, "f32"), sequences, expected_scaled)
         self.verifier.load(model)
 
@@ -148,23 +150,23 @@ class Calibration:
             else:
                 scores = engine_or_scores
         except Failed as error:
-            print(f"{kind:<8}{label:<36}  {error}", flush=True)
+            print(f"{kind:<8}{label:<44}  {error}", flush=True)
             return None
         differences = [[a - b for a, b in zip(*pair, strict=True)] for pair in zip(scores, expected, strict=True)]
         absolute = sorted(abs(value) for values in differences for value in values)
-        # A rest of at most half a stretch is left out.
+        # The rest after the last stretch counts if it is longer than half a stretch.
         stretches = [rms(values[start:start + STRETCH_TOKENS]) for values in differences for start in range(0, len(values) - STRETCH_TOKENS // 2, STRETCH_TOKENS)]
         results = {
             "model": name, "kind": kind, "what": label, "rms": rms([value for values in differences for value in values]),
-            "stretch": max(stretches), "median": absolute[len(absolute) // 2], "most": absolute[-1],
+            "stretch": max(stretches), "median": absolute[len(absolute) // 2], "largest": absolute[-1],
             "stretches": stretches, "bias": sum(value for values in differences for value in values) / len(absolute),
         }
         if continued is not None:
             gaps = self.gaps(sequences[0][:PROMPT_TOKENS], continued)
-            results |= {"gap": sum(gaps) / len(gaps), "worst": max(gaps), "equal": sum(gap == 0.0 for gap in gaps)}
-        line = f"{kind:<8}{label:<36}{results['rms']:>9.2g}{results['stretch']:>9.2g}{results['median']:>9.2g}{results['most']:>8.2g}"
+            results |= {"mean_gap": sum(gaps) / len(gaps), "max_gap": max(gaps), "same_ids": sum(gap == 0.0 for gap in gaps)}
+        line = f"{kind:<8}{label:<44}{results['rms']:>9.2g}{results['stretch']:>9.2g}{results['median']:>9.2g}{results['largest']:>8.2g}"
         if continued is not None:
-            line += f"{results['gap']:>9.2g}{results['worst']:>8.2g}{results['equal']:>7}"
+            line += f"{results['mean_gap']:>9.2g}{results['max_gap']:>8.2g}{results['same_ids']:>9}"
         print(line, flush=True)
         if self.json:
             self.json.write(json.dumps(results) + "\n")
@@ -190,12 +192,12 @@ def rms(values) -> float:
     return math.sqrt(sum(value * value for value in values) / len(values))
 
 
-def heldout_windows(model: Path) -> list[list[int]]:
-    """Windows of the held-out text, each with the tokenizer's first ids."""
+def held_out_windows(model: Path) -> list[list[int]]:
+    """Windows of the held-out text, each after the ids that the tokenizer puts before a text (BOS)."""
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     begin = tokenizer.encode("").ids
     ids = tokenizer.encode((EMBEDDED / "heldout.txt").read_text(encoding="utf-8")).ids[len(begin):]
-    windows, start = [], 4000
+    windows, start = [], 4000  # far from the beginning of the text
     for length in CHECK_LENGTHS:
         count = length - len(begin)
         windows.append(begin + ids[start:start + count])

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 ONE_BF16 = b"\x80\x3f"
-# Llama 3's scaling of RoPE; `scaled` adds the context length before the scaling.
+# Llama 3's scaling of RoPE; `scaled` adds the context length that the unscaled model has.
 SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
@@ -117,10 +117,10 @@ def rope_theta_wrong(copy: Copy) -> None:
     copy.config["rope_theta"] = 500000.0 if copy.config["rope_theta"] == 10000.0 else 10000.0
 
 
-def scaled(original: int, factor: float | None = None):
-    """Not a mistake: a model with RoPE scaling for texts of more than `original` tokens, by default with factor 8."""
+def scaled(original_context: int, factor: float | None = None):
+    """Not a mistake: a model with RoPE scaling for texts of more than `original_context` tokens, by default by a factor of 8."""
     def change(copy: Copy) -> None:
-        copy.config["rope_scaling"] = {**SCALING, "original_max_position_embeddings": original}
+        copy.config["rope_scaling"] = {**SCALING, "original_max_position_embeddings": original_context}
         if factor:
             copy.config["rope_scaling"]["factor"] = factor
     return change

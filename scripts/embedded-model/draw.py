@@ -60,6 +60,7 @@ class Draw:
 
 
 class Person:
+    """A name with its pronouns: `they` is `she` or `he`, and `They` begins a sentence."""
     def __init__(self, name: str, they: str):
         self.name, self.they = name, they
         self.them, self.their = ("her", "her") if they == "she" else ("him", "his")

@@ -1,7 +1,7 @@
 """Perplexity of the stored model and of n-grams on the same tokens, and a few greedy continuations.
 
 Every document of the held-out text is evaluated separately, after a `<s>` that is not predicted, without `</s>`. The
-perplexity is the exponential of the mean over all tokens of all documents. The model computes in f32 with the weights of the file (bf16).
+perplexity is the exponential of the mean of -ln p over all their tokens. The model computes in f32 with the file's bf16 weights.
 """
 
 import json
@@ -100,7 +100,7 @@ def main(model_folder: str, train_documents: str) -> None:
 
     # The file as one text: a longer window contains more of the earlier text.
     heldout_ids = np.array(tokenizer.encode(heldout, add_special_tokens=False).ids)
-    print("\n| window over the whole text | perplexity per token |\n|---|---|")
+    print("\n| window of the whole text, tokens | perplexity per token |\n|---|---|")
     for length in (128, 256, 512, 1024, 2048):
         losses = [token_nats(model, w) for w in windows(heldout_ids, length)]
         print(f"| {length} | {math.exp(np.concatenate(losses).mean()):.3f} |", flush=True)

@@ -80,7 +80,7 @@ def shed(d: Draw) -> str:
     stock = [d.between(2, 12) for _ in kinds]
     stock_text = lambda: listing([counted(n, k) if n else "no " + plural(k) for n, k in zip(stock, kinds)])
     lines = [f"In the {place} of {owner} there were {stock_text()}. That made {sum(stock)} things in all."]
-    first = list(stock)
+    first_stock = list(stock)
     for day in DAYS[:d.between(3, 5)]:
         who, i = d.pick(helpers), d.below(len(kinds))
         if stock[i] > 1 and d.chance(55):
@@ -94,7 +94,7 @@ def shed(d: Draw) -> str:
         lines[-1] += f" Now there were {stock_text()}."
     lines.append(f"At the end {owner} counted {sum(stock)} things.")
     i = d.below(len(kinds))
-    lines.append(f"How many {plural(kinds[i])} were there at first? {first[i]}. And at the end? {stock[i]}.")
+    lines.append(f"How many {plural(kinds[i])} were there at first? {first_stock[i]}. And at the end? {stock[i]}.")
     return "\n".join(lines)
 
 

@@ -56,15 +56,15 @@ def main(train_path: str, heldout_path: str, model_folder: str, work: str) -> No
                 "clean_up_tokenization_spaces": False}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
     # The input of training: bundles with BOS before and EOS after, one stream.
-    ends = [np.append(ids, EOS) for ids in encode(tokenizer, bundles(split(train)))]
-    np.save(work / "train-stream.npy", np.concatenate(ends).astype(np.uint16))
+    bundle_ids = [np.append(ids, EOS) for ids in encode(tokenizer, bundles(split(train)))]
+    np.save(work / "train-stream.npy", np.concatenate(bundle_ids).astype(np.uint16))
     # The input of the n-grams: every document with BOS, as in `evaluate.py`.
     separate = encode(tokenizer, split(train))
     np.save(work / "train-documents.npy", np.concatenate(separate))
     bytes_per_token = len(train.encode()) / sum(len(ids) - 1 for ids in separate)
     heldout_ids = encode(tokenizer, split(heldout))
     sizes = sorted(len(ids) for ids in heldout_ids)
-    print(f"tokenizer: {tokenizer.get_vocab_size()} entries; train {sum(map(len, ends))} tokens, {bytes_per_token:.3f} bytes a "
+    print(f"tokenizer: {tokenizer.get_vocab_size()} entries; train {sum(map(len, bundle_ids))} tokens, {bytes_per_token:.3f} bytes a "
           f"token; held out {sum(sizes)} tokens in {len(sizes)} documents of {sizes[0]} to {sizes[-1]} tokens")
 
 

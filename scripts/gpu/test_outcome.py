@@ -34,7 +34,7 @@ def output(engine, status, rms=None, equal=0, compared=0, reasons=()):
     return {
         "engine": engine,
         "status": status,
-        "against": {"kind": "engine", "label": "it (verifier)"},
+        "against": {"kind": "engine", "label": "engine (verifier)"},
         "scores": None if rms is None else {"rms": rms, "tokens": 1659},
         "greedy": {"equal": equal, "compared": compared},
         "reasons": list(reasons),
