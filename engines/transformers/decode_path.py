@@ -1,6 +1,5 @@
 """The common part of all decode paths: batches of prompts, choice of tokens from logits, scores and facts. Each path has
-a decode loop of its own.
-"""
+a decode loop of its own."""
 
 import importlib.metadata
 from contextlib import contextmanager

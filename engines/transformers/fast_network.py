@@ -93,7 +93,7 @@ class Layer(nn.Module):
         self.down_bias = empty_parameter(dtype, hidden) if shape.mlp_bias else None
 
     def attention_inputs(self, x, cosines, sines):
-        """The queries, keys and values, each [rows, heads, head_dim]."""
+        """The queries [rows, heads, head_dim], and the keys and values [rows, kv_heads, head_dim]."""
         shape = self.shape
         joined = product(rms_norm(x, self.attention_norm, shape.norm_epsilon), self.qkv, self.qkv_bias)
         joined = joined.view(x.shape[0], -1, shape.head_dim)  # [rows, heads + 2 kv_heads, head_dim]
@@ -121,7 +121,7 @@ class Decoder(nn.Module):
         self.network, self.context_tokens = network, context_tokens
         self.is_masked = not reads_only_written or sequences > 1
         shape, dtype = network.shape, network.dtype
-        device = dict(device=network.norm.device)
+        on_device = dict(device=network.norm.device)
         # The position after the context is never written. Without it, a view of the whole KV cache would be a special case to
         # the compiler. And heads at distances of a power of two would compete for the same lines of the processor's cache.
         size = (sequences, shape.kv_heads, context_tokens + 1, shape.head_dim)
@@ -129,15 +129,15 @@ class Decoder(nn.Module):
         make = torch.empty if reads_only_written else torch.zeros
         self.keys, self.values = Buffers(), Buffers()
         for index in range(shape.layers):
-            self.keys.register_buffer(str(index), make(size, dtype=dtype, **device))
-            self.values.register_buffer(str(index), make(size, dtype=dtype, **device))
+            self.keys.register_buffer(str(index), make(size, dtype=dtype, **on_device))
+            self.values.register_buffer(str(index), make(size, dtype=dtype, **on_device))
         # The ids that the next step reads, their positions, and their column of the cache. A pad has a column but no position.
-        self.register_buffer("ids", torch.zeros(sequences, dtype=torch.long, **device))
-        self.register_buffer("positions", torch.zeros(sequences, dtype=torch.long, **device))
-        self.register_buffer("column", torch.zeros(1, dtype=torch.long, **device))
-        self.register_buffer("logits", torch.zeros(sequences, shape.vocabulary_size, dtype=dtype, **device))
+        self.register_buffer("ids", torch.zeros(sequences, dtype=torch.long, **on_device))
+        self.register_buffer("positions", torch.zeros(sequences, dtype=torch.long, **on_device))
+        self.register_buffer("column", torch.zeros(1, dtype=torch.long, **on_device))
+        self.register_buffer("logits", torch.zeros(sequences, shape.vocabulary_size, dtype=dtype, **on_device))
         # Added to the scores of attention: 0 for a visible token, -inf for a hidden token.
-        mask = torch.full((sequences, context_tokens + 1), -math.inf, **device) if self.is_masked else None
+        mask = torch.full((sequences, context_tokens + 1), -math.inf, **on_device) if self.is_masked else None
         self.register_buffer("mask", mask)
 
     def prefill(self, ids, is_token=None):

@@ -1,6 +1,5 @@
 """The decode paths with a growing cache. `generate` is the library's own `generate`, with tokens timestamped in its streamer.
-`loop` calls the same network in this engine's decode loop: the difference in time is the cost of `generate`.
-"""
+`loop` calls the same network in this engine's decode loop: the difference in time is the cost of `generate`."""
 
 import torch
 from transformers import DynamicCache, GenerationConfig, LogitsProcessor, LogitsProcessorList

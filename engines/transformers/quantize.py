@@ -40,7 +40,7 @@ def nf4_facts(dtype):
 
 def _quantize_to_int8(network, device, dtype, for_inductor):
     """Quantizes weights to int8 once, and activations for every product. PyTorch's own recipe supports only f32 on a CPU.
-    Elsewhere torchao's recipe is used, which takes a hundred times as long on a CPU without a compiler."""
+    Elsewhere torchao's recipe is used, which takes many times as long as f32 on a CPU without a compiler."""
     if device.type == "cpu" and dtype == torch.float32 and not for_inductor:
         qconfigs = {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
         torch.ao.quantization.quantize_dynamic(network, qconfigs, mapping={torch.nn.Linear: DynamicLinear}, inplace=True)

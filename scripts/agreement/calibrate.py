@@ -5,8 +5,7 @@ It prints a row for each model and each way to compute it: the root mean square 
 the held-out text (`rms`), the same over its worst stretch of 128 tokens (`stretch`), the median and the largest absolute
 difference, and the gaps of log-probability between the engine's greedy tokens and the verifier's own. `correct` rows are
 candle in every dtype that it supports, and the verifier on quantized weights. A `wrong` row is the verifier in f32 on a copy
-of the model with one mistake.
-"""
+of the model with one mistake."""
 
 import argparse
 import json

@@ -1,6 +1,5 @@
 """Copies of a model folder with one mistake in each. A correct engine on the copy computes the same as an engine with that
-mistake on the original, so no wrong engine is needed. Standard library only: rows of a tensor are slices of bytes.
-"""
+mistake on the original, so no wrong engine is needed. Standard library only: rows of a tensor are slices of bytes."""
 
 import json
 import shutil

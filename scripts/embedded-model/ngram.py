@@ -69,7 +69,7 @@ def lookup(sorted_keys: np.ndarray, keys: np.ndarray, values: np.ndarray):
 
 
 class Ngrams:
-    """Models of order 1 to `highest`, which share the counts of their lower orders."""
+    """Models of order 1 to `highest`. `top` has the table of each order as the highest, `below` as a lower order."""
 
     def __init__(self, stream: np.ndarray, vocab_size: int, highest: int = 5):
         self.vocab_size, self.highest = vocab_size, highest

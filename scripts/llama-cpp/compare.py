@@ -1,9 +1,9 @@
 """Checks that llama.cpp opens the GGUF files of `orchestrate`, and computes the same as the verifier.
 
 For each file, the check compares log-probabilities of the same ids: llama.cpp reads the file, and the verifier
-(`pytorch-baseline`) reads safetensors with the same weights in f32. It compares the ids of texts with those of `tokenizers`,
-and every tensor, through the reader that llama.cpp publishes. The models are all small shapes with random weights, and the
-embedded model, which is trained."""
+(`pytorch-baseline`) reads safetensors with the same weights in f32. It also compares the ids of texts with those of
+`tokenizers`, and checks every tensor with the reader that llama.cpp publishes. The models are all small
+shapes with random weights, and the embedded model, which is trained."""
 
 import argparse
 import math

@@ -42,7 +42,7 @@ class WorkerProcesses(unittest.TestCase):
 
 @unittest.skipUnless(sys.platform == "linux", "the engine reads /proc")
 class WatchedProcesses(unittest.TestCase):
-    def process_with_open(self, file):
+    def start_process_with_open(self, file):
         script = f"import sys\nfile = open({str(file)!r})\nprint(flush=True)\nsys.stdin.read()"
         process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(process.communicate)
@@ -51,7 +51,7 @@ class WatchedProcesses(unittest.TestCase):
 
     def test_the_driver_or_open_files_name_the_watched_processes_or_all_are_watched(self):
         parents_before = processes.parents_by_pid()
-        helper, worker = self.process_with_open(os.devnull), self.process_with_open(ENGINE / "worker.py")
+        helper, worker = self.start_process_with_open(os.devnull), self.start_process_with_open(ENGINE / "worker.py")
         # In a container the driver has other process ids. `worker.py` stands for a device file, `worker.p` for its prefix.
         with mock.patch.object(processes, "_gpu_processes", lambda: [(helper + 10_000_000, 1)]):
             with mock.patch.object(processes, "DEVICE_FILES", str(ENGINE / "worker.p")):

@@ -61,7 +61,8 @@ def random_weights(config, seed=1):
 
 
 def write_folder(test, changes=None, weights=None, shards=None, tokenizer_words=None, **files):
-    """Writes a model folder. The end of the test deletes it. `files`: stems and contents of other JSON files."""
+    """Writes a model folder, until the end of the test. `changes`: fields of the config. `shards`: the number of weight files.
+    `tokenizer_words`: the number of words of a tokenizer. `files`: stems and contents of other JSON files."""
     from safetensors.torch import save_file
 
     folder = tempfile.TemporaryDirectory()
@@ -86,9 +87,9 @@ def write_folder(test, changes=None, weights=None, shards=None, tokenizer_words=
     return path
 
 
-def write_tokenizer(path, words):
+def write_tokenizer(path, word_count):
     """Writes a tokenizer with the words `w0`, `w1`, ... The id of a word is its number."""
-    vocabulary = {f"w{id}": id for id in range(words)}
+    vocabulary = {f"w{id}": id for id in range(word_count)}
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"}
     tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": model}
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))

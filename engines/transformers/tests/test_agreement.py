@@ -16,8 +16,8 @@ BOS_ID = 0
 # The start and the length of each prompt in the held-out ids.
 PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
 NEW_TOKENS = 48
-# As many tokens as in the orchestrator's output check. The first token has no score.
-SCORED_TOKENS = 1660
+# The scored part of the held-out ids, as long as in the orchestrator's output check. Its first token has no score.
+SCORED_START, SCORED_TOKENS = 20_000, 1660
 
 # Options, dtype (None: the default) and drift of each preset, as in the README. The drift is the root mean square of the
 # differences between the log-probabilities of the preset and of `pytorch-baseline`.
@@ -54,7 +54,7 @@ def run_engine(engine, loads, held_out):
         for start, length in PROMPTS:
             prompt = [BOS_ID, *held_out[start : start + length]]
             requests.append({"type": "generate", "prompt_ids": prompt, "max_new_tokens": NEW_TOKENS, "ignore_eos": True})
-        requests.append({"type": "score", "sequences": [held_out[20_000 : 20_000 + SCORED_TOKENS]]})
+        requests.append({"type": "score", "sequences": [held_out[SCORED_START : SCORED_START + SCORED_TOKENS]]})
     lines = "".join(json.dumps(request) + "\n" for request in requests)
     command = [sys.executable, "-s", str(engine / "worker.py")]
     environment = {**os.environ, "PYTHONPATH": str(KIT)}

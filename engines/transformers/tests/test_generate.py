@@ -136,6 +136,7 @@ class Requests(unittest.TestCase):
             model.generate(job, tokens)
             sequences = tokens.iteration()["sequences"]
             self.assertEqual([sequence["finish"] for sequence in sequences], ["cancelled"] * 2)
+            # The sixth token is the third of the second sequence. The first sequence ends at its next token.
             self.assertEqual([len(sequence["output_ids"]) for sequence in sequences], [4, 3])
             self.assertEqual(len(generate(model, [IDS], 5, ignore_eos=True)[0]), 5)
 
