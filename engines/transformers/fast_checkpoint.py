@@ -1,5 +1,5 @@
 """Reads a checkpoint for path `fast`: the shape of the network from the config, and the tensors into the joined tensors of
-`fast_network.py`. Unsupported features are refused by name."""
+`fast_network.py`. A refusal names the unsupported feature."""
 
 import math
 from types import SimpleNamespace

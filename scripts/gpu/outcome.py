@@ -40,8 +40,8 @@ def main():
 
 
 def outcome(report, device, record, code=DONE):
-    """Returns the lines to print, and the exit code. The run's own code ignores engines that cannot start (`--all`), and
-    counts presets for other devices as failures. So this function decides both; otherwise the run's code counts."""
+    """Returns the lines to print, and the exit code. `code`, that of the run, ignores engines that cannot start (`--all`), and
+    counts presets for other devices as failures. This function judges these two cases; in others `code` counts."""
     outputs = {output["engine"]: output for output in report["outputs"]}
     measured = {case["engine"]["label"] for case in report["cases"] if case["samples"]}
     faulty = [(case["engine"], case["failure"]) for case in report["cases"] if case["failure"]]

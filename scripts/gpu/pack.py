@@ -106,7 +106,7 @@ def pack(path, name, folder):
 
 
 def remove_run_path(path):
-    """The content of a program with its run path replaced by zeros: the folder exists only on the machine of the build."""
+    """The content of a program, with zeros in place of its run path, a folder that exists only on the building machine."""
     content = path.read_bytes()
     for folder in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.+)\]", command_output("readelf", "-dW", str(path))):
         name = b"\0" + folder.encode() + b"\0"

@@ -88,7 +88,7 @@ class Outcome(unittest.TestCase):
             result = "left out" if code == outcome.DONE else "not measured"
             self.assertEqual((lines[1], exit_code), (f"  processors: {result}: {failure['message']}", code))
 
-    def test_an_unverified_engine_with_a_failed_part_has_both_in_its_line(self):
+    def test_the_line_of_an_unverified_engine_names_its_failed_part(self):
         document = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no answer in time"})])
         [line, _], code = outcome.outcome(document, "cuda", "r.jsonl")
         self.assertEqual((line, code), ("  half: unverified; a part of it failed: no answer in time", outcome.FAILED))

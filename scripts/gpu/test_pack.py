@@ -79,7 +79,7 @@ class Packing(unittest.TestCase):
         programs = [line.split()[1] for line in (self.root / "packed/manifest").read_text().splitlines() if "program" in line]
         self.assertEqual(programs, ["orchestrate", "one-engine", "two-cuda", "verifier-engine"])
 
-    def test_too_many_bytes_are_refused_with_the_largest_program_and_the_old_folder_stays(self):
+    def test_the_refusal_of_too_many_bytes_names_the_largest_program_and_keeps_the_old_folder(self):
         self.pack()
         before = (self.root / "packed/manifest").read_text()
         with mock.patch.object(pack, "MAX_BYTES", 100):

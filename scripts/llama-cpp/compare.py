@@ -39,8 +39,8 @@ BOUNDS = {
 GELU_MODELS = {"tiny-gpt2", "tiny-gemma"}
 GELU_BOUNDS = (5e-4, 3e-3)
 
-# The rule for our quantization blocks of a tensor, compared with llama.cpp's own. q8_0 and q4_0 have only one possible result.
-# In q6_k and q4_k, the root mean square error of our blocks may not be larger.
+# The rule for the quantization blocks of `orchestrate`, compared with llama.cpp's. q8_0 and q4_0 have only one possible
+# result. In q6_k and q4_k, the root mean square error of a tensor by `orchestrate` may not be larger.
 BLOCK_RULES = {"q8_0": "same bytes", "q4_0": "same bytes", "q6_k": "no worse", "q4_k": "no worse"}
 
 TEXTS = [
@@ -172,7 +172,7 @@ class Check:
             self.fail(name, dtype, f"log-probabilities differ by {values}")
 
     def check_mistake(self, name, mistake, scores, expected) -> None:
-        """Checks that the differences exceed ten times their bound, so that a slightly different bound still finds the mistake."""
+        """Checks that the largest difference exceeds ten times its bound, so that a slightly different bound finds it too."""
         bound = (GELU_BOUNDS if name in GELU_MODELS else BOUNDS["f32"])[1]
         median, largest = differences(scores, expected)
         self.print(name, "f32", mistake, f"{median:.1e}", f"{largest:.1e}", f"must be over {10 * bound:.0e}")

@@ -55,7 +55,7 @@ def answer(request: dict) -> dict:
     if "quantize" in request:
         quantize(request["model"], *request["quantize"])
         return {}
-    # The cache is f32 and attention is not fused, so that they add no difference.
+    # The cache is f32 and attention is not fused, so that neither adds a difference.
     model = Llama(
         request["model"], n_ctx=512, n_batch=512, n_threads=1, n_threads_batch=1, logits_all=True,
         type_k=GGML_TYPE_F32, type_v=GGML_TYPE_F32, flash_attn=False, vocab_only=request.get("vocab_only", False),

@@ -62,8 +62,8 @@ def problems(file: Path, folder: Path, dtype: str) -> list[str]:
 
 
 def errors(original: Path, ours: Path, theirs: Path) -> list[tuple[float, float, bool]]:
-    """For each quantized tensor: the root mean square error of our file and of llama.cpp's, and whether the bytes of both are
-    the same."""
+    """For each quantized tensor: the root mean square error in `ours` (by `orchestrate`) and in `theirs` (by llama.cpp), and
+    whether the two tensors have the same bytes."""
     exact, our_tensors, their_tensors = (
         {tensor.name: tensor for tensor in read_gguf(file).tensors} for file in (original, ours, theirs)
     )

@@ -1,4 +1,4 @@
-"""The programs of the check: `orchestrate`, the verifier, and llama.cpp through its bindings."""
+"""The programs that scripts compare: `orchestrate`, engines, and llama.cpp through its bindings."""
 
 import json
 import subprocess
@@ -62,7 +62,7 @@ class Conversation:
 
 
 class ProtocolEngine(Conversation):
-    """An engine of this project that computes in f32 from safetensors. It speaks the protocol."""
+    """An engine of this project, which speaks the protocol. `scores` and `greedy` load a folder in f32."""
 
     def request(self, message: dict) -> dict:
         self.send(message)

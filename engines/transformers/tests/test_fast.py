@@ -130,7 +130,7 @@ class Requests(unittest.TestCase):
         generate(model, [IDS * 4, IDS], 40, ignore_eos=True)
         self.assertEqual(generate(model, [IDS[:3]], 6, ignore_eos=True), first_ids)
 
-    def test_unsupported_features_are_refused_by_name(self):
+    def test_the_refusal_of_an_unsupported_feature_names_the_feature(self):
         self.assertIn("architecture `gpt_neox`", self.failure("unsupported", {"model_type": "gpt_neox"}))
         self.assertIn("`yarn`", self.failure("unsupported", {"rope_scaling": {"rope_type": "yarn"}}))
         self.assertIn("`gelu`", self.failure("unsupported", {"hidden_act": "gelu"}))

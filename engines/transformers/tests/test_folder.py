@@ -28,7 +28,7 @@ class Folders(unittest.TestCase):
         self.assertEqual(kind, "model")
         self.assertIn("is not a complete safetensors file: truncated", message)
 
-    def test_a_wrong_file_name_is_refused_with_the_supported_names(self):
+    def test_the_refusal_of_a_wrong_file_name_lists_the_supported_names(self):
         path = write_folder(self)
         (path / "model.safetensors").rename(path / "weights.safetensors")
         message = f"`{path}` has `weights.safetensors`, but neither `model.safetensors` nor `model.safetensors.index.json`"
@@ -43,7 +43,7 @@ class Folders(unittest.TestCase):
             self.assertEqual(kind, "model", message)
             self.assertIn(text, message)
 
-    def test_already_quantized_weights_are_refused_with_their_method(self):
+    def test_the_refusal_of_already_quantized_weights_names_their_method(self):
         for method in ("bitsandbytes", "gptq"):
             quantized = {"quantization_config": {"quant_method": method}}
             for changes in (quantized, {"text_config": {**CONFIG, **quantized}}):

@@ -102,7 +102,7 @@ class Loading(unittest.TestCase):
                 self.assertIn(text, caught.exception.message)
                 self.assertEqual(len(generate(model, [IDS], 3, ignore_eos=True)[0]), 3)
 
-    def test_an_architecture_that_transformers_does_not_have_is_refused_by_name(self):
+    def test_the_refusal_of_an_architecture_unknown_to_transformers_names_the_architecture(self):
         failed = self.failure(write_folder(self, {"model_type": "lamma"}, random_weights(CONFIG)))
         self.assertEqual(failed.kind, "unsupported")
         self.assertRegex(failed.message, r"architecture `lamma`: transformers [\d.]+ has no causal language model of that name")
@@ -118,7 +118,7 @@ class Loading(unittest.TestCase):
         self.assertEqual(failed.kind, "unsupported")
         self.assertFalse((path / "ran").exists())
 
-    def test_weights_that_differ_from_the_config_are_refused_with_the_difference(self):
+    def test_the_refusal_of_weights_that_differ_from_the_config_names_the_difference(self):
         missing = random_weights(CONFIG)
         del missing["model.norm.weight"], missing["model.layers.1.mlp.up_proj.weight"]
         failed = self.failure(write_folder(self, weights=missing))

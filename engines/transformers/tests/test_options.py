@@ -42,7 +42,7 @@ class Options(unittest.TestCase):
         options = read_options({"path": "compile", "fusion": "false", "cache_tokens": "512"}, "cpu")
         self.assertEqual((options.fusion, options.cache_tokens), (False, 512))
 
-    def test_an_unknown_value_is_refused_with_the_known_values(self):
+    def test_the_refusal_of_an_unknown_value_lists_the_known_values(self):
         failed = failure(self, {"path": "fastest"})
         self.assertIn("option `path` `fastest`: expected one of `generate`, `loop`", failed.message)
         for options, text in [
@@ -53,7 +53,7 @@ class Options(unittest.TestCase):
         ]:
             self.assertIn(text, failure(self, options).message)
 
-    def test_an_option_without_effect_is_refused_with_the_setting_that_it_needs(self):
+    def test_the_refusal_of_an_option_without_effect_names_the_setting_that_it_needs(self):
         for options, hint in [
             ({"mode": "max-autotune"}, "--set path=compile"),
             ({"compiler": "inductor", "path": "compile"}, "--set path=jit"),
