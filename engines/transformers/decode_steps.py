@@ -21,7 +21,7 @@ MAX_LOGIT_DIFFERENCE = 0.05
 # The number of calls of a step before its capture. They allocate, profile, tune and compile, which a capture forbids.
 RUNS_BEFORE_CAPTURE = 4
 
-# PyTorch counts a recompilation for each shape of a decode state, and its default limit is too low.
+# PyTorch counts a recompilation for each shape of a decode state, and its default limit of recompilations is too low.
 torch._dynamo.config.recompile_limit = 256
 
 
@@ -123,7 +123,7 @@ def require_graphs():
 
 
 def expected_logits(logits):
-    """A copy of the plain step's logits, to compare others with. Refuses a model with logits that are not finite."""
+    """A copy of the plain step's logits, to compare other logits with. Refuses a model with logits that are not finite."""
     if not math.isfinite(float(logits.abs().max())):
         is_narrow = logits.dtype != torch.float32
         message = f"its weights lead to logits that are not finite, in {DTYPE_NAMES[logits.dtype]}"

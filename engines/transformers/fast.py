@@ -17,7 +17,7 @@ from fast_checkpoint import read_network, read_shape
 from fast_network import Decoder
 
 # The compiled step computes this many log-probabilities at the end of a score, so that output checks verify the measured
-# kernels. The prefill, which is measured too, computes the others.
+# kernels. The prefill, which is measured too, computes the log-probabilities before them.
 SCORED_BY_STEPS = 16
 
 # The largest share of free memory for keys and values, if the request names no context.
@@ -29,7 +29,7 @@ QUANTIZED_BY = "this engine itself (fast_network.py), int8 weight-only, a scale 
 def load(request, folder, options, phases):
     device, dtype = find_device(request.device), DTYPES[request.dtype]
     set_threads(request.threads)
-    # Frees compiled code of an earlier model, which would keep its weights in memory.
+    # Frees compiled code of an earlier model, which would keep that model's weights in memory.
     torch._dynamo.reset()
     check_options(request.options)
     shape = read_shape(folder.config)
@@ -68,7 +68,7 @@ class FastPath(DecodePath):
         self._decoders, self._uses_graphs = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence, so that no request waits for it. Batches compile their step at first use."""
+        """Compiles the step of one sequence, so that no request waits for the compilation. Batches compile their step at first use."""
         self._decoder_and_step(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):
@@ -182,7 +182,7 @@ class CompiledStep:
 
     def prepare(self):
         """Compiles at a typical length, and compares the result with the plain step. Compares again at other lengths with
-        other ids, which must neither need another compilation nor use constants of the first run."""
+        other ids: these runs must neither need another compilation nor use constants of the first run."""
         typical = min(self.TYPICAL_TOKENS, self._decoder.context_tokens)
         self._compare_at(typical, self._first_run)
         for tokens in (max(2, typical // 16), 2):
@@ -242,7 +242,7 @@ class GraphsByLength(CompiledStep):
         self._graphs[length].replay()
 
     def prepare(self):
-        """Captures every length of the cache, so that no request of a single sequence waits for it."""
+        """Captures every length of the cache, so that no request of a single sequence waits for a capture."""
         super().prepare()
         length = 0
         while length < self._decoder.context_tokens:

@@ -115,7 +115,7 @@ class Decoder(nn.Module):
     """A network with its KV cache and the state of its decode loop, for a fixed number of sequences and a fixed context."""
 
     def __init__(self, network, sequences, context_tokens, reads_only_written):
-        """`reads_only_written`: a step reads only written tokens of the cache. Otherwise it may read more, like a captured
+        """`reads_only_written`: a step reads only written tokens of the cache. Otherwise a step may read more, like a captured
         graph, and a mask hides unwritten tokens. Sequences of different lengths need the mask too."""
         super().__init__()
         self.network, self.context_tokens = network, context_tokens
@@ -188,7 +188,7 @@ class Decoder(nn.Module):
 
     @contextmanager
     def restore_state(self):
-        """Restores the state after a `with` block. The keys and values of its steps stay until later steps overwrite them."""
+        """Restores the state after a `with` block. Keys and values of steps in the block stay until later steps overwrite them."""
         states = [state for state in (self.column, self.positions, self.ids, self.logits, self.mask) if state is not None]
         copies = [state.clone() for state in states]
         yield
@@ -292,7 +292,7 @@ def int8_product(x, codes, scales, bias=None):
     """Multiplies with the unscaled codes, and scales each sum. For many rows, dequantizes the matrix piece by piece."""
     is_compiling = torch.compiler.is_compiling()
     if not is_compiling or x.shape[0] > MAX_LOOP_ROWS[x.device.type]:
-        # On a CPU the compiler would unroll the many pieces, so they are hidden from it in a custom operation.
+        # On a CPU the compiler would unroll the many pieces, so a custom operation hides them from the compiler.
         return (linear_in_pieces if not is_compiling or x.is_cuda else opaque_linear)(x, codes, scales, bias)
     sums = (x.float() * codes.float()).sum(-1)[None] if x.is_cuda else panel_sums(x, codes)
     out = sums * scales

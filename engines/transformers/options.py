@@ -19,7 +19,7 @@ STATIC_CACHE_PATHS = (*CAPTURED_PATHS, *COMPILED_PATHS)
 QUANTIZE = ["none", "int8", "int8-dynamic", "int4", "nf4"]
 ATTENTION = ["sdpa", "eager", "flash"]
 MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-# Modes of path `compile` that use CUDA graphs, on devices that have them.
+# Modes of path `compile` that use CUDA graphs on a CUDA device.
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 COMPILERS = ["torchscript", "inductor"]
 
