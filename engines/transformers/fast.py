@@ -68,7 +68,7 @@ class FastPath(DecodePath):
         self._decoders, self._uses_graphs = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence, so that no request waits for the compilation. Batches compile their step at first use."""
+        """Compiles the step of one sequence, so that no request needs a compilation. Batches compile their step at first use."""
         self._decoder_and_step(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):

@@ -188,7 +188,7 @@ class Decoder(nn.Module):
 
     @contextmanager
     def restore_state(self):
-        """Restores the state after a `with` block. Keys and values of steps in the block stay until later steps overwrite them."""
+        """Restores the state after a `with` block. Keys and values of the block's steps stay until steps overwrite them."""
         states = [state for state in (self.column, self.positions, self.ids, self.logits, self.mask) if state is not None]
         copies = [state.clone() for state in states]
         yield
