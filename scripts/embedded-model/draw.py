@@ -1,8 +1,7 @@
 """Seeded random choices, and the rules of English for all kinds of documents.
 
 The generator is implemented here (SplitMix64 on integers), so that the bytes of the text depend on the seed alone and not on
-the version of Python's `random`.
-"""
+the version of Python's `random`."""
 
 from words import NAMES_SHE, NAMES_HE, PLURALS, ENDINGS, BEGINNINGS, MIDDLES
 

@@ -99,7 +99,7 @@ def animal(d: Draw) -> str:
 
 
 def lesson(d: Draw) -> str:
-    """A lesson as a dialogue: the teacher explains, asks in another order, and one pupil answers wrongly first."""
+    """A lesson as a dialogue: the teacher explains, asks in another order, and some answers are wrong at first."""
     teacher, *pupils = d.people(4)
     name, town, hill, river, founder = d.invented_name(), d.invented_name(), d.invented_name(), d.invented_name(), d.people(1)[0]
     crop, thing, people = d.pick(FOODS), plural(d.pick(THINGS)), d.between(2, 90) * 100
