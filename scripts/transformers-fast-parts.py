@@ -114,12 +114,12 @@ def load_variant(options):
         fast_network.PANELS = 1
     if options.variant == "eager":
         fast.CompiledStep._compile = lambda self, step: step
-    load = {"path": options.variant if options.variant in ("loop", "compile") else "fast"}
+    load_options = {"path": options.variant if options.variant in ("loop", "compile") else "fast"}
     if options.variant in ("int8", "int8-dynamic", "int4"):
-        load = {"path": "fast" if options.variant == "int8" else "generate", "quantize": options.variant}
+        load_options = {"path": "fast" if options.variant == "int8" else "generate", "quantize": options.variant}
     dtype = "f32" if options.variant == "int8-dynamic" else options.dtype
     request = dict(model=options.model, device="cpu", threads=options.threads, context_tokens=None, dtype=dtype)
-    model = worker.Transformers().load(SimpleNamespace(**request, options=load), Phases())
+    model = worker.Transformers().load(SimpleNamespace(**request, options=load_options), Phases())
 
     def generate(prompt, new_tokens):
         job, cpu_ns = Job([prompt], new_tokens + 1, ignore_eos=True), []
