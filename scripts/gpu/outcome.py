@@ -47,29 +47,29 @@ def outcome(report, device, record, code=DONE):
     faulty = [(case["engine"], case["failure"]) for case in report["cases"] if case["failure"]]
     faulty += [(failed["engine"], failed["failure"]) for failed in report["failed"]]
     failures = {engine["label"]: (engine, failure) for engine, failure in faulty}
-    lines, failed, excused = [], not measured, False
+    lines, is_failure, has_excused = [], not measured, False
     for label in sorted(measured | set(failures)):
         engine, failure = failures.get(label, (None, None))
         output = outputs.get(label)
         parts = []
         if label in measured:
             parts.append(status(output) if output else "unverified")
-            failed = failed or (output or {}).get("status") == "wrong"
+            is_failure = is_failure or (output or {}).get("status") == "wrong"
         if failure and label not in measured and is_excused(engine, failure, device):
             parts.append(f"left out: {failure['message']}")
-            excused = True
+            has_excused = True
         elif failure:
             extent = "a part of it failed" if label in measured else "not measured"
             parts.append(f"{extent}: {failure['message']}")
-            failed = True
+            is_failure = True
         lines.append(f"  {label}: {'; '.join(parts)}")
     if not measured:
         lines.append(f"  nothing was measured: no engine could run on `{device}` here")
-    if code == FAILED and not failed and not excused:
-        failed = True
+    if code == FAILED and not is_failure and not has_excused:
+        is_failure = True
         lines.append("  something else failed: see the record")
     lines.append(f"  record: {record}")
-    return lines, FAILED if failed else DONE
+    return lines, FAILED if is_failure else DONE
 
 
 NO_DRIVER = "no NVIDIA driver found"
