@@ -43,6 +43,9 @@ const RENAMED_FIELDS: &[(&str, &str)] = &[
     ("whom", "kind"),
 ];
 
+/// The name for an `epsilon` with both thresholds. An `epsilon` that is a number is the threshold of a difference.
+const EPSILON_OBJECT: &str = "thresholds";
+
 /// Values that report version 2 gave another name: the field, the old value and the new one.
 const RENAMED_VALUES: &[(&str, &str, &str)] = &[
     (
@@ -175,6 +178,7 @@ fn assert_same(arguments: &[&str], expected_file: &str, code: i32) {
 /// The document with the current names.
 fn renamed(value: Value) -> Value {
     let field = |(key, value): (String, Value)| {
+        let key = if key == "epsilon" && value.is_object() { EPSILON_OBJECT.to_string() } else { key };
         let new = RENAMED_FIELDS.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new.to_string());
         let is_renamed = |(field, old, _): &&(&str, &str, &str)| *field == new && value == *old;
         let value = match RENAMED_VALUES.iter().find(is_renamed) {
