@@ -1,4 +1,4 @@
-"""The network of path `fast`: the decoder of Llama and similar models, its KV cache, and its products in several dtypes.
+"""The network for `path=fast`: the decoder of Llama and similar models, its KV cache, and its products in several dtypes.
 
 Matrices with the same input are joined. The cache has a fixed address, and the step itself advances the decode state, so that
 the step can be compiled whole and replayed. Norms, rotations and attention are in f32 in every load. The results of products
@@ -115,8 +115,8 @@ class Decoder(nn.Module):
     """A network with its KV cache and the state of its decode loop, for a fixed number of sequences and a fixed context."""
 
     def __init__(self, network, sequences, context_tokens, reads_only_written):
-        """`reads_only_written`: a step reads only written tokens of the cache. Otherwise a step may read more, like a captured
-        graph, and a mask hides unwritten tokens. Sequences of different lengths need the mask too."""
+        """`reads_only_written`: a step reads only written tokens of the cache. Otherwise a step, such as a captured
+        graph, may read more, and a mask hides unwritten tokens. Sequences of different lengths need the mask too."""
         super().__init__()
         self.network, self.context_tokens = network, context_tokens
         self.is_masked = not reads_only_written or sequences > 1

@@ -134,7 +134,7 @@ impl ReadyRun<'_> {
         }
         let (header, floors_error) = header(self.id, plan);
         warnings.extend(floors_error.map(warning));
-        interrupts.switch_to_counting();
+        interrupts.count_instead_of_exiting();
         let mut recorder = Recorder::create(&self.results, header)?;
         for warning in warnings {
             recorder.take(Entry::Warning(warning))?;

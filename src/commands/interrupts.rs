@@ -16,7 +16,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Listens on a thread of its own. Until `switch_to_counting`, an interrupt ends the program with this message.
+    /// Listens on a thread of its own. Until `count_instead_of_exiting`, an interrupt ends the program with this message.
     pub fn listen(message: &'static str) -> Result<Self> {
         let (sender, count) = watch::channel(0);
         let ends_at_once = Arc::new(AtomicBool::new(true));
@@ -40,7 +40,7 @@ impl Interrupts {
     }
 
     /// From now on interrupts are only counted, because there are results to save. The code that reads `count` ends the program.
-    pub fn switch_to_counting(&self) {
+    pub fn count_instead_of_exiting(&self) {
         self.ends_at_once.store(false, Ordering::SeqCst);
     }
 }

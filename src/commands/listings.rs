@@ -9,7 +9,7 @@ use crate::analysis::metric::METRICS;
 use crate::engines::manifest::Program;
 use crate::engines::registry::{Registry, State, missing_driver, obstacle};
 use crate::plan::scenario::{SCENARIOS, SUITES};
-use crate::report::FACTS;
+use crate::report::RESOURCE_FACTS;
 use crate::text;
 
 /// The known engines, and whether they can run.
@@ -103,7 +103,8 @@ pub fn metrics() -> Result<u8> {
          multiplied by (1 / ratio - 1)"
     )?;
     writeln!(text, "\nfurther values, in --resources and in formats for programs:")?;
-    for (unit, fact) in FACTS.iter().filter_map(|fact| Some((fact.quantity.unit(), fact.explained.as_ref()?)))
+    for (unit, fact) in
+        RESOURCE_FACTS.iter().filter_map(|fact| Some((fact.quantity.unit(), fact.explained.as_ref()?)))
     {
         writeln!(text, "resources.{} ({unit})\n    {}", fact.name, fact.about)?;
     }

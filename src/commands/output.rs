@@ -10,7 +10,7 @@ use rustix::termios::tcgetwinsize;
 
 use crate::cli::ViewArgs;
 use crate::cli::exit_code::DONE;
-use crate::report::{Content, Format, Report, View, ViewedReport};
+use crate::report::{Content, Format, Report, ReportContent, View};
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
@@ -49,9 +49,9 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 }
 
 /// A report with the parts that the command line selects.
-pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ViewedReport<'a> {
+pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
     let ViewArgs { pairs, wall_time, resources, .. } = *view;
-    ViewedReport { report, view: View { pairs, wall_time, resources }, judgement: None }
+    ReportContent { report, view: View { pairs, wall_time, resources }, judgement: None }
 }
 
 /// Writes a file; `-` is stdout.

@@ -12,7 +12,7 @@ use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Plan, Selection};
 use crate::record::{End, Recorder, Warning};
-use crate::report::{Content, Report, ViewedReport};
+use crate::report::{Content, Report, ReportContent};
 
 pub fn run(arguments: &RunArgs) -> Result<u8> {
     arguments.view.check()?;
@@ -55,7 +55,7 @@ fn planned(
 
 fn show(recorder: &Recorder, judgement: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
-    let shown = ViewedReport { judgement, ..output::with_view(&report, &arguments.view) };
+    let shown = ReportContent { judgement, ..output::with_view(&report, &arguments.view) };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         output::show(&shown, arguments.view.format)?;
     }

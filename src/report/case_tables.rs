@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{Column, Layout, Line, Section, Table};
 use super::labels::{Labels, name_of};
-use super::resources::{FACTS, Fact, Quantity, Resources};
+use super::resources::{Fact, Quantity, RESOURCE_FACTS, Resources};
 use super::rows::Row;
 use super::run_report::Report;
 use super::wall_time::{PARTS, TimePart, WallTime};
@@ -63,11 +63,11 @@ impl<'a> ResourceTable<'a> {
         let cases = Cases::of(report, |row| row.resources.as_ref())?;
         let values = |fact: &'static Fact| cases.rows.iter().filter_map(move |(_, it)| (fact.value_of)(it));
         let scale_of = |has: fn(Quantity) -> bool, unit: Unit| {
-            Scale::of(unit, FACTS.iter().filter(|fact| has(fact.quantity)).flat_map(values))
+            Scale::of(unit, RESOURCE_FACTS.iter().filter(|fact| has(fact.quantity)).flat_map(values))
         };
         let bytes = scale_of(Quantity::is_bytes, Unit::Bytes);
         let joules = scale_of(Quantity::is_joules, Unit::Joules);
-        let titled = FACTS.iter().filter_map(|fact| Some((fact.title?, fact)));
+        let titled = RESOURCE_FACTS.iter().filter_map(|fact| Some((fact.title?, fact)));
         let (known, unknown) = titled.partition(|&(_, fact): &TitledFact| values(fact).next().is_some());
         Some(Self { cases, bytes, joules, known, unknown })
     }
@@ -106,7 +106,7 @@ fn resource_legend(unknown: &[TitledFact]) -> Vec<String> {
     let mut legend = vec![explanation.to_string()];
     // Without a GPU, one entry stands for all GPU values.
     let of_gpus = |fact: &Fact| fact.quantity.is_of_gpus();
-    let no_gpu = FACTS.iter().filter(|fact| fact.title.is_some() && of_gpus(fact)).count()
+    let no_gpu = RESOURCE_FACTS.iter().filter(|fact| fact.title.is_some() && of_gpus(fact)).count()
         == unknown.iter().filter(|(_, fact)| of_gpus(fact)).count();
     let titles = unknown.iter().filter(|(_, fact)| !(no_gpu && of_gpus(fact))).map(|(title, _)| *title);
     let titles: Vec<&str> = titles.chain(no_gpu.then_some("all GPU values")).collect();

@@ -1,4 +1,4 @@
-//! A report for programs: every summary in full, in the metric's own unit. A changed name raises `REPORT_VERSION`.
+//! A report for programs: all statistics of each metric, in its own unit. A changed name raises `REPORT_VERSION`.
 
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::document::{Format, Shape};
 
 pub const FORMAT: Format =
-    Format { name: "json", about: "every summary in full", shape: Shape::Json(|json| json) };
+    Format { name: "json", about: "everything in the report, for programs", shape: Shape::Json(|json| json) };
 
 /// The version of the JSON of reports and comparisons, raised when a name in it changes. New names do not raise it.
 pub const REPORT_VERSION: u32 = 2;

@@ -108,7 +108,7 @@ fn reason(absent: &Absent) -> String {
     match absent {
         Absent::InCaches { cache_bytes: Some(bytes) } => {
             let mebibytes = (*bytes as f64 / f64::from(1 << 20)).round();
-            format!("of limit: n/a, weights under 4 times the {mebibytes} MiB last-level cache may be cached")
+            format!("of limit: n/a, weights under 4 x {mebibytes} MiB (last-level cache) may be cached")
         }
         Absent::InCaches { cache_bytes: None } => {
             "of limit: n/a, weights under 1 GiB may be read from caches of unknown size".into()

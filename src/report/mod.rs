@@ -31,9 +31,9 @@ mod viewed;
 mod wall_time;
 
 pub use document::{Content, Format};
-pub use resources::FACTS;
+pub use resources::RESOURCE_FACTS;
 pub use run_report::{Report, View};
-pub use viewed::ViewedReport;
+pub use viewed::ReportContent;
 
 pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
 

@@ -13,7 +13,7 @@ use crate::record::Idle;
 use crate::text::line;
 use stats::median;
 
-/// Each entry has a field of `Resources` (its name in JSON), the function that computes it, and its columns and lines in FACTS.
+/// Each entry has a field of `Resources` (its name in JSON), its function, and its columns and lines in RESOURCE_FACTS.
 macro_rules! resources {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $value:expr, [$($fact:expr),* $(,)?];)+) => {
         /// The resources of a case. JSON has these names: add, never rename. Units are bytes, cores, joules, watts and
@@ -30,7 +30,7 @@ macro_rules! resources {
             }
         }
 
-        pub const FACTS: &[Fact] = &[$($($fact,)*)+];
+        pub const RESOURCE_FACTS: &[Fact] = &[$($($fact,)*)+];
     };
 }
 
@@ -132,7 +132,7 @@ resources! {
 
 /// The lines of the values that are not metrics: name, unit and value.
 pub fn lines(resources: &Resources) -> impl Iterator<Item = (&'static str, &'static str, Option<f64>)> + '_ {
-    let explained = FACTS.iter().filter_map(|fact| Some((fact, fact.explained.as_ref()?.name)));
+    let explained = RESOURCE_FACTS.iter().filter_map(|fact| Some((fact, fact.explained.as_ref()?.name)));
     explained.map(|(fact, name)| (name, fact.quantity.unit(), (fact.value_of)(resources)))
 }
 

@@ -51,7 +51,7 @@ pub fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
 
 pub fn rendered_with(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
     let report = &Report::of(record);
-    shown(&ViewedReport { report, view, judgement: None }, format, width)
+    shown(&ReportContent { report, view, judgement: None }, format, width)
 }
 
 /// The metrics in the tests of whole tables. A new metric does not change these tests.
@@ -72,7 +72,7 @@ pub fn rendered_table(record: &RunRecord, width: usize) -> String {
     for row in &mut report.rows {
         row.summaries.retain(|it| TABLE_METRICS.contains(&it.metric.id));
     }
-    shown(&ViewedReport { report: &report, view: View::default(), judgement: None }, "table", Some(width))
+    shown(&ReportContent { report: &report, view: View::default(), judgement: None }, "table", Some(width))
 }
 
 const WIDE_LAYOUT: Layout =

@@ -13,14 +13,14 @@ use super::{compare, entries, lines};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
-pub struct ViewedReport<'a> {
+pub struct ReportContent<'a> {
     pub report: &'a Report,
     pub view: View,
     /// The judgement of a run with a baseline, or the reason why there is none. Formats with lines have no room for it.
     pub judgement: Option<&'a Result<Judgement>>,
 }
 
-impl Content for ViewedReport<'_> {
+impl Content for ReportContent<'_> {
     fn document(&self, layouts: Layouts) -> Document {
         let Self { report, view, judgement } = self;
         let layout = layouts(TableId::Results);

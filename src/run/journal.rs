@@ -12,7 +12,7 @@ pub enum Event {
     SetUp(SetUpEvent),
     /// The run begins. If `blocks` is `None`, the run ends once the intervals are narrow enough.
     RunStarted { configurations: usize, blocks: Option<u32>, record: String },
-    /// A block begins; the first one is 0. `until` is the number of blocks planned so far, with this many `requests` in all.
+    /// A block begins; the first one is 0. `until` blocks are planned so far; together they have this many `requests`.
     BlockStarted { block: u32, until: u32, requests: u64 },
     /// A process is about to start.
     LaunchStarted { label: String },

@@ -57,7 +57,7 @@ pub fn decide(comparisons: &[Undecided]) -> Vec<Decision> {
 impl Undecided {
     /// The interval that carries a verdict.
     pub fn verdict_interval(&self) -> Option<Interval> {
-        self.evidence.firm_interval().filter(|_| self.interleaved)
+        self.evidence.interval_of_enough_blocks().filter(|_| self.interleaved)
     }
 }
 

@@ -118,13 +118,14 @@ impl Experiment {
     pub fn analyse(&self, rule: Rule, blocks: usize, pairs: &[(usize, usize)]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
         let ratios = gating.flat_map(|series| pairs.iter().filter_map(|&pair| series.ratios(pair)?.ok()));
-        let half_widths = ratios
-            .filter_map(|ratios| Some(Evidence::of(&ratios, Design::Interim).firm_interval()?.half_width()));
+        let half_widths = ratios.filter_map(|ratios| {
+            Some(Evidence::of(&ratios, Design::Interim).interval_of_enough_blocks()?.half_width())
+        });
         rule.analyse(blocks, &half_widths.collect::<Vec<_>>())
     }
 
-    /// The interim analysis of a run without pairs: whether the levels of these configurations need more blocks.
-    pub fn analyse_levels(&self, rule: Rule, blocks: usize, configurations: &[usize]) -> Analysis {
+    /// The interim analysis of a run without pairs: whether these configurations, each alone, need more blocks.
+    pub fn analyse_without_pairs(&self, rule: Rule, blocks: usize, configurations: &[usize]) -> Analysis {
         let gating = self.series.iter().filter(|series| series.gating);
         let configurations =
             gating.flat_map(|series| configurations.iter().filter_map(|&it| series.configurations.get(it)));

@@ -172,7 +172,7 @@ impl Evidence {
     }
 
     /// The interval of firm evidence. Weaker evidence carries no verdict, so the result is `None`.
-    pub fn firm_interval(&self) -> Option<Interval> {
+    pub fn interval_of_enough_blocks(&self) -> Option<Interval> {
         if let Self::Firm(interval) = self { Some(*interval) } else { None }
     }
 }
@@ -262,7 +262,7 @@ mod tests {
         let values = [0.1, 0.3, 0.2, 0.1, 0.2];
         let evidence =
             |a: usize, b: usize| Evidence::of_difference(&values[..a], &values[..b], Design::Fixed);
-        assert!(evidence(5, 5).unwrap().firm_interval().is_some());
+        assert!(evidence(5, 5).unwrap().interval_of_enough_blocks().is_some());
         assert!(matches!(evidence(5, 4), Some(Evidence::Tentative(_))));
         let Some(Evidence::WithinLaunch { estimate, low, high }) = evidence(5, 1) else { panic!() };
         let is_close = |actual: f64, expected: f64| (actual - expected).abs() < 1e-12;
@@ -318,7 +318,10 @@ mod tests {
         };
         assert_eq!(evidence(2), Evidence::WithinLaunch { estimate: 0.2, low: 0.1, high: 0.3 });
         assert!([3, 4].iter().all(|&it| matches!(evidence(it), Evidence::Tentative(_))));
-        assert!(evidence(4).firm_interval().is_none() && evidence(5).firm_interval().is_some());
+        assert!(
+            evidence(4).interval_of_enough_blocks().is_none()
+                && evidence(5).interval_of_enough_blocks().is_some()
+        );
         assert!((evidence(5).estimate() - 0.18).abs() < 1e-12);
     }
 

@@ -41,7 +41,7 @@ impl fmt::Display for Phrase {
 impl Phrase {
     /// The phrase for a decision: its verdict, or its evidence where there is no verdict.
     pub fn of_decision(decision: &Decision, evidence: &Evidence, quality: Quality) -> Self {
-        match (decision.verdict, evidence.firm_interval()) {
+        match (decision.verdict, evidence.interval_of_enough_blocks()) {
             (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.thresholds, quality),
             _ => Self::without_verdict(evidence, quality),
         }

@@ -88,11 +88,12 @@ fn sampling_is_refused_for_an_engine_that_cannot_confirm_it() {
 }
 
 #[test]
-fn request_with_text_prints_the_lines_for_an_engine_without_hello() {
+fn request_with_text_prints_only_the_generate_requests() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     let outcome = finish(command.args(["request", "sh", "ttft", "--text"]).current_dir(root()));
     let lines: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // One for each prompt length of `ttft`.
     assert_eq!(lines.len(), 3, "{outcome:?}");
     assert!(lines.iter().all(|it| it["type"] == "generate" && it["prompt"].is_string()), "{outcome:?}");
 }
@@ -186,6 +187,7 @@ fn a_report_of_a_damaged_record_prints_its_snapshot() {
 
 // Output to pipes and files.
 
+/// Measures an engine whose stray lines on stdout must not appear in the output.
 fn decode(scratch: &Scratch, arguments: &[&str]) -> Outcome {
     let engine = scratch.faulty("chatter", &[]);
     let mut command = scratch.orchestrate();

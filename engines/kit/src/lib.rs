@@ -45,7 +45,7 @@
 //!
 //! ```text
 //! stdin -> Inbox (reads, stamps the line, parses; acts on cancel) -> Server (answers each request once, in order)
-//!            load -> model::LoadedModel      generate -> Run (checks, clock, iterations) -> Model::generate -> Tokens
+//!            load -> model::LoadedModel      generate -> RunningGenerate (checks, iterations) -> Model::generate -> Tokens
 //!                                    or, with a request id and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!

@@ -6,7 +6,7 @@ use protocol::{Capabilities, Failed, FailureKind, Generate, Id, Message, Request
 use crate::engine::{CallError, catch_panic};
 use crate::inbox::{Line, QueuedLine};
 use crate::model::LoadedModel;
-use crate::run::Run;
+use crate::run::RunningGenerate;
 use crate::server::{Server, no_model};
 use crate::{Engine, Model, Slots, Tokens};
 
@@ -15,7 +15,7 @@ use crate::{Engine, Model, Slots, Tokens};
 #[derive(Default)]
 pub(crate) struct Overlap {
     tokens: Vec<Option<Tokens>>,
-    runs: Vec<Option<Run>>,
+    runs: Vec<Option<RunningGenerate>>,
 }
 
 impl Overlap {
@@ -27,7 +27,7 @@ impl Overlap {
         self.runs.iter().position(Option::is_none)
     }
 
-    fn clear(&mut self) -> Vec<Run> {
+    fn clear(&mut self) -> Vec<RunningGenerate> {
         self.tokens.iter_mut().for_each(|tokens| *tokens = None);
         self.runs.iter_mut().filter_map(Option::take).collect()
     }
@@ -58,7 +58,7 @@ impl<E: Engine> Server<E> {
             match line {
                 Line::Invalid(failed) => self.output.send(&Message::Failed(failed)),
                 Line::Request { request: Request::Generate(generate), has_type, cancelled } => {
-                    let mut run = Run::new(generate, clock, has_type, cancelled);
+                    let mut run = RunningGenerate::new(generate, clock, has_type, cancelled);
                     match self.prepare(&mut run) {
                         Ok(_) => self.admit(run),
                         Err(error) => self.fail(run, error),
@@ -69,7 +69,7 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    pub(crate) fn admit(&mut self, run: Run) {
+    pub(crate) fn admit(&mut self, run: RunningGenerate) {
         if self.overlap.runs.is_empty() {
             let slot_count = self.hello().map_or(1, |hello| hello.capabilities.concurrency.max(1)) as usize;
             self.overlap.runs.resize_with(slot_count, || None);
@@ -82,7 +82,7 @@ impl<E: Engine> Server<E> {
     }
 
     /// Begins the next iteration of a request in a slot. After the last iteration, it answers the request.
-    fn begin(&mut self, slot: usize, run: Run) {
+    fn begin(&mut self, slot: usize, run: RunningGenerate) {
         if run.is_over() {
             let id = run.id().cloned();
             return self.respond(id.as_ref(), |server| server.finish(run));
@@ -96,7 +96,7 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    fn admit_iteration(&mut self, slot: usize, run: &Run) -> Result<Tokens, CallError> {
+    fn admit_iteration(&mut self, slot: usize, run: &RunningGenerate) -> Result<Tokens, CallError> {
         let capabilities = self.hello()?.capabilities;
         let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
         let (job, tokens) = run.begin(loaded_model, &capabilities, &self.output)?;
@@ -153,7 +153,7 @@ impl<E: Engine> Server<E> {
         })
     }
 
-    fn fail(&mut self, run: Run, error: CallError) {
+    fn fail(&mut self, run: RunningGenerate, error: CallError) {
         let panicked = matches!(error, CallError::Panicked(_));
         let id = run.id().cloned();
         self.respond(id.as_ref(), |_| Err(error));

@@ -17,7 +17,7 @@ use crate::tokens::{StopConditions, Stream, Tokens};
 use crate::{Job, Output};
 
 /// A running `generate`.
-pub(crate) struct Run {
+pub(crate) struct RunningGenerate {
     request: Generate,
     prompts: Prompts,
     sampling: Option<Sampling>,
@@ -35,7 +35,7 @@ enum Prompts {
     Texts(Vec<String>),
 }
 
-impl Run {
+impl RunningGenerate {
     pub fn new(mut request: Generate, clock: Clock, has_type: bool, cancelled: Arc<AtomicBool>) -> Self {
         let ids = request.prompt_ids.take().map(|ids| vec![ids]).or(request.prompts_ids.take());
         let texts = request.prompt.take().map(|text| vec![text]).or(request.prompts.take());

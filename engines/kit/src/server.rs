@@ -13,7 +13,7 @@ use crate::engine::{CallError, catch_panic, unsupported_score};
 use crate::inbox::{Clock, Inbox, Line, QueuedLine};
 use crate::model::{Environment, LoadedModel};
 use crate::overlap::Overlap;
-use crate::run::{Run, check_vocabulary};
+use crate::run::{RunningGenerate, check_vocabulary};
 use crate::serve::Work;
 use crate::{Engine, Model, Output, Phases, facts, summary};
 
@@ -27,8 +27,8 @@ pub struct Server<E: Engine> {
     environment: Environment,
     hello: Option<HelloFacts>,
     pub(crate) loaded_model: Option<LoadedModel<E::Model>>,
-    /// Why no model is loaded, if a `load` came before. The environment's model must not replace the requested one.
-    load_failure: Option<String>,
+    /// After a `load`: what requests are told while no model is loaded. `ORCHESTRATE_MODEL` must not replace that load's model.
+    no_model_reason: Option<String>,
     pub(crate) overlap: Overlap,
     /// Tells the thread that waits for a closed stdout whether an answer is in progress.
     pub(crate) work: Work,
@@ -44,7 +44,7 @@ impl<E: Engine> Server<E> {
             environment,
             hello: None,
             loaded_model: None,
-            load_failure: None,
+            no_model_reason: None,
             overlap: Overlap::default(),
             work: Work::default(),
         }
@@ -90,7 +90,7 @@ impl<E: Engine> Server<E> {
                 self.respond(None, |server| server.load(&load, progress).map(Message::Loaded));
             }
             Request::Generate(generate) => {
-                self.generate(Run::new(generate, queued_line.clock, has_type, cancelled))
+                self.generate(RunningGenerate::new(generate, queued_line.clock, has_type, cancelled))
             }
             Request::Score(score) => {
                 let id = score.id.clone();
@@ -131,8 +131,8 @@ impl<E: Engine> Server<E> {
             CallError::Failed(failed) => failed,
             CallError::Panicked(message) => {
                 discard(self.loaded_model.take());
-                if let Some(load_failure) = &mut self.load_failure {
-                    *load_failure = "the model was dropped after a panic".into();
+                if let Some(no_model_reason) = &mut self.no_model_reason {
+                    *no_model_reason = "the model was dropped after a panic".into();
                 }
                 Failed::new(FailureKind::Internal, format!("the engine panicked: {message}"))
             }
@@ -161,15 +161,16 @@ impl<E: Engine> Server<E> {
     fn load(&mut self, load: &Load, progress: Option<Output>) -> Result<Loaded, CallError> {
         let capabilities = self.capabilities()?;
         let is_requested = progress.is_some();
-        let (loaded_model, load_failure) = (&mut self.loaded_model, &mut self.load_failure);
-        let failure = || Some(format!("the load of `{}` failed", load.model));
+        let (loaded_model, no_model_reason) = (&mut self.loaded_model, &mut self.no_model_reason);
+        // Stored before the load, in case it fails.
+        let reason = || Some(format!("the load of `{}` failed", load.model));
         if is_requested && loaded_model.is_none() {
-            *load_failure = failure();
+            *no_model_reason = reason();
         }
         let unload = || {
             discard(loaded_model.take());
             if is_requested {
-                *load_failure = failure();
+                *no_model_reason = reason();
             }
         };
         let (loaded_model, loaded) =
@@ -178,9 +179,9 @@ impl<E: Engine> Server<E> {
         Ok(loaded)
     }
 
-    /// Loads the environment's model if nothing is loaded and no `load` came before.
+    /// Loads the model of `ORCHESTRATE_MODEL` if nothing is loaded and no `load` came before.
     fn ensure_loaded(&mut self) -> Result<Option<Loaded>, CallError> {
-        match (&self.loaded_model, &self.load_failure) {
+        match (&self.loaded_model, &self.no_model_reason) {
             (Some(_), _) => Ok(None),
             (None, Some(failure)) => Err(Failed::new(FailureKind::Model, format!("no model: {failure}"))
                 .hint("send `load` again")
@@ -220,7 +221,7 @@ impl<E: Engine> Server<E> {
     }
 
     /// Runs a request alone, or admits it among the overlapping requests.
-    fn generate(&mut self, mut run: Run) {
+    fn generate(&mut self, mut run: RunningGenerate) {
         let id = run.id().cloned();
         if run.is_cancelled() {
             return self.respond(id.as_ref(), |server| {
@@ -235,7 +236,7 @@ impl<E: Engine> Server<E> {
     }
 
     /// Loads a model if none is loaded, checks the request, and opens the tokenizer for a request with text.
-    pub(crate) fn prepare(&mut self, run: &mut Run) -> Result<Capabilities, CallError> {
+    pub(crate) fn prepare(&mut self, run: &mut RunningGenerate) -> Result<Capabilities, CallError> {
         let capabilities = self.capabilities()?;
         run.loaded = self.ensure_loaded()?;
         let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
@@ -246,7 +247,11 @@ impl<E: Engine> Server<E> {
         Ok(capabilities)
     }
 
-    fn run_alone(&mut self, mut run: Run, capabilities: &Capabilities) -> Result<Message, CallError> {
+    fn run_alone(
+        &mut self,
+        mut run: RunningGenerate,
+        capabilities: &Capabilities,
+    ) -> Result<Message, CallError> {
         let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
         while !run.is_over() && !self.output.is_broken() {
             let (job, mut tokens) = run.begin(loaded_model, capabilities, &self.output)?;
@@ -257,7 +262,7 @@ impl<E: Engine> Server<E> {
     }
 
     /// The answer of a finished request. A request without a type may come from a person, so its summary also goes to stderr.
-    pub(crate) fn finish(&mut self, run: Run) -> Result<Message, CallError> {
+    pub(crate) fn finish(&mut self, run: RunningGenerate) -> Result<Message, CallError> {
         let Some(loaded_model) = &self.loaded_model else { return Err(no_model().into()) };
         let device_memory = loaded_model.facts_now()?.device_memory;
         let has_type = run.has_type;

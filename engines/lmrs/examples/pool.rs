@@ -9,12 +9,12 @@ use lmrs::pool::Pool;
 
 fn main() {
     for threads in [1, 2, 4, 8] {
-        // The pools exist one after the other, because a thread inherits the pinning of its parent.
+        // Each pool is dropped before the next starts: that unpins this thread, whose pinning new threads inherit.
         for name in ["pinned", "unpinned"] {
             let pool = if name == "pinned" { Pool::new_pinned(threads) } else { Pool::new(threads) };
             let run = median_ns(|| pool.run(&|_| ()));
             let share = median_ns(|| pool.share(64, &|_, _| ()));
-            // Each thread waits for all others, so no thread takes the share of another.
+            // Each call waits until all have started, so every thread makes one call and none makes two.
             let all_at_once = median_ns(|| {
                 let started = AtomicUsize::new(0);
                 pool.run(&|_| {
@@ -25,7 +25,7 @@ fn main() {
                 });
             });
             println!(
-                "{threads} threads requested, {} in use, {name}: run {run:.0} ns, share of 64 {share:.0} ns, \
+                "{threads} threads requested, {} in use, {name}: `run` {run:.0} ns, `share` of 64 items {share:.0} ns, \
                  all at once {all_at_once:.0} ns",
                 pool.threads()
             );

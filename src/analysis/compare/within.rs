@@ -50,7 +50,7 @@ pub fn all_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Each configuration whose baseline was measured in the same run, with that baseline.
+/// Each row beside which the program of its baseline was measured again, with the configuration of that program.
 pub fn rerun_pairs(plan: &Plan) -> Vec<(usize, usize)> {
     let baselines = plan.configurations.iter().enumerate().filter_map(|(index, it)| match it.role {
         Some(Role::Baseline { of }) => Some((of, index)),
@@ -76,7 +76,7 @@ pub fn interim_analysis(record: &RunRecord, workload: &str, blocks: usize, rule:
     let planned: Vec<(usize, usize)> = plan.pairs().into_iter().chain(rerun_pairs(plan)).collect();
     if planned.is_empty() {
         let rows: Vec<usize> = plan.row_indices().filter(|&it| !is_left_out(it)).collect();
-        return experiment.analyse_levels(rule, blocks, &rows);
+        return experiment.analyse_without_pairs(rule, blocks, &rows);
     }
     let pairs = planned.into_iter().filter(|&(a, b)| !is_left_out(a) && !is_left_out(b));
     experiment.analyse(rule, blocks, &pairs.collect::<Vec<_>>())
@@ -120,7 +120,7 @@ fn experiment<'a>(
     (Experiment { interleaved, seed: Some(plan.seed), twins: twins.collect(), series }, names)
 }
 
-/// The row that a twin or baseline belongs to: both have the same noise. Else the configuration itself.
+/// The row that a twin or baseline belongs to, because it has the noise of that row. Else the configuration itself.
 fn row_of(plan: &Plan, configuration: usize) -> usize {
     match plan.configurations[configuration].role {
         Some(Role::Twin { of } | Role::Baseline { of }) => of,

@@ -95,7 +95,7 @@ fn default_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
     Ok(own_dtype)
 }
 
-/// The path of the result: the model's name with its dtype, in the folder of a model that is given by its path. Other
+/// The path of the result: the model's name with its dtype, beside the model if it is given by its path. Other
 /// models lie in a cache, so their conversion goes to the working directory.
 fn default_path(argument: &str, model: &ModelFolder, to: Format, dtype: Dtype) -> PathBuf {
     let path = model.path.canonicalize().unwrap_or_else(|_| model.path.clone());
@@ -139,7 +139,7 @@ fn check_writable(format: Format, dtype: Dtype, option: &str) -> Result<()> {
 #[expect(clippy::print_stderr, reason = "a summary for the user; only the path goes to stdout")]
 fn write(name: &str, work: impl FnOnce(OnProgress) -> Result<Written>) -> Result<u8> {
     let interrupts = Interrupts::listen("interrupted")?;
-    interrupts.switch_to_counting();
+    interrupts.count_instead_of_exiting();
     let (started, bar) = (Instant::now(), bar(name)?);
     let on_progress = |done, total| {
         if interrupts.is_interrupted() {

@@ -1,4 +1,4 @@
-//! Tests of the column of shares: a row against the limit of the machine.
+//! Tests of the column `of limit`: a row's rate as a percentage of what the machine can do.
 
 use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads};
 
@@ -8,7 +8,8 @@ use crate::plan::Sizes;
 use crate::record::specimen::*;
 use crate::record::{self, RunRecord};
 
-/// A record of a model with a hundred million weights, on a machine that reads 40 GB/s and makes 200 × 10⁹ operations/s.
+/// Two invented engines with a model of a hundred million weights, all read for each token, on a machine that reads
+/// 40 GB/s and makes 200 × 10⁹ operations/s.
 fn large() -> RunRecord {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for configuration in &mut record.header.plan.configurations {
@@ -45,11 +46,11 @@ fn of_limit(table: &str, case: &str, engine: &str) -> String {
 fn decode_rows_show_a_share_of_bandwidth_and_prefill_rows_of_arithmetic() {
     let table = rendered(&large(), "markdown", 400);
     assert!(table.contains("| of limit % |"), "{table}");
-    // 400 MB in 21.7 ms is 46 % of 40 GB/s; noise changes the share a little.
+    // A token of ORIGINAL takes 21.7 ms and reads 100 million f32 weights: 46 % of 40 GB/s. Noise changes the share a little.
     let share = |case, engine| of_limit(&table, case, engine).parse::<f64>().unwrap();
     let decode = share("decode", "patient-original");
     assert!((40.0..52.0).contains(&decode), "{table}");
-    // 200 million operations for each token in 0.41 ms exceed the limit. A share above 100 % is shown unchanged.
+    // A prompt token takes 0.41 ms and two operations a weight: more than the limit. Shares above 100 % are shown too.
     let prefill = share("prefill", "patient-original");
     assert!((200.0..270.0).contains(&prefill), "{table}");
     assert_eq!(of_limit(&table, "load", "patient-original"), "");
@@ -94,7 +95,7 @@ fn small() -> RunRecord {
     record
 }
 
-const IN_CACHES: &str = "of limit: n/a, weights under 4 times the 32 MiB last-level cache may be cached";
+const IN_CACHES: &str = "of limit: n/a, weights under 4 x 32 MiB (last-level cache) may be cached";
 
 #[test]
 fn a_table_with_shares_has_a_line_with_the_limit_and_its_probes() {

@@ -38,7 +38,7 @@ fn a_difference_is_found_through_noise_that_both_sides_share() {
     let comparison = single_comparison(&of_relative_speed(1.1, 0.005));
     assert_eq!(comparison.decision.verdict, Some(Verdict::Faster));
     assert_eq!((comparison.blocks, comparison.stopped_by), (8, StoppedBy::Width));
-    let interval = comparison.evidence.firm_interval().unwrap();
+    let interval = comparison.evidence.interval_of_enough_blocks().unwrap();
     assert!(interval.low() < 1.1f64.ln() && 1.1f64.ln() < interval.high(), "{interval:?}");
     // Tests without pairing do not find the difference.
     let Probabilities { paired, welch, mann_whitney, .. } = comparison.p;
@@ -95,7 +95,7 @@ fn twenty_blocks_have_a_bootstrap_that_agrees_with_t_on_normal_noise() {
     assert_eq!(single_comparison(&experiment(vec![series(sides(19))])).bootstrap, None);
     let comparison = single_comparison(&experiment(vec![series(sides(20))]));
     let (interval, (low, high)) =
-        (comparison.evidence.firm_interval().unwrap(), comparison.bootstrap.unwrap());
+        (comparison.evidence.interval_of_enough_blocks().unwrap(), comparison.bootstrap.unwrap());
     let are_close = |a: f64, b: f64| (a - b).abs() < 0.3 * interval.half_width();
     assert!(are_close(low, interval.low()) && are_close(high, interval.high()), "{interval:?} {low} {high}");
 }
@@ -156,7 +156,7 @@ fn blocks_without_values_of_one_side_are_counted() {
 fn sequential_measurements_have_evidence_but_no_verdict() {
     let comparison = single_comparison(&Experiment { interleaved: false, ..of_relative_speed(1.1, 0.005) });
     assert_eq!((comparison.decision.verdict, comparison.p.paired, comparison.p.adjusted), (None, None, None));
-    assert!(comparison.evidence.firm_interval().is_some());
+    assert!(comparison.evidence.interval_of_enough_blocks().is_some());
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_fixed_number_of_blocks_gives_a_scenario_narrower_intervals() {
     let results = experiment.compare(&[(1, REFERENCE)]);
     let [interim, fixed] = [0, 1].map(|index| results[index].result.as_ref().unwrap());
     assert_eq!((interim.stopped_by, fixed.stopped_by), (StoppedBy::Width, StoppedBy::Fixed));
-    let width = |it: &Comparison| it.evidence.firm_interval().unwrap().half_width();
+    let width = |it: &Comparison| it.evidence.interval_of_enough_blocks().unwrap().half_width();
     assert!(width(fixed) < 0.9 * width(interim));
 }
 

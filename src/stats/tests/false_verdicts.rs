@@ -81,7 +81,7 @@ pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
         };
         let (earlier, later) = (run(), run());
         let evidence = Evidence::of_difference(&later, &earlier, Design::Interim);
-        let Some(interval) = evidence.and_then(|it| it.firm_interval()) else { continue };
+        let Some(interval) = evidence.and_then(|it| it.interval_of_enough_blocks()) else { continue };
         let floor_of_runs =
             NoiseFloor::highest([&earlier, &later].map(|levels| NoiseFloor::between_blocks(levels)));
         for (count, floor) in false_verdicts.iter_mut().zip([None, floor_of_runs]) {

@@ -110,7 +110,8 @@ impl Machine {
         let mut until = crate::INTERIM_ANALYSES[0];
         loop {
             blocks.extend((blocks.len()..until).map(|_| self.block() + shift));
-            let interval = Evidence::of(&Ratios::of_blocks(&blocks), design).firm_interval().unwrap();
+            let interval =
+                Evidence::of(&Ratios::of_blocks(&blocks), design).interval_of_enough_blocks().unwrap();
             match rule.analyse(blocks.len(), &[interval.half_width()]) {
                 Analysis::GoOn { until: more } => until = more,
                 Analysis::Stop(_) => return (interval, blocks.len()),

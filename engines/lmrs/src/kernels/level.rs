@@ -94,7 +94,7 @@ mod machine {
     use system::amx::Products;
 
     use super::{Entry, Instructions};
-    use crate::kernels::rows::tiles_work;
+    use crate::kernels::rows::tiles_compute_correctly;
 
     pub const LEVELS: &[Entry] = &[
         (Instructions::Portable, "portable", || true),
@@ -125,7 +125,7 @@ mod machine {
                 && is_x86_feature_detected!("avx512bf16")
                 && Products::request() == Products { bf16: true, int8: true };
             // SAFETY: the processor has tiles and the process may use them. A test product confirms that they work.
-            is_usable && unsafe { tiles_work() }
+            is_usable && unsafe { tiles_compute_correctly() }
         });
         *AMX
     }

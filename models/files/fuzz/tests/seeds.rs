@@ -1,4 +1,4 @@
-//! Reads the seeds complete, truncated, and with one byte changed: each is accepted or refused, and the properties hold.
+//! Reads the seeds complete, truncated, and with one byte changed: each is accepted or refused, with the properties in `lib.rs`.
 
 use model_files_fuzz::{TARGETS, remove_scratch_files, seeds};
 

@@ -6,10 +6,10 @@ use crate::record::specimen::timed::{measured, noisy, selection};
 use stats::Verdict;
 use stats::{INTERIM_ANALYSES, Random};
 
-/// A run of eight blocks in which every time is multiplied by `factor`. With `deviation` 0.01, the noise of a time is 1 %.
+/// A run of eight blocks: the times of `steady`, each multiplied by `factor`. A `deviation` of 0.01 is noise of 1 %.
 fn run(selection: &Selection, factor: f64, deviation: f64, seed: u64) -> RunRecord {
-    let mut noise = steady(deviation, seed);
-    measured(selection, 8, move |_| Some(factor * noise()))
+    let mut time_ms = steady(deviation, seed);
+    measured(selection, 8, move |_| Some(factor * time_ms()))
 }
 
 /// Ten milliseconds a token with this deviation: no block is slower than another.
@@ -54,20 +54,21 @@ fn where_less_is_better_a_longer_time_is_worse() {
 }
 
 #[test]
-fn widely_spread_blocks_hide_a_change_of_ten_percent() {
-    let drifting = |factor: f64| {
-        let mut noise = steady(0.001, 5);
-        measured(&engine_a(), 8, move |at| Some(factor * noise() * if at.block % 4 == 0 { 1.0 } else { 1.1 }))
+fn a_wide_spread_of_one_runs_blocks_makes_the_verdict_inconclusive() {
+    // Three of four blocks take 10 % more time than the fourth.
+    let spread = || {
+        let mut time_ms = steady(0.001, 5);
+        measured(&engine_a(), 8, move |at| Some(time_ms() * if at.block % 4 == 0 { 1.0 } else { 1.1 }))
     };
     let quiet = run(&engine_a(), 1.0, 0.001, 1);
-    let found = decode(&quiet, &drifting(1.0), 0);
+    let found = decode(&quiet, &spread(), 0);
     assert_eq!(
         (found.threshold_source, found.decision.verdict),
         ("blocks of the new run", Some(Verdict::Inconclusive))
     );
     // The interval alone would have shown a difference.
     assert!(found.decision.p.unwrap() < 0.05);
-    assert_eq!(decode(&drifting(1.0), &quiet, 0).threshold_source, "blocks of the base");
+    assert_eq!(decode(&spread(), &quiet, 0).threshold_source, "blocks of the base");
 }
 
 #[test]
@@ -97,6 +98,7 @@ fn twins_of_either_run_and_calibration_raise_the_threshold() {
     assert_eq!(decode(&base, &quiet(1.0, 2), 1).threshold_source, "twin");
 
     let floor = NoiseFloor::of(&[0.3; 20]).unwrap();
+    // `between` is the floor for two runs at different times, `paired` for rows of one run.
     for (between, source) in
         [(None, "calibration"), (Some(NoiseFloor::of(&[0.4]).unwrap()), "calibration at two times")]
     {
@@ -170,20 +172,21 @@ fn intervals_between_two_runs_under_the_stopping_rule_cover_95_percent() {
         let target = 0.02f64.ln_1p();
         let mut random = Random::seeded(31);
         let mut run = || {
-            let mut levels: Vec<f64> = Vec::new();
+            let mut block_logs: Vec<f64> = Vec::new();
             for blocks in INTERIM_ANALYSES {
-                levels.extend((levels.len()..blocks).map(|_| deviation * target * random.normal()));
-                let evidence = Evidence::of(&Ratios::of_blocks(&levels), Design::Interim);
-                if evidence.firm_interval().unwrap().half_width() <= target {
+                block_logs.extend((block_logs.len()..blocks).map(|_| deviation * target * random.normal()));
+                // The run's own interval, as if each block were a ratio to 1.
+                let evidence = Evidence::of(&Ratios::of_blocks(&block_logs), Design::Interim);
+                if evidence.interval_of_enough_blocks().unwrap().half_width() <= target {
                     break;
                 }
             }
-            levels
+            block_logs
         };
         let experiments = 2_000;
         let covered = (0..experiments).filter(|_| {
             let evidence = Evidence::of_difference(&run(), &run(), Design::Interim).unwrap();
-            !evidence.firm_interval().unwrap().excludes_zero()
+            !evidence.interval_of_enough_blocks().unwrap().excludes_zero()
         });
         let share = covered.count() as f64 / f64::from(experiments);
         assert!((0.935..0.98).contains(&share), "{deviation}: {share}");

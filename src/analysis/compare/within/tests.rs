@@ -50,7 +50,8 @@ fn sequential_runs_have_evidence_but_no_verdict() {
     record.header.plan.order = Order::Sequential;
     let found = compare_within(&Measured::of(&record), &[(1, 0)]);
     assert!(
-        headline(&found).decision.verdict.is_none() && headline(&found).evidence.firm_interval().is_some()
+        headline(&found).decision.verdict.is_none()
+            && headline(&found).evidence.interval_of_enough_blocks().is_some()
     );
 }
 

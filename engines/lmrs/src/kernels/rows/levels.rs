@@ -37,7 +37,7 @@ pub fn has_tiles(level: Level) -> bool {
 }
 
 /// Whether the processor reads memory faster from several streams: measured on Sapphire Rapids, the processor with AMX.
-pub fn reads_streams(level: Level) -> bool {
+pub fn several_streams_are_faster(level: Level) -> bool {
     level.name() == "amx"
 }
 
@@ -180,7 +180,7 @@ pub fn tile_panels<N: PanelFormat>(level: Level, matrix: &Matrix, packed: &TileI
 /// # Safety
 /// The machine has tiles, and this process is allowed to use them.
 #[cfg(target_arch = "x86_64")]
-pub unsafe fn tiles_work() -> bool {
+pub unsafe fn tiles_compute_correctly() -> bool {
     // SAFETY: the caller guarantees this.
     unsafe { tiles::amx::computes_correctly::<AmxUnit>() }
 }

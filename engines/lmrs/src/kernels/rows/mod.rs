@@ -1,12 +1,12 @@
 //! Products with matrices of floats in row layout. Packed formats are unpacked to such rows; for many tokens, panels are
-//! widened to such rows.
+//! widened to such rows. `../README.md` defines row, panel and tile; a level is a set of instructions.
 //!
 //! ```text
-//! dots     products of a few rows of weights, far apart in the matrix, with the activations of a few tokens
-//! blocked  for levels that multiply pairs of bf16: several tokens use rows that stay in the second-level cache
-//! tiles    for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
-//!          panels become rows of bf16, a few rows at a time
-//! unpacked rows of packed formats: they become rows of bf16, a few rows at a time
+//! dots:     products of a few rows of weights, far apart in the matrix, with the activations of a few tokens
+//! blocked:  several tokens use rows that stay in the second-level cache; for levels that multiply pairs of bf16
+//! tiles:    for many tokens: activations are packed with tokens side by side, then AMX tiles of outputs x tokens are summed;
+//!           panels become rows of bf16, a few rows at a time
+//! unpacked: packed formats, whose rows become rows of bf16, a few rows at a time
 //! ```
 //!
 //! `dots` is written once, over `Lanes`. A level has one type of lanes, or two if it multiplies pairs of bf16. `dots` and
@@ -37,7 +37,7 @@ use crate::matrix::{Matrix, PANEL_OUTPUTS, Rows};
 
 pub use activations::{AlignedBf16, GROUP_TOKENS, PaddedRows, TileInput, U32Line};
 #[cfg(target_arch = "x86_64")]
-pub use levels::tiles_work;
+pub use levels::tiles_compute_correctly;
 #[cfg(all(test, target_arch = "x86_64"))]
 pub use tiles::amx::tests::emulated_panel_product;
 pub(crate) use unpacked::PackedBf16;
@@ -128,7 +128,8 @@ impl TileKernel {
 }
 
 /// The number of streams: ranges of the matrix's rows that `dot` reads at once. Rows of several streams share each read of the
-/// activations. But rows for a single token come from memory, which most processors read fastest as one stream (`MEASURED.md`).
+/// activations. But for one token whose activations stay in the first-level cache, a matrix in memory is one stream, which most
+/// processors read fastest (`MEASURED.md`).
 pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     if matrix.format.packed_rows().is_some() {
         return 1;
@@ -138,7 +139,7 @@ pub fn streams(level: Level, matrix: &Matrix, tokens: usize) -> usize {
     let is_sequential = tokens == 1
         && fits_first_cache
         && matrix.bytes() >= MIN_UNCACHED_BYTES
-        && !levels::reads_streams(level);
+        && !levels::several_streams_are_faster(level);
     if is_sequential { 1 } else { levels::rows_at_once(level) }
 }
 
@@ -196,8 +197,8 @@ pub fn dot(level: Level, matrix: &Matrix, x: Activations, outs: &mut [Outputs]) 
     }
 }
 
-/// Whether products with this number of tokens use tiles, which are faster. Both operands are then rounded to bf16: each product
-/// is off by at most 2^-8 of itself (2^-7 with panels, whose weights are rounded too). The sums are f32.
+/// Whether products with this number of tokens use tiles, which are faster. Activations are then rounded to bf16, and so are
+/// the weights of panels: each product is off by at most 2^-8 of itself, with panels 2^-7. The sums are f32.
 pub fn uses_tiles(level: Level, format: &Format, tokens: usize) -> bool {
     format.tile.is_some() && tokens > MAX_DECODE_TOKENS && levels::has_tiles(level)
 }
