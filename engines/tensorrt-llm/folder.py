@@ -42,8 +42,8 @@ def _quantization(path, config):
     fields = read_json(file).get("quantization") if file.is_file() else config.get("quantization_config")
     fields = fields if isinstance(fields, dict) else {}
     method = str(fields.get("quant_algo") or fields.get("quant_method") or "").lower()
-    pool = str(fields.get("kv_cache_quant_algo") or "").lower()
-    return SimpleNamespace(any=bool(method), fp8=method.startswith("fp8"), fp8_kv=pool.startswith("fp8"))
+    kv_cache = str(fields.get("kv_cache_quant_algo") or "").lower()
+    return SimpleNamespace(any=bool(method), fp8=method.startswith("fp8"), fp8_kv=kv_cache.startswith("fp8"))
 
 
 def _first_string(config, names):

@@ -13,7 +13,7 @@ from reader import Reader
 # The time for the library to shut down. The orchestrator ends an engine five seconds after `shutdown`.
 SHUTDOWN_TIMEOUT_S = 3.0
 
-# The kit gives a slot to each overlapping request. This is the slot of a request without others.
+# The slot of a request that runs alone. The kit gives slots only to overlapping requests.
 SINGLE_SLOT = "single"
 
 
@@ -21,7 +21,7 @@ class LoadedModel(Model):
     def __init__(self, llm, folder, settings, facts, workers):
         self._llm, self._folder, self._settings, self._facts, self._workers = llm, folder, settings, facts, workers
         self._reader = Reader(llm)
-        # The sequences of each slot, ended ones too.
+        # The sequences of each slot, closed ones too: their responses are no longer passed on.
         self._sequences = {}
         self._peak_bytes, self._worker_failure = 0, None
 
@@ -43,7 +43,9 @@ class LoadedModel(Model):
             raise Failed("unsupported", f"a batch of {len(job.prompts)}: `max_batch` of this load is {max_batch}")
         params = library.sampling_params(job, self._folder.eos_ids)
         sequences = [
-            SimpleNamespace(slot=slot, index=index, prompt=prompt, ignore_eos=job.ignore_eos, has_ended=False, task=None)
+            SimpleNamespace(
+                slot=slot, index=index, prompt=prompt, ignore_eos=job.ignore_eos, is_closed=False, reader_task=None
+            )
             for index, prompt in enumerate(job.prompts)
         ]
         self._sequences[slot] = sequences
@@ -59,12 +61,12 @@ class LoadedModel(Model):
 
     def leave(self, slot):
         """Waits until every sequence has ended inside the library, before the next request begins."""
-        running = [sequence for sequence in self._sequences.pop(slot, []) if not sequence.has_ended]
+        running = [sequence for sequence in self._sequences.pop(slot, []) if not sequence.is_closed]
         for sequence in running:
-            sequence.has_ended = True
+            sequence.is_closed = True
         if running and self._worker_failure is None:
             self._reader.abort(running)
-        elif running:  # The library cannot end the sequences without its worker processes.
+        elif running:  # Without its worker processes the library ends no sequence, so this does not wait.
             self._reader.abort(running, timeout_s=0)
 
     def score(self, ids):
@@ -77,7 +79,7 @@ class LoadedModel(Model):
             limit = library.MAX_STEP_TOKENS + 1
             raise Failed("unsupported", f"`score`: {len(ids)} ids, but one pass computes at most {limit}")
         # The logits at one id give the probabilities of the next, so the last id is not computed.
-        logits = self._reader.context_logits(ids[:-1], self._first_eos_id(), self._check_workers)
+        logits = self._reader.context_logits(ids[:-1], self._first_eos_id_or_zero(), self._check_workers)
         return library.logprobs(logits, ids[1:], self._folder.vocabulary_size)
 
     @cached_property
@@ -101,6 +103,7 @@ class LoadedModel(Model):
             self._peak_bytes = max(self._peak_bytes, used)
             # The KV pool is allocated at the load, so memory in use equals reserved memory.
             facts["device_memory"] = {"in_use_bytes": used, "peak_bytes": self._peak_bytes, "reserved_bytes": used}
+        # The orchestrator itself finds the descendants of this process.
         if self._workers.non_descendants:
             facts["pids"] = sorted(self._workers.non_descendants)
         return facts
@@ -124,41 +127,42 @@ class LoadedModel(Model):
             self._check_workers()
         for sequence, response in responses:
             # A response may arrive after its sequence was aborted.
-            if not sequence.has_ended:
+            if not sequence.is_closed:
                 self._push(sequence, response, tokens_of_slot(sequence.slot))
 
     def _push(self, sequence, response, tokens):
         if response is None:
-            sequence.has_ended = True
+            sequence.is_closed = True
             raise Failed("device", "TensorRT-LLM ended a request without a final response", "send `load` again")
         if isinstance(response, Exception):
-            sequence.has_ended = True
+            sequence.is_closed = True
             raise library.failure(response, library.GENERATING)
-        index, sequence.has_ended = sequence.index, response.finish_reason is not None
-        is_done = tokens.is_done(index)
+        index, sequence.is_closed = sequence.index, response.finish_reason is not None
+        kit_is_done = tokens.is_done(index)
         for id in response.ids:
-            if is_done and tokens.cancelled:
+            if kit_is_done and tokens.cancelled:
                 return
-            is_done = tokens.push(index, id, response.at_ns)
+            kit_is_done = tokens.push(index, id, response.at_ns)
         if response.finish_reason is None:
             return
         if response.cached_tokens is not None:
             tokens.set_cached_prompt_tokens(index, response.cached_tokens)
-        if response.finish_reason == "stop" and not is_done and not sequence.ignore_eos:
+        if response.finish_reason == "stop" and not kit_is_done and not sequence.ignore_eos:
             # The library may remove the EOS id, which belongs to the sequence.
-            eos_id = self._first_eos_id() if response.stop_id is None else response.stop_id
-            is_done = tokens.push(index, eos_id, response.at_ns)
-        if not is_done:
+            eos_id = self._first_eos_id_or_zero() if response.stop_id is None else response.stop_id
+            kit_is_done = tokens.push(index, eos_id, response.at_ns)
+        if not kit_is_done:
             count = f"{len(tokens.ids(index))} tokens of sequence {index}"
             raise Failed("device", f"TensorRT-LLM ended a request after {count}, as `{response.finish_reason}`")
 
     def _check_workers(self):
-        """Fails if a worker process has ended: the library may wait for its response forever."""
+        """Fails if a worker process that may use a GPU has ended: the library may wait for its response forever."""
         for pid in self._workers.watched:
             if not processes.is_alive(pid):
                 message = f"a worker process of TensorRT-LLM (pid {pid}) has ended"
                 self._worker_failure = Failed("device", message, "send `load` again")
                 raise self._worker_failure
 
-    def _first_eos_id(self):
+    def _first_eos_id_or_zero(self):
+        """Zero for a model without EOS ids: no sequence stops there, and `score` uses only the logits."""
         return next(iter(self._folder.eos_ids), 0)

@@ -80,7 +80,7 @@ class Reader:
     async def _submit(self, sequences, params):
         for sequence in sequences:
             sequence.result = library.submit(self._llm, sequence.prompt, params)
-            sequence.task = asyncio.ensure_future(self._collect(sequence))
+            sequence.reader_task = asyncio.ensure_future(self._collect(sequence))
 
     async def _collect(self, sequence):
         """Puts the responses of one sequence into the queue."""
@@ -100,9 +100,9 @@ class Reader:
             self._responses.put((sequence, None))
 
     async def _abort(self, sequences, timeout_s):
-        tasks = [sequence.task for sequence in sequences if sequence.task is not None]
+        tasks = [sequence.reader_task for sequence in sequences if sequence.reader_task is not None]
         for sequence in sequences:
-            if sequence.task is not None and not sequence.task.done():
+            if sequence.reader_task is not None and not sequence.reader_task.done():
                 library.abort(sequence.result)
         if tasks:
             _, late_tasks = await asyncio.wait(tasks, timeout=timeout_s)

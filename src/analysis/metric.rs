@@ -21,7 +21,7 @@ use crate::plan::{Mode, Plan, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{line, shorten};
 pub use stats::Better;
-use stats::Quality;
+use stats::MetricKind;
 
 pub use gpus::OnGpus;
 pub use observation::{Observation, RecordContext};
@@ -322,10 +322,10 @@ impl Metric {
         matches!(self.shown, Shown::OfLimit(_))
     }
 
-    pub fn quality(&self) -> Quality {
+    pub fn kind(&self) -> MetricKind {
         match self.wording {
-            Wording::Speed(_) => Quality::Speed,
-            Wording::Amount(_) => Quality::Amount,
+            Wording::Speed(_) => MetricKind::Speed,
+            Wording::Amount(_) => MetricKind::Amount,
         }
     }
 }

@@ -25,7 +25,7 @@ pub struct Candidate {
     /// The preset that this one is compared with.
     pub against: Option<PresetComparison>,
     /// The start on every device that is not in `devices`.
-    pub own_start: Start,
+    pub default_start: Start,
     /// The starts on the device families that the manifest names.
     pub devices: BTreeMap<String, Start>,
     /// No other engine is resident while this one is measured.
@@ -51,11 +51,11 @@ impl Start {
 
 impl Candidate {
     pub fn start_for(&self, device: &Device) -> &Start {
-        self.devices.get(&device.family()).unwrap_or(&self.own_start)
+        self.devices.get(&device.family()).unwrap_or(&self.default_start)
     }
 
     pub fn replace_start(&mut self, device: &Device, start: Start) {
-        *self.devices.get_mut(&device.family()).unwrap_or(&mut self.own_start) = start;
+        *self.devices.get_mut(&device.family()).unwrap_or(&mut self.default_start) = start;
     }
 }
 
@@ -158,12 +158,12 @@ impl Registry {
         }
         match missing_driver(program) {
             Some(no_driver) => State::Never(with_missing_python(no_driver, program)),
-            None => self.build_state(program),
+            None => self.state_ignoring_driver(program),
         }
     }
 
     /// Whether the program is built and set up. The driver may be missing: a program can be built here and run elsewhere.
-    pub fn build_state(&self, program: Program) -> State {
+    pub fn state_ignoring_driver(&self, program: Program) -> State {
         let engine = program.engine;
         let python = engine.python();
         match (wrong_system(program), &python) {
@@ -206,7 +206,7 @@ impl Registry {
         match engine_or_program {
             FoundEngine::Program(path) => Candidate {
                 engine: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
-                own_start: Start::program(path),
+                default_start: Start::program(path),
                 ..Candidate::default()
             },
             FoundEngine::Engine(engine, (preset, settings)) => {
@@ -217,7 +217,7 @@ impl Registry {
                     options: settings.options.clone(),
                     dtype: settings.dtype.clone(),
                     against: settings.against.clone(),
-                    own_start: self.start(engine.own_program()),
+                    default_start: self.start(engine.own_program()),
                     devices: engine.manifest.devices.keys().map(start).collect(),
                     alone: engine.manifest.alone,
                 }
@@ -362,7 +362,7 @@ mod tests {
     fn an_engine_that_is_not_built_is_a_candidate_with_a_hint() {
         let registry = registry();
         let candidate = registry.candidate(&registry.find("toy").unwrap());
-        let unavailable = candidate.own_start.unavailable.unwrap();
+        let unavailable = candidate.default_start.unavailable.unwrap();
         assert_eq!(unavailable.reason, "not built");
         assert!(unavailable.hint.unwrap().ends_with("setup toy"));
     }
@@ -371,14 +371,14 @@ mod tests {
     fn a_device_in_capitals_starts_the_program_of_its_family() {
         let devices = BTreeMap::from([("cuda".to_string(), Start::program("on-cuda"))]);
         let mut candidate =
-            Candidate { own_start: Start::program("on-cpu"), devices, ..Candidate::default() };
+            Candidate { default_start: Start::program("on-cpu"), devices, ..Candidate::default() };
         for name in ["cuda", "CUDA", "Cuda:1"] {
             assert_eq!(candidate.start_for(&name.into()).command, ["on-cuda"], "{name}");
         }
         assert_eq!(candidate.start_for(&"CPU".into()).command, ["on-cpu"]);
         candidate.replace_start(&"CUDA:0".into(), Start::program("replaced"));
         assert_eq!(
-            (&*candidate.own_start.command[0], &*candidate.devices["cuda"].command[0]),
+            (&*candidate.default_start.command[0], &*candidate.devices["cuda"].command[0]),
             ("on-cpu", "replaced")
         );
     }

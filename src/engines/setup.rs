@@ -1,4 +1,4 @@
-//! Builds engines and creates their environments. This is the only code that installs anything, and it states the size first.
+//! Builds engines and creates their environments. Only this code installs anything, and it states the size of a download first.
 //! Each step is one command, and its output goes to the displays line by line.
 
 mod environment;
@@ -31,12 +31,18 @@ pub struct SetUpContext<'a> {
 }
 
 impl<'a> SetUpContext<'a> {
+    /// `run_mark`: a name and a value, see `Steps`.
     pub fn new(
         registry: &'a Registry,
-        mark: (&'static str, &'a str),
+        run_mark: (&'static str, &'a str),
         listener: &'a mut dyn FnMut(SetUpEvent),
     ) -> Self {
-        Self { registry, steps: Steps { mark, listener }, warnings: Vec::new(), prepared: BTreeMap::new() }
+        Self {
+            registry,
+            steps: Steps { run_mark, listener },
+            warnings: Vec::new(),
+            prepared: BTreeMap::new(),
+        }
     }
 
     /// Before a run: builds a program, and sets its engine up if the manifest lets a run do so. Does nothing for a program that
@@ -57,7 +63,7 @@ impl<'a> SetUpContext<'a> {
         let engine = program.engine;
         if let Err(error) = self.build(program) {
             let failed = unavailable(program, "it does not build", &error);
-            if matches!(self.registry.build_state(program), State::NotBuilt) {
+            if matches!(self.registry.state_ignoring_driver(program), State::NotBuilt) {
                 return Err(failed);
             }
             let (name, reason) = (&engine.manifest.name, failed.reason);
@@ -68,7 +74,7 @@ impl<'a> SetUpContext<'a> {
             (self.steps.listener)(SetUpEvent::Warned(message.clone()));
             self.warnings.push(message);
         }
-        match self.registry.build_state(program) {
+        match self.registry.state_ignoring_driver(program) {
             State::NoEnvironment if engine.manifest.setup == SetUp::Auto => {
                 let created = environment::create(&mut self.steps, engine);
                 created.map_err(|error| unavailable(program, "its environment cannot be set up", &error))
@@ -80,7 +86,7 @@ impl<'a> SetUpContext<'a> {
     /// On request: builds an engine for a device and sets it up. Returns a message for the user.
     pub fn set_up(&mut self, engine: &Engine, device: &Device) -> Result<String> {
         let (name, program) = (&engine.manifest.name, engine.program_for(device));
-        if let State::Never(unavailable) = self.registry.build_state(program) {
+        if let State::Never(unavailable) = self.registry.state_ignoring_driver(program) {
             bail!("`{name}` cannot run here: {}", unavailable.message());
         }
         if !self.prepared.contains_key(&program_key(program)) {
@@ -88,7 +94,7 @@ impl<'a> SetUpContext<'a> {
             self.prepared.insert(program_key(program), Ok(()));
         }
         let no_driver = registry::missing_driver(program);
-        match self.registry.build_state(program) {
+        match self.registry.state_ignoring_driver(program) {
             State::NotBuilt => {
                 bail!("`{name}`: its build succeeded, but there is no `{}` in `release/`", program.binary)
             }
@@ -119,7 +125,7 @@ impl<'a> SetUpContext<'a> {
         let on_device = if names_device { format!(" on {}", device.family()) } else { String::new() };
         let path = self.registry.binary(program).unwrap_or_default();
         let path = self.registry.root.as_ref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
-        let environment = match self.registry.build_state(program) {
+        let environment = match self.registry.state_ignoring_driver(program) {
             State::NoEnvironment => {
                 "on a machine that can run it, the same command creates its environment\n"
             }
@@ -145,9 +151,9 @@ impl<'a> SetUpContext<'a> {
         };
         let root = root.clone();
         let suffix = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
-        let (step, note) = match self.registry.build_state(program) {
+        let (step, note) = match self.registry.state_ignoring_driver(program) {
             State::NotBuilt => (format!("building{suffix}"), build.note.clone()),
-            // Cargo keeps its downloads. A command may download again, so its note, which has the size, is shown again.
+            // Cargo keeps its downloads. Another build command may download again, so its note with the size is shown again.
             _ => {
                 let note = build.note.clone().filter(|_| build.package.is_none());
                 (format!("bringing its build{suffix} up to date"), note)

@@ -4,8 +4,11 @@ use super::*;
 use crate::engines::Start;
 
 fn selection() -> Selection {
-    let candidate =
-        |name: &str| Candidate { engine: name.into(), own_start: Start::program(name), ..Default::default() };
+    let candidate = |name: &str| Candidate {
+        engine: name.into(),
+        default_start: Start::program(name),
+        ..Default::default()
+    };
     Selection {
         candidates: vec![candidate("a"), candidate("b")],
         models: vec![Model { name: "m".into(), path: "/m".into(), ..Model::default() }],
@@ -86,9 +89,9 @@ fn every_block_launches_each_configuration_once_and_none_is_always_first() {
     let mut firsts: Vec<usize> = (0..4).map(|block| plan.order_of(&all, block)[0]).collect();
     firsts.sort();
     assert_eq!(firsts, all);
-    let mut second = plan.order_of(&all, 2);
-    second.sort();
-    assert_eq!(second, all);
+    let mut order_of_block_2 = plan.order_of(&all, 2);
+    order_of_block_2.sort();
+    assert_eq!(order_of_block_2, all);
     assert_eq!(plan.order_of(&all, 1), plan.order_of(&all, 5), "the order repeats after four blocks");
 }
 
@@ -105,7 +108,7 @@ fn each_reference_has_a_twin_when_verdicts_are_possible() {
 }
 
 #[test]
-fn launch_scenarios_come_first_even_when_they_are_selected_last() {
+fn the_scenario_load_comes_first_even_when_it_is_selected_last() {
     let mut selection = selection();
     selection.scenarios.reverse();
     let plan = Plan::new(&selection);
@@ -122,7 +125,7 @@ fn the_same_engine_twice_gets_two_labels() {
 }
 
 #[test]
-fn settings_of_the_command_line_reach_every_warm_workload() {
+fn settings_of_the_command_line_reach_decode_but_load_keeps_one_round() {
     let mut selection = selection();
     (selection.prompt, selection.rounds, selection.max_new_tokens) = (Some("Hello".into()), Some(7), Some(9));
     let plan = Plan::new(&selection);
@@ -163,7 +166,7 @@ fn a_preset_sets_its_default_dtype_and_its_comparison() {
         preset: Some("half".into()),
         dtype: Some("bf16".into()),
         against: Some(against),
-        own_start: Start::program("a"),
+        default_start: Start::program("a"),
         ..Candidate::default()
     };
     let plan = Plan::new(&selection);

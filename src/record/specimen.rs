@@ -67,7 +67,7 @@ pub const REED: InventedEngine = InventedEngine {
 pub fn selection(names: &[&str]) -> Selection {
     let candidate = |name: &&str| Candidate {
         engine: name.to_string(),
-        own_start: Start::program(name),
+        default_start: Start::program(name),
         ..Candidate::default()
     };
     let (name, path, identity) = ("embedded".into(), "/m".into(), Some("abc".into()));

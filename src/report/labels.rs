@@ -49,7 +49,7 @@ impl Labels {
     }
 
     /// Shortens the label at the beginning of a sentence, after an optional backtick.
-    pub fn shorten_start_of(&self, text: &str) -> String {
+    pub fn shorten_first_label(&self, text: &str) -> String {
         self.replace_start(text, text.strip_prefix('`').map_or("", |_| "`"))
     }
 

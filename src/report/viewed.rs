@@ -16,7 +16,7 @@ use crate::analysis::compare::Judgement;
 pub struct ReportContent<'a> {
     pub report: &'a Report,
     pub view: View,
-    /// The judgement of a run with a baseline, or the reason why there is none. Formats with lines have no room for it.
+    /// The comparison with a baseline, or the error that prevented it. Formats with one line for each result leave it out.
     pub judgement: Option<&'a Result<Judgement>>,
 }
 
@@ -26,10 +26,12 @@ impl Content for ReportContent<'_> {
         let layout = layouts(TableId::Results);
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
         let failures = grid::failures(report, &labels).into_iter().map(Item::Failure);
-        let warnings = report.warnings.iter().map(|it| format!("warning: {}", labels.shorten_start_of(it)));
-        let notes = report.notes.iter().map(|it| format!("note: {}", labels.shorten_start_of(it)));
+        let warnings =
+            report.warnings.iter().map(|it| format!("warning: {}", labels.shorten_first_label(it)));
+        let notes = report.notes.iter().map(|it| format!("note: {}", labels.shorten_first_label(it)));
         let legend = grid.legend(view, &labels);
         let below = failures.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
+        // Notices say why the run did not end as planned.
         let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
         parts.push(Section::Caption(caption(report, layout)));
         parts.extend(report.rows.is_empty().then_some(Section::NoTable("nothing was measured")));

@@ -37,4 +37,4 @@ pub use ratio::{Blocks, NoRatio, Ratios, Rounds};
 pub use significance::mann_whitney;
 pub use stopping::{Analysis, INTERIM_ANALYSES, Rule, StoppedBy};
 pub use summary::{Summary, geometric_mean, median, outliers, quantile};
-pub use verdict::{Quality, Severity, SeverityThresholds, Verdict};
+pub use verdict::{MetricKind, Severity, SeverityThresholds, Verdict};

@@ -1,14 +1,14 @@
 //! A log ratio in words for people: `4.1 times as fast [3.9, 4.3]`, `1.8 % slower [0.4, 3.1]`.
 //!
-//! A number has the digits that its interval supports, at most three. The half width of the interval is written with one digit,
-//! or with two if the first digit is 1. A difference without a verdict is never stated as certain.
+//! A number has at most three digits. Its last decimal place is that of the first digit of the interval's half width, or of the
+//! second digit if the first is 1. A difference without a verdict is never stated as certain.
 
 use std::fmt;
 
 use super::decision::Decision;
 use super::interval::{Evidence, Interval};
 use super::noise_floor::VerdictThresholds;
-use super::verdict::{Quality, Verdict};
+use super::verdict::{MetricKind, Verdict};
 
 /// The smallest factor of a change that is written as a multiple. Smaller changes are written in per cent.
 const MIN_MULTIPLE: f64 = 1.5;
@@ -40,55 +40,54 @@ impl fmt::Display for Phrase {
 
 impl Phrase {
     /// The phrase for a decision: its verdict, or its evidence where there is no verdict.
-    pub fn of_decision(decision: &Decision, evidence: &Evidence, quality: Quality) -> Self {
+    pub fn of_decision(decision: &Decision, evidence: &Evidence, kind: MetricKind) -> Self {
         match (decision.verdict, evidence.interval_of_enough_blocks()) {
-            (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.thresholds, quality),
-            _ => Self::without_verdict(evidence, quality),
+            (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.thresholds, kind),
+            _ => Self::without_verdict(evidence, kind),
         }
     }
 
     /// The phrase for a verdict, with its interval.
-    fn of(verdict: Verdict, interval: &Interval, thresholds: VerdictThresholds, quality: Quality) -> Self {
+    fn of(verdict: Verdict, interval: &Interval, thresholds: VerdictThresholds, kind: MetricKind) -> Self {
         let (low, high) = (interval.low(), interval.high());
         match verdict {
-            Verdict::Faster | Verdict::Slower => Self::of_change(interval.estimate(), low, high, quality),
+            Verdict::Faster | Verdict::Slower => Self::of_change(interval.estimate(), low, high, kind),
             Verdict::Same => {
                 let percent = percent_rounded_up(thresholds.same().exp_m1());
-                let bounds = format!("({})", bounds_in_words(low, high, quality));
+                let bounds = format!("({})", bounds_in_words(low, high, kind));
                 Self { change: format!("the same within {percent} %"), bounds, caution: "" }
             }
             Verdict::Inconclusive => {
                 let difference = smallest_difference(thresholds);
-                let bounds = format!(
-                    "({}; a difference must exceed {difference})",
-                    bounds_in_words(low, high, quality)
-                );
+                let bounds =
+                    format!("({}; a difference must exceed {difference})", bounds_in_words(low, high, kind));
                 Self { change: "inconclusive".into(), bounds, caution: "" }
             }
         }
     }
 
-    /// The phrase for evidence without a verdict: there are too few blocks, or the rounds were not interleaved.
-    fn without_verdict(evidence: &Evidence, quality: Quality) -> Self {
+    /// The phrase for evidence without a verdict: there are too few blocks, or the rounds were not interleaved (then firm
+    /// evidence counts as tentative).
+    fn without_verdict(evidence: &Evidence, kind: MetricKind) -> Self {
         let caution = match evidence {
             Evidence::WithinLaunch { .. } => "range only",
             Evidence::Tentative(_) | Evidence::Firm(_) => "tentative",
         };
         let (low, high) = evidence.ends();
-        Self { caution, ..Self::of_change(evidence.estimate(), low, high, quality) }
+        Self { caution, ..Self::of_change(evidence.estimate(), low, high, kind) }
     }
 
-    fn of_change(estimate: f64, low: f64, high: f64, quality: Quality) -> Self {
+    fn of_change(estimate: f64, low: f64, high: f64, kind: MetricKind) -> Self {
         let [estimate, low, high] = [estimate, low, high].map(without_rounding_error);
         // A log ratio above zero is better. The printed factor is that of the metric: less memory is a factor below one.
-        let sign_of_metric = quality.sign();
+        let sign_of_metric = kind.sign();
         let factor = (sign_of_metric * estimate).exp();
         let ends = [(sign_of_metric * low).exp(), (sign_of_metric * high).exp()];
         if exceeds_factor(MIN_MULTIPLE, factor)
             || ends.into_iter().any(|end| exceeds_factor(MIN_MULTIPLE_OF_BOUND, end))
         {
             let [change, bounds] = with_bounds(factor, ends, write_multiple);
-            return Self { change: format!("{change} {}", quality.multiple_words()), bounds, caution: "" };
+            return Self { change: format!("{change} {}", kind.multiple_words()), bounds, caution: "" };
         }
         let sign = if factor < 1.0 { -1.0 } else { 1.0 };
         let percent = |factor: f64| sign * (factor - 1.0) * 100.0;
@@ -96,30 +95,30 @@ impl Phrase {
         if [&change, &bounds].into_iter().all(|it| is_zero(it)) {
             return Self { change: NO_DIFFERENCE.into(), bounds: String::new(), caution: "" };
         }
-        Self { change: format!("{change} % {}", quality.comparative(factor)), bounds, caution: "" }
+        Self { change: format!("{change} % {}", kind.comparative(factor)), bounds, caution: "" }
     }
 }
 
 /// The bounds without an estimate: `between 2.1 % slower and 4.7 % faster`, `between 0.6 and 2.3 times as fast`.
-fn bounds_in_words(low: f64, high: f64, quality: Quality) -> String {
+fn bounds_in_words(low: f64, high: f64, kind: MetricKind) -> String {
     let [low, high] = [low, high].map(without_rounding_error);
     if low == 0.0 && high == 0.0 {
         return NO_DIFFERENCE.into();
     }
-    let sign = quality.sign();
+    let sign = kind.sign();
     let mut factors = [(sign * low).exp(), (sign * high).exp()];
     factors.sort_unstable_by(f64::total_cmp);
     let is_multiple = factors.iter().any(|factor| exceeds_factor(MIN_MULTIPLE, *factor));
     let half_width = (factors[1] - factors[0]) / 2.0;
     if is_multiple {
         let [low, high] = factors.map(|factor| write_multiple(factor, decimals(factors[1], half_width)));
-        return format!("between {low} and {high} {}", quality.multiple_words());
+        return format!("between {low} and {high} {}", kind.multiple_words());
     }
     let percents = factors.map(|factor| 100.0 * (factor - 1.0));
     let largest = percents[0].abs().max(percents[1].abs());
     let [low, high] =
         percents.map(|percent| write_number(percent.abs(), decimals(largest, 100.0 * half_width)));
-    let [word_of_low, word_of_high] = factors.map(|factor| quality.comparative(factor));
+    let [word_of_low, word_of_high] = factors.map(|factor| kind.comparative(factor));
     if word_of_low == word_of_high {
         let (least, most) = if factors[0] < 1.0 { (high, low) } else { (low, high) };
         return format!("between {least} and {most} % {word_of_high}");

@@ -47,13 +47,13 @@ impl Verdict {
 
 /// The kind of quantity that a metric measures. A log ratio above zero is better: faster, or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quality {
+pub enum MetricKind {
     Speed,
     /// Memory or energy.
     Amount,
 }
 
-impl Quality {
+impl MetricKind {
     /// 1 if more of the metric is better, -1 if less is better.
     pub(crate) fn sign(self) -> f64 {
         if self == Self::Speed { 1.0 } else { -1.0 }
@@ -110,8 +110,8 @@ impl SeverityThresholds {
 impl Severity {
     /// The severity by the printed share of worsening. Only the verdict `Slower` gives more than `Informative`; an inconclusive
     /// result has its own exit code.
-    pub fn of(verdict: Verdict, log_ratio: f64, quality: Quality, thresholds: SeverityThresholds) -> Self {
-        let worsening = quality.worsening(log_ratio);
+    pub fn of(verdict: Verdict, log_ratio: f64, kind: MetricKind, thresholds: SeverityThresholds) -> Self {
+        let worsening = kind.worsening(log_ratio);
         match verdict {
             Verdict::Slower if worsening > thresholds.critical => Self::Critical,
             Verdict::Slower if worsening >= thresholds.warning => Self::Warning,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn severity(verdict: Verdict, speed_ratio: f64) -> Severity {
-        Severity::of(verdict, speed_ratio.ln(), Quality::Speed, SeverityThresholds::default())
+        Severity::of(verdict, speed_ratio.ln(), MetricKind::Speed, SeverityThresholds::default())
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn more_memory_is_judged_by_the_share_that_is_printed() {
         let class_of_increase = |factor: f64| {
-            Severity::of(Verdict::Slower, -factor.ln(), Quality::Amount, SeverityThresholds::default())
+            Severity::of(Verdict::Slower, -factor.ln(), MetricKind::Amount, SeverityThresholds::default())
         };
         assert_eq!(
             [1.09, 1.19, 1.21].map(class_of_increase),
@@ -194,7 +194,10 @@ mod tests {
     #[test]
     fn thresholds_are_accepted_only_in_ascending_order() {
         let strict = SeverityThresholds::new(0.01, 0.05).unwrap();
-        assert_eq!(Severity::of(Verdict::Slower, 0.94f64.ln(), Quality::Speed, strict), Severity::Critical);
+        assert_eq!(
+            Severity::of(Verdict::Slower, 0.94f64.ln(), MetricKind::Speed, strict),
+            Severity::Critical
+        );
         let invalid = [(0.2, 0.1), (0.0, 0.1), (f64::NAN, 0.2), (0.1, f64::INFINITY)];
         assert_eq!(invalid.map(|(warning, critical)| SeverityThresholds::new(warning, critical)), [None; 4]);
     }

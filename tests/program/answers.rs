@@ -39,18 +39,18 @@ const RULES: &[FaultCase] = &[
 const LATER: &[FaultCase] = &[
     ("wrong_id", "--at 6", "protocol", "sample 2", "`generated` has id `999999`"),
     ("wrong_token_count", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 63"),
-    ("eos_early", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 33"),
+    ("ends_at_early_eos", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 33"),
     ("wrong_prompt_tokens", "--at 6", "wrong_output", "sample 2", "33 is not the number of ids sent, 32"),
     ("id_beyond_vocabulary", "--at 6", "wrong_output", "sample 2", "token id 1000 lies outside"),
     ("missing_time", "--at 6", "protocol", "sample 2", "token_ns"),
     ("times_backwards", "--at 6", "protocol", "sample 2", "`token_ns[63]` 999 lies outside "),
     ("times_in_the_future", "--at 6", "protocol", "sample 2", "lies after the answer arrived"),
-    ("nan_fact", "--at 6", "protocol", "sample 2", "end_ns"),
-    ("negative_fact", "--at 6", "protocol", "sample 2", "end_ns"),
-    ("missing_fact", "--at 6", "protocol", "sample 2", "end_ns"),
+    ("nan_end_ns", "--at 6", "protocol", "sample 2", "end_ns"),
+    ("negative_end_ns", "--at 6", "protocol", "sample 2", "end_ns"),
+    ("missing_end_ns", "--at 6", "protocol", "sample 2", "end_ns"),
     // This engine does not support `ignore_eos`, which the scenario needs. So it gets no request.
     (
-        "eos_in_the_middle",
+        "continues_after_eos",
         r#"--capabilities '{"ignore_eos":false}'"#,
         "unsupported",
         "load",

@@ -113,7 +113,7 @@ fn engines_with_harmless_faults_are_measured_and_ended_with_the_expected_warning
         ("chatter", "--fault chatter", ""),
         ("stderr-flood", "--fault stderr_flood --amount 20000", ""),
         ("only-generate", "--fault says_bad_request_to_hello", ""),
-        ("eos", "--fault eos_in_the_middle", ""),
+        ("eos", "--fault continues_after_eos", ""),
         ("other-ids", "--fault nondeterministic --deterministic false", ""),
         // No request of this run asks for scores.
         ("scores", "--fault wrong_scores", ""),

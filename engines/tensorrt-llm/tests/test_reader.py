@@ -38,7 +38,7 @@ class ReaderTest(unittest.TestCase):
     def setUp(self):
         self.reader = Reader(ManualLlm())
         self.addCleanup(self.reader.close)
-        self.sequence = SimpleNamespace(prompt=PROMPT, task=None)
+        self.sequence = SimpleNamespace(prompt=PROMPT, reader_task=None)
         self.reader.submit([self.sequence], params=None, check=lambda: None)
         self.addCleanup(lambda: self.reader.abort([self.sequence], timeout_s=0))
 
@@ -61,7 +61,7 @@ class ReaderTest(unittest.TestCase):
             self.assertTrue(before < response.at_ns < after, (before, response.at_ns, after))
 
     def test_a_sequence_that_ends_without_a_response_is_reported(self):
-        sequence = SimpleNamespace(prompt=[], task=None)
+        sequence = SimpleNamespace(prompt=[], reader_task=None)
         self.reader.submit([sequence], params=None, check=lambda: None)
         self.assertEqual(self.take_after_wait(1), [(sequence, None)])
 
@@ -73,7 +73,7 @@ class ReaderTest(unittest.TestCase):
     def test_take_returns_even_without_responses(self):
         self.assertEqual(self.reader.take(), [])
         self.reader.abort([self.sequence], timeout_s=0)
-        self.assertTrue(self.sequence.task.done())
+        self.assertTrue(self.sequence.reader_task.done())
 
     def take_after_wait(self, count):
         self.wait_for_responses(count)

@@ -58,7 +58,7 @@ fn unchecked_workloads(
     let plan = &record.header.plan;
     let is_equal =
         |case: usize| agreement.greedy.as_ref().is_some_and(|greedy| greedy.equal_cases.contains(&case));
-    let has_gaps = |case: usize| agreement.gaps.as_ref().is_some_and(|gaps| gaps.is_about(case));
+    let has_checked_tokens = |case: usize| agreement.gaps.as_ref().is_some_and(|gaps| gaps.is_about(case));
     let measured = |case: usize| record.measured().any(|it| it.case == case);
     let gives_ids = |case: usize| {
         let mut samples = greedy_samples(record, configuration).filter(|it| it.case == case);
@@ -78,7 +78,7 @@ fn unchecked_workloads(
         let why = match case {
             Case { workload, .. } if !workload.is_greedy() => "sampled tokens are not compared",
             _ if !gives_ids(index) => "gives text, not ids",
-            _ if is_equal(index) || has_gaps(index) => continue,
+            _ if is_equal(index) || has_checked_tokens(index) => continue,
             _ if !takes_ids => "takes text, so its prompt ids may differ from the verifier's",
             Case { workload, .. } => {
                 unchecked.push(format!("`{}`", line(&workload.label)));

@@ -1,5 +1,5 @@
 //! Checks the claim about prefix caches by a repeated prompt. All other prompts begin with different ids, so a prefix cache can
-//! speed up only the second request of the pair.
+//! speed up only the second request with the repeated prompt.
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::analysis::metric;
@@ -59,17 +59,17 @@ fn faster_repeat(subject: &Subject) -> Option<Contradiction> {
     // A prompt that is given as text has no salt: it is the same for every request.
     let salted =
         subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
-    let pairs = salted.filter_map(|case| Some((case, Pair::of(subject, case)?)));
-    let (case, pair) = pairs.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
-    let ratio = three_digits(pair.ratio);
+    let repeats = salted.filter_map(|case| Some((case, RepeatTimes::of(subject, case)?)));
+    let (case, repeat) = repeats.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
+    let ratio = three_digits(repeat.ratio);
     let message = format!(
         "reports {}, but answers a repeated prompt {ratio} times as fast: its first token in {} comes after {} instead of {} \
          (the fastest other prompt of each launch; {})",
         reported_cache(subject),
         subject.case_name(case),
-        time(pair.repeated_ns),
-        time(pair.other_ns),
-        if pair.launches == 1 { "1 launch".to_string() } else { format!("{} launches", pair.launches) },
+        time(repeat.repeated_ns),
+        time(repeat.other_ns),
+        if repeat.launches == 1 { "1 launch".to_string() } else { format!("{} launches", repeat.launches) },
     );
     // The measured prompts do not repeat, so a cache does not improve the results. Only an explicit denial of a cache is a
     // false claim.
@@ -80,19 +80,19 @@ fn faster_repeat(subject: &Subject) -> Option<Contradiction> {
 }
 
 /// The time to the first token of a repeated prompt, and of the fastest other prompt of the same length.
-struct Pair {
+struct RepeatTimes {
     repeated_ns: f64,
     other_ns: f64,
     ratio: f64,
     launches: usize,
 }
 
-impl Pair {
-    /// The median times of the pair, if the median launch and more than half of all launches show a cache.
+impl RepeatTimes {
+    /// The median times, if the median launch and more than half of all launches show a cache.
     fn of<'a>(subject: &Subject<'a>, case: usize) -> Option<Self> {
         let first_token = metric::by_id(metric::MetricId::FIRST_TOKEN);
         let first_ns = |sample: &'a Sample| median(&subject.values.of_request(sample, first_token));
-        let pairs: Vec<(f64, f64)> = subject
+        let times_by_launch: Vec<(f64, f64)> = subject
             .launches
             .keys()
             .filter_map(|launch| {
@@ -103,30 +103,30 @@ impl Pair {
                 let (first, repeated) = (warm_up(0)?, warm_up(1)?);
                 let is_long =
                     repeated.iteration.sequences.iter().all(|it| it.prompt_tokens >= MIN_PROMPT_TOKENS);
-                // A discarded request is shorter and follows a pause.
+                // A discarded request follows a pause of the engine's processes, and generates less.
                 let others = requests().filter(|it| match it.kind {
                     RequestKind::Warmup => it.index >= IDENTICAL_WARM_UPS,
                     RequestKind::Measured => true,
                     RequestKind::Discarded => false,
                 });
                 let others: Vec<f64> = others.filter_map(first_ns).collect();
-                let is_pair = is_long && first.prompt_hash == repeated.prompt_hash;
+                let is_long_repeat = is_long && first.prompt_hash == repeated.prompt_hash;
                 let fastest = others.into_iter().reduce(f64::min);
-                Some((first_ns(repeated)?, fastest?)).filter(|_| is_pair)
+                Some((first_ns(repeated)?, fastest?)).filter(|_| is_long_repeat)
             })
             .collect();
-        let min_ratio = if pairs.len() < MIN_LAUNCHES { MIN_RATIO_OVER_FEW } else { MIN_RATIO };
+        let min_ratio = if times_by_launch.len() < MIN_LAUNCHES { MIN_RATIO_OVER_FEW } else { MIN_RATIO };
         let is_faster =
             |(repeated, other): &&(f64, f64)| other / repeated > min_ratio && other - repeated > MIN_GAIN_NS;
-        let most_are_faster = pairs.iter().filter(is_faster).count() * 2 > pairs.len();
-        let (repeated, other): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-        let ratios: Vec<f64> = pairs.iter().map(|(repeated, other)| other / repeated).collect();
+        let most_are_faster = times_by_launch.iter().filter(is_faster).count() * 2 > times_by_launch.len();
+        let (repeated, other): (Vec<f64>, Vec<f64>) = times_by_launch.iter().copied().unzip();
+        let ratios: Vec<f64> = times_by_launch.iter().map(|(repeated, other)| other / repeated).collect();
         let ratio = median(&ratios).filter(|ratio| most_are_faster && *ratio > min_ratio)?;
         Some(Self {
             repeated_ns: median(&repeated)?,
             other_ns: median(&other)?,
             ratio,
-            launches: pairs.len(),
+            launches: times_by_launch.len(),
         })
     }
 }

@@ -18,7 +18,7 @@ pub fn sentence(plan: &Plan, compared: &Compared) -> String {
     };
     match &compared.result {
         Ok(Comparison { decision, evidence, blocks, .. }) => {
-            let phrase = Phrase::of_decision(decision, evidence, compared.metric.quality());
+            let phrase = Phrase::of_decision(decision, evidence, compared.metric.kind());
             parts.complete(decision.verdict, &phrase, || why_no_verdict(&[plan], phrase.caution, *blocks))
         }
         Err(refusal) => {

@@ -34,7 +34,7 @@ pub enum SetUpEvent {
 
 pub struct Steps<'a> {
     /// The name and value of a variable that marks every process of this run, so that the keeper can end them.
-    pub mark: (&'static str, &'a str),
+    pub run_mark: (&'static str, &'a str),
     pub listener: &'a mut dyn FnMut(SetUpEvent),
 }
 
@@ -51,7 +51,7 @@ impl Steps<'_> {
         let engine = engine.manifest.name.clone();
         (self.listener)(SetUpEvent::Started { subject: engine.clone(), step: step.into(), note });
         let (program, arguments) = command.split_first().context("an empty command")?;
-        let expression = duct::cmd(program, arguments).dir(dir).env(self.mark.0, self.mark.1);
+        let expression = duct::cmd(program, arguments).dir(dir).env(self.run_mark.0, self.run_mark.1);
         let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
         let reader = reader
             .with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;

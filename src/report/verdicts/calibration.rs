@@ -1,4 +1,4 @@
-//! The engines of a run without a calibration on this machine, and the command that calibrates them.
+//! Which engines of a run lack a calibration on this machine, and the command that calibrates them.
 
 use std::collections::BTreeSet;
 
@@ -24,11 +24,11 @@ pub struct Calibration {
     pub remedy: String,
 }
 
-/// An engine without a calibration. JSON has these names: add, never rename.
+/// An engine that lacks a calibration for some or all workloads. JSON has these names: add, never rename.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Uncalibrated {
     pub engine: String,
-    /// Labels of the workloads without a calibration; empty where no workload has one.
+    /// The labels of the workloads that lack a calibration. Empty if all lack it.
     pub workloads: Vec<String>,
 }
 
@@ -46,22 +46,22 @@ impl Calibration {
             }
             let cases = plan.cases.iter().enumerate().filter(|(_, case)| case.configuration == index);
             let measured: Vec<_> = cases.filter(|(case, _)| measured_cases.contains(case)).collect();
-            let not_calibrated = measured.iter().map(|(_, case)| &case.workload).filter(|workload| {
+            let lacking = measured.iter().map(|(_, case)| &case.workload).filter(|workload| {
                 let headline = metric::headline(plan, workload).map(|metric| metric.id);
                 let mut floors =
                     record.header.noise_floors.iter().filter(|floor| floor.configuration == index);
                 !floors.any(|floor| floor.workload == workload.label && Some(floor.metric) == headline)
             });
-            let not_calibrated: Vec<_> = not_calibrated.collect();
-            if not_calibrated.is_empty() {
+            let lacking: Vec<_> = lacking.collect();
+            if lacking.is_empty() {
                 continue;
             }
-            let none_calibrated = not_calibrated.len() == measured.len();
-            let named = not_calibrated.iter().filter(|_| !none_calibrated);
-            let workloads = named.map(|workload| line(&workload.label)).collect();
+            let some_are_calibrated = lacking.len() < measured.len();
+            let listed = lacking.iter().filter(|_| some_are_calibrated);
+            let workloads = listed.map(|workload| line(&workload.label)).collect();
             uncalibrated.push(Uncalibrated { engine: line(&configuration.label), workloads });
             rows.push(configuration);
-            for workload in not_calibrated {
+            for workload in lacking {
                 if !scenarios.contains(&workload.scenario.as_str()) {
                     scenarios.push(&workload.scenario);
                 }

@@ -141,16 +141,17 @@ fn if_the_budget_ended_the_hint_names_a_larger_budget() {
         record.closed.iter_mut().for_each(|closed| closed.by = StoppedBy::Time);
         why_no_verdicts(&Report::of(&record)).unwrap()
     };
+    // 5 blocks would take 50 s here, and 300 s in the next case. The hint adds a quarter and rounds up.
     let expected = "no verdicts: the time budget ended after 2 blocks, verdicts need 5; hint: `--budget 70s`";
     assert_eq!(why(20, 2), expected);
     assert!(why(60, 1).ends_with("after 1 block, verdicts need 5; hint: `--budget 7m`"), "{}", why(60, 1));
 }
 
 #[test]
-fn differences_from_a_baselines_program_are_among_the_verdicts() {
+fn verdicts_against_the_program_that_made_a_baseline_are_shown() {
     let selection = decoding(&["patient-original", "beacon"]);
     let mut record = measured_engines(&selection);
-    // The twin becomes the baseline's program.
+    // The twin becomes the program that made the baseline `main`.
     let twin = &mut record.header.plan.configurations[2];
     (twin.label, twin.role) = ("patient-original (main)".into(), Some(Role::Baseline { of: 0 }));
     let text = rendered(&record, "table", 200);
@@ -178,6 +179,7 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
                 workload: case.workload.label.clone(),
                 metric: crate::analysis::metric::headline(&plan, &case.workload).unwrap().id,
                 paired: NoiseFloor::of(&[0.01; 20]).unwrap(),
+                // Between two runs.
                 between: None,
                 since: "2026-01-01T00:00:00Z".into(),
             });
@@ -271,7 +273,7 @@ fn one_line_has_the_noise_of_the_twin_and_the_calibration() {
 }
 
 #[test]
-fn the_mean_has_a_caution_and_leaves_out_an_engine_that_failed() {
+fn the_mean_weighs_all_workloads_the_same_and_leaves_out_a_failed_engine() {
     let mut record = measured_engines(&selection(&["patient-original", "beacon", "equal"]));
     let mean = |record: &RunRecord, engine: &str| {
         let means = Report::of(record).verdicts.means;
@@ -305,6 +307,7 @@ fn the_caption_has_the_reason_why_each_workload_ended() {
     };
     with(&mut record, "decode", 8, StoppedBy::Time);
     with(&mut record, "ttft 128", 8, StoppedBy::Time);
+    // The record has samples of only 5 blocks, so the 8 are called planned.
     let expected = "planned: 8 blocks (5 for load, ttft 16, ttft 512, prefill; stopped by narrow intervals (load, ttft 16, \
                 ttft 512, prefill), by the time budget (ttft 128, decode)), interleaved";
     assert!(caption(&record).starts_with(expected), "{}", caption(&record));
@@ -376,30 +379,30 @@ fn the_effect_of_a_preset_is_listed_with_the_words_of_its_manifest() {
     selection.candidates[2].options.clear();
     assert!(!rendered(&measured_engines(&selection), "table", 100).contains("precision impact"));
     selection.candidates[2].options.insert("half".into(), true.into());
-    // The ratio is shown without a verdict too.
+    // One block gives no verdict, but the ratio is still shown.
     selection.extent.blocks = Some(1);
     let one_block = rendered(&measured_engines(&selection), "table", 100);
-    let expected = one_block.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
-    assert!(expected.contains(": decode ") && expected.ends_with("x?"), "{expected}");
+    let effect_line = one_block.lines().find(|line| line.starts_with("precision impact, ")).unwrap();
+    assert!(effect_line.contains(": decode ") && effect_line.ends_with("x?"), "{effect_line}");
     // A preset that is measured alone has no effect to show.
     selection.candidates.remove(1);
     assert!(!rendered(&measured_engines(&selection), "table", 100).contains("precision impact"));
 }
 
 #[test]
-fn a_certain_effect_of_a_preset_is_also_given_in_time() {
+fn a_preset_effect_with_a_verdict_is_also_given_as_a_time_difference() {
     let mut selection = decoding(&["patient-original", "patient-original"]);
     selection.candidates[1].preset = Some("fast".into());
-    selection.candidates[1].options.insert("check_time".into(), false.into());
+    selection.candidates[1].options.insert("logging".into(), false.into());
     selection.candidates[1].against =
-        Some(PresetComparison { preset: "default".into(), effect: "without its check_time".into() });
+        Some(PresetComparison { preset: "default".into(), effect: "without logging".into() });
     let record =
         measured(&selection, &[ORIGINAL, InventedEngine { name: "patient-original:fast", ..BEACON }]);
     let text = rendered(&record, "table", 200);
-    let expected = text.lines().find(|line| line.starts_with("without its check_time, ")).unwrap();
+    let effect_line = text.lines().find(|line| line.starts_with("without logging, ")).unwrap();
     assert!(
-        expected.contains(": decode 11.") && expected.ends_with("] (19.6 ms a token less)"),
-        "{expected}"
+        effect_line.contains(": decode 11.") && effect_line.ends_with("] (19.6 ms a token less)"),
+        "{effect_line}"
     );
     let json = json(&record);
     let comparisons = json["derived"][0]["comparisons"].as_array().unwrap();

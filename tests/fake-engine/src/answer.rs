@@ -39,6 +39,7 @@ pub fn hello(script: &Script) -> Value {
         "engine": script.text("engine"),
         "version": script.text("version"),
         "output": script.text("output"),
+        // The precision of token times.
         "stamp": script.text("stamp"),
         "deterministic": script.flag("deterministic"),
         "capabilities": merged(capabilities, script.value("capabilities")),
@@ -95,8 +96,8 @@ pub fn tokenise(prompt: &str) -> Vec<u64> {
     std::iter::once(BOS).chain(prompt.bytes().map(|byte| FIRST_ORDINARY_ID + u64::from(byte))).collect()
 }
 
-/// The output ids for one prompt. Each id depends on `salt` (0 for greedy decoding) and on all earlier ids, so a prompt that ends
-/// with a part of an output continues that output.
+/// The output ids for one prompt. Each id depends on `salt` (0 for greedy decoding) and on all earlier ids, so after a
+/// prompt and the start of its output comes the rest of that output.
 pub fn output_ids(
     script: &Script,
     prompt: &[u64],
@@ -106,7 +107,7 @@ pub fn output_ids(
 ) -> Vec<u64> {
     let vocabulary = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1);
     let eos_position = match max_new_tokens / 2 {
-        half if has(script, "eos_early") || has(script, "eos_in_the_middle") => Some(half),
+        half if has(script, "ends_at_early_eos") || has(script, "continues_after_eos") => Some(half),
         _ => script.value("eos_at").as_u64(),
     };
     let wrong_from = script.value("wrong_from").as_u64().unwrap_or(u64::MAX);
@@ -125,7 +126,7 @@ pub fn output_ids(
         id
     };
     let mut ids: Vec<u64> = (0..max_new_tokens).map(&mut id).collect();
-    let stops = has(script, "eos_early") || (!ignore_eos && !has(script, "eos_in_the_middle"));
+    let stops = has(script, "ends_at_early_eos") || (!ignore_eos && !has(script, "continues_after_eos"));
     if let Some(position) = ids.iter().position(|&id| id == EOS).filter(|_| stops) {
         ids.truncate(position + 1);
     }
@@ -156,7 +157,7 @@ pub fn sequence(script: &Script, prompt: &[u64], ids: &[u64], times: &[u64], fin
     })
 }
 
-/// Makes times of an iteration wrong, if the script has such a fault.
+/// Makes times of an iteration (in an answer, one pass over the prompts) wrong, if the script has such a fault.
 pub fn make_times_wrong(script: &Script, iteration: &mut Value) {
     const HOUR_NS: u64 = 3_600_000_000_000;
     let (start_ns, end_ns) = (iteration["start_ns"].as_u64(), iteration["end_ns"].as_u64());
@@ -173,10 +174,10 @@ pub fn make_times_wrong(script: &Script, iteration: &mut Value) {
     if has(script, "times_in_the_future") {
         iteration["end_ns"] = (end_ns.unwrap_or(0) + HOUR_NS).into();
     }
-    if has(script, "negative_fact") {
+    if has(script, "negative_end_ns") {
         iteration["end_ns"] = (-1).into();
     }
-    if has(script, "missing_fact") {
+    if has(script, "missing_end_ns") {
         iteration.as_object_mut().map(|iteration| iteration.remove("end_ns"));
     }
 }

@@ -119,7 +119,7 @@ pub fn answer(context: &Context, request: &Generate) -> String {
     }
     let line = format!("{generated}\n");
     // JSON has no NaN, but some JSON writers emit it.
-    if has(context.script, "nan_fact") {
+    if has(context.script, "nan_end_ns") {
         line.replace("\"end_ns\":", "\"end_ns\":NaN,\"was\":")
     } else {
         line
@@ -175,7 +175,7 @@ fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, no
             let generated = ids.len().min(times.len());
             let finish = match ids[..generated].last() {
                 _ if is_cancelled => "cancelled",
-                Some(&EOS) if !request.ignore_eos || has(script, "eos_early") => "eos",
+                Some(&EOS) if !request.ignore_eos || has(script, "ends_at_early_eos") => "eos",
                 _ => "length",
             };
             answer::sequence(script, prompt, &ids[..generated], &times[..generated], finish)

@@ -187,20 +187,20 @@ fn facts_can_be_wrong_one_at_a_time() {
     assert_eq!(ids(&answer_with("wrong_token_count")).len(), 5);
     assert_eq!((ids(&answer_with("missing_time")).len(), times(&answer_with("missing_time")).len()), (6, 5));
     assert_eq!(iteration(&answer_with("wrong_prompt_tokens"))["sequences"][0]["prompt_tokens"], 4);
-    let early = answer_with("eos_early");
+    let early = answer_with("ends_at_early_eos");
     assert_eq!((ids(&early).len(), ids(&early)[3]), (4, EOS));
     assert_eq!(iteration(&early)["sequences"][0]["finish"], "eos");
-    let middle = ids(&answer_with("eos_in_the_middle"));
+    let middle = ids(&answer_with("continues_after_eos"));
     assert_eq!((middle.len(), middle[3]), (6, EOS));
     assert_eq!(ids(&answer_with("id_beyond_vocabulary"))[5], 1000);
     let backwards = answer_with("times_backwards");
     assert_eq!(times(&backwards)[5] + 1, iteration(&backwards)["start_ns"]);
     assert_eq!(times(&answer_with("times_in_the_future"))[5], times(&right)[5] + 3_600_000_000_000);
-    assert_eq!(iteration(&answer_with("negative_fact"))["end_ns"], -1);
-    assert_eq!(iteration(&answer_with("missing_fact")).get("end_ns"), None);
+    assert_eq!(iteration(&answer_with("negative_end_ns"))["end_ns"], -1);
+    assert_eq!(iteration(&answer_with("missing_end_ns")).get("end_ns"), None);
     let scored = Fake::with_fault("wrong_scores").ask(r#"{"type":"score","sequences":[[1,2,3]]}"#);
     assert_eq!(scored["logprobs"][0].as_array().unwrap().len(), 1);
-    let mut nan = Fake::with_fault("nan_fact");
+    let mut nan = Fake::with_fault("nan_end_ns");
     nan.send(GENERATE);
     assert!(String::from_utf8(nan.line()).unwrap().contains(r#""end_ns":NaN,"#));
 }

@@ -1,5 +1,5 @@
-//! Rows of f32, f16 or bf16, stored as in files. Products widen them to f32; levels with products of pairs multiply bf16 itself.
-#![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+//! Rows of f32, f16 or bf16, stored as in files. Products widen them to f32; SIMD products of bf16 pairs do not.
+#![expect(unsafe_code, reason = "unaligned weights, and SIMD instructions")]
 
 use half::f16;
 use model_files::Dtype;
@@ -31,7 +31,7 @@ pub static BF16: Format = Format {
     dtype: Dtype::BF16,
     is_requestable: true,
     storage: Storage::Rows(RowKernels::of::<InBf16>().with_pairs()),
-    tile: Some(TileKernel::FROM_ROWS),
+    tile: Some(TileKernel::OF_BF16_ROWS),
     packed: None,
 };
 
@@ -45,7 +45,7 @@ impl Float for InF32 {
 
     #[inline(always)]
     unsafe fn load<L: Wide>(bytes: *const u8) -> L {
-        // SAFETY: the caller guarantees this.
+        // SAFETY: the caller guarantees what `Lanes` requires.
         unsafe { L::load(bytes.cast()) }
     }
 
@@ -60,7 +60,7 @@ impl Float for InF16 {
 
     #[inline(always)]
     unsafe fn load<L: Wide>(bytes: *const u8) -> L {
-        // SAFETY: the caller guarantees this.
+        // SAFETY: the caller guarantees what `Lanes` requires.
         unsafe { L::from_f16(bytes) }
     }
 
@@ -75,7 +75,7 @@ impl Float for InBf16 {
 
     #[inline(always)]
     unsafe fn load<L: Wide>(bytes: *const u8) -> L {
-        // SAFETY: the caller guarantees this.
+        // SAFETY: the caller guarantees what `Lanes` requires.
         unsafe { L::from_bf16(bytes) }
     }
 

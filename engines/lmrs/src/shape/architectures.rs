@@ -73,7 +73,7 @@ pub struct Architecture {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
     None,
-    /// Every layer, if a config gives a window; `default` is its tokens if a config lacks the field.
+    /// Every layer, if there is a window. `default` is its length in tokens if a config does not give it.
     All {
         default: Option<usize>,
     },

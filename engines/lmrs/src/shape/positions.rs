@@ -18,7 +18,7 @@ pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
     let mut rotation = Rotation::new(theta, rotated);
     refuse_infinite_angles(fields, &rotation, fields.name("rope_theta", "rope.freq_base"))?;
     match fields.folder.format {
-        Format::Safetensors => scale_by_rule(fields, &mut rotation)?,
+        Format::Safetensors => scale_by_config(fields, &mut rotation)?,
         Format::Gguf => scale_by_metadata(fields, &mut rotation)?,
     }
     refuse_infinite_angles(fields, &rotation, fields.name("rope_scaling", "rope.scaling"))?;
@@ -56,7 +56,7 @@ fn rotated_dims(fields: &Fields) -> Result<usize, Failed> {
     }
 }
 
-fn scale_by_rule(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {
+fn scale_by_config(fields: &Fields, rotation: &mut Rotation) -> Result<(), Failed> {
     for name in ["rope_scaling", "rope_parameters"] {
         match fields.get(name).map(|value| (value, value.as_object())) {
             None => {}

@@ -155,10 +155,10 @@ impl Pair<'_> {
         thresholds: SeverityThresholds,
     ) -> Option<Change> {
         let outcome = self.outcome(found)?;
-        let quality = self.metric.quality();
+        let kind = self.metric.kind();
         let severity = match &outcome {
             Outcome::Compared(found, _) => found.decision.verdict.map_or(Severity::Informative, |verdict| {
-                Severity::of(verdict, found.evidence.estimate(), quality, thresholds)
+                Severity::of(verdict, found.evidence.estimate(), kind, thresholds)
             }),
             Outcome::FailsNow(_) => Severity::Critical,
             _ => Severity::Informative,
@@ -207,7 +207,7 @@ impl Pair<'_> {
         }
         match found {
             Some(Ok(found)) => {
-                let phrase = Phrase::of_decision(&found.decision, &found.evidence, self.metric.quality());
+                let phrase = Phrase::of_decision(&found.decision, &found.evidence, self.metric.kind());
                 Some(Outcome::Compared(found.clone(), phrase))
             }
             Some(Err(why)) => Some(Outcome::NotCompared(why.clone())),

@@ -2,7 +2,7 @@
 //!
 //! Both products are `sums += left * right`, where `right` is a tile of the KV cache. A row of a tile has one dimension of the
 //! keys of all its positions, or the values of one position. So one kernel serves both, and no sum crosses vector lanes.
-#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions of a level"))]
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "SIMD instructions"))]
 
 #[cfg(test)]
 mod tests;

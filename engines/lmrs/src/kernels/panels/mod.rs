@@ -15,7 +15,7 @@
 //! levels differ only in the rounding of these additions.
 #![cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64"),
-    expect(unsafe_code, reason = "instructions of a level")
+    expect(unsafe_code, reason = "SIMD instructions")
 )]
 
 #[cfg(target_arch = "x86_64")]

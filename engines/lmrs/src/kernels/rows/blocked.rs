@@ -9,7 +9,7 @@
 //!
 //! Meanwhile the next block is prefetched, line by line and evenly, so that memory and arithmetic work at the same time. The
 //! order of additions is that of `dots.rs`: the lanes of a sum are added together only after the last chunk of inputs.
-#![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+#![expect(unsafe_code, reason = "unaligned weights, and SIMD instructions")]
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
 //! Registers of numbers side by side (lanes): the trait `Lanes`, over which products are written, and each level's type.
-#![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+#![expect(unsafe_code, reason = "unaligned weights, and SIMD instructions")]
 #![expect(
     unsafe_op_in_unsafe_fn,
     reason = "each method is one or two instructions, and `Lanes` states the requirements"

@@ -1,5 +1,5 @@
 //! The choice of code for each level.
-#![expect(unsafe_code, reason = "instructions of a level")]
+#![expect(unsafe_code, reason = "SIMD instructions")]
 
 use super::activations::{Bf16Line, PaddedRows, TileInput, U32Line};
 use super::lanes::{Float, PortableLanes};

@@ -113,7 +113,7 @@ pub struct TileKernel(fn(Level, &Matrix, &TileInput, &mut Outputs));
 
 impl TileKernel {
     /// Tiles from rows of bf16 as files store them.
-    pub const FROM_ROWS: Self =
+    pub const OF_BF16_ROWS: Self =
         Self(|level, matrix, packed, out| levels::tile(level, &matrix.floats(), packed, out));
 
     /// Tiles from packed rows, unpacked a few at a time.

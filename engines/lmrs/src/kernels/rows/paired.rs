@@ -1,5 +1,5 @@
 //! AVX-512 registers of bf16, whose products are added in pairs by one instruction.
-#![expect(unsafe_code, reason = "weights at any address, and instructions of a level")]
+#![expect(unsafe_code, reason = "unaligned weights, and SIMD instructions")]
 #![expect(
     unsafe_op_in_unsafe_fn,
     reason = "each method is a few instructions, and `Lanes` states the requirements"

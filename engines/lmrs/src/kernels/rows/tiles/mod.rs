@@ -10,7 +10,7 @@
 //!
 //! `pack` makes the lines, and `WidenedPanels` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx`
 //! implement it. Products use `amx` only. `pairs` serves tests on machines without AMX; `examples/panel-rates` measures it.
-#![expect(unsafe_code, reason = "instructions of a level")]
+#![expect(unsafe_code, reason = "SIMD instructions")]
 
 pub mod amx;
 pub mod pairs;

@@ -1,5 +1,5 @@
 //! Products of bf16 pairs in 512-bit registers: two inputs a step, summed in f32.
-#![expect(unsafe_code, reason = "instructions of a level")]
+#![expect(unsafe_code, reason = "SIMD instructions")]
 #![expect(clippy::needless_range_loop, reason = "indices of several arrays at once, as in the formula")]
 
 use std::arch::x86_64::*;
