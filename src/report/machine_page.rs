@@ -120,10 +120,11 @@ impl Page {
 
     fn host(&self) -> String {
         let Machine { cpu, hardware, steal_share, .. } = &self.machine;
-        let guest = cpu.hypervisor.map(|guest| if guest { "virtual machine" } else { "no hypervisor" });
+        let kind =
+            cpu.hypervisor.map(|is_virtual| if is_virtual { "virtual machine" } else { "no hypervisor" });
         let steal = steal_share
             .map(|share| format!("steal since boot {:.2} % of the requested CPU time", share * 100.0));
-        join_known([guest.map(String::from), hardware.clone(), steal])
+        join_known([kind.map(String::from), hardware.clone(), steal])
     }
 
     fn memory(&self) -> String {
