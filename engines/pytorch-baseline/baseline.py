@@ -5,7 +5,6 @@ Only the load imports this module, so that hello does not import PyTorch.
 
 import importlib.metadata
 import platform
-from functools import cached_property
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from engine_kit import Failed, Model, Sampler
 from gpt2 import GPT2
 from model import Decoder, Gemma, Phi3, Qwen3
-from model_folder import read_tokenizer
+from model_folder import FolderText
 
 NETWORKS = {
     "llama": Decoder,
@@ -45,7 +44,7 @@ def load(request, folder, phases):
     return Baseline(folder, decoder, device, context_tokens)
 
 
-class Baseline(Model):
+class Baseline(FolderText, Model):
     def __init__(self, folder, decoder, device, context_tokens):
         self._folder, self._decoder = folder, decoder
         self._device, self._context_tokens = device, context_tokens
@@ -70,20 +69,6 @@ class Baseline(Model):
 
     def _logits(self, ids):
         return self._decoder(torch.tensor(ids, device=self._device))  # [tokens, vocabulary]
-
-    @cached_property
-    def _tokenizer(self):
-        """The tokenizer, read when the first text comes. Token ids do not need it."""
-        return read_tokenizer(self._folder)
-
-    def encode(self, text):
-        if self._tokenizer is None:
-            message = f"model `{self._folder.name}` has no `tokenizer.json` in its folder"
-            raise Failed("model", message, "send `prompt_ids`")
-        return self._tokenizer.encode(text).ids
-
-    def decode(self, ids):
-        return None if self._tokenizer is None else self._tokenizer.decode(ids)
 
     def facts(self):
         facts = {

@@ -1,13 +1,12 @@
 """A loaded model: passes requests to the library, and the library's responses to the kit."""
 
 import threading
-from functools import cached_property
 from types import SimpleNamespace
 
 import library
 import processes
 from engine_kit import Failed, Model
-from model_folder import read_tokenizer
+from model_folder import FolderText
 from reader import Reader
 
 # The time for the library to shut down. The orchestrator ends an engine five seconds after `shutdown`.
@@ -17,7 +16,7 @@ SHUTDOWN_TIMEOUT_S = 3.0
 SINGLE_SLOT = "single"
 
 
-class LoadedModel(Model):
+class LoadedModel(FolderText, Model):
     def __init__(self, llm, folder, settings, facts, workers):
         self._llm, self._folder, self._settings, self._facts, self._workers = llm, folder, settings, facts, workers
         self._reader = Reader(llm)
@@ -81,20 +80,6 @@ class LoadedModel(Model):
         # The logits at one id give the probabilities of the next, so the last id is not computed.
         logits = self._reader.context_logits(ids[:-1], self._first_eos_id_or_zero(), self._check_workers)
         return library.logprobs(logits, ids[1:], self._folder.vocabulary_size)
-
-    @cached_property
-    def _tokenizer(self):
-        """The tokenizer, opened by the first text."""
-        return read_tokenizer(self._folder)
-
-    def encode(self, text):
-        if self._tokenizer is None:
-            message = f"no tokenizer for model `{self._folder.name}`: it has no `tokenizer.json`"
-            raise Failed("model", message, "send `prompt_ids`")
-        return self._tokenizer.encode(text).ids
-
-    def decode(self, ids):
-        return None if self._tokenizer is None else self._tokenizer.decode(ids)
 
     def facts(self):
         facts = dict(self._facts)

@@ -3,7 +3,6 @@ a decode loop of its own."""
 
 import importlib.metadata
 from contextlib import contextmanager
-from functools import cached_property
 from types import SimpleNamespace
 
 import torch
@@ -11,13 +10,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from devices import DTYPE_NAMES, device_memory, explain_memory_errors
 from engine_kit import Failed, Model, Sampler
-from model_folder import read_tokenizer
+from model_folder import FolderText
 
 # The most positions whose logits are converted to f64 at once, to save memory: a position has a logit for every id.
 MAX_SCORE_ROWS = 128
 
 
-class DecodePath(Model):
+class DecodePath(FolderText, Model):
     # The libraries whose versions the facts report.
     LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
 
@@ -25,6 +24,7 @@ class DecodePath(Model):
         """`loaded`: folder, network, device, devices, dtype, options, context_tokens, weights (their facts), effects."""
         self.loaded = loaded
         self.network, self.device = loaded.network, loaded.device
+        self._folder, self._embedding_rows = loaded.folder, loaded.folder.vocabulary_size
 
     @torch.no_grad()
     def generate(self, job, tokens):
@@ -75,20 +75,6 @@ class DecodePath(Model):
             for rows, row_targets in zip(logits.split(MAX_SCORE_ROWS), targets.split(MAX_SCORE_ROWS)):
                 values += logprobs(rows, row_targets)
         return values
-
-    @cached_property
-    def _tokenizer(self):
-        """The tokenizer, opened at the first text: requests with ids do not use it."""
-        return read_tokenizer(self.loaded.folder, self.loaded.folder.vocabulary_size)
-
-    def encode(self, text):
-        if self._tokenizer is None:
-            message = f"model `{self.loaded.folder.name}` has no `tokenizer.json` in its folder"
-            raise Failed("model", message, "send `prompt_ids`")
-        return self._tokenizer.encode(text).ids
-
-    def decode(self, ids):
-        return None if self._tokenizer is None else self._tokenizer.decode(ids)
 
     def facts(self):
         loaded = self.loaded

@@ -10,7 +10,8 @@ from safetensors import SafetensorError, safe_open
 from engine_kit import Failed, check_offered
 from fast_network import Int8Matrix, Network
 
-# The architectures, each with the defaults of missing config fields, as in Hugging Face `transformers`.
+# The architectures, each with the defaults of missing config fields, as in Hugging Face `transformers`. `pytorch-baseline`, the
+# verifier, has its own table: an error in a shared table would make both engines wrong in the same way.
 DEFAULTS = {
     "llama": {},
     "mistral": {"sliding_window": 4096},

@@ -8,6 +8,7 @@ This module imports no tensor library, so that a broken folder is reported befor
 import json
 import math
 import struct
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -79,6 +80,27 @@ def read_tokenizer(folder, rows=None):
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+class FolderText:
+    """A base class for models whose texts use the tokenizer of their folder, `_folder`. The tokenizer is read when the
+    first text comes: token ids do not need it."""
+
+    # The rows of the embedding, to refuse the tokenizer of another model; None accepts every tokenizer.
+    _embedding_rows = None
+
+    @cached_property
+    def _tokenizer(self):
+        return read_tokenizer(self._folder, self._embedding_rows)
+
+    def encode(self, text):
+        if self._tokenizer is None:
+            message = f"model `{self._folder.name}` has no `tokenizer.json` in its folder"
+            raise Failed("model", message, "send `prompt_ids`")
+        return self._tokenizer.encode(text).ids
+
+    def decode(self, ids):
+        return None if self._tokenizer is None else self._tokenizer.decode(ids)
 
 
 def read_tensors(files):

@@ -38,7 +38,7 @@ pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
     Ok(inbox)
 }
 
-/// Ends this process if the reader closes stdout during a request, because nobody would get the answer. Between
+/// Ends this process if the reader closes stdout during a request, because no reader is left for the answer. Between
 /// requests the process continues: a reader that has all its answers may close the pipe.
 #[expect(
     clippy::disallowed_methods,

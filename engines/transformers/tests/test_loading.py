@@ -14,8 +14,8 @@ from support import CONFIG, EMBEDDED, ENGINE, KIT, generate, load, random_weight
 
 import torch
 
-import decode_path
 import devices
+import model_folder
 from devices import requested_bytes, bytes_as, check_free_memory, container_free_bytes
 from engine_kit import Failed, Phases
 from environment import prepare_environment
@@ -81,7 +81,7 @@ class Loading(unittest.TestCase):
     def test_a_tokenizer_is_read_when_the_first_text_comes(self):
         path = write_folder(self, tokenizer_words=64)
         model = load(path)
-        with mock.patch("decode_path.read_tokenizer", wraps=decode_path.read_tokenizer) as read_tokenizer:
+        with mock.patch("model_folder.read_tokenizer", wraps=model_folder.read_tokenizer) as read_tokenizer:
             generate(model, [IDS], 3, ignore_eos=True)
             model.score(IDS)
             read_tokenizer.assert_not_called()
