@@ -20,6 +20,8 @@ pub mod machine_page;
 mod markdown;
 mod notes;
 mod outputs;
+#[cfg_attr(not(test), expect(dead_code, reason = "the views that use it follow"))]
+mod ranking;
 mod resources;
 mod rows;
 mod run_data;

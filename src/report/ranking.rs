@@ -1,0 +1,160 @@
+//! The ranking of the rows of a workload: which rows can have a rank, and their order by the headline metric.
+
+use super::rows::Row;
+use super::run_report::Report;
+use super::verdicts::{Certainty, PairVerdict};
+use crate::analysis::metric::{Better, Metric};
+use stats::Verdict;
+
+/// The rows of one workload on one model, by the workload's headline.
+#[derive(Debug)]
+pub struct Ranking<'a> {
+    /// The workload's label.
+    pub case: &'a str,
+    pub model: &'a str,
+    pub metric: &'static Metric,
+    /// The rows with a rank, best first.
+    pub ranked: Vec<&'a Row>,
+    /// The rows without a rank, best first; rows without a value are last.
+    pub unranked: Vec<(&'a Row, Unranked)>,
+}
+
+/// The reason why a row has no rank. The most severe reason counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unranked {
+    Failed,
+    /// The row has no value by the headline.
+    NoValue,
+    Wrong,
+    /// An observation contradicts a claim of the engine.
+    Contradicted,
+    Unverified,
+}
+
+/// The comparison of two rows in the direction that a reader asked for, which may be the inverse of the stored direction.
+#[derive(Debug, Clone, Copy)]
+pub struct Compared<'a> {
+    pub pair: &'a PairVerdict,
+    is_inverted: bool,
+}
+
+/// The ranking of each workload and model, in the order of the table.
+pub fn rankings(report: &Report) -> Vec<Ranking<'_>> {
+    let mut rankings: Vec<Ranking> = Vec::new();
+    for row in &report.rows {
+        let (case, model) = (row.case.label.as_str(), row.engine.model.as_str());
+        let Some(metric) = row.case.headline else { continue };
+        if !rankings.iter().any(|it| (it.case, it.model) == (case, model)) {
+            rankings.push(Ranking::of(report, case, model, metric));
+        }
+    }
+    rankings
+}
+
+impl<'a> Ranking<'a> {
+    fn of(report: &'a Report, case: &'a str, model: &'a str, metric: &'static Metric) -> Self {
+        let rows = report.rows.iter().filter(|row| row.case.label == case && row.engine.model == model);
+        let (mut with_value, without_value): (Vec<&Row>, Vec<&Row>) =
+            rows.partition(|row| value(row, metric).is_some());
+        with_value.sort_by(|a, b| {
+            let (a, b) = (value(a, metric).unwrap_or_default(), value(b, metric).unwrap_or_default());
+            match metric.better {
+                Better::Higher => b.total_cmp(&a),
+                Better::Lower => a.total_cmp(&b),
+            }
+        });
+        let (mut ranked, mut unranked) = (Vec::new(), Vec::new());
+        for row in with_value.into_iter().chain(without_value) {
+            match why_unranked(report, row, metric) {
+                None => ranked.push(row),
+                Some(why) => unranked.push((row, why)),
+            }
+        }
+        Self { case, model, metric, ranked, unranked }
+    }
+
+    pub fn best(&self) -> Option<&'a Row> {
+        self.ranked.first().copied()
+    }
+
+    pub fn next_best(&self) -> Option<&'a Row> {
+        self.ranked.get(1).copied()
+    }
+}
+
+/// The reason why a row can have no rank. Without output checks, the output of no engine is known: then all rows can have a
+/// rank, and the report states that outputs were not checked.
+pub fn why_unranked(report: &Report, row: &Row, metric: &Metric) -> Option<Unranked> {
+    let is_unverified = || match report.output_of(row) {
+        Some(output) => output.is_unverified(),
+        None => report.no_checks.is_none(),
+    };
+    if row.failure.is_some() {
+        return Some(Unranked::Failed);
+    }
+    if value(row, metric).is_none() {
+        return Some(Unranked::NoValue);
+    }
+    if report.is_wrong(row) {
+        return Some(Unranked::Wrong);
+    }
+    if row.contradicted {
+        return Some(Unranked::Contradicted);
+    }
+    is_unverified().then_some(Unranked::Unverified)
+}
+
+/// The estimate of a metric.
+fn value(row: &Row, metric: &Metric) -> Option<f64> {
+    row.summary(metric.id).map(|summary| summary.estimate).filter(|it| it.is_finite())
+}
+
+/// A row compared with another row of its workload, by the headline. The correction of all pairs counts, because a pair that
+/// was selected by its rank was selected after the measurement. For a pair with the reference, `Verdicts::headline` has the
+/// weaker correction of the pairs that the plan named.
+pub fn compared<'a>(report: &'a Report, row: &Row, against: &Row) -> Option<Compared<'a>> {
+    let metric = row.case.headline?;
+    let sides = (&row.engine.label, &against.engine.label);
+    let mut pairs = report.verdicts.all_pairs.iter();
+    pairs.find_map(|pair| {
+        let is_same = pair.case == row.case.label && pair.metric.id == metric.id;
+        let is_inverted = match (&pair.engine, &pair.against) {
+            pair if pair == sides => false,
+            (engine, against) if (against, engine) == sides => true,
+            _ => return None,
+        };
+        is_same.then_some(Compared { pair, is_inverted })
+    })
+}
+
+impl Compared<'_> {
+    /// The speed-up of the first row over the second: above 1 is better, for every metric.
+    pub fn ratio(&self) -> Option<f64> {
+        let ratio = self.pair.ratio()?;
+        Some(if self.is_inverted { 1.0 / ratio } else { ratio }).filter(|it| it.is_finite())
+    }
+
+    /// The ends of the interval, as in `PairVerdict::bounds`.
+    pub fn bounds(&self) -> Option<(f64, f64)> {
+        let (low, high) = self.pair.bounds()?;
+        Some(if self.is_inverted { (1.0 / high, 1.0 / low) } else { (low, high) })
+            .filter(|(low, high)| low.is_finite() && high.is_finite())
+    }
+
+    /// `None` without a verdict: too few blocks, or sequential order.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let verdict = self.pair.comparison()?.decision.verdict?;
+        Some(match verdict {
+            Verdict::Faster if self.is_inverted => Verdict::Slower,
+            Verdict::Slower if self.is_inverted => Verdict::Faster,
+            verdict => verdict,
+        })
+    }
+
+    pub fn certainty(&self) -> Option<Certainty> {
+        self.pair.certainty()
+    }
+}
+
+#[cfg(test)]
+mod tests;
