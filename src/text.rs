@@ -200,17 +200,23 @@ fn unbroken_words(text: &str) -> Vec<String> {
 
 /// A value with three significant digits: `0.0312`, `4.13`, `41.3`, `413`, `4130`.
 pub fn three_digits(value: f64) -> String {
+    significant_digits(value, 3)
+}
+
+/// A value with this number of significant digits.
+pub fn significant_digits(value: f64, digits: i32) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { "0".into() } else { "n/a".into() };
     }
     // The exponent after rounding: 9.996 is 10.0.
-    let written = format!("{value:.2e}");
+    let last = digits - 1;
+    let written = format!("{value:.*e}", last as usize);
     let exponent: i32 = written.rsplit_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
-    if exponent > 2 {
-        let step = 10f64.powi(exponent - 2);
+    if exponent > last {
+        let step = 10f64.powi(exponent - last);
         return format!("{:.0}", (value / step).round() * step);
     }
-    format!("{value:.*}", (2 - exponent) as usize)
+    format!("{value:.*}", (last - exponent) as usize)
 }
 
 /// A count with its noun: `1 block`, `5 blocks`.

@@ -85,7 +85,7 @@ pub const METRICS: &[Metric] = &[
     },
     Metric {
         id: MetricId::FIRST_TOKEN,
-        title: "first token",
+        title: "TTFT",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
         wording: Wording::Speed("reaches its first token"),
@@ -97,7 +97,7 @@ pub const METRICS: &[Metric] = &[
     },
     Metric {
         id: MetricId::INTER_TOKEN,
-        title: "inter-token",
+        title: "ITL",
         unit: Unit::Nanoseconds,
         better: Better::Lower,
         wording: Wording::Speed("gives each next token"),
@@ -179,7 +179,7 @@ pub const METRICS: &[Metric] = &[
     },
     Metric {
         id: MetricId::PEAK_MEMORY,
-        title: "peak memory",
+        title: "peak mem",
         unit: Unit::Bytes,
         better: Better::Lower,
         wording: Wording::Amount("memory"),

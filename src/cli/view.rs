@@ -3,6 +3,8 @@
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
+use crate::analysis::metric::METRICS;
+use crate::plan::scenario::SCENARIOS;
 use crate::report::{self, Format};
 use crate::shell::Usage;
 
@@ -12,6 +14,12 @@ pub struct ViewArgs {
     /// Format of the report
     #[arg(long, value_name = "FORMAT", default_value = report::FORMATS[0].name, value_parser = formats())]
     pub format: &'static Format,
+    /// Print the full report, with every case, note and explanation; default: one screen
+    #[arg(long)]
+    pub full: bool,
+    /// Sort the rows by `engine`, a workload or a metric; default: the workload of the first verdict
+    #[arg(long, value_name = "NAME")]
+    pub sort: Option<String>,
     /// Compare every pair of engines; default: each with the reference
     #[arg(long)]
     pub pairs: bool,
@@ -26,6 +34,7 @@ pub struct ViewArgs {
 impl ViewArgs {
     /// Refuses parts that the format cannot show, before anything is measured.
     pub fn check(&self) -> Result<(), Usage> {
+        self.check_sort()?;
         if self.pairs && self.format.has_lines() {
             let why = format!("a line of {} cannot hold a comparison with several engines", self.format.name);
             let others = report::FORMATS.iter().filter(|it| !it.has_lines()).map(|it| it.name);
@@ -33,6 +42,21 @@ impl ViewArgs {
             return Err(Usage(format!("--pairs: {why}\nhint: --format {others}")));
         }
         Ok(())
+    }
+}
+
+impl ViewArgs {
+    /// Refuses a name that no column can have. A workload that a run does not have is refused by the report.
+    fn check_sort(&self) -> Result<(), Usage> {
+        let Some(name) = &self.sort else { return Ok(()) };
+        let scenarios = SCENARIOS.iter().map(|scenario| scenario.name);
+        let words: Vec<&str> = scenarios.chain([report::BY_ENGINE]).collect();
+        let of_scenario = name.split(' ').next().is_some_and(|word| words.contains(&word));
+        if of_scenario || METRICS.iter().any(|metric| metric.name() == name) {
+            return Ok(());
+        }
+        let hint = format!("--sort {}, or a metric of `orchestrate metrics`", any_of(&words));
+        Err(Usage(format!("--sort: no workload or metric `{name}`\nhint: {hint}")))
     }
 }
 
@@ -67,7 +91,14 @@ mod tests {
     #[test]
     fn every_format_that_has_lines_refuses_pairs() {
         static LINES: Format = Format { name: "records", about: "", shape: Shape::Lines(|_| Vec::new()) };
-        let view = |format| ViewArgs { format, pairs: true, wall_time: false, resources: false };
+        let view = |format| ViewArgs {
+            format,
+            full: false,
+            sort: None,
+            pairs: true,
+            wall_time: false,
+            resources: false,
+        };
         let refused = view(&LINES).check().unwrap_err().to_string();
         assert!(refused.contains("a line of records") && refused.contains("\nhint: --format "), "{refused}");
         for format in FORMATS {

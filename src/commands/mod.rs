@@ -101,6 +101,9 @@ commands! {
     max_term_width = 100
 )]
 pub struct Cli {
+    /// Colours in reports and messages
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, global = true)]
+    color: output::ColorChoice,
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -109,6 +112,7 @@ pub struct Cli {
 
 impl Cli {
     pub fn dispatch(self) -> Result<u8> {
+        output::set_color(self.color);
         match self.command {
             None => run::run(&self.run),
             Some(command) => command.dispatch(),

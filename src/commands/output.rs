@@ -1,16 +1,18 @@
 //! The output of this program: results on stdout, errors on stderr. No other code writes a report.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use paths::OwnPython;
 use rustix::termios::tcgetwinsize;
 
 use crate::cli::ViewArgs;
 use crate::cli::exit_code::DONE;
-use crate::report::{Content, Format, Report, ReportContent, View};
+use crate::report::{Content, Format, Report, ReportContent, Screen, View};
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
@@ -34,13 +36,20 @@ pub fn print_error(error: &anyhow::Error) {
     let (hints, message): (Vec<&str>, Vec<&str>) = chain.lines().partition(|line| line.starts_with("hint: "));
     let message = message.join("\n");
     // The message of another tool may begin with this word already.
-    eprintln!("error: {}", message.strip_prefix("error: ").unwrap_or(&message));
-    hints.iter().for_each(|hint| eprintln!("{hint}"));
+    let paint = |code: &str, word: &str| match has_colour(&std::io::stderr()) {
+        true => format!("\u{1b}[{code}m{word}\u{1b}[0m"),
+        false => word.to_string(),
+    };
+    eprintln!("{} {}", paint("31", "error:"), message.strip_prefix("error: ").unwrap_or(&message));
+    for hint in hints {
+        eprintln!("{} {}", paint("36", "hint:"), hint.trim_start_matches("hint: "));
+    }
 }
 
 /// The content in a format: fitted into the width of the terminal, if stdout is one.
 pub fn render(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
-    let bytes = format.render(content, width());
+    let screen = Screen { width: width(), has_colour: has_colour(&std::io::stdout()) };
+    let bytes = format.render(content, screen);
     bytes.with_context(|| format!("cannot show this as `{}`", format.name))
 }
 
@@ -50,8 +59,16 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 
 /// A report with the parts that the command line selects.
 pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
-    let ViewArgs { pairs, wall_time, resources, .. } = *view;
-    ReportContent { report, view: View { pairs, wall_time, resources }, judgement: None }
+    let ViewArgs { full, pairs, wall_time, resources, .. } = *view;
+    let view = View { full, sort: view.sort.clone(), pairs, wall_time, resources };
+    ReportContent { report, view, judgement: None, saved: None }
+}
+
+/// A path as a user would type it here: relative to the current folder where it is inside.
+pub fn short_path(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let inside = here.and_then(|here| path.strip_prefix(here).ok());
+    inside.unwrap_or(path).display().to_string()
 }
 
 /// Writes a file; `-` is stdout.
@@ -71,6 +88,37 @@ pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
         let _ = std::fs::remove_file(&partial);
     }
     written.with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// When this program writes colours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal, unless `NO_COLOR` is set; with `CLICOLOR_FORCE` everywhere
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// The choice of the command line, which `main` sets once.
+static COLOR: OnceLock<ColorChoice> = OnceLock::new();
+
+pub fn set_color(choice: ColorChoice) {
+    // A second call would be an error of this program; the first choice stays.
+    let _ = COLOR.set(choice);
+}
+
+fn has_colour(stream: &impl IsTerminal) -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_forced =
+        is_set("CLICOLOR_FORCE") && std::env::var_os("CLICOLOR_FORCE").is_some_and(|it| it != "0");
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    match COLOR.get().copied().unwrap_or_default() {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto if is_set("NO_COLOR") => false,
+        ColorChoice::Auto => is_forced || stream.is_terminal() && !is_dumb,
+    }
 }
 
 /// The width of the terminal on stdout, where it is known. A terminal may know its width and not its height.

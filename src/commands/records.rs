@@ -11,7 +11,7 @@ use crate::analysis::compare::judge;
 use crate::cli::exit_code::{DONE, of_conclusion};
 use crate::cli::{JudgeArgs, ViewArgs, formats};
 use crate::record::{self, RunRecord};
-use crate::report::{FORMATS, Format, Report};
+use crate::report::{FORMATS, Format, Report, ReportContent};
 use crate::shell::Usage;
 
 #[derive(Debug, Args)]
@@ -24,7 +24,9 @@ pub struct ReportArgs {
 pub fn report(arguments: &ReportArgs) -> Result<u8> {
     arguments.view.check()?;
     let report = Report::of(&record::read(&arguments.record)?);
-    output::show(&output::with_view(&report, &arguments.view), arguments.view.format)?;
+    let saved = output::short_path(&arguments.record);
+    let content = ReportContent { saved: Some(&saved), ..output::with_view(&report, &arguments.view) };
+    output::show(&content, arguments.view.format)?;
     Ok(DONE)
 }
 

@@ -116,7 +116,8 @@ impl Plan {
     }
 
     /// The reference of a configuration. It has the label or engine that `Plan::reference` names, the same model, and the most
-    /// other factors in common.
+    /// other factors in common. If all rows of the model are of that engine, its first row is the reference: so two numbers of
+    /// threads are compared with each other.
     pub fn reference_of(&self, configuration: usize) -> Option<usize> {
         let row = self.configurations.get(configuration)?;
         let equal_factors = |it: &Configuration| {
@@ -128,10 +129,14 @@ impl Plan {
         let is_reference = |it: &Configuration| {
             it.label == self.reference || engine_name(&it.engine, it.preset.as_deref()) == self.reference
         };
-        let best = candidates.filter(|(_, other)| is_reference(other)).max_by_key(|(index, other)| {
-            (usize::from(other.label == self.reference), equal_factors(other), Reverse(*index))
-        });
-        best.map(|(index, _)| index)
+        let candidates: Vec<(usize, &Configuration)> = candidates.collect();
+        let (references, others): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|(_, it)| is_reference(it));
+        let rank = |(index, it): &(usize, &Configuration)| {
+            let equal = if others.is_empty() { 0 } else { equal_factors(it) };
+            (usize::from(it.label == self.reference), equal, Reverse(*index))
+        };
+        references.into_iter().max_by_key(rank).map(|(index, _)| index)
     }
 
     /// The twin of a configuration, which shows the noise of its measurements.

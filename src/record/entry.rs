@@ -31,7 +31,7 @@ pub enum Entry {
     Pass(Pass),
     Idle(Idle),
     Overhead(Overhead),
-    End(End),
+    End(RunEnd),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -190,6 +190,22 @@ pub struct Warning {
 pub enum End {
     Finished,
     Interrupted,
+}
+
+/// The last entry of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEnd {
+    #[serde(flatten)]
+    pub end: End,
+    /// The time of the whole run after the set-up. Older records lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elapsed_ns: Option<u64>,
+}
+
+impl From<End> for RunEnd {
+    fn from(end: End) -> Self {
+        Self { end, elapsed_ns: None }
+    }
 }
 
 /// The machine's limits just before a block.

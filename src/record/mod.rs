@@ -15,8 +15,8 @@ pub use crate::plan::prompts::held_out::HeldOut;
 
 pub use entry::{
     CalibratedFloor, Closed, Continued, Converted, End, Entry, Header, Idle, Late, Launch, Limits,
-    NotChecked, Overhead, Pass, ReferenceAnswers, ReferenceToken, Sample, Scored, WarmUp, WarmUpEnd, Warning,
-    output_tokens,
+    NotChecked, Overhead, Pass, ReferenceAnswers, ReferenceToken, RunEnd, Sample, Scored, WarmUp, WarmUpEnd,
+    Warning, output_tokens,
 };
 pub use failure::{Failure, FailureKind, Stage};
 pub use file::{Recorder, check_writable, new_id, read, results_dir};

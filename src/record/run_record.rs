@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::entry::{
     Closed, Continued, End, Entry, Header, Idle, Launch, Limits, NotChecked, Overhead, Pass,
-    ReferenceAnswers, ReferenceToken, Sample, Scored, WarmUp, Warning,
+    ReferenceAnswers, ReferenceToken, RunEnd, Sample, Scored, WarmUp, Warning,
 };
 use super::failure::Failure;
 use crate::plan::prompts::held_out::HeldOut;
@@ -42,6 +42,8 @@ pub struct RunRecord {
     pub overhead: Option<Overhead>,
     /// Absent when the run was cut off.
     pub end: Option<End>,
+    /// The time of the whole run after the set-up, where the record has it.
+    pub elapsed_ns: Option<u64>,
 }
 
 impl RunRecord {
@@ -139,7 +141,7 @@ impl RunRecord {
             Entry::Pass(pass) => self.passes.push(pass),
             Entry::Idle(idle) => self.idle.push(idle),
             Entry::Overhead(overhead) => self.overhead = Some(overhead),
-            Entry::End(end) => self.end = Some(end),
+            Entry::End(RunEnd { end, elapsed_ns }) => (self.end, self.elapsed_ns) = (Some(end), elapsed_ns),
         }
     }
 }

@@ -126,7 +126,7 @@ pub fn measured(selection: &Selection, engines: &[InventedEngine]) -> RunRecord 
     for workload in record.header.plan.workloads_of(0) {
         record.take(Entry::Closed(Closed { workload: workload.label, blocks, by }));
     }
-    record.take(Entry::End(End::Finished));
+    record.take(Entry::End(End::Finished.into()));
     record
 }
 

@@ -27,7 +27,7 @@ fn entries() -> Vec<Entry> {
         Entry::Launch(Box::new(Launch { launch: 4, ..Launch::default() })),
         Entry::Sample(Box::new(Sample { launch: 4, index: 3, ..Sample::default() })),
         Entry::Warning(Warning { configuration: None, message: "noisy".into() }),
-        Entry::End(End::Finished),
+        Entry::End(End::Finished.into()),
     ]
 }
 

@@ -36,19 +36,27 @@ pub struct Format {
 /// The shape of content that a format renders. Commands tell formats apart by their shape, never by their name.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
-    /// For people. The second argument is the width of the terminal in columns, where it is known.
-    Document(fn(&dyn Content, Option<usize>) -> Vec<u8>),
+    /// For people.
+    Document(fn(&dyn Content, Screen) -> Vec<u8>),
     /// For spreadsheets. Some content has no lines.
     Lines(fn(&Lines) -> Vec<u8>),
     /// For programs: the complete content, from its JSON.
     Json(fn(Vec<u8>) -> Vec<u8>),
 }
 
+/// The properties of the reader's terminal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Screen {
+    /// The width in columns, where it is known.
+    pub width: Option<usize>,
+    pub has_colour: bool,
+}
+
 impl Format {
     /// `None` where this format needs lines and the content has none.
-    pub fn render(&self, content: &dyn Content, terminal_width: Option<usize>) -> Option<Vec<u8>> {
+    pub fn render(&self, content: &dyn Content, screen: Screen) -> Option<Vec<u8>> {
         match self.shape {
-            Shape::Document(render) => Some(render(content, terminal_width)),
+            Shape::Document(render) => Some(render(content, screen)),
             Shape::Lines(render) => content.lines().map(|lines| render(&lines)),
             Shape::Json(render) => Some(render(content.json())),
         }
@@ -148,6 +156,7 @@ pub struct Table {
 
 #[derive(Debug)]
 pub struct Column {
+    /// A line break divides a title into two lines.
     pub title: String,
     /// The title above several columns.
     pub group: Option<&'static str>,
@@ -156,6 +165,7 @@ pub struct Column {
     /// Text is aligned left, numbers are aligned right.
     pub is_text: bool,
     pub overflow: Overflow,
+    pub keep: Keep,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,6 +175,18 @@ pub enum ColumnKind {
     /// A fact about the row, such as a version.
     Fact,
     Value,
+}
+
+/// The columns that a narrow terminal leaves out: the last in this order first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Keep {
+    /// Never left out.
+    #[default]
+    Always,
+    /// Left out with a note. A lower number stays longer.
+    Standard(u8),
+    /// Only on wide terminals: left out without a note.
+    Extra(u8),
 }
 
 /// The handling of a cell that is too wide for the terminal.
@@ -188,7 +210,15 @@ pub struct Line {
 impl Column {
     pub fn named(title: &str) -> Self {
         let (title, kind) = (title.to_string(), ColumnKind::Name);
-        Self { title, group: None, unit: "", kind, is_text: true, overflow: Overflow::Kept }
+        Self {
+            title,
+            group: None,
+            unit: "",
+            kind,
+            is_text: true,
+            overflow: Overflow::Kept,
+            keep: Keep::Always,
+        }
     }
 
     pub fn fact(title: &str) -> Self {

@@ -19,7 +19,7 @@ use stats::Summary;
 
 /// With fewer values, the 99th percentile depends on one or two of them.
 const MIN_VALUES_FOR_P99: usize = 100;
-const RATIO_TITLE: &str = "x ref";
+const RATIO_TITLE: &str = "vs ref";
 const LIMIT_TITLE: &str = "of limit";
 const METRICS_HINT: &str = "explanations: orchestrate metrics";
 
@@ -269,7 +269,7 @@ fn has_ratios(report: &Report) -> bool {
     pairs.any(|pair| pair.ratio().is_some())
 }
 
-fn why_no_ratios(report: &Report) -> String {
+pub fn why_no_ratios(report: &Report) -> String {
     let reference = &report.reference;
     let is_reference = |engine: &Engine| [&engine.label, &engine.name, &engine.engine].contains(&reference);
     let rows = || report.rows.iter().filter(|row| is_reference(&row.engine));
@@ -322,7 +322,7 @@ fn reference_hint(report: &Report) -> String {
 }
 
 /// The number of rounds in each block that gives every row enough values for a 99th percentile.
-fn more_rounds(report: &Report) -> Option<usize> {
+pub fn more_rounds(report: &Report) -> Option<usize> {
     let percentiles = METRICS.iter().filter(|metric| metric.shown == Shown::Percentiles);
     let needed = percentiles.flat_map(|metric| {
         report.rows.iter().filter_map(move |row| {

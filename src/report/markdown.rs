@@ -3,6 +3,7 @@
 use super::document::{
     Column, ColumnKind, Content, ExplainedFailure, Format, Item, Layout, List, Section, Shape, Table,
 };
+use super::tone;
 use super::verdict_lines::with_plain_spaces;
 
 pub const FORMAT: Format = Format {
@@ -41,7 +42,7 @@ fn render(content: &dyn Content) -> Vec<u8> {
             Section::List(items) => list(items, &mut out),
         }
     }
-    format!("{}\n", with_plain_spaces(out.trim_end())).into_bytes()
+    format!("{}\n", tone::plain(&with_plain_spaces(out.trim_end()))).into_bytes()
 }
 
 fn list(list: &List, out: &mut String) {
@@ -89,7 +90,8 @@ fn table(table: &Table, out: &mut String) {
 }
 
 fn title(column: &Column) -> String {
-    let parts = [column.group.unwrap_or_default(), &column.title, column.unit];
+    let title = column.title.replace('\n', " ");
+    let parts = [column.group.unwrap_or_default(), &title, column.unit];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     escape(&parts.join(" "))
 }

@@ -20,24 +20,28 @@ pub mod machine_page;
 mod markdown;
 mod notes;
 mod outputs;
+mod overview;
 #[cfg_attr(not(test), expect(dead_code, reason = "the views that use it follow"))]
 mod ranking;
 mod resources;
 mod rows;
 mod run_data;
 mod run_report;
+mod svg;
 mod table;
+mod tone;
 mod verdict_lines;
 mod verdicts;
 mod viewed;
 mod wall_time;
 
-pub use document::{Content, Format};
+pub use document::{Content, Format, Screen};
+pub use overview::BY_ENGINE;
 pub use resources::RESOURCE_FACTS;
 pub use run_report::{Report, View};
 pub use viewed::ReportContent;
 
-pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, csv::FORMAT, json::FORMAT];
+pub const FORMATS: &[Format] = &[table::FORMAT, markdown::FORMAT, svg::FORMAT, csv::FORMAT, json::FORMAT];
 
 pub fn format_named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
@@ -46,7 +50,8 @@ pub fn format_named(name: &str) -> Option<&'static Format> {
 /// The text that a reader with this terminal width sees.
 #[cfg(test)]
 pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> String {
-    String::from_utf8(format_named(format).unwrap().render(content, width).unwrap()).unwrap()
+    let screen = Screen { width, has_colour: false };
+    String::from_utf8(format_named(format).unwrap().render(content, screen).unwrap()).unwrap()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The ranking of the rows of a workload: which rows can have a rank, and their order by the headline metric.
 
+use super::outputs::Output;
 use super::rows::Row;
 use super::run_report::Report;
 use super::verdicts::{Certainty, PairVerdict};
@@ -82,13 +83,10 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// The reason why a row can have no rank. Without output checks, the output of no engine is known: then all rows can have a
-/// rank, and the report states that outputs were not checked.
+/// The reason why a row can have no rank. Without output checks no row has a rank, because an engine that runs no model would be
+/// the fastest.
 pub fn why_unranked(report: &Report, row: &Row, metric: &Metric) -> Option<Unranked> {
-    let is_unverified = || match report.output_of(row) {
-        Some(output) => output.is_unverified(),
-        None => report.no_checks.is_none(),
-    };
+    let is_unverified = || report.output_of(row).is_none_or(Output::is_unverified);
     if row.failure.is_some() {
         return Some(Unranked::Failed);
     }
@@ -127,7 +125,11 @@ pub fn compared<'a>(report: &'a Report, row: &Row, against: &Row) -> Option<Comp
     })
 }
 
-impl Compared<'_> {
+impl<'a> Compared<'a> {
+    pub fn as_stored(pair: &'a PairVerdict) -> Self {
+        Self { pair, is_inverted: false }
+    }
+
     /// The speed-up of the first row over the second: above 1 is better, for every metric.
     pub fn ratio(&self) -> Option<f64> {
         let ratio = self.pair.ratio()?;

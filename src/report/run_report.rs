@@ -21,10 +21,14 @@ pub struct Report {
     /// The record's id.
     pub record: String,
     pub started: String,
+    /// The time of the whole run after the set-up, where the record has it.
+    pub elapsed_ns: Option<u64>,
     pub orchestrate_version: String,
     pub commit: Option<String>,
     pub command: Vec<String>,
     pub machine: Machine,
+    /// The models of all rows.
+    pub models: Vec<ModelFacts>,
     /// The orchestrator's own cost, where it was measured.
     pub overhead: Option<Overhead>,
     /// The limits of the machine, with the value of each probe.
@@ -55,9 +59,21 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+/// A model as the plan knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelFacts {
+    pub name: String,
+    pub architecture: Option<String>,
+    pub parameters: Option<u64>,
+}
+
 /// The optional parts of a report. Formats for programs always have all of them.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct View {
+    /// The full report in place of one screen.
+    pub full: bool,
+    /// The workload or metric by which the rows of the one screen are sorted.
+    pub sort: Option<String>,
     /// Verdicts on every pair, not only on each engine against its reference.
     pub pairs: bool,
     /// The account of the wall time.
@@ -89,6 +105,8 @@ impl Report {
         Self {
             record: line(&record.header.id),
             started: line(&record.header.started),
+            elapsed_ns: record.elapsed_ns,
+            models: models(record),
             orchestrate_version: line(&record.header.orchestrate_version),
             commit: record.header.commit.as_deref().map(line),
             command: record.header.command.iter().map(|word| line(word)).collect(),
@@ -131,6 +149,22 @@ impl Report {
     pub fn some_are_verified(&self) -> bool {
         self.outputs.iter().any(|it| !it.is_unverified())
     }
+}
+
+fn models(record: &RunRecord) -> Vec<ModelFacts> {
+    let plan = &record.header.plan;
+    let mut models: Vec<ModelFacts> = Vec::new();
+    for model in plan.row_indices().map(|index| &plan.configurations[index].model) {
+        let facts = ModelFacts {
+            name: line(&model.name),
+            architecture: model.architecture.as_deref().map(line),
+            parameters: model.sizes.map(|sizes| sizes.parameters),
+        };
+        if !models.contains(&facts) {
+            models.push(facts);
+        }
+    }
+    models
 }
 
 /// Cleans the text of an engine's claims: an engine may send anything.

@@ -9,16 +9,20 @@ use tabled::settings::style::{HorizontalLine, Style};
 use tabled::settings::{Alignment, Padding, Span};
 
 use super::document::{
-    Column, ColumnKind, Content, ExplainedFailure, Format, Item, Layout, Line, List, Overflow, Section,
+    Column, ColumnKind, Content, ExplainedFailure, Format, Item, Keep, Layout, Line, List, Overflow, Section,
     Shape, Table,
 };
+use super::tone;
 use super::verdict_lines::with_plain_spaces;
 use crate::text::{shorten, width, wrap};
 
 pub const FORMAT: Format = Format {
     name: "table",
     about: "for a terminal",
-    shape: Shape::Document(|content, terminal_width| render(content, content.width(terminal_width))),
+    shape: Shape::Document(|content, screen| {
+        let text = render(content, content.width(screen.width));
+        if screen.has_colour { tone::coloured(&text) } else { tone::plain(&text) }.into_bytes()
+    }),
 };
 
 /// The most lines of stderr below the table; the record has more.
@@ -33,8 +37,8 @@ const HEADER_LINES: usize = 3;
 /// The width of the labels of a `Section::Facts`.
 const FACT_LABEL_WIDTH: usize = 14;
 
-/// The text with lines of at most `limit` columns.
-fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
+/// The text with lines of at most `limit` columns, with its tones.
+pub fn render(content: &dyn Content, limit: usize) -> String {
     let document = content.document(&|id| layout(limit, |layout| content.table(id, layout)));
     let (mut out, mut shortened) = (Vec::new(), Vec::new());
     for part in document.parts {
@@ -42,7 +46,9 @@ fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
         out.extend((!is_opening).then(String::new));
         match part {
             Section::Notice(line) => out.extend(wrap(&format!("note: {line}"), limit, "  ")),
-            Section::Caption(lines) => out.extend(lines.iter().flat_map(|line| wrap(line, limit, "  "))),
+            Section::Caption(lines) => {
+                out.extend(lines.iter().flat_map(|line| tone::continued(wrap(line, limit, "  "))))
+            }
             Section::Facts(facts) => {
                 out.extend(facts.iter().flat_map(|(label, fact)| labelled_lines(label, fact, limit)))
             }
@@ -54,7 +60,7 @@ fn render(content: &dyn Content, limit: usize) -> Vec<u8> {
     }
     out.extend(document.summary.iter().flat_map(|line| wrap(line, limit, "  ")));
     out.push(String::new());
-    with_plain_spaces(&out.join("\n")).into_bytes()
+    with_plain_spaces(&out.join("\n"))
 }
 
 fn labelled_lines(label: &str, fact: &str, limit: usize) -> Vec<String> {
@@ -67,14 +73,15 @@ fn labelled_lines(label: &str, fact: &str, limit: usize) -> Vec<String> {
 fn list_lines(list: &List, limit: usize, shortened: &[String]) -> Vec<String> {
     let items = list.items.iter().flat_map(|item| match item {
         Item::Listed(line) => wrap(&format!("- {line}"), limit, "  "),
-        Item::Plain(line) => wrap(line, limit, "  "),
+        Item::Plain(line) => tone::continued(wrap(line, limit, "  ")),
         Item::Failure(explained) => explain(explained, limit, shortened),
     });
     list.heading.iter().flat_map(|line| wrap(line, limit, "  ")).chain(items).collect()
 }
 
 fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> {
-    let table = fit_cells(table, limit);
+    let mut table = fit_cells(table, limit);
+    leave_out_columns(&mut table, limit);
     let split = Split::to_width(&table, limit);
     let mut out: Vec<String> =
         table.title.iter().map(|title| shorten(&format!("`{title}`"), limit)).collect();
@@ -82,8 +89,32 @@ fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> 
         out.extend((index > 0).then(String::new));
         out.extend(split.draw(&table, piece, limit, shortened));
     }
-    out.extend(table.notes.iter().flat_map(|line| wrap(line, limit, "  ")));
+    out.extend(table.notes.iter().flat_map(|line| tone::continued(wrap(line, limit, "  "))));
     out
+}
+
+/// Leaves out columns until the table fits, as far as `Column::keep` allows. A note names those that are not extras.
+fn leave_out_columns(table: &mut Table, limit: usize) {
+    let mut left_out: Vec<String> = Vec::new();
+    while Split::of(table).width(0..table.columns.len()) > limit {
+        let last = table.columns.iter().enumerate().max_by_key(|(index, column)| (column.keep, *index));
+        let Some((index, keep)) = last.map(|(index, column)| (index, column.keep)) else { break };
+        match keep {
+            Keep::Always => break,
+            // A narrower gap is better than a missing column.
+            Keep::Standard(_) if table.gap > 1 => table.gap = 1,
+            Keep::Standard(_) | Keep::Extra(_) => {
+                let column = table.columns.remove(index);
+                table.lines.iter_mut().for_each(|line| drop(line.cells.remove(index)));
+                left_out.extend(matches!(keep, Keep::Standard(_)).then(|| column.title.replace('\n', " ")));
+            }
+        }
+    }
+    if !left_out.is_empty() {
+        left_out.reverse();
+        let names = left_out.join(", ");
+        table.notes.push(format!("left out in {limit} columns: {names} (a wider terminal shows them)"));
+    }
 }
 
 /// The table with its long cells shortened or wrapped.
@@ -312,6 +343,9 @@ struct FailureCell {
 /// A header in three lines, aligned at the bottom: `cold`, `start`, `ms`.
 fn titles(column: &Column) -> [String; HEADER_LINES] {
     let unit = column.unit.to_string();
+    if let Some((first, second)) = column.title.split_once('\n') {
+        return [first.to_string(), second.to_string(), unit];
+    }
     match (column.group, column.title.split_once(' ')) {
         (Some(group), _) => [group.to_string(), column.title.clone(), unit],
         (None, Some((first, second))) if column.kind == ColumnKind::Value && !unit.is_empty() => {

@@ -45,13 +45,22 @@ pub fn json_case<'a>(json: &'a Value, case: &str, engine: &str) -> &'a Value {
     cases.find(|it| it["case"] == case && it["engine"]["name"] == engine).unwrap()
 }
 
+/// The view of the full report.
+pub fn full() -> View {
+    View { full: true, ..View::default() }
+}
+
 pub fn rendered(record: &RunRecord, format: &str, width: usize) -> String {
     rendered_with(record, format, Some(width), View::default())
 }
 
 pub fn rendered_with(record: &RunRecord, format: &str, width: Option<usize>, view: View) -> String {
     let report = &Report::of(record);
-    shown(&ReportContent { report, view, judgement: None }, format, width)
+    shown(
+        &ReportContent { report, view: View { full: true, ..view }, judgement: None, saved: None },
+        format,
+        width,
+    )
 }
 
 /// The metrics in the tests of whole tables. A new metric does not change these tests.
@@ -72,7 +81,11 @@ pub fn rendered_table(record: &RunRecord, width: usize) -> String {
     for row in &mut report.rows {
         row.summaries.retain(|it| TABLE_METRICS.contains(&it.metric.id));
     }
-    shown(&ReportContent { report: &report, view: View::default(), judgement: None }, "table", Some(width))
+    shown(
+        &ReportContent { report: &report, view: full(), judgement: None, saved: None },
+        "table",
+        Some(width),
+    )
 }
 
 const WIDE_LAYOUT: Layout =
@@ -164,22 +177,22 @@ model embedded, cpu, f32, 2 threads
 5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, decode); warm after 3 to 6 requests
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
-                                        cold first  inter-token                    peak
-case     engine           version load start token  p50  p95  p99 prefill decode memory x ref
-                                    ms    ms    ms   ms   ms   ms   tok/s  tok/s     MB
-─────────────────────────────────────────────────────────────────────────────────────────────
-load     patient-original 0.1.0   2290  2320  28.0                                  412   ref
-         beacon           0.9.1   30.9  34.2  3.22                                 61.0 67.8x
-ttft 16  patient-original 0.1.0               27.9                    574           412   ref
-         beacon           0.9.1               3.23                   4950          61.0 8.68x
-ttft 128 patient-original 0.1.0               73.4                   1740           414   ref
-         beacon           0.9.1               12.4                  10300          63.0 5.91x
-ttft 512 patient-original 0.1.0                228                   2250           420   ref
-         beacon           0.9.1               44.0                  11600          69.0 5.22x
-prefill  patient-original 0.1.0                436                   2350           428   ref
-         beacon           0.9.1               85.9                  11900          77.0 5.09x
-decode   patient-original 0.1.0               34.4 21.5 22.4 24.2     929   46.4    412   ref
-         beacon           0.9.1               4.53 1.90 1.98 4.89    7060    510   61.0 11.0x
+                                        cold           ITL                      peak
+case     engine           version load start TTFT  p50  p95  p99 prefill decode  mem vs ref
+                                    ms    ms   ms   ms   ms   ms   tok/s  tok/s   MB
+───────────────────────────────────────────────────────────────────────────────────────────
+load     patient-original 0.1.0   2290  2320 28.0                                412    ref
+         beacon           0.9.1   30.9  34.2 3.22                               61.0  67.8x
+ttft 16  patient-original 0.1.0              27.9                    574         412    ref
+         beacon           0.9.1              3.23                   4950        61.0  8.68x
+ttft 128 patient-original 0.1.0              73.4                   1740         414    ref
+         beacon           0.9.1              12.4                  10300        63.0  5.91x
+ttft 512 patient-original 0.1.0               228                   2250         420    ref
+         beacon           0.9.1              44.0                  11600        69.0  5.22x
+prefill  patient-original 0.1.0               436                   2350         428    ref
+         beacon           0.9.1              85.9                  11900        77.0  5.09x
+decode   patient-original 0.1.0              34.4 21.5 22.4 24.2     929   46.4  412    ref
+         beacon           0.9.1              4.53 1.90 1.98 4.89    7060    510 61.0  11.0x
 -        coal             unavailable: not set up
 
 verdicts, 95 % intervals over 5 blocks:
@@ -196,8 +209,8 @@ noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.2 %, ttf
 
 coal
   hint: orchestrate setup coal
-x ref: speed-up over `patient-original`, by cold start (load), first token (ttft), prefill, decode;
-  above 1 is better
+vs ref: speed-up over `patient-original`, by cold start (load), TTFT (ttft), prefill, decode; above
+  1 is better
 ratios are medians over paired rounds; they may differ from ratios of the values shown
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate metrics
@@ -242,19 +255,19 @@ model embedded, cpu, f32, 2 threads
 one-shot, a process for each request: 5 blocks, interleaved; rounds: 3
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
-                           cold         first    inter-token                        peak
-case    engine            start  total  token   p50   p95   p99  prefill  decode  memory  x ref
-                             ms     ms     ms    ms    ms    ms    tok/s   tok/s      MB
-───────────────────────────────────────────────────────────────────────────────────────────────
-decode  patient-original   2320   3680   34.3  21.5  22.3  24.2      932    46.5     412    ref
-        beacon             35.5    159   4.54  1.91  1.99  4.89     7050     509    61.0  23.1x
+                           cold                     ITL                          peak
+case    engine            start  total  TTFT   p50   p95   p99  prefill  decode   mem  vs ref
+                             ms     ms    ms    ms    ms    ms    tok/s   tok/s    MB
+─────────────────────────────────────────────────────────────────────────────────────────────
+decode  patient-original   2320   3680  34.3  21.5  22.3  24.2      932    46.5   412     ref
+        beacon             35.5    159  4.54  1.91  1.99  4.89     7050     509  61.0   23.1x
 
 verdicts, 95 % intervals over 5 blocks:
 - `beacon` answers 23.1 times as fast as `patient-original` [23.0, 23.2]
 noise floor, `patient-original` against its twin: decode 0.4 %; not calibrated; hint:
   `orchestrate calibrate -e patient-original -e beacon -s decode --mode one-shot`
 
-x ref: speed-up over `patient-original`, by total; above 1 is better
+vs ref: speed-up over `patient-original`, by total; above 1 is better
 ratios are medians over paired rounds; they may differ from ratios of the values shown
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate metrics
@@ -276,16 +289,16 @@ planned: 5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, decode);
   requests
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
-                    cold  first    inter-token                        peak
-case      n  load  start  token   p50   p95   p99  prefill  decode  memory
-               ms     ms     ms    ms    ms    ms    tok/s   tok/s      MB
-──────────────────────────────────────────────────────────────────────────
-load      2  29.9   33.0   3.12                                       61.0
-ttft 16   5                3.14                       5090            61.0
-ttft 128  5                12.1                      10600            63.0
-ttft 512  5                42.9                      11900            69.0
-prefill   3                83.8                      12200            77.0
-decode    3                4.41  1.86  1.89  4.86     7250     524    61.0
+                    cold              ITL                          peak
+case      n  load  start  TTFT   p50   p95   p99  prefill  decode   mem
+               ms     ms    ms    ms    ms    ms    tok/s   tok/s    MB
+───────────────────────────────────────────────────────────────────────
+load      2  29.9   33.0  3.12                                     61.0
+ttft 16   5               3.14                       5090          61.0
+ttft 128  5               12.1                      10600          63.0
+ttft 512  5               42.9                      11900          69.0
+prefill   3               83.8                      12200          77.0
+decode    3               4.41  1.86  1.89  4.86     7250     524  61.0
 
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate metrics
@@ -427,7 +440,7 @@ fn each_configuration_is_compared_with_the_reference_on_as_many_threads() {
 #[test]
 fn the_wall_time_has_a_table_whose_printed_parts_add_up() {
     let view = View { wall_time: true, ..View::default() };
-    let text = rendered_with(&default_suite_record(), "table", Some(80), view);
+    let text = rendered_with(&default_suite_record(), "table", Some(80), view.clone());
     assert_fits(&text, 80);
     let account = text.split_once("wall time from the start").unwrap().1;
     let rows: Vec<&str> =

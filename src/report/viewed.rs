@@ -9,7 +9,7 @@ use super::grid::{self, Grid};
 use super::labels::Labels;
 use super::run_report::{Report, View};
 use super::verdict_lines::verdicts;
-use super::{compare, entries, lines};
+use super::{compare, entries, lines, overview};
 use crate::analysis::compare::Judgement;
 
 /// A report with the selection of its optional parts.
@@ -18,11 +18,27 @@ pub struct ReportContent<'a> {
     pub view: View,
     /// The comparison with a baseline, or the error that prevented it. Formats with one line for each result leave it out.
     pub judgement: Option<&'a Result<Judgement>>,
+    /// The path of the record.
+    pub saved: Option<&'a str>,
 }
 
-impl Content for ReportContent<'_> {
-    fn document(&self, layouts: Layouts) -> Document {
-        let Self { report, view, judgement } = self;
+impl ReportContent<'_> {
+    /// The main part of the full report.
+    fn full(&self, layouts: Layouts) -> Vec<Section> {
+        let Self { report, view, .. } = self;
+        let layout = layouts(TableId::Results);
+        let grid = Grid::of(report, view, layout);
+        // Notices say why the run did not end as planned.
+        let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
+        parts.push(Section::Caption(caption(report, layout)));
+        parts.extend(report.rows.is_empty().then_some(Section::NoTable("nothing was measured")));
+        parts.extend((!grid.table.lines.is_empty()).then_some(Section::Table(grid.table)));
+        parts
+    }
+
+    /// The failures, warnings, notes and legend of the full report.
+    fn remarks(&self, layouts: Layouts) -> Section {
+        let Self { report, view, .. } = self;
         let layout = layouts(TableId::Results);
         let (grid, labels) = (Grid::of(report, view, layout), Labels::of(report, layout));
         let failures = grid::failures(report, &labels).into_iter().map(Item::Failure);
@@ -31,12 +47,21 @@ impl Content for ReportContent<'_> {
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.shorten_first_label(it)));
         let legend = grid.legend(view, &labels);
         let below = failures.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
-        // Notices say why the run did not end as planned.
-        let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
-        parts.push(Section::Caption(caption(report, layout)));
-        parts.extend(report.rows.is_empty().then_some(Section::NoTable("nothing was measured")));
-        parts.extend((!grid.table.lines.is_empty()).then_some(Section::Table(grid.table)));
-        parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));
+        Section::List(List { heading: None, items: below })
+    }
+}
+
+impl Content for ReportContent<'_> {
+    fn document(&self, layouts: Layouts) -> Document {
+        let Self { report, view, judgement, saved } = self;
+        let (mut parts, last) = match view.full {
+            true => (self.full(layouts), self.remarks(layouts)),
+            false => overview::sections(report, view, *saved),
+        };
+        if view.full || view.pairs {
+            let labels = Labels::of(report, layouts(TableId::Results));
+            parts.extend(verdicts(report, &labels, view.pairs).map(Section::List));
+        }
         if view.wall_time {
             parts.extend(
                 WallTimeTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::WallTime))),
@@ -47,7 +72,7 @@ impl Content for ReportContent<'_> {
                 ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::Resources))),
             );
         }
-        parts.push(Section::List(List { heading: None, items: below }));
+        parts.push(last);
         let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
         let Document { parts: judgement_parts, summary } = judgement.unwrap_or_default();
         parts.extend(judgement_parts);

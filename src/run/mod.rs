@@ -30,13 +30,14 @@ pub use launch::{launching, load_request};
 pub use launches::Settings;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::Result;
 use tokio::sync::watch;
 
 use crate::machine::{self, QuietCheck};
 use crate::plan::{Configuration, Plan, Prompt};
-use crate::record::{End, Entry, Failure, FailureKind, Recorder, Stage, Warning};
+use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunEnd, Stage, Warning};
 
 use block::Blocks;
 use blocking::off_thread;
@@ -53,6 +54,7 @@ pub async fn run(
     settings: Settings,
     mut interrupted: watch::Receiver<u32>,
 ) -> Result<End> {
+    let started = Instant::now();
     let plan = &recorder.record.header.plan.clone();
     let mut journal = Journal::new(recorder, listener);
     let mut schedule = Schedule::of(plan);
@@ -74,7 +76,8 @@ pub async fn run(
     }
     let warnings = quiet.map(|quiet: QuietCheck| quiet.warnings_after(end == End::Interrupted));
     journal.warn_all(warnings.unwrap_or_default())?;
-    journal.take(Entry::End(end))?;
+    let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).ok();
+    journal.take(Entry::End(RunEnd { end, elapsed_ns }))?;
     journal.send(Event::RunFinished { record });
     Ok(end)
 }

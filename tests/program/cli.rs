@@ -211,7 +211,7 @@ fn json_to_a_file_leaves_the_table_on_stdout() {
     let outcome = decode(&scratch, &["--json", file.to_str().unwrap()]);
     let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!(report["cases"][0]["case"], "decode");
-    outcome.assert_stdout(&["explanations: orchestrate metrics"]);
+    outcome.assert_stdout(&["decode", "--full"]);
 }
 
 #[test]

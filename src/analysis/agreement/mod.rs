@@ -18,7 +18,7 @@ mod verifier;
 use crate::plan::Role;
 use crate::record::RunRecord;
 
-pub use status::{Agreement, NoChecks, Status, no_checks};
+pub use status::{Agreement, NoChecks, Status, no_checks, two_digits};
 pub use verifier::Against;
 
 impl Agreement {

@@ -27,12 +27,30 @@ pub fn not_checked() -> RunRecord {
 
 /// A record of `decode` by these engines; the first is the verifier.
 pub fn measured(names: &[&str], engines: &[InventedEngine]) -> RunRecord {
-    let selection = specimen::selection(names);
+    let selection = Selection {
+        scenarios: crate::plan::scenario::named("decode").unwrap(),
+        extent: Extent { blocks: Some(5), ..Extent::default() },
+        ..specimen::selection(names)
+    };
+    measured_selection(selection, engines)
+}
+
+/// A record in which each engine's log-probabilities differ by so many nats from those of the first one, the verifier.
+pub fn with_deviations(selection: Selection, engines: &[InventedEngine], deviations: &[f64]) -> RunRecord {
+    let mut record = measured_selection(selection, engines);
+    set_dtypes(&mut record, VERIFIER, "f32", "f32");
+    add_held_out(&mut record);
+    for (configuration, deviation) in deviations.iter().enumerate() {
+        set_scores(&mut record, configuration, |_| Some(*deviation));
+        set_continued(&mut record, configuration, vec![VERIFIER_ID; 32]);
+    }
+    record
+}
+
+fn measured_selection(selection: Selection, engines: &[InventedEngine]) -> RunRecord {
     let selection = Selection {
         verifier: Some(selection.candidates[0].clone()),
         verification: Verification::Usual,
-        scenarios: crate::plan::scenario::named("decode").unwrap(),
-        extent: Extent { blocks: Some(5), ..Extent::default() },
         ..selection
     };
     let mut record = specimen::measured(&selection, engines);

@@ -2,7 +2,7 @@
 //! every token are resident, as a private copy or as pages of a file. Rounding to a narrow dtype shows in the scores.
 
 use super::subject::{About, Contradiction, Subject, bytes};
-use crate::analysis::agreement::Against;
+use crate::analysis::agreement::{Against, two_digits};
 use crate::plan::dtype;
 use crate::record::Sample;
 
@@ -134,9 +134,9 @@ fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
     let has_wide_cache = subject.fact(|facts| facts.kv_dtype.as_deref()).is_none_or(is_wide);
     let rms = rms(subject)
         .filter(|rms| has_plain_weights && has_own_numbers && has_wide_cache && *rms > MIN_RMS_OF_ROUNDING)?;
-    let observed = format!("{rms:.1e}");
+    let (observed, difference) = (format!("{rms:.1e}"), two_digits(rms));
     let message = format!(
-        "reports that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {observed} (root mean \
+        "reports that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {difference} (root mean \
          square): it computes in a narrower dtype, or another model"
     );
     Some(subject.contradiction(About::Dtype, compute.into(), observed, &message))
@@ -165,9 +165,9 @@ fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
         (None, None) => return None,
     };
     let rms = rms(subject).filter(|rms| *rms < MAX_RMS_OF_F32)?;
-    let observed = format!("{rms:.1e}");
+    let (observed, difference) = (format!("{rms:.1e}"), two_digits(rms));
     let message = format!(
-        "reports that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {observed}, root \
+        "reports that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {difference}, root \
          mean square): it does not round"
     );
     Some(subject.contradiction(About::Dtype, reported.into(), observed, &message))

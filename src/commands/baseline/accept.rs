@@ -161,7 +161,7 @@ mod tests {
                 }
             }
         }
-        record.take(Entry::End(End::Finished));
+        record.take(Entry::End(End::Finished.into()));
         record
     }
 

@@ -52,7 +52,7 @@ pub fn measured(
             }
         }
     }
-    record.take(Entry::End(End::Finished));
+    record.take(Entry::End(End::Finished.into()));
     record
 }
 

@@ -204,6 +204,11 @@ fn the_page_is_shown_in_every_format_but_those_of_lines() {
     let json: serde_json::Value = serde_json::from_str(&shown(&page(), "json", None)).unwrap();
     assert_eq!((&json["fingerprint"], &json["limits"]), (&"a1b2c3".into(), &serde_json::Value::Null));
     for format in FORMATS {
-        assert_eq!(format.render(&page(), None).is_none(), format.has_lines(), "{}", format.name);
+        assert_eq!(
+            format.render(&page(), crate::report::Screen::default()).is_none(),
+            format.has_lines(),
+            "{}",
+            format.name
+        );
     }
 }

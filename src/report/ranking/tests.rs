@@ -6,14 +6,8 @@ use crate::record::specimen::{BEACON, ORIGINAL, REED, failure};
 
 /// The verifier `patient-original`, and `beacon` and `reed` with these differences in nats. `reed` is the fastest.
 fn record(beacon: f64, reed: f64) -> RunRecord {
-    let mut record = measured(&["patient-original", "beacon", "reed"], &[ORIGINAL, BEACON, REED]);
-    set_dtypes(&mut record, VERIFIER, "f32", "f32");
-    add_held_out(&mut record);
-    for (configuration, deviation) in [(VERIFIER, 0.0), (ENGINE, beacon), (2, reed)] {
-        set_scores(&mut record, configuration, |_| Some(deviation));
-        set_continued(&mut record, configuration, vec![VERIFIER_ID; 32]);
-    }
-    record
+    let selection = crate::report::tests::decoding(&["patient-original", "beacon", "reed"]);
+    with_deviations(selection, &[ORIGINAL, BEACON, REED], &[0.0, beacon, reed])
 }
 
 fn labels<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<&'a str> {
@@ -67,11 +61,10 @@ fn no_row_has_a_rank_where_no_output_could_be_verified() {
     let (ranked, unranked) = ranking(&report);
     assert_eq!(ranked, Vec::<&str>::new());
     assert_eq!(unranked, [("beacon", Unranked::Unverified), ("patient-original", Unranked::Unverified)]);
-    // The user turned the checks off, so no output is known, and the speeds alone decide.
     let mut unchecked = not_checked();
     unchecked.header.plan.verification = Verification::Off;
     let unchecked = Report::of(&unchecked);
-    assert_eq!(ranking(&unchecked), (vec!["beacon", "patient-original"], vec![]));
+    assert_eq!(ranking(&unchecked).0, Vec::<&str>::new());
 }
 
 #[test]

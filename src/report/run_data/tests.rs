@@ -86,7 +86,7 @@ fn written(record: &RunRecord) -> Vec<u8> {
     record.samples.iter().for_each(|it| write(Entry::Sample(Box::new(it.clone()))));
     record.warm_ups.iter().for_each(|it| write(Entry::WarmUp(*it)));
     record.closed.iter().for_each(|it| write(Entry::Closed(it.clone())));
-    record.end.iter().for_each(|it| write(Entry::End(*it)));
+    record.end.iter().for_each(|it| write(Entry::End((*it).into())));
     bytes
 }
 

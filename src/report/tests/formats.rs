@@ -14,7 +14,7 @@ fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
     }
     // No cell has a separator of any format.
     let report = &Report::of(&worst_record());
-    let lines = ReportContent { report, view: View::default(), judgement: None }.lines().unwrap().lines;
+    let lines = ReportContent { report, view: full(), judgement: None, saved: None }.lines().unwrap().lines;
     let cells: Vec<&str> = lines.iter().flatten().map(|(_, field)| field.0.as_str()).collect();
     let unsafe_cell = cells.iter().find(|cell| cell.chars().any(char::is_control));
     assert!(cells.len() > 500 && unsafe_cell.is_none(), "{unsafe_cell:?}");
@@ -106,7 +106,7 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
         judge(&record, &record, stats::SeverityThresholds::default(), false).map_err(anyhow::Error::from);
     let (report, judgement) = (&Report::of(&record), result.as_ref().unwrap());
     for format in FORMATS.iter().filter(|format| format.is_for_people()) {
-        let viewed = |judgement| ReportContent { report, view: View::default(), judgement };
+        let viewed = |judgement| ReportContent { report, view: full(), judgement, saved: None };
         let page = |judgement| shown(&viewed(judgement), format.name, Some(100));
         let (alone, together) = (page(None), page(Some(&result)));
         assert!(!alone.contains("headline metric"), "{}: {alone}", format.name);
@@ -115,7 +115,7 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
         }
         assert_eq!(page(Some(&Err(anyhow::anyhow!("no comparison")))), alone);
     }
-    let viewed = ReportContent { report, view: View::default(), judgement: Some(&result) };
+    let viewed = ReportContent { report, view: full(), judgement: Some(&result), saved: None };
     let together = shown(&viewed, "table", Some(100));
     let judgement_text = shown(judgement, "table", Some(100));
     assert_eq!(together, format!("{}\n{judgement_text}", rendered(&record, "table", 100)));
@@ -172,7 +172,7 @@ fn no_line_is_wider_than_the_terminal_whatever_engines_report() {
             &long_texts(),
             "table",
             Some(limit),
-            View { pairs: true, wall_time: true, resources: true },
+            View { pairs: true, wall_time: true, resources: true, ..full() },
         );
         assert_fits(&text, limit);
         assert!(text.contains("9.9.9"), "{text}");

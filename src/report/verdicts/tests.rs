@@ -79,8 +79,12 @@ fn ten_engines_and_every_pair_of_them_stay_within_the_width() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let record = measured(&Selection { reference: names[0].into(), ..selection(&names) }, &engines);
     let verdict_count = |pairs| {
-        let text =
-            rendered_with(&record, "table", Some(80), View { pairs, wall_time: true, resources: true });
+        let text = rendered_with(
+            &record,
+            "table",
+            Some(80),
+            View { pairs, wall_time: true, resources: true, ..View::default() },
+        );
         assert_fits(&text, 80);
         text.lines().filter(|line| line.starts_with("- `")).count()
     };

@@ -1,0 +1,149 @@
+//! The best engine of each scenario, against the next best and against the reference.
+
+use super::cells::{comparison, number_with_unit};
+use super::configurations::{Configuration, MAX_LABEL_WIDTH, Overview};
+use crate::report::document::{Column, Keep, Line, Table};
+use crate::report::ranking::{self, Compared, Ranking};
+use crate::report::rows::Row;
+use crate::report::tone::Tone;
+use crate::text::shorten_start;
+use stats::Verdict;
+
+/// A line for each scenario and model in which some comparison has a verdict: of several prompt lengths, the longest one.
+pub fn table(overview: &Overview) -> Option<Table> {
+    let lines: Vec<Line> = shown_rankings(overview).filter_map(|it| line(overview, it)).collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let reference = shorten_start(&overview.report.reference, MAX_LABEL_WIDTH);
+    let text = |title: String, keep| Column { keep, ..Column::named(&title) };
+    let columns = vec![
+        text("best".into(), Keep::Always),
+        text("engine".into(), Keep::Always),
+        Column { is_text: false, ..Column::named("result") },
+        text("against the next best".into(), Keep::Always),
+        text(format!("against {reference}"), Keep::Standard(1)),
+    ];
+    let mut table = Table { columns, lines, gap: 3, ..Table::default() };
+    // Without a next best, or where the reference is always the next best, a column is empty.
+    for index in [4, 3] {
+        if table.lines.iter().all(|line| line.cells[index].is_empty()) {
+            table.columns.remove(index);
+            table.lines.iter_mut().for_each(|line| drop(line.cells.remove(index)));
+        }
+    }
+    Some(table)
+}
+
+/// The rankings of the last workload of each scenario, the most important scenario first.
+fn shown_rankings<'a, 'b>(overview: &'b Overview<'a>) -> impl Iterator<Item = &'b Ranking<'a>> {
+    let scenario = |label: &str| {
+        let mut workloads = overview.report.workloads.iter();
+        workloads.find(|it| it.workload == label).map(|it| it.scenario.as_str())
+    };
+    let is_last = move |at: &usize| {
+        let workloads = &overview.workloads;
+        let this = scenario(workloads[*at]);
+        workloads[*at + 1..].iter().all(|later| scenario(later) != this)
+    };
+    let last = (0..overview.workloads.len()).rev().filter(is_last);
+    let workloads = last.map(|at| overview.workloads[at]).collect::<Vec<_>>();
+    workloads.into_iter().flat_map(|label| overview.rankings.iter().filter(move |it| it.case == label))
+}
+
+fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
+    let report = overview.report;
+    let (mut best, mut next) = (ranking.best()?, ranking.next_best());
+    // The order of medians may contradict a verdict, which is computed from paired rounds. The verdict is right.
+    if let Some(second) = next
+        && ranking::compared(report, best, second).and_then(|it| it.verdict()) == Some(Verdict::Slower)
+    {
+        (best, next) = (second, Some(best));
+    }
+    let against_next = next.and_then(|next| Some((next, ranking::compared(report, best, next)?)));
+    let against_reference = against_reference(overview, best);
+    let has_verdict = |it: &Compared| it.verdict().is_some();
+    let all = [against_next.as_ref().map(|(_, it)| it), against_reference.as_ref()];
+    if !all.into_iter().flatten().any(has_verdict) {
+        return None;
+    }
+    let several_models = report.models.len() > 1;
+    let model = if several_models { format!(", {}", ranking.model) } else { String::new() };
+    let value = best.summary(ranking.metric.id)?.estimate;
+    let next_is_reference = next.is_some_and(Row::is_reference);
+    let next_cell = against_next.map(|(next, compared)| {
+        toned(&compared, &comparison(&compared, Some(&shorten_start(&next.engine.label, MAX_LABEL_WIDTH))))
+    });
+    let reference_cell = match against_reference {
+        Some(_) if next_is_reference => String::new(),
+        Some(compared) => toned(&compared, &comparison(&compared, None)),
+        None if best.is_reference() => "is the reference".into(),
+        None => String::new(),
+    };
+    let title = overview.title(ranking.case).replace('\n', " ");
+    Some(Line::of(vec![
+        Tone::Heading.of(&format!("{title}{model}")),
+        Tone::Heading.of(&engine(best)),
+        Tone::Heading.of(&number_with_unit(value, ranking.metric.unit)),
+        next_cell.unwrap_or_default(),
+        reference_cell,
+    ]))
+}
+
+/// A row against its reference. The reference may be unverified; it may not be wrong.
+fn against_reference<'a>(overview: &Overview<'a>, row: &Row) -> Option<Compared<'a>> {
+    if row.is_reference() {
+        return None;
+    }
+    let report = overview.report;
+    let pair = report.verdicts.headline(row).filter(|pair| !pair.has_failed(&report.rows))?;
+    Some(Compared::as_stored(pair))
+}
+
+/// `beacon (bf16)`
+fn engine(row: &Row) -> String {
+    let label = shorten_start(&row.engine.label, MAX_LABEL_WIDTH);
+    match &row.engine.dtype {
+        Some(dtype) => format!("{label} ({dtype})"),
+        None => label,
+    }
+}
+
+fn toned(compared: &Compared, text: &str) -> String {
+    match compared.verdict() {
+        Some(Verdict::Faster) => Tone::Good.of(text),
+        Some(Verdict::Slower) => Tone::Bad.of(text),
+        Some(Verdict::Inconclusive) | None => Tone::Dim.of(text),
+        Some(Verdict::Same) => text.into(),
+    }
+}
+
+/// Comparisons between configurations of one engine, which differ in threads, dtype or preset: each with the first one. A
+/// comparison with the reference is left out, because the table has it.
+pub fn variants(overview: &Overview) -> Vec<String> {
+    let (report, Some(primary)) = (overview.report, overview.primary) else { return Vec::new() };
+    let mut lines = Vec::new();
+    let in_plan_order: Vec<&Row> = report.rows.iter().filter(|row| row.case.label == primary).collect();
+    let is_shown = |row: &Row| {
+        let of_row = |it: &&Configuration| it.engine.label == row.engine.label;
+        let unranked = overview.configurations.iter().find(of_row).and_then(|it| it.unranked);
+        unranked.is_none()
+    };
+    for (index, row) in in_plan_order.iter().enumerate() {
+        let alike = |other: &&&Row| {
+            (&other.engine.engine, &other.engine.model) == (&row.engine.engine, &row.engine.model)
+        };
+        let Some(first) = in_plan_order[..index].iter().find(alike) else { continue };
+        let is_in_table = row.reference.as_ref() == Some(&first.engine.label);
+        if is_in_table || !is_shown(row) || !is_shown(first) {
+            continue;
+        }
+        let Some(compared) = ranking::compared(report, row, first).filter(|it| it.verdict().is_some()) else {
+            continue;
+        };
+        let first_label = format!("`{}`", first.engine.label);
+        let text = toned(&compared, &comparison(&compared, Some(&first_label)));
+        lines.push(format!("{primary}: `{}` {text}", row.engine.label));
+    }
+    lines
+}

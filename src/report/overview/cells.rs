@@ -1,0 +1,108 @@
+//! Values and ratios as text, in the units and the precision of the default report.
+
+use stats::Verdict;
+
+use crate::analysis::metric::{Scale, Unit};
+use crate::report::ranking::Compared;
+use crate::text::{significant_digits, with_commas};
+
+/// A ratio below this is written as a fraction: `1/253`.
+const LEAST_RATIO: f64 = 0.1;
+/// An interval whose half width is a larger share of its ratio supports two digits of the ratio, not three.
+const MAX_SHARE_OF_THREE_DIGITS: f64 = 0.005;
+
+/// The scale of a unit, which is the same in every record.
+pub fn scale(unit: Unit) -> Scale {
+    match unit {
+        Unit::Nanoseconds => Scale { divisor: 1e6, symbol: "ms" },
+        Unit::Bytes => Scale { divisor: 1e6, symbol: "MB" },
+        Unit::TokensPerSecond | Unit::Share | Unit::Joules => Scale::of(unit, [1.0]),
+    }
+}
+
+/// A value in its scale, with commas: `10,200`.
+pub fn number(value: f64, scale: Scale) -> String {
+    let text = scale.write(value);
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { with_commas(text) } else { text }
+}
+
+pub fn number_with_unit(value: f64, unit: Unit) -> String {
+    let scale = scale(unit);
+    format!("{} {}", number(value, scale), scale.symbol)
+}
+
+/// A speed-up with the digits that its interval supports: `59x`, `0.87x`, `1/253`.
+pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>) -> String {
+    let digits = digits(ratio, bounds);
+    if ratio < LEAST_RATIO {
+        return format!("1/{}", with_commas_if_whole(1.0 / ratio, digits));
+    }
+    format!("{}x", with_commas_if_whole(ratio, digits))
+}
+
+/// `[54, 66]`
+pub fn interval(ratio: f64, (low, high): (f64, f64)) -> String {
+    let digits = digits(ratio, Some((low, high)));
+    let write = |end: f64| with_commas_if_whole(end, digits);
+    if ratio < LEAST_RATIO {
+        return format!("[1/{}, 1/{}]", write(1.0 / low), write(1.0 / high));
+    }
+    format!("[{}, {}]", write(low), write(high))
+}
+
+fn digits(ratio: f64, bounds: Option<(f64, f64)>) -> i32 {
+    let is_wide = |(low, high): (f64, f64)| (high - low) / 2.0 > MAX_SHARE_OF_THREE_DIGITS * ratio;
+    if bounds.is_some_and(is_wide) { 2 } else { 3 }
+}
+
+fn with_commas_if_whole(value: f64, digits: i32) -> String {
+    let text = significant_digits(value, digits);
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { with_commas(text) } else { text }
+}
+
+/// A comparison in a few words: `2.1x beacon [1.9, 2.4]`, `same as beacon`, `inconclusive: beacon [0.92, 1.3]`. Without
+/// `other`, the column names the other side.
+pub fn comparison(compared: &Compared, other: Option<&str>) -> String {
+    let Some(value) = compared.ratio() else { return "n/a".into() };
+    let bounds = compared.bounds();
+    let interval = bounds.map_or_else(String::new, |bounds| format!(" {}", interval(value, bounds)));
+    let times = ratio(value, bounds);
+    let name = other.map_or_else(String::new, |other| format!(" {other}"));
+    match compared.verdict() {
+        Some(Verdict::Faster | Verdict::Slower) => format!("{times}{name}{interval}"),
+        Some(Verdict::Same) if other.is_some() => format!("same as{name}{interval}"),
+        Some(Verdict::Same) => format!("same{interval}"),
+        Some(Verdict::Inconclusive) if other.is_some() => format!("inconclusive:{name}{interval}"),
+        Some(Verdict::Inconclusive) => format!("inconclusive{interval}"),
+        None => format!("{times}?{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_has_two_or_three_digits() {
+        assert_eq!(ratio(59.18, Some((53.5, 65.5))), "59x");
+        assert_eq!(ratio(59.18, Some((59.0, 59.3))), "59.2x");
+        assert_eq!(ratio(0.871, Some((0.6, 1.1))), "0.87x");
+        assert_eq!(ratio(0.00396, None), "1/253");
+        assert_eq!(ratio(0.00396, Some((0.003, 0.005))), "1/250");
+        assert_eq!(ratio(1234.0, None), "1,230x");
+        assert_eq!(interval(59.18, (53.5, 65.5)), "[54, 66]");
+        assert_eq!(interval(0.004, (0.002, 0.005)), "[1/500, 1/200]");
+    }
+
+    #[test]
+    fn every_record_has_the_same_units() {
+        let shown = [
+            number_with_unit(18.9e6, Unit::Nanoseconds),
+            number_with_unit(4.26e9, Unit::Nanoseconds),
+            number_with_unit(93.5e3, Unit::Nanoseconds),
+            number_with_unit(10_210.0, Unit::TokensPerSecond),
+            number_with_unit(16.1e9, Unit::Bytes),
+        ];
+        assert_eq!(shown, ["18.9 ms", "4,260 ms", "0.0935 ms", "10,200 tok/s", "16,100 MB"]);
+    }
+}

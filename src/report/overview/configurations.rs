@@ -1,0 +1,117 @@
+//! The rows of the default report: the configurations in their order, and the workloads in the order of the columns.
+
+use crate::plan::scenario::{self, SCENARIOS};
+use crate::report::ranking::{self, Ranking, Unranked};
+use crate::report::rows::{Engine, FailureSummary, Row};
+use crate::report::run_report::Report;
+use crate::text::shorten_start;
+
+/// The largest width of an engine's label, in columns.
+pub const MAX_LABEL_WIDTH: usize = 28;
+
+/// The order of the rows without a rank: the less a reader can rely on a row, the lower it stands.
+const ORDER: [Unranked; 5] =
+    [Unranked::Contradicted, Unranked::Unverified, Unranked::Wrong, Unranked::NoValue, Unranked::Failed];
+
+/// The configurations of a report in the order of the table.
+pub struct Overview<'a> {
+    pub report: &'a Report,
+    pub rankings: Vec<Ranking<'a>>,
+    /// The labels of the workloads in the order of the columns.
+    pub workloads: Vec<&'a str>,
+    /// The workload that orders the rows and has the column of ratios.
+    pub primary: Option<&'a str>,
+    pub configurations: Vec<Configuration<'a>>,
+}
+
+/// One row of the table.
+pub struct Configuration<'a> {
+    pub engine: &'a Engine,
+    pub rows: Vec<&'a Row>,
+    /// The reason why the configuration as a whole has no results.
+    pub failure: Option<&'a FailureSummary>,
+    /// The reason why it has no rank by the primary workload.
+    pub unranked: Option<Unranked>,
+}
+
+impl<'a> Configuration<'a> {
+    pub fn row(&self, workload: &str) -> Option<&'a Row> {
+        self.rows.iter().find(|row| row.case.label == workload).copied()
+    }
+
+    /// The label, short enough for a column.
+    pub fn label(&self) -> String {
+        shorten_start(&self.engine.label, MAX_LABEL_WIDTH)
+    }
+}
+
+impl<'a> Overview<'a> {
+    pub fn of(report: &'a Report) -> Self {
+        let rankings = ranking::rankings(report);
+        let workloads = workloads(report);
+        let has_value = |label: &&&str| {
+            let mut rows = report.rows.iter().filter(|row| row.case.label == ***label);
+            rows.any(|row| row.failure.is_none())
+        };
+        let primary = workloads.iter().rev().find(has_value).copied();
+        let mut overview = Self { report, rankings, workloads, primary, configurations: Vec::new() };
+        overview.configurations = overview.ordered();
+        overview
+    }
+
+    /// All configurations: by model, then by rank in the primary workload, then without rank, then without results.
+    fn ordered(&self) -> Vec<Configuration<'a>> {
+        let mut ordered: Vec<Configuration> = Vec::new();
+        let failure_of = |engine: &Engine| {
+            let mut failed = self.report.failed.iter();
+            failed.find(|it| it.engine.label == engine.label).map(|it| &it.failure)
+        };
+        let mut add = |engine: &'a Engine, unranked| {
+            if ordered.iter().all(|other| other.engine.label != engine.label) {
+                let rows = self.report.rows.iter().filter(|row| row.engine.label == engine.label).collect();
+                ordered.push(Configuration { engine, rows, failure: failure_of(engine), unranked });
+            }
+        };
+        for ranking in self.rankings.iter().filter(|it| Some(it.case) == self.primary) {
+            ranking.ranked.iter().for_each(|row| add(&row.engine, None));
+            let mut unranked = ranking.unranked.clone();
+            unranked.sort_by_key(|(_, why)| ORDER.iter().position(|it| it == why));
+            unranked.iter().for_each(|(row, why)| add(&row.engine, Some(*why)));
+        }
+        self.report.rows.iter().for_each(|row| add(&row.engine, Some(Unranked::NoValue)));
+        self.report.failed.iter().for_each(|failed| add(&failed.engine, Some(Unranked::Failed)));
+        ordered
+    }
+
+    /// The title of a workload's columns: `TTFT @512` where the scenario has several lengths.
+    pub fn title(&self, workload: &str) -> String {
+        let row = self.report.rows.iter().find(|row| row.case.label == workload);
+        let Some((row, metric)) = row.and_then(|row| Some((row, row.case.headline?))) else {
+            return workload.to_string();
+        };
+        let with_headline = |label: &&&str| {
+            let mut rows = self.report.rows.iter().filter(|row| row.case.label == ***label);
+            rows.any(|other| other.case.headline.is_some_and(|it| it.id == metric.id))
+        };
+        let suffix = match workload.strip_prefix(row.case.scenario.as_str()).map(str::trim) {
+            Some(length) if !length.is_empty() => format!("\n@{length}"),
+            _ if self.workloads.iter().filter(with_headline).count() > 1 => format!("\n{workload}"),
+            _ => String::new(),
+        };
+        format!("{}{suffix}", metric.title)
+    }
+}
+
+/// The labels of all workloads: by scenario in the order of SCENARIOS, but scenarios of a launch first, because requests to a
+/// warm engine matter more.
+fn workloads(report: &Report) -> Vec<&str> {
+    let position = |scenario: &str| {
+        let at = SCENARIOS.iter().position(|it| it.name == scenario);
+        let is_launch = at.is_some_and(|at| SCENARIOS[at].kind == scenario::Kind::Launch);
+        (!is_launch, at)
+    };
+    let mut all: Vec<(&str, &str)> =
+        report.workloads.iter().map(|it| (it.scenario.as_str(), it.workload.as_str())).collect();
+    all.sort_by_key(|(scenario, _)| position(scenario));
+    all.into_iter().map(|(_, label)| label).collect()
+}

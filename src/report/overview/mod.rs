@@ -1,0 +1,106 @@
+//! The default report: one screen. Above are the best engines with their verdicts, then warnings, then a table with one row for
+//! each configuration. `columns` fills the table, `best` compares the best engines, `remarks` are the warnings and footnotes.
+//! The full report has the rest.
+
+mod best;
+mod cells;
+mod columns;
+mod configurations;
+mod remarks;
+
+pub use columns::BY_ENGINE;
+
+use std::collections::BTreeSet;
+
+use super::document::{List, Section, Table};
+use super::run_report::{Report, View};
+use crate::machine::Device;
+use crate::text::{plural, shorten, three_digits};
+use configurations::Overview;
+
+/// The largest width of a text in the title line, in columns.
+const MAX_TITLE_WORD: usize = 40;
+
+/// The parts of the default report. The last one names the next commands; the parts that the user asked for come before it.
+/// `saved` is the path of the record.
+pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Section>, Section) {
+    let mut overview = Overview::of(report);
+    let missing_sort = view.sort.clone().filter(|name| !columns::sort(&mut overview, name));
+    let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
+    parts.push(Section::Caption(vec![title(report)]));
+    parts.extend(best::table(&overview).map(Section::Table));
+    let list = |lines: Vec<String>| Section::List(List::plain(lines));
+    let warnings = remarks::warnings(&overview, missing_sort.as_deref());
+    parts.extend((!warnings.is_empty()).then(|| list(warnings)));
+    parts.push(match overview.configurations.is_empty() {
+        true => Section::NoTable("nothing was measured"),
+        false => {
+            let table = columns::table(&overview);
+            Section::Table(Table { notes: remarks::footnotes(&overview, &table), ..table })
+        }
+    });
+    (parts, list(remarks::next_steps(&overview, saved)))
+}
+
+/// `embedded (llama, 2.9 M) · CPU, 2 threads · AMD EPYC · 5 blocks · 3 min 24 s`
+fn title(report: &Report) -> String {
+    let models = report.models.iter().map(|model| {
+        let millions = model.parameters.map(|count| format!("{} M", three_digits(count as f64 / 1e6)));
+        let billions = model.parameters.map(|count| format!("{} B", three_digits(count as f64 / 1e9)));
+        let is_large = model.parameters.is_some_and(|count| count >= 1_000_000_000);
+        let size = if is_large { billions } else { millions };
+        let details: Vec<String> = model.architecture.iter().cloned().chain(size).collect();
+        let details = if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) };
+        format!("{}{details}", shorten(&model.name, MAX_TITLE_WORD))
+    });
+    let models: Vec<String> = models.collect();
+    let blocks = report.workloads.iter().map(|it| it.blocks).max().unwrap_or(0);
+    let on_gpu = report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.is_cpu()));
+    let gpus = (on_gpu && !report.machine.gpus.is_empty()).then(|| report.machine.gpus_by_kind());
+    let processor = report.machine.cpu.model.as_ref().filter(|_| gpus.is_none());
+    let parts = [
+        Some(models.join(", ")),
+        devices(report),
+        gpus.as_ref().or(processor).map(|name| shorten(name, MAX_TITLE_WORD)),
+        Some(plural(blocks, "block")),
+        report.elapsed_ns.map(duration),
+    ];
+    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
+}
+
+/// `CPU, 2 threads`: the devices and the numbers of threads of all rows.
+fn devices(report: &Report) -> Option<String> {
+    let name = |device: &Device| if device.is_cpu() { "CPU".to_string() } else { device.to_string() };
+    let devices: BTreeSet<String> =
+        report.rows.iter().filter_map(|row| row.engine.device.as_ref()).map(name).collect();
+    let threads: BTreeSet<u32> = report.rows.iter().filter_map(|row| row.engine.threads).collect();
+    let threads = match threads.into_iter().collect::<Vec<_>>().as_slice() {
+        [] => None,
+        [one] => Some(plural(one, "thread")),
+        several => Some(format!("{} threads", joined(several))),
+    };
+    let devices = devices.into_iter().map(|device| shorten(&device, MAX_TITLE_WORD));
+    let parts: Vec<String> = devices.chain(threads).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// `1, 2 and 4`.
+fn joined(numbers: &[u32]) -> String {
+    let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    match words.as_slice() {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        words => words.concat(),
+    }
+}
+
+/// `3 min 24 s`, `42 s`.
+fn duration(ns: u64) -> String {
+    let seconds = (ns as f64 / 1e9).round() as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        _ => format!("{} min {} s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests;

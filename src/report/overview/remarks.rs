@@ -1,0 +1,206 @@
+//! The warnings above the table of the default report, the explanations of its marks below, and the next commands. The full report
+//! has every warning and note; `orchestrate explain` has the reasons.
+
+use super::best;
+use super::columns::{MIN_VALUES_FOR_P99, NO_VERDICT, NOT_A_QUOTIENT};
+use super::configurations::{Configuration, Overview};
+use crate::analysis::agreement::NoChecks;
+use crate::analysis::metric::share::Absent;
+use crate::report::document::Table;
+use crate::report::grid::{more_rounds, why_no_ratios};
+use crate::report::ranking::Unranked;
+use crate::report::rows::{FailureSummary, group_by_key};
+use crate::report::tone::{self, Tone};
+use crate::report::verdict_lines::{self, why_no_verdicts};
+use crate::report::verdicts::{Certainty, PairVerdict};
+use crate::shell::pasteable;
+use crate::text::{plural, shorten};
+
+/// The most warnings of one kind; the full report has all.
+const MAX_WARNINGS: usize = 4;
+const MAX_WARNING_WIDTH: usize = 300;
+/// The most failures with a hint.
+const MAX_FAILURES: usize = 3;
+const ALL_HINT: &str = "`orchestrate report --full`";
+
+pub const UNVERIFIED_HINT: &str = "implement `score` and `prompt_ids`, or name --verifier";
+
+/// Everything that the reader must know before using the results.
+pub fn warnings(overview: &Overview, missing_sort: Option<&str>) -> Vec<String> {
+    let report = overview.report;
+    let mut warnings: Vec<String> = Vec::new();
+    let wrong = report.outputs.iter().filter(|it| it.agreement.is_wrong());
+    warnings.extend(wrong.map(|it| shorten(&it.why_not_compared(), MAX_WARNING_WIDTH)));
+    warnings.extend(failures(overview));
+    warnings.extend(why_no_rank(overview));
+    warnings.extend(why_no_verdicts(report));
+    let labels = report.engines().map(|engine| &engine.label);
+    let has_ratio = report.rows.iter().any(|row| report.verdicts.headline(row).is_some());
+    if !has_ratio && group_by_key(labels.map(|label| (label, ()))).len() > 1 && !report.rows.is_empty() {
+        warnings.push(why_no_ratios(report));
+    }
+    warnings.extend(missing_sort.iter().map(|name| format!("--sort {name}: the table has no such column")));
+    warnings.extend(limited(&report.warnings));
+    warnings.extend(inconclusive(overview));
+    let in_caches = |row: &&crate::report::rows::Row| matches!(row.limit, Err(Absent::InCaches { .. }));
+    if report.rows.iter().any(|row| in_caches(&row)) {
+        let hint = "orchestrate model synth llama-3.2-1b --out llama-1b";
+        warnings.push(format!(
+            "the model fits into the processor's cache: results show overhead, not memory bandwidth; hint: `{hint}`"
+        ));
+    }
+    let mark = Tone::Warning.of("!");
+    let marked = warnings.into_iter().map(|it| format!("{mark} {it}"));
+    marked.chain(best::variants(overview)).collect()
+}
+
+fn limited(warnings: &[String]) -> Vec<String> {
+    let shown = warnings.iter().take(MAX_WARNINGS).map(|it| shorten(it, MAX_WARNING_WIDTH));
+    let more = warnings.len().saturating_sub(MAX_WARNINGS);
+    shown.chain((more > 0).then(|| format!("{}: {ALL_HINT}", plural(more, "more warning")))).collect()
+}
+
+/// The failures of engines that have other results. A configuration without results has its failure in the table.
+fn failures(overview: &Overview) -> Vec<String> {
+    let rows = overview.report.rows.iter().filter_map(|row| {
+        let name = format!("`{}` ({})", row.engine.label, row.case.label);
+        Some((row.failure.as_ref()?, name))
+    });
+    let groups = group_by_key(rows);
+    let more = groups.len().saturating_sub(MAX_FAILURES);
+    let line = |(failure, names): &(&FailureSummary, Vec<String>)| {
+        let names = match names.as_slice() {
+            [name] => name.clone(),
+            [name, others @ ..] => format!("{name} and {} more", others.len()),
+            [] => String::new(),
+        };
+        let stderr =
+            failure.stderr.last().map(|line| shorten(&format!("; stderr: {line}"), MAX_WARNING_WIDTH));
+        let (message, stderr) = (shorten(&failure.line(), MAX_WARNING_WIDTH), stderr.unwrap_or_default());
+        format!("{names}: {message}{stderr}{}", hint(failure))
+    };
+    let lines = groups.iter().take(MAX_FAILURES).map(line);
+    lines.chain((more > 0).then(|| format!("{}: {ALL_HINT}", plural(more, "more failure")))).collect()
+}
+
+/// `; hint: ...`: the first hint, which can be pasted.
+fn hint(failure: &FailureSummary) -> String {
+    let first = failure.hint.as_ref().and_then(|hint| hint.lines().next());
+    first.map_or_else(String::new, |hint| format!("; hint: {hint}"))
+}
+
+/// The reason why no engine has a rank, though some have results.
+fn why_no_rank(overview: &Overview) -> Option<String> {
+    let report = overview.report;
+    match report.no_checks {
+        Some(NoChecks::ByRequest) => Some(
+            "outputs are not checked, so no engine is called the best; hint: leave out `--verifier none`"
+                .into(),
+        ),
+        Some(NoChecks::ByAge) => {
+            Some("the record is older than output checks, so no engine is called the best".into())
+        }
+        None => {
+            let is_unverified = |it: &&Configuration| it.unranked == Some(Unranked::Unverified);
+            let has_rank = overview.configurations.iter().any(|it| it.unranked.is_none());
+            let unverified = overview.configurations.iter().find(is_unverified).filter(|_| !has_rank);
+            unverified.map(|_| "no output is verified, so no engine is called the best".into())
+        }
+    }
+}
+
+/// The number of inconclusive comparisons with the reference, and the command that calibrates this machine.
+fn inconclusive(overview: &Overview) -> Option<String> {
+    let report = overview.report;
+    let is_shown = |pair: &&PairVerdict| pair.is_headline && !pair.has_failed(&report.rows);
+    let certainties: Vec<Certainty> = report
+        .verdicts
+        .against_reference
+        .iter()
+        .filter(is_shown)
+        .filter_map(PairVerdict::certainty)
+        .collect();
+    let inconclusive = certainties.iter().filter(|it| **it == Certainty::Inconclusive).count();
+    if inconclusive == 0 {
+        return None;
+    }
+    let of_all = match certainties.len() {
+        1 => "the comparison is inconclusive".to_string(),
+        all => format!("{inconclusive} of {all} comparisons are inconclusive"),
+    };
+    let calibration = &report.verdicts.calibration;
+    let hint = match calibration.uncalibrated.is_empty() {
+        true => String::new(),
+        false => format!("; hint: `{}`", calibration.remedy),
+    };
+    Some(format!("noisy machine: {of_all}{hint}"))
+}
+
+/// The explanations of the words and marks that the table has.
+pub fn footnotes(overview: &Overview, table: &Table) -> Vec<String> {
+    let report = overview.report;
+    let cells: Vec<String> =
+        table.lines.iter().flat_map(|line| line.cells.iter().map(|cell| tone::plain(cell))).collect();
+    let last_cells: Vec<String> =
+        table.lines.iter().filter_map(|line| line.cells.last()).map(|cell| tone::plain(cell)).collect();
+    let has_mark = |mark: &str| last_cells.iter().any(|cell| cell.contains(mark));
+    let mut notes = Vec::new();
+    if last_cells.iter().any(|cell| cell == "ref" || cell.contains('x')) {
+        notes.push(format!("vs ref: speed-up over `{}`; above 1 is better", report.reference));
+    }
+    if has_mark(NOT_A_QUOTIENT) {
+        let why = "the median over paired rounds; it differs from the ratio of the two values in the table";
+        notes.push(format!("{NOT_A_QUOTIENT} {why}"));
+    }
+    if has_mark(NO_VERDICT) {
+        notes.push(format!("{NO_VERDICT} without a verdict: it may be noise"));
+    }
+    if cells.iter().any(|cell| cell == "inconclusive") {
+        notes.push("inconclusive: the difference is not beyond the noise of this machine".into());
+    }
+    if cells.iter().any(|cell| cell.starts_with('~')) {
+        let remedy =
+            more_rounds(report).map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
+        notes.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
+    }
+    let unverified = report.outputs.iter().filter(|it| it.is_unverified());
+    let unverified = unverified.map(|it| {
+        let reason = it.agreement.reasons.first().filter(|_| it.agreement.scores.is_some());
+        let why = reason.map_or_else(|| UNVERIFIED_HINT.to_string(), |reason| crate::text::line(reason));
+        (why, format!("`{}`", it.engine))
+    });
+    for (why, names) in group_by_key(unverified) {
+        notes.push(format!("{} UNVERIFIED: {why}", names.join(", ")));
+    }
+    let contradicted =
+        overview.configurations.iter().filter(|it| it.unranked == Some(Unranked::Contradicted));
+    notes.extend(
+        contradicted
+            .map(|it| format!("`{}` has no rank: a claim is contradicted, see above", it.engine.label)),
+    );
+    let failed = overview.configurations.iter().filter_map(|it| Some((it, it.failure?)));
+    let hinted = failed.filter_map(|(it, failure)| {
+        let first = failure.hint.as_ref()?.lines().next()?;
+        Some((first.to_string(), format!("`{}`", it.engine.label)))
+    });
+    let hints = group_by_key(hinted).into_iter().take(MAX_FAILURES);
+    notes.extend(hints.map(|(hint, names)| format!("{} hint: {hint}", names.join(", "))));
+    notes.into_iter().map(|note| Tone::Dim.of(&verdict_lines::with_plain_spaces(&note))).collect()
+}
+
+/// Where the record is, and the commands that say more.
+pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
+    let report = overview.report;
+    let record = saved.map(|path| pasteable(&[path.to_string()]));
+    let argument = record.as_ref().map_or_else(String::new, |path| format!(" {path}"));
+    let notes = match report.notes.len() {
+        0 => String::new(),
+        count => format!(" (with {})", plural(count, "note")),
+    };
+    let first = overview.configurations.first().map(|it| pasteable(std::slice::from_ref(&it.engine.label)));
+    let mut steps = Vec::new();
+    steps.extend(record.as_ref().map(|path| format!("record: {path}")));
+    steps.push(format!("everything{notes}: orchestrate report{argument} --full"));
+    steps.extend(first.map(|label| format!("why: orchestrate explain {label}{argument}")));
+    steps.into_iter().map(|step| Tone::Dim.of(&step)).collect()
+}

@@ -1,0 +1,212 @@
+use super::*;
+use crate::analysis::agreement::specimen::{samples, with_deviations};
+use crate::plan::Selection;
+use crate::record::RunRecord;
+use crate::record::specimen::{
+    BEACON, InventedEngine, ORIGINAL, REED, add_unavailable, failure, measured, selection,
+};
+use crate::report::tests::{assert_fits, decoding};
+use crate::report::{FORMATS, ReportContent, Screen, View, shown};
+
+/// Seven engines in the default suite: five verified ones, one that takes text, one that cannot run.
+fn seven_engines() -> RunRecord {
+    let names = ["patient-original", "beacon", "reed", "coal", "motor", "text-only", "absent"];
+    let engines = [
+        ORIGINAL,
+        BEACON,
+        REED,
+        InventedEngine { name: "coal", dtype: "bf16", token_ms: 1.15, own_noise: 0.2, ..REED },
+        InventedEngine { name: "motor", dtype: "bf16", token_ms: 31.0, ..ORIGINAL },
+        InventedEngine { name: "text-only", token_ms: 0.01, ..BEACON },
+    ];
+    let mut record = with_deviations(selection(&names), &engines, &[0.0, 0.0005, 0.01, 0.002, 0.0, 0.0]);
+    without_ids(&mut record, 5);
+    add_unavailable(&mut record, 6, "no NVIDIA driver found", "orchestrate setup absent");
+    let model = crate::plan::Sizes { parameters: 2_890_000, ..Default::default() };
+    for configuration in &mut record.header.plan.configurations {
+        configuration.model.architecture = Some("llama".into());
+        configuration.model.sizes = Some(model);
+    }
+    record.elapsed_ns = Some(204_000_000_000);
+    record
+}
+
+/// Makes an engine one that takes and gives text, and scores nothing.
+fn without_ids(record: &mut RunRecord, configuration: usize) {
+    record.scored.retain(|it| it.configuration != configuration);
+    record.continued.retain(|it| it.configuration != configuration);
+    for sample in samples(record, configuration) {
+        sample.iteration.sequences.iter_mut().for_each(|it| it.output_ids = None);
+    }
+}
+
+fn default_report(record: &RunRecord, format: &str, width: usize, view: View) -> String {
+    let report = &Report::of(record);
+    let content = ReportContent { report, view, judgement: None, saved: Some("results/a.jsonl") };
+    shown(&content, format, Some(width))
+}
+
+fn at(record: &RunRecord, width: usize) -> String {
+    default_report(record, "table", width, View::default())
+}
+
+/// The line that begins with this word, with single spaces.
+fn line_of(text: &str, start: &str) -> String {
+    let line = text.lines().find(|line| line.trim_start().starts_with(start));
+    line.unwrap_or_else(|| panic!("no line `{start}`:\n{text}"))
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn seven_engines_in_the_default_suite_fit_one_screen() {
+    let text = at(&seven_engines(), 100);
+    assert_fits(&text, 100);
+    assert!(text.lines().count() <= 40, "{text}");
+    assert!(text == include_str!("tests/seven-engines-100.txt"), "{text}");
+}
+
+#[test]
+fn a_narrow_terminal_leaves_out_columns_and_says_which() {
+    let text = at(&seven_engines(), 80);
+    assert_fits(&text, 80);
+    assert!(text.lines().count() <= 44, "{text}");
+    assert!(text.contains("left out in 80 columns: "), "{text}");
+    assert!(text.contains("vs ref") && text.contains("decode"), "{text}");
+}
+
+#[test]
+fn a_wide_terminal_has_more_columns() {
+    let (usual, wide) = (at(&seven_engines(), 100), at(&seven_engines(), 160));
+    assert_fits(&wide, 160);
+    for word in ["p50", "p95", "version", "total", "load"] {
+        let has_column = |text: &str| text.lines().any(|line| line.split_whitespace().any(|it| it == word));
+        assert!(has_column(&wide) && !has_column(&usual), "{word}:\n{usual}\n{wide}");
+    }
+    assert!(!wide.contains("left out"), "{wide}");
+}
+
+#[test]
+fn an_unverified_engine_never_leads() {
+    let text = at(&seven_engines(), 100);
+    let best: Vec<&str> = text.lines().take_while(|line| !line.contains("patient-original  ")).collect();
+    assert!(best.iter().all(|line| !line.contains("text-only")), "{text}");
+    let rows: Vec<&str> = text.lines().map(|line| line.split_whitespace().next().unwrap_or("")).collect();
+    let position = |name: &str| rows.iter().position(|row| *row == name).unwrap();
+    assert!(
+        position("text-only") > position("motor") && position("text-only") < position("absent"),
+        "{text}"
+    );
+    let hint = "`text-only` UNVERIFIED: implement `score` and `prompt_ids`, or name --verifier";
+    assert!(text.contains(hint), "{text}");
+    // Colours make it less prominent, and no other row.
+    let report = &Report::of(&seven_engines());
+    let content = ReportContent { report, view: View::default(), judgement: None, saved: None };
+    let screen = Screen { width: Some(100), has_colour: true };
+    let coloured = String::from_utf8(FORMATS[0].render(&content, screen).unwrap()).unwrap();
+    let dim: Vec<&str> = coloured.lines().filter(|line| line.starts_with("\u{1b}[2mtext-only")).collect();
+    assert_eq!(dim.len(), 1, "{coloured}");
+    assert!(!dim[0].contains("\u{1b}[32m"), "{}", dim[0]);
+    assert!(coloured.lines().any(|line| line.contains("\u{1b}[32m")), "{coloured}");
+}
+
+#[test]
+fn wrong_output_is_named_first_and_has_no_ratio() {
+    let engines = [ORIGINAL, BEACON, REED];
+    let record =
+        with_deviations(decoding(&["patient-original", "beacon", "reed"]), &engines, &[0.0, 0.0, 9.0]);
+    let text = at(&record, 100);
+    assert!(line_of(&text, "!").starts_with("! `reed` is wrong: "), "{text}");
+    assert!(line_of(&text, "reed").contains("WRONG") && !line_of(&text, "reed").contains('x'), "{text}");
+    assert!(line_of(&text, "decode").starts_with("decode beacon (f32)"), "{text}");
+}
+
+#[test]
+fn without_output_checks_no_engine_is_called_the_best() {
+    let record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
+    let text = at(&record, 100);
+    assert!(text.contains("outputs are not checked, so no engine is called the best"), "{text}");
+    assert!(!text.contains("against the next best"), "{text}");
+}
+
+#[test]
+fn numbers_of_threads_of_one_engine_are_compared() {
+    let selection = Selection { threads: vec![1, 2], ..decoding(&["patient-original"]) };
+    let faster = InventedEngine { name: "patient-original 2 threads", token_ms: 11.0, ..ORIGINAL };
+    let record = with_deviations(selection, &[faster, ORIGINAL], &[0.0, 0.0]);
+    let text = at(&record, 100);
+    assert!(line_of(&text, "decode").starts_with("decode patient-original 2 threads (f32)"), "{text}");
+    assert!(line_of(&text, "patient-original 2 threads").ends_with("1.97x"), "{text}");
+    assert!(line_of(&text, "patient-original 1 thread").ends_with("ref"), "{text}");
+}
+
+#[test]
+fn a_ratio_that_is_no_quotient_of_the_shown_values_is_marked() {
+    let mut report = Report::of(&seven_engines());
+    let row = report.rows.iter_mut().find(|row| row.engine.label == "beacon" && row.case.label == "decode");
+    let summaries = &mut row.unwrap().summaries;
+    summaries
+        .iter_mut()
+        .filter(|it| it.metric.name() == "decode_rate")
+        .for_each(|it| it.summary.estimate *= 1.1);
+    let content = ReportContent { report: &report, view: View::default(), judgement: None, saved: None };
+    let text = shown(&content, "table", Some(100));
+    assert!(line_of(&text, "beacon").ends_with('*') && !line_of(&text, "motor").ends_with('*'), "{text}");
+    assert!(
+        text.contains("* the median over paired rounds; it differs from the ratio of the two values"),
+        "{text}"
+    );
+}
+
+#[test]
+fn rows_are_sorted_by_the_column_that_the_user_names() {
+    let first = |sort: &str| {
+        let view = View { sort: Some(sort.into()), ..View::default() };
+        let text = default_report(&seven_engines(), "table", 160, view);
+        let rows = text.lines().skip_while(|line| !line.contains("version"));
+        let row = rows.skip_while(|line| !line.starts_with('─')).nth(1).unwrap_or_default().to_string();
+        (row.split_whitespace().next().unwrap_or_default().to_string(), text)
+    };
+    assert_eq!(first("decode").0, "coal");
+    assert_eq!(first("prefill").0, "beacon");
+    assert_eq!(first("ttft 128").0, "beacon");
+    assert_eq!(first("peak_memory").0, "coal");
+    assert_eq!(first("engine").0, "absent");
+    let (row, text) = first("depth");
+    assert_eq!(row, "coal");
+    assert!(text.contains("! --sort depth: the table has no such column"), "{text}");
+}
+
+#[test]
+fn a_failure_of_one_workload_is_named_with_its_hint() {
+    let mut record = seven_engines();
+    let plan = &record.header.plan;
+    let case = plan.cases.iter().position(|it| it.configuration == 1 && it.workload.label == "prefill");
+    let mut died = failure(1, case, "exited", "sample 3", "killed by signal 9");
+    died.hint = Some("dmesg | tail".into());
+    record.failures.push(died);
+    let text = at(&record, 100);
+    assert!(
+        text.contains("! `beacon` (prefill): exited at sample 3: killed by signal 9; hint: dmesg | tail"),
+        "{text}"
+    );
+    assert!(line_of(&text, "beacon").contains("exited"), "{text}");
+}
+
+#[test]
+fn every_format_for_people_has_the_same_table() {
+    let record = seven_engines();
+    let markdown = default_report(&record, "markdown", 100, View::default());
+    assert!(markdown.contains("| engine | version | dtype | output |"), "{markdown}");
+    let svg = default_report(&record, "svg", 100, View::default());
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
+    for text in [&markdown, &svg] {
+        assert!(text.contains("text-only") && text.contains("UNVERIFIED"), "{text}");
+        assert!(text.chars().all(|char| !('\u{2060}'..='\u{2069}').contains(&char)), "{text}");
+    }
+    let evil = InventedEngine { name: "<img src=x>&", ..BEACON };
+    let record = measured(&decoding(&["patient-original", "<img src=x>&"]), &[ORIGINAL, evil]);
+    let svg = default_report(&record, "svg", 100, View::default());
+    assert!(svg.contains("&lt;img src=x&gt;&amp;") && !svg.contains("<img"), "{svg}");
+}
