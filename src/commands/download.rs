@@ -1,15 +1,38 @@
-//! Downloads from the Hugging Face hub, with their progress on stderr: for `model pull`.
+//! Downloads from the Hugging Face hub, with their progress on stderr: for `model pull`, and for runs with `--download`.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use model_files::hub::{self, Event, Repository, Settings};
 use model_files::size;
 
 use super::interrupts::Interrupts;
+use crate::cli::RunArgs;
+use crate::plan::{Model, models};
+use crate::shell::{Usage, pasteable, this_program};
 use crate::text;
+
+/// A model of a run by its name. With `--download` it is fetched first if it is not on this machine; a dry run only shows
+/// what would be fetched.
+pub fn model(name: Option<&str>, arguments: &RunArgs) -> Result<Model> {
+    let is_absent = |name: &&str| !Path::new(name).exists() && hub::find(name).is_none();
+    let absent = name.filter(is_absent).and_then(|name| Some((name, hub::parse_name(name)?)));
+    let Some((name, (repository, files))) = absent else { return models::model(name) };
+    if !arguments.download {
+        let words: Vec<_> = std::env::args().skip(1).chain(["--download".into()]).collect();
+        let command = format!("{} {}", this_program(), pasteable(&words));
+        bail!(Usage(format!("no model at `{name}`, and none of this name was pulled\nhint: {command}")));
+    }
+    if arguments.extent.dry_run {
+        let mut download = Download { repository: repository.to_string(), is_planned_only: true, bar: None };
+        hub::plan(&Settings::from_environment()?, &repository, &files, &mut |event| download.take(event))?;
+        return Ok(models::before_download(name));
+    }
+    fetch(&repository, &files)?;
+    models::model(Some(name))
+}
 
 /// Fetches the files that an engine needs, or those that match the patterns, and returns their folder.
 pub fn fetch(repository: &Repository, files: &[String]) -> Result<PathBuf> {
