@@ -194,6 +194,18 @@ mod tests {
     }
 
     #[test]
+    fn an_option_that_hello_does_not_list_is_refused() {
+        let values = object(serde_json::json!({"graphs": true}));
+        let listed = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        assert_eq!(check_listed(&values, Some(&listed(&["graphs"]))), Ok(()));
+        // Without a list, only the engine knows.
+        assert_eq!(check_listed(&values, None), Ok(()));
+        let failed = check_listed(&values, Some(&listed(&["speed"]))).unwrap_err();
+        assert_eq!(failed.message, "unknown option `graphs`");
+        assert_eq!(failed.hint.as_deref(), Some("the options are `speed`"));
+    }
+
+    #[test]
     fn a_value_of_the_wrong_type_is_refused_with_the_expected_type() {
         let values = object(serde_json::json!({"a": -1, "b": "inf", "c": 3}));
         let options = Options::new(&values);
