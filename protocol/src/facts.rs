@@ -62,6 +62,9 @@ pub struct Capabilities {
     pub devices: Vec<String>,
     /// A `load` without a dtype uses the first of these.
     pub dtypes: Vec<String>,
+    /// The names of the options that `load` accepts. Absent: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub options: Option<Vec<String>>,
     pub formats: Vec<String>,
     pub architectures: Vec<String>,
     pub stream: bool,
@@ -83,6 +86,7 @@ impl Default for Capabilities {
         Self {
             devices: vec!["cpu".into()],
             dtypes: Vec::new(),
+            options: None,
             formats: Vec::new(),
             architectures: Vec::new(),
             stream: false,

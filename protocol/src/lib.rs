@@ -23,6 +23,10 @@ pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling,
 #[cfg(feature = "schema")]
 pub use schema::schema;
 
+/// The load option of every kit that delays each token of a sequence but the first, to test the detection of slowdowns.
+/// Engines do not see it, so `hello` does not list it.
+pub const PLANTED_DELAY_OPTION: &str = "planted_delay_us";
+
 /// The versions of the protocol, oldest first. A new field or message keeps the version; a changed meaning needs a new one.
 pub mod version {
     /// The first: everything in `protocol/README.md`.

@@ -23,12 +23,18 @@ pub struct RunArgs {
     /// Measure every preset of the selected engines; default: the default preset
     #[arg(long)]
     pub presets: bool,
+    /// Precision of every engine, such as `int8`, `nf4` or `float16`; default: the default preset
+    #[arg(long, value_name = "PRECISION", conflicts_with_all = ["presets", "dtype"])]
+    pub quantize: Option<String>,
     /// An engine by name (`NAME`, or `NAME:PRESET`), or the path of any program that speaks the protocol
     #[arg(short, long = "engine", value_name = "NAME|PATH")]
     pub engines: Vec<String>,
-    /// A model folder or file; default: the embedded model
+    /// A model folder or file, or `OWNER/NAME` of the Hugging Face hub; default: the embedded model
     #[arg(short, long = "model", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<String>,
+    /// Fetch a missing model `OWNER/NAME` first; default: a missing model is an error
+    #[arg(long, requires = "models")]
+    pub download: bool,
     /// Required architecture of the models, as in `llama` or `gpt2`; default: any
     #[arg(long, value_name = "ARCHITECTURE")]
     pub model_type: Option<String>,
@@ -189,6 +195,7 @@ impl RunArgs {
         Names {
             all: self.all,
             presets: self.presets,
+            quantize: self.quantize.clone(),
             engines: self.engines.clone(),
             scenarios: self.scenarios.clone(),
             models: self.models.clone(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
-use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload};
+use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload, context, models};
 use crate::record::{self, RunRecord};
 use crate::text::{self, plural};
 use anyhow::Result;
@@ -43,6 +43,9 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     lines.push(String::new());
     for configuration in &plan.configurations {
         let note = match (&configuration.unavailable, configuration.role) {
+            (Some(unavailable), _) if configuration.unsupported => {
+                format!("  (unsupported: {})", unavailable.reason)
+            }
             (Some(unavailable), _) => format!("  ({})", unavailable.reason),
             (None, Some(Role::Twin { .. })) => {
                 "  (a twin: the same configuration again, to measure noise)".into()
@@ -58,6 +61,8 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     let workloads = plan.cases.iter().map(|case| &case.workload);
     let distinct = workloads.filter(|workload| listed.insert(workload.label.as_str()));
     lines.extend(distinct.map(|workload| format!("  {}", describe_requests(workload))));
+    let unfit = context::unfit(plan, models::context_limit).into_iter();
+    lines.extend(unfit.map(|it| format!("  not measured: {} on {}: {}", it.workload, it.model, it.reason)));
     lines.push(String::new());
     lines.extend(output_checks(plan, &times));
     lines.extend(describe_time(plan, &times));

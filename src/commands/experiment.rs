@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 
+use super::download;
 use super::interrupts::Interrupts;
 use super::noise_floors;
 use super::progress::{Display, Progress};
@@ -15,9 +16,9 @@ use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
 use crate::engines::Start;
 use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpContext;
-use crate::machine::{self, Machine};
-use crate::plan::selection::{self, Names, Resolved};
-use crate::plan::{Plan, Selection};
+use crate::machine::{self, Machine, cpu};
+use crate::plan::selection::{self, Names, Resolved, Sources};
+use crate::plan::{Plan, Selection, values};
 use crate::record::{
     self, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
 };
@@ -65,12 +66,18 @@ pub struct MeasuredRun {
 
 /// Resolves the names of the command line, and refuses a run that cannot be saved.
 pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<ResolvedRun<'a>> {
-    let resolved = selection::resolve(registry, &arguments.names(), arguments.settings())?;
+    values::check_threads(&arguments.threads, cpu::all_threads())?;
+    let id = record::new_id();
+    let deadlines = settings(arguments).deadlines;
+    let mut load_values = |path: &Path| run::ask_load_values(path, &id, deadlines);
+    let mut model = |name: Option<&str>| download::model(name, arguments);
+    let sources = Sources { load_values: &mut load_values, model: &mut model };
+    let resolved = selection::resolve(registry, &arguments.names(), arguments.settings(), sources)?;
     let results = arguments.results.clone().map_or_else(results_dir, Ok)?;
     if !arguments.extent.dry_run {
         check_destinations(&results, arguments.json.as_deref())?;
     }
-    Ok(ResolvedRun { registry, arguments, resolved, results, id: record::new_id() })
+    Ok(ResolvedRun { registry, arguments, resolved, results, id })
 }
 
 impl<'a> ResolvedRun<'a> {
@@ -90,17 +97,18 @@ impl<'a> ResolvedRun<'a> {
         let mut listener = |event| progress.event(Event::SetUp(event));
         let mut setting_up = SetUpContext::new(self.registry, keeper.mark(), &mut listener);
         let mut candidates = Vec::new();
-        for engine_or_program in &self.resolved.engines {
+        for (engine_or_program, before) in self.resolved.candidates() {
             let mut failed = Vec::new();
             if let FoundEngine::Engine(engine, _) = engine_or_program
                 && !self.arguments.no_setup
             {
-                for device in self.resolved.devices() {
+                let devices = self.resolved.devices().iter();
+                for device in devices.filter(|device| self.resolved.is_supported(before, device)) {
                     let prepared = setting_up.prepare(engine.program_for(device));
                     failed.extend(prepared.err().map(|unavailable| (device, unavailable)));
                 }
             }
-            let mut candidate = self.registry.candidate(engine_or_program);
+            let mut candidate = before.clone().with_starts_of(self.registry.candidate(engine_or_program));
             for (device, unavailable) in failed {
                 candidate.replace_start(device, Start::unavailable(unavailable));
             }
@@ -220,9 +228,14 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
         let engine = &configuration.engine;
         let preset = configuration.preset.as_ref().map(|preset| format!("{engine}:{preset}"));
         let is_named = |name: &String| name.split(':').next() == Some(engine);
+        let is_of_all = names.all && !names.engines.iter().any(is_named);
         match failure.kind {
-            FailureKind::Unavailable => names.all && !names.engines.iter().any(is_named),
-            FailureKind::Unsupported => preset.is_some_and(|preset| !names.engines.contains(&preset)),
+            FailureKind::Unavailable => is_of_all,
+            FailureKind::Unsupported => {
+                is_of_all
+                    || names.quantize.is_none()
+                        && preset.is_some_and(|preset| !names.engines.contains(&preset))
+            }
             _ => false,
         }
     };

@@ -16,6 +16,7 @@ mod run;
 mod setup;
 
 // Shared by several subcommands.
+mod download;
 mod dry_run;
 mod experiment;
 mod interrupts;

@@ -7,11 +7,12 @@ use clap::Args;
 use protocol::{Capabilities, Request};
 
 use super::output;
+use crate::engines::load_values::LoadValues;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device, cpu};
 use crate::plan::prompts::{PromptKey, Prompts};
-use crate::plan::selection::{Names, resolve};
-use crate::plan::{Plan, Selection};
+use crate::plan::selection::{Names, Sources, resolve};
+use crate::plan::{Plan, Selection, models};
 use crate::record::RequestKind;
 use crate::run::load_request;
 
@@ -43,7 +44,9 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     let devices = vec![arguments.device.clone()];
     let threads = vec![cpu::all_threads()];
     let settings = Selection { devices, threads, seed: arguments.seed, ..Selection::default() };
-    let selection = resolve(&registry, &names, settings)?.without_set_up()?;
+    // The engine is not started, so the values that a program without a manifest accepts are unknown.
+    let sources = Sources { load_values: &mut |_| Ok(LoadValues::default()), model: &mut models::model };
+    let selection = resolve(&registry, &names, settings, sources)?.without_set_up()?;
     output::succeed(lines(&selection, arguments.text)?)
 }
 

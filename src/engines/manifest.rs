@@ -9,6 +9,7 @@ use paths::{OwnPython, Python};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::load_values::{LoadValue, LoadValues};
 use crate::machine::Device;
 
 /// The manifests in the source tree at build time, each with its files (name, text), for a program outside its checkout.
@@ -36,8 +37,14 @@ pub struct Manifest {
     /// By device family (`cuda` for `cuda:1` too): the families with another program or further needs.
     #[serde(default)]
     pub devices: BTreeMap<String, DeviceSettings>,
+    /// The values that its `load` accepts. Its `hello` lists the same values.
+    #[serde(default)]
+    pub load: LoadValues,
     #[serde(default)]
     pub presets: BTreeMap<String, Preset>,
+    /// The settings for each word of `--quantize`.
+    #[serde(default)]
+    pub quantize: BTreeMap<String, Precision>,
     /// The engine's own suites for `-s`, besides those that every engine can run.
     #[serde(default)]
     pub suites: BTreeMap<String, OwnSuite>,
@@ -120,6 +127,15 @@ pub struct Preset {
     pub against: Option<PresetComparison>,
     /// The only suite that measures this preset, unless the user names the preset.
     pub suite: Option<String>,
+}
+
+/// The settings that load an engine in a certain precision.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    Preset(String),
+    /// This dtype in the default preset.
+    Dtype(String),
 }
 
 /// Scenarios and their rows: the presets that name this suite, each after the preset that it is compared with.
@@ -247,6 +263,18 @@ impl Engine {
         Ok((name.to_string(), preset.with_context(missing)?))
     }
 
+    /// The preset for a word of `--quantize`. `None` if the engine has none.
+    pub fn quantized(&self, word: &str) -> Result<Option<(String, Preset)>> {
+        Ok(match self.manifest.quantize.get(word) {
+            None => None,
+            Some(Precision::Preset(name)) => Some(self.preset(Some(name))?),
+            Some(Precision::Dtype(dtype)) => {
+                let (name, preset) = self.preset(None)?;
+                Some((name, Preset { dtype: Some(dtype.clone()), ..preset }))
+            }
+        })
+    }
+
     /// The rows of one of its suites, as `-e` takes them. Compared rows are next to each other.
     pub fn rows_of(&self, suite: &str) -> Vec<String> {
         let name = &self.manifest.name;
@@ -291,6 +319,7 @@ pub fn engine(manifest: &str, read: impl Fn(&str) -> Option<String>) -> Result<E
     let manifest: Manifest = toml::from_str(manifest)?;
     check_devices(&manifest)?;
     check_presets(&manifest)?;
+    check_precisions(&manifest)?;
     let requirements = match &manifest.environment {
         Some(environment) => {
             let path = &environment.requirements;
@@ -354,6 +383,28 @@ fn check_devices(manifest: &Manifest) -> Result<()> {
                 );
             }
             binary => binaries.extend(binary),
+        }
+    }
+    Ok(())
+}
+
+/// Refuses presets and precisions with values that `load` does not list.
+fn check_precisions(Manifest { presets, load, quantize, .. }: &Manifest) -> Result<()> {
+    for (name, preset) in presets {
+        let dtype = preset.dtype.iter().map(|dtype| LoadValue::Dtype(dtype));
+        for value in dtype.chain(preset.options.keys().map(|option| LoadValue::Option(option))) {
+            ensure!(load.accepts(value), "`presets.{name}`: `load` lists no {value}");
+        }
+    }
+    for (word, precision) in quantize {
+        match precision {
+            Precision::Preset(preset) => {
+                ensure!(presets.contains_key(preset), "`quantize.{word}`: no preset `{preset}`");
+            }
+            Precision::Dtype(dtype) => {
+                let value = LoadValue::Dtype(dtype);
+                ensure!(load.accepts(value), "`quantize.{word}`: `load` lists no {value}");
+            }
         }
     }
     Ok(())

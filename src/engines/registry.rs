@@ -1,13 +1,14 @@
 //! The engines that exist: those with a manifest, and any program by its path. This file also says what is missing before an engine
 //! can run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use paths::{OwnPython, Python};
 use serde_json::{Map, Value};
 
+use crate::engines::load_values::{LoadValue, LoadValues};
 use crate::engines::manifest::{
     self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, PresetComparison, Program, SetUp,
 };
@@ -30,6 +31,10 @@ pub struct Candidate {
     pub devices: BTreeMap<String, Start>,
     /// No other engine is resident while this one is measured.
     pub alone: bool,
+    /// The values that its `load` accepts.
+    pub load: LoadValues,
+    /// The reason if the engine does not support the command line at all.
+    pub unsupported: Option<Unavailable>,
 }
 
 /// How an engine is started on a device, or why it cannot be.
@@ -52,6 +57,23 @@ impl Start {
 impl Candidate {
     pub fn start_for(&self, device: &Device) -> &Start {
         self.devices.get(&device.family()).unwrap_or(&self.default_start)
+    }
+
+    /// The reason why the engine does not support one of these values. The first one counts.
+    pub fn unsupported<'a>(&self, values: impl IntoIterator<Item = LoadValue<'a>>) -> Option<Unavailable> {
+        let refused = || {
+            let value = values.into_iter().find(|value| !self.load.accepts(*value))?;
+            let listed = self.load.listed(value).unwrap_or_default();
+            let listed: Vec<_> = listed.iter().map(|name| format!("`{name}`")).collect();
+            let listed = if listed.is_empty() { "none".into() } else { listed.join(", ") };
+            Some(Unavailable { reason: format!("no {value}; it has {listed}"), hint: None })
+        };
+        self.unsupported.clone().or_else(refused)
+    }
+
+    /// The same candidate with the starts of another look at the disk.
+    pub fn with_starts_of(self, other: Self) -> Self {
+        Self { default_start: other.default_start, devices: other.devices, ..self }
     }
 
     pub fn replace_start(&mut self, device: &Device, start: Start) {
@@ -117,6 +139,18 @@ impl Registry {
         self.engines.iter().flat_map(|engine| {
             engine.manifest.suites.iter().map(move |(name, suite)| (name.as_str(), engine, suite))
         })
+    }
+
+    /// The words that `--quantize` takes, sorted.
+    pub fn precisions(&self) -> Vec<&str> {
+        let words = self.engines.iter().flat_map(|engine| engine.manifest.quantize.keys());
+        words.map(String::as_str).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether a selector names a preset: `NAME:PRESET` of an engine with a manifest.
+    pub fn names_preset(&self, selector: &str) -> bool {
+        let name = selector.split_once(':').map(|(name, _)| name);
+        name.is_some_and(|name| self.engines.iter().any(|engine| engine.manifest.name == name))
     }
 
     /// The name of the engine that is the reference, unless the user names another.
@@ -220,6 +254,8 @@ impl Registry {
                     default_start: self.start(engine.own_program()),
                     devices: engine.manifest.devices.keys().map(start).collect(),
                     alone: engine.manifest.alone,
+                    load: engine.manifest.load.clone(),
+                    unsupported: None,
                 }
             }
         }

@@ -96,6 +96,12 @@ pub fn nominal_bits(dtype: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
+/// Whether two names are the same dtype: `float16` and `f16`, `Q8_0` and `q8_0`.
+pub fn is_same(dtype: &str, other: &str) -> bool {
+    let float = Float::named(dtype);
+    dtype.eq_ignore_ascii_case(other) || float.is_some() && float == Float::named(other)
+}
+
 /// Whether `dtype` has fewer bits than `other`. False if one of them is unknown.
 pub fn is_narrower(dtype: &str, other: &str) -> bool {
     // Packed bf16 rounds nothing, so it counts as bf16.
@@ -116,6 +122,7 @@ mod tests {
         assert_eq!([Float::named("FP16"), Float::named("half")], [Some(Float::F16); 2]);
         assert_eq!(["half", "TF32", "fp32"].map(nominal_bits), [16, 19, 32].map(Some));
         assert_eq!(nominal_bits("bf16z"), Some(16), "packing keeps every bit of bf16");
+        assert!(is_same("float16", "f16") && is_same("Q8_0", "q8_0") && !is_same("f16", "bf16"));
         assert!(!is_narrower("bf16z", "bf16") && is_narrower("q8_0", "bf16z"));
         assert!(is_narrower("q8_0", "bf16") && !is_narrower("bf16", "f16") && !is_narrower("fancy", "f32"));
     }

@@ -2,6 +2,7 @@
 //! `Selection`, then a `Plan`. This code reads no clock and starts no process. `models` reads model files, `prompts` reads
 //! their tokenizers, and `selection` calls the engine registry and `models`. All other files do no input or output.
 
+pub mod context;
 pub mod dtype;
 mod metric_id;
 pub mod models;
@@ -10,6 +11,7 @@ mod roles;
 mod rows;
 pub mod scenario;
 pub mod selection;
+pub mod values;
 
 use std::path::Path;
 
@@ -152,9 +154,12 @@ pub struct Configuration {
     pub threads: u32,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub options: Map<String, Value>,
-    /// The reason why the engine cannot be started here, and a remedy.
+    /// The reason why the engine cannot be measured, and a remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<Unavailable>,
+    /// Whether `unavailable` is about a setting that the engine does not support, on any machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsupported: bool,
     #[serde(default, alias = "beside", skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// Whether the engine needs a memory group of its own.

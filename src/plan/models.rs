@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use model_files::{ModelFolder, size};
 
+use super::context::ContextLimit;
 use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
 use crate::shell::Usage;
@@ -12,11 +13,12 @@ use crate::shell::Usage;
 /// Weights up to this size are read in less than a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
 
-pub fn models(names: &[String]) -> Result<Vec<Model>> {
+/// The models with these names. `open` finds one by its name; `None` is the embedded model.
+pub fn models(names: &[String], open: &mut dyn FnMut(Option<&str>) -> Result<Model>) -> Result<Vec<Model>> {
     let mut models: Vec<Model> = Vec::new();
     let embedded = names.is_empty().then_some(None);
     for name in embedded.into_iter().chain(names.iter().map(|name| Some(name.as_str()))) {
-        let model = model(name)?;
+        let model = open(name)?;
         if !models.contains(&model) {
             models.push(model);
         }
@@ -40,6 +42,20 @@ pub fn model(name: Option<&str>) -> Result<Model> {
         false => model_files::hub::name_of(&path).unwrap_or_else(|| name_from_path(&path)),
     };
     Ok(Model { name: model_name, path: path.to_string_lossy().into_owned(), ..Model::default() })
+}
+
+/// A model that will be downloaded, for a plan that is only shown.
+pub fn before_download(name: &str) -> Model {
+    Model { name: name.into(), path: name.into(), ..Model::default() }
+}
+
+/// The context of a model, from its config, and the tokens of the user's prompt, from its tokenizer. A model that cannot be
+/// opened has no limit here: its rows will have the error.
+pub fn context_limit(model: &Model, prompt: Option<&str>) -> ContextLimit {
+    let Ok(folder) = ModelFolder::open(&model.path) else { return ContextLimit::default() };
+    let ids = |text: &str| folder.tokenizer().ok()?.encode(text).ok();
+    let prompt_tokens = prompt.and_then(ids).map(|ids| ids.len());
+    ContextLimit { tokens: folder.config.context_tokens, prompt_tokens }
 }
 
 fn name_from_path(path: &Path) -> String {
@@ -98,7 +114,8 @@ fn sizes(facts: &model_files::ModelFacts) -> Sizes {
 
 /// Refuses a model of another architecture than the user expects.
 pub fn expect_architecture(models: &[Model], expected: &str) -> Result<()> {
-    for model in models {
+    // Before its download a model has no files.
+    for model in models.iter().filter(|model| Path::new(&model.path).exists()) {
         let checked = ModelFolder::open(&model.path).and_then(|folder| folder.expect_architecture(expected));
         checked.map_err(|error| Usage(format!("model `{}`: {error:#}", model.name)))?;
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
-use crate::plan::{Prompt, RequestKind, Workload};
+use crate::plan::{Prompt, RequestKind, Workload, context};
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
@@ -61,6 +61,15 @@ impl Prompts {
         let start = random_index(0);
         let text = self.text_ids.iter().cycle().skip(start).take(body - salt.len());
         Ok(self.bos.iter().chain(&salt).chain(text).copied().collect())
+    }
+
+    /// The reason why the requests of a workload do not fit the model's context.
+    pub fn excess(&self, workload: &Workload) -> Option<String> {
+        let prompt_tokens = match &workload.prompt {
+            Prompt::Tokens(tokens) => *tokens as usize,
+            Prompt::Text(text) => self.tokenizer.encode(text).ok()?.len(),
+        };
+        context::excess(self.context_tokens, prompt_tokens, workload.max_new_tokens)
     }
 
     /// The request for these ids: as ids where the engine takes them, else as text. Without capabilities: text and no request

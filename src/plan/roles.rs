@@ -19,7 +19,13 @@ impl Plan {
     /// Adds a twin for a configuration that others are compared with, if a verdict is possible.
     pub fn add_twin(&mut self, original: usize) {
         let too_few_blocks = self.extent.blocks.is_some_and(|blocks| blocks < MIN_VERDICT_BLOCKS as u32);
-        if too_few_blocks || self.order == Order::Sequential || self.twin_of(original).is_some() {
+        // A row without measurements has no noise.
+        let is_unsupported = self.configurations[original].unsupported;
+        if too_few_blocks
+            || is_unsupported
+            || self.order == Order::Sequential
+            || self.twin_of(original).is_some()
+        {
             return;
         }
         self.push_twin(original);

@@ -8,7 +8,8 @@ use super::scenario::{Kind, Scenario};
 use super::{
     Configuration, Model, Plan, Prompt, Selection, VERIFIER_DTYPE, Workload, engine_name, unique_label,
 };
-use crate::engines::Candidate;
+use crate::engines::load_values::LoadValue;
+use crate::engines::{Candidate, Start};
 use crate::machine::Device;
 
 /// One combination of the selected engines, models, devices, dtypes and thread counts.
@@ -72,6 +73,24 @@ impl Selection {
         rows
     }
 
+    /// Whether the engine accepts the values of one of the candidate's rows on a device.
+    pub(super) fn supports(&self, candidate: &Candidate, device: &Device) -> bool {
+        self.dtypes.iter().any(|dtype| {
+            let values = self.load_values(device, dtype.as_deref());
+            candidate.unsupported(values).is_none()
+        })
+    }
+
+    /// The values of a row that its engine may not accept.
+    fn load_values<'a>(
+        &'a self,
+        device: &'a Device,
+        dtype: Option<&'a str>,
+    ) -> impl Iterator<Item = LoadValue<'a>> {
+        let options = self.options.keys().map(|name| LoadValue::Option(name));
+        std::iter::once(LoadValue::Device(device)).chain(dtype.map(LoadValue::Dtype)).chain(options)
+    }
+
     /// Whether a row with these values is the verifier itself.
     fn is_verifier(&self, candidate: &Candidate, device: &Device, dtype: Option<&str>) -> bool {
         let identity =
@@ -102,10 +121,15 @@ impl Row<'_> {
 
     fn configuration(&self, selection: &Selection) -> Configuration {
         let Self { candidate, model, device, dtype, threads } = *self;
+        let unsupported = candidate.unsupported(selection.load_values(device, dtype));
         let dtype = dtype.map(String::from).or_else(|| candidate.dtype.clone());
         let mut options = candidate.options.clone();
         options.extend(selection.options.clone());
-        let start = candidate.start_for(device).clone();
+        let mut start = candidate.start_for(device).clone();
+        let is_unsupported = unsupported.is_some();
+        if let Some(unsupported) = unsupported {
+            start = Start::unavailable(unsupported);
+        }
         Configuration {
             label: self.label(selection),
             engine: candidate.engine.clone(),
@@ -116,6 +140,7 @@ impl Row<'_> {
             threads,
             options,
             unavailable: start.unavailable,
+            unsupported: is_unsupported,
             role: None,
             // A paused process keeps its memory on the device.
             alone: candidate.alone || !device.is_cpu(),
@@ -127,7 +152,7 @@ impl Row<'_> {
 }
 
 /// One workload for each prompt length, or a single workload for the user's prompt.
-fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
+pub(super) fn workloads(selection: &Selection, scenario: &Scenario) -> Vec<Workload> {
     let is_launch = scenario.kind == Kind::Launch;
     let max_new_tokens = selection.max_new_tokens.unwrap_or(scenario.max_new_tokens);
     let temperature = selection.temperature.filter(|&temperature| temperature > 0.0);

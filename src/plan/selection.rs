@@ -1,15 +1,19 @@
 //! Resolves the names on the command line: engines, scenarios, models and the reference. An unknown name is a usage error,
-//! which lists the known ones. The registry and `models` read the disk.
+//! which lists the known ones. So is a value that no engine accepts, or that no model's context allows. The registry and
+//! `models` read the disk.
+
+use std::path::Path;
 
 use anyhow::Result;
 
 use crate::engines::Candidate;
+use crate::engines::load_values::LoadValues;
 use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
-use crate::plan::{Selection, Verification, engine_name, models};
-use crate::shell::Usage;
+use crate::plan::{Model, Selection, Verification, context, engine_name, models, values};
+use crate::shell::{Unavailable, Usage};
 
 /// The names on the command line, before any of them is resolved.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +22,8 @@ pub struct Names {
     pub all: bool,
     /// Selects all presets of each engine that is named without a preset.
     pub presets: bool,
+    /// The word of `--quantize`: each engine's preset or dtype for it.
+    pub quantize: Option<String>,
     pub engines: Vec<String>,
     pub scenarios: Vec<String>,
     /// An empty list selects the embedded model.
@@ -49,24 +55,38 @@ enum Verifier<'a> {
 /// The value of `--verifier` that turns output checks off.
 const NO_VERIFIER: &str = "none";
 
+/// The parts of a resolution that start a program or use the network.
+pub struct Sources<'a> {
+    /// The values that the `load` of a program without a manifest accepts, from its `hello`.
+    pub load_values: &'a mut dyn FnMut(&Path) -> Result<LoadValues>,
+    /// A model by its name; `None` is the embedded one.
+    pub model: &'a mut dyn FnMut(Option<&str>) -> Result<Model>,
+}
+
 /// Resolves every name before anything is built. `settings` has the settings of the command line that are not names.
-pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -> Result<Resolved<'a>> {
+pub fn resolve<'a>(
+    registry: &'a Registry,
+    names: &Names,
+    settings: Selection,
+    sources: Sources,
+) -> Result<Resolved<'a>> {
     scenario::check_suites(registry)?;
     // Scenarios come before engines, so that an unknown suite is not reported as `no engine to measure`.
     let scenarios = scenarios(registry, &names.scenarios)?;
-    let engines = engines(registry, names)?;
-    let models = models::models(&names.models)?;
-    if let Some(expected) = &names.model_type {
-        models::expect_architecture(&models, expected)?;
-    }
+    let (engines, mut candidates) = candidates(registry, names)?;
     let verifier = Verifier::named(registry, names.verifier.as_deref())?;
-    let candidates: Vec<_> = engines.iter().map(|found| registry.candidate(found)).collect();
+    if names_load_values(&settings) {
+        for (found, candidate) in engines.iter().zip(&mut candidates) {
+            if let FoundEngine::Program(path) = found {
+                candidate.load = (sources.load_values)(path)?;
+            }
+        }
+    }
     let mut selection = Selection {
-        reference: default_reference(registry, &candidates),
         verifier: None,
         verification: verifier.verification(),
         candidates,
-        models,
+        models: Vec::new(),
         scenarios,
         devices: distinct(&settings.devices),
         dtypes: match settings.dtypes.as_slice() {
@@ -76,15 +96,38 @@ pub fn resolve<'a>(registry: &'a Registry, names: &Names, settings: Selection) -
         threads: distinct(&settings.threads),
         ..settings
     };
+    values::check(&selection)?;
+    selection.reference = default_reference(registry, &selection);
+    selection.models = models::models(&names.models, sources.model)?;
+    if let Some(expected) = &names.model_type {
+        models::expect_architecture(&selection.models, expected)?;
+    }
     if let Some(name) = &names.reference {
         selection.reference = reference(registry, &selection, name)?;
     }
+    context::check(&selection, &names.scenarios, models::context_limit)?;
     Ok(Resolved { registry, verifier, engines, selection })
+}
+
+/// Whether the command line has a value that an engine may not accept. Every engine is expected to run on the CPU.
+fn names_load_values(settings: &Selection) -> bool {
+    let has_device = settings.devices.iter().any(|device| !device.is_cpu());
+    has_device || settings.dtypes.iter().any(Option::is_some) || !settings.options.is_empty()
 }
 
 impl Resolved<'_> {
     pub fn devices(&self) -> &[Device] {
         &self.selection.devices
+    }
+
+    /// The engines, each with its candidate before set-up.
+    pub fn candidates(&self) -> impl Iterator<Item = (&FoundEngine<'_>, &Candidate)> {
+        self.engines.iter().zip(&self.selection.candidates)
+    }
+
+    /// Whether a row of this candidate on this device can be measured, as far as its engine accepts the values.
+    pub fn is_supported(&self, candidate: &Candidate, device: &Device) -> bool {
+        self.selection.supports(candidate, device)
     }
 
     /// The resolved selection without any build. If an engine is not ready, its candidate has the reason.
@@ -143,6 +186,42 @@ impl<'a> Verifier<'a> {
     }
 }
 
+/// The selected engines, and a candidate for each. `--quantize` selects a preset or a dtype of each engine.
+fn candidates<'a>(registry: &'a Registry, names: &Names) -> Result<(Vec<FoundEngine<'a>>, Vec<Candidate>)> {
+    let found = engines(registry, names)?;
+    let Some(word) = &names.quantize else {
+        let candidates = found.iter().map(|found| registry.candidate(found)).collect();
+        return Ok((found, candidates));
+    };
+    let all = registry.precisions();
+    if !all.contains(&word.as_str()) {
+        let known: Vec<_> = all.iter().map(|word| format!("`{word}`")).collect();
+        let message = format!("--quantize: no precision `{word}`\nhint: there are {}", known.join(", "));
+        return Err(Usage(message).into());
+    }
+    let (mut engines, mut candidates) = (Vec::new(), Vec::new());
+    for found in found {
+        let (quantized, found) = match found {
+            FoundEngine::Engine(engine, preset) => match engine.quantized(word)? {
+                Some(quantized) => (true, FoundEngine::Engine(engine, quantized)),
+                None => (false, FoundEngine::Engine(engine, preset)),
+            },
+            program => (false, program),
+        };
+        let reason = || Unavailable { reason: format!("no {word} preset"), hint: None };
+        let unsupported = (!quantized).then(reason);
+        candidates.push(Candidate { unsupported, ..registry.candidate(&found) });
+        engines.push(found);
+    }
+    if candidates.iter().all(|it| it.unsupported.is_some()) {
+        let able = registry.engines.iter().filter(|it| it.manifest.quantize.contains_key(word));
+        let able: Vec<_> = able.map(|engine| format!("-e {}", engine.manifest.name)).collect();
+        let message = format!("--quantize {word}: none of the selected engines has a preset for it");
+        return Err(Usage(format!("{message}\nhint: {}", able.join(" "))).into());
+    }
+    Ok((engines, candidates))
+}
+
 /// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without
 /// a preset. A suite of an engine adds the rows that the suite names.
 fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngine<'a>>> {
@@ -160,6 +239,14 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngi
         if selected.scenarios.iter().any(|name| name == suite) {
             add_missing(&mut names, engine.rows_of(suite));
         }
+    }
+    if let (Some(word), Some(name)) =
+        (&selected.quantize, names.iter().find(|name| registry.names_preset(name)))
+    {
+        let message = format!("--quantize {word} selects a preset of each engine, and `{name}` names one");
+        return Err(
+            Usage(format!("{message}\nhint: leave out `--quantize`, or name the engine alone")).into()
+        );
     }
     let is_in_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
     if selected.presets && !names.is_empty() && !names.iter().any(is_in_tree) {
@@ -209,11 +296,15 @@ pub fn scenario_names(registry: &Registry) -> impl Iterator<Item = &str> {
     SCENARIOS.iter().map(|scenario| scenario.name).chain(suites)
 }
 
-/// The default reference: the engine that the manifests name, if it is measured, or else the first engine.
-fn default_reference(registry: &Registry, candidates: &[Candidate]) -> String {
+/// The default reference: the engine that the manifests name, if it is measured, or else the first engine. An engine that
+/// does not support the command line is not measured.
+fn default_reference(registry: &Registry, selection: &Selection) -> String {
     let by_manifest = registry.reference().unwrap_or_default();
-    let is_measured = candidates.iter().any(|it| it.engine == by_manifest && it.preset.is_none());
-    match candidates.first() {
+    let is_supported =
+        |it: &&Candidate| selection.devices.iter().any(|device| selection.supports(it, device));
+    let mut supported = selection.candidates.iter().filter(is_supported);
+    let is_measured = supported.clone().any(|it| it.engine == by_manifest && it.preset.is_none());
+    match supported.next() {
         Some(first) if !is_measured => engine_name(&first.engine, first.preset.as_deref()),
         _ => by_manifest.into(),
     }
@@ -225,8 +316,20 @@ fn reference(registry: &Registry, selection: &Selection, name: &str) -> Result<S
         return Ok(name.into());
     }
     let found = registry.find(name).map_err(|error| Usage(format!("--reference: {error:#}")))?;
-    let candidate = registry.candidate(&found);
-    Ok(engine_name(&candidate.engine, candidate.preset.as_deref()))
+    let wanted = registry.candidate(&found);
+    let name_of = |it: &Candidate| engine_name(&it.engine, it.preset.as_deref());
+    let measured = &selection.candidates;
+    if measured.iter().any(|it| name_of(it) == name_of(&wanted)) {
+        return Ok(name_of(&wanted));
+    }
+    // The only row of an engine may have a preset that the user did not name.
+    let mut rows = measured.iter().filter(|it| it.engine == wanted.engine && wanted.preset.is_none());
+    if let (Some(only), None) = (rows.next(), rows.next()) {
+        return Ok(name_of(only));
+    }
+    let rows: Vec<_> = measured.iter().map(|it| format!("`{}`", name_of(it))).collect();
+    let message = format!("--reference: `{name}` is not measured in this run, only {}", rows.join(", "));
+    Err(Usage(format!("{message}\nhint: -e {name} --reference {name}")).into())
 }
 
 /// The list without repetitions: a value that is named twice is one row.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::plan::Configuration;
+
 /// A case, or a whole configuration, that could not be measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -123,6 +125,13 @@ kinds! {
     Device = "device",
     #[default]
     Internal = "internal",
+}
+
+impl FailureKind {
+    /// The kind of a configuration's `unavailable`.
+    pub fn of_unavailable(configuration: &Configuration) -> Self {
+        if configuration.unsupported { Self::Unsupported } else { Self::Unavailable }
+    }
 }
 
 impl From<protocol::FailureKind> for FailureKind {

@@ -104,7 +104,7 @@ impl<'a> RunData<'a> {
         let failed = rows.filter_map(|index| {
             // The plan has the reason for an unavailable engine, even when an interrupted run did not reach it.
             let unavailable = self.plan.configurations[index].unavailable.as_ref().map(|it| FailureSummary {
-                kind: FailureKind::Unavailable,
+                kind: FailureKind::of_unavailable(&self.plan.configurations[index]),
                 message: line(&it.reason),
                 hint: it.hint.as_deref().map(|hint| hints(hint, line)),
                 times: 1,

@@ -2,6 +2,7 @@
 //!
 //! `block` and `checks` do the work with `journal`, `schedule`, `launches` and `request`; `run` combines them.
 
+mod ask;
 mod block;
 mod blocking;
 mod case;
@@ -25,6 +26,7 @@ mod unverified;
 pub mod verify;
 mod warm_up;
 
+pub use ask::ask_load_values;
 pub use journal::{Event, Listener};
 pub use launch::{launching, load_request};
 pub use launches::Settings;
@@ -36,7 +38,7 @@ use anyhow::Result;
 use tokio::sync::watch;
 
 use crate::machine::{self, QuietCheck};
-use crate::plan::{Configuration, Plan, Prompt};
+use crate::plan::{Configuration, Plan, Prompt, Role};
 use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunEnd, Stage, Warning};
 
 use block::Blocks;
@@ -128,7 +130,8 @@ async fn record_unavailable(
     for (index, configuration) in plan.configurations.iter().enumerate() {
         let refusal = match &configuration.unavailable {
             Some(unavailable) => {
-                Some((FailureKind::Unavailable, unavailable.reason.clone(), unavailable.hint.clone()))
+                let kind = FailureKind::of_unavailable(configuration);
+                Some((kind, unavailable.reason.clone(), unavailable.hint.clone()))
             }
             None => match requests.read_model(&configuration.model.path).await? {
                 Ok(()) => None,
@@ -139,7 +142,33 @@ async fn record_unavailable(
             let when = Stage::Start.to_string();
             let failure = Failure { configuration: index, kind, when, message, hint, ..Failure::default() };
             schedule.record_failure(journal, failure)?;
+        } else {
+            record_unfit_cases(index, plan, journal, requests, schedule)?;
         }
+    }
+    Ok(())
+}
+
+/// Records a failure for each case whose requests do not fit the context of its model. No engine gets such a request.
+fn record_unfit_cases(
+    index: usize,
+    plan: &Plan,
+    journal: &mut Journal<'_>,
+    requests: &Requests<'_>,
+    schedule: &mut Schedule<'_>,
+) -> Result<()> {
+    let configuration = &plan.configurations[index];
+    let Some(prompts) = requests.prompts(&configuration.model.path) else { return Ok(()) };
+    for case in plan.cases_of(index) {
+        let Some(message) = prompts.excess(&plan.cases[case].workload) else { continue };
+        if matches!(configuration.role, Some(Role::Twin { .. })) {
+            schedule.end_case(case);
+            continue;
+        }
+        let (kind, when) = (FailureKind::Context, Stage::Start.to_string());
+        let failure =
+            Failure { configuration: index, case: Some(case), kind, when, message, ..Failure::default() };
+        schedule.record_failure(journal, failure)?;
     }
     Ok(())
 }

@@ -148,12 +148,15 @@ impl<'a> Schedule<'a> {
     /// Records a failure. The failed cases get no more requests.
     pub fn record_failure(&mut self, journal: &mut Journal, failure: Failure) -> Result<()> {
         match failure.case {
-            Some(case) => {
-                self.failed.insert(case);
-            }
+            Some(case) => self.end_case(case),
             None => self.end_cases_of(failure.configuration),
         }
         journal.fail(failure)
+    }
+
+    /// Sends no more requests of a case. This records no failure.
+    pub fn end_case(&mut self, case: usize) {
+        self.failed.insert(case);
     }
 
     /// Sends no more requests to a configuration, such as the twin of a failed one. This records no failure.

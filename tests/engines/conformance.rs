@@ -1,5 +1,6 @@
 //! Real engines together: they agree, they follow the protocol, and one run measures all of them.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use model_files::{ModelFolder, embedded};
@@ -221,6 +222,25 @@ fn a_reference_without_environment_is_a_row_with_a_hint() {
             set_empty_home(command, &empty);
         });
     assert_reference_is_unavailable(&outcome, &record);
+}
+
+#[test]
+fn the_manifest_and_hello_list_the_same_values_of_load() {
+    let _slot = slot();
+    for engine in Engine::start_all() {
+        let path = root().join("engines").join(&engine.name).join("engine.toml");
+        let manifest: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let listed = |kind: &str| -> BTreeSet<String> {
+            let names = manifest["load"][kind].as_array().unwrap();
+            names.iter().map(|name| name.as_str().unwrap().to_string()).collect()
+        };
+        let (name, offered) = (&engine.name, engine.hello.capabilities.clone());
+        assert_eq!(listed("dtypes"), offered.dtypes.into_iter().collect(), "{name}");
+        assert_eq!(listed("options"), offered.options.unwrap().into_iter().collect(), "{name}");
+        // A program for one family of devices lists only its own.
+        let devices: BTreeSet<String> = offered.devices.into_iter().collect();
+        assert!(devices.is_subset(&listed("devices")), "{name}: {devices:?}");
+    }
 }
 
 #[test]

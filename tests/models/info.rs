@@ -132,6 +132,45 @@ fn model_list_has_the_shapes_of_synth() {
     assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
 }
 
+// Shapes without weights.
+
+#[test]
+fn info_has_the_sizes_of_a_shape_and_writes_nothing() {
+    let scratch = Scratch::new();
+    for (shape, parameters, kv_bytes) in [
+        ("llama-3-70b", 70_553_706_496_u64, 80 * 8 * 128 * 4),
+        ("llama-3.1-405b", 405_853_388_800, 126 * 8 * 128 * 4),
+    ] {
+        let facts = facts(&scratch, shape);
+        assert_eq!(facts["parameters"], parameters);
+        assert_eq!(facts["weights_bytes"], 2 * parameters, "{shape} in bf16");
+        assert_eq!(facts["kv_bytes_per_position"], kv_bytes);
+        let page = info(&scratch, &[shape]).exits_with(0).stdout;
+        assert!(page.contains("none: a shape, which `orchestrate model synth` can write"), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+    }
+    assert_eq!(scratch.all_paths(), [""; 0]);
+    let hint = "hint: orchestrate model synth llama-3-70b --out DIR";
+    assert_refused(&info(&scratch, &["llama-3-70b", "--identity"]), 2, &["a shape without weights", hint]);
+    let mismatch = "model type mismatch: expected `gpt2`, found `llama`";
+    assert_refused(&info(&scratch, &["llama-3-70b", "--model-type", "gpt2"]), 2, &[mismatch]);
+}
+
+#[test]
+fn a_shape_and_its_synthesised_model_have_the_same_sizes() {
+    for (name, _) in model_files::SHAPES.iter().filter(|(name, _)| name.starts_with("tiny-")) {
+        let scratch = Scratch::new();
+        let mut of_shape = facts(&scratch, name);
+        scratch.synth(name, "bf16", name);
+        // A path takes precedence over a shape.
+        let mut of_model = facts(&scratch, name);
+        for field in ["path", "files", "architecture_from", "tokenizer"] {
+            assert_ne!(of_shape[field].take(), of_model[field].take(), "{name}: {field}");
+        }
+        assert_eq!(of_shape, of_model, "{name}");
+    }
+}
+
 // The expected and the actual architecture.
 
 #[test]

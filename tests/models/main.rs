@@ -7,6 +7,7 @@ mod support;
 
 mod bad;
 mod convert;
+mod download;
 mod info;
 mod pull;
 mod runs;

@@ -9,16 +9,16 @@ use crate::support::hub::{COMMIT, FakeHub, File, Reply, Request, range_reply};
 use crate::support::models::assert_refused;
 use crate::support::{Outcome, Running, Scratch, command, finish, root, wait_until};
 
-const TINY: &str = "someone/tiny-model";
+pub const TINY: &str = "someone/tiny-model";
 const WEIGHTS: &str = "model.safetensors";
 const TOKEN: &str = "hf_aSecretToken";
 
 /// A hub with the embedded model under the name `TINY`.
-fn hub() -> FakeHub {
+pub fn hub() -> FakeHub {
     FakeHub::start_with_folder(TINY, &root().join("models/embedded"))
 }
 
-fn orchestrate(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Command {
+pub fn orchestrate(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Command {
     let mut command = scratch.orchestrate();
     command.env_remove("HUGGINGFACE_HUB_CACHE");
     for name in ["TOKEN", "TOKEN_PATH", "HUB_CACHE", "HUB_OFFLINE", "HUB_DOWNLOAD_TIMEOUT"] {
@@ -31,7 +31,7 @@ fn orchestrate(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Command {
     command
 }
 
-fn pull(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Outcome {
+pub fn pull(scratch: &Scratch, hub: &FakeHub, words: &[&str]) -> Outcome {
     finish(&mut orchestrate(scratch, hub, &[&["model", "pull"], words].concat()))
 }
 
@@ -58,7 +58,7 @@ fn assert_pulled(outcome: &Outcome, scratch: &Scratch) {
 }
 
 /// Every file and link under a folder, by its path inside the folder.
-fn paths_in(folder: &Path) -> Vec<String> {
+pub fn paths_in(folder: &Path) -> Vec<String> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap();
@@ -179,7 +179,7 @@ fn an_interrupted_pull_resumes_where_it_stopped() {
     wait_until("the first bytes arrive", || unfinished.metadata().is_ok_and(|it| it.len() == 7000));
     let interrupted = running.interrupt();
     assert_eq!(interrupted.stdout, "");
-    interrupted.assert_stderr(&["the next pull continues from here"]);
+    interrupted.assert_stderr(&["the same command continues the download"]);
     // An incomplete model is not listed as a snapshot.
     assert!(!cache_folder(&scratch).join("snapshots").exists());
 

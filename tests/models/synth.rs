@@ -45,7 +45,9 @@ fn every_shape_has_unique_tensor_names_in_both_formats() {
 
 #[test]
 fn named_shapes_have_the_parameter_counts_of_their_models() {
-    let published: [(&str, u64); 9] = [
+    let published: [(&str, u64); 11] = [
+        ("llama-3-70b", 70_553_706_496),
+        ("llama-3.1-405b", 405_853_388_800),
         ("llama-3.2-1b", 1_235_814_400),
         ("llama-3-8b", 8_030_261_248),
         ("llama-2-7b", 6_738_415_616),

@@ -24,4 +24,5 @@ mod lifetime;
 mod measured_tokens;
 mod output_checks;
 mod own_python;
+mod refusals;
 mod setup;

@@ -68,8 +68,12 @@ impl Record {
         self.entries("end").first().and_then(|end| end["how"].as_str())
     }
 
+    pub fn header(&self) -> &Value {
+        &self.0[0]
+    }
+
     fn plan(&self) -> &Value {
-        &self.0[0]["plan"]
+        &self.header()["plan"]
     }
 
     /// The index of the configuration with this label in the plan.

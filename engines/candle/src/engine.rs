@@ -81,6 +81,7 @@ pub fn hello() -> HelloFacts {
     hello.capabilities = Capabilities {
         devices: names(device::NAMES),
         dtypes: safetensors::dtypes(),
+        options: Some(names(&["own_pool"])),
         formats: names(&["safetensors", "gguf"]),
         architectures: names(&ARCHITECTURES.map(|architecture| architecture.name)),
         use_cache_toggle: true,

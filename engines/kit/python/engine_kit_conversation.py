@@ -116,7 +116,8 @@ class Conversation:
     def _hello(self):
         if self._hello_facts is None:
             facts = dict(self._engine.hello())
-            facts["capabilities"] = {**checks.CAPABILITIES, **facts.get("capabilities", {})}
+            options = {"options": list(self._engine.options)}
+            facts["capabilities"] = {**checks.CAPABILITIES, **options, **facts.get("capabilities", {})}
             self._hello_facts = {"output": "ids", "stamp": "token", "deterministic": False, **facts}
         return self._hello_facts
 

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use protocol::{Failed, FailureKind, Load, Message, Phase, Progress};
+use protocol::{Failed, FailureKind, Load, Message, PLANTED_DELAY_OPTION, Phase, Progress};
 use serde_json::{Map, Value};
 
 use crate::Output;
@@ -41,12 +41,7 @@ impl<'a> Options<'a> {
     pub fn finish(&self) -> Result<(), Failed> {
         let known = self.known.borrow();
         let Some(unknown) = self.values.keys().find(|name| !known.contains(*name)) else { return Ok(()) };
-        let failed =
-            Failed::new(FailureKind::BadRequest, format!("unknown option `{}`", unknown.escape_debug()));
-        Err(match known.is_empty() {
-            true => failed.hint("this engine has no options"),
-            false => failed.hint(format!("the options are {}", quote(known.iter().map(String::as_str)))),
-        })
+        Err(unknown_option(unknown, known.iter().map(String::as_str)))
     }
 
     fn read<T>(
@@ -62,6 +57,14 @@ impl<'a> Options<'a> {
             let message = format!("option `{name}`: expected {expected}, found `{value}`");
             Failed::new(FailureKind::BadRequest, message)
         })
+    }
+}
+
+fn unknown_option<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failed {
+    let failed = Failed::new(FailureKind::BadRequest, format!("unknown option `{}`", name.escape_debug()));
+    match quote(known).as_str() {
+        "" => failed.hint("this engine has no options"),
+        known => failed.hint(format!("the options are {known}")),
     }
 }
 
@@ -121,7 +124,6 @@ impl Phases {
     }
 }
 
-const DELAY_OPTION: &str = "planted_delay_us";
 /// The last part of a delay, which is a busy wait, because a sleep can end late.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
@@ -130,14 +132,21 @@ const SPIN_TIME: Duration = Duration::from_micros(200);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PlantedDelay(Duration);
 
+/// Refuses an option that `hello` does not list, so that the list is complete.
+pub(crate) fn check_listed(options: &Map<String, Value>, listed: Option<&[String]>) -> Result<(), Failed> {
+    let Some(listed) = listed else { return Ok(()) };
+    let unknown = options.keys().find(|name| !listed.contains(name));
+    unknown.map_or(Ok(()), |name| Err(unknown_option(name, listed.iter().map(String::as_str))))
+}
+
 impl PlantedDelay {
     /// The planted delay, and the load without the option.
     pub fn take(load: &Load) -> Result<(Self, Cow<'_, Load>), Failed> {
-        let Some(us) = Options::new(&load.options).u64(DELAY_OPTION)? else {
+        let Some(us) = Options::new(&load.options).u64(PLANTED_DELAY_OPTION)? else {
             return Ok((Self::default(), Cow::Borrowed(load)));
         };
         let mut load = load.clone();
-        load.options.remove(DELAY_OPTION);
+        load.options.remove(PLANTED_DELAY_OPTION);
         Ok((Self(Duration::from_micros(us)), Cow::Owned(load)))
     }
 
@@ -182,6 +191,18 @@ mod tests {
         assert_eq!(failed.hint.as_deref(), Some("the options are `graphs`"));
         let without_options = Options::new(&values).finish().unwrap_err();
         assert_eq!(without_options.hint.as_deref(), Some("this engine has no options"));
+    }
+
+    #[test]
+    fn an_option_that_hello_does_not_list_is_refused() {
+        let values = object(serde_json::json!({"graphs": true}));
+        let listed = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        assert_eq!(check_listed(&values, Some(&listed(&["graphs"]))), Ok(()));
+        // Without a list, only the engine knows.
+        assert_eq!(check_listed(&values, None), Ok(()));
+        let failed = check_listed(&values, Some(&listed(&["speed"]))).unwrap_err();
+        assert_eq!(failed.message, "unknown option `graphs`");
+        assert_eq!(failed.hint.as_deref(), Some("the options are `speed`"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use protocol::{Capabilities, Facts, Failed, FailureKind, Load, Loaded, environme
 
 use crate::engine::{CallError, OrFail, catch_panic};
 use crate::inbox::Clock;
-use crate::load::{PlantedDelay, quote};
+use crate::load::{PlantedDelay, check_listed, quote};
 use crate::{Engine, Model, Phases, facts};
 
 pub(crate) struct LoadedModel<M> {
@@ -75,6 +75,7 @@ impl<M: Model> LoadedModel<M> {
             return Err(Failed::new(FailureKind::BadRequest, message).into());
         }
         let (delay, load) = PlantedDelay::take(load)?;
+        check_listed(&load.options, capabilities.options.as_deref())?;
         let clock = Clock::start();
         let open = || ModelFolder::open(model_files::resolve(Some(&load.model))?);
         let folder = phases.phase("headers", open).or_fail(FailureKind::Model)?;

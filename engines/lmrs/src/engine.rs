@@ -39,6 +39,7 @@ impl Engine for Lmrs {
         let hello = engine_kit::hello("lmrs", env!("CARGO_PKG_VERSION"));
         let capabilities = Capabilities {
             dtypes: Format::names().map(str::to_string).collect(),
+            options: Some(strings(&["kernels", "pin", "sidecar", "lookup"])),
             formats: strings(&["safetensors", "gguf"]),
             architectures: ARCHITECTURES.iter().map(|architecture| architecture.name.to_string()).collect(),
             batch: MAX_BATCH,

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use crate::ModelFolder;
-use crate::architecture::{Architecture, Component};
+use crate::architecture::{Architecture, Component, Part};
+use crate::synth::Shape;
 use crate::tokenizer::TokenizerFacts;
 use crate::weights::find;
+use crate::{Config, Dtype, Format, ModelFolder};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ModelFacts {
     pub name: String,
-    pub path: PathBuf,
+    /// `None` for a shape, which has no files.
+    pub path: Option<PathBuf>,
     pub format: &'static str,
     pub files: usize,
     pub architecture: String,
@@ -57,17 +59,57 @@ impl ModelFacts {
     /// The facts of a model whose config and tensors agree. An unsupported architecture gets only the facts of its headers.
     pub fn of(model: &ModelFolder) -> Result<Self> {
         let config = &model.config;
-        let kv = u64::from(config.kv_heads) * u64::from(config.head_dim);
         let mut facts = Self {
-            name: model.name.clone(),
-            path: model.path.clone(),
-            format: model.format.as_str(),
+            path: Some(model.path.clone()),
             files: model.weights.len(),
-            architecture: config.architecture.clone(),
             architecture_from: model.architecture_from,
             parameters: model.parameters(),
             weights_bytes: model.weights_bytes(),
             dtypes: model.dtypes(),
+            tokenizer: tokenizer_facts(model)?,
+            weight_bytes_per_token: model.weights_bytes(),
+            parameters_per_token: model.parameters(),
+            identity: model.known_identity(),
+            ..Self::of_config(&model.name, config, model.format)
+        };
+        if Architecture::of(config, model.format).is_ok() {
+            let bytes: HashMap<_, _> =
+                model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
+            let bytes_of =
+                |part: &Part| find(&bytes, part.name_in(model.format)).copied().unwrap_or_default();
+            facts.add_components(&model.parts()?, bytes_of);
+        }
+        Ok(facts)
+    }
+
+    /// The facts of a model that `synthesise` would write as safetensors of this dtype. Nothing is written.
+    pub fn of_shape(shape: &Shape, dtype: Dtype) -> Result<Self> {
+        let config = Config::from_json(shape.config.clone(), &shape.generation)?;
+        let parts = Architecture::of(&config, Format::Safetensors)?.parts(&config)?;
+        let bytes_of = |part: &Part| dtype.bytes(part.elements());
+        let weights_bytes = parts.iter().map(bytes_of).sum();
+        let mut facts = Self {
+            weights_bytes,
+            dtypes: BTreeMap::from([(dtype.as_str(), weights_bytes)]),
+            ..Self::of_config(&shape.name, &config, Format::Safetensors)
+        };
+        facts.add_components(&parts, bytes_of);
+        Ok(facts)
+    }
+
+    /// The facts in a config. The others are empty.
+    fn of_config(name: &str, config: &Config, format: Format) -> Self {
+        let kv = u64::from(config.kv_heads) * u64::from(config.head_dim);
+        Self {
+            name: name.into(),
+            path: None,
+            format: format.as_str(),
+            files: 0,
+            architecture: config.architecture.clone(),
+            architecture_from: "`model_type` of its config",
+            parameters: 0,
+            weights_bytes: 0,
+            dtypes: BTreeMap::new(),
             layers: config.layers,
             hidden_size: config.hidden_size,
             heads: config.heads,
@@ -76,18 +118,14 @@ impl ModelFacts {
             vocabulary_size: config.vocabulary_size,
             context_tokens: config.context_tokens,
             tied_output: config.tie_word_embeddings,
-            tokenizer: tokenizer_facts(model)?,
+            tokenizer: None,
             components: Vec::new(),
-            weight_bytes_per_token: model.weights_bytes(),
-            parameters_per_token: model.parameters(),
+            weight_bytes_per_token: 0,
+            parameters_per_token: 0,
             // Keys and values, two bytes a number.
             kv_bytes_per_position: kv.saturating_mul(4).saturating_mul(u64::from(config.layers)),
-            identity: model.known_identity(),
-        };
-        if Architecture::of(config, model.format).is_ok() {
-            facts.add_components(model)?;
+            identity: None,
         }
-        Ok(facts)
     }
 
     /// The least memory that the model needs: weights, and the KV cache of this many positions.
@@ -95,13 +133,12 @@ impl ModelFacts {
         self.weights_bytes.saturating_add(self.kv_bytes_per_position.saturating_mul(context_tokens))
     }
 
-    fn add_components(&mut self, model: &ModelFolder) -> Result<()> {
-        let bytes: HashMap<_, _> =
-            model.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
+    /// Adds the facts by component, and those of a decode step.
+    fn add_components(&mut self, parts: &[Part], bytes_of: impl Fn(&Part) -> u64) {
         let mut sums: BTreeMap<Component, (u64, u64)> = BTreeMap::new();
         (self.weight_bytes_per_token, self.parameters_per_token, self.parameters) = (0, 0, 0);
-        for part in model.parts()? {
-            let bytes = find(&bytes, part.name_in(model.format)).copied().unwrap_or_default();
+        for part in parts {
+            let bytes = bytes_of(part);
             self.parameters += part.elements();
             let sum = sums.entry(part.component).or_default();
             *sum = (sum.0 + part.elements(), sum.1 + bytes);
@@ -121,7 +158,6 @@ impl ModelFacts {
             bytes,
         });
         self.components = facts.collect();
-        Ok(())
     }
 }
 

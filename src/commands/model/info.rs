@@ -2,17 +2,19 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
 use clap::Args;
-use model_files::{ModelFacts, ModelFolder, size};
+use model_files::{Dtype, ModelFacts, ModelFolder, Shape, size};
 
 use crate::commands::output;
-use crate::shell::usage;
+use crate::shell::{Usage, usage};
 use crate::text;
 
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// A model folder, a `.gguf` file, a repository that was pulled, or `embedded`
+    /// A model folder, a `.gguf` file, a repository that was pulled, `embedded`, or a shape of `model list`
     #[arg(value_name = "PATH", default_value = model_files::embedded::NAME)]
     pub model: String,
     /// Expected architecture, such as `llama` or `gpt2`; another one is an error
@@ -27,8 +29,19 @@ pub struct InfoArgs {
 }
 
 pub fn info(arguments: &InfoArgs) -> Result<u8> {
-    let path = model_files::resolve(Some(&arguments.model)).map_err(usage)?;
-    let model = ModelFolder::open(&path)?;
+    let facts = match model_files::resolve(Some(&arguments.model)) {
+        Ok(path) => facts_of_model(&path, arguments)?,
+        // A path takes precedence over a shape.
+        Err(error) => match Shape::named(&arguments.model) {
+            Ok(shape) => facts_of_shape(&shape, arguments)?,
+            Err(_) => return Err(usage(error)),
+        },
+    };
+    output::succeed(if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { page(&facts)? })
+}
+
+fn facts_of_model(path: &Path, arguments: &InfoArgs) -> Result<ModelFacts> {
+    let model = ModelFolder::open(path)?;
     if let Some(expected) = &arguments.model_type {
         model.expect_architecture(expected).map_err(usage)?;
     }
@@ -36,7 +49,22 @@ pub fn info(arguments: &InfoArgs) -> Result<u8> {
     if arguments.identity {
         facts.identity = Some(model.identity()?);
     }
-    output::succeed(if arguments.json { serde_json::to_string_pretty(&facts)? + "\n" } else { page(&facts)? })
+    Ok(facts)
+}
+
+/// The facts of a shape as `model synth` writes it by default. Nothing is written.
+fn facts_of_shape(shape: &Shape, arguments: &InfoArgs) -> Result<ModelFacts> {
+    let name = &shape.name;
+    let no_weights = format!("`{name}` is a shape without weights, so there is no identity");
+    let hint = format!("hint: orchestrate model synth {name} --out DIR");
+    ensure!(!arguments.identity, Usage(format!("{no_weights}\n{hint}")));
+    let facts = ModelFacts::of_shape(shape, Dtype::BF16)?;
+    if let Some(expected) =
+        arguments.model_type.as_ref().filter(|it| !it.eq_ignore_ascii_case(&facts.architecture))
+    {
+        bail!(Usage(format!("model type mismatch: expected `{expected}`, found `{}`", facts.architecture)));
+    }
+    Ok(facts)
 }
 
 /// Usual context lengths in tokens.
@@ -47,8 +75,16 @@ fn page(facts: &ModelFacts) -> Result<String> {
     // Text from a model file may contain anything, even terminal escape sequences.
     let mut line = |name: &str, value: String| writeln!(text, "{name:<15}{}", text::line(&value));
     line("model", facts.name.clone())?;
-    line("path", facts.path.display().to_string())?;
-    line("format", format!("{}, {}", facts.format, text::plural(facts.files, "file")))?;
+    match &facts.path {
+        Some(path) => {
+            line("path", path.display().to_string())?;
+            line("format", format!("{}, {}", facts.format, text::plural(facts.files, "file")))?;
+        }
+        None => {
+            line("path", "none: a shape, which `orchestrate model synth` can write".into())?;
+            line("format", facts.format.into())?;
+        }
+    }
     line("architecture", format!("{} (by {})", facts.architecture, facts.architecture_from))?;
     let (layers, hidden) = (facts.layers, facts.hidden_size);
     line("shape", format!("{layers} layers, hidden size {hidden}, {}", heads(facts)))?;
@@ -60,9 +96,11 @@ fn page(facts: &ModelFacts) -> Result<String> {
     line("context", context)?;
     let tied = if facts.tied_output { ", output tied to the embedding" } else { "" };
     line("vocabulary", format!("{}{tied}", facts.vocabulary_size))?;
-    line("tokenizer", tokenizer(facts))?;
-    let not_computed = || "not computed yet (`--identity` reads all weights)".into();
-    line("identity", facts.identity.clone().unwrap_or_else(not_computed))?;
+    if facts.path.is_some() {
+        line("tokenizer", tokenizer(facts))?;
+        let not_computed = || "not computed yet (`--identity` reads all weights)".into();
+        line("identity", facts.identity.clone().unwrap_or_else(not_computed))?;
+    }
     if !facts.components.is_empty() {
         writeln!(text, "\n{:<15}{:>16}{:>12}{:>8}", "component", "parameters", "bytes", "share")?;
     }

@@ -170,3 +170,28 @@ fn every_manifest_in_the_tree_is_valid_and_named_like_its_folder() {
     suites.dedup();
     assert_eq!(suites.len(), all, "{suites:?}");
 }
+
+#[test]
+fn a_preset_or_a_precision_with_a_value_that_load_does_not_list_is_refused() {
+    let load = "[load]\ndtypes = [\"f32\", \"q8_0\"]\noptions = [\"pin\"]\n";
+    let parse = |rest: &str| engine(&format!("{TOY}{load}{rest}"), |_| None);
+    let presets = "[presets.small]\ndtype = \"q8_0\"\noptions = { pin = true }\n";
+    let toy = parse(&format!(
+        "{presets}[quantize]\nint8 = {{ preset = \"small\" }}\nfloat32 = {{ dtype = \"f32\" }}\n"
+    ));
+    let toy = toy.unwrap();
+    assert_eq!(toy.quantized("int8").unwrap().unwrap().0, "small");
+    let (name, preset) = toy.quantized("float32").unwrap().unwrap();
+    assert_eq!((name.as_str(), preset.dtype.as_deref()), (DEFAULT_PRESET, Some("f32")));
+    assert!(toy.quantized("nf4").unwrap().is_none());
+    for (rest, message) in [
+        ("[presets.small]\ndtype = \"q4_0\"\n", "`presets.small`: `load` lists no dtype `q4_0`"),
+        ("[presets.small]\noptions = { pim = 1 }\n", "`presets.small`: `load` lists no load option `pim`"),
+        ("[quantize]\nint8 = { preset = \"small\" }\n", "`quantize.int8`: no preset `small`"),
+        ("[quantize]\nint8 = { dtype = \"int8\" }\n", "`quantize.int8`: `load` lists no dtype `int8`"),
+        ("[quantize]\nint8 = \"small\"\n", "unknown variant `small`, expected `preset` or `dtype`"),
+    ] {
+        let refused = parse(rest).unwrap_err().to_string();
+        assert!(refused.contains(message), "{refused}");
+    }
+}

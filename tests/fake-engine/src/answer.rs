@@ -29,7 +29,7 @@ pub fn hello(script: &Script) -> Value {
         return failed;
     }
     let capabilities = json!({
-        "devices": ["cpu"], "dtypes": ["f32"], "formats": ["safetensors"], "architectures": ["llama"],
+        "devices": ["cpu", "cuda"], "dtypes": ["f32", "bf16", "q8_0", "q4_k"], "formats": ["safetensors"], "architectures": ["llama"],
         "stream": true, "prompt_ids": true, "batch": 8, "concurrency": 1, "use_cache_toggle": true,
         "padding_sides": ["left", "right"], "ignore_eos": "exact", "sampling": true, "score": true, "facts": true,
     });

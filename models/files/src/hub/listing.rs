@@ -208,8 +208,9 @@ fn weights(files: &[RemoteFile]) -> Result<Vec<&RemoteFile>> {
         ),
         [] => bail!("it has neither `*.safetensors` nor `*.gguf` files; there are:\n{}", table(files)),
         [first, ..] => bail!(
-            "it has several `.gguf` files:\n{}\nhint: name one: `--file '{}'`",
+            "it has several `.gguf` files:\n{}\nhint: name one: `--file '{}'` of `model pull`, or `-m OWNER/NAME/{}`",
             table(ggufs.iter().copied()),
+            first.name,
             first.name
         ),
     }

@@ -19,11 +19,22 @@ pub use cache::{Cache, Snapshot, name_of};
 #[cfg(feature = "hub")]
 pub use connection::Settings;
 #[cfg(feature = "hub")]
-pub use pull::{Event, pull};
+pub use pull::{Event, plan, pull};
 
 /// The path of a pulled model with this name: `OWNER/NAME`, `OWNER/NAME@REVISION`, `OWNER/NAME/FILE.gguf`.
 pub fn find(name: &str) -> Option<std::path::PathBuf> {
     Cache::from_environment().ok()?.find_named(name)
+}
+
+/// The repository of a model's name, and the file of `OWNER/NAME/FILE.gguf`. `None` if the name is more likely a path.
+pub fn parse_name(name: &str) -> Option<(Repository, Vec<String>)> {
+    if Repository::is_likely(name) {
+        return Some((Repository::parse(name).ok()?, Vec::new()));
+    }
+    let (slash, _) = name.match_indices('/').nth(1)?;
+    let (repository, file) = (&name[..slash], &name[slash + 1..]);
+    let is_file = file.ends_with(".gguf") && Repository::is_likely(repository);
+    is_file.then_some((Repository::parse(repository).ok()?, vec![file.to_string()]))
 }
 
 /// The default revision.
@@ -125,6 +136,12 @@ mod tests {
         }
         assert_eq!(parse("o/n@main").to_string(), "o/n");
         assert!(Repository::is_likely("o/n") && !Repository::is_likely("gpt2"));
+        let named =
+            |text| parse_name(text).map(|(repository, files)| (repository.to_string(), files.join(" ")));
+        let expected = |repository: &str, files: &str| Some((repository.to_string(), files.to_string()));
+        assert_eq!(named("o/n@v1"), expected("o/n@v1", ""));
+        assert_eq!(named("o/n/deep/b.gguf"), expected("o/n", "deep/b.gguf"));
+        assert_eq!(["gpt2", "./o/n.gguf", "/o/n/m.gguf", "o/n/m"].map(named), [const { None }; 4]);
     }
 
     #[test]

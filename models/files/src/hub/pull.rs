@@ -53,6 +53,27 @@ pub fn pull(
     patterns: &[String],
     report: &mut dyn FnMut(Event),
 ) -> Result<PathBuf> {
+    with_missing(settings, repository, patterns, report, fetch_missing)
+}
+
+/// Reports what `pull` would fetch, as `Event::Planned`, and fetches nothing. It has the errors of a pull up to that point.
+pub fn plan(
+    settings: &Settings,
+    repository: &Repository,
+    patterns: &[String],
+    report: &mut dyn FnMut(Event),
+) -> Result<()> {
+    with_missing(settings, repository, patterns, report, |_, _, _, _| Ok(()))
+}
+
+/// Finds the files to pull and the missing ones among them, then calls `then` with both.
+fn with_missing<T>(
+    settings: &Settings,
+    repository: &Repository,
+    patterns: &[String],
+    report: &mut dyn FnMut(Event),
+    then: impl FnOnce(&Blobs, &[&RemoteFile], Vec<&RemoteFile>, &mut dyn FnMut(Event)) -> Result<T>,
+) -> Result<T> {
     let cache_hint = || match settings.cache.find(repository) {
         Some(_) => format!(
             "\nhint: `{repository}` is in the cache from an earlier pull, and can be used by that name"
@@ -71,6 +92,15 @@ pub fn pull(
     let blobs =
         Blobs { hub: &hub, repository, commit: &commit, folder: repository_folder.join("blobs"), locks };
     let missing = missing_files(&blobs, &chosen, report, &settings.cache.folder)?;
+    then(&blobs, &chosen, missing, report)
+}
+
+fn fetch_missing(
+    blobs: &Blobs,
+    chosen: &[&RemoteFile],
+    missing: Vec<&RemoteFile>,
+    report: &mut dyn FnMut(Event),
+) -> Result<PathBuf> {
     let mut done_bytes: u64 =
         chosen.iter().filter(|file| !missing.contains(file)).map(|file| file.bytes).sum();
     for file in missing {
@@ -82,13 +112,15 @@ pub fn pull(
         done_bytes += file.bytes;
         report(Event::FileDone { name: &file.name, bytes: file.bytes });
     }
-    let snapshot = repository_folder.join("snapshots").join(&commit);
-    for file in &chosen {
+    let (repository, commit) = (blobs.repository, blobs.commit);
+    let repository_folder = blobs.folder.parent().unwrap_or(&blobs.folder);
+    let snapshot = repository_folder.join("snapshots").join(commit);
+    for file in chosen {
         link(&snapshot, file)?;
     }
     if repository.revision != commit {
         let ref_file = repository_folder.join("refs").join(&repository.revision);
-        write_atomically(&ref_file, |path| std::fs::write(path, &commit))?;
+        write_atomically(&ref_file, |path| std::fs::write(path, commit))?;
     }
     Ok(snapshot)
 }

@@ -1,0 +1,123 @@
+//! Which requests fit the context of a model: the most tokens of a prompt and its output.
+
+use anyhow::{Result, bail};
+
+use super::{Model, Plan, Prompt, Selection, Workload};
+use crate::plan::rows;
+use crate::shell::Usage;
+use crate::text::with_commas;
+
+/// The context of a model, and the tokens of the user's prompt.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ContextLimit {
+    /// `None` if unknown.
+    pub tokens: Option<u32>,
+    pub prompt_tokens: Option<usize>,
+}
+
+impl ContextLimit {
+    fn excess(&self, workload: &Workload) -> Option<String> {
+        let prompt_tokens = match workload.prompt {
+            Prompt::Tokens(tokens) => tokens as usize,
+            Prompt::Text(_) => self.prompt_tokens?,
+        };
+        excess(self.tokens, prompt_tokens, workload.max_new_tokens)
+    }
+}
+
+/// The reason why a request does not fit. `None` if it fits, or if the context is unknown.
+pub fn excess(context: Option<u32>, prompt_tokens: usize, max_new_tokens: u32) -> Option<String> {
+    let context = context.filter(|&context| prompt_tokens + max_new_tokens as usize > context as usize)?;
+    let [prompt, new, context] = [prompt_tokens, max_new_tokens as usize, context as usize].map(with_commas);
+    Some(format!("{prompt} prompt tokens and {new} new tokens exceed the context of {context}"))
+}
+
+/// Refuses a command line that no model's context allows: a scenario that the user named, or all of them.
+/// `named`: the words of `-s`, which may be names of suites too. `limit_of`: the limit of a model with the user's prompt.
+pub fn check(
+    selection: &Selection,
+    named: &[String],
+    limit_of: impl Fn(&Model, Option<&str>) -> ContextLimit,
+) -> Result<()> {
+    let limits: Vec<_> =
+        selection.models.iter().map(|it| (it, limit_of(it, selection.prompt.as_deref()))).collect();
+    let mut refused: Vec<(Workload, String)> = Vec::new();
+    let mut one_fits = false;
+    for scenario in &selection.scenarios {
+        let mut scenario_fits = false;
+        let before = refused.len();
+        for workload in rows::workloads(selection, scenario) {
+            let excesses: Vec<_> = limits.iter().filter_map(|(_, limit)| limit.excess(&workload)).collect();
+            match excesses.len() == limits.len() {
+                true => refused.extend(excesses.into_iter().next().map(|excess| (workload, excess))),
+                false => scenario_fits = true,
+            }
+        }
+        one_fits |= scenario_fits;
+        if !scenario_fits && named.iter().any(|name| name == scenario.name) {
+            bail!(Usage(refusal(selection, &refused[before..], &limits)));
+        }
+    }
+    if !one_fits && !refused.is_empty() {
+        bail!(Usage(refusal(selection, &refused, &limits)));
+    }
+    Ok(())
+}
+
+fn refusal(
+    selection: &Selection,
+    refused: &[(Workload, String)],
+    limits: &[(&Model, ContextLimit)],
+) -> String {
+    let models: Vec<_> = limits.iter().map(|(model, _)| format!("`{}`", model.name)).collect();
+    let models = models.join(" and of ");
+    let lines: Vec<_> =
+        refused.iter().map(|(workload, excess)| format!("`{}`: {excess}", workload.label)).collect();
+    // The number of new tokens that the longest of these prompts leaves room for, in the longest context.
+    let context = limits.iter().filter_map(|(_, limit)| limit.tokens).max().unwrap_or_default();
+    let prompt_tokens = refused.iter().map(|(workload, _)| match workload.prompt {
+        Prompt::Tokens(tokens) => tokens,
+        Prompt::Text(_) => limits.iter().filter_map(|it| it.1.prompt_tokens).max().unwrap_or(0) as u32,
+    });
+    let room = prompt_tokens.min().and_then(|tokens| context.checked_sub(tokens)).filter(|&room| room > 0);
+    let hint = match room {
+        Some(room) if selection.max_new_tokens.is_some_and(|requested| requested > room) => {
+            format!("--max-new-tokens {room}")
+        }
+        _ => "another model (`-m`) or another scenario (`orchestrate scenarios`)".into(),
+    };
+    format!("the requests do not fit the context of {models}:\n{}\nhint: {hint}", lines.join("\n"))
+}
+
+/// A workload that does not fit the context of a model.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unfit {
+    pub model: String,
+    pub workload: String,
+    pub reason: String,
+}
+
+/// The workloads of a plan that do not fit, each once. `limit_of` is as in `check`.
+pub fn unfit(plan: &Plan, limit_of: impl Fn(&Model, Option<&str>) -> ContextLimit) -> Vec<Unfit> {
+    let mut unfit = Vec::new();
+    let mut limits: Vec<(&Model, ContextLimit)> = Vec::new();
+    for case in &plan.cases {
+        let model = &plan.configurations[case.configuration].model;
+        let prompt = match &case.workload.prompt {
+            Prompt::Text(text) => Some(text.as_str()),
+            Prompt::Tokens(_) => None,
+        };
+        if !limits.iter().any(|(known, _)| *known == model) {
+            limits.push((model, limit_of(model, prompt)));
+        }
+        let limit = limits.iter().find(|(known, _)| *known == model).map(|it| it.1).unwrap_or_default();
+        if let Some(excess) = limit.excess(&case.workload) {
+            let workload = case.workload.label.clone();
+            let found = Unfit { model: model.name.clone(), workload, reason: excess };
+            if !unfit.contains(&found) {
+                unfit.push(found);
+            }
+        }
+    }
+    unfit
+}

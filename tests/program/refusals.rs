@@ -1,0 +1,251 @@
+//! Values of the command line that cannot be met. If no engine accepts a value, it is refused before anything is built or
+//! started, and a dry run has the same error. If some engines accept it, the others are rows with the reason.
+
+use crate::support::record::Record;
+use crate::support::{Outcome, Scratch, build_command, finish, root};
+
+/// A tree of two engines: `narrow` accepts few values, `wide` others. Both have a program that can be built.
+fn tree() -> Scratch {
+    let scratch = Scratch::outside_checkout();
+    let manifest = |name: &str, devices: &str, dtypes: &str, options: &str, rest: &str| {
+        let program = format!("{name}-engine");
+        let build = build_command(&program);
+        format!(
+            "about = \"an engine\"\nbinary = \"{program}\"\n[build]\n{build}\
+             [load]\ndevices = [{devices}]\ndtypes = [{dtypes}]\noptions = [{options}]\n{rest}"
+        )
+    };
+    let narrow = "[presets.late]\nabout = \"takes its time\"\noptions = { per_token_ns = 9000 }\n\
+                  [quantize]\nint8 = { preset = \"late\" }\n";
+    let wide = "[quantize]\nbfloat16 = { dtype = \"bf16\" }\n";
+    scratch.write_tree(&[
+        ("narrow", &manifest("narrow", "\"cpu\"", "\"f32\"", "\"per_token_ns\"", narrow)),
+        ("wide", &manifest("wide", "\"cpu\", \"cuda\"", "\"f32\", \"bf16\"", "\"first_token_ns\"", wide)),
+    ]);
+    scratch
+}
+
+const SHORT: &[&str] = &["--blocks", "1", "--iterations", "1", "--warmup", "1"];
+
+fn run(scratch: &Scratch, arguments: &[&str]) -> Outcome {
+    let mut command = scratch.orchestrate_without_checkout();
+    command.args(arguments).args(SHORT).arg("--results").arg(scratch.results());
+    finish(command.arg("-m").arg(root().join("models/embedded")))
+}
+
+fn measure(scratch: &Scratch, arguments: &[&str]) -> (Outcome, Record) {
+    let outcome = run(scratch, &[&["-s", "decode"], arguments].concat());
+    (outcome, Record::only_one_in(&scratch.results()))
+}
+
+/// Asserts that the run and its dry run end with this error, that nothing was built and that there is no record.
+#[track_caller]
+fn assert_refused(scratch: &Scratch, arguments: &[&str], expected: &str) {
+    for mode in [&[][..], &["--dry-run"]] {
+        let outcome = run(scratch, &[arguments, mode].concat());
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(2), expected), "{arguments:?} {mode:?}");
+    }
+    assert!(!scratch.join("target").exists() && !scratch.results().exists(), "{arguments:?}");
+    scratch.assert_no_processes_left();
+}
+
+#[test]
+fn a_value_that_no_engine_accepts_is_refused_before_a_build() {
+    let scratch = tree();
+    let both = ["-e", "narrow", "-e", "wide"];
+    for (engines, value, expected) in [
+        (&both[..2], ["--device", "cuda"], "`narrow` has no device `cuda`\nhint: there are `cpu`"),
+        (
+            &both,
+            ["--device", "cpu,cdua"],
+            "none of the selected engines has the device `cdua`\nhint: there are `cpu`, `cuda`",
+        ),
+        (
+            &both,
+            ["--dtype", "f17"],
+            "none of the selected engines has the dtype `f17`\nhint: there are `f32`, `bf16`",
+        ),
+        (
+            &both,
+            ["--dtype", "bfloat16"],
+            "none of the selected engines has the dtype `bfloat16`\nhint: --dtype bf16",
+        ),
+        (
+            &both,
+            ["--set", "pim=1"],
+            "none of the selected engines has the load option `pim`\nhint: there are `per_token_ns`, `first_token_ns`",
+        ),
+    ] {
+        assert_refused(&scratch, &[engines, &value].concat(), &format!("error: {expected}\n"));
+    }
+}
+
+#[test]
+fn a_value_that_one_engine_lacks_is_its_row_and_the_others_are_measured() {
+    for (value, reason) in [
+        (["--dtype", "bf16"], "no dtype `bf16`; it has `f32`"),
+        (["--set", "first_token_ns=30000"], "no load option `first_token_ns`; it has `per_token_ns`"),
+    ] {
+        let scratch = tree();
+        let (outcome, record) = measure(&scratch, &[&["-e", "narrow", "-e", "wide"], &value[..]].concat());
+        let failure = record.assert_failed("narrow", "unsupported", "start");
+        assert_eq!(failure["message"], reason);
+        // The first engine is not measured, so it is not the reference.
+        assert_eq!((record.samples_of("wide").len(), outcome.code), (1, Some(4)), "{outcome:?}");
+        assert!(!scratch.join("target/release/narrow-engine").exists());
+        outcome.assert_stdout(&["unsupported", reason]);
+    }
+    // An engine that the user did not name may lack a value.
+    let (outcome, record) = measure(&tree(), &["--all", "--dtype", "bf16"]);
+    assert_eq!((record.samples_of("wide").len(), outcome.code), (1, Some(0)), "{outcome:?}");
+    let dry = run(&tree(), &["--all", "--dtype", "bf16", "--dry-run"]).exits_with(0);
+    dry.assert_stdout(&["narrow on embedded  (unsupported: no dtype `bf16`; it has `f32`)"]);
+}
+
+#[test]
+fn a_program_without_a_manifest_is_asked_before_it_loads_a_model() {
+    let scratch = tree();
+    let claims = "--capabilities '{\"options\":[\"per_token_ns\"],\"devices\":[\"cpu\"]}'";
+    let engine = scratch.engine("own", &format!("--fault hangs_in_load {claims}"));
+    let engine = engine.to_str().unwrap();
+    let set = "`own` has no load option `pim`\nhint: there are `per_token_ns`";
+    assert_refused(&scratch, &["-e", engine, "--set", "pim=1"], &format!("error: {set}\n"));
+    let device = "`own` has no device `metal`\nhint: there are `cpu`";
+    assert_refused(&scratch, &["-e", engine, "--device", "metal"], &format!("error: {device}\n"));
+    let minimal = scratch.engine("minimal", "--fault says_bad_request_to_hello");
+    let set = "`minimal` has no load option `pim`\nhint: leave it out: there are none";
+    assert_refused(
+        &scratch,
+        &["-e", minimal.to_str().unwrap(), "--set", "pim=1"],
+        &format!("error: {set}\n"),
+    );
+}
+
+#[test]
+fn a_program_that_lists_no_options_decides_about_them_itself() {
+    let scratch = tree();
+    let engine = scratch.engine("own", "");
+    let (outcome, record) = measure(&scratch, &["-e", engine.to_str().unwrap(), "--set", "pim=1"]);
+    let failure = record.assert_failed("own", "bad_request", "load");
+    assert_eq!((&failure["message"], outcome.code), (&"unknown option `pim`".into(), Some(4)), "{outcome:?}");
+}
+
+#[test]
+fn more_threads_than_processors_are_refused_with_the_most_that_are_possible() {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let noun = if processors == 1 { "processor" } else { "processors" };
+    let expected = format!(
+        "error: --threads 4096: this program can use {processors} {noun}\nhint: --threads {processors}\n"
+    );
+    assert_refused(&tree(), &["-e", "narrow", "--threads", "1,4096"], &expected);
+}
+
+#[test]
+fn a_reference_that_is_not_measured_is_refused() {
+    let scratch = tree();
+    let message = "--reference: `wide` is not measured in this run, only `narrow:late`";
+    assert_refused(
+        &scratch,
+        &["-e", "narrow:late", "--reference", "wide"],
+        &format!("error: {message}\nhint: -e wide --reference wide\n"),
+    );
+    // The name of an engine means its only row.
+    let (outcome, record) = measure(&scratch, &["-e", "narrow:late", "-e", "wide", "--reference", "narrow"]);
+    assert_eq!((outcome.code, record.samples_of("wide").len()), (Some(0), 1), "{outcome:?}");
+    assert_eq!(record.header()["plan"]["reference"], "narrow:late");
+}
+
+// Token counts.
+
+#[test]
+fn requests_beyond_the_context_of_the_model_are_refused() {
+    let scratch = tree();
+    for (arguments, requests, hint) in [
+        (
+            &["-s", "decode,depth"][..],
+            "`depth`: 8,192 prompt tokens and 32 new tokens exceed the context of 2,048",
+            "another model (`-m`) or another scenario (`orchestrate scenarios`)",
+        ),
+        (
+            &["-s", "decode", "--max-new-tokens", "2017"],
+            "`decode`: 32 prompt tokens and 2,017 new tokens exceed the context of 2,048",
+            "--max-new-tokens 2016",
+        ),
+        (
+            &["-s", "decode", "--prompt", "Hello", "--max-new-tokens", "4000"],
+            "`decode`: 2 prompt tokens and 4,000 new tokens exceed the context of 2,048",
+            "--max-new-tokens 2046",
+        ),
+    ] {
+        let message = format!("the requests do not fit the context of `embedded`:\n{requests}");
+        let expected = format!("error: {message}\nhint: {hint}\n");
+        assert_refused(&scratch, &[&["-e", "narrow"], arguments].concat(), &expected);
+    }
+    let all = run(&scratch, &["-e", "narrow", "--max-new-tokens", "2040"]).exits_with(2);
+    all.assert_stderr(&[
+        "`load`: 16 prompt tokens",
+        "`prefill`: 1,024 prompt tokens",
+        "--max-new-tokens 2032",
+    ]);
+}
+
+#[test]
+fn a_workload_of_a_suite_that_does_not_fit_is_a_row_and_no_engine_gets_it() {
+    let scratch = tree();
+    let engine = scratch.engine("able", "--context-tokens 4096");
+    let arguments = ["-e", engine.to_str().unwrap(), "--max-new-tokens", "1100"];
+    let outcome = run(&scratch, &arguments);
+    let record = Record::only_one_in(&scratch.results());
+    let message = "1,024 prompt tokens and 1,100 new tokens exceed the context of 2,048";
+    assert_eq!(record.assert_failed("able", "context", "start")["message"], message);
+    // The other workloads: `load`, `decode`, and `ttft` at three lengths.
+    assert_eq!((record.samples_of("able").len(), outcome.code), (5, Some(4)), "{outcome:?}");
+    let dry = run(&scratch, &[&arguments[..], &["--dry-run"]].concat()).exits_with(0);
+    dry.assert_stdout(&["not measured: prefill on embedded: 1,024 prompt tokens and 1,100 new"]);
+}
+
+// `--quantize`.
+
+#[test]
+fn quantize_selects_the_preset_or_the_dtype_of_each_engine() {
+    let scratch = tree();
+    let (outcome, record) = measure(&scratch, &["-e", "narrow", "-e", "wide", "--quantize", "int8"]);
+    let options = &record.header()["plan"]["configurations"][record.configuration("narrow:late")]["options"];
+    assert_eq!((options["per_token_ns"].as_u64(), record.samples_of("narrow:late").len()), (Some(9000), 1));
+    let failure = record.assert_failed("wide", "unsupported", "start");
+    assert_eq!((&failure["message"], outcome.code), (&"no int8 preset".into(), Some(4)), "{outcome:?}");
+    assert!(!scratch.join("target/release/wide-engine").exists());
+
+    let (outcome, record) = measure(&tree(), &["--all", "--quantize", "bfloat16"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let wide = &record.header()["plan"]["configurations"][record.configuration("wide")];
+    assert_eq!((&wide["dtype"], record.samples_of("wide").len()), (&"bf16".into(), 1));
+    assert_eq!(record.failure_of("narrow")["message"], "no bfloat16 preset");
+}
+
+#[test]
+fn quantize_is_refused_if_the_word_is_unknown_or_another_preset_is_named() {
+    let scratch = tree();
+    let own = scratch.engine("own", "");
+    for (arguments, expected) in [
+        (
+            &["-e", "narrow", "--quantize", "int7"][..],
+            "--quantize: no precision `int7`\nhint: there are `bfloat16`, `int8`",
+        ),
+        (
+            &["-e", "wide", "-e", own.to_str().unwrap(), "--quantize", "int8"],
+            "--quantize int8: none of the selected engines has a preset for it\nhint: -e narrow",
+        ),
+        (
+            &["-e", "narrow:late", "--quantize", "int8"],
+            "--quantize int8 selects a preset of each engine, and `narrow:late` names one\n\
+             hint: leave out `--quantize`, or name the engine alone",
+        ),
+    ] {
+        assert_refused(&scratch, arguments, &format!("error: {expected}\n"));
+    }
+    for other in [&["--presets"][..], &["--dtype", "f32"]] {
+        let outcome = run(&scratch, &[&["-e", "narrow", "--quantize", "int8"], other].concat()).exits_with(2);
+        outcome.assert_stderr(&["'--quantize <PRECISION>' cannot be used with", other[0]]);
+    }
+}
