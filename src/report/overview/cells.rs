@@ -72,10 +72,22 @@ pub fn comparison(compared: &Compared, other: Option<&str>) -> String {
         Some(Verdict::Faster | Verdict::Slower) => format!("{times}{name}{interval}"),
         Some(Verdict::Same) if other.is_some() => format!("same as{name}{interval}"),
         Some(Verdict::Same) => format!("same{interval}"),
-        Some(Verdict::Inconclusive) if other.is_some() => format!("inconclusive:{name}{interval}"),
+        Some(Verdict::Inconclusive) if other.is_some() => {
+            format!("inconclusive:{name}{interval}{}", noise(compared, bounds))
+        }
         Some(Verdict::Inconclusive) => format!("inconclusive{interval}"),
         None => format!("{times}?{name}"),
     }
+}
+
+/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`.
+fn noise(compared: &Compared, bounds: Option<(f64, f64)>) -> String {
+    let excludes_one = bounds.is_some_and(|(low, high)| low > 1.0 || high < 1.0);
+    let decision = compared.pair.comparison().map(|it| &it.decision).filter(|_| excludes_one);
+    decision.map_or_else(String::new, |decision| {
+        let percent = 100.0 * decision.thresholds.difference().exp_m1();
+        format!(" (noise ±{} %)", with_commas_if_whole(percent, 2))
+    })
 }
 
 #[cfg(test)]
