@@ -207,7 +207,9 @@ fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::analysis::noise_floors;
-    use crate::plan::selection;
+    use crate::engines::load_values::LoadValues;
+    use crate::plan::models;
+    use crate::plan::selection::{self, Sources};
     use crate::record::specimen::{planned, timed};
     use crate::report;
     use crate::text::width;
@@ -269,7 +271,9 @@ mod tests {
         let words = arguments.split_whitespace().map(|word| word.replace('\'', ""));
         let parsed: Parsed = clap::Parser::parse_from(std::iter::once("calibrate".into()).chain(words));
         let registry = Registry::open().unwrap();
-        let selection = selection::resolve(&registry, &parsed.run.names(), parsed.run.settings()).unwrap();
+        let (names, settings) = (parsed.run.names(), parsed.run.settings());
+        let sources = Sources { load_values: &mut |_| Ok(LoadValues::default()), model: &mut models::model };
+        let selection = selection::resolve(&registry, &names, settings, sources).unwrap();
         plan_of(&selection.without_set_up().unwrap())
     }
 

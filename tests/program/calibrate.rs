@@ -178,7 +178,7 @@ fn calibrate_as_hinted(scratch: &Scratch, hint: &str) {
 fn the_hint_to_calibrate_measures_the_configuration_of_its_run() {
     let scratch = Scratch::new();
     let (noisy, other) = (noisy(&scratch), scratch.engine("an other", "--noise-percent 5"));
-    let loads = ["--threads", "1,3", "--dtype", "bf16,f32", "--set", "load_ns=2000", "--set", "signal=\"9\""];
+    let loads = ["--threads", "1", "--dtype", "bf16,f32", "--set", "load_ns=2000", "--set", "signal=\"9\""];
     let requests = ["--max-new-tokens", "7", "--prompt", "Hello you", "--seed", "3", "--temperature", "0.5"];
     for options in [&loads[..], &requests, &["--mode", "one-shot"]] {
         let run = || -> Value {
