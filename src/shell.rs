@@ -1,5 +1,7 @@
 //! Text for a person at a shell: errors with hints, commands that can be pasted, sizes.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// A user's error: the command line names something that does not exist.
@@ -66,6 +68,15 @@ pub fn pasteable(command: &[String]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// The hint of an error of opening a path, on a line of its own: the command that grants this access (`u+r`, `u+x`) if it is
+/// denied. Empty for other errors.
+pub fn access_hint(error: &std::io::Error, path: &Path, access: &str) -> String {
+    if error.kind() != std::io::ErrorKind::PermissionDenied {
+        return String::new();
+    }
+    format!("\nhint: chmod {access} {}", pasteable(&[path.display().to_string()]))
+}
+
 /// A size for a person: `2.9 GB`, `111 MB`.
 pub fn megabytes(megabytes: u64) -> String {
     match megabytes {
@@ -94,6 +105,16 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn denied_access_has_the_command_that_grants_it() {
+        let hint = |errno: i32| {
+            access_hint(&std::io::Error::from_raw_os_error(errno), Path::new("/a b/engine"), "u+x")
+        };
+        let [no_such_file, no_access] = [2, 13];
+        assert_eq!(hint(no_access), "\nhint: chmod u+x '/a b/engine'");
+        assert_eq!(hint(no_such_file), "");
+    }
 
     #[test]
     fn sizes_are_parsed_as_people_write_them() {

@@ -91,7 +91,7 @@ pub struct RunArgs {
     /// Write the report as JSON to a file; `-` prints it instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Folder for records; default: `results` of the source tree, else of the user's data folder
+    /// Folder for records; default: ORCHESTRATE_RESULTS, else `results` of the current folder
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
     /// Print all protocol lines and the engines' stderr

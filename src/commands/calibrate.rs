@@ -207,6 +207,9 @@ fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::analysis::noise_floors;
+    use crate::engines::load_values::LoadValues;
+    use crate::plan::models;
+    use crate::plan::selection::{self, Sources};
     use crate::record::specimen::{planned, timed};
     use crate::report;
     use crate::text::width;
@@ -256,5 +259,39 @@ mod tests {
     #[test]
     fn a_calibration_without_samples_has_a_note_in_place_of_the_table() {
         assert!(shown(&["a"], 0, None).contains("the noise floor is unknown"));
+    }
+
+    /// The plan of `orchestrate calibrate` with these arguments. Arguments have no spaces.
+    fn plan_of_arguments(arguments: &str) -> Plan {
+        #[derive(clap::Parser)]
+        struct Parsed {
+            #[command(flatten)]
+            run: RunArgs,
+        }
+        let words = arguments.split_whitespace().map(|word| word.replace('\'', ""));
+        let parsed: Parsed = clap::Parser::parse_from(std::iter::once("calibrate".into()).chain(words));
+        let registry = Registry::open().unwrap();
+        let (names, settings) = (parsed.run.names(), parsed.run.settings());
+        let sources = Sources { load_values: &mut |_| Ok(LoadValues::default()), model: &mut models::model };
+        let selection = selection::resolve(&registry, &names, settings, sources).unwrap();
+        plan_of(&selection.without_set_up().unwrap())
+    }
+
+    #[test]
+    fn the_hint_selects_the_same_configurations_and_requests() {
+        for arguments in [
+            "-e /bin/true",
+            "-e /bin/true -e /bin/false --reference /bin/false --threads 1,7 -s decode,ttft",
+            "-e /bin/true --dtype bf16,f32 --set a=1 --set b=text --set c=\"2\" --device cuda:0,cpu --seed 5",
+            "-e /bin/true -s prefill --prompt Hello --max-new-tokens 9 --iterations 2 --warmup 0 --temperature 0.5",
+            "-e /bin/true --mode one-shot -s load",
+        ] {
+            let plan = plan_of_arguments(arguments);
+            let cases: Vec<usize> = (0..plan.cases.len()).collect();
+            let hinted = plan_of_arguments(&plan.arguments_of(&cases));
+            assert_eq!(hinted.configurations, plan.configurations, "{arguments}");
+            assert_eq!((hinted.cases, hinted.seed, hinted.mode), (plan.cases, plan.seed, plan.mode));
+            assert_eq!(hinted.reference, plan.reference, "{arguments}");
+        }
     }
 }

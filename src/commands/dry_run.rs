@@ -23,11 +23,7 @@ pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
 
 /// The newest records of a folder, oldest first. An unreadable one is ignored.
 fn history(results: &Path) -> Vec<RunRecord> {
-    let entries = std::fs::read_dir(results).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    // File names begin with the time of the run.
-    paths.sort();
+    let mut paths = record::files_in(results).unwrap_or_default();
     let newest = paths.split_off(paths.len().saturating_sub(MAX_RECORDS));
     newest.iter().filter_map(|path| record::read(path).ok()).collect()
 }

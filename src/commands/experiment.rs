@@ -67,16 +67,16 @@ pub struct MeasuredRun {
 /// Resolves the names of the command line, and refuses a run that cannot be saved.
 pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<ResolvedRun<'a>> {
     values::check_threads(&arguments.threads, cpu::all_threads())?;
+    let results = results_dir(arguments.results.as_deref());
+    if !arguments.extent.dry_run {
+        check_destinations(&results, arguments.json.as_deref())?;
+    }
     let id = record::new_id();
     let deadlines = settings(arguments).deadlines;
     let mut load_values = |path: &Path| run::ask_load_values(path, &id, deadlines);
     let mut model = |name: Option<&str>| download::model(name, arguments);
     let sources = Sources { load_values: &mut load_values, model: &mut model };
     let resolved = selection::resolve(registry, &arguments.names(), arguments.settings(), sources)?;
-    let results = arguments.results.clone().map_or_else(results_dir, Ok)?;
-    if !arguments.extent.dry_run {
-        check_destinations(&results, arguments.json.as_deref())?;
-    }
     Ok(ResolvedRun { registry, arguments, resolved, results, id })
 }
 

@@ -23,6 +23,7 @@ mod interrupts;
 mod noise_floors;
 pub mod output;
 mod progress;
+mod record_list;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -66,7 +67,7 @@ commands! {
     Request(arguments: request::RequestArgs) => request::request(&arguments),
     /// Check an engine against the protocol
     Check(arguments: check::CheckArgs) => check::check(&arguments),
-    /// Make a report of a run record
+    /// Make a report of the latest run record, or of another one; `--list` lists them
     Report(arguments: records::ReportArgs) => records::report(&arguments),
     /// Compare two run records or baselines
     Compare(arguments: records::CompareArgs) => records::compare(&arguments),

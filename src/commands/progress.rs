@@ -210,7 +210,10 @@ impl State {
                     "interrupted: ending the engines and saving the results; press Ctrl-C again to stop at once".into(),
                 ));
             }
-            Event::RunFinished { record } => lines.push(lasting_line(format!("recorded in {record}"))),
+            Event::RunFinished { record } => lines.push(lasting_line(match record {
+                Some(record) => format!("recorded in {record}"),
+                None => "no record: every engine refused what the command line selects".into(),
+            })),
         }
         // These texts contain names and output of other programs.
         self.status = text::line(&self.status);
@@ -357,7 +360,7 @@ mod tests {
             sampled("ttft 16", "8.90 ms"),
             without_estimate(case("decode")),
             sampled("decode", "43.1 tok/s"),
-            without_estimate(Event::RunFinished { record: "r.jsonl".into() }),
+            without_estimate(Event::RunFinished { record: Some("r.jsonl".into()) }),
         ]
     }
 

@@ -1,4 +1,4 @@
-//! `orchestrate report RECORD` and `orchestrate compare BASE NEW`: results of stored records.
+//! `orchestrate report [RECORD]` and `orchestrate compare BASE [NEW]`: results of stored records.
 
 use std::path::{Path, PathBuf};
 
@@ -7,35 +7,69 @@ use clap::Args;
 
 use super::baseline::Baseline;
 use super::output;
+use super::record_list::RecordList;
 use crate::analysis::compare::judge;
 use crate::cli::exit_code::{DONE, of_conclusion};
 use crate::cli::{JudgeArgs, ViewArgs, formats};
-use crate::record::{self, RunRecord};
+use crate::record::{self, RunRecord, earlier_results_dirs, results_dir};
 use crate::report::{FORMATS, Format, Report, ReportContent};
-use crate::shell::Usage;
+use crate::shell::{Usage, pasteable};
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    pub record: PathBuf,
+    /// A run record; default: the latest one in the folder for records
+    pub record: Option<PathBuf>,
+    /// List the records in the folder, newest first
+    #[arg(long, conflicts_with_all = ["record", "pairs", "wall_time", "resources"])]
+    pub list: bool,
+    /// Folder for records; default: ORCHESTRATE_RESULTS, else `results` of the current folder
+    #[arg(long, value_name = "DIR", conflicts_with = "record")]
+    pub results: Option<PathBuf>,
     #[command(flatten)]
     pub view: ViewArgs,
 }
 
 pub fn report(arguments: &ReportArgs) -> Result<u8> {
     arguments.view.check()?;
-    let report = Report::of(&record::read(&arguments.record)?);
-    let saved = output::short_path(&arguments.record);
+    let results = results_dir(arguments.results.as_deref());
+    if arguments.list {
+        let list = RecordList::of(&results, no_record_hint(&results))?;
+        output::show(&list, arguments.view.format)?;
+        return Ok(DONE);
+    }
+    let path = arguments.record.clone().map_or_else(|| latest_record(&results), Ok)?;
+    let report = Report::of(&record::read(&path)?);
+    let saved = output::short_path(&path);
     let content = ReportContent { saved: Some(&saved), ..output::with_view(&report, &arguments.view) };
     output::show(&content, arguments.view.format)?;
     Ok(DONE)
+}
+
+/// The record of the folder that was started last. Without a record, the error has the command that makes or finds one.
+pub fn latest_record(results: &Path) -> Result<PathBuf> {
+    let missing = || {
+        let hint = no_record_hint(results);
+        Usage(format!("no run record in the folder `{}`\nhint: {hint}", results.display()))
+    };
+    record::latest_in(results)?.ok_or_else(|| missing().into())
+}
+
+/// The command that lists the records of another folder, where earlier versions wrote them, or that makes a record.
+fn no_record_hint(results: &Path) -> String {
+    match earlier_results_dirs(results).first() {
+        Some(folder) => {
+            format!("orchestrate report --list --results {}", pasteable(&[folder.display().to_string()]))
+        }
+        None => "orchestrate --all".into(),
+    }
 }
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Earlier side: a run record, or a baseline by name
     pub base: String,
-    /// Later side: a run record, or a baseline by name
-    pub new: String,
+    /// Later side: a run record, or a baseline by name; default: the latest record in the folder for records
+    pub new: Option<String>,
     #[command(flatten)]
     pub judge: JudgeArgs,
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats())]
@@ -45,14 +79,30 @@ pub struct CompareArgs {
 pub fn compare(arguments: &CompareArgs) -> Result<u8> {
     let thresholds = arguments.judge.thresholds()?;
     let (base, base_notices) = read(&arguments.base)?;
-    let (new, new_notices) = read(&arguments.new)?;
+    let new_name = match &arguments.new {
+        Some(name) => name.clone(),
+        None => latest_record(&results_dir(None))?.display().to_string(),
+    };
+    let (new, new_notices) = read(&new_name)?;
     let judgement = judge(&base, &new, thresholds, arguments.judge.force);
     let mut judgement = judgement.map_err(|incomparable| Usage(incomparable.to_string()))?;
     judgement.base.name = arguments.base.clone();
-    judgement.new.name = arguments.new.clone();
+    judgement.new.name = new_name;
     judgement.notices.splice(0..0, base_notices.into_iter().chain(new_notices));
+    if base.header.id == new.header.id {
+        judgement.notices.insert(0, same_run(&base));
+    }
     output::show(&judgement, arguments.format)?;
     Ok(of_conclusion(judgement.conclusion(arguments.judge.fail_on)))
+}
+
+/// The notice about a run that is compared with itself.
+fn same_run(record: &RunRecord) -> String {
+    format!(
+        "both sides are the same run (record {}), so no difference is possible; name a record of another run: \
+         `orchestrate report --list` lists them",
+        record.header.id
+    )
 }
 
 /// Reads the record of a file, or else of the baseline of that name with the notices about it.

@@ -55,9 +55,9 @@ fn planned(
 
 fn show(recorder: &Recorder, judgement: Option<&Result<Judgement>>, arguments: &RunArgs) -> Result<()> {
     let report = Report::of(&recorder.record);
-    let saved = output::short_path(&recorder.path);
+    let saved = (!recorder.record.is_refused()).then(|| output::short_path(&recorder.path));
     let shown =
-        ReportContent { judgement, saved: Some(&saved), ..output::with_view(&report, &arguments.view) };
+        ReportContent { judgement, saved: saved.as_deref(), ..output::with_view(&report, &arguments.view) };
     if arguments.json.as_deref() != Some(Path::new("-")) {
         output::show(&shown, arguments.view.format)?;
     }

@@ -2,10 +2,12 @@
 //! can run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use paths::{OwnPython, Python};
+use rustix::fs::{Access, access};
 use serde_json::{Map, Value};
 
 use crate::engines::load_values::{LoadValue, LoadValues};
@@ -13,7 +15,7 @@ use crate::engines::manifest::{
     self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, PresetComparison, Program, SetUp,
 };
 use crate::machine::{Device, driver};
-use crate::shell::{Unavailable, megabytes, this_program};
+use crate::shell::{Unavailable, access_hint, megabytes, this_program};
 
 /// A requested engine, as the registry found it.
 #[derive(Debug, Clone, Default)]
@@ -118,9 +120,19 @@ impl Registry {
         }
         if selector.contains('/') {
             // Links are not resolved: a program may look at the name by which it was started.
-            let path = std::path::absolute(selector).ok().filter(|path| path.exists());
-            let path = path.with_context(|| format!("no engine at `{selector}`"))?;
-            ensure!(!path.is_dir(), "`{selector}` is a folder, an engine is a program");
+            let path = std::path::absolute(selector)?;
+            let metadata = path.metadata().map_err(|error| match error.kind() {
+                ErrorKind::PermissionDenied => {
+                    let hint = access_hint(&error, path.parent().unwrap_or(&path), "u+x");
+                    anyhow!("cannot open the engine `{selector}`: {error}{hint}")
+                }
+                _ => anyhow!("no engine at `{selector}`"),
+            })?;
+            ensure!(!metadata.is_dir(), "`{selector}` is a folder, an engine is a program");
+            if let Err(error) = access(&path, Access::EXEC_OK) {
+                let hint = access_hint(&error.into(), Path::new(selector), "+x");
+                bail!("cannot start the engine `{selector}`: it is not executable{hint}");
+            }
             return Ok(FoundEngine::Program(path));
         }
         if let Ok(path) = which::which(selector) {

@@ -2,6 +2,7 @@
 //! `Selection`, then a `Plan`. This code reads no clock and starts no process. `models` reads model files, `prompts` reads
 //! their tokenizers, and `selection` calls the engine registry and `models`. All other files do no input or output.
 
+mod arguments;
 pub mod context;
 pub mod dtype;
 mod metric_id;

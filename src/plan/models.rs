@@ -1,5 +1,7 @@
 //! The models that the command line names, with facts that are read from their files.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -8,7 +10,7 @@ use model_files::{ModelFolder, size};
 use super::context::ContextLimit;
 use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
-use crate::shell::Usage;
+use crate::shell::{Usage, access_hint};
 
 /// Weights up to this size are read in less than a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
@@ -35,6 +37,7 @@ pub fn model(name: Option<&str>) -> Result<Model> {
     // Links are not resolved: a file in the hub's cache has its name only in the link.
     let path =
         std::path::absolute(&path).with_context(|| format!("cannot open the model `{}`", path.display()))?;
+    check_access(&path)?;
     // The embedded model is not named by its folder: an installed orchestrate unpacks it into a folder of another name.
     let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
     let model_name = match embedded {
@@ -56,6 +59,19 @@ pub fn context_limit(model: &Model, prompt: Option<&str>) -> ContextLimit {
     let ids = |text: &str| folder.tokenizer().ok()?.encode(text).ok();
     let prompt_tokens = prompt.and_then(ids).map(|ids| ids.len());
     ContextLimit { tokens: folder.config.context_tokens, prompt_tokens }
+}
+
+/// Refuses a model that this user may not read, before an engine is built for it.
+fn check_access(path: &Path) -> Result<()> {
+    let opened = if path.is_dir() { std::fs::read_dir(path).map(drop) } else { File::open(path).map(drop) };
+    match opened {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let (path, hint) = (path.display(), access_hint(&error, path, "-R u+rX"));
+            Err(Usage(format!("cannot open the model `{path}`: {error}{hint}")).into())
+        }
+        // Other errors are reported in the row of each engine.
+        _ => Ok(()),
+    }
 }
 
 fn name_from_path(path: &Path) -> String {

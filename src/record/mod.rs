@@ -1,7 +1,7 @@
-//! The run record: the file under `results/` with the machine, the plan, every raw sample and every failure.
+//! The run record: the file in the results folder with the machine, the plan, every raw sample and every failure.
 //!
 //! A record has one line of JSON for each entry. Each line is written at once, so a crash can lose only the last one. Reports
-//! compute every number from the record again. `file` reads records and is the only writer under `results/`. The other modules
+//! compute every number from the record again. `file` finds and reads records, and is the only writer in the results folder. The other modules
 //! do no input or output.
 
 mod entry;
@@ -19,7 +19,9 @@ pub use entry::{
     Warning, output_tokens,
 };
 pub use failure::{Failure, FailureKind, Stage};
-pub use file::{Recorder, check_writable, new_id, read, results_dir};
+pub use file::{
+    Recorder, check_writable, earlier_results_dirs, files_in, latest_in, new_id, order_key, read, results_dir,
+};
 pub use run_record::{RECORD_VERSION, RunRecord};
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::entry::{
     Closed, Continued, End, Entry, Header, Idle, Launch, Limits, NotChecked, Overhead, Pass,
     ReferenceAnswers, ReferenceToken, RunEnd, Sample, Scored, WarmUp, Warning,
 };
-use super::failure::Failure;
+use super::failure::{Failure, FailureKind, Stage};
 use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{RequestKind, Role};
 
@@ -78,6 +78,15 @@ impl RunRecord {
             Some(failed) => failed == case,
             None => it.configuration == configuration,
         })
+    }
+
+    /// Whether nothing was measured because every engine refused what the command line selects, such as an option or a dtype.
+    pub fn is_refused(&self) -> bool {
+        let stages = [Stage::Start, Stage::Hello, Stage::Load].map(|stage| stage.to_string());
+        let is_refusal = |it: &Failure| {
+            matches!(it.kind, FailureKind::Unsupported | FailureKind::BadRequest) && stages.contains(&it.when)
+        };
+        self.samples.is_empty() && !self.failures.is_empty() && self.failures.iter().all(is_refusal)
     }
 
     /// Parses a record. An incomplete last line is ignored, because the run was cut off there. Every index in the result is

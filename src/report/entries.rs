@@ -64,6 +64,8 @@ struct Document<'a> {
     /// The time of this machine's calibration.
     calibrated: Option<&'a str>,
     uncalibrated: &'a [Uncalibrated],
+    /// The command that calibrates these in the configuration of this run.
+    calibrate: Option<&'a str>,
     warnings: &'a [String],
     /// The warnings about claims of engines that differ from the observation.
     contradictions: &'a [Contradiction],
@@ -234,6 +236,7 @@ fn document(report: &Report) -> Document<'_> {
         noise: report.verdicts.noise.iter().flat_map(noise).collect(),
         calibrated: report.verdicts.calibration.since.as_deref(),
         uncalibrated: &report.verdicts.calibration.uncalibrated,
+        calibrate: report.verdicts.calibration.remedy(),
         warnings: &report.warnings,
         contradictions: &report.contradictions,
         notes: &report.notes,

@@ -11,8 +11,8 @@ use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, PairVerdict, PresetEffect, Uncalibrated};
 use crate::analysis::metric::Unit;
 use crate::plan::Order;
-use crate::text::{plural, three_digits};
-use stats::{MIN_VERDICT_BLOCKS, StoppedBy};
+use crate::text::plural;
+use stats::{MIN_VERDICT_BLOCKS, MetricKind, StoppedBy, times, times_with_bounds};
 
 /// The most verdicts that are printed as sentences.
 const MAX_SENTENCES: usize = 8;
@@ -148,7 +148,8 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
                 if has_one_reference { String::new() } else { format!(" `{}`", labels.label(&mean.against)) };
             let (engine, mark) = (labels.label(&mean.engine), if mean.is_conclusive { "" } else { "?" });
             let rank_mark = mark_of(report, &mean.engine);
-            format!("`{engine}`{NO_BREAK_SPACE}{}x{mark}{rank_mark}{against}", three_digits(mean.ratio))
+            let ratio = unbroken(&times(mean.ratio, MetricKind::Speed));
+            format!("`{engine}`{NO_BREAK_SPACE}{ratio}{mark}{rank_mark}{against}")
         });
         let means = means.collect::<Vec<_>>().join(", ");
         let caution = "all weigh the same; no workload runs at this ratio";
@@ -233,11 +234,11 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
     let pair = report.verdicts.headline_for_view(row, pairs).filter(|pair| !pair.has_failed(&report.rows));
     let Some(pair) = pair else { return "n/a".into() };
-    let Some(ratio) = pair.ratio().map(three_digits) else { return "n/a".into() };
+    let Some(ratio) = pair.ratio().map(|ratio| times(ratio, pair.metric.kind())) else { return "n/a".into() };
     match pair.certainty() {
-        Some(Certainty::Differs) => format!("{ratio}x{mark}"),
+        Some(Certainty::Differs) => format!("{ratio}{mark}"),
         Some(Certainty::Same) => format!("same{mark}"),
-        _ => format!("{ratio}x?{mark}"),
+        _ => format!("{ratio}?{mark}"),
     }
 }
 
@@ -292,18 +293,22 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, meaning)| meaning).collect()
 }
 
-/// The short form of a verdict: `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91, 1.08]`, or `decode 1.61x?`
+/// The short form of a verdict: `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91x, 1.08x]`, or `decode 1.61x?`
 /// without a verdict. It stays on one line.
 fn compact(pair: &PairVerdict) -> String {
     let case = &pair.case;
-    let bounds = pair
-        .bounds()
-        .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", three_digits(low), three_digits(high)));
-    let text = match (pair.certainty(), pair.ratio().map(three_digits)) {
-        (Some(Certainty::Differs), Some(ratio)) => format!("{case} {ratio}x{bounds}"),
+    let kind = pair.metric.kind();
+    let text = match (pair.certainty(), pair.ratio()) {
+        (Some(Certainty::Differs), Some(ratio)) => {
+            format!("{case} {}", times_with_bounds(ratio, pair.bounds(), kind))
+        }
         (Some(Certainty::Same), _) => format!("{case} same"),
-        (Some(Certainty::Inconclusive), _) => format!("{case} ?{bounds}"),
-        (Some(Certainty::NoVerdict), Some(ratio)) => format!("{case} {ratio}x?"),
+        (Some(Certainty::Inconclusive), _) => {
+            let bounds = pair.bounds().map(|(low, high)| [low, high].map(|it| times(it, kind)));
+            let bounds = bounds.map_or_else(String::new, |[low, high]| format!(" [{low}, {high}]"));
+            format!("{case} ?{bounds}")
+        }
+        (Some(Certainty::NoVerdict), Some(ratio)) => format!("{case} {}?", times(ratio, kind)),
         _ => format!("{case} n/a"),
     };
     unbroken(&text)

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::engines::setup::SetUpEvent;
-use crate::record::{Entry, Failure, FailureKind, Recorder, RunRecord, Warning};
+use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunRecord, Warning};
 
 /// An event of set-up or of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +34,8 @@ pub enum Event {
     Warned(Warning),
     /// The user ended the run.
     Interrupted,
-    /// The record is complete.
-    RunFinished { record: String },
+    /// The record is complete. `None` if it was not kept, because every engine refused what the command line selects.
+    RunFinished { record: Option<String> },
 }
 
 /// The receiver of a run's events. Each event comes with the record so far, from which displays derive their content.
@@ -57,6 +57,17 @@ impl<'a> Journal<'a> {
 
     pub fn path(&self) -> String {
         self.recorder.path.display().to_string()
+    }
+
+    /// Ends the record. It is removed if nothing was measured because of the command line.
+    pub fn finish(&mut self, end: End) -> Result<()> {
+        let is_kept = end != End::Finished || !self.record().is_refused();
+        let record = is_kept.then(|| self.path());
+        if !is_kept {
+            self.recorder.discard()?;
+        }
+        self.send(Event::RunFinished { record });
+        Ok(())
     }
 
     /// Writes an entry. If that is not possible, the error ends the run.

@@ -64,7 +64,7 @@ pub async fn run(
     journal.send(Event::RunStarted {
         configurations: plan.measured().len(),
         blocks: plan.extent.blocks,
-        record: record.clone(),
+        record,
     });
     let mut quiet = None;
     // Cancelling drops the engine of a launch, which ends the engine's processes.
@@ -80,7 +80,7 @@ pub async fn run(
     journal.warn_all(warnings.unwrap_or_default())?;
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).ok();
     journal.take(Entry::End(RunEnd { end, elapsed_ns }))?;
-    journal.send(Event::RunFinished { record });
+    journal.finish(end)?;
     Ok(end)
 }
 

@@ -31,7 +31,7 @@ pub use decision::{Decision, Undecided, decide};
 pub use experiment::{Better, Comparison, Experiment, PairResult, Probabilities, Series, Twin, levels};
 pub use interval::{Design, Evidence, MIN_VERDICT_BLOCKS};
 pub use noise_floor::{NoiseFloor, VerdictThresholds};
-pub use phrase::{NO_DIFFERENCE, Phrase};
+pub use phrase::{NO_DIFFERENCE, Phrase, quality, times, times_with_bounds};
 pub use random::Random;
 pub use ratio::{Blocks, NoRatio, Ratios, Rounds};
 pub use significance::mann_whitney;

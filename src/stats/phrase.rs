@@ -1,7 +1,8 @@
-//! A log ratio in words for people: `4.1 times as fast [3.9, 4.3]`, `1.8 % slower [0.4, 3.1]`.
+//! Ratios and changes in words for people: `4.1 times as fast [3.9, 4.3]`, `40 % slower [36, 44]`, `252 times as slow`.
 //!
 //! A number has at most three digits. Its last decimal place is that of the first digit of the interval's half width, or of the
-//! second digit if the first is 1. A difference without a verdict is never stated as certain.
+//! second digit if the first is 1. The direction is a word, never a sign or a fraction. A difference without a verdict is never
+//! stated as certain.
 
 use std::fmt;
 
@@ -10,15 +11,43 @@ use super::interval::{Evidence, Interval};
 use super::noise_floor::VerdictThresholds;
 use super::verdict::{MetricKind, Verdict};
 
-/// The smallest factor of a change that is written as a multiple. Smaller changes are written in per cent.
+/// The smallest factor of an increase that is written as a multiple. Smaller changes are written in per cent.
 const MIN_MULTIPLE: f64 = 1.5;
-/// The smallest factor of a bound that turns the whole change into multiples: `[-310, 80]` per cent is hard to read.
+/// The smallest factor of a decrease that is written as a multiple of its inverse: `2.5 times as slow` in place of `60 % slower`.
+const MIN_INVERSE: f64 = 2.0;
+/// The smallest factor of a bound that turns an increase into a multiple: `[10, 310]` per cent is hard to read.
 const MIN_MULTIPLE_OF_BOUND: f64 = 2.0;
-/// The smallest and the largest multiple that are printed as numbers.
-const PRINTED_MULTIPLES: [f64; 2] = [0.001, 1e6];
+/// The largest multiple that is printed as a number.
+const MAX_MULTIPLE: f64 = 1e6;
+/// The smallest ratio of a table that is printed as a fraction. A smaller one is printed as its inverse.
+const MIN_FRACTION: f64 = 0.1;
 
-/// The text in place of a change and its bounds, if both sides have the same values.
+/// The text in place of a change, if both sides have the same values, or if the difference is zero in all printed digits.
 pub const NO_DIFFERENCE: &str = "no difference seen";
+
+/// The words for changes of one kind of quantity.
+struct Words {
+    multiple: &'static str,
+    inverse: &'static str,
+    more: &'static str,
+    less: &'static str,
+}
+
+const SPEED: Words =
+    Words { multiple: "times as fast", inverse: "times as slow", more: "faster", less: "slower" };
+const AMOUNT: Words = Words { multiple: "times as much", inverse: "times less", more: "more", less: "less" };
+/// For a mean over several metrics.
+const QUALITY: Words =
+    Words { multiple: "times as good", inverse: "times as bad", more: "better", less: "worse" };
+
+impl Words {
+    fn of(kind: MetricKind) -> &'static Self {
+        match kind {
+            MetricKind::Speed => &SPEED,
+            MetricKind::Amount => &AMOUNT,
+        }
+    }
+}
 
 /// A change and its bounds. The name of the other side is printed between them: `4.1 times as fast`, then `as b`, then `[3.9,
 /// 4.3]`.
@@ -42,25 +71,31 @@ impl Phrase {
     /// The phrase for a decision: its verdict, or its evidence where there is no verdict.
     pub fn of_decision(decision: &Decision, evidence: &Evidence, kind: MetricKind) -> Self {
         match (decision.verdict, evidence.interval_of_enough_blocks()) {
-            (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision.thresholds, kind),
+            (Some(verdict), Some(interval)) => Self::of(verdict, &interval, decision, kind),
             _ => Self::without_verdict(evidence, kind),
         }
     }
 
     /// The phrase for a verdict, with its interval.
-    fn of(verdict: Verdict, interval: &Interval, thresholds: VerdictThresholds, kind: MetricKind) -> Self {
+    fn of(verdict: Verdict, interval: &Interval, decision: &Decision, kind: MetricKind) -> Self {
         let (low, high) = (interval.low(), interval.high());
+        let range = || range_in_words(low, high, kind);
         match verdict {
             Verdict::Faster | Verdict::Slower => Self::of_change(interval.estimate(), low, high, kind),
             Verdict::Same => {
-                let percent = percent_rounded_up(thresholds.same().exp_m1());
-                let bounds = format!("({})", bounds_in_words(low, high, kind));
-                Self { change: format!("the same within {percent} %"), bounds, caution: "" }
+                let percent = percent_rounded_up(decision.thresholds.same().exp_m1());
+                let change = format!("the same within {percent} %");
+                Self { change, bounds: format!("({})", range()), caution: "" }
             }
             Verdict::Inconclusive => {
-                let difference = smallest_difference(thresholds);
-                let bounds =
-                    format!("({}; a difference must exceed {difference})", bounds_in_words(low, high, kind));
+                let difference = smallest_difference(decision.thresholds);
+                let bounds = if !interval.excludes_zero() {
+                    format!("({}; a difference must exceed {difference})", range())
+                } else if decision.lost_to_correction {
+                    format!("({}): not significant among all comparisons of the run", range())
+                } else {
+                    format!("({}): difference not beyond the noise of this machine (±{difference})", range())
+                };
                 Self { change: "inconclusive".into(), bounds, caution: "" }
             }
         }
@@ -78,70 +113,178 @@ impl Phrase {
     }
 
     fn of_change(estimate: f64, low: f64, high: f64, kind: MetricKind) -> Self {
-        let [estimate, low, high] = [estimate, low, high].map(without_rounding_error);
-        // A log ratio above zero is better. The printed factor is that of the metric: less memory is a factor below one.
-        let sign_of_metric = kind.sign();
-        let factor = (sign_of_metric * estimate).exp();
-        let ends = [(sign_of_metric * low).exp(), (sign_of_metric * high).exp()];
-        if exceeds_factor(MIN_MULTIPLE, factor)
-            || ends.into_iter().any(|end| exceeds_factor(MIN_MULTIPLE_OF_BOUND, end))
-        {
-            let [change, bounds] = with_bounds(factor, ends, write_multiple);
-            return Self { change: format!("{change} {}", kind.multiple_words()), bounds, caution: "" };
+        let words = Words::of(kind);
+        let [low, high] = of_metric(low, high, kind);
+        let estimate = without_rounding_error(kind.sign() * estimate);
+        let is_one_sided = low >= 0.0 || high <= 0.0;
+        let scale = Scale::of(estimate, if is_one_sided { high } else { estimate });
+        let [least, most] = scale.numbers(low, high);
+        let number = scale.number(estimate);
+        let places = decimals(number, half_width_in(scale, low, high));
+        let change = scale.write(number, places);
+        let bounds = if is_one_sided {
+            format!("[{}, {}]", scale.write(least, places), scale.write(most, places))
+        } else {
+            let [low, high] = bounds_in_words(low, high, words);
+            format!("[{low}, {high}]")
+        };
+        if is_zero(&change) {
+            let is_exact = [least, most].iter().all(|it| is_zero(&scale.write(*it, places)));
+            let bounds = if is_exact { String::new() } else { bounds };
+            return Self { change: NO_DIFFERENCE.into(), bounds, caution: "" };
         }
-        let sign = if factor < 1.0 { -1.0 } else { 1.0 };
-        let percent = |factor: f64| sign * (factor - 1.0) * 100.0;
-        let [change, bounds] = with_bounds(percent(factor), ends.map(percent), write_number);
-        if [&change, &bounds].into_iter().all(|it| is_zero(it)) {
-            return Self { change: NO_DIFFERENCE.into(), bounds: String::new(), caution: "" };
-        }
-        Self { change: format!("{change} % {}", kind.comparative(factor)), bounds, caution: "" }
+        Self { change: format!("{change} {}", scale.words(estimate, words)), bounds, caution: "" }
     }
 }
 
-/// The bounds without an estimate: `between 2.1 % slower and 4.7 % faster`, `between 0.6 and 2.3 times as fast`.
-fn bounds_in_words(low: f64, high: f64, kind: MetricKind) -> String {
-    let [low, high] = [low, high].map(without_rounding_error);
+/// A mean of ratios in words, compared with `other`: `1.8 times as good as before`, `40 % worse than before`. Above 1 is better.
+pub fn quality(ratio: f64, other: &str) -> String {
+    let change = in_words(ratio.ln(), 2, &QUALITY);
+    match () {
+        () if is_zero(&change) => format!("as good as {other}"),
+        () if change.contains(" times as ") => format!("{change} as {other}"),
+        () => format!("{change} than {other}"),
+    }
+}
+
+/// A ratio for the cell of a table: `11.0x`, `0.604x`, or `252x slower` for a ratio that would be a small fraction.
+/// Above 1 is better for every metric.
+pub fn times(ratio: f64, kind: MetricKind) -> String {
+    times_with_bounds(ratio, None, kind)
+}
+
+/// The same with its interval: `11.0x [10.9, 11.1]`, `252x slower [240, 260]`.
+pub fn times_with_bounds(ratio: f64, bounds: Option<(f64, f64)>, kind: MetricKind) -> String {
+    let is_inverse = ratio < MIN_FRACTION;
+    let ratio_of = |ratio: f64| if is_inverse { ratio.recip() } else { ratio };
+    let write = |ratio: f64| match ratio_of(ratio) {
+        ratio if ratio > MAX_MULTIPLE => format!("over {MAX_MULTIPLE}"),
+        ratio => write_number(ratio, decimals(ratio, 0.0)),
+    };
+    let worse = match kind {
+        MetricKind::Speed => SPEED.less,
+        MetricKind::Amount => AMOUNT.more,
+    };
+    let word = if is_inverse { format!("x {worse}") } else { "x".into() };
+    let bounds = bounds.map_or_else(String::new, |(low, high)| {
+        let (least, most) = if is_inverse { (high, low) } else { (low, high) };
+        format!(" [{}, {}]", write(least), write(most))
+    });
+    format!("{}{word}{bounds}", write(ratio))
+}
+
+/// The unit in which a change is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scale {
+    Percent,
+    Multiple,
+    /// The multiple of the inverse ratio.
+    Inverse,
+}
+
+impl Scale {
+    /// The scale of a change of the metric, in log ratios. `most` is the upper end of an interval on one side of zero.
+    fn of(change: f64, most: f64) -> Self {
+        let exceeds = |change: f64, factor: f64| change >= factor.ln() - 1e-12;
+        if exceeds(-change, MIN_INVERSE) {
+            return Self::Inverse;
+        }
+        match exceeds(change, MIN_MULTIPLE) || exceeds(most, MIN_MULTIPLE_OF_BOUND) {
+            true => Self::Multiple,
+            false => Self::Percent,
+        }
+    }
+
+    fn number(self, change: f64) -> f64 {
+        match self {
+            Self::Percent => 100.0 * change.exp_m1().abs(),
+            Self::Multiple => change.exp(),
+            Self::Inverse => (-change).exp(),
+        }
+    }
+
+    /// The numbers of two bounds, the smaller one first.
+    fn numbers(self, low: f64, high: f64) -> [f64; 2] {
+        let mut numbers = [low, high].map(|it| self.number(it));
+        numbers.sort_unstable_by(f64::total_cmp);
+        numbers
+    }
+
+    fn write(self, number: f64, places: i32) -> String {
+        if self == Self::Percent { write_number(number, places) } else { write_multiple(number, places) }
+    }
+
+    fn words(self, change: f64, words: &Words) -> String {
+        match self {
+            Self::Percent => format!("% {}", if change < 0.0 { words.less } else { words.more }),
+            Self::Multiple => words.multiple.into(),
+            Self::Inverse => words.inverse.into(),
+        }
+    }
+}
+
+/// The half width of an interval on a scale. On both sides of zero, a number in per cent has a sign.
+fn half_width_in(scale: Scale, low: f64, high: f64) -> f64 {
+    match scale {
+        Scale::Percent => 50.0 * (high.exp() - low.exp()),
+        _ => {
+            let [least, most] = scale.numbers(low, high);
+            (most - least) / 2.0
+        }
+    }
+}
+
+/// The bounds of the metric itself, in log ratios: less memory is below zero. The lower bound comes first.
+fn of_metric(low: f64, high: f64, kind: MetricKind) -> [f64; 2] {
+    let mut bounds = [low, high].map(|it| without_rounding_error(kind.sign() * it));
+    bounds.sort_unstable_by(f64::total_cmp);
+    bounds
+}
+
+/// The range of a change without an estimate: `between 2.1 % slower and 4.7 % faster`, `between 2.1 and 2.3 times as fast`.
+fn range_in_words(low: f64, high: f64, kind: MetricKind) -> String {
+    let words = Words::of(kind);
+    let [low, high] = of_metric(low, high, kind);
     if low == 0.0 && high == 0.0 {
         return NO_DIFFERENCE.into();
     }
-    let sign = kind.sign();
-    let mut factors = [(sign * low).exp(), (sign * high).exp()];
-    factors.sort_unstable_by(f64::total_cmp);
-    let is_multiple = factors.iter().any(|factor| exceeds_factor(MIN_MULTIPLE, *factor));
-    let half_width = (factors[1] - factors[0]) / 2.0;
-    if is_multiple {
-        let [low, high] = factors.map(|factor| write_multiple(factor, decimals(factors[1], half_width)));
-        return format!("between {low} and {high} {}", kind.multiple_words());
+    if low < 0.0 && high > 0.0 {
+        let [low, high] = bounds_in_words(low, high, words);
+        return format!("between {low} and {high}");
     }
-    let percents = factors.map(|factor| 100.0 * (factor - 1.0));
-    let largest = percents[0].abs().max(percents[1].abs());
-    let [low, high] =
-        percents.map(|percent| write_number(percent.abs(), decimals(largest, 100.0 * half_width)));
-    let [word_of_low, word_of_high] = factors.map(|factor| kind.comparative(factor));
-    if word_of_low == word_of_high {
-        let (least, most) = if factors[0] < 1.0 { (high, low) } else { (low, high) };
-        return format!("between {least} and {most} % {word_of_high}");
-    }
-    format!("between {low} % {word_of_low} and {high} % {word_of_high}")
+    let farthest = if high <= 0.0 { low } else { high };
+    let scale = Scale::of(farthest, farthest);
+    let [least, most] = scale.numbers(low, high);
+    let places = decimals(most, half_width_in(scale, low, high));
+    let [least, most] = [least, most].map(|it| scale.write(it, places));
+    format!("between {least} and {most} {}", scale.words(farthest, words))
 }
 
-/// Whether the factor is at least `limit` or below its reciprocal.
-fn exceeds_factor(limit: f64, factor: f64) -> bool {
-    !(1.0 / limit..limit).contains(&factor)
+/// Two bounds on different sides of zero, each in words. Two numbers in per cent have the same precision.
+fn bounds_in_words(low: f64, high: f64, words: &Words) -> [String; 2] {
+    let scales = [low, high].map(|it| Scale::of(it, it));
+    if scales != [Scale::Percent; 2] {
+        return [low, high].map(|it| in_words(it, 2, words));
+    }
+    let numbers = [low, high].map(|it| Scale::Percent.number(it));
+    let places = decimals(numbers[0].max(numbers[1]), half_width_in(Scale::Percent, low, high));
+    let bound = |change: f64, number: f64| {
+        format!("{} {}", write_number(number, places), Scale::Percent.words(change, words))
+    };
+    [bound(low, numbers[0]), bound(high, numbers[1])]
+}
+
+/// A change in words with this many digits: `40 % slower`.
+fn in_words(change: f64, digits: i32, words: &Words) -> String {
+    let scale = Scale::of(change, change);
+    let number = scale.number(change);
+    let places = digits - 1 - exponent_and_mantissa(number).0;
+    format!("{} {}", scale.write(number, places), scale.words(change, words))
 }
 
 /// The log ratio, or zero if it is only a rounding error.
 fn without_rounding_error(log_ratio: f64) -> f64 {
     if log_ratio.abs() < 1e-9 { 0.0 } else { log_ratio }
-}
-
-/// An estimate and its bounds as text, with the same precision.
-fn with_bounds(estimate: f64, mut ends: [f64; 2], write: fn(f64, i32) -> String) -> [String; 2] {
-    ends.sort_unstable_by(f64::total_cmp);
-    let places = decimals(estimate, (ends[1] - ends[0]) / 2.0);
-    let [low, high] = ends.map(|end| write(end, places));
-    [write(estimate, places), format!("[{low}, {high}]")]
 }
 
 /// The number of decimal places that the interval supports; negative for digits before the point.
@@ -176,12 +319,8 @@ fn write_number(number: f64, places: i32) -> String {
 
 /// A multiple as text. It is never zero: a multiple that is small compared with its interval keeps one digit.
 fn write_multiple(factor: f64, places: i32) -> String {
-    let [smallest, largest] = PRINTED_MULTIPLES;
-    if factor < smallest {
-        return format!("under {smallest}");
-    }
-    if factor > largest {
-        return format!("over {largest}");
+    if factor > MAX_MULTIPLE {
+        return format!("over {MAX_MULTIPLE}");
     }
     let text = write_number(factor, places);
     if is_zero(&text) { write_number(factor, -exponent_and_mantissa(factor).0) } else { text }
@@ -199,7 +338,7 @@ fn smallest_difference(thresholds: VerdictThresholds) -> String {
         return format!("{} %", percent_rounded_up(share));
     }
     // `percent_rounded_up` multiplies by a hundred.
-    let factor = (1.0 + share).min(PRINTED_MULTIPLES[1]);
+    let factor = (1.0 + share).min(MAX_MULTIPLE);
     format!("a factor of {}", percent_rounded_up(factor / 100.0))
 }
 

@@ -64,19 +64,6 @@ impl MetricKind {
     pub fn worsening(self, log_ratio: f64) -> f64 {
         -self.sign() * (self.sign() * log_ratio).exp_m1()
     }
-
-    pub(crate) fn multiple_words(self) -> &'static str {
-        if self == Self::Speed { "times as fast" } else { "times as much" }
-    }
-
-    pub(crate) fn comparative(self, factor: f64) -> &'static str {
-        match (self, factor < 1.0) {
-            (Self::Speed, true) => "slower",
-            (Self::Speed, false) => "faster",
-            (Self::Amount, true) => "less",
-            (Self::Amount, false) => "more",
-        }
-    }
 }
 
 /// The severity of a change.

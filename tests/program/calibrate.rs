@@ -164,3 +164,49 @@ fn calibrate_without_engines_uses_ready_ones_and_builds_nothing() {
     let outcome = finish(command.args(["calibrate", "-s", "decode"])).exits_with(2);
     outcome.assert_stderr(&["no engine is ready for calibration", "hint: "]);
 }
+
+/// Runs the hint of a report, word by word as a shell reads it, in few blocks.
+fn calibrate_as_hinted(scratch: &Scratch, hint: &str) {
+    let arguments = hint.strip_prefix("orchestrate ").unwrap_or_else(|| panic!("no command: {hint}"));
+    let program = env!("CARGO_BIN_EXE_orchestrate");
+    let script = format!("exec '{program}' {arguments} --blocks 5 --results calibrations");
+    let mut shell = scratch.command("sh");
+    finish(shell.args(["-c", &script]).current_dir(&scratch.path)).exits_with(0);
+}
+
+#[test]
+fn the_hint_to_calibrate_measures_the_configuration_of_its_run() {
+    let scratch = Scratch::new();
+    let (noisy, other) = (noisy(&scratch), scratch.engine("an other", "--noise-percent 5"));
+    let loads = ["--threads", "1", "--dtype", "bf16,f32", "--set", "load_ns=2000", "--set", "signal=\"9\""];
+    let requests = ["--max-new-tokens", "7", "--prompt", "Hello you", "--seed", "3", "--temperature", "0.5"];
+    for options in [&loads[..], &requests, &["--mode", "one-shot"]] {
+        let run = || -> Value {
+            let mut command = scratch.orchestrate();
+            command.args([
+                "-s",
+                "decode",
+                "--blocks",
+                "5",
+                "--iterations",
+                "2",
+                "--warmup",
+                "1",
+                "--json",
+                "-",
+            ]);
+            command.args(options).arg("-e").arg(&noisy).arg("-e").arg(&other).arg("--reference").arg(&other);
+            finish(command.current_dir(&scratch.path)).exits_with(0).json()
+        };
+        let before = run();
+        assert!(!before["uncalibrated"].as_array().unwrap().is_empty(), "{options:?}");
+        let hint = before["calibrate"].as_str().unwrap();
+        calibrate_as_hinted(&scratch, hint);
+        let after = run();
+        assert_eq!(
+            (&after["uncalibrated"], &after["calibrate"]),
+            (&Value::Array(vec![]), &Value::Null),
+            "{hint}"
+        );
+    }
+}

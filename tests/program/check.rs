@@ -10,6 +10,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("exits_before_hello", "hello"),
     ("wrong_version", "hello"),
     ("garbage", "hello"),
+    ("answers_broken_json", "half-json"),
     ("chatter", "stdout-clean"),
     ("exits_in_load", "load"),
     ("half_line_then_exits", "plain-line"),
@@ -120,6 +121,33 @@ fn an_engine_without_hello_counts_as_minimal_if_it_answers_generate() {
     let engine = scratch.faulty("hangs_in_hello", &[]);
     let outcome = check(&scratch, &engine, &[]);
     outcome.assert_stdout(&["\n  passed  plain-line", "\n  absent  hello "]);
+}
+
+#[test]
+fn broken_json_with_a_generated_answer_is_wrong_also_without_hello() {
+    let scratch = Scratch::new();
+    let minimal = scratch.faulty("says_bad_request_to_hello", &[]);
+    assert!(failed_checks(&check(&scratch, &minimal, &[]).exits_with(0)).is_empty());
+    let inventing = scratch.faulty("says_bad_request_to_hello,answers_broken_json", &[]);
+    let outcome = check(&scratch, &inventing, &[]).exits_with(4);
+    let broken = ["no-json", "half-json", "empty-line", "no-object", "noise", "endless-line"];
+    assert_eq!(failed_checks(&outcome), broken.map(String::from).into(), "{}", outcome.stdout);
+    outcome.assert_stdout(&["answered `generated`, as if the line were valid"]);
+}
+
+#[test]
+fn an_engine_that_no_run_can_verify_gets_the_next_step() {
+    let scratch = Scratch::new();
+    let hint = "\nUNVERIFIED: implement `score` and `prompt_ids`, or name --verifier\n";
+    for capabilities in [r#"{"score":false}"#, r#"{"prompt_ids":false}"#] {
+        let engine = scratch.engine("partial", &format!("--capabilities '{capabilities}'"));
+        assert!(check(&scratch, &engine, &[]).stdout.ends_with(hint), "{capabilities}");
+    }
+    let smallest = root().join("tests/smallest-engine.py");
+    assert!(check(&scratch, &smallest, &[]).stdout.ends_with(hint));
+    let complete = r#"--capabilities '{"score":true,"prompt_ids":true}'"#;
+    let complete = check(&scratch, &scratch.engine("complete", complete), &[]);
+    assert!(!complete.stdout.contains("UNVERIFIED"), "{}", complete.stdout);
 }
 
 #[test]

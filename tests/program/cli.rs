@@ -60,8 +60,8 @@ fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
     command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
     let outcome = finish(command.arg(fake_engine())).exits_with(0);
     outcome.assert_stdout(&["decode_rate"]);
-    // Without a checkout, the data directory has the results.
-    assert_eq!(files(&scratch.join("home/results")).len(), 1, "{outcome:?}");
+    // Records are in the folder where the user stands.
+    assert_eq!(files(&scratch.results()).len(), 1, "{outcome:?}");
 }
 
 #[test]

@@ -136,13 +136,17 @@ fn a_run_with_a_closed_stdout_is_recorded() {
 }
 
 #[test]
-fn an_unwritable_results_folder_is_reported_before_any_measurement() {
+fn an_unwritable_results_folder_is_refused_before_anything_is_built_or_started() {
     let scratch = Scratch::new();
     // Root ignores permissions, but even root cannot use a file as a folder.
     std::fs::write(scratch.results(), "").unwrap();
     let outcome = finish(&mut decode_command(&scratch));
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(5), ""), "{outcome:?}");
-    assert!(outcome.stderr.contains("results") && !outcome.stderr.contains("round 1"), "{outcome:?}");
+    let error = format!("error: cannot write records to the folder `{}`: ", scratch.results().display());
+    assert!(outcome.stderr.starts_with(&error), "{outcome:?}");
+    // Nothing comes before the error, and its hint comes last.
+    let hint = "\nhint: --results DIR, or: export ORCHESTRATE_RESULTS=DIR\n";
+    assert!(outcome.stderr.ends_with(hint) && outcome.stderr.lines().count() == 2, "{outcome:?}");
     scratch.assert_no_processes_left();
 }
 

@@ -1,7 +1,7 @@
 //! Values of the command line that cannot be met. If no engine accepts a value, it is refused before anything is built or
 //! started, and a dry run has the same error. If some engines accept it, the others are rows with the reason.
 
-use crate::support::record::Record;
+use crate::support::record::{Record, files};
 use crate::support::{Outcome, Scratch, build_command, finish, root};
 
 /// A tree of two engines: `narrow` accepts few values, `wide` others. Both have a program that can be built.
@@ -125,9 +125,13 @@ fn a_program_without_a_manifest_is_asked_before_it_loads_a_model() {
 fn a_program_that_lists_no_options_decides_about_them_itself() {
     let scratch = tree();
     let engine = scratch.engine("own", "");
-    let (outcome, record) = measure(&scratch, &["-e", engine.to_str().unwrap(), "--set", "pim=1"]);
-    let failure = record.assert_failed("own", "bad_request", "load");
-    assert_eq!((&failure["message"], outcome.code), (&"unknown option `pim`".into(), Some(4)), "{outcome:?}");
+    let words = ["-e", engine.to_str().unwrap(), "--set", "pim=1", "-s", "decode", "--json", "-"];
+    let outcome = run(&scratch, &words).exits_with(4);
+    // Nothing was measured because of the option, so there is no record.
+    let failure = &outcome.json()["failed"][0]["failure"];
+    assert_eq!((&failure["kind"], &failure["when"]), (&"bad_request".into(), &"load".into()), "{outcome:?}");
+    assert_eq!(failure["message"], "unknown option `pim`", "{outcome:?}");
+    assert!(files(&scratch.results()).is_empty(), "{outcome:?}");
 }
 
 #[test]

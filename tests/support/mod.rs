@@ -142,7 +142,7 @@ impl Scratch {
     /// Any program, with the environment of the orchestrator.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = command(program);
-        for name in ["MODEL", "DEVICE", "DTYPE", "THREADS", "RUN", "LAUNCH", "PYTHON"] {
+        for name in ["MODEL", "DEVICE", "DTYPE", "THREADS", "RUN", "LAUNCH", "PYTHON", "RESULTS"] {
             command.env_remove(format!("ORCHESTRATE_{name}"));
         }
         command.env_remove("FAKE_ENGINE").env_remove("CARGO_TARGET_DIR").env_remove("RUST_BACKTRACE");

@@ -1,6 +1,7 @@
 //! A model on disk: its files, and the contents of their headers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -64,8 +65,13 @@ pub fn resolve(name_or_path: Option<&str>) -> Result<PathBuf> {
         Some(name) => name,
     };
     let path = PathBuf::from(name);
-    if path.exists() {
-        return Ok(path);
+    match path.try_exists() {
+        Ok(true) => return Ok(path),
+        Ok(false) => {}
+        Err(error) => {
+            let parent = path.parent().unwrap_or(&path).display();
+            bail!("cannot open the model `{name}`: {error}\nhint: chmod u+x '{parent}'")
+        }
     }
     if let Some(snapshot) = hub::find(name) {
         return Ok(snapshot);
@@ -82,6 +88,16 @@ impl ModelFolder {
     /// Finds the files and reads config and headers, never weights.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        Self::open_files(path).map_err(|error| {
+            let is_denied = |cause: &std::io::Error| cause.kind() == ErrorKind::PermissionDenied;
+            match error.chain().any(|cause| cause.downcast_ref().is_some_and(is_denied)) {
+                true => anyhow!("{error:#}\nhint: chmod -R u+rX '{}'", path.display()),
+                false => error,
+            }
+        })
+    }
+
+    fn open_files(path: &Path) -> Result<Self> {
         let metadata = std::fs::metadata(path).with_context(|| format!("model `{}`", path.display()))?;
         if metadata.is_file() {
             let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));

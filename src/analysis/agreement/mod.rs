@@ -18,7 +18,7 @@ mod verifier;
 use crate::plan::Role;
 use crate::record::RunRecord;
 
-pub use status::{Agreement, NoChecks, Status, no_checks, two_digits};
+pub use status::{Agreement, NoChecks, Status, UNVERIFIED_HINT, no_checks, two_digits};
 pub use verifier::Against;
 
 impl Agreement {

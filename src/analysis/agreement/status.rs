@@ -10,6 +10,9 @@ use super::verifier::Against;
 use crate::plan::Verification;
 use crate::record::RunRecord;
 
+/// The next step for an engine whose output is unverified.
+pub const UNVERIFIED_HINT: &str = "implement `score` and `prompt_ids`, or name --verifier";
+
 /// The verification status of an engine's output, from the best status to unverified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]

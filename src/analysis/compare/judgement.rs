@@ -207,7 +207,7 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
         record.header.noise_floors.iter().any(|it| is_about(it) && it.between.is_some())
     };
     let plan = &new.header.plan;
-    let (mut engines, mut scenarios) = (Vec::<String>::new(), Vec::<String>::new());
+    let mut cases = Vec::new();
     for &(of_base, of_new) in &matching.pairs {
         let configuration = &plan.configurations[of_new];
         for (_, workload) in shared_workloads(&base.header.plan, plan) {
@@ -216,19 +216,17 @@ fn uncalibrated(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Optio
             if has_floor || configuration.unavailable.is_some() {
                 continue;
             }
-            let (engine, scenario) = (configuration.engine_argument(), workload.scenario.clone());
-            engines.extend((!engines.contains(&engine)).then_some(engine));
-            scenarios.extend((!scenarios.contains(&scenario)).then_some(scenario));
+            cases.extend(
+                plan.cases
+                    .iter()
+                    .position(|case| case.configuration == of_new && case.workload.label == *label),
+            );
         }
     }
-    let flags = |flag: &'static str, names: Vec<String>| {
-        names.into_iter().flat_map(move |name| [flag.to_string(), name])
-    };
-    let words: Vec<String> = flags("-e", engines).chain(flags("-s", scenarios)).collect();
-    let command = format!("`orchestrate calibrate {}`", text::line(&words.join(" ")));
-    (!words.is_empty()).then(|| {
+    (!cases.is_empty()).then(|| {
+        let command = text::line(&format!("orchestrate calibrate {}", plan.arguments_of(&cases)));
         format!(
-            "no calibration: the noise floor between two runs is estimated from these two; hint: {command}"
+            "no calibration: the noise floor between two runs is estimated from these two; hint: `{command}`"
         )
     })
 }

@@ -90,10 +90,13 @@ impl Sentence {
             Some(Verdict::Faster | Verdict::Slower) => {
                 format!("{} {other} {bounds}", self.with_change(change))
             }
-            None if change == NO_DIFFERENCE && self.other == Other::Before => {
-                format!("{start}: {change} ({})", reason())
+            None if change == NO_DIFFERENCE => {
+                let range = if bounds.is_empty() { String::new() } else { format!(" {bounds}") };
+                match self.other {
+                    Other::Before => format!("{start}: {change}{range} ({})", reason()),
+                    Other::Named(_) => format!("{start}: {change} against {other}{range} ({})", reason()),
+                }
             }
-            None if change == NO_DIFFERENCE => format!("{start}: {change} against {other} ({})", reason()),
             None => format!("{} {other} {bounds} ({})", self.with_change(change), reason()),
         }
     }

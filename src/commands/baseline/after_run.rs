@@ -84,10 +84,11 @@ fn try_save(name: &str, recorder: &Recorder) -> u8 {
         Err(error) => error,
     };
     let code = if error.is::<NotABaseline>() { INCONCLUSIVE } else { ERROR };
-    let record = recorder.path.display();
-    output::print_error(
-        &error.context(format!("baseline `{name}` is not saved, and the run is in `{record}`")),
-    );
+    let record = match recorder.record.is_refused() {
+        true => "nothing was measured".into(),
+        false => format!("the run is in `{}`", recorder.path.display()),
+    };
+    output::print_error(&error.context(format!("baseline `{name}` is not saved, and {record}")));
     code
 }
 

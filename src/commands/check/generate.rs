@@ -4,8 +4,8 @@
 use protocol::FailureKind::{BadRequest, Unsupported};
 use serde_json::{Value, json};
 
-use super::requests::outputs;
-use super::result::{Outcome, require, wrong};
+use super::requests::{ANSWERED_AS_VALID, outputs};
+use super::result::{Finding, Outcome, require, wrong};
 use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
@@ -100,12 +100,14 @@ fn is_deterministic(subject: &mut Subject) -> Outcome {
 }
 
 pub const INVALID_LINES: &[Check] = &[
-    invalid("no-json", |it| refuses(it, br#"<"prompt":"Hello","iterations":50}"#)),
-    invalid("half-json", |it| refuses(it, br#"{"prompt":"Hello","iterations""#)),
-    invalid("empty-line", |it| refuses(it, b"")),
-    invalid("no-object", |it| refuses(it, br#"["prompt","Hello"]"#)),
-    invalid("noise", |it| refuses(it, &random_bytes())),
-    invalid("endless-line", |it| refuses(it, &[b'a'].repeat(protocol::MAX_LINE_BYTES + (4 << 20)))),
+    invalid("no-json", |it| refuses_broken_json(it, br#"<"prompt":"Hello","iterations":50}"#)),
+    invalid("half-json", |it| refuses_broken_json(it, br#"{"prompt":"Hello","iterations""#)),
+    invalid("empty-line", |it| refuses_broken_json(it, b"")),
+    invalid("no-object", |it| refuses_broken_json(it, br#"["prompt","Hello"]"#)),
+    invalid("noise", |it| refuses_broken_json(it, &random_bytes())),
+    invalid("endless-line", |it| {
+        refuses_broken_json(it, &[b'a'].repeat(protocol::MAX_LINE_BYTES + (4 << 20)))
+    }),
     invalid("no-prompt", |it| refuses(it, br#"{"max_new_tokens":4}"#)),
     invalid("prompt-is-number", |it| refuses(it, br#"{"prompt":5}"#)),
     invalid("two-prompts", |it| refuses(it, br#"{"prompt":"a","prompt_ids":[3]}"#)),
@@ -120,6 +122,14 @@ pub const INVALID_LINES: &[Check] = &[
 
 const fn invalid(name: &'static str, run: fn(&mut Subject) -> Outcome) -> Check {
     Check::new(name, "the engine refuses the line and answers the next one", run)
+}
+
+/// A line that is no JSON object. An engine without `hello` may ignore it or end, but a generated answer is invented.
+fn refuses_broken_json(subject: &mut Subject, line: &[u8]) -> Outcome {
+    match subject.expect_refusal(&[line, b"\n"].concat(), &[BadRequest]) {
+        Err(Finding::Wrong(fault)) if fault == ANSWERED_AS_VALID => wrong(fault),
+        refused => subject.absent_if_minimal(refused),
+    }
 }
 
 fn refuses(subject: &mut Subject, line: &[u8]) -> Outcome {

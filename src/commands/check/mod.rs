@@ -22,6 +22,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use clap::Args;
 
+use crate::analysis::agreement::UNVERIFIED_HINT;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::commands::output;
 use crate::engines::registry::Registry;
@@ -98,6 +99,9 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         false => page::verdict(&label, &printed.counts),
     };
     output::print(verdict)?;
+    if subject.blocked().is_none() && !subject.can_be_verified() {
+        output::print(format!("UNVERIFIED: {UNVERIFIED_HINT}\n"))?;
+    }
     Ok(if printed.counts.wrong + printed.counts.skipped == 0 { DONE } else { FAILED_CASES })
 }
 

@@ -14,6 +14,9 @@ use crate::run::verify::{self, Expected};
 /// A text that any model can read, for requests with an arbitrary prompt.
 const TEXT: &str = "The engine reads a line and answers it.";
 
+/// The fault of an engine that generates tokens for a line that it must refuse.
+pub const ANSWERED_AS_VALID: &str = "answered `generated`, as if the line were valid";
+
 /// The output of every sequence of every iteration: its ids, or its text where an engine gives text.
 pub fn outputs(answer: &Answer) -> Vec<Value> {
     let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
@@ -167,6 +170,7 @@ impl Subject {
                 wrong("`failed` has an empty `message`")
             }
             Message::Failed(failed) => Ok(failed),
+            Message::Generated(_) => wrong(ANSWERED_AS_VALID),
             other => unexpected(&other, "failed"),
         }
     }

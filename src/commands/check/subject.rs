@@ -209,6 +209,11 @@ impl Subject {
         matches!(self.handshake, Handshake::Minimal)
     }
 
+    /// Whether a run can verify the output of this engine: it scores ids, and takes them as prompts.
+    pub fn can_be_verified(&self) -> bool {
+        self.known_hello().is_some_and(|hello| hello.capabilities.score && hello.capabilities.prompt_ids)
+    }
+
     /// The capabilities of an engine that claims this feature; otherwise absent.
     pub fn claims(
         &mut self,

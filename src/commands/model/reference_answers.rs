@@ -26,7 +26,7 @@ pub struct ReferenceAnswersArgs {
     /// Replace the file if it exists
     #[arg(long)]
     pub force: bool,
-    /// Folder for the run record; default: `results`
+    /// Folder for records; default: ORCHESTRATE_RESULTS, else `results` of the current folder
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
 }

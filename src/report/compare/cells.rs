@@ -4,8 +4,8 @@ use crate::analysis::compare::judgement::{Change, Judgement, Mean, Outcome, Side
 use crate::analysis::metric::Scale;
 use crate::report::document::{Column, Line, Overflow, Table};
 use crate::report::rows::group_by_key;
-use crate::text::{line, plural, three_digits};
-use stats::{Severity, Verdict};
+use crate::text::{line, plural};
+use stats::{Severity, Verdict, quality};
 
 /// Precedes the title of a headline metric.
 const HEADLINE_MARK: &str = "* ";
@@ -126,10 +126,10 @@ pub fn lines_after_table(judgement: &Judgement) -> Vec<String> {
 fn mean(mean: &Mean) -> String {
     let Mean { configuration, workloads, ratio } = mean;
     match ratio {
-        Some(ratio) => format!(
-            "`{configuration}`: {} times as good as before, the geometric mean of {workloads} headline ratios",
-            three_digits(*ratio)
-        ),
+        Some(ratio) => {
+            let change = quality(*ratio, "before");
+            format!("`{configuration}`: {change}, by the geometric mean of {workloads} headline ratios")
+        }
         None => format!("`{configuration}`: no mean over {workloads} workloads, because one has no ratio"),
     }
 }

@@ -4,7 +4,7 @@
 use super::best;
 use super::columns::{MIN_VALUES_FOR_P99, NO_VERDICT, NOT_A_QUOTIENT};
 use super::configurations::{Configuration, Overview};
-use crate::analysis::agreement::NoChecks;
+use crate::analysis::agreement::{NoChecks, UNVERIFIED_HINT};
 use crate::analysis::metric::share::Absent;
 use crate::report::document::Table;
 use crate::report::grid::{more_rounds, why_no_ratios};
@@ -22,8 +22,6 @@ const MAX_WARNING_WIDTH: usize = 300;
 /// The most failures with a hint.
 const MAX_FAILURES: usize = 3;
 const ALL_HINT: &str = "`orchestrate report --full`";
-
-pub const UNVERIFIED_HINT: &str = "implement `score` and `prompt_ids`, or name --verifier";
 
 /// Everything that the reader must know before using the results.
 pub fn warnings(overview: &Overview, missing_sort: Option<&str>) -> Vec<String> {

@@ -5,14 +5,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::analysis::metric;
-use crate::machine::CPU;
-use crate::plan::scenario::SUITES;
-use crate::plan::{Configuration, Mode, Plan};
+use crate::plan::Case;
 use crate::record::RunRecord;
-use crate::shell::pasteable;
 use crate::text::line;
-
-const DEFAULT_MODEL: &str = "embedded";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calibration {
@@ -20,7 +15,7 @@ pub struct Calibration {
     pub since: Option<String>,
     /// The rows that lack a calibration for at least one workload.
     pub uncalibrated: Vec<Uncalibrated>,
-    /// The command that calibrates these rows.
+    /// The command that calibrates these rows in this configuration.
     pub remedy: String,
 }
 
@@ -39,14 +34,14 @@ impl Calibration {
         // A case that fails cannot be calibrated.
         measured_cases.retain(|case| !record.has_failed(*case));
         let mut uncalibrated = Vec::new();
-        let (mut rows, mut scenarios): (Vec<&Configuration>, Vec<&str>) = (Vec::new(), Vec::new());
+        let mut uncalibrated_cases = Vec::new();
         for (index, configuration) in plan.configurations.iter().enumerate() {
             if configuration.role.is_some() {
                 continue;
             }
             let cases = plan.cases.iter().enumerate().filter(|(_, case)| case.configuration == index);
             let measured: Vec<_> = cases.filter(|(case, _)| measured_cases.contains(case)).collect();
-            let lacking = measured.iter().map(|(_, case)| &case.workload).filter(|workload| {
+            let lacking = measured.iter().filter(|(_, Case { workload, .. })| {
                 let headline = metric::headline(plan, workload).map(|metric| metric.id);
                 let mut floors =
                     record.header.noise_floors.iter().filter(|floor| floor.configuration == index);
@@ -58,53 +53,16 @@ impl Calibration {
             }
             let some_are_calibrated = lacking.len() < measured.len();
             let listed = lacking.iter().filter(|_| some_are_calibrated);
-            let workloads = listed.map(|workload| line(&workload.label)).collect();
+            let workloads = listed.map(|(_, case)| line(&case.workload.label)).collect();
             uncalibrated.push(Uncalibrated { engine: line(&configuration.label), workloads });
-            rows.push(configuration);
-            for workload in lacking {
-                if !scenarios.contains(&workload.scenario.as_str()) {
-                    scenarios.push(&workload.scenario);
-                }
-            }
+            uncalibrated_cases.extend(lacking.into_iter().map(|(case, _)| *case));
         }
         let since = record.header.noise_floors.iter().map(|floor| line(&floor.since)).min();
-        Self { since, uncalibrated, remedy: line(&command(plan, &rows, &scenarios)) }
+        let remedy = format!("orchestrate calibrate {}", plan.arguments_of(&uncalibrated_cases));
+        Self { since, uncalibrated, remedy: line(&remedy) }
     }
-}
-
-/// The command that calibrates these rows. It leaves out options with default values.
-fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
-    let distinct = |value_of: &dyn Fn(&Configuration) -> Option<String>| {
-        let mut values: Vec<String> = Vec::new();
-        for value in rows.iter().filter_map(|row| value_of(row)) {
-            if !values.contains(&value) {
-                values.push(value);
-            }
-        }
-        values
-    };
-    let mut words: Vec<String> = vec!["orchestrate calibrate".into()];
-    words.extend(
-        distinct(&|row| Some(row.engine_argument())).into_iter().map(|engine| format!("-e {engine}")),
-    );
-    // If any model is not the default, the command names all models.
-    if plan.configurations.iter().any(|it| it.model.name != DEFAULT_MODEL) {
-        let models = distinct(&|row| Some(row.model.path.clone()));
-        words.extend(models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))));
+    /// The command that calibrates the rows that lack it, if any.
+    pub fn remedy(&self) -> Option<&str> {
+        (!self.uncalibrated.is_empty()).then_some(self.remedy.as_str())
     }
-    if scenarios != SUITES[0].scenarios {
-        words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
-    }
-    let devices = distinct(&|row| Some(row.device.to_string()).filter(|device| !device.is_empty()));
-    if devices.iter().any(|device| device != CPU) {
-        words.push(format!("--device {}", pasteable(&[devices.join(",")])));
-    }
-    let dtypes = distinct(&|row| row.dtype.clone());
-    if !dtypes.is_empty() {
-        words.push(format!("--dtype {}", pasteable(&[dtypes.join(",")])));
-    }
-    if plan.mode == Mode::OneShot {
-        words.push("--mode one-shot".into());
-    }
-    words.join(" ")
 }

@@ -11,10 +11,20 @@ fn interval(low: f64, high: f64) -> Interval {
     Interval::of_mean(&shape.map(|it| mean + it * half_width / unit), Design::Fixed).unwrap()
 }
 
+/// The phrase for the verdict on an interval between two log ratios, with this noise floor.
+fn phrase_above(floor: Option<NoiseFloor>, low: f64, high: f64, kind: MetricKind) -> Phrase {
+    let (interval, thresholds) = (interval(low, high), VerdictThresholds::above_floor(floor));
+    let verdict = Verdict::of(&interval, thresholds);
+    Phrase::of(verdict, &interval, &decision(verdict, thresholds), kind)
+}
+
+fn decision(verdict: Verdict, thresholds: VerdictThresholds) -> Decision {
+    Decision { thresholds, verdict: Some(verdict), lost_to_correction: false, p: None, p_adjusted: None }
+}
+
 /// The phrase for the verdict on an interval between two ratios.
 fn phrase(low: f64, high: f64, kind: MetricKind) -> String {
-    let (interval, thresholds) = (interval(low.ln(), high.ln()), VerdictThresholds::above_floor(None));
-    Phrase::of(Verdict::of(&interval, thresholds), &interval, thresholds, kind).to_string()
+    phrase_above(None, low.ln(), high.ln(), kind).to_string()
 }
 
 fn phrase_without_verdict(log_ratios_of_blocks: &[f64], kind: MetricKind) -> Phrase {
@@ -25,15 +35,47 @@ fn phrase_without_verdict(log_ratios_of_blocks: &[f64], kind: MetricKind) -> Phr
 #[test]
 fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
     assert_eq!(phrase(3.9, 4.31, MetricKind::Speed), "4.1 times as fast [3.9, 4.3]");
-    assert_eq!(phrase(0.232, 0.256, MetricKind::Speed), "0.244 times as fast [0.232, 0.256]");
+    assert_eq!(phrase(0.58, 0.62, MetricKind::Speed), "40 % slower [38, 42]");
     assert_eq!(phrase(1.0 / 1.055, 1.0 / 1.01, MetricKind::Speed), "3 % slower [1, 5]");
     assert_eq!(phrase(1.11, 1.17, MetricKind::Speed), "14 % faster [11, 17]");
 }
 
 #[test]
+fn a_small_fraction_is_written_as_its_inverse() {
+    assert_eq!(phrase(0.232, 0.256, MetricKind::Speed), "4.1 times as slow [3.9, 4.3]");
+    assert_eq!(phrase(0.00386, 0.00406, MetricKind::Speed), "253 times as slow [246, 259]");
+    // A log ratio of ln 0.1 of an amount is worse: ten times the amount.
+    assert_eq!(phrase(9.5, 10.5, MetricKind::Amount), "10.0 times less [9.5, 10.5]");
+    assert_eq!(
+        [11.04, 0.604, 1.0 / 252.0].map(|it| times(it, MetricKind::Speed)),
+        ["11.0x", "0.604x", "252x slower"]
+    );
+    assert_eq!(times(0.01, MetricKind::Amount), "100x more");
+    let bounds = |ratio, low, high| times_with_bounds(ratio, Some((low, high)), MetricKind::Speed);
+    assert_eq!(bounds(11.0, 10.9, 11.1), "11.0x [10.9, 11.1]");
+    assert_eq!(bounds(1.0 / 250.0, 1.0 / 260.0, 1.0 / 240.0), "250x slower [240, 260]");
+    assert_eq!(bounds(1e-9, 0.0, 1e-8), "over 1000000x slower [over 1000000, over 1000000]");
+}
+
+#[test]
+fn a_mean_is_better_or_worse() {
+    assert_eq!(
+        [1.8, 1.123, 1.0, 0.6, 0.4].map(|ratio| quality(ratio, "before")),
+        [
+            "1.8 times as good as before",
+            "12 % better than before",
+            "as good as before",
+            "40 % worse than before",
+            "2.5 times as bad as before",
+        ]
+    );
+}
+
+#[test]
 fn a_ratio_of_amounts_is_worded_as_more_or_less() {
     // A log ratio of ln 2 is better: half the amount.
-    assert_eq!(phrase(1.9, 2.1, MetricKind::Amount), "0.50 times as much [0.48, 0.53]");
+    assert_eq!(phrase(1.9, 2.1, MetricKind::Amount), "50 % less [47, 52]");
+    assert_eq!(phrase(3.9, 4.1, MetricKind::Amount), "4.00 times less [3.90, 4.10]");
     assert_eq!(phrase(1.0 / 1.17, 1.0 / 1.11, MetricKind::Amount), "14 % more [11, 17]");
     assert_eq!(phrase(1.11, 1.17, MetricKind::Amount), "12 % less [10, 15]");
 }
@@ -42,13 +84,39 @@ fn a_ratio_of_amounts_is_worded_as_more_or_less() {
 fn an_inconclusive_verdict_states_no_direction_and_no_estimate() {
     for (low, high, bounds) in [
         (0.979, 1.047, "between 2 % slower and 5 % faster"),
-        (0.6, 2.3, "between 0.6 and 2.3 times as fast"),
-        (1.005, 1.031, "between 0.5 and 3.1 % faster"),
-        (1.0 / 1.031, 1.0 / 1.005, "between 0.5 and 3.0 % slower"),
+        (0.6, 2.3, "between 40 % slower and 2.3 times as fast"),
+        (0.02, 1.4, "between 50 times as slow and 40 % faster"),
     ] {
         let expected = format!("inconclusive ({bounds}; a difference must exceed 2 %)");
         assert_eq!(phrase(low, high, MetricKind::Speed), expected);
     }
+}
+
+#[test]
+fn an_inconclusive_interval_without_zero_is_compared_with_the_noise() {
+    for (low, high, bounds) in [
+        (1.005, 1.031, "between 0.5 and 3.1 % faster"),
+        (1.0 / 1.031, 1.0 / 1.005, "between 0.5 and 3.0 % slower"),
+    ] {
+        let expected =
+            format!("inconclusive ({bounds}): difference not beyond the noise of this machine (±2 %)");
+        assert_eq!(phrase(low, high, MetricKind::Speed), expected);
+    }
+    let noisy = NoiseFloor::of(&[1.97_f64.ln(); 5]);
+    let words = phrase_above(noisy, 1.2_f64.ln(), 1.9_f64.ln(), MetricKind::Speed).to_string();
+    let range = "between 1.2 and 1.9 times as fast";
+    assert_eq!(
+        words,
+        format!("inconclusive ({range}): difference not beyond the noise of this machine (±97 %)")
+    );
+    // The correction for many comparisons is another reason than noise.
+    let (interval, thresholds) = (interval(0.1, 0.2), VerdictThresholds::above_floor(None));
+    let lost = Decision { lost_to_correction: true, ..decision(Verdict::Inconclusive, thresholds) };
+    let words = Phrase::of(Verdict::Inconclusive, &interval, &lost, MetricKind::Speed).to_string();
+    assert_eq!(
+        words,
+        "inconclusive (between 11 and 22 % faster): not significant among all comparisons of the run"
+    );
 }
 
 #[test]
@@ -86,39 +154,38 @@ fn the_threshold_is_rounded_up() {
         [0.02, 0.0201, 0.03456, 0.1, 0.123, 2.5].map(percent_rounded_up),
         ["2", "2.1", "3.5", "10", "12.3", "250"]
     );
-    let floor = NoiseFloor::of(&[0.05; 5]);
-    let (interval, thresholds) = (interval(-0.01, 0.01), VerdictThresholds::above_floor(floor));
-    let words = Phrase::of(Verdict::Inconclusive, &interval, thresholds, MetricKind::Speed);
+    let words = phrase_above(NoiseFloor::of(&[0.05; 5]), -0.01, 0.2, MetricKind::Speed);
     assert!(words.bounds.ends_with("; a difference must exceed 5.2 %)"), "{words}");
 }
 
 #[test]
-fn a_bound_that_is_a_multiple_turns_the_change_into_multiples() {
-    // Per cent would give `0 % slower [-310, 80]` and `0 % slower [-900, 100]`.
-    let phrase_with_bounds =
-        |low: f64, high: f64| Phrase::of_change(-0.001, low.ln(), high.ln(), MetricKind::Speed).to_string();
-    assert_eq!(phrase_with_bounds(0.2, 4.1), "1.0 times as fast [0.2, 4.1]");
-    assert_eq!(phrase_with_bounds(0.04, 10.0), "1 times as fast [0.04, 10]");
-    assert_eq!(phrase_with_bounds(0.00004, 4e9), "1 times as fast [under 0.001, over 1000000]");
-    assert_eq!(phrase_with_bounds(0.55, 1.9), "0 % slower [-90, 40]");
-    // The upper bound is above `MIN_MULTIPLE_OF_BOUND`.
-    assert_eq!(phrase_with_bounds(0.6, 2.3), "1.0 times as fast [0.6, 2.3]");
+fn bounds_on_both_sides_are_words_in_place_of_signs() {
+    let change = |estimate: f64, low: f64, high: f64| {
+        Phrase::of_change(estimate.ln(), low.ln(), high.ln(), MetricKind::Speed).to_string()
+    };
+    assert_eq!(change(0.9, 0.6, 1.5), "10 % slower [40 % slower, 1.5 times as fast]");
+    assert_eq!(change(0.9, 0.6, 1.45), "10 % slower [40 % slower, 40 % faster]");
+    assert_eq!(change(1.6, 0.9, 2.8), "1.6 times as fast [10 % slower, 2.8 times as fast]");
+    // The estimate is zero in all digits that the interval supports.
+    assert_eq!(change(0.999, 0.2, 4.1), "no difference seen [5.0 times as slow, 4.1 times as fast]");
+    let bounds = "[25000 times as slow, over 1000000 times as fast]";
+    assert_eq!(change(0.999, 0.00004, 4e9), format!("no difference seen {bounds}"));
+    // On one side, a bound of `MIN_MULTIPLE_OF_BOUND` turns the change into a multiple.
+    assert_eq!(change(1.4, 1.1, 2.3), "1.4 times as fast [1.1, 2.3]");
     let words = phrase_without_verdict(&[0.1, -0.9, 0.9], MetricKind::Amount);
-    assert_eq!(words.to_string(), "1 times as much [0.1, 9] tentative");
+    assert_eq!(words.to_string(), "no difference seen [9.7 times less, 9.1 times as much] tentative");
 }
 
 #[test]
-fn a_wide_interval_does_not_begin_with_zero_and_its_threshold_is_a_factor() {
+fn a_threshold_above_100_per_cent_is_a_factor() {
     let phrase_with_floor = |floor: f64| {
-        let thresholds = VerdictThresholds::above_floor(NoiseFloor::of(&[floor.ln(); 5]));
-        let interval = interval(0.02f64.ln(), 4f64.ln());
-        Phrase::of(Verdict::Inconclusive, &interval, thresholds, MetricKind::Speed).to_string()
+        let floor = NoiseFloor::of(&[floor.ln(); 5]);
+        phrase_above(floor, 0.02f64.ln(), 4f64.ln(), MetricKind::Speed).to_string()
     };
-    // Per cent would give `between 0 and 4 times as fast; a difference must exceed 266000 %`.
+    // Per cent would give `a difference must exceed 266000 %`.
     for (floor, threshold) in [(2661.0, "a factor of 2670"), (2.3, "a factor of 2.3"), (2.0, "100 %")] {
-        let expected = format!(
-            "inconclusive (between 0.02 and 4.0 times as fast; a difference must exceed {threshold})"
-        );
+        let range = "between 50 times as slow and 4.0 times as fast";
+        let expected = format!("inconclusive ({range}; a difference must exceed {threshold})");
         assert_eq!(phrase_with_floor(floor), expected);
     }
 }
@@ -151,9 +218,8 @@ fn worsening_is_the_share_that_the_words_print() {
 fn extreme_differences_are_written_without_a_panic() {
     for (low, high) in [(-700.0, 700.0), (700.0, 705.0), (-705.0, -700.0), (-1e6, 1e6), (1e6, 1e6)] {
         for kind in [MetricKind::Speed, MetricKind::Amount] {
-            let (interval, thresholds) = (interval(low, high), VerdictThresholds::above_floor(None));
-            let words = Phrase::of(Verdict::of(&interval, thresholds), &interval, thresholds, kind);
-            assert!(words.to_string().contains("times as"), "{words}");
+            let words = phrase_above(None, low, high, kind).to_string();
+            assert!(words.contains("over 1000000 times "), "{words}");
         }
     }
 }

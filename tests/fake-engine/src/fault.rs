@@ -15,6 +15,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("hangs_in_hello", "never answers hello; answers everything else"),
     ("says_unavailable", "answers hello with `failed` of kind `unavailable`, and a hint"),
     ("says_bad_request_to_hello", "answers all but `generate` with `failed` of kind `bad_request`"),
+    ("answers_broken_json", "answers a line that is no JSON object as a `generate` with default values"),
     ("garbage", "answers every request with a line that begins with `{` and is neither JSON nor UTF-8"),
     ("chatter", "writes a few stray lines on stdout before each answer"),
     ("hangs_in_load", "never answers load"),

@@ -1,0 +1,258 @@
+//! The arguments of a command line that selects given cases of a plan again, with the same configurations and requests.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::scenario::{Kind, SCENARIOS, SUITES};
+use super::{Case, Configuration, Mode, Plan, Prompt, engine_name};
+use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
+use crate::machine::CPU;
+use crate::shell::pasteable;
+
+/// The name of the embedded model.
+const DEFAULT_MODEL: &str = "embedded";
+
+impl Plan {
+    /// The options that select these cases again, quoted for a shell. Settings with their default values are left out. The
+    /// options select a cross product, so they may select more cases than these.
+    pub fn arguments_of(&self, cases: &[usize]) -> String {
+        let cases: Vec<&Case> = cases.iter().map(|&case| &self.cases[case]).collect();
+        let rows = distinct(cases.iter().map(|case| case.configuration));
+        let rows: Vec<&Configuration> = rows.into_iter().map(|row| &self.configurations[row]).collect();
+        let mut words = Vec::new();
+        for engine in distinct(rows.iter().map(|row| row.engine_argument())) {
+            words.push(format!("-e {engine}"));
+        }
+        words.extend(model_arguments(&rows));
+        words.extend(workload_arguments(&cases));
+        let listed = |values: Vec<String>| pasteable(&[values.join(",")]);
+        let devices = distinct(rows.iter().map(|row| row.device.to_string()));
+        if devices.iter().any(|device| device != CPU && !device.is_empty()) {
+            words.push(format!("--device {}", listed(devices)));
+        }
+        words.extend(dtypes(&rows).map(|dtypes| format!("--dtype {}", listed(dtypes))));
+        let threads = distinct(rows.iter().map(|row| row.threads.to_string()));
+        words.push(format!("--threads {}", listed(threads)));
+        for (key, value) in own_options(&rows) {
+            words.push(format!("--set {}", pasteable(&[format!("{key}={}", option_text(&value))])));
+        }
+        if self.mode == Mode::OneShot {
+            words.push("--mode one-shot".into());
+        }
+        if self.seed != 0 {
+            words.push(format!("--seed {}", self.seed));
+        }
+        words.extend(self.reference_argument(&rows));
+        words.join(" ")
+    }
+
+    /// The reference, if it is one of these rows and not the default among them.
+    fn reference_argument(&self, rows: &[&Configuration]) -> Option<String> {
+        let name = |row: &&&Configuration| engine_name(&row.engine, row.preset.as_deref());
+        let reference = rows.iter().find(|row| name(row) == self.reference)?;
+        let by_manifest = |row: &&&Configuration| {
+            row.preset.is_none()
+                && manifest::embedded().is_ok_and(|all| {
+                    all.iter().any(|it| it.manifest.reference && it.manifest.name == row.engine)
+                })
+        };
+        let default = rows.iter().find(by_manifest).or(rows.first())?;
+        let is_default = name(&default) == self.reference;
+        (!is_default).then(|| format!("--reference {}", reference.engine_argument()))
+    }
+}
+
+/// The models. The embedded model is the default, and is named only beside others.
+fn model_arguments(rows: &[&Configuration]) -> Vec<String> {
+    let models = distinct(rows.iter().map(|row| match row.model.name == DEFAULT_MODEL {
+        true => DEFAULT_MODEL.to_string(),
+        false => row.model.path.clone(),
+    }));
+    if models == [DEFAULT_MODEL] {
+        return Vec::new();
+    }
+    models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))).collect()
+}
+
+/// The scenarios, and the settings of their requests that differ from the scenarios' own.
+fn workload_arguments(cases: &[&Case]) -> Vec<String> {
+    let mut words = Vec::new();
+    let scenarios = distinct(cases.iter().map(|case| case.workload.scenario.as_str()));
+    let is_default_suite = scenarios.len() == SUITES[0].scenarios.len()
+        && SUITES[0].scenarios.iter().all(|scenario| scenarios.contains(scenario));
+    if !is_default_suite {
+        words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
+    }
+    let mut settings: BTreeMap<&str, String> = BTreeMap::new();
+    for workload in cases.iter().map(|case| &case.workload) {
+        let own = SCENARIOS.iter().find(|it| it.name == workload.scenario);
+        if let Prompt::Text(text) = &workload.prompt {
+            settings.insert("--prompt", pasteable(std::slice::from_ref(text)));
+        }
+        if own.is_some_and(|own| own.max_new_tokens != workload.max_new_tokens) {
+            settings.insert("--max-new-tokens", workload.max_new_tokens.to_string());
+        }
+        if let Some(sampling) = &workload.sampling {
+            settings.insert("--temperature", sampling.temperature.to_string());
+        }
+        if workload.kind == Kind::Launch {
+            // A launch has one request and no warm-up, whatever the command line says.
+            continue;
+        }
+        if own.is_some_and(|own| own.rounds != workload.rounds) {
+            settings.insert("--iterations", workload.rounds.to_string());
+        }
+        if let Some(warmup) = workload.warmup {
+            settings.insert("--warmup", warmup.to_string());
+        }
+    }
+    words.extend(settings.into_iter().map(|(flag, value)| format!("{flag} {value}")));
+    words
+}
+
+/// The dtypes that the command line must name. `None` if each row has the dtype that its preset or its engine chooses.
+fn dtypes(rows: &[&Configuration]) -> Option<Vec<String>> {
+    let is_own = |row: &&Configuration| match own_preset(row) {
+        Some(preset) => row.dtype == preset.dtype,
+        None => row.dtype.is_none(),
+    };
+    if rows.iter().all(is_own) {
+        return None;
+    }
+    let dtypes: Option<Vec<String>> = rows.iter().map(|row| row.dtype.clone()).collect();
+    dtypes.map(|dtypes| distinct(dtypes.into_iter()))
+}
+
+/// The options that no preset of these rows sets: those of the command line.
+fn own_options(rows: &[&Configuration]) -> Map<String, Value> {
+    let mut options = Map::new();
+    for row in rows {
+        let preset = own_preset(row).map_or_else(Map::new, |preset| preset.options);
+        let others = row.options.iter().filter(|(key, value)| preset.get(*key) != Some(value));
+        options.extend(others.map(|(key, value)| (key.clone(), value.clone())));
+    }
+    options
+}
+
+/// The preset of a row as its manifest defines it. A preset without a manifest here is taken to have set everything itself.
+fn own_preset(row: &Configuration) -> Option<Preset> {
+    let name = row.preset.as_deref().unwrap_or(DEFAULT_PRESET);
+    let engines = manifest::embedded().unwrap_or_default();
+    let engine = engines.into_iter().find(|it| it.manifest.name == row.engine);
+    let of_row = || Preset { options: row.options.clone(), dtype: row.dtype.clone(), ..Preset::default() };
+    let unknown = || row.preset.is_some().then(of_row);
+    engine.and_then(|engine| engine.preset(Some(name)).ok().map(|(_, preset)| preset)).or_else(unknown)
+}
+
+/// The value of an option as `--set` takes it: text that is no JSON stays as it is.
+fn option_text(value: &Value) -> String {
+    match value.as_str() {
+        Some(text) if serde_json::from_str::<Value>(text).is_err() => text.into(),
+        _ => value.to_string(),
+    }
+}
+
+/// The values without repetitions, in their order.
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for value in values {
+        if !distinct.contains(&value) {
+            distinct.push(value);
+        }
+    }
+    distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Device;
+    use crate::plan::Workload;
+
+    /// A plan with one case for each configuration.
+    fn plan(configurations: Vec<Configuration>, workload: &Workload) -> Plan {
+        let mut plan = Plan::default();
+        for configuration in configurations {
+            plan.add(configuration, std::slice::from_ref(workload));
+        }
+        plan
+    }
+
+    fn row(engine: &str) -> Configuration {
+        let (label, command) = (engine.to_string(), vec![format!("/x/{engine}")]);
+        let mut row =
+            Configuration { label, engine: engine.into(), command, threads: 2, ..Default::default() };
+        row.model.name = DEFAULT_MODEL.into();
+        row.device = Device::cpu();
+        row
+    }
+
+    fn arguments(rows: Vec<Configuration>, workload: &Workload) -> String {
+        let plan = plan(rows, workload);
+        plan.arguments_of(&(0..plan.cases.len()).collect::<Vec<_>>())
+    }
+
+    /// A workload with the settings of its scenario.
+    fn decode() -> Workload {
+        let scenario = SCENARIOS.iter().find(|it| it.name == "decode").unwrap();
+        let (max_new_tokens, rounds) = (scenario.max_new_tokens, scenario.rounds);
+        Workload { max_new_tokens, rounds, warmup: None, ..Workload::specimen(Prompt::Tokens(32)) }
+    }
+
+    #[test]
+    fn settings_with_default_values_are_left_out() {
+        assert_eq!(arguments(vec![row("a")], &decode()), "-e /x/a -s decode --threads 2");
+    }
+
+    #[test]
+    fn options_and_dtypes_of_the_command_line_are_named() {
+        let mut typed = row("a");
+        typed.dtype = Some("bf16".into());
+        let options = serde_json::json!({ "n": 3, "text": "x y", "number_as_text": "3" });
+        typed.options = options.as_object().unwrap().clone();
+        assert_eq!(
+            arguments(vec![typed], &decode()),
+            "-e /x/a -s decode --dtype bf16 --threads 2 --set n=3 --set 'number_as_text=\"3\"' --set 'text=x y'"
+        );
+    }
+
+    #[test]
+    fn settings_of_a_preset_are_not_repeated() {
+        let engines = manifest::embedded().unwrap();
+        let with_options = engines.iter().find_map(|engine| {
+            let preset = engine.other_presets().find(|it| {
+                engine.preset(Some(it)).is_ok_and(|(_, it)| !it.options.is_empty() || it.dtype.is_some())
+            })?;
+            Some((engine.manifest.name.clone(), preset.to_string(), engine.preset(Some(preset)).unwrap().1))
+        });
+        let (name, preset, settings) = with_options.unwrap();
+        let mut of_preset = row(&name);
+        of_preset.preset = Some(preset.clone());
+        (of_preset.options, of_preset.dtype) = (settings.options, settings.dtype);
+        let plain = arguments(vec![of_preset.clone()], &decode());
+        assert_eq!(plain, format!("-e {name}:{preset} -s decode --threads 2"));
+        of_preset.options.insert("of_command_line".into(), true.into());
+        assert_eq!(arguments(vec![of_preset], &decode()), plain + " --set of_command_line=true");
+    }
+
+    #[test]
+    fn requests_devices_models_and_a_reference_are_named() {
+        let mut other = row("b");
+        other.threads = 1;
+        other.model.name = "m".into();
+        other.model.path = "/models/m".into();
+        let mut workload = Workload { warmup: Some(0), rounds: 9, max_new_tokens: 5, ..decode() };
+        workload.prompt = Prompt::Text("Hello you".into());
+        let mut plan = plan(vec![row("a"), other], &workload);
+        (plan.reference, plan.seed, plan.mode) = ("b".into(), 7, Mode::OneShot);
+        plan.configurations[0].device = Device::from("cuda:0");
+        assert_eq!(
+            plan.arguments_of(&[0, 1]),
+            "-e /x/a -e /x/b -m embedded -m /models/m -s decode --iterations 9 --max-new-tokens 5 --prompt 'Hello you' \
+             --warmup 0 --device cuda:0,cpu --threads 2,1 --mode one-shot --seed 7 --reference /x/b"
+        );
+        // A reference that is not selected cannot be named.
+        assert!(!plan.arguments_of(&[0]).contains("--reference"));
+    }
+}
