@@ -10,13 +10,14 @@ use super::download;
 use super::interrupts::Interrupts;
 use super::noise_floors;
 use super::progress::{Display, Progress};
+use super::version;
 use crate::analysis::agreement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
 use crate::engines::Start;
 use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpContext;
-use crate::machine::{self, Machine, cpu};
+use crate::machine::{Machine, cpu};
 use crate::plan::selection::{self, Names, Resolved, Sources};
 use crate::plan::{Plan, Selection, values};
 use crate::record::{
@@ -197,8 +198,8 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
         record_version: RECORD_VERSION,
         id,
         started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        orchestrate_version: env!("CARGO_PKG_VERSION").into(),
-        commit: machine::commit(),
+        orchestrate_version: version::VERSION.into(),
+        commit: version::COMMIT.map(String::from),
         command: std::env::args().collect(),
         fingerprint: machine.fingerprint(),
         machine,

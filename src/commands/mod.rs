@@ -15,6 +15,7 @@ mod request;
 mod run;
 mod setup;
 
+mod version;
 // Shared by several subcommands.
 mod download;
 mod dry_run;
@@ -95,7 +96,8 @@ commands! {
 /// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.
 #[derive(Debug, Parser)]
 #[command(
-    version,
+    version = version::short(),
+    long_version = version::long(),
     args_conflicts_with_subcommands = true,
     arg_required_else_help = true,
     after_help = EXIT_CODES,
