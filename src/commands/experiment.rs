@@ -27,6 +27,7 @@ use crate::run::Event;
 use crate::run::process::{Deadlines, Keeper};
 use crate::run::{self, Settings};
 use crate::shell::Usage;
+use crate::text;
 
 /// The message after an interrupt during set-up. The next run continues an interrupted build and recreates an incomplete
 /// environment. The keeper ends every process that the set-up started.
@@ -142,6 +143,9 @@ impl ReadyRun<'_> {
             warnings.push(warning);
         }
         let (header, floors_error) = header(self.id, plan);
+        for detail in details(&header) {
+            progress.event(Event::Detail(detail));
+        }
         warnings.extend(floors_error.map(warning));
         interrupts.count_instead_of_exiting();
         let mut recorder = Recorder::create(&self.results, header)?;
@@ -207,6 +211,47 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
         noise_floors: floors,
     };
     (header, floors_error)
+}
+
+/// Environment variables that change how engines compute. Others may hold secrets.
+const SHOWN_VARIABLES: [&str; 8] = [
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "TORCHINDUCTOR_CACHE_DIR",
+];
+
+/// The facts of a run that hold for all launches: versions, machine, environment, configurations.
+fn details(header: &Header) -> Vec<String> {
+    let (machine, plan) = (&header.machine, &header.plan);
+    let is_shown = |name: &str| SHOWN_VARIABLES.contains(&name) || name.starts_with("ORCHESTRATE_");
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| is_shown(name))?;
+        Some(format!("environment: {name}={}", value.to_string_lossy()))
+    });
+    let mut variables: Vec<String> = variables.collect();
+    variables.sort();
+    let cpu = machine.cpu.model.as_deref().unwrap_or("unknown CPU");
+    let kernel = machine.kernel.as_deref().unwrap_or("unknown kernel");
+    let mut details = vec![
+        format!("orchestrate {}", version::short()),
+        format!("machine: {cpu}, {}, {kernel}", machine.os),
+    ];
+    details.extend(variables);
+    details.push(format!("reference: {}", plan.reference));
+    details.extend(plan.configurations.iter().map(|it| {
+        let dtype = it.dtype.as_deref().unwrap_or("default dtype");
+        let options = serde_json::Value::Object(it.options.clone());
+        let options = if it.options.is_empty() { String::new() } else { format!(", options {options}") };
+        let role = if it.verifies { ", verifies outputs" } else { "" };
+        let (threads, model) = (text::plural(it.threads, "thread"), &it.model.path);
+        format!("configuration {}: {}, {dtype}, {threads}, {model}{options}{role}", it.label, it.device)
+    }));
+    details
 }
 
 fn settings(arguments: &RunArgs) -> Settings {

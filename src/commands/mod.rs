@@ -14,8 +14,8 @@ mod records;
 mod request;
 mod run;
 mod setup;
-
 mod version;
+
 // Shared by several subcommands.
 mod download;
 mod dry_run;
@@ -25,11 +25,13 @@ mod noise_floors;
 pub mod output;
 mod progress;
 
+use std::ffi::OsString;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::cli::RunArgs;
 use crate::cli::exit_code::EXIT_CODES;
+use crate::cli::{RunArgs, VerbosityArgs};
 
 /// Each entry is a variant of `Command`, with its help, its arguments and its call.
 macro_rules! commands {
@@ -111,11 +113,25 @@ pub struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
 }
 
 impl Cli {
+    /// Reads the command line. `-q` and `-v` may precede a subcommand, where clap refuses the options of a run.
+    pub fn of_command_line() -> Self {
+        let mut words: Vec<OsString> = std::env::args_os().collect();
+        let is_verbosity = |word: &OsString| ["-q", "--quiet", "-v", "--verbose"].iter().any(|it| word == it);
+        let flags = words.iter().skip(1).take_while(|word| is_verbosity(word)).count();
+        if words.get(flags + 1).is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) {
+            words[1..flags + 2].rotate_right(1);
+        }
+        Self::parse_from(words)
+    }
+
     pub fn dispatch(self) -> Result<u8> {
         output::set_color(self.color);
+        self.verbosity.choose();
         match self.command {
             None => run::run(&self.run),
             Some(command) => command.dispatch(),

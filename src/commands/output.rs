@@ -10,8 +10,8 @@ use clap::ValueEnum;
 use paths::OwnPython;
 use rustix::termios::tcgetwinsize;
 
-use crate::cli::ViewArgs;
 use crate::cli::exit_code::DONE;
+use crate::cli::{Verbosity, ViewArgs, verbosity};
 use crate::report::{Content, Format, Report, ReportContent, Screen, View};
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
@@ -60,7 +60,8 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 /// A report with the parts that the command line selects.
 pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
     let ViewArgs { full, pairs, wall_time, resources, .. } = *view;
-    let view = View { full, sort: view.sort.clone(), pairs, wall_time, resources };
+    let quiet = verbosity() == Verbosity::Quiet;
+    let view = View { full, sort: view.sort.clone(), pairs, wall_time, resources, quiet };
     ReportContent { report, view, judgement: None, saved: None }
 }
 

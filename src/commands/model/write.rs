@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model_files::{Dtype, Format, Goal, ModelFolder, OnProgress, Shape, Written, size, synthesise};
 
 use crate::cli::exit_code::INTERRUPTED;
+use crate::cli::{Verbosity, verbosity};
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
 use crate::shell::{Usage, usage};
@@ -159,14 +160,20 @@ fn write(name: &str, work: impl FnOnce(OnProgress) -> Result<Written>) -> Result
         written => written?,
     };
     written.notes.iter().for_each(|note| eprintln!("note: {note}"));
-    eprintln!("{} in {:.1} s", size(written.bytes), started.elapsed().as_secs_f64());
+    if verbosity() != Verbosity::Quiet {
+        eprintln!("{} in {:.1} s", size(written.bytes), started.elapsed().as_secs_f64());
+    }
     output::succeed(format!("{}\n", written.path.display()))
 }
 
 fn bar(name: &str) -> Result<ProgressBar> {
     let style =
         "{msg} {bar:24} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left";
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+    let target = match verbosity() {
+        Verbosity::Quiet => ProgressDrawTarget::hidden(),
+        _ => ProgressDrawTarget::stderr_with_hz(10),
+    };
+    let bar = ProgressBar::with_draw_target(None, target);
     bar.set_style(ProgressStyle::with_template(style)?);
     bar.set_message(name.to_string());
     Ok(bar)
