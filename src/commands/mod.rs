@@ -60,7 +60,7 @@ commands! {
     Scenarios => listings::scenarios(),
     /// Explain each metric
     Metrics => listings::metrics(),
-    /// Build an engine and create its environment
+    /// Build engines and create their environments
     Setup(arguments: setup::SetupArgs) => setup::setup(&arguments),
     /// Make, convert, fetch and describe models
     #[command(subcommand)]

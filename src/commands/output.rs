@@ -46,6 +46,12 @@ pub fn print_error(error: &anyhow::Error) {
     }
 }
 
+/// Prints a text that is no result to stderr. A closed stderr ends nothing.
+pub fn print_notice(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
 /// The content in a format: fitted into the width of the terminal, if stdout is one.
 pub fn render(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
     let screen = Screen { width: width(), has_colour: has_colour(&std::io::stdout()) };

@@ -5,10 +5,11 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use super::entry::{Entry, Header};
 use super::run_record::RunRecord;
+use crate::shell::did_you_mean;
 
 /// A record that is being written: every entry in memory is also on disk.
 pub struct Recorder {
@@ -45,9 +46,22 @@ impl Recorder {
 }
 
 pub fn read(path: &Path) -> Result<RunRecord> {
-    let file =
-        File::open(path).with_context(|| format!("cannot open the run record `{}`", path.display()))?;
+    let file = File::open(path).map_err(|error| {
+        let hint = similar_record(path).map_or_else(String::new, |hint| format!("\nhint: {hint}"));
+        anyhow!("cannot open the run record `{}`: {error}{hint}", path.display())
+    })?;
     RunRecord::parse(BufReader::new(file)).with_context(|| format!("in the run record `{}`", path.display()))
+}
+
+/// The hint with a record of a similar name in the same folder.
+fn similar_record(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let files = std::fs::read_dir(folder).ok()?.flatten();
+    let files: Vec<String> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
+    let records: Vec<&str> =
+        files.iter().map(String::as_str).filter(|name| name.ends_with(".jsonl")).collect();
+    did_you_mean(name, &records)
 }
 
 /// The id of a new run. Ids sort by time, and two runs of the same second have different ids.
