@@ -261,7 +261,7 @@ impl JudgeArgs {
 }
 
 /// A parser that accepts only these words and returns the value of a word.
-fn choice_parser<T: Copy + Send + Sync + 'static, const N: usize>(
+pub fn choice_parser<T: Copy + Send + Sync + 'static, const N: usize>(
     values: [(&'static str, T); N],
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(values.map(|(word, _)| word)).try_map(move |word| {

@@ -4,6 +4,7 @@
 mod baseline;
 mod calibrate;
 mod check;
+mod generated;
 mod internal;
 mod listings;
 mod machine;
@@ -28,7 +29,7 @@ mod progress;
 use std::ffi::OsString;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::exit_code::EXIT_CODES;
 use crate::cli::{RunArgs, VerbosityArgs};
@@ -84,6 +85,10 @@ commands! {
     Machine(arguments: machine::MachineArgs) => machine::machine(&arguments),
     /// Print the JSON Schema of the protocol
     Schema => listings::schema(),
+    /// Print a script with which a shell completes commands, options and names
+    Completions(arguments: generated::CompletionsArgs) => generated::completions(&arguments, Cli::command()),
+    /// Print or write the man pages
+    Man(arguments: generated::ManArgs) => generated::man(&arguments, Cli::command()),
     /// An engine that computes nothing; `overhead` measures with it
     #[command(hide = true)]
     NullEngine => null_engine::null_engine(),

@@ -86,6 +86,10 @@ pub fn write(bytes: &[u8], path: &Path) -> Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
+pub fn create_folder(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).with_context(|| format!("cannot create `{}`", path.display()))
+}
+
 /// Writes a file as a whole or not at all: a reader meanwhile sees the old file or the new one.
 pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
     let partial = path.with_extension(format!("{}.partial", std::process::id()));

@@ -19,6 +19,7 @@ mod devices;
 mod earlier_records;
 mod experiments;
 mod failures;
+mod generated;
 mod gpu_check;
 mod lifetime;
 mod measured_tokens;

@@ -128,7 +128,7 @@ fn dtype(name: &str) -> Result<Dtype> {
 }
 
 /// The dtypes that can be written.
-const DTYPES: [&str; 7] = ["f32", "bf16", "f16", "q8_0", "q4_0", "q4_k", "q6_k"];
+pub const DTYPES: [&str; 7] = ["f32", "bf16", "f16", "q8_0", "q4_0", "q4_k", "q6_k"];
 
 const DTYPE_NAMES: &str = "`f32`, `bf16` or `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` or `q6_k`";
 
