@@ -31,7 +31,7 @@ use crate::text;
 
 /// The message after an interrupt during set-up. The next run continues an interrupted build and recreates an incomplete
 /// environment. The keeper ends every process that the set-up started.
-pub const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
+const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
 
 /// The longest time that an interrupted format conversion has to remove its files.
 const MAX_CLEAN_UP: Duration = Duration::from_secs(3);

@@ -38,6 +38,16 @@ fn the_hint_after_a_mistyped_name_is_the_command_with_the_right_one() {
         ),
         (&["-e", "sh", "-s", "load,decoed"], "no scenario or suite named `decoed`", "-e sh -s load,decode"),
         (&["-e", "sh", "-s", "defualt"], "no scenario or suite named `defualt`", "-e sh -s default"),
+        (
+            &["-e", "sh", "--sort", "deocde"],
+            "--sort: no workload or metric named `deocde`",
+            "-e sh --sort decode",
+        ),
+        (
+            &["report", "x", "--sort", "decode_rat"],
+            "--sort: no workload or metric named `decode_rat`",
+            "report x --sort decode_rate",
+        ),
         (&["request", "sh", "tttf"], "no scenario or suite named `tttf`", "request sh ttft"),
         (
             &["model", "synth", "tiny-lama", "--out", "x"],

@@ -14,10 +14,10 @@ fn measure(options: &[&str]) -> Outcome {
 #[test]
 fn a_quiet_run_prints_the_table_its_failures_and_nothing_else() {
     let usual = measure(&[]).exits_with(4);
-    usual.assert_stderr(&["block 1/1", "recorded in "]).assert_stdout(&["orchestrate report --full"]);
+    usual.assert_stderr(&["block 1/1", "recorded in "]).assert_stdout(&["everything"]);
     let quiet = measure(&["-q"]).exits_with(4);
     quiet.assert_stdout(&["sound", "ends-early"]);
-    assert!(!quiet.stdout.contains("orchestrate report --full"), "{quiet:?}");
+    assert!(!quiet.stdout.contains("everything"), "{quiet:?}");
     let is_problem = |line: &str| line.starts_with("ends-early: ") || line.starts_with("warning: ");
     assert!(quiet.stderr.lines().any(|line| line.starts_with("ends-early: exited")), "{quiet:?}");
     assert!(quiet.stderr.lines().all(is_problem), "{quiet:?}");
