@@ -14,13 +14,11 @@ mod text;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::exit_code;
 use commands::{Cli, output};
 
 fn main() -> ExitCode {
-    match Cli::parse().dispatch() {
+    match Cli::of_command_line().dispatch() {
         Ok(code) => code.into(),
         Err(error) => {
             output::print_error(&error);

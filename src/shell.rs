@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text;
+
 /// A user's error: the command line names something that does not exist.
 #[derive(Debug)]
 pub struct Usage(pub String);
@@ -19,6 +21,76 @@ impl std::error::Error for Usage {}
 /// Turns an error into a user's error.
 pub fn usage(error: anyhow::Error) -> anyhow::Error {
     Usage(format!("{error:#}")).into()
+}
+
+/// The error for a name that does not exist. If one of the known names is similar, the hint is the user's command line with that
+/// name. Otherwise the hint lists the known names.
+pub fn unknown_name(kind: &str, name: &str, known: &[&str]) -> Usage {
+    unknown_name_or(kind, name, known, || listed(known))
+}
+
+/// Like `unknown_name`, with another hint if no known name is similar.
+pub fn unknown_name_or(kind: &str, name: &str, known: &[&str], hint: impl FnOnce() -> String) -> Usage {
+    let hint = did_you_mean(name, known).unwrap_or_else(hint);
+    Usage(format!("no {kind} named `{}`\nhint: {hint}", text::line(name)))
+}
+
+/// The hint for a mistyped name, if one of the known names is similar: the command line of this process with that name.
+pub fn did_you_mean(name: &str, known: &[&str]) -> Option<String> {
+    let similar = similar_name(name, known)?;
+    let command = corrected(std::env::args().skip(1), name, similar);
+    // The name may come from an environment variable.
+    Some(command.unwrap_or_else(|| format!("did you mean `{similar}`?")))
+}
+
+/// `there are `a`, `b``.
+pub fn listed(known: &[&str]) -> String {
+    let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
+    if known.is_empty() { "there are none".into() } else { format!("there are {}", known.join(", ")) }
+}
+
+/// The one known name that the user probably meant: the nearest one, if a third of its letters or fewer differ, or else the
+/// only one that begins with the name. Two names that are equally near give `None`, because a guess could select another
+/// model.
+fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let only = |names: Vec<&'a str>| (names.len() == 1).then(|| names.first().copied()).flatten();
+    let distance = |known: &str| {
+        let known = known.to_lowercase();
+        let longer = known.chars().count().max(name.chars().count());
+        // Two letters in the wrong order are one error.
+        Some(strsim::osa_distance(&name, &known)).filter(|distance| 3 * distance <= longer)
+    };
+    let near: Vec<_> = known.iter().filter_map(|known| Some((distance(known)?, *known))).collect();
+    if let Some(least) = near.iter().map(|(distance, _)| *distance).min() {
+        return only(near.into_iter().filter(|(distance, _)| *distance == least).map(|it| it.1).collect());
+    }
+    let begins = |known: &&&'a str| name.len() >= 2 && known.to_lowercase().starts_with(&name);
+    only(known.iter().filter(begins).copied().collect())
+}
+
+/// The command line of this program with `right` in place of `wrong`, wherever a word has it as a whole name. `None` if no word
+/// has it.
+fn corrected(arguments: impl Iterator<Item = String>, wrong: &str, right: &str) -> Option<String> {
+    let mut found = false;
+    let words = arguments.map(|word| {
+        let (at, length) = (name_in(&word, wrong), wrong.len());
+        found |= at.is_some();
+        at.map_or(word.clone(), |at| format!("{}{right}{}", &word[..at], &word[at + length..]))
+    });
+    let words: Vec<String> = words.collect();
+    found.then(|| format!("{} {}", this_program(), pasteable(&words)))
+}
+
+/// The position of a name in a word of a command line: `x` in `x`, `a,x`, `x:preset`, `--option=x`, `-ox`, `folder/x`.
+fn name_in(word: &str, name: &str) -> Option<usize> {
+    let is_name = |at: usize| {
+        let (before, after) = (&word[..at], &word[at + name.len()..]);
+        let is_short_option = before.len() == 2 && before.starts_with('-');
+        let begins = before.is_empty() || before.ends_with([',', ':', '=', '/']) || is_short_option;
+        begins && (after.is_empty() || after.starts_with([',', ':']))
+    };
+    word.match_indices(name).map(|(at, _)| at).find(|&at| !name.is_empty() && is_name(at))
 }
 
 /// The reason why something cannot run, in one line. The first line of `hint` is the command to try first; further lines are
@@ -114,6 +186,43 @@ mod tests {
         let [no_such_file, no_access] = [2, 13];
         assert_eq!(hint(no_access), "\nhint: chmod u+x '/a b/engine'");
         assert_eq!(hint(no_such_file), "");
+    }
+
+    #[test]
+    fn a_mistyped_name_has_one_similar_name_or_none() {
+        let engines = ["anvil", "beacon-cpp", "hmwr", "lantern-baseline", "windmills"];
+        let similar = |name| similar_name(name, &engines);
+        assert_eq!(
+            ["hmrw", "HMWR", "beacon.cpp", "beaconcpp", "widnmill", "lantern", "anvli"].map(similar),
+            ["hmwr", "hmwr", "beacon-cpp", "beacon-cpp", "windmills", "lantern-baseline", "anvil"].map(Some)
+        );
+        assert_eq!(["vllm", "", "h", "no-such-engine", "größer"].map(similar), [None; 5]);
+        let shapes = ["llama-2-7b", "llama-3-8b", "llama-3.2-1b"];
+        assert_eq!(similar_name("llama-3.1-8b", &shapes), None, "two shapes are equally near");
+        assert_eq!(similar_name("llama", &shapes), None, "all begin with it");
+        assert_eq!(similar_name("fp16", &["f32", "bf16", "f16"]), Some("f16"));
+        assert_eq!(
+            ["q8", "q9"].map(|name| similar_name(name, &["f32", "q8_0", "q4_0"])),
+            [Some("q8_0"), None]
+        );
+    }
+
+    #[test]
+    fn a_hint_repeats_the_command_line_with_the_similar_name() {
+        let hint = |words: &[&str]| {
+            let corrected = corrected(words.iter().map(|word| word.to_string()), "hmrw", "hmwr")?;
+            Some(corrected.split_once(' ').unwrap().1.to_string())
+        };
+        for (words, expected) in [
+            (["-e", "hmrw"], "-e hmwr"),
+            (["-e", "a,hmrw:q8_0"], "-e a,hmwr:q8_0"),
+            (["--engine=hmrw", "--prompt=a b"], "--engine=hmwr '--prompt=a b'"),
+            (["-ehmrw", "--reference=hmrw"], "-ehmwr --reference=hmwr"),
+        ] {
+            assert_eq!(hint(&words).as_deref(), Some(expected));
+        }
+        assert_eq!(hint(&["-e", "hmrw2", "--prompt", "of hmrw"]), None);
+        assert_eq!(name_in("größer", "ö"), None);
     }
 
     #[test]

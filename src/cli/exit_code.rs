@@ -13,7 +13,7 @@ pub const USAGE: u8 = 2;
 /// baseline.
 pub const INCONCLUSIVE: u8 = 3;
 /// Something could not be measured, or its output is wrong. The record has the reason and all other results. In `check`:
-/// a breach of the protocol.
+/// a breach of the protocol. In `setup`: one of several engines was not set up.
 pub const FAILED_CASES: u8 = 4;
 /// This program failed.
 pub const ERROR: u8 = 5;
@@ -28,7 +28,7 @@ Exit codes:
   3    in a comparison, no headline metric gives 1, and one is inconclusive; or the machine was
        not steady enough for --save-baseline
   4    a case failed, an output is wrong, a named engine cannot run, or no engine can; all other
-       results are saved
+       results are saved. In `setup` of several engines: one of them was not set up
   5    orchestrate itself failed
   130  interrupted; the results so far are saved
 If several apply, the first of 130, 5, 1, 2, 4, 3 is returned.";

@@ -3,7 +3,9 @@
 
 pub mod exit_code;
 mod run;
+mod verbosity;
 mod view;
 
-pub use run::{BaselineArgs, JudgeArgs, RunArgs};
+pub use run::{BaselineArgs, JudgeArgs, RunArgs, choice_parser};
+pub use verbosity::{Verbosity, VerbosityArgs, verbosity};
 pub use view::{ViewArgs, formats, formats_where};

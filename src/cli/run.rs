@@ -1,6 +1,6 @@
 //! The arguments of all commands that measure, and the thresholds of a comparison.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -26,7 +26,9 @@ pub struct RunArgs {
     /// Precision of every engine, such as `int8`, `nf4` or `float16`; default: the default preset
     #[arg(long, value_name = "PRECISION", conflicts_with_all = ["presets", "dtype"])]
     pub quantize: Option<String>,
-    /// An engine by name (`NAME`, or `NAME:PRESET`), or the path of any program that speaks the protocol
+    /// Engines, separated by commas: `NAME`, `NAME:PRESET`, or the path of any program that speaks the protocol
+    ///
+    /// A path with a comma needs an `-e` of its own, and the file must exist.
     #[arg(short, long = "engine", value_name = "NAME|PATH")]
     pub engines: Vec<String>,
     /// A model folder or file, or `OWNER/NAME` of the Hugging Face hub; default: the embedded model
@@ -38,8 +40,8 @@ pub struct RunArgs {
     /// Required architecture of the models, as in `llama` or `gpt2`; default: any
     #[arg(long, value_name = "ARCHITECTURE")]
     pub model_type: Option<String>,
-    /// A scenario or a suite (see `orchestrate scenarios`)
-    #[arg(short, long = "scenario", value_name = "NAME", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
+    /// Scenarios and suites, separated by commas (see `orchestrate scenarios`)
+    #[arg(short, long = "scenario", value_name = "SCENARIO", value_delimiter = ',', default_value = scenario::SUITES[0].name)]
     pub scenarios: Vec<String>,
     /// Devices to run on, separated by commas
     #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str)]
@@ -75,10 +77,10 @@ pub struct RunArgs {
     #[arg(long, default_value = "warm", value_parser = choice_parser(MODES))]
     pub mode: Mode,
     /// Engine that the others are compared with; default: the engine whose manifest says `reference`
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "NAME|PATH")]
     pub reference: Option<String>,
     /// Engine that verifies the others' outputs, or `none`; default: ORCHESTRATE_VERIFIER, else the default of --reference
-    #[arg(long, value_name = "ENGINE", alias = "witness")]
+    #[arg(long, value_name = "NAME|PATH", alias = "witness")]
     pub verifier: Option<String>,
     /// Measure only engines that are ready: build and set up nothing
     #[arg(long)]
@@ -138,7 +140,7 @@ pub struct BaselineArgs {
     #[arg(long, value_name = "NAME")]
     pub save_baseline: Option<String>,
     /// Compare with this baseline, with the exit codes of `compare`; with --rerun-baseline also the path of a program
-    #[arg(long, value_name = "NAME|PATH")]
+    #[arg(long, value_name = "BASELINE|PATH")]
     pub baseline: Option<String>,
     /// Measure the baseline's programs again, interleaved with the new ones, in place of using its stored values
     #[arg(long, requires = "baseline")]
@@ -196,7 +198,7 @@ impl RunArgs {
             all: self.all,
             presets: self.presets,
             quantize: self.quantize.clone(),
-            engines: self.engines.clone(),
+            engines: self.engines.iter().flat_map(|value| engine_names(value)).collect(),
             scenarios: self.scenarios.clone(),
             models: self.models.clone(),
             model_type: self.model_type.clone(),
@@ -259,13 +261,22 @@ impl JudgeArgs {
 }
 
 /// A parser that accepts only these words and returns the value of a word.
-fn choice_parser<T: Copy + Send + Sync + 'static, const N: usize>(
+pub fn choice_parser<T: Copy + Send + Sync + 'static, const N: usize>(
     values: [(&'static str, T); N],
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(values.map(|(word, _)| word)).try_map(move |word| {
         let known = values.iter().find(|(known, _)| *known == word);
         known.map(|(_, value)| *value).ok_or("no such value")
     })
+}
+
+/// The names in a value of `-e`. A value that is the path of an existing file is one name, because a path may have commas.
+fn engine_names(value: &str) -> Vec<String> {
+    let is_one_name = !value.contains(',') || value.contains('/') && Path::new(value).exists();
+    let names = value.split(',').filter(|name| !name.is_empty()).map(String::from);
+    Some(names.collect::<Vec<_>>())
+        .filter(|names| !is_one_name && !names.is_empty())
+        .unwrap_or(vec![value.into()])
 }
 
 fn parse_key_value(text: &str) -> Result<(String, serde_json::Value), String> {
@@ -316,6 +327,19 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_of_the_engine_option_is_a_list_or_an_existing_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let (with_comma, absent) = (folder.path().join("my,engine"), folder.path().join("a,b"));
+        std::fs::write(&with_comma, "").unwrap();
+        let [with_comma, absent] = [with_comma, absent].map(|path| path.to_string_lossy().into_owned());
+        assert_eq!(engine_names(&with_comma), [with_comma.as_str()]);
+        assert_eq!(engine_names(&absent), [absent.strip_suffix(",b").unwrap(), "b"]);
+        assert_eq!(engine_names("a:x,b,./c"), ["a:x", "b", "./c"]);
+        assert_eq!(engine_names("a,"), ["a"]);
+        assert_eq!([engine_names(""), engine_names(",")], [[""], [","]]);
+    }
 
     #[test]
     fn a_percentage_without_a_sign_is_refused_if_it_could_be_a_share() {

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use crate::analysis::metric::METRICS;
 use crate::plan::scenario::SCENARIOS;
 use crate::report::{self, Format};
-use crate::shell::Usage;
+use crate::shell::{Usage, unknown_name_or};
 
 /// The format of a report, and its optional parts.
 #[derive(Debug, Args)]
@@ -55,8 +55,11 @@ impl ViewArgs {
         if of_scenario || METRICS.iter().any(|metric| metric.name() == name) {
             return Ok(());
         }
-        let hint = format!("--sort {}, or a metric of `orchestrate metrics`", any_of(&words));
-        Err(Usage(format!("--sort: no workload or metric `{name}`\nhint: {hint}")))
+        let hint = || format!("--sort {}, or a metric of `orchestrate metrics`", any_of(&words));
+        let known: Vec<&str> =
+            words.iter().copied().chain(METRICS.iter().map(|metric| metric.name())).collect();
+        let Usage(unknown) = unknown_name_or("workload or metric", name, &known, hint);
+        Err(Usage(format!("--sort: {unknown}")))
     }
 }
 

@@ -10,6 +10,7 @@ use model_files::size;
 
 use super::interrupts::Interrupts;
 use crate::cli::RunArgs;
+use crate::cli::{Verbosity, verbosity};
 use crate::plan::{Model, models};
 use crate::shell::{Usage, pasteable, this_program};
 use crate::text;
@@ -76,7 +77,8 @@ impl Download {
                     return self.print(&format!("would fetch {summary} ({}{present})", size(bytes)));
                 }
                 self.print(&format!("{summary} ({}{present})", size(bytes)));
-                self.bar = std::io::stderr().is_terminal().then(|| bar(bytes, cached_bytes));
+                let has_bar = std::io::stderr().is_terminal() && verbosity() != Verbosity::Quiet;
+                self.bar = has_bar.then(|| bar(bytes, cached_bytes));
             }
             Event::FileStarted { name, .. } => {
                 if let Some(bar) = &self.bar {
@@ -104,6 +106,9 @@ impl Download {
     }
 
     fn print(&self, line: &str) {
+        if verbosity() == Verbosity::Quiet {
+            return;
+        }
         // A closed stderr does not end a download.
         let write = || drop(writeln!(std::io::stderr(), "{line}"));
         match &self.bar {

@@ -10,13 +10,14 @@ use super::download;
 use super::interrupts::Interrupts;
 use super::noise_floors;
 use super::progress::{Display, Progress};
+use super::version;
 use crate::analysis::agreement;
 use crate::cli::RunArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
 use crate::engines::Start;
 use crate::engines::registry::{FoundEngine, Registry};
 use crate::engines::setup::SetUpContext;
-use crate::machine::{self, Machine, cpu};
+use crate::machine::{Machine, cpu};
 use crate::plan::selection::{self, Names, Resolved, Sources};
 use crate::plan::{Plan, Selection, values};
 use crate::record::{
@@ -26,10 +27,11 @@ use crate::run::Event;
 use crate::run::process::{Deadlines, Keeper};
 use crate::run::{self, Settings};
 use crate::shell::Usage;
+use crate::text;
 
 /// The message after an interrupt during set-up. The next run continues an interrupted build and recreates an incomplete
 /// environment. The keeper ends every process that the set-up started.
-pub const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
+const INTERRUPTED_SET_UP: &str = "interrupted during set-up: nothing was measured, so there is no record";
 
 /// The longest time that an interrupted format conversion has to remove its files.
 const MAX_CLEAN_UP: Duration = Duration::from_secs(3);
@@ -141,6 +143,9 @@ impl ReadyRun<'_> {
             warnings.push(warning);
         }
         let (header, floors_error) = header(self.id, plan);
+        for detail in details(&header) {
+            progress.event(Event::Detail(detail));
+        }
         warnings.extend(floors_error.map(warning));
         interrupts.count_instead_of_exiting();
         let mut recorder = Recorder::create(&self.results, header)?;
@@ -197,8 +202,8 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
         record_version: RECORD_VERSION,
         id,
         started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        orchestrate_version: env!("CARGO_PKG_VERSION").into(),
-        commit: machine::commit(),
+        orchestrate_version: version::VERSION.into(),
+        commit: version::COMMIT.map(String::from),
         command: std::env::args().collect(),
         fingerprint: machine.fingerprint(),
         machine,
@@ -206,6 +211,47 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
         noise_floors: floors,
     };
     (header, floors_error)
+}
+
+/// Environment variables that change how engines compute. Others may hold secrets.
+const SHOWN_VARIABLES: [&str; 8] = [
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "TORCHINDUCTOR_CACHE_DIR",
+];
+
+/// The facts of a run that hold for all launches: versions, machine, environment, configurations.
+fn details(header: &Header) -> Vec<String> {
+    let (machine, plan) = (&header.machine, &header.plan);
+    let is_shown = |name: &str| SHOWN_VARIABLES.contains(&name) || name.starts_with("ORCHESTRATE_");
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| is_shown(name))?;
+        Some(format!("environment: {name}={}", value.to_string_lossy()))
+    });
+    let mut variables: Vec<String> = variables.collect();
+    variables.sort();
+    let cpu = machine.cpu.model.as_deref().unwrap_or("unknown CPU");
+    let kernel = machine.kernel.as_deref().unwrap_or("unknown kernel");
+    let mut details = vec![
+        format!("orchestrate {}", version::short()),
+        format!("machine: {cpu}, {}, {kernel}", machine.os),
+    ];
+    details.extend(variables);
+    details.push(format!("reference: {}", plan.reference));
+    details.extend(plan.configurations.iter().map(|it| {
+        let dtype = it.dtype.as_deref().unwrap_or("default dtype");
+        let options = serde_json::Value::Object(it.options.clone());
+        let options = if it.options.is_empty() { String::new() } else { format!(", options {options}") };
+        let role = if it.verifies { ", verifies outputs" } else { "" };
+        let (threads, model) = (text::plural(it.threads, "thread"), &it.model.path);
+        format!("configuration {}: {}, {dtype}, {threads}, {model}{options}{role}", it.label, it.device)
+    }));
+    details
 }
 
 fn settings(arguments: &RunArgs) -> Settings {

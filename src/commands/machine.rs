@@ -7,11 +7,11 @@ use anyhow::Result;
 use clap::Args;
 use machine_limits::{Limits, ProbeSettings};
 
-use super::output;
+use super::{output, version};
 use crate::cli::exit_code::DONE;
 use crate::cli::formats_where;
 use crate::machine::cpu::{all_threads, last_level_cache_bytes};
-use crate::machine::{Machine, QuietCheck, commit, gpu, gpu_limits, memory, versions};
+use crate::machine::{Machine, QuietCheck, gpu, gpu_limits, memory, versions};
 use crate::report::machine_page::Page;
 use crate::report::{FORMATS, Format};
 
@@ -40,8 +40,8 @@ fn gather(arguments: &MachineArgs) -> Page {
     warnings.extend(gpu::warnings(&machine.gpus));
     let versions = versions::probe();
     Page {
-        orchestrate_version: env!("CARGO_PKG_VERSION").into(),
-        commit: commit(),
+        orchestrate_version: version::VERSION.into(),
+        commit: version::COMMIT.map(String::from),
         fingerprint: machine.fingerprint(),
         versions,
         energy: machine.energy_counters.clone(),

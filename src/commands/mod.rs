@@ -4,6 +4,7 @@
 mod baseline;
 mod calibrate;
 mod check;
+mod generated;
 mod internal;
 mod listings;
 mod machine;
@@ -14,6 +15,7 @@ mod records;
 mod request;
 mod run;
 mod setup;
+mod version;
 
 // Shared by several subcommands.
 mod download;
@@ -25,11 +27,13 @@ pub mod output;
 mod progress;
 mod record_list;
 
-use anyhow::Result;
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
 
-use crate::cli::RunArgs;
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+
 use crate::cli::exit_code::EXIT_CODES;
+use crate::cli::{RunArgs, VerbosityArgs};
 
 /// Each entry is a variant of `Command`, with its help, its arguments and its call.
 macro_rules! commands {
@@ -58,7 +62,7 @@ commands! {
     Scenarios => listings::scenarios(),
     /// Explain each metric
     Metrics => listings::metrics(),
-    /// Build an engine and create its environment
+    /// Build engines and create their environments
     Setup(arguments: setup::SetupArgs) => setup::setup(&arguments),
     /// Make, convert, fetch and describe models
     #[command(subcommand)]
@@ -82,6 +86,10 @@ commands! {
     Machine(arguments: machine::MachineArgs) => machine::machine(&arguments),
     /// Print the JSON Schema of the protocol
     Schema => listings::schema(),
+    /// Print a script with which a shell completes commands, options and names
+    Completions(arguments: generated::CompletionsArgs) => generated::completions(&arguments, Cli::command()),
+    /// Print or write the man pages
+    Man(arguments: generated::ManArgs) => generated::man(&arguments, Cli::command()),
     /// An engine that computes nothing; `overhead` measures with it
     #[command(hide = true)]
     NullEngine => null_engine::null_engine(),
@@ -96,7 +104,8 @@ commands! {
 /// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.
 #[derive(Debug, Parser)]
 #[command(
-    version,
+    version = version::short(),
+    long_version = version::long(),
     args_conflicts_with_subcommands = true,
     arg_required_else_help = true,
     after_help = EXIT_CODES,
@@ -110,11 +119,25 @@ pub struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
 }
 
 impl Cli {
+    /// Reads the command line. `-q` and `-v` may precede a subcommand, where clap refuses the options of a run.
+    pub fn of_command_line() -> Self {
+        let mut words: Vec<OsString> = std::env::args_os().collect();
+        let is_verbosity = |word: &OsString| ["-q", "--quiet", "-v", "--verbose"].iter().any(|it| word == it);
+        let flags = words.iter().skip(1).take_while(|word| is_verbosity(word)).count();
+        if words.get(flags + 1).is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) {
+            words[1..flags + 2].rotate_right(1);
+        }
+        Self::parse_from(words)
+    }
+
     pub fn dispatch(self) -> Result<u8> {
         output::set_color(self.color);
+        self.verbosity.choose();
         match self.command {
             None => run::run(&self.run),
             Some(command) => command.dispatch(),

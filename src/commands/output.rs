@@ -10,8 +10,8 @@ use clap::ValueEnum;
 use paths::OwnPython;
 use rustix::termios::tcgetwinsize;
 
-use crate::cli::ViewArgs;
 use crate::cli::exit_code::DONE;
+use crate::cli::{Verbosity, ViewArgs, verbosity};
 use crate::report::{Content, Format, Report, ReportContent, Screen, View};
 
 /// Writes to stdout. A closed pipe, as after `head`, is no error.
@@ -46,6 +46,12 @@ pub fn print_error(error: &anyhow::Error) {
     }
 }
 
+/// Prints a text that is no result to stderr. A closed stderr ends nothing.
+pub fn print_notice(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
 /// The content in a format: fitted into the width of the terminal, if stdout is one.
 pub fn render(content: &dyn Content, format: &Format) -> Result<Vec<u8>> {
     let screen = Screen { width: width(), has_colour: has_colour(&std::io::stdout()) };
@@ -60,7 +66,8 @@ pub fn show(content: &dyn Content, format: &Format) -> Result<()> {
 /// A report with the parts that the command line selects.
 pub fn with_view<'a>(report: &'a Report, view: &ViewArgs) -> ReportContent<'a> {
     let ViewArgs { full, pairs, wall_time, resources, .. } = *view;
-    let view = View { full, sort: view.sort.clone(), pairs, wall_time, resources };
+    let quiet = verbosity() == Verbosity::Quiet;
+    let view = View { full, sort: view.sort.clone(), pairs, wall_time, resources, quiet };
     ReportContent { report, view, judgement: None, saved: None }
 }
 
@@ -77,6 +84,10 @@ pub fn write(bytes: &[u8], path: &Path) -> Result<()> {
         return print(bytes);
     }
     std::fs::write(path, bytes).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+pub fn create_folder(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).with_context(|| format!("cannot create `{}`", path.display()))
 }
 
 /// Writes a file as a whole or not at all: a reader meanwhile sees the old file or the new one.

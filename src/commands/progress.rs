@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::analysis::metric::Unit;
 use crate::analysis::values::headline_so_far;
+use crate::cli::{Verbosity, verbosity};
 use crate::commands::output::WIDTH;
 use crate::engines::setup::SetUpEvent;
 use crate::record::{Failure, FailureKind, RunRecord};
@@ -26,7 +27,8 @@ pub enum Display {
 
 impl Display {
     pub fn of_stderr() -> Self {
-        if std::io::stderr().is_terminal() { Self::Live } else { Self::Plain }
+        let is_live = std::io::stderr().is_terminal() && verbosity() != Verbosity::Quiet;
+        if is_live { Self::Live } else { Self::Plain }
     }
 }
 
@@ -74,6 +76,9 @@ impl Progress {
         }
         let is_finished = matches!(event, Event::RunFinished { .. });
         let lines = self.state.take(&event, estimate.as_deref());
+        if !is_printed(&event, verbosity()) {
+            return;
+        }
         let Some(bar) = &self.bar else {
             lines.iter().for_each(|line| print(&line.text));
             // A long build reports its progress every few seconds.
@@ -92,7 +97,8 @@ impl Progress {
         if is_finished {
             bar.finish_and_clear();
         }
-        for line in lines.iter().filter(|line| line.is_lasting) {
+        let is_verbose = verbosity() == Verbosity::Verbose;
+        for line in lines.iter().filter(|line| line.is_lasting || is_verbose) {
             bar.suspend(|| print(&line.text));
         }
         if is_finished
@@ -103,6 +109,23 @@ impl Progress {
         self.last_shown = Some(Instant::now());
         // Only this call draws.
         bar.set_message(self.state.bar_text(self.run_started.map(|started| started.elapsed())));
+    }
+}
+
+/// Whether a display shows an event. `--quiet` leaves only problems, and details need `--verbose`.
+fn is_printed(event: &Event, verbosity: Verbosity) -> bool {
+    let is_detail = matches!(event, Event::Detail(_) | Event::SetUp(SetUpEvent::Detail(_)));
+    let is_problem = matches!(
+        event,
+        Event::Failed { .. }
+            | Event::Warned(_)
+            | Event::Interrupted
+            | Event::SetUp(SetUpEvent::Warned(_) | SetUpEvent::Finished { failed: Some(_), .. })
+    );
+    match verbosity {
+        Verbosity::Quiet => is_problem,
+        Verbosity::Usual => !is_detail,
+        Verbosity::Verbose => true,
     }
 }
 
@@ -203,6 +226,7 @@ impl State {
             Event::Failed { label, failure } => {
                 lines.push(lasting_line(format!("{label}: {}", failure_text(failure))))
             }
+            Event::Detail(text) => lines.push(lasting_line(format!("  {text}"))),
             Event::Warned(warning) => lines.push(lasting_line(format!("warning: {}", warning.message))),
             Event::Interrupted => {
                 self.status = "interrupted".into();
@@ -226,7 +250,7 @@ impl State {
             Event::Sampled { workload, .. } | Event::CaseStarted { workload, .. } => {
                 self.workload.as_ref().is_some_and(|(current, _)| current == workload)
             }
-            Event::Warned(_) | Event::Failed { .. } => true,
+            Event::Warned(_) | Event::Failed { .. } | Event::Detail(_) => true,
             _ => false,
         };
         if continues {
@@ -254,6 +278,7 @@ impl State {
             SetUpEvent::Finished { subject, failed: Some(reason) } => {
                 vec![lasting_line(format!("{subject}: not set up: {reason}"))]
             }
+            SetUpEvent::Detail(text) => vec![lasting_line(format!("  {text}"))],
             SetUpEvent::Warned(message) => vec![lasting_line(format!("warning: {message}"))],
         }
     }
@@ -448,6 +473,18 @@ mod tests {
         let (event, _) = sampled("decode", "");
         assert_eq!(estimate(&event, &record).as_deref(), Some("500 tok/s"));
         assert_eq!(estimate(&Event::Interrupted, &record), None);
+    }
+
+    #[test]
+    fn quiet_displays_show_only_problems_and_details_need_verbose() {
+        let detail = || Event::Detail("x".into());
+        let failed = || Event::Failed { label: "x".into(), failure: Failure::default() };
+        let started = || Event::LaunchStarted { label: "x".into() };
+        let shown = |verbosity| [detail(), failed(), started()].map(|event| is_printed(&event, verbosity));
+        assert_eq!(shown(Verbosity::Quiet), [false, true, false]);
+        assert_eq!(shown(Verbosity::Usual), [false, true, true]);
+        assert_eq!(shown(Verbosity::Verbose), [true; 3]);
+        assert_eq!(plain_lines(&mut State::default(), &[(detail(), None)]), ["  x"]);
     }
 
     #[test]

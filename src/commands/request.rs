@@ -19,6 +19,7 @@ use crate::run::load_request;
 #[derive(Debug, Args)]
 pub struct RequestArgs {
     /// An engine by name or path; it is not started
+    #[arg(value_name = "NAME|PATH")]
     pub engine: String,
     pub scenario: String,
     /// For an engine that knows only `generate`: prompts as text, without `hello`, `load` and `shutdown`

@@ -1,4 +1,7 @@
-//! `orchestrate setup`: builds an engine and creates its environment, lists engines with their status, removes environments.
+//! `orchestrate setup`: builds engines and creates their environments, lists engines with their status, removes environments.
+
+mod several;
+mod with_set_up;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,28 +11,32 @@ use anyhow::Result;
 use clap::Args;
 use model_files::size;
 
-use super::experiment::INTERRUPTED_SET_UP;
-use super::interrupts::Interrupts;
 use super::output::{self, WIDTH, unchecked_python};
-use super::progress::{Display, Progress};
 use crate::engines::manifest::{Engine, Program, SetUp};
 use crate::engines::registry::{Registry, State, missing_driver};
-use crate::engines::setup::{self, SetUpContext};
+use crate::engines::setup;
 use crate::machine::{CPU, Device};
-use crate::record::new_id;
-use crate::run::Event;
-use crate::run::process::Keeper;
-use crate::shell::{Usage, megabytes, pasteable};
+use crate::plan::selection::distinct;
+use crate::shell::{megabytes, pasteable};
 use crate::text;
+use several::Several;
+use with_set_up::with_set_up;
 
 #[derive(Debug, Args)]
 pub struct SetupArgs {
-    #[arg(required_unless_present = "list")]
-    pub engine: Option<String>,
+    /// Engines to set up; several are set up after one question that states all sizes
+    #[arg(value_name = "ENGINE", value_delimiter = ',', required_unless_present_any = ["list", "all"])]
+    pub engines: Vec<String>,
+    /// Set up every engine that this machine can run
+    #[arg(long, conflicts_with_all = ["engines", "list", "remove"])]
+    pub all: bool,
+    /// Do not ask before several engines are set up
+    #[arg(short, long)]
+    pub yes: bool,
     /// List what is set up, with path and size
     #[arg(long)]
     pub list: bool,
-    /// Remove an engine's environment
+    /// Remove the environments of these engines
     #[arg(long, conflicts_with = "list")]
     pub remove: bool,
     /// Devices to set up, comma-separated; an engine may have a program for each
@@ -39,22 +46,36 @@ pub struct SetupArgs {
 
 pub fn setup(arguments: &SetupArgs) -> Result<u8> {
     let registry = Registry::open()?;
-    let Some(name) = arguments.engine.as_deref().filter(|_| !arguments.list) else {
+    if arguments.list {
         return list(&registry);
-    };
-    let engine = registry.engines.iter().find(|engine| engine.manifest.name == name);
-    let engine = engine.ok_or_else(|| Usage(format!("no engine `{name}`\nhint: orchestrate engines")))?;
-    if arguments.remove {
-        return output::succeed(setup::remove(engine, &registry.engines)?);
     }
-    let devices = setup::check_devices(&registry, engine, &arguments.device)?;
-    let keeper = Keeper::start(&new_id())?;
-    let mut progress = Progress::new(Display::of_stderr());
-    let mut listener = |event| progress.event(Event::SetUp(event));
-    let _interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
-    let mut setting_up = SetUpContext::new(&registry, keeper.mark(), &mut listener);
-    let results = devices.iter().map(|device| setting_up.set_up(engine, device));
-    output::succeed(text::break_lines(&results.collect::<Result<String>>()?, WIDTH))
+    let named = distinct(&arguments.engines);
+    let named = named.iter().map(|name| registry.with_manifest(name)).collect::<Result<Vec<_>, _>>()?;
+    if arguments.remove {
+        let removed = named.iter().map(|engine| setup::remove(engine, &registry.engines));
+        return output::succeed(removed.collect::<Result<String>>()?);
+    }
+    let names: Vec<&str> = named.iter().map(|engine| engine.manifest.name.as_str()).collect();
+    let target = if arguments.all { "--all".into() } else { names.join(" ") };
+    let devices = setup::check_devices(&registry, &target, &arguments.device)?;
+    match named.as_slice() {
+        [engine] => one(&registry, engine, &devices),
+        [] => {
+            let engines = &registry.engines.iter().collect::<Vec<_>>();
+            Several { registry: &registry, engines, devices: &devices, all: true }.set_up(arguments.yes)
+        }
+        engines => {
+            Several { registry: &registry, engines, devices: &devices, all: false }.set_up(arguments.yes)
+        }
+    }
+}
+
+/// Sets one engine up, and brings its build up to date.
+fn one(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<u8> {
+    let results = with_set_up(registry, |setting_up| {
+        devices.iter().map(|device| setting_up.set_up(engine, device)).collect::<Result<String>>()
+    })?;
+    output::succeed(text::break_lines(&results?, WIDTH))
 }
 
 /// Prints the status of each engine, and the effect of `setup`.

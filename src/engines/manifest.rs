@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::load_values::{LoadValue, LoadValues};
 use crate::machine::Device;
+use crate::shell::unknown_name;
 
 /// The manifests in the source tree at build time, each with its files (name, text), for a program outside its checkout.
 const EMBEDDED: &[(&str, &[(&str, &str)])] = include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
@@ -257,10 +258,9 @@ impl Engine {
         let name = name.unwrap_or(DEFAULT_PRESET);
         let preset = presets.get(name).cloned();
         let preset = preset.or_else(|| (name == DEFAULT_PRESET).then(Preset::default));
-        let known: Vec<_> = presets.keys().map(|preset| format!("`{preset}`")).collect();
-        let known = known.join(", ");
-        let missing = || format!("engine `{engine}` has no preset `{name}`\nhint: its presets are {known}");
-        Ok((name.to_string(), preset.with_context(missing)?))
+        let known: Vec<&str> = presets.keys().map(String::as_str).collect();
+        let unknown = || unknown_name(&format!("preset of `{engine}`"), name, &known);
+        Ok((name.to_string(), preset.ok_or_else(unknown)?))
     }
 
     /// The preset for a word of `--quantize`. `None` if the engine has none.

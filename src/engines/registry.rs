@@ -15,7 +15,9 @@ use crate::engines::manifest::{
     self, DEFAULT_PRESET, Driver, Engine, OwnSuite, Preset, PresetComparison, Program, SetUp,
 };
 use crate::machine::{Device, driver};
-use crate::shell::{Unavailable, access_hint, megabytes, this_program};
+use crate::shell::{
+    Unavailable, Usage, access_hint, listed, megabytes, this_program, unknown_name, unknown_name_or,
+};
 
 /// A requested engine, as the registry found it.
 #[derive(Debug, Clone, Default)]
@@ -138,12 +140,22 @@ impl Registry {
         if let Ok(path) = which::which(selector) {
             return Ok(FoundEngine::Program(path));
         }
-        let names: Vec<_> = self.engines.iter().map(|engine| format!("`{}`", engine.manifest.name)).collect();
-        let hint = match Path::new(selector).exists() {
-            true => format!("-e ./{selector}"),
-            false => format!("engines here: {}; a program's path works too", names.join(", ")),
-        };
-        bail!("no engine `{selector}`, and no such program on PATH\nhint: {hint}")
+        if Path::new(selector).exists() {
+            bail!("no engine named `{selector}`, and no such program on PATH\nhint: -e ./{selector}");
+        }
+        let known = self.names();
+        let hint = || format!("{}; a program's path works too", listed(&known));
+        Err(unknown_name_or("engine", name, &known, hint).into())
+    }
+
+    /// The engine with this name, for a command that needs a manifest.
+    pub fn with_manifest(&self, name: &str) -> Result<&Engine, Usage> {
+        let engine = self.engines.iter().find(|engine| engine.manifest.name == name);
+        engine.ok_or_else(|| unknown_name("engine", name, &self.names()))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.engines.iter().map(|engine| engine.manifest.name.as_str()).collect()
     }
 
     /// The suites that manifests declare, each with its name and its engine. Such a suite measures presets of this engine.
@@ -388,9 +400,7 @@ mod tests {
         };
         assert_eq!((name.as_str(), preset.options["quick"].as_bool()), ("fast", Some(true)));
         assert!(registry.find("toy").is_ok());
-        assert!(
-            registry.find("toy:slow").unwrap_err().to_string().contains("its presets are `default`, `fast`")
-        );
+        assert!(registry.find("toy:slow").unwrap_err().to_string().contains("there are `default`, `fast`"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! Each step is one command, and its output goes to the displays line by line.
 
 mod environment;
+mod needed;
 mod step;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,8 @@ use crate::engines::registry::{self, Registry, State, set_up_command};
 use crate::machine::{CPU, Device};
 use crate::shell::{Unavailable, Usage, this_program};
 
-pub use environment::{remove, unused, used_bytes};
+pub use environment::{free_mb, remove, unused, used_bytes};
+pub use needed::Needed;
 pub use step::SetUpEvent;
 use step::{Steps, cause, without_hint};
 
@@ -205,11 +207,12 @@ fn unavailable(program: Program, problem: &str, error: &anyhow::Error) -> Unavai
 }
 
 /// The distinct devices, or an error about a mistyped name. Other unknown names are accepted, because the engine may know them.
-pub fn check_devices(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<Vec<Device>> {
+/// `name` is the engine, or `--all`.
+pub fn check_devices(registry: &Registry, name: &str, devices: &[Device]) -> Result<Vec<Device>> {
     let mut distinct: Vec<Device> = Vec::new();
     for device in devices {
         if let Some(known) = intended_device(registry, device) {
-            let hint = format!("{} setup {} --device {known}", this_program(), engine.manifest.name);
+            let hint = format!("{} setup {name} --device {known}", this_program());
             bail!(Usage(format!("no device `{device}`\nhint: {hint}")));
         }
         if !distinct.contains(device) {

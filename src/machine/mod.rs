@@ -27,4 +27,3 @@ pub use gpu::Gpu;
 pub use processes::{ProcessFamily, is_marked, processes_marked};
 pub use quiet::{PlannedEngine, QuietCheck};
 pub use used_gpus::gpus_of;
-pub use versions::commit;

@@ -49,13 +49,6 @@ fn version(text: &str) -> Option<String> {
     versions.next().map(String::from)
 }
 
-/// The checkout's commit, with `-dirty` if files have changed since.
-pub fn commit() -> Option<String> {
-    let root = paths::checkout()?;
-    let git = duct::cmd!("git", "describe", "--always", "--dirty", "--abbrev=12").dir(root);
-    git.stderr_null().read().ok().filter(|commit| !commit.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

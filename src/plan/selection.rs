@@ -13,7 +13,7 @@ use crate::engines::setup::SetUpEvent;
 use crate::machine::Device;
 use crate::plan::scenario::{self, SCENARIOS, SUITES, Scenario};
 use crate::plan::{Model, Selection, Verification, context, engine_name, models, values};
-use crate::shell::{Unavailable, Usage};
+use crate::shell::{Unavailable, Usage, unknown_name};
 
 /// The names on the command line, before any of them is resolved.
 #[derive(Debug, Clone, Default)]
@@ -278,8 +278,8 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static S
     };
     for name in names {
         let Some(scenarios) = scenario::named(name).or_else(|| scenarios_of_engine_suite(name)) else {
-            let known: Vec<_> = scenario_names(registry).map(|name| format!("`{name}`")).collect();
-            return Err(Usage(format!("no scenario `{name}`\nhint: there are {}", known.join(", "))).into());
+            let known: Vec<_> = scenario_names(registry).collect();
+            return Err(unknown_name("scenario or suite", name, &known).into());
         };
         for scenario in scenarios {
             if !selected.iter().any(|it| it.name == scenario.name) {

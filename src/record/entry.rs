@@ -41,6 +41,7 @@ pub struct Header {
     /// UTC, as RFC 3339 writes it.
     pub started: String,
     pub orchestrate_version: String,
+    /// The commit that `orchestrate` was built from, with `-dirty` if its sources had changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// The command line that the user typed.

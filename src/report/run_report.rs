@@ -80,6 +80,8 @@ pub struct View {
     pub wall_time: bool,
     /// The resources of each case: memory, cores, energy.
     pub resources: bool,
+    /// No notes and no explanations: only results, failures and warnings.
+    pub quiet: bool,
 }
 
 impl Report {

@@ -46,7 +46,8 @@ impl ReportContent<'_> {
             report.warnings.iter().map(|it| format!("warning: {}", labels.shorten_first_label(it)));
         let notes = report.notes.iter().map(|it| format!("note: {}", labels.shorten_first_label(it)));
         let legend = grid.legend(view, &labels);
-        let below = failures.chain(warnings.chain(notes).chain(legend).map(Item::Plain)).collect();
+        let explanations = notes.chain(legend).filter(|_| !view.quiet);
+        let below = failures.chain(warnings.chain(explanations).map(Item::Plain)).collect();
         Section::List(List { heading: None, items: below })
     }
 }
@@ -72,7 +73,8 @@ impl Content for ReportContent<'_> {
                 ResourceTable::of(report).iter().flat_map(|it| it.sections(layouts(TableId::Resources))),
             );
         }
-        parts.push(last);
+        // The last part of the one screen names further commands.
+        parts.extend((view.full || !view.quiet).then_some(last));
         let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
         let Document { parts: judgement_parts, summary } = judgement.unwrap_or_default();
         parts.extend(judgement_parts);

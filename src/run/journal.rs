@@ -30,6 +30,8 @@ pub enum Event {
     Sampled { label: String, workload: String, warmup: bool, launch: u32, case: usize },
     /// A case or a whole configuration failed.
     Failed { label: String, failure: Failure },
+    /// A fact or a decision, for a display that shows all.
+    Detail(String),
     /// A warning, which is also written to the record.
     Warned(Warning),
     /// The user ended the run.

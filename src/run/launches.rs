@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use protocol::{HelloFacts, Progress};
+use protocol::{HelloFacts, Loaded, Progress};
 
 use super::blocking::off_thread;
 use super::conversion::Conversions;
@@ -14,6 +14,8 @@ use crate::machine::gpu;
 use crate::plan::Plan;
 use crate::record::Launch;
 use crate::run::process::{Cause, Conversation, Deadlines, Hello, LaunchError, Stage};
+use crate::shell::pasteable;
+use crate::text;
 
 /// The settings of a run that are not in its plan.
 #[derive(Debug, Clone, Default)]
@@ -147,6 +149,8 @@ impl<'a> Launches<'a> {
         });
         let (loaded, loaded_ns) = loaded.await?;
         journal.send(Event::Loaded { label: label.clone(), load_ns: loaded_ns });
+        let pid = launched.conversation.process.pid;
+        journal.send(Event::Detail(loaded_detail(label, pid, launched.hello(), &loaded)));
         launched.launch.loaded = Some(loaded);
         launched.launch.loaded_ns = Some(loaded_ns);
         Ok(())
@@ -163,6 +167,12 @@ impl<'a> Launches<'a> {
         if let Purpose::Block(_) = purpose {
             journal.send(Event::LaunchStarted { label: configuration.label.clone() });
         }
+        let why = match purpose {
+            Purpose::Block(block) | Purpose::OneShot(block) => format!("for block {}", block + 1),
+            Purpose::OutputCheck => "for an output check".into(),
+        };
+        let command = pasteable(&configuration.command);
+        journal.send(Event::Detail(format!("{}: starts {why}: {command}", configuration.label)));
         let (model, debug) = (self.model_path(index), self.settings.debug);
         let launching = launching(configuration, model, &self.run, self.process_count, debug);
         self.process_count += 1;
@@ -225,6 +235,17 @@ impl<'a> Launches<'a> {
     pub fn model_path(&self, configuration: usize) -> &str {
         self.conversions.model_path(configuration)
     }
+}
+
+/// The facts that an engine reports about itself after a load.
+fn loaded_detail(label: &str, pid: u32, hello: Option<&HelloFacts>, loaded: &Loaded) -> String {
+    let facts = &loaded.facts;
+    let version = hello.map(|hello| format!("{} {}", hello.engine, hello.version));
+    let threads = facts.threads.map(|threads| text::plural(threads, "thread"));
+    let weights = facts.weights_dtype.as_ref().map(|dtype| format!("weights in {dtype}"));
+    let compute = facts.compute_dtype.as_ref().map(|dtype| format!("computes in {dtype}"));
+    let parts = [version, facts.device.clone(), threads, weights, compute, Some(format!("process {pid}"))];
+    format!("{label}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 /// Ends a launch. An engine that can answer gets `shutdown` first, and a wrong reaction is a warning.

@@ -15,6 +15,7 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
 use crate::run::process::LaunchError;
+use crate::text;
 use stats::{Analysis, INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, Rule, StoppedBy};
 
 pub(super) struct Schedule<'a> {
@@ -72,11 +73,18 @@ impl<'a> Schedule<'a> {
             let enough = match (self.plan.extent.blocks, self.plan.order) {
                 (Some(fixed), _) => (blocks >= fixed as usize).then_some(StoppedBy::Fixed),
                 (None, Order::Sequential) => (blocks >= MIN_VERDICT_BLOCKS).then_some(StoppedBy::Fixed),
-                (None, Order::Interleaved) => analysis,
+                (None, Order::Interleaved) => match analysis {
+                    Some(Analysis::Stop(by)) => Some(by),
+                    Some(Analysis::GoOn { .. }) | None => None,
+                },
             };
             // A block that the budget cut short allows no interim analysis.
             let enough = enough.filter(|by| *by == StoppedBy::Fixed || !self.time_budget.is_spent());
-            if let Some(by) = enough.or_else(|| is_over.then_some(StoppedBy::Time)) {
+            let closed = enough.or_else(|| is_over.then_some(StoppedBy::Time));
+            if analysis.is_some() || closed.is_some() {
+                journal.send(Event::Detail(self.decision(&workload, blocks, closed)));
+            }
+            if let Some(by) = closed {
                 self.closed.insert(workload.clone());
                 journal.take(Entry::Closed(Closed { workload, blocks: blocks as u32, by }))?;
             }
@@ -84,26 +92,39 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// For each workload, the reason to stop that its interim analysis gives. Analyses happen after the numbers of blocks in
+    /// The decision about a workload after a block, with its reason.
+    fn decision(&self, workload: &str, blocks: usize, closed: Option<StoppedBy>) -> String {
+        // `0.07` is 7 %, not 7.000000000000001 %.
+        let target = format!("±{} %", (1e8 * self.plan.extent.target).round() / 1e6);
+        let next = INTERIM_ANALYSES.into_iter().find(|&analysis| analysis > blocks).unwrap_or(blocks);
+        let why = match closed {
+            None => format!("goes on until block {next}: an interval of a ratio is wider than {target}"),
+            Some(StoppedBy::Width) => format!("ends: every interval of a ratio is within {target}"),
+            Some(StoppedBy::LastAnalysis) => {
+                format!("ends: the last interim analysis; an interval is wider than {target}")
+            }
+            Some(StoppedBy::Time) => "ends: the time is over".into(),
+            Some(StoppedBy::Fixed) => "ends: the number of blocks is fixed".into(),
+        };
+        format!("{workload}: after {}: {why}", text::plural(blocks, "block"))
+    }
+
+    /// For each workload, the result of its interim analysis, where there is one. Analyses happen after the numbers of blocks in
     /// `INTERIM_ANALYSES`, in runs without a fixed number. They are slow on a large record, so a separate thread works on a copy.
     async fn analyses(
         &self,
         record: &RunRecord,
         workloads: &[String],
         blocks: usize,
-    ) -> Result<Vec<Option<StoppedBy>>> {
+    ) -> Result<Vec<Option<Analysis>>> {
         let is_adaptive = self.plan.extent.blocks.is_none() && self.plan.order == Order::Interleaved;
         if !is_adaptive || !INTERIM_ANALYSES.contains(&blocks) {
             return Ok(vec![None; workloads.len()]);
         }
         let rule = Rule::with_target(self.plan.extent.target).unwrap_or_default();
         let (record, workloads) = (record.clone(), workloads.to_vec());
-        let analysis =
-            move |workload: &String| match compare::interim_analysis(&record, workload, blocks, rule) {
-                Analysis::Stop(by) => Some(by),
-                Analysis::GoOn { .. } => None,
-            };
-        off_thread(move || workloads.iter().map(analysis).collect()).await
+        let analysis = move |workload: &String| compare::interim_analysis(&record, workload, blocks, rule);
+        off_thread(move || workloads.iter().map(|it| Some(analysis(it))).collect()).await
     }
 
     /// Sends the event of a new block, with the total number of requests up to the next interim analysis.

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod build_script;
 mod layers;
 mod modules;
 mod tidy;

@@ -16,7 +16,6 @@ fn snapshot(name: &str, arguments: &[&str]) {
 const SNAPSHOTS: &[(&str, &[&str])] = &[
     // Listings.
     ("help", &["--help"]),
-    ("version", &["--version"]),
     ("scenarios", &["scenarios"]),
     ("metrics", &["metrics"]),
     // Refusals before anything is built or started.
@@ -50,6 +49,22 @@ const SNAPSHOTS: &[(&str, &[&str])] = &[
 fn commands_that_start_nothing_print_their_snapshot() {
     for (name, arguments) in SNAPSHOTS {
         snapshot(name, arguments);
+    }
+}
+
+#[test]
+fn the_version_names_a_commit_and_the_processor_that_the_program_was_built_for() {
+    let print = |option| finish(Scratch::new().orchestrate().arg(option)).exits_with(0).stdout;
+    let (short, long) = (print("-V"), print("--version"));
+    let (first, built_for) = long.split_once('\n').unwrap();
+    assert_eq!(short.trim_end(), first);
+    assert!(built_for.starts_with(&format!("built for {}-", std::env::consts::ARCH)), "{long}");
+    let version = first.strip_prefix(concat!("orchestrate ", env!("CARGO_PKG_VERSION"))).unwrap();
+    // Sources without a git checkout have no commit.
+    if root().join(".git").exists() {
+        let commit = version.strip_prefix(" (").and_then(|it| it.strip_suffix(')')).unwrap();
+        let id = commit.strip_suffix("-dirty").unwrap_or(commit);
+        assert!(id.len() == 12 && id.bytes().all(|it| it.is_ascii_hexdigit()), "{long}");
     }
 }
 

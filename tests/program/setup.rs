@@ -152,7 +152,7 @@ fn an_engines_own_suite_adds_its_rows_to_the_named_engines() {
     let expected = "toy-parts\n    one choice at a time (prefill)\n    rows: toy:late, toy:later\n";
     assert!(listed.ends_with(expected), "{listed}");
     let outcome =
-        finish(scratch.orchestrate_without_checkout().args(["-e", "bare", "-s", "toy-part"])).exits_with(2);
+        finish(scratch.orchestrate_without_checkout().args(["-e", "bare", "-s", "nowhere"])).exits_with(2);
     outcome.assert_stderr(&["`default`, `toy-parts`"]);
 }
 
@@ -183,7 +183,7 @@ fn an_unknown_name_is_refused_before_any_build() {
             finish(scratch.orchestrate_without_checkout().args(["-e", "able", option, "no-such-engine"]))
                 .exits_with(2);
         assert!(
-            outcome.stderr.starts_with(&format!("error: {option}: no engine `no-such-engine`")),
+            outcome.stderr.starts_with(&format!("error: {option}: no engine named `no-such-engine`")),
             "{outcome:?}"
         );
         assert!(!scratch.join("target/release/able-engine").exists(), "{outcome:?}");

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::program::Program;
 use super::store::{self, check_name};
 use crate::machine::Machine;
 use crate::record::{self, Header, RunRecord};
-use crate::shell::Usage;
+use crate::shell::{Usage, listed, unknown_name_or};
 use crate::text::{line, plural};
 
 /// A field whose meaning changes needs a new version.
@@ -46,6 +46,17 @@ pub fn damaged(name: &str, how: &str) -> anyhow::Error {
     anyhow::anyhow!("baseline `{name}`: {how}\nhint: orchestrate baseline remove {name}")
 }
 
+/// The error for a baseline that does not exist.
+fn unknown(name: &str) -> Result<Usage> {
+    let known = store::names()?;
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let hint = || match known.is_empty() {
+        true => format!("--save-baseline {name}"),
+        false => listed(&known),
+    };
+    Ok(unknown_name_or("baseline", name, &known, hint))
+}
+
 impl Baseline {
     pub fn of(name: &str, header: &Header) -> Self {
         Self {
@@ -69,12 +80,7 @@ impl Baseline {
             if store::exists(name)? {
                 return Err(damaged("the file is missing".into()));
             }
-            let known: Vec<_> = store::names()?.iter().map(|name| format!("`{name}`")).collect();
-            let hint = match known.is_empty() {
-                true => format!("--save-baseline {name}"),
-                false => format!("the baselines are {}", known.join(", ")),
-            };
-            bail!(Usage(format!("no baseline `{name}`\nhint: {hint}")));
+            return Err(unknown(name)?.into());
         };
         let baseline: Self = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
         let (version, known) = (baseline.baseline_version, BASELINE_VERSION);

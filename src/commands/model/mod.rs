@@ -6,6 +6,8 @@ mod pull;
 mod reference_answers;
 mod write;
 
+pub use write::DTYPES;
+
 use anyhow::Result;
 use clap::Subcommand;
 

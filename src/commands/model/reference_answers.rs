@@ -21,7 +21,7 @@ pub struct ReferenceAnswersArgs {
     /// A model folder, or `embedded`
     pub model: String,
     /// Engine that computes the answers, in f32; default: the engine whose manifest says `reference`
-    #[arg(long, value_name = "ENGINE", alias = "witness")]
+    #[arg(long, value_name = "NAME|PATH", alias = "witness")]
     pub verifier: Option<String>,
     /// Replace the file if it exists
     #[arg(long)]

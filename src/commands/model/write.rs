@@ -6,17 +6,18 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use model_files::{Dtype, Format, Goal, ModelFolder, OnProgress, Shape, Written, size, synthesise};
+use model_files::{Dtype, Format, Goal, ModelFolder, OnProgress, SHAPES, Shape, Written, size, synthesise};
 
 use crate::cli::exit_code::INTERRUPTED;
+use crate::cli::{Verbosity, verbosity};
 use crate::commands::interrupts::Interrupts;
 use crate::commands::output;
-use crate::shell::{Usage, usage};
+use crate::shell::{Usage, unknown_name, unknown_name_or, usage};
 
 #[derive(Debug, Args)]
 pub struct SynthArgs {
     /// A shape by name (see `orchestrate model list`)
-    #[arg(required_unless_present = "config")]
+    #[arg(value_name = "SHAPE", required_unless_present = "config")]
     pub name: Option<String>,
     /// A shape from a Hugging Face `config.json`
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
@@ -41,7 +42,7 @@ pub fn synth(arguments: &SynthArgs) -> Result<u8> {
             ensure!(path.exists(), Usage(format!("no file `{}`", path.display())));
             Shape::of_config(path)?
         }
-        (None, name) => Shape::named(name.as_deref().unwrap_or_default()).map_err(usage)?,
+        (None, name) => shape(name.as_deref().unwrap_or_default())?,
     };
     let (format, dtype) = (format(&arguments.format)?, dtype(&arguments.dtype)?);
     check_writable(format, dtype, "--format")?;
@@ -112,15 +113,22 @@ fn default_path(argument: &str, model: &ModelFolder, to: Format, dtype: Dtype) -
     path.parent().filter(|_| is_path).unwrap_or(Path::new("")).join(name)
 }
 
+fn shape(name: &str) -> Result<Shape> {
+    let known: Vec<&str> = SHAPES.iter().map(|(name, _)| *name).collect();
+    if known.contains(&name) { Shape::named(name) } else { Err(unknown_name("shape", name, &known).into()) }
+}
+
 fn format(name: &str) -> Result<Format> {
-    let unknown = || Usage(format!("no format `{name}`\nhint: use `safetensors` or `gguf`"));
-    Ok(Format::named(name).ok_or_else(unknown)?)
+    Ok(Format::named(name).ok_or_else(|| unknown_name("format", name, &["safetensors", "gguf"]))?)
 }
 
 fn dtype(name: &str) -> Result<Dtype> {
-    let unknown = || Usage(format!("no dtype `{name}`\nhint: use {DTYPE_NAMES}"));
+    let unknown = || unknown_name_or("dtype", name, &DTYPES, || format!("use {DTYPE_NAMES}"));
     Ok(Dtype::named(name).ok_or_else(unknown)?)
 }
+
+/// The dtypes that can be written.
+pub const DTYPES: [&str; 7] = ["f32", "bf16", "f16", "q8_0", "q4_0", "q4_k", "q6_k"];
 
 const DTYPE_NAMES: &str = "`f32`, `bf16` or `f16`; in gguf also `q8_0`, `q4_0`, `q4_k` or `q6_k`";
 
@@ -159,14 +167,20 @@ fn write(name: &str, work: impl FnOnce(OnProgress) -> Result<Written>) -> Result
         written => written?,
     };
     written.notes.iter().for_each(|note| eprintln!("note: {note}"));
-    eprintln!("{} in {:.1} s", size(written.bytes), started.elapsed().as_secs_f64());
+    if verbosity() != Verbosity::Quiet {
+        eprintln!("{} in {:.1} s", size(written.bytes), started.elapsed().as_secs_f64());
+    }
     output::succeed(format!("{}\n", written.path.display()))
 }
 
 fn bar(name: &str) -> Result<ProgressBar> {
     let style =
         "{msg} {bar:24} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left";
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+    let target = match verbosity() {
+        Verbosity::Quiet => ProgressDrawTarget::hidden(),
+        _ => ProgressDrawTarget::stderr_with_hz(10),
+    };
+    let bar = ProgressBar::with_draw_target(None, target);
     bar.set_style(ProgressStyle::with_template(style)?);
     bar.set_message(name.to_string());
     Ok(bar)

@@ -185,14 +185,19 @@ fn check_compiler(engine: &str) -> Result<()> {
 }
 
 fn check_space(dir: &Path, needed_mb: u64) -> Result<()> {
-    let Ok(stat) = statvfs(dir) else { return Ok(()) };
-    let free_mb = (stat.f_bavail as f64 * stat.f_frsize as f64 / 1e6) as u64;
+    let Some(free_mb) = free_mb(dir) else { return Ok(()) };
     if free_mb < needed_mb {
         let (free, needed) = (megabytes(free_mb), megabytes(needed_mb));
         let home = paths::HOME_VARIABLE;
         bail!("`{}` has {free} free, {needed} are needed\nhint: export {home}=/a/larger/disk", dir.display());
     }
     Ok(())
+}
+
+/// The free space on the disk of a folder, or of the nearest folder above it that exists.
+pub fn free_mb(folder: &Path) -> Option<u64> {
+    let stat = folder.ancestors().find_map(|folder| statvfs(folder).ok())?;
+    Some((stat.f_bavail as f64 * stat.f_frsize as f64 / 1e6) as u64)
 }
 
 fn command(program: &Path, arguments: &[&str]) -> Vec<String> {

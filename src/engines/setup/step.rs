@@ -29,6 +29,8 @@ pub enum SetUpEvent {
         /// The cause of a failure.
         failed: Option<String>,
     },
+    /// A command that set-up runs, for a display that shows all.
+    Detail(String),
     Warned(String),
 }
 
@@ -50,6 +52,7 @@ impl Steps<'_> {
     ) -> Result<()> {
         let engine = engine.manifest.name.clone();
         (self.listener)(SetUpEvent::Started { subject: engine.clone(), step: step.into(), note });
+        (self.listener)(SetUpEvent::Detail(format!("{engine}: {}", pasteable(command))));
         let (program, arguments) = command.split_first().context("an empty command")?;
         let expression = duct::cmd(program, arguments).dir(dir).env(self.run_mark.0, self.run_mark.1);
         let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();

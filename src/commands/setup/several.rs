@@ -1,0 +1,165 @@
+//! `orchestrate setup` of several engines: states the sizes, asks once, and sets up what is not ready. A failure of one engine
+//! does not stop the others.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, stdin};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::with_set_up::with_set_up;
+use crate::cli::exit_code::{DONE, FAILED_CASES, INTERRUPTED};
+use crate::cli::{Verbosity, verbosity};
+use crate::commands::output::{self, WIDTH};
+use crate::engines::manifest::{Engine, Environment, Program};
+use crate::engines::registry::Registry;
+use crate::engines::setup::{self, Needed};
+use crate::machine::Device;
+use crate::shell::{Unavailable, Usage, megabytes, pasteable, this_program};
+use crate::text;
+
+/// Engines to set up together.
+pub struct Several<'a> {
+    pub registry: &'a Registry,
+    pub engines: &'a [&'a Engine],
+    pub devices: &'a [Device],
+    /// Whether these are all engines. An engine that cannot run here is then no failure.
+    pub all: bool,
+}
+
+impl Several<'_> {
+    pub fn set_up(&self, without_asking: bool) -> Result<u8> {
+        let needed = self.engines.iter().map(|engine| Needed::of(self.registry, engine, self.devices));
+        let needed = needed.collect::<Result<Vec<_>>>()?;
+        let work: Vec<&Needed> = needed.iter().filter(|it| it.has_work()).collect();
+        if !work.is_empty() && (verbosity() != Verbosity::Quiet || !without_asking) {
+            output::print_notice(&plan(&needed));
+        }
+        if !work.is_empty() && !without_asking && !confirm(work.len())? {
+            output::print_notice("nothing was set up\n");
+            return Ok(INTERRUPTED);
+        }
+        let failed: Vec<(&str, String)> = with_set_up(self.registry, |setting_up| {
+            let mut failed = Vec::new();
+            for it in &work {
+                let mut results = it.devices.iter().map(|device| setting_up.set_up(it.engine, device));
+                if let Some(Err(error)) = results.find(Result::is_err) {
+                    failed.push((name(it.engine), format!("{error:#}")));
+                }
+            }
+            failed
+        })?;
+        output::print(summary(&needed, &failed))?;
+        let cannot_run = needed.iter().any(|it| it.devices.is_empty());
+        Ok(if failed.is_empty() && (self.all || !cannot_run) { DONE } else { FAILED_CASES })
+    }
+}
+
+fn name(engine: &Engine) -> &str {
+    &engine.manifest.name
+}
+
+/// What would be built and downloaded, and what would not.
+fn plan(needed: &[Needed]) -> String {
+    let mut text = String::from("to set up:\n");
+    let mut environments: BTreeMap<&PathBuf, (&str, &Environment)> = BTreeMap::new();
+    for it in needed.iter().filter(|it| it.has_work()) {
+        let mut steps: Vec<String> = it.builds.iter().map(build_step).collect();
+        if let (Some(folder), Some(environment)) = (&it.environment, &it.engine.manifest.environment) {
+            steps.push(match environments.get(folder) {
+                Some((other, _)) => format!("uses the environment of `{other}`"),
+                None => environment_step(environment),
+            });
+            environments.entry(folder).or_insert((name(it.engine), environment));
+        }
+        let lines = text::wrap(&format!("{}: {}", name(it.engine), steps.join("; ")), WIDTH - 2, "    ");
+        lines.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+    }
+    text.push_str(&list_of("ready", needed.iter().filter(|it| it.is_ready())));
+    text.push_str(&impossible(needed));
+    if let Some(folder) = environments.keys().next().and_then(|folder| folder.parent()) {
+        text.push_str(&total(environments.values().map(|(_, environment)| *environment), folder));
+    }
+    text
+}
+
+fn build_step(program: &Program) -> String {
+    let device = program.only_for.map_or_else(String::new, |family| format!(" for {family}"));
+    let note = program.build.and_then(|build| build.note.as_ref());
+    format!("build{device}{}", note.map_or_else(String::new, |note| format!(" ({note})")))
+}
+
+fn environment_step(environment: &Environment) -> String {
+    let (download, installed) = (megabytes(environment.download_mb), megabytes(environment.installed_mb));
+    let note = environment.note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
+    format!("{download} to download, {installed} installed{note}")
+}
+
+/// The sum over environments, and the free space where they are made.
+fn total<'a>(environments: impl Iterator<Item = &'a Environment>, folder: &Path) -> String {
+    let sizes = environments.map(|it| (it.download_mb, it.installed_mb));
+    let (download, installed) = sizes.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    let free = setup::free_mb(folder).map_or_else(String::new, |free| format!(" ({} free)", megabytes(free)));
+    let (download, installed, folder) = (megabytes(download), megabytes(installed), folder.display());
+    text::break_lines(
+        &format!("total: {download} to download, {installed} installed in {folder}{free}"),
+        WIDTH,
+    )
+}
+
+/// `ready: `a`, `b``, or nothing without engines.
+fn list_of<'a>(title: &str, engines: impl Iterator<Item = &'a Needed<'a>>) -> String {
+    let names: Vec<String> = engines.map(|it| format!("`{}`", name(it.engine))).collect();
+    if names.is_empty() {
+        String::new()
+    } else {
+        text::break_lines(&format!("{title}: {}", names.join(", ")), WIDTH)
+    }
+}
+
+/// A line for each engine that this machine cannot run, on some device or on all.
+fn impossible(needed: &[Needed]) -> String {
+    let mut text = String::new();
+    for (it, Unavailable { reason, .. }) in
+        needed.iter().flat_map(|it| it.impossible.iter().map(move |why| (it, why)))
+    {
+        let what = if it.devices.is_empty() { "cannot run here" } else { "cannot run here on every device" };
+        text.push_str(&text::break_lines(&format!("{what}: `{}`: {reason}", name(it.engine)), WIDTH));
+    }
+    text
+}
+
+/// Asks on a terminal. Without one, refuses with the command that does not ask.
+fn confirm(engines: usize) -> Result<bool> {
+    if !(stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        let command: Vec<String> = std::env::args().skip(1).chain(["--yes".into()]).collect();
+        let hint = format!("{} {}", this_program(), pasteable(&command));
+        return Err(Usage(format!(
+            "no terminal to confirm this set-up on; nothing was set up\nhint: {hint}"
+        ))
+        .into());
+    }
+    output::print_notice(&format!("set up {}? [y/N] ", text::plural(engines, "engine")));
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+fn summary(needed: &[Needed], failed: &[(&str, String)]) -> String {
+    let has_failed = |it: &&Needed| failed.iter().any(|(engine, _)| *engine == name(it.engine));
+    let ready = needed.iter().filter(|it| !it.devices.is_empty() && !has_failed(it));
+    let mut text = list_of("ready", ready);
+    for (engine, error) in failed {
+        // The message of a tool may begin with this word.
+        let error = error.strip_prefix("error: ").unwrap_or(error);
+        for (index, line) in error.lines().enumerate() {
+            let start = if index == 0 { format!("failed: `{engine}`: ") } else { "    ".into() };
+            text.push_str(&text::break_lines(&format!("{start}{line}"), WIDTH));
+        }
+    }
+    text.push_str(&impossible(needed));
+    if !failed.is_empty() {
+        text.push_str("the same command tries again what failed; what is ready is skipped\n");
+    }
+    text
+}

@@ -1,0 +1,23 @@
+//! The processes and displays around a set-up.
+
+use anyhow::Result;
+
+use crate::commands::interrupts::Interrupts;
+use crate::commands::progress::{Display, Progress};
+use crate::engines::registry::Registry;
+use crate::engines::setup::SetUpContext;
+use crate::record::new_id;
+use crate::run::Event;
+use crate::run::process::Keeper;
+
+/// The message after an interrupt. Cargo continues an interrupted build, and an incomplete environment is made again.
+const INTERRUPTED: &str = "interrupted during set-up: the same command continues";
+
+/// Sets engines up with a display of the progress. A keeper ends every process that an interrupt leaves behind.
+pub fn with_set_up<T>(registry: &Registry, work: impl FnOnce(&mut SetUpContext) -> T) -> Result<T> {
+    let keeper = Keeper::start(&new_id())?;
+    let mut progress = Progress::new(Display::of_stderr());
+    let mut listener = |event| progress.event(Event::SetUp(event));
+    let _interrupts = Interrupts::listen(INTERRUPTED)?;
+    Ok(work(&mut SetUpContext::new(registry, keeper.mark(), &mut listener)))
+}

@@ -1,0 +1,76 @@
+//! Tests of `--quiet` and `--verbose`.
+
+use crate::support::{Outcome, Scratch, build_command, finish};
+
+/// Measures an engine without faults, and one that ends at its first request.
+fn measure(options: &[&str]) -> Outcome {
+    let scratch = Scratch::new();
+    let (sound, faulty) = (scratch.engine("sound", ""), scratch.script("ends-early", "exit 3"));
+    let mut command = scratch.orchestrate();
+    command.args(["-s", "decode", "--blocks", "1", "--iterations", "2"]).args(options);
+    finish(command.arg("-e").arg(sound).arg("-e").arg(faulty).arg("--results").arg(scratch.results()))
+}
+
+#[test]
+fn a_quiet_run_prints_the_table_its_failures_and_nothing_else() {
+    let usual = measure(&[]).exits_with(4);
+    usual.assert_stderr(&["block 1/1", "recorded in "]).assert_stdout(&["everything"]);
+    let quiet = measure(&["-q"]).exits_with(4);
+    quiet.assert_stdout(&["sound", "ends-early"]);
+    assert!(!quiet.stdout.contains("everything"), "{quiet:?}");
+    let is_problem = |line: &str| line.starts_with("ends-early: ") || line.starts_with("warning: ");
+    assert!(quiet.stderr.lines().any(|line| line.starts_with("ends-early: exited")), "{quiet:?}");
+    assert!(quiet.stderr.lines().all(is_problem), "{quiet:?}");
+}
+
+#[test]
+fn a_verbose_run_prints_its_versions_launches_and_decisions() {
+    let usual = measure(&[]).stderr;
+    let verbose = measure(&["--verbose"]).exits_with(4);
+    verbose.assert_stderr(&[
+        concat!("  orchestrate ", env!("CARGO_PKG_VERSION")),
+        "  machine: ",
+        "  environment: ORCHESTRATE_VERIFIER=none\n",
+        "  reference: sound\n",
+        "  configuration sound: cpu, default dtype, ",
+        "  sound: starts for block 1: /",
+        "  sound: fake 1.2.3, cpu, ",
+        "  decode: after 1 block: ends: the number of blocks is fixed\n",
+    ]);
+    assert!(!usual.contains("starts for block") && !usual.contains("  machine: "), "{usual}");
+    assert!(!verbose.stderr.contains("{\"type\":"), "the lines of the protocol need --debug: {verbose:?}");
+}
+
+#[test]
+fn a_verbose_run_explains_its_interim_analyses() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.args(["-v", "-s", "decode", "--iterations", "2", "--target", "99%"]);
+    for name in ["one", "other"] {
+        command.arg("-e").arg(scratch.engine(name, ""));
+    }
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    let decision = "  decode: after 5 blocks: ends: every interval of a ratio is within ±99 %\n";
+    outcome.assert_stderr(&[decision]);
+    assert_eq!(outcome.stderr.matches("decode: after ").count(), 1, "{outcome:?}");
+}
+
+#[test]
+fn the_options_work_before_and_after_a_subcommand_and_exclude_each_other() {
+    let scratch = Scratch::outside_checkout();
+    let manifest =
+        format!("about = \"x\"\nbinary = \"toy-engine\"\n[build]\n{}", build_command("toy-engine"));
+    scratch.write_tree(&[("toy", &manifest)]);
+    let run = |words: &[&str]| finish(scratch.orchestrate_without_checkout().args(words));
+    for words in [["-q", "setup", "toy"], ["setup", "toy", "--quiet"], ["setup", "-q", "toy"]] {
+        let quiet = run(&words).exits_with(0);
+        assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("`toy` is ready\n", ""), "{words:?}");
+    }
+    run(&["--verbose", "setup", "toy"])
+        .exits_with(0)
+        .assert_stderr(&["  toy: sh -c 'mkdir -p target/release"]);
+    run(&["-v", "model", "list"]).exits_with(0);
+    run(&["-q", "-v", "engines"]).exits_with(2).assert_stderr(&["cannot be used with"]);
+    // Another option of a run is refused before a subcommand, as it would have no effect.
+    run(&["--quick", "engines"]).exits_with(2).assert_stderr(&["'engines' cannot be used with '--quick'"]);
+}
