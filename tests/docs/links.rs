@@ -1,0 +1,76 @@
+//! Links between pages, and the form of the pages for users.
+
+use crate::page::{self, Page};
+use crate::support::root;
+
+/// The most lines of README.md and of each page in `docs`.
+const MAX_LINES: usize = 150;
+/// A reader of README.md has run something within these lines.
+const FIRST_COMMAND_WITHIN: usize = 25;
+
+#[test]
+fn every_link_leads_to_a_file_or_to_a_heading_of_a_page() {
+    let pages = page::all();
+    let broken = |page: &Page| {
+        let dead =
+            page.links.iter().filter_map(|(line, target)| Some((line, target, problem(page, target)?)));
+        let describe = |(line, target, problem)| format!("{}:{line}: `{target}`: {problem}", page.path);
+        dead.map(describe).collect::<Vec<String>>()
+    };
+    let broken: Vec<String> = pages.iter().flat_map(broken).collect();
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+/// The reason why a link leads nowhere.
+fn problem(page: &Page, target: &str) -> Option<String> {
+    if let Some((scheme, rest)) = target.split_once("://") {
+        let is_address = scheme == "https" && rest.contains('.') && !rest.contains([' ', '<', '>']);
+        return (!is_address).then(|| "no https address".into());
+    }
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let folder = root().join(&page.path).parent().unwrap().to_path_buf();
+    let file = if path.is_empty() { root().join(&page.path) } else { folder.join(path) };
+    if !file.exists() {
+        return Some("no such file".into());
+    }
+    if anchor.is_empty() {
+        return None;
+    }
+    let Ok(text) = std::fs::read_to_string(&file) else {
+        return Some("not a page, so it has no headings".into());
+    };
+    let anchors = Page::parse("", &text).anchors();
+    (!anchors.contains(anchor)).then(|| format!("no such heading; there are {anchors:?}"))
+}
+
+#[test]
+fn a_link_to_a_missing_file_or_heading_is_found() {
+    let page = Page::read("README.md");
+    for broken in
+        ["docs/no-such-page.md", "CONTRIBUTING.md#no-such-heading", "#no-such-heading", "http://x.org"]
+    {
+        assert!(problem(&page, broken).is_some(), "{broken}");
+    }
+    for good in ["docs/glossary.md", "CONTRIBUTING.md#style", "docs", "https://example.org/a#b"] {
+        assert_eq!(problem(&page, good), None, "{good}");
+    }
+}
+
+#[test]
+fn every_page_of_docs_is_short_and_in_the_index() {
+    let index = Page::read("docs/README.md");
+    for page in page::for_users() {
+        let lines = page.text.lines().count();
+        assert!(lines <= MAX_LINES, "{}: {lines} lines; at most {MAX_LINES}", page.path);
+        let name = page.path.strip_prefix("docs/").filter(|name| *name != "README.md");
+        let is_listed = name.is_none_or(|name| index.links.iter().any(|(_, target)| target == name));
+        assert!(is_listed, "docs/README.md has no link to {}", page.path);
+    }
+}
+
+#[test]
+fn a_reader_runs_something_within_the_first_lines_of_the_readme() {
+    let page = Page::read("README.md");
+    let (line, _) = page.blocks.iter().flat_map(|block| block.commands()).next().unwrap();
+    assert!(line <= FIRST_COMMAND_WITHIN, "the first command is in line {line}");
+}

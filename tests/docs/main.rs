@@ -1,0 +1,12 @@
+//! Tests of the pages for people: every command runs, every link leads to something, every quoted message exists.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod commands;
+mod links;
+mod messages;
+mod page;
+mod sessions;
