@@ -192,3 +192,28 @@ fn only_gating_series_keep_an_experiment_going() {
         (Analysis::Stop(StoppedBy::Width), Analysis::GoOn { until: 12 })
     );
 }
+
+#[test]
+fn a_comparison_names_the_source_of_its_noise_floor() {
+    let column = |level: f64| -> Blocks { (0..5).map(|block| (block, Rounds::from([(0, level)]))).collect() };
+    let experiment = |calibrated: Option<f64>, twin: f64| Experiment {
+        interleaved: true,
+        seed: None,
+        twins: vec![Twin { twin: 2, of: 1 }],
+        series: vec![Series {
+            better: Better::Lower,
+            gating: true,
+            stopped_by: StoppedBy::Fixed,
+            floors: vec![calibrated.and_then(|floor| NoiseFloor::of(&[floor; 20]))],
+            configurations: vec![column(1.0), column(2.0), column(2.0 * f64::exp(twin))],
+        }],
+    };
+    let floor = |calibrated, twin| {
+        let compared = experiment(calibrated, twin).compare(&[(0, 1)]).remove(0);
+        let floor = compared.result.unwrap().floor.unwrap();
+        (floor.source, floor.of, (floor.floor.log_ratio() * 100.0).round())
+    };
+    assert_eq!(floor(None, 0.1), (FloorSource::Twin, 1, 10.0));
+    assert_eq!(floor(Some(0.05), 0.1), (FloorSource::Twin, 1, 10.0));
+    assert_eq!(floor(Some(0.2), 0.1), (FloorSource::Calibration, 0, 20.0));
+}
