@@ -4,6 +4,7 @@
 mod baseline;
 mod calibrate;
 mod check;
+mod explain;
 mod internal;
 mod listings;
 mod machine;
@@ -68,6 +69,8 @@ commands! {
     Check(arguments: check::CheckArgs) => check::check(&arguments),
     /// Make a report of a run record
     Report(arguments: records::ReportArgs) => records::report(&arguments),
+    /// Explain the verdicts, output status and warnings of a record: of an engine, a case or both
+    Explain(arguments: explain::ExplainArgs) => explain::explain(&arguments),
     /// Compare two run records or baselines
     Compare(arguments: records::CompareArgs) => records::compare(&arguments),
     /// List, show and remove baselines (saved by --save-baseline)

@@ -30,6 +30,15 @@ pub fn report(arguments: &ReportArgs) -> Result<u8> {
     Ok(DONE)
 }
 
+/// The latest record in a folder.
+pub fn latest_record(results: &Path) -> Result<PathBuf> {
+    let missing = || {
+        let folder = results.display();
+        Usage(format!("no run record in `{folder}`\nhint: orchestrate --all, or name a record"))
+    };
+    record::latest_in(results)?.ok_or_else(|| missing().into())
+}
+
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Earlier side: a run record, or a baseline by name

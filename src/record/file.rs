@@ -72,3 +72,14 @@ pub fn results_dir() -> Result<PathBuf> {
         None => Ok(paths::data_dir()?.join("results")),
     }
 }
+
+/// The latest record of a folder: ids sort by time. `None` for a folder without records, or an absent one.
+pub fn latest_in(folder: &Path) -> Result<Option<PathBuf>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read `{}`", folder.display())),
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    Ok(paths.filter(|path| path.extension().is_some_and(|it| it == "jsonl") && path.is_file()).max())
+}

@@ -19,7 +19,7 @@ pub use entry::{
     Warning, output_tokens,
 };
 pub use failure::{Failure, FailureKind, Stage};
-pub use file::{Recorder, check_writable, new_id, read, results_dir};
+pub use file::{Recorder, check_writable, latest_in, new_id, read, results_dir};
 pub use run_record::{RECORD_VERSION, RunRecord};
 
 #[cfg(test)]

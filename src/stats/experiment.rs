@@ -10,6 +10,7 @@ use super::ratio::{Blocks, NoRatio, Ratios, Rounds};
 use super::significance::{mann_whitney, welch};
 use super::stopping::{Analysis, Rule, StoppedBy};
 use super::summary::median;
+use super::verdict::Verdict;
 
 /// The direction in which a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,19 @@ pub struct Probabilities {
     pub welch: Option<f64>,
     /// The test of Mann and Whitney, also without pairing.
     pub mann_whitney: Option<f64>,
+}
+
+impl Comparison {
+    /// The same comparison from the other side.
+    pub fn inverted(&self) -> Self {
+        let verdict = self.decision.verdict.map(Verdict::inverted);
+        Self {
+            evidence: self.evidence.inverted(),
+            bootstrap: self.bootstrap.map(|(low, high)| (-high, -low)),
+            decision: Decision { verdict, ..self.decision },
+            ..self.clone()
+        }
+    }
 }
 
 impl Experiment {

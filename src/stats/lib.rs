@@ -30,7 +30,8 @@ mod tests;
 
 pub use decision::{Decision, Undecided, decide};
 pub use experiment::{
-    Better, Comparison, Experiment, FloorSource, PairResult, Probabilities, Series, SourcedFloor, Twin, levels,
+    Better, Comparison, Experiment, FloorSource, PairResult, Probabilities, Series, SourcedFloor, Twin,
+    levels,
 };
 pub use interval::{Design, Evidence, MIN_VERDICT_BLOCKS};
 pub use noise_floor::{NoiseFloor, VerdictThresholds};

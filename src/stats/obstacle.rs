@@ -72,7 +72,13 @@ mod tests {
         compared_in(5, log_ratio, spread, floor, others)
     }
 
-    fn compared_in(blocks: u32, log_ratio: f64, spread: f64, floor: Option<f64>, others: usize) -> Comparison {
+    fn compared_in(
+        blocks: u32,
+        log_ratio: f64,
+        spread: f64,
+        floor: Option<f64>,
+        others: usize,
+    ) -> Comparison {
         let shape = [-1.0, 1.0, -0.5, 0.5, 0.0];
         let column = |log_ratio: f64, spread: f64| -> Blocks {
             let time = |block: u32| (-(log_ratio + spread * shape[block as usize % 5])).exp();
@@ -87,7 +93,8 @@ mod tests {
             floors: vec![floor.and_then(|floor| NoiseFloor::of(&[floor; 20]))],
             configurations: configurations.collect(),
         };
-        let experiment = Experiment { interleaved: true, seed: None, twins: Vec::new(), series: vec![series] };
+        let experiment =
+            Experiment { interleaved: true, seed: None, twins: Vec::new(), series: vec![series] };
         let pairs: Vec<(usize, usize)> = (1..=others + 1).map(|it| (it, 0)).collect();
         experiment.compare(&pairs).remove(0).result.unwrap()
     }

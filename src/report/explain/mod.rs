@@ -1,0 +1,212 @@
+//! Explanations of a record: why an engine has its verdict, its output status or its warnings, in plain sentences with the
+//! figures. All figures come from `analysis` and from the report; nothing is computed here.
+
+mod comparison;
+mod engine;
+mod output;
+mod subject;
+mod terms;
+mod workload;
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::document::{Content, Document, Item, Layouts, Lines, List, Section};
+use super::json::json_bytes;
+use super::ranking::{Ranking, rankings};
+use super::rows::Row;
+use super::run_data::RunData;
+use super::run_report::Report;
+use crate::record::RunRecord;
+use crate::text::line;
+use subject::Subject;
+
+/// The explanation of an engine, of a case, of both, or of the terms of a report. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Explanation {
+    /// The record's id.
+    pub record: String,
+    pub about: String,
+    pub parts: Vec<Part>,
+    /// Commands that explain more.
+    pub more: Vec<String>,
+}
+
+/// A title, sentences about one subject, and remedies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Part {
+    pub title: String,
+    pub sentences: Vec<String>,
+    pub hints: Vec<String>,
+}
+
+/// A record with everything that is computed from it.
+struct Context<'a> {
+    record: &'a RunRecord,
+    data: RunData<'a>,
+    report: &'a Report,
+    rankings: Vec<Ranking<'a>>,
+}
+
+/// The explanation of what these words name: an engine, a case or both. Without words, that of the terms. The error lists the
+/// names of the record.
+pub fn explain(record: &RunRecord, words: &[String]) -> Result<Explanation, String> {
+    let report = Report::of(record);
+    let context = Context { record, data: RunData::of(record), report: &report, rankings: rankings(&report) };
+    if words.is_empty() {
+        return Ok(context.terms());
+    }
+    let subject = subject::find(&context.data, &words.join(" "))?;
+    Ok(context.explanation(&subject))
+}
+
+impl Context<'_> {
+    fn terms(&self) -> Explanation {
+        Explanation {
+            record: self.report.record.clone(),
+            about: "the terms of the report".into(),
+            parts: terms::parts(self.report),
+            more: vec!["orchestrate explain ENGINE".into(), "orchestrate metrics".into()],
+        }
+    }
+
+    fn explanation(&self, subject: &Subject) -> Explanation {
+        let Subject { configurations, workloads, .. } = subject;
+        let mut parts = Vec::new();
+        match (configurations.is_empty(), workloads.is_empty()) {
+            (true, _) => {
+                for workload in workloads {
+                    parts.extend(workload::case_parts(self, workload));
+                }
+            }
+            (false, true) => {
+                for &configuration in configurations {
+                    parts.extend(engine::parts(self, configuration));
+                }
+            }
+            (false, false) => {
+                for &configuration in configurations {
+                    for workload in workloads {
+                        parts.extend(workload::row_parts(self, configuration, workload));
+                    }
+                }
+            }
+        }
+        let more = self.more(subject);
+        Explanation { record: self.report.record.clone(), about: subject.name.clone(), parts, more }
+    }
+
+    /// Commands for the other level of detail.
+    fn more(&self, subject: &Subject) -> Vec<String> {
+        let Subject { configurations, workloads, .. } = subject;
+        let labels: BTreeSet<&str> =
+            configurations.iter().map(|&index| self.data.engines[index].label.as_str()).collect();
+        let measured = |label: &str| self.report.rows.iter().find(|row| row.engine.label == label);
+        match (labels.first(), workloads.first()) {
+            (Some(label), None) => {
+                let row = measured(label);
+                row.map(|row| command(&[label, &row.case.label])).into_iter().collect()
+            }
+            (Some(label), Some(_)) => vec![command(&[label])],
+            (None, Some(workload)) => {
+                let row = self.report.rows.iter().find(|row| row.case.label == *workload);
+                row.map(|row| command(&[&row.engine.label, workload])).into_iter().collect()
+            }
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// The row of a configuration in a workload.
+    fn row(&self, configuration: usize, workload: &str) -> Option<&Row> {
+        let label = &self.data.engines[configuration].label;
+        self.report.rows.iter().find(|row| row.engine.label == *label && row.case.label == workload)
+    }
+
+    /// The index of a row's case in the plan.
+    fn case(&self, row: &Row) -> Option<usize> {
+        let is_case = |case: &crate::plan::Case| {
+            self.data.engines[case.configuration].label == row.engine.label
+                && line(&case.workload.label) == row.case.label
+        };
+        self.data.plan.cases.iter().position(is_case)
+    }
+
+    fn configuration(&self, label: &str) -> Option<usize> {
+        self.data.engines.iter().position(|engine| engine.label == label)
+    }
+
+    fn ranking(&self, row: &Row) -> Option<&Ranking<'_>> {
+        self.rankings.iter().find(|it| it.case == row.case.label && it.model == row.engine.model)
+    }
+}
+
+/// A command of this program that explains these names.
+fn command(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| crate::shell::pasteable(&[name.to_string()])).collect();
+    format!("orchestrate explain {}", names.join(" "))
+}
+
+/// A hint with its command between backticks, so that no line is broken within it.
+fn quoted_command(hint: &str) -> String {
+    if hint.starts_with("orchestrate ") { format!("`{hint}`") } else { hint.to_string() }
+}
+
+fn launches(count: usize) -> String {
+    if count == 1 { "1 launch".into() } else { format!("{count} launches") }
+}
+
+impl Part {
+    fn titled(title: impl Into<String>) -> Self {
+        Self { title: title.into(), ..Self::default() }
+    }
+
+    fn say(&mut self, sentence: impl Into<String>) {
+        self.sentences.push(sentence.into());
+    }
+
+    /// Adds a remedy, unless the part has it already.
+    fn hint(&mut self, hint: impl Into<String>) {
+        let hint = hint.into();
+        if !self.hints.contains(&hint) {
+            self.hints.push(hint);
+        }
+    }
+}
+
+impl Content for Explanation {
+    fn document(&self, _: Layouts) -> Document {
+        let mut parts = vec![Section::Caption(vec![format!("{}, record {}", self.about, self.record)])];
+        parts.extend(self.parts.iter().map(|part| {
+            let sentences = part.sentences.iter().cloned().map(Item::Listed);
+            let hints = part.hints.iter().map(|hint| Item::Plain(format!("hint: {}", quoted_command(hint))));
+            let heading = (!part.title.is_empty()).then(|| part.title.clone());
+            Section::List(List { heading, items: sentences.chain(hints).collect() })
+        }));
+        let more = self.more.iter().map(|command| format!("more: `{command}`"));
+        parts.extend((!self.more.is_empty()).then(|| Section::List(List::plain(more))));
+        Document { parts, summary: None }
+    }
+
+    fn lines(&self) -> Option<Lines> {
+        None
+    }
+
+    fn json(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Versioned<'a> {
+            report_version: u32,
+            #[serde(flatten)]
+            explanation: &'a Explanation,
+        }
+        json_bytes(&Versioned { report_version: super::json::REPORT_VERSION, explanation: self })
+    }
+
+    /// Long lines of text are hard to read.
+    fn width(&self, terminal_width: Option<usize>) -> usize {
+        terminal_width.unwrap_or(100).clamp(40, 100)
+    }
+}
+
+#[cfg(test)]
+mod tests;
