@@ -16,7 +16,7 @@ use crate::shell::Usage;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// An engine (`lmrs`), a case (`decode`) or both (`lmrs decode`), then the record; default: the terms of the latest record
+    /// An engine, a case such as `decode`, or both, and a record; default: the terms of the report, and the latest record
     #[arg(value_name = "ENGINE|CASE|RECORD")]
     pub names: Vec<String>,
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_where(|it| !it.has_lines()))]
@@ -60,10 +60,10 @@ mod tests {
             (names.join(" "), record.map(|path| path.display().to_string()))
         };
         assert_eq!(parsed(&["ttft", "512"]), ("ttft 512".into(), None));
-        assert_eq!(parsed(&["lmrs", "a.jsonl"]), ("lmrs".into(), Some("a.jsonl".into())));
+        assert_eq!(parsed(&["toy", "a.jsonl"]), ("toy".into(), Some("a.jsonl".into())));
         assert_eq!(parsed(&["a.jsonl"]), ("".into(), Some("a.jsonl".into())));
-        assert_eq!(parsed(&["lmrs", "decode", &file]), ("lmrs decode".into(), Some(file.clone())));
+        assert_eq!(parsed(&["toy", "decode", &file]), ("toy decode".into(), Some(file.clone())));
         // The name of a model from a hub has a slash.
-        assert_eq!(parsed(&["lmrs owner/name"]), ("lmrs owner/name".into(), None));
+        assert_eq!(parsed(&["toy owner/name"]), ("toy owner/name".into(), None));
     }
 }

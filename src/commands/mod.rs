@@ -11,6 +11,7 @@ mod machine;
 mod model;
 mod null_engine;
 mod overhead;
+mod recommend;
 mod records;
 mod request;
 mod run;
@@ -71,6 +72,8 @@ commands! {
     Report(arguments: records::ReportArgs) => records::report(&arguments),
     /// Explain the verdicts, output status and warnings of a record: of an engine, a case or both
     Explain(arguments: explain::ExplainArgs) => explain::explain(&arguments),
+    /// Measure what is set up, and recommend an engine and a preset for the latency of a chat
+    Recommend(arguments: Box<recommend::RecommendArgs>) => recommend::recommend(*arguments),
     /// Compare two run records or baselines
     Compare(arguments: records::CompareArgs) => records::compare(&arguments),
     /// List, show and remove baselines (saved by --save-baseline)

@@ -4,6 +4,7 @@
 
 pub mod context;
 pub mod dtype;
+mod memory_fit;
 mod metric_id;
 pub mod models;
 pub mod prompts;

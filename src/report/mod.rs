@@ -23,6 +23,7 @@ mod notes;
 mod outputs;
 mod overview;
 mod ranking;
+pub mod recommendation;
 mod resources;
 mod rows;
 mod run_data;

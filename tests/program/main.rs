@@ -24,5 +24,6 @@ mod lifetime;
 mod measured_tokens;
 mod output_checks;
 mod own_python;
+mod recommend;
 mod refusals;
 mod setup;

@@ -1,9 +1,10 @@
 //! A comparison in sentences: the ratio with its interval, the evidence, the noise floor, and why it is inconclusive.
 
-use super::{Context, Part};
+use super::context::{Context, Part};
 use crate::analysis::agreement::two_digits;
 use crate::analysis::compare::{self, Compared};
 use crate::plan::Order;
+use crate::report::ranking::compared_in;
 use crate::report::rows::Row;
 use crate::report::verdicts::PairVerdict;
 use crate::text::{line, plural, three_digits, with_commas};
@@ -26,20 +27,22 @@ pub fn explain(
     (intro, pairs): (&str, &[PairVerdict]),
     detail: Detail,
 ) {
-    let Some((pair, comparison)) = find(pairs, row, against) else {
+    let Some(compared) = compared_in(pairs, row, against) else {
         part.say(format!("{intro}: there is no comparison with `{}`.", against.engine.label));
         return;
     };
-    let comparison = match comparison {
+    let comparison = match compared.comparison() {
         Ok(comparison) => comparison,
         Err(why) => {
             part.say(format!("{intro}: no comparison with `{}`, because {why}.", against.engine.label));
             return;
         }
     };
-    part.say(format!("{intro}: {}.", sentence(context, row, against, pair, &comparison)));
+    part.say(format!("{intro}: {}.", sentence(context, row, against, compared.pair, &comparison)));
     let family = pairs.iter().filter(|pair| pair.is_headline && pair.result.is_ok()).count();
     match detail {
+        // Without a verdict, the sentence itself has the number of blocks.
+        Detail::Brief if comparison.decision.verdict.is_none() => {}
         Detail::Brief => part.say(brief_evidence(context, &comparison)),
         Detail::Full => {
             interval(part, &comparison);
@@ -48,31 +51,6 @@ pub fn explain(
         }
     }
     obstacle(context, part, &comparison, family);
-}
-
-/// The comparison of two rows by the headline, from the side of the first.
-fn find<'a>(
-    pairs: &'a [PairVerdict],
-    row: &Row,
-    against: &Row,
-) -> Option<(&'a PairVerdict, Result<Comparison, &'a str>)> {
-    let metric = row.case.headline?;
-    let sides = (&row.engine.label, &against.engine.label);
-    let of_case = pairs.iter().filter(|it| it.case == row.case.label && it.metric.id == metric.id);
-    let mut found = of_case.filter_map(|pair| {
-        let is_inverted = match (&pair.engine, &pair.against) {
-            names if names == sides => false,
-            (engine, other) if (other, engine) == sides => true,
-            _ => return None,
-        };
-        let result = match &pair.result {
-            Ok(comparison) if is_inverted => Ok(comparison.inverted()),
-            Ok(comparison) => Ok(comparison.clone()),
-            Err(why) => Err(why.as_str()),
-        };
-        Some((pair, result))
-    });
-    found.next()
 }
 
 fn sentence(
@@ -173,9 +151,7 @@ fn p_text(p: f64) -> String {
 fn noise_floor(context: &Context, comparison: &Comparison) -> String {
     let counts = percent(comparison.decision.thresholds.difference().exp_m1());
     let Some(SourcedFloor { floor, source, of }) = comparison.floor else {
-        return format!(
-            "The noise floor is unknown: no twin was compared. A difference must exceed {counts}."
-        );
+        return format!("The noise floor is unknown. A difference must exceed {counts}.");
     };
     let (label, size) = (&context.data.engines[of].label, percent(floor.log_ratio().exp_m1()));
     let blocks = plural(floor.blocks(), "block");

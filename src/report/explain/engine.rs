@@ -1,8 +1,9 @@
 //! An engine in sentences: what ran, its failure, its output, its claims, its verdict in each case, its load and its memory.
 
 use super::comparison::Detail;
+use super::context::{Context, Part, launches};
 use super::workload::{self, failure, verdicts};
-use super::{Context, Part, output, subject};
+use super::{output, subject};
 use crate::analysis::metric::{MetricId, Unit};
 use crate::report::rows::Row;
 use crate::text::plural;
@@ -98,7 +99,7 @@ fn load(row: &Row) -> Option<Part> {
     part.say(format!(
         "From the start of the process to its `loaded` answer, {} pass (median of {}).",
         time(load.estimate),
-        super::launches(load.launches)
+        launches(load.launches)
     ));
     let phases = row.wall_time.as_ref().map_or(&[][..], |it| &it.phases);
     let named =

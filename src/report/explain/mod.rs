@@ -2,6 +2,7 @@
 //! figures. All figures come from `analysis` and from the report; nothing is computed here.
 
 mod comparison;
+mod context;
 mod engine;
 mod output;
 mod subject;
@@ -14,12 +15,11 @@ use serde::Serialize;
 
 use super::document::{Content, Document, Item, Layouts, Lines, List, Section};
 use super::json::json_bytes;
-use super::ranking::{Ranking, rankings};
-use super::rows::Row;
+use super::ranking::rankings;
 use super::run_data::RunData;
 use super::run_report::Report;
 use crate::record::RunRecord;
-use crate::text::line;
+use context::{Context, Part, command};
 use subject::Subject;
 
 /// The explanation of an engine, of a case, of both, or of the terms of a report. JSON has these names: add, never rename.
@@ -33,22 +33,6 @@ pub struct Explanation {
     pub more: Vec<String>,
 }
 
-/// A title, sentences about one subject, and remedies.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Part {
-    pub title: String,
-    pub sentences: Vec<String>,
-    pub hints: Vec<String>,
-}
-
-/// A record with everything that is computed from it.
-struct Context<'a> {
-    record: &'a RunRecord,
-    data: RunData<'a>,
-    report: &'a Report,
-    rankings: Vec<Ranking<'a>>,
-}
-
 /// The explanation of what these words name: an engine, a case or both. Without words, that of the terms. The error lists the
 /// names of the record.
 pub fn explain(record: &RunRecord, words: &[String]) -> Result<Explanation, String> {
@@ -59,6 +43,11 @@ pub fn explain(record: &RunRecord, words: &[String]) -> Result<Explanation, Stri
     }
     let subject = subject::find(&context.data, &words.join(" "))?;
     Ok(context.explanation(&subject))
+}
+
+/// A hint with its command between backticks, so that no line is broken within it.
+fn quoted_command(hint: &str) -> String {
+    if hint.starts_with("orchestrate ") { format!("`{hint}`") } else { hint.to_string() }
 }
 
 impl Context<'_> {
@@ -114,62 +103,6 @@ impl Context<'_> {
                 row.map(|row| command(&[&row.engine.label, workload])).into_iter().collect()
             }
             (None, None) => Vec::new(),
-        }
-    }
-
-    /// The row of a configuration in a workload.
-    fn row(&self, configuration: usize, workload: &str) -> Option<&Row> {
-        let label = &self.data.engines[configuration].label;
-        self.report.rows.iter().find(|row| row.engine.label == *label && row.case.label == workload)
-    }
-
-    /// The index of a row's case in the plan.
-    fn case(&self, row: &Row) -> Option<usize> {
-        let is_case = |case: &crate::plan::Case| {
-            self.data.engines[case.configuration].label == row.engine.label
-                && line(&case.workload.label) == row.case.label
-        };
-        self.data.plan.cases.iter().position(is_case)
-    }
-
-    fn configuration(&self, label: &str) -> Option<usize> {
-        self.data.engines.iter().position(|engine| engine.label == label)
-    }
-
-    fn ranking(&self, row: &Row) -> Option<&Ranking<'_>> {
-        self.rankings.iter().find(|it| it.case == row.case.label && it.model == row.engine.model)
-    }
-}
-
-/// A command of this program that explains these names.
-fn command(names: &[&str]) -> String {
-    let names: Vec<String> = names.iter().map(|name| crate::shell::pasteable(&[name.to_string()])).collect();
-    format!("orchestrate explain {}", names.join(" "))
-}
-
-/// A hint with its command between backticks, so that no line is broken within it.
-fn quoted_command(hint: &str) -> String {
-    if hint.starts_with("orchestrate ") { format!("`{hint}`") } else { hint.to_string() }
-}
-
-fn launches(count: usize) -> String {
-    if count == 1 { "1 launch".into() } else { format!("{count} launches") }
-}
-
-impl Part {
-    fn titled(title: impl Into<String>) -> Self {
-        Self { title: title.into(), ..Self::default() }
-    }
-
-    fn say(&mut self, sentence: impl Into<String>) {
-        self.sentences.push(sentence.into());
-    }
-
-    /// Adds a remedy, unless the part has it already.
-    fn hint(&mut self, hint: impl Into<String>) {
-        let hint = hint.into();
-        if !self.hints.contains(&hint) {
-            self.hints.push(hint);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The output check of an engine in sentences: the status, the deviation with its bounds, the tokens, and the next step.
 
-use super::{Context, Part};
+use super::context::{Context, Part};
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, two_digits};
 use crate::text::{line, plural, with_commas};

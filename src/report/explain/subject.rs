@@ -1,5 +1,6 @@
 //! The subject of an explanation: the engines and cases that words name.
 
+use super::context::command;
 use crate::plan::Role;
 use crate::report::run_data::RunData;
 use crate::text::line;
@@ -97,7 +98,7 @@ fn unknown(data: &RunData, name: &str) -> String {
         if names.is_empty() { "none".to_string() } else { names.join(", ") }
     };
     let example = nearest.or_else(|| engines.first().map(String::as_str));
-    let hint = example.map_or_else(String::new, |name| format!("\nhint: {}", super::command(&[name])));
+    let hint = example.map_or_else(String::new, |name| format!("\nhint: {}", command(&[name])));
     format!(
         "no engine or case `{name}` in the record {}; its engines: {}; its cases: {}{hint}",
         line(&data.record.header.id),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Part;
+use super::context::Part;
 use crate::analysis::agreement::Status;
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::metric::{METRICS, Metric, Shown};

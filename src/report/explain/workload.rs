@@ -1,7 +1,8 @@
 //! A workload in sentences: the ranking of its rows, and for one row the verdicts, the measurement, the limit and the memory.
 
 use super::comparison::{self, Detail};
-use super::{Context, Part, output};
+use super::context::{Context, Part, launches};
+use super::{output, subject};
 use crate::analysis::metric::{Better, MetricId, Unit, share};
 use crate::record::{FailureKind, WarmUp, WarmUpEnd};
 use crate::report::limits;
@@ -52,7 +53,7 @@ fn without_row(context: &Context, configuration: usize, workload: &str) -> Part 
         return failure(label, &failed.failure);
     }
     let mut part = Part::titled(format!("`{label}` {workload}"));
-    match super::subject::purpose(&context.data, configuration) {
+    match subject::purpose(&context.data, configuration) {
         Some(purpose) => part.say(purpose),
         None => part
             .say("It has no samples in this case: the run ended before, or the plan does not have the case."),
@@ -123,11 +124,9 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
     });
     let mut part = Part::titled(format!("`{label}` `{case}`{}", value.unwrap_or_default()));
     let ranking = context.ranking(row);
-    if let Some(ranking) = ranking {
-        part.say(rank(ranking, row));
-    }
-    if let Some(why) = ranking.and_then(|it| unranked(it, row)) {
-        part.say(why_unranked(context, row, why));
+    match ranking.and_then(|it| unranked(it, row)) {
+        Some(why) => part.say(format!("It has no rank: {}.", why_unranked(context, row, why))),
+        None => part.sentences.extend(ranking.and_then(|it| rank(it, row))),
     }
     if context.report.is_wrong(row) {
         return part;
@@ -176,34 +175,33 @@ fn unranked(ranking: &Ranking, row: &Row) -> Option<Unranked> {
     ranking.unranked.iter().find(|(it, _)| std::ptr::eq(*it, row)).map(|(_, why)| *why)
 }
 
-fn rank(ranking: &Ranking, row: &Row) -> String {
+fn rank(ranking: &Ranking, row: &Row) -> Option<String> {
     let all = ranking.ranked.len();
-    match ranking.ranked.iter().position(|it| std::ptr::eq(*it, row)) {
-        Some(_) if all == 1 => "It is the only engine with a rank.".into(),
-        Some(index) => {
-            format!("It is number {} of {all} engines with a rank, by {}.", index + 1, ranking.metric.title)
-        }
-        None => "It has no rank.".into(),
-    }
+    let index = ranking.ranked.iter().position(|it| std::ptr::eq(*it, row))?;
+    Some(match all {
+        1 => "It is the only engine with a rank.".into(),
+        _ => format!("It is number {} of {all} engines with a rank, by {}.", index + 1, ranking.metric.title),
+    })
 }
 
 fn why_unranked(context: &Context, row: &Row, why: Unranked) -> String {
     match why {
-        Unranked::Failed => "It failed.".into(),
-        Unranked::NoValue => "It reports no time stamps from which this metric could be computed.".into(),
-        Unranked::Wrong => "Its output is wrong, so its speed is not compared.".into(),
+        Unranked::Failed => "it failed".into(),
+        Unranked::NoValue => "it reports nothing from which this metric could be computed".into(),
+        Unranked::Wrong => "its output is wrong, so its speed is not compared".into(),
+        Unranked::Unverified if context.report.no_checks.is_some() => "its output was not checked".into(),
         Unranked::Unverified => {
-            "Its output is unverified, so its speed may be that of another computation.".into()
+            "its output is unverified, so its speed may be that of another computation".into()
         }
         Unranked::Contradicted => {
             let of_row = context.report.contradictions.iter();
             let mut of_row = of_row.filter(|it| it.label == row.engine.label && it.excludes_from_ranking);
             of_row.next().map_or_else(
-                || "An observation contradicts one of its claims.".into(),
+                || "an observation contradicts one of its claims".into(),
                 |it| {
                     let (about, reported, observed) = (it.about.name(), &it.reported, &it.observed);
                     format!(
-                        "Its claim about {about} is contradicted: reported {reported}, observed {observed}."
+                        "its claim about {about} is contradicted (reported {reported}, observed {observed})"
                     )
                 },
             )
@@ -241,7 +239,7 @@ fn measurement(context: &Context, row: &Row) -> Part {
     part.say(format!(
         "It made {} in {}.",
         plural(with_commas(row.samples), "measured request"),
-        super::launches(row.launches)
+        launches(row.launches)
     ));
     if let Some((metric, summary)) = row.case.headline.and_then(|it| Some((it, row.summary(it.id)?))) {
         let show = |value| metric.unit.show(value);
