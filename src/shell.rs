@@ -52,7 +52,7 @@ pub fn listed(known: &[&str]) -> String {
 /// The one known name that the user probably meant: the nearest one, if a third of its letters or fewer differ, or else the
 /// only one that begins with the name. Two names that are equally near give `None`, because a guess could select another
 /// model.
-fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let only = |names: Vec<&'a str>| (names.len() == 1).then(|| names.first().copied()).flatten();
     let distance = |known: &str| {

@@ -150,7 +150,7 @@ pub const METRICS: &[Metric] = &[
         of: share::bandwidth,
     },
     Metric {
-        id: MetricId::new("compute_share"),
+        id: MetricId::COMPUTE_SHARE,
         title: "of limit",
         unit: Unit::Share,
         better: Better::Higher,

@@ -4,6 +4,7 @@
 mod baseline;
 mod calibrate;
 mod check;
+mod explain;
 mod generated;
 mod internal;
 mod listings;
@@ -11,6 +12,7 @@ mod machine;
 mod model;
 mod null_engine;
 mod overhead;
+mod recommend;
 mod records;
 mod request;
 mod run;
@@ -73,6 +75,10 @@ commands! {
     Check(arguments: check::CheckArgs) => check::check(&arguments),
     /// Make a report of the latest run record, or of another one; `--list` lists them
     Report(arguments: records::ReportArgs) => records::report(&arguments),
+    /// Explain the verdicts, output status and warnings of a record: of an engine, a case or both
+    Explain(arguments: explain::ExplainArgs) => explain::explain(&arguments),
+    /// Measure what is set up, and recommend an engine and a preset for the latency of a chat
+    Recommend(arguments: Box<recommend::RecommendArgs>) => recommend::recommend(*arguments),
     /// Compare two run records or baselines
     Compare(arguments: records::CompareArgs) => records::compare(&arguments),
     /// List, show and remove baselines (saved by --save-baseline)

@@ -252,6 +252,19 @@ impl Engine {
         others.filter(move |(_, preset)| settings(preset) != settings(&default)).map(|(name, _)| name)
     }
 
+    /// The presets that change the precision of the weights: those with a dtype or the load option `quantize`, and those that
+    /// `--quantize` selects. Those of a suite are left out.
+    pub fn precision_presets(&self) -> impl Iterator<Item = &String> {
+        let Manifest { presets, quantize, .. } = &self.manifest;
+        let is_selected = |name: &String| {
+            quantize.values().any(|it| matches!(it, Precision::Preset(preset) if preset == name))
+        };
+        let has_precision =
+            |preset: &Preset| preset.dtype.is_some() || preset.options.contains_key("quantize");
+        self.other_presets()
+            .filter(move |name| is_selected(name) || presets.get(*name).is_some_and(has_precision))
+    }
+
     /// A preset by its name, or the default one.
     pub fn preset(&self, name: Option<&str>) -> Result<(String, Preset)> {
         let Manifest { name: engine, presets, .. } = &self.manifest;

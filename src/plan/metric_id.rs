@@ -39,6 +39,7 @@ metric_constants! {
     DEVICE_MEMORY = "device_memory",
     JOULES_PER_TOKEN = "joules_per_token",
     BANDWIDTH_SHARE = "bandwidth_share",
+    COMPUTE_SHARE = "compute_share",
 }
 
 impl MetricId {

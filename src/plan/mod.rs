@@ -5,6 +5,7 @@
 mod arguments;
 pub mod context;
 pub mod dtype;
+mod memory_fit;
 mod metric_id;
 pub mod models;
 pub mod prompts;

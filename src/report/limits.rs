@@ -75,6 +75,29 @@ fn range(limit: &Limit) -> String {
     }
 }
 
+/// `50.9 GB/s from memory on 2 threads (2 probes, 45.2 to 50.9 GB/s)`.
+pub fn described(limit: &Limit) -> String {
+    format!("{}{}{}", best_text(limit), on_device(&limit.key), probes_text(limit))
+}
+
+/// A sentence on a limit that changed during the run.
+pub fn changed(limit: &Limit) -> Option<String> {
+    limit.is_unsteady().then(|| {
+        "The limit changed during the run. The share refers to the best probe, so other runs are not comparable.".into()
+    })
+}
+
+/// A sentence on a row without a share.
+pub fn why_absent(absent: &Absent) -> String {
+    let below = match absent {
+        Absent::InCaches { cache_bytes: Some(bytes) } => {
+            format!("four times the last-level cache ({})", Unit::Bytes.show(*bytes as f64))
+        }
+        Absent::InCaches { cache_bytes: None } => "1 GiB, and the size of the caches is unknown".into(),
+    };
+    format!("The weights are under {below}, so caches may hold them, and memory does not limit the speed.")
+}
+
 /// Notes about limits that changed during the run.
 pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
     let changed = used_limits(limits, rows).into_iter().filter(|it| it.is_unsteady());

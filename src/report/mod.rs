@@ -10,6 +10,7 @@ mod csv;
 pub mod document;
 mod engines;
 pub mod entries;
+pub mod explain;
 mod factors;
 mod grid;
 pub mod json;
@@ -21,8 +22,8 @@ mod markdown;
 mod notes;
 mod outputs;
 mod overview;
-#[cfg_attr(not(test), expect(dead_code, reason = "the views that use it follow"))]
 mod ranking;
+pub mod recommendation;
 mod resources;
 mod rows;
 mod run_data;
@@ -55,4 +56,4 @@ pub fn shown(content: &dyn Content, format: &str, width: Option<usize>) -> Strin
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

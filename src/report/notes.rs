@@ -43,6 +43,25 @@ pub fn of(data: &RunData, rows: &[(usize, Row)], verdicts: &Verdicts, outputs: &
     kinds.into_iter().flat_map(|(notes, kind)| limit_notes(notes, kind)).collect()
 }
 
+/// The notes about the measurement of one row, without the name of the row.
+pub fn of_row(data: &RunData, case: usize, row: &Row) -> Vec<String> {
+    let rows = [(case, row.clone())];
+    let drifting = stability::drifting(data, &rows);
+    let notes = [
+        stability::drifts(data, &rows, &drifting),
+        spreads(data, &rows, &drifting),
+        stability::slow_firsts(data, &rows),
+        stability::unsteady(&rows),
+        stability::outliers(data, &rows),
+    ];
+    let name = format!("`{}` `{}`: ", row.engine.label, row.case.label);
+    notes
+        .concat()
+        .into_iter()
+        .map(|note| note.strip_prefix(&name).map_or(note.clone(), String::from))
+        .collect()
+}
+
 fn limit_notes(mut notes: Vec<String>, kind: &str) -> Vec<String> {
     let more = notes.len().saturating_sub(MAX_NOTES);
     notes.truncate(MAX_NOTES);

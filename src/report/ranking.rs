@@ -3,9 +3,9 @@
 use super::outputs::Output;
 use super::rows::Row;
 use super::run_report::Report;
-use super::verdicts::{Certainty, PairVerdict};
+use super::verdicts::PairVerdict;
 use crate::analysis::metric::{Better, Metric};
-use stats::Verdict;
+use stats::{Comparison, Verdict};
 
 /// The rows of one workload on one model, by the workload's headline.
 #[derive(Debug)]
@@ -111,17 +111,18 @@ fn value(row: &Row, metric: &Metric) -> Option<f64> {
 /// was selected by its rank was selected after the measurement. For a pair with the reference, `Verdicts::headline` has the
 /// weaker correction of the pairs that the plan named.
 pub fn compared<'a>(report: &'a Report, row: &Row, against: &Row) -> Option<Compared<'a>> {
+    compared_in(&report.verdicts.all_pairs, row, against)
+}
+
+/// A row compared with another row of its workload, by the headline, as one of these pairs or its inverse.
+pub fn compared_in<'a>(pairs: &'a [PairVerdict], row: &Row, against: &Row) -> Option<Compared<'a>> {
     let metric = row.case.headline?;
     let sides = (&row.engine.label, &against.engine.label);
-    let mut pairs = report.verdicts.all_pairs.iter();
-    pairs.find_map(|pair| {
-        let is_same = pair.case == row.case.label && pair.metric.id == metric.id;
-        let is_inverted = match (&pair.engine, &pair.against) {
-            pair if pair == sides => false,
-            (engine, against) if (against, engine) == sides => true,
-            _ => return None,
-        };
-        is_same.then_some(Compared { pair, is_inverted })
+    let mut of_case = pairs.iter().filter(|it| it.case == row.case.label && it.metric.id == metric.id);
+    of_case.find_map(|pair| match (&pair.engine, &pair.against) {
+        names if names == sides => Some(Compared { pair, is_inverted: false }),
+        (engine, other) if (other, engine) == sides => Some(Compared { pair, is_inverted: true }),
+        _ => None,
     })
 }
 
@@ -130,31 +131,29 @@ impl<'a> Compared<'a> {
         Self { pair, is_inverted: false }
     }
 
+    /// The comparison from the side of the first row, or the reason why there is none.
+    pub fn comparison(&self) -> Result<Comparison, &'a str> {
+        match &self.pair.result {
+            Ok(comparison) if self.is_inverted => Ok(comparison.inverted()),
+            Ok(comparison) => Ok(comparison.clone()),
+            Err(why) => Err(why),
+        }
+    }
+
     /// The speed-up of the first row over the second: above 1 is better, for every metric.
     pub fn ratio(&self) -> Option<f64> {
-        let ratio = self.pair.ratio()?;
-        Some(if self.is_inverted { 1.0 / ratio } else { ratio }).filter(|it| it.is_finite())
+        Some(self.comparison().ok()?.evidence.estimate().exp()).filter(|it| it.is_finite())
     }
 
     /// The ends of the interval, as in `PairVerdict::bounds`.
     pub fn bounds(&self) -> Option<(f64, f64)> {
-        let (low, high) = self.pair.bounds()?;
-        Some(if self.is_inverted { (1.0 / high, 1.0 / low) } else { (low, high) })
-            .filter(|(low, high)| low.is_finite() && high.is_finite())
+        let (low, high) = self.comparison().ok()?.evidence.ends();
+        Some((low.exp(), high.exp())).filter(|(low, high)| low.is_finite() && high.is_finite())
     }
 
     /// `None` without a verdict: too few blocks, or sequential order.
     pub fn verdict(&self) -> Option<Verdict> {
-        let verdict = self.pair.comparison()?.decision.verdict?;
-        Some(match verdict {
-            Verdict::Faster if self.is_inverted => Verdict::Slower,
-            Verdict::Slower if self.is_inverted => Verdict::Faster,
-            verdict => verdict,
-        })
-    }
-
-    pub fn certainty(&self) -> Option<Certainty> {
-        self.pair.certainty()
+        self.comparison().ok()?.decision.verdict
     }
 }
 

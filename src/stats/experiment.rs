@@ -10,6 +10,7 @@ use super::ratio::{Blocks, NoRatio, Ratios, Rounds};
 use super::significance::{mann_whitney, welch};
 use super::stopping::{Analysis, Rule, StoppedBy};
 use super::summary::median;
+use super::verdict::Verdict;
 
 /// The direction in which a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,25 @@ pub struct Comparison {
     pub unpaired: usize,
     pub stopped_by: StoppedBy,
     pub p: Probabilities,
+    /// The highest noise floor known for the two configurations.
+    pub floor: Option<SourcedFloor>,
+}
+
+/// A noise floor with its source.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SourcedFloor {
+    pub floor: NoiseFloor,
+    pub source: FloorSource,
+    /// The configuration that was measured against itself.
+    pub of: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FloorSource {
+    /// An earlier calibration on this machine.
+    Calibration,
+    /// A twin in the same experiment.
+    Twin,
 }
 
 /// Two-sided p values for no difference, corrected for interim analyses. `None` where there are too few blocks.
@@ -88,6 +108,19 @@ pub struct Probabilities {
     pub mann_whitney: Option<f64>,
 }
 
+impl Comparison {
+    /// The same comparison from the other side.
+    pub fn inverted(&self) -> Self {
+        let verdict = self.decision.verdict.map(Verdict::inverted);
+        Self {
+            evidence: self.evidence.inverted(),
+            bootstrap: self.bootstrap.map(|(low, high)| (-high, -low)),
+            decision: Decision { verdict, ..self.decision },
+            ..self.clone()
+        }
+    }
+}
+
 impl Experiment {
     /// Compares the first of each pair with the second, series by series. A pair with an empty side is left out: the report
     /// shows its failures elsewhere.
@@ -97,11 +130,12 @@ impl Experiment {
         let paired = series_and_pair
             .filter_map(|((index, series), pair)| Some(((index, series), pair, series.ratios(pair)?)));
         let paired: Vec<_> = paired.collect();
-        let undecided = paired.iter().filter_map(|((_, series), pair, ratios)| {
+        let with_floors = paired.iter().filter_map(|((_, series), pair, ratios)| {
             Some(self.undecided(series, *pair, ratios.as_ref().ok()?))
         });
-        let undecided: Vec<Undecided> = undecided.collect();
-        let mut decided = undecided.iter().zip(decide(&undecided));
+        let (undecided, floors): (Vec<Undecided>, Vec<Option<SourcedFloor>>) = with_floors.unzip();
+        let decisions = undecided.iter().zip(decide(&undecided));
+        let mut decided = decisions.zip(floors);
         let compared = paired.into_iter().filter_map(|((index, series), pair, ratios)| {
             let result = match ratios {
                 // Each pair with ratios has a decision.
@@ -135,14 +169,32 @@ impl Experiment {
         rule.analyse(blocks, &half_widths.collect::<Vec<_>>())
     }
 
-    fn undecided(&self, series: &Series, pair: (usize, usize), ratios: &Ratios) -> Undecided {
-        let stored = [pair.0, pair.1].map(|side| series.floors.get(side).copied().flatten());
-        Undecided {
+    fn undecided(
+        &self,
+        series: &Series,
+        pair: (usize, usize),
+        ratios: &Ratios,
+    ) -> (Undecided, Option<SourcedFloor>) {
+        let floor = self.highest_floor(series, pair);
+        let undecided = Undecided {
             evidence: Evidence::of(ratios, series.design()),
-            floor: NoiseFloor::highest(stored.into_iter().chain(self.twin_floors(series, pair))),
+            floor: floor.map(|it| it.floor),
             interleaved: self.interleaved,
             gating: series.gating,
-        }
+        };
+        (undecided, floor)
+    }
+
+    /// The highest noise floor: of the stored floors of both sides, and of the twins in this run. A quiet run does not lower
+    /// the calibrated floor, because the noise may return. A noisy run raises the floor. Values are not pooled: the many
+    /// values of a quiet calibration would hide the few values of a noisy run.
+    fn highest_floor(&self, series: &Series, pair: (usize, usize)) -> Option<SourcedFloor> {
+        let stored = [pair.0, pair.1].into_iter().filter_map(|of| {
+            let floor = series.floors.get(of).copied().flatten()?;
+            Some(SourcedFloor { floor, source: FloorSource::Calibration, of })
+        });
+        let size = |it: &SourcedFloor| it.floor.log_ratio();
+        stored.chain(self.twin_floors(series, pair)).max_by(|a, b| size(a).total_cmp(&size(b)))
     }
 
     fn comparison(
@@ -150,7 +202,7 @@ impl Experiment {
         series: &Series,
         pair: (usize, usize),
         ratios: &Ratios,
-        (undecided, decision): (&Undecided, Decision),
+        ((undecided, decision), floor): ((&Undecided, Decision), Option<SourcedFloor>),
     ) -> Comparison {
         let (blocks, design) = (ratios.blocks().len(), series.design());
         let sides = [pair.0, pair.1].map(|side| levels(&series.configurations[side]));
@@ -170,13 +222,17 @@ impl Experiment {
                 welch: welch(&sides[0], &sides[1]).filter(|_| has_interval).map(correct),
                 mann_whitney: mann_whitney(&sides[0], &sides[1]).filter(|_| has_interval).map(correct),
             },
+            floor,
         }
     }
 
     /// The noise floors from the twins of either side of a pair.
-    fn twin_floors(&self, series: &Series, pair: (usize, usize)) -> impl Iterator<Item = Option<NoiseFloor>> {
+    fn twin_floors(&self, series: &Series, pair: (usize, usize)) -> impl Iterator<Item = SourcedFloor> {
         let twins = self.twins.iter().filter(move |it| it.of == pair.0 || it.of == pair.1);
-        twins.map(|it| NoiseFloor::of_twin(&series.ratios((it.twin, it.of))?.ok()?))
+        twins.filter_map(|it| {
+            let floor = NoiseFloor::of_twin(&series.ratios((it.twin, it.of))?.ok()?)?;
+            Some(SourcedFloor { floor, source: FloorSource::Twin, of: it.of })
+        })
     }
 }
 

@@ -115,6 +115,10 @@ impl Interval {
     pub fn lies_within(&self, bound: f64) -> bool {
         -bound <= self.low && self.high <= bound
     }
+
+    fn inverted(self) -> Self {
+        Self { estimate: -self.estimate, low: -self.high, high: -self.low, p: self.p }
+    }
 }
 
 /// The strength of a pair's blocks as evidence.
@@ -168,6 +172,17 @@ impl Evidence {
         match self {
             Self::WithinLaunch { low, high, .. } => (*low, *high),
             Self::Tentative(interval) | Self::Firm(interval) => (interval.low, interval.high),
+        }
+    }
+
+    /// The same evidence from the other side.
+    pub(crate) fn inverted(self) -> Self {
+        match self {
+            Self::WithinLaunch { estimate, low, high } => {
+                Self::WithinLaunch { estimate: -estimate, low: -high, high: -low }
+            }
+            Self::Tentative(interval) => Self::Tentative(interval.inverted()),
+            Self::Firm(interval) => Self::Firm(interval.inverted()),
         }
     }
 

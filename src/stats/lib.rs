@@ -14,6 +14,7 @@ mod distribution;
 mod experiment;
 mod interval;
 mod noise_floor;
+mod obstacle;
 mod phrase;
 mod random;
 mod ratio;
@@ -28,9 +29,13 @@ mod golden;
 mod tests;
 
 pub use decision::{Decision, Undecided, decide};
-pub use experiment::{Better, Comparison, Experiment, PairResult, Probabilities, Series, Twin, levels};
+pub use experiment::{
+    Better, Comparison, Experiment, FloorSource, PairResult, Probabilities, Series, SourcedFloor, Twin,
+    levels,
+};
 pub use interval::{Design, Evidence, MIN_VERDICT_BLOCKS};
 pub use noise_floor::{NoiseFloor, VerdictThresholds};
+pub use obstacle::Obstacle;
 pub use phrase::{NO_DIFFERENCE, Phrase, quality, times, times_with_bounds};
 pub use random::Random;
 pub use ratio::{Blocks, NoRatio, Ratios, Rounds};

@@ -70,9 +70,7 @@ impl NoiseFloor {
         self.blocks >= MIN_RELIABLE_BLOCKS
     }
 
-    /// The highest noise floor: of the stored floors of both sides, and of the twin in this run. A quiet run does not lower the
-    /// calibrated floor, because the noise may return. A noisy run raises the floor. Values are not pooled: the many values of
-    /// a quiet calibration would hide the few values of a noisy run.
+    #[cfg(test)]
     pub fn highest(floors: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         floors.into_iter().flatten().max_by(|a, b| a.log_ratio.total_cmp(&b.log_ratio))
     }

@@ -40,6 +40,15 @@ impl Verdict {
         if self.is_a_difference() && p_adjusted > 1.0 - CONFIDENCE { Self::Inconclusive } else { self }
     }
 
+    /// The same verdict from the other side.
+    pub fn inverted(self) -> Self {
+        match self {
+            Self::Faster => Self::Slower,
+            Self::Slower => Self::Faster,
+            verdict => verdict,
+        }
+    }
+
     pub fn is_a_difference(self) -> bool {
         matches!(self, Self::Faster | Self::Slower)
     }

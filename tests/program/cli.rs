@@ -43,7 +43,18 @@ const SNAPSHOTS: &[(&str, &[&str])] = &[
     ("report-markdown", &["report", RECORD, "--format", "markdown"]),
     ("report-everything", &["report", RECORD, "--pairs", "--wall-time"]),
     ("report-missing", &["report", "no/such/record.jsonl"]),
+    // Explanations of a record.
+    ("explain-engine", &["explain", "lmrs:q8_0", EXPLAINED]),
+    ("explain-engine-and-case", &["explain", "lmrs:q8_0", "decode", EXPLAINED]),
+    ("explain-case", &["explain", "ttft 512", EXPLAINED]),
+    ("explain-terms", &["explain", EXPLAINED]),
+    ("explain-failure", &["explain", "false", "tests/records/failed-engine.jsonl"]),
+    ("explain-unknown", &["explain", "lmsr", EXPLAINED]),
+    ("explain-missing", &["explain", "lmrs", "no/such/record.jsonl"]),
 ];
+
+/// A record with two engines, verdicts and output checks.
+const EXPLAINED: &str = "tests/records/default-suite.jsonl";
 
 #[test]
 fn commands_that_start_nothing_print_their_snapshot() {

@@ -27,6 +27,7 @@ mod measured_tokens;
 mod names;
 mod output_checks;
 mod own_python;
+mod recommend;
 mod records;
 mod refusals;
 mod setup;

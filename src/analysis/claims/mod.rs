@@ -17,6 +17,8 @@ use crate::analysis::values::Values;
 use crate::plan::Role;
 use crate::record::Warning;
 
+#[cfg(test)]
+pub use subject::About;
 pub use subject::Contradiction;
 use subject::{Subject, subjects};
 

@@ -42,6 +42,19 @@ pub enum About {
     Clock,
 }
 
+impl About {
+    /// The name in a sentence: its claim about ...
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dtype => "the dtype",
+            Self::Threads => "the threads",
+            Self::PrefixCache => "the prefix cache",
+            Self::Eos => "EOS",
+            Self::Clock => "its clock",
+        }
+    }
+}
+
 pub fn bytes(bytes: f64) -> String {
     Unit::Bytes.show(bytes)
 }

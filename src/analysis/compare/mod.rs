@@ -8,6 +8,7 @@
 pub mod between;
 pub mod comparable;
 pub mod judgement;
+pub mod latency;
 pub mod matching;
 pub mod sentence;
 pub mod within;

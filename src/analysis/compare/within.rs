@@ -121,7 +121,7 @@ fn experiment<'a>(
 }
 
 /// The row that a twin or baseline belongs to, because it has the noise of that row. Else the configuration itself.
-fn row_of(plan: &Plan, configuration: usize) -> usize {
+pub(super) fn row_of(plan: &Plan, configuration: usize) -> usize {
     match plan.configurations[configuration].role {
         Some(Role::Twin { of } | Role::Baseline { of }) => of,
         Some(Role::Verifier) | None => configuration,
@@ -129,7 +129,7 @@ fn row_of(plan: &Plan, configuration: usize) -> usize {
 }
 
 /// The calibrated noise floors in the record's header, by configuration, workload and metric.
-fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), NoiseFloor> {
+pub(super) fn stored_floors(record: &RunRecord) -> HashMap<(usize, &str, MetricId), NoiseFloor> {
     let stored = record.header.noise_floors.iter();
     stored.map(|it| ((it.configuration, it.workload.as_str(), it.metric), it.paired)).collect()
 }

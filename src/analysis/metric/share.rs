@@ -71,33 +71,73 @@ pub fn compute_limit(observed: &Observation) -> Option<Key> {
     Some(Key { device, threads, work: Work::unit(unit) })
 }
 
+/// The bytes that the steps of a decode must read, from which the bandwidth share is computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DecodeBytes {
+    /// The steps after the first token: all sequences of a batch share one read of the weights for each step.
+    pub steps: f64,
+    pub weights_per_step: f64,
+    /// The keys and values that all steps read together.
+    pub cached: f64,
+}
+
+impl DecodeBytes {
+    pub fn per_step(&self) -> f64 {
+        self.weights_per_step + self.cached_per_step()
+    }
+
+    pub fn cached_per_step(&self) -> f64 {
+        self.cached / self.steps
+    }
+}
+
+/// The bytes of a request, if it has a bandwidth share.
+pub fn decode_bytes(observed: &Observation) -> Option<DecodeBytes> {
+    bandwidth_of(observed)?;
+    bytes_of(&Inputs::of(observed)?, observed)
+}
+
+/// The operations of the prefill of a request, if it has a compute share.
+pub fn operations(observed: &Observation) -> Option<f64> {
+    compute_of(observed)?;
+    Some(operations_of(&Inputs::of(observed)?, observed))
+}
+
 fn bandwidth_of(observed: &Observation) -> Option<f64> {
     let inputs = Inputs::of(observed)?;
-    let weights = inputs.sizes.weight_bytes(inputs.facts.weights_dtype.as_deref()?)?;
-    if weights < inputs.processor.min_uncached_bytes(&observed.machine?.cpu) {
+    let bytes = bytes_of(&inputs, observed)?;
+    if bytes.weights_per_step < inputs.processor.min_uncached_bytes(&observed.machine?.cpu) {
         return None;
     }
+    let (first_ns, last_ns) = observed.first_and_last_ns()?;
+    let seconds = positive_span(last_ns, first_ns)? / 1e9;
+    let total = bytes.steps * bytes.weights_per_step + bytes.cached;
+    (bytes.steps > 0.0).then_some(total / seconds / inputs.processor.read_rate()?)
+}
+
+fn bytes_of(inputs: &Inputs, observed: &Observation) -> Option<DecodeBytes> {
+    let weights_per_step = inputs.sizes.weight_bytes(inputs.facts.weights_dtype.as_deref()?)?;
     // A cache without a reported dtype has the compute dtype.
     let kv_dtype = inputs.facts.kv_dtype.as_ref().or(inputs.facts.compute_dtype.as_ref());
     let kv_bits = kv_dtype.and_then(|dtype| bits(dtype)).unwrap_or(0.0);
     let bytes_per_position = inputs.sizes.kv_numbers_per_position as f64 * kv_bits / 8.0;
-    // All sequences of a batch share one read of the weights for each step.
     let steps = observed.timed_sequences().map(|timed| timed.after_first).max()? as f64;
     let positions: f64 =
         observed.timed_sequences().map(|timed| positions_read(timed.positions, timed.after_first)).sum();
-    let (first_ns, last_ns) = observed.first_and_last_ns()?;
-    let seconds = positive_span(last_ns, first_ns)? / 1e9;
-    let bytes = steps * weights + positions * bytes_per_position;
-    (steps > 0.0).then_some(bytes / seconds / inputs.processor.read_rate()?)
+    Some(DecodeBytes { steps, weights_per_step, cached: positions * bytes_per_position })
 }
 
 fn compute_of(observed: &Observation) -> Option<f64> {
     let inputs = Inputs::of(observed).filter(|_| observed.kind == Kind::Warm)?;
-    let sequences = &observed.sample.iteration.sequences;
-    let operations: f64 = sequences.iter().map(|sequence| prefill_operations(inputs.sizes, sequence)).sum();
+    let operations = operations_of(&inputs, observed);
     let first_ns = observed.timed_sequences().map(|timed| timed.first_ns).max()?;
     let seconds = positive_span(first_ns, observed.sample.iteration.start_ns)? / 1e9;
     (operations > 0.0).then_some(operations / seconds / inputs.processor.unit(inputs.facts)?.per_second()?)
+}
+
+fn operations_of(inputs: &Inputs, observed: &Observation) -> f64 {
+    let sequences = &observed.sample.iteration.sequences;
+    sequences.iter().map(|sequence| prefill_operations(inputs.sizes, sequence)).sum()
 }
 
 /// The inputs of both shares: the model's sizes, the engine's facts and the probed limits.

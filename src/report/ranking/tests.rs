@@ -86,7 +86,6 @@ fn a_comparison_is_the_same_from_both_sides() {
     let (forward, backward) =
         (compared(&report, reed, beacon).unwrap(), compared(&report, beacon, reed).unwrap());
     assert_eq!((forward.verdict(), backward.verdict()), (Some(Verdict::Faster), Some(Verdict::Slower)));
-    assert_eq!([forward.certainty(), backward.certainty()], [Some(Certainty::Differs); 2]);
     let ratio = forward.ratio().unwrap();
     assert!((1.6..1.8).contains(&ratio), "{ratio}");
     assert!((ratio * backward.ratio().unwrap() - 1.0).abs() < 1e-12);

@@ -192,3 +192,63 @@ fn only_gating_series_keep_an_experiment_going() {
         (Analysis::Stop(StoppedBy::Width), Analysis::GoOn { until: 12 })
     );
 }
+
+#[test]
+fn a_comparison_names_the_source_of_its_noise_floor() {
+    let column = |level: f64| -> Blocks { (0..5).map(|block| (block, Rounds::from([(0, level)]))).collect() };
+    let experiment = |calibrated: Option<f64>, twin: f64| Experiment {
+        interleaved: true,
+        seed: None,
+        twins: vec![Twin { twin: 2, of: 1 }],
+        series: vec![Series {
+            better: Better::Lower,
+            gating: true,
+            stopped_by: StoppedBy::Fixed,
+            floors: vec![calibrated.and_then(|floor| NoiseFloor::of(&[floor; 20]))],
+            configurations: vec![column(1.0), column(2.0), column(2.0 * f64::exp(twin))],
+        }],
+    };
+    let floor = |calibrated, twin| {
+        let compared = experiment(calibrated, twin).compare(&[(0, 1)]).remove(0);
+        let floor = compared.result.unwrap().floor.unwrap();
+        (floor.source, floor.of, (floor.floor.log_ratio() * 100.0).round())
+    };
+    assert_eq!(floor(None, 0.1), (FloorSource::Twin, 1, 10.0));
+    assert_eq!(floor(Some(0.05), 0.1), (FloorSource::Twin, 1, 10.0));
+    assert_eq!(floor(Some(0.2), 0.1), (FloorSource::Calibration, 0, 20.0));
+}
+
+#[test]
+fn an_inverted_comparison_is_that_of_the_other_side() {
+    let column = |level: f64| -> Blocks {
+        (0..6).map(|block| (block, Rounds::from([(0, level * (1.0 + 0.01 * f64::from(block)))]))).collect()
+    };
+    let series = Series {
+        better: Better::Higher,
+        gating: true,
+        stopped_by: StoppedBy::Fixed,
+        floors: Vec::new(),
+        configurations: vec![
+            column(1.0),
+            column(2.0)
+                .into_iter()
+                .map(|(block, rounds)| {
+                    (block, rounds.into_values().map(|it| (0, it + 0.02 * f64::from(block % 3))).collect())
+                })
+                .collect(),
+        ],
+    };
+    let experiment = Experiment { interleaved: true, seed: None, twins: Vec::new(), series: vec![series] };
+    let compare = |pair| experiment.compare(&[pair]).remove(0).result.unwrap();
+    let (forward, backward) = (compare((0, 1)), compare((1, 0)));
+    assert_eq!(
+        (forward.decision.verdict, backward.decision.verdict),
+        (Some(Verdict::Slower), Some(Verdict::Faster))
+    );
+    let inverted = forward.inverted();
+    assert_eq!(inverted.decision.verdict, backward.decision.verdict);
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+    close(inverted.evidence.estimate(), backward.evidence.estimate());
+    close(inverted.evidence.ends().0, backward.evidence.ends().0);
+    close(inverted.evidence.ends().1, backward.evidence.ends().1);
+}

@@ -1,0 +1,69 @@
+//! `orchestrate explain`: why an engine has its verdict, its output status or its warnings.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+
+use super::output;
+use super::records::latest_record;
+use crate::cli::exit_code::DONE;
+use crate::cli::formats_where;
+use crate::record::{self, results_dir};
+use crate::report::explain::explain as explanation;
+use crate::report::{FORMATS, Format};
+use crate::shell::Usage;
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// An engine, a case such as `decode`, or both, and a record; default: the terms of the report, and the latest record
+    #[arg(value_name = "ENGINE|CASE|RECORD")]
+    pub names: Vec<String>,
+    #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_where(|it| !it.has_lines()))]
+    pub format: &'static Format,
+}
+
+pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
+    let (names, record) = split(&arguments.names);
+    let record = record.map_or_else(|| latest_record(&results_dir(None)), Ok)?;
+    let record = record::read(&record)?;
+    let explanation = explanation(&record, names).map_err(Usage)?;
+    output::show(&explanation, arguments.format)?;
+    Ok(DONE)
+}
+
+/// The names, and the record where the last word is one.
+fn split(words: &[String]) -> (&[String], Option<PathBuf>) {
+    match words {
+        [names @ .., last] if last.ends_with(".jsonl") || is_file_path(last) => (names, Some(last.into())),
+        names => (names, None),
+    }
+}
+
+/// Whether a word is the path of a file. A name without a slash is an engine or a case, even if a file has this name.
+fn is_file_path(word: &str) -> bool {
+    word.contains('/') && Path::new(word).is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_is_the_record_if_it_names_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("record").display().to_string();
+        std::fs::write(&file, "").unwrap();
+        let parsed = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+            let (names, record) = split(&words);
+            (names.join(" "), record.map(|path| path.display().to_string()))
+        };
+        assert_eq!(parsed(&["ttft", "512"]), ("ttft 512".into(), None));
+        assert_eq!(parsed(&["toy", "a.jsonl"]), ("toy".into(), Some("a.jsonl".into())));
+        assert_eq!(parsed(&["a.jsonl"]), ("".into(), Some("a.jsonl".into())));
+        assert_eq!(parsed(&["toy", "decode", &file]), ("toy decode".into(), Some(file.clone())));
+        // The name of a model from a hub has a slash.
+        assert_eq!(parsed(&["toy owner/name"]), ("toy owner/name".into(), None));
+    }
+}

@@ -1,0 +1,124 @@
+//! `orchestrate recommend`: measures the engines that are set up, in the precisions that fit into the memory, and recommends one
+//! for the latency of a chat. `--record` recommends from an earlier record.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use super::experiment::{self, MeasuredRun};
+use super::{dry_run, output};
+use crate::cli::RunArgs;
+use crate::cli::exit_code::{DONE, FAILED_CASES};
+use crate::engines::registry::Registry;
+use crate::machine::Machine;
+use crate::plan::selection::Names;
+use crate::plan::{Mode, Order, Plan, Selection};
+use crate::record::{self, RunRecord};
+use crate::report::recommendation::Recommendation;
+use crate::report::{Content, Report};
+use crate::shell::Usage;
+
+#[derive(Debug, Args)]
+pub struct RecommendArgs {
+    /// Recommend from this run record, and measure nothing
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8> {
+    refuse_unused_arguments(&run)?;
+    if let Some(path) = record {
+        let recommendation = Recommendation::of(&record::read(&path)?);
+        show(&recommendation, None, &run)?;
+        return Ok(if recommendation.is_complete() { DONE } else { FAILED_CASES });
+    }
+    let registry = Registry::open()?;
+    let named = Names { all: run.engines.is_empty() || run.all, ..run.names() };
+    run.engines = rows(&registry, &named);
+    // Nothing is built or downloaded: the rows that are not ready are listed with the command that makes them ready.
+    (run.all, run.presets, run.no_setup) = (false, false, true);
+    let resolved = experiment::resolve(&registry, &run)?;
+    if run.extent.dry_run {
+        return dry_run::show(&plan(&resolved.without_set_up()?), &resolved.results);
+    }
+    let ready = resolved.make_ready()?;
+    let plan = plan(&ready.selection);
+    let MeasuredRun { recorder, end } = ready.run(plan)?;
+    let record = &recorder.record;
+    let recommendation = Recommendation::of(record);
+    show(&recommendation, Some(record), &run)?;
+    let code = experiment::exit_code(record, end?, &named);
+    Ok(if code == DONE && !recommendation.is_complete() { FAILED_CASES } else { code })
+}
+
+/// The engines to measure as `-e` takes them: the named ones, or all. An engine that is named without a preset is measured with
+/// each preset that changes its precision.
+fn rows(registry: &Registry, named: &Names) -> Vec<String> {
+    let mut rows: Vec<String> = named.engines.clone();
+    for engine in &registry.engines {
+        let name = &engine.manifest.name;
+        if named.all && !rows.contains(name) {
+            rows.push(name.clone());
+        }
+        if rows.contains(name) {
+            let presets = engine.precision_presets().map(|preset| format!("{name}:{preset}"));
+            let presets: Vec<String> = presets.filter(|row| !rows.contains(row)).collect();
+            rows.extend(presets);
+        }
+    }
+    rows
+}
+
+/// The plan without the precisions that do not fit into the memory, with a twin that gives a noise floor.
+fn plan(selection: &Selection) -> Plan {
+    let mut plan = Plan::new(selection).without_what_does_not_fit(&Machine::probe());
+    let can_start = |plan: &Plan, index: usize| plan.configurations[index].unavailable.is_none();
+    let with_twin = plan.row_indices().find(|&row| can_start(&plan, row) && plan.twin_of(row).is_some());
+    let first = plan.row_indices().find(|&row| can_start(&plan, row));
+    if let (None, Some(first)) = (with_twin, first) {
+        plan.add_twin(first);
+    }
+    plan
+}
+
+/// Shows the report of a run, then the recommendation. JSON has only the recommendation, because it is one document.
+fn show(recommendation: &Recommendation, record: Option<&RunRecord>, run: &RunArgs) -> Result<()> {
+    let is_for_people = run.view.format.is_for_people();
+    if let Some(record) = record.filter(|_| is_for_people) {
+        let report = Report::of(record);
+        output::show(&output::with_view(&report, &run.view), run.view.format)?;
+        output::print("\n")?;
+    }
+    if run.json.as_deref() != Some(std::path::Path::new("-")) {
+        output::show(recommendation, run.view.format)?;
+    }
+    match &run.json {
+        Some(path) => output::write(&recommendation.json(), path),
+        None => Ok(()),
+    }
+}
+
+fn refuse_unused_arguments(run: &RunArgs) -> Result<()> {
+    let (extent, baseline, view) = (&run.extent, &run.baseline, &run.view);
+    let given = [
+        (
+            "--verifier none",
+            run.names().verifier.as_deref() == Some("none"),
+            "only verified output is recommended",
+        ),
+        ("--mode one-shot", run.mode == Mode::OneShot, "a chat needs an engine that stays loaded"),
+        ("--order sequential", extent.order == Order::Sequential, "engines are compared in turn"),
+        ("--save-baseline", baseline.save_baseline.is_some(), "`orchestrate run` saves baselines"),
+        ("--baseline", baseline.baseline.is_some(), "`orchestrate compare` compares records"),
+    ];
+    for (flag, is_given, why) in given {
+        ensure!(!is_given, Usage(format!("`recommend` takes no `{flag}`: {why}")));
+    }
+    let format = view.format.name;
+    let why = format!("--format {format}: a recommendation is no list of values\nhint: --format json");
+    ensure!(!view.format.has_lines(), Usage(why));
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Whether a configuration fits into the memory of its device: its weights and the keys and values of its longest request.
+
+use super::dtype::bits;
+use super::{Configuration, Model, Plan, Prompt, Role, VERIFIER_DTYPE};
+use crate::machine::Machine;
+use crate::shell::{Unavailable, megabytes};
+
+/// The share of the memory that weights, keys and values may use. The program, its buffers and the system need the rest.
+const MAX_MEMORY_SHARE: f64 = 0.9;
+/// The bytes of a number in a cache of keys and values: 16 bits are usual.
+const CACHE_BYTES: f64 = 2.0;
+
+impl Plan {
+    /// Marks the configurations whose weights do not fit into the memory as unavailable, with both sizes. Nothing is started
+    /// for them. A configuration of unknown size stays.
+    pub fn without_what_does_not_fit(mut self, machine: &Machine) -> Self {
+        let reasons: Vec<Option<Unavailable>> =
+            (0..self.configurations.len()).map(|index| self.why_too_large(index, machine)).collect();
+        for (configuration, reason) in self.configurations.iter_mut().zip(reasons) {
+            if let Some(reason) = reason.filter(|_| configuration.unavailable.is_none()) {
+                configuration.unavailable = Some(reason);
+                configuration.command.clear();
+            }
+        }
+        self
+    }
+
+    fn why_too_large(&self, index: usize, machine: &Machine) -> Option<Unavailable> {
+        let configuration = &self.configurations[index];
+        let dtype = dtype_of(configuration)?;
+        let needed = needed_bytes(&configuration.model, dtype, self.longest_request(configuration))?;
+        let memory = memory_of(configuration, machine)?;
+        if needed <= MAX_MEMORY_SHARE * memory {
+            return None;
+        }
+        let size = |bytes: f64| megabytes((bytes / 1e6).round() as u64);
+        let reason = format!(
+            "it needs about {} in {dtype}, and {:.0} % of the {} of memory may be used",
+            size(needed),
+            100.0 * MAX_MEMORY_SHARE,
+            size(memory)
+        );
+        Some(Unavailable { reason, hint: None })
+    }
+
+    /// The tokens of the longest request on the model. A verifier has no cases, but it checks all of them.
+    fn longest_request(&self, configuration: &Configuration) -> u64 {
+        let on_model = |index: usize| self.configurations[index].model == configuration.model;
+        let requests = self.cases.iter().filter(|case| on_model(case.configuration)).map(|case| {
+            let prompt = match &case.workload.prompt {
+                Prompt::Tokens(tokens) => u64::from(*tokens),
+                // A token has at least one byte.
+                Prompt::Text(text) => text.len() as u64,
+            };
+            prompt + u64::from(case.workload.max_new_tokens)
+        });
+        requests.max().unwrap_or(0)
+    }
+}
+
+/// The dtype of the weights in memory: as requested, else as in the model's files.
+fn dtype_of(configuration: &Configuration) -> Option<&str> {
+    match configuration.role {
+        Some(Role::Verifier) => Some(VERIFIER_DTYPE),
+        _ => configuration.dtype.as_deref().or(configuration.model.dtype.as_deref()),
+    }
+}
+
+fn needed_bytes(model: &Model, dtype: &str, positions: u64) -> Option<f64> {
+    let sizes = model.sizes.as_ref()?;
+    let weights = sizes.parameters as f64 * bits(dtype)? / 8.0;
+    Some(weights + positions as f64 * sizes.kv_numbers_per_position as f64 * CACHE_BYTES)
+}
+
+/// The memory of the GPU, or of the machine within the limit of its container.
+fn memory_of(configuration: &Configuration, machine: &Machine) -> Option<f64> {
+    if let Some(index) = configuration.device.cuda_index() {
+        let gpu = machine.gpus.iter().find(|gpu| gpu.index == index)?;
+        return gpu.memory_bytes.map(|bytes| bytes as f64);
+    }
+    let limits = [machine.memory_bytes, machine.memory_limit_bytes];
+    limits.into_iter().flatten().min().map(|bytes| bytes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Sizes;
+
+    /// A model of this many parameters in bf16, with an engine in that dtype, one in f32 and one in 4 bits.
+    fn plan(parameters: u64) -> Plan {
+        let sizes = Some(Sizes { parameters, kv_numbers_per_position: 1000, ..Sizes::default() });
+        let model = Model { dtype: Some("bf16".into()), sizes, ..Model::default() };
+        let configuration = |label: &str, dtype: Option<&str>| Configuration {
+            label: label.into(),
+            command: vec![label.into()],
+            model: model.clone(),
+            device: "cpu".into(),
+            dtype: dtype.map(String::from),
+            ..Configuration::default()
+        };
+        let rows = [("own", None), ("exact", Some("f32")), ("small", Some("q4_0"))];
+        let configurations = rows.map(|(label, dtype)| configuration(label, dtype)).to_vec();
+        Plan { configurations, ..Plan::default() }
+    }
+
+    fn fitting(plan: Plan, machine: &Machine) -> Vec<String> {
+        let plan = plan.without_what_does_not_fit(machine);
+        let rows = plan.configurations.iter().filter(|it| it.role.is_none() && it.unavailable.is_none());
+        rows.map(|it| it.label.clone()).collect()
+    }
+
+    #[test]
+    fn a_precision_that_does_not_fit_is_left_out_with_both_sizes() {
+        let machine =
+            |gigabytes: u64| Machine { memory_bytes: Some(gigabytes * 1_000_000_000), ..Machine::default() };
+        assert_eq!(fitting(plan(1_000_000_000), &machine(8)), ["own", "exact", "small"]);
+        assert_eq!(fitting(plan(1_000_000_000), &machine(4)), ["own", "small"]);
+        assert_eq!(fitting(plan(1_000_000_000), &machine(1)), ["small"]);
+        let left_out = plan(1_000_000_000).without_what_does_not_fit(&machine(1));
+        let reason = &left_out.configurations[1].unavailable.as_ref().unwrap().reason;
+        assert_eq!(reason, "it needs about 4.0 GB in f32, and 90 % of the 1.0 GB of memory may be used");
+        assert!(left_out.configurations[1].command.is_empty());
+        let limited = Machine { memory_limit_bytes: Some(1_000_000_000), ..machine(64) };
+        assert_eq!(fitting(plan(1_000_000_000), &limited), ["small"], "the container's limit counts");
+    }
+
+    #[test]
+    fn a_model_or_a_machine_of_unknown_size_is_measured() {
+        let mut unknown = plan(1);
+        unknown.configurations.iter_mut().for_each(|it| it.model.sizes = None);
+        let small = Machine { memory_bytes: Some(1), ..Machine::default() };
+        assert_eq!(fitting(unknown, &small).len(), 3);
+        assert_eq!(fitting(plan(1_000_000_000), &Machine::default()).len(), 3);
+    }
+}

@@ -1,0 +1,242 @@
+//! A comparison in sentences: the ratio with its interval, the evidence, the noise floor, and why it is inconclusive.
+
+use super::context::{Context, Part};
+use crate::analysis::agreement::two_digits;
+use crate::analysis::compare::{self, Compared};
+use crate::plan::Order;
+use crate::report::ranking::compared_in;
+use crate::report::rows::Row;
+use crate::report::verdicts::PairVerdict;
+use crate::text::{line, plural, three_digits, with_commas};
+use stats::{Comparison, Evidence, FloorSource, MIN_VERDICT_BLOCKS, Obstacle, SourcedFloor, StoppedBy};
+
+/// The amount of detail of an explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// One sentence has the evidence.
+    Brief,
+    Full,
+}
+
+/// Explains a row against another row. `pairs` is the list of comparisons that the verdict belongs to, because the correction
+/// depends on their number.
+pub fn explain(
+    context: &Context,
+    part: &mut Part,
+    (row, against): (&Row, &Row),
+    (intro, pairs): (&str, &[PairVerdict]),
+    detail: Detail,
+) {
+    let Some(compared) = compared_in(pairs, row, against) else {
+        part.say(format!("{intro}: there is no comparison with `{}`.", against.engine.label));
+        return;
+    };
+    let comparison = match compared.comparison() {
+        Ok(comparison) => comparison,
+        Err(why) => {
+            part.say(format!("{intro}: no comparison with `{}`, because {why}.", against.engine.label));
+            return;
+        }
+    };
+    part.say(format!("{intro}: {}.", sentence(context, row, against, compared.pair, &comparison)));
+    let family = pairs.iter().filter(|pair| pair.is_headline && pair.result.is_ok()).count();
+    match detail {
+        // Without a verdict, the sentence itself has the number of blocks.
+        Detail::Brief if comparison.decision.verdict.is_none() => {}
+        Detail::Brief => part.say(brief_evidence(context, &comparison)),
+        Detail::Full => {
+            interval(part, &comparison);
+            probability(part, &comparison, family);
+            part.say(noise_floor(context, &comparison));
+        }
+    }
+    obstacle(context, part, &comparison, family);
+}
+
+fn sentence(
+    context: &Context,
+    row: &Row,
+    against: &Row,
+    pair: &PairVerdict,
+    comparison: &Comparison,
+) -> String {
+    let plan = context.data.plan;
+    let sides = [row, against].map(|row| context.configuration(&row.engine.label));
+    let ([Some(configuration), Some(against)], Some(case)) = (sides, context.case(row)) else {
+        return pair.sentence.clone();
+    };
+    let workload = plan.cases[case].workload.label.clone();
+    let (metric, gating, result) = (pair.metric, pair.is_headline, Ok(comparison.clone()));
+    line(&compare::sentence(plan, &Compared { workload, metric, configuration, against, gating, result }))
+}
+
+/// `Evidence: 5 blocks; noise floor 3.1 %, from the twin of `toy`; p < 0.0001.`
+fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
+    let blocks = plural(comparison.blocks, "block");
+    let floor = match comparison.floor {
+        Some(SourcedFloor { floor, source, of }) => {
+            let label = &context.data.engines[of].label;
+            let source = match source {
+                FloorSource::Twin => format!("the twin of `{label}`"),
+                FloorSource::Calibration => format!("the calibration of `{label}`"),
+            };
+            format!("noise floor {}, from {source}", percent(floor.log_ratio().exp_m1()))
+        }
+        None => "noise floor unknown".into(),
+    };
+    let p = comparison.decision.p_adjusted.or(comparison.decision.p);
+    let p = p.map_or_else(String::new, |p| format!("; {}", p_text(p)));
+    format!("Evidence: {blocks}; {floor}{p}.")
+}
+
+/// The meaning of the two numbers in brackets.
+fn interval(part: &mut Part, comparison: &Comparison) {
+    let blocks = plural(comparison.blocks, "block");
+    let (low, high) = comparison.evidence.ends();
+    let (low, high) = (three_digits(low.exp()), three_digits(high.exp()));
+    part.say(match comparison.evidence {
+        Evidence::WithinLaunch { .. } => {
+            format!("With {blocks} there is no interval: the ratios of single rounds lie between {low} and {high}.")
+        }
+        Evidence::Tentative(_) => {
+            format!("The ratio lies between {low} and {high} with 95 % confidence. Over {blocks} this is tentative.")
+        }
+        Evidence::Firm(_) => format!(
+            "The ratio lies between {low} and {high} with 95 % confidence, over {blocks} with paired rounds."
+        ),
+    });
+    if comparison.unpaired > 0 {
+        part.say(format!(
+            "{} had no round that both sides measured, and do not count.",
+            plural(comparison.unpaired, "further block")
+        ));
+    }
+    if let Some((low, high)) = comparison.bootstrap {
+        let (low, high) = (three_digits(low.exp()), three_digits(high.exp()));
+        part.say(format!(
+            "The bootstrap interval, which assumes nothing about the noise, is {low} to {high}."
+        ));
+    }
+}
+
+/// The p value in words.
+fn probability(part: &mut Part, comparison: &Comparison, family: usize) {
+    let decision = &comparison.decision;
+    let Some(p) = decision.p_adjusted.or(decision.p) else { return };
+    let frequency = match p {
+        ..1e-4 => "in fewer than 1 of 10,000 runs".to_string(),
+        1e-4..0.1 => format!("in about 1 of {} runs", with_commas((1.0 / p).round() as u64)),
+        _ => format!("in about {:.0} % of runs", 100.0 * p),
+    };
+    part.say(format!(
+        "If both were equal, noise alone would show such a difference {frequency} ({}).",
+        p_text(p)
+    ));
+    if decision.p_adjusted.is_some() && family > 1 {
+        part.say(format!(
+            "This p value is corrected for the {family} comparisons that are made together (Holm's method)."
+        ));
+    }
+}
+
+fn p_text(p: f64) -> String {
+    match p {
+        ..1e-4 => "p < 0.0001".into(),
+        1e-4..1e-3 => format!("p = {p:.4}"),
+        _ => format!("p = {}", two_digits(p)),
+    }
+}
+
+/// The noise floor, its source, and the smallest difference that counts.
+fn noise_floor(context: &Context, comparison: &Comparison) -> String {
+    let counts = percent(comparison.decision.thresholds.difference().exp_m1());
+    let Some(SourcedFloor { floor, source, of }) = comparison.floor else {
+        return format!("The noise floor is unknown. A difference must exceed {counts}.");
+    };
+    let (label, size) = (&context.data.engines[of].label, percent(floor.log_ratio().exp_m1()));
+    let blocks = plural(floor.blocks(), "block");
+    let source = match source {
+        FloorSource::Twin => format!("`{label}` and its twin differed by up to that in {blocks}"),
+        FloorSource::Calibration => {
+            let since = context.report.verdicts.calibration.since.as_deref().unwrap_or("an earlier day");
+            format!("the calibration of `{label}` found it in {blocks} ({since})")
+        }
+    };
+    format!("The noise floor is {size}: {source}. A difference must exceed {counts}.")
+}
+
+/// Why there is no clear result, and what would decide it.
+fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family: usize) {
+    let blocks = comparison.blocks;
+    if comparison.decision.verdict.is_none() {
+        if context.report.order == Order::Sequential {
+            part.say(
+                "There is no verdict: the engines ran one after the other, so drift looks like a difference.",
+            );
+            part.hint("leave out `--order sequential`");
+        } else if blocks < MIN_VERDICT_BLOCKS {
+            let measured = plural(blocks, "block");
+            part.say(format!(
+                "There is no verdict: {measured} with both sides, and a verdict needs {MIN_VERDICT_BLOCKS}."
+            ));
+            part.hint(format!("measure again with `--blocks {MIN_VERDICT_BLOCKS}`"));
+        }
+        return;
+    }
+    let (low, high) = comparison.evidence.ends();
+    let more = |part: &mut Part, blocks: Option<usize>| match blocks {
+        Some(blocks) => {
+            part.say(format!(
+                "About {blocks} blocks with the same noise would decide it; so would a quieter machine."
+            ));
+            part.hint(format!("measure again with `--blocks {blocks}`"));
+        }
+        None => part.say("Even 200 blocks with this noise would not decide it. A quieter machine would."),
+    };
+    match comparison.obstacle() {
+        None => {}
+        Some(Obstacle::WideInterval { blocks }) if low < 0.0 && high > 0.0 => {
+            part.say("It is inconclusive because the interval is too wide: it includes faster and slower.");
+            more(part, blocks);
+        }
+        Some(Obstacle::WideInterval { blocks }) => {
+            part.say("It is inconclusive because the interval is too wide for `same`, which needs all of it within 2 %.");
+            more(part, blocks);
+        }
+        Some(Obstacle::ManyComparisons { blocks }) => {
+            part.say(format!(
+                "It is inconclusive only among {family} comparisons: alone, the difference would be significant."
+            ));
+            more(part, blocks);
+        }
+        Some(Obstacle::NoiseFloor) => {
+            let share = comparison.decision.thresholds.difference().exp_m1();
+            let sign = if share > 1.0 { "" } else { "±" };
+            part.say(format!(
+                "It is inconclusive because the difference is not beyond the noise of this machine ({sign}{}).",
+                percent(share)
+            ));
+            part.say("More blocks do not help. A quieter machine does: end other programs, or measure at another time.");
+            part.hint("orchestrate machine");
+            let is_of_few = comparison.floor.is_some_and(|it| !it.floor.is_reliable());
+            let remedy = &context.report.verdicts.calibration.remedy;
+            if is_of_few && !context.report.verdicts.calibration.uncalibrated.is_empty() {
+                part.say("The noise floor itself is from few blocks. A calibration measures it over 20.");
+                part.hint(remedy.clone());
+            }
+        }
+    }
+    if comparison.stopped_by == StoppedBy::Time && comparison.obstacle().is_some() {
+        part.say("The time budget ended this workload.");
+        part.hint("measure again with a larger `--budget`");
+    }
+}
+
+/// A share in per cent; above 100 % a factor is easier to read.
+pub fn percent(share: f64) -> String {
+    if share > 1.0 {
+        format!("a factor of {}", three_digits(1.0 + share))
+    } else {
+        format!("{} %", three_digits(100.0 * share))
+    }
+}

@@ -1,0 +1,112 @@
+//! An engine in sentences: what ran, its failure, its output, its claims, its verdict in each case, its load and its memory.
+
+use super::comparison::Detail;
+use super::context::{Context, Part, launches};
+use super::workload::{self, failure, verdicts};
+use super::{output, subject};
+use crate::analysis::metric::{MetricId, Unit};
+use crate::report::rows::Row;
+use crate::text::plural;
+
+pub fn parts(context: &Context, configuration: usize) -> Vec<Part> {
+    let label = &context.data.engines[configuration].label;
+    let mut parts = vec![identity(context, configuration)];
+    if let Some(purpose) = subject::purpose(&context.data, configuration) {
+        parts[0].say(purpose);
+        return parts;
+    }
+    let failed = context.report.failed.iter().find(|it| it.engine.label == *label);
+    parts.extend(failed.map(|it| failure(label, &it.failure)));
+    parts.extend(output::part(context, configuration));
+    parts.extend(claims(context, label));
+    parts.extend(warnings(context, label));
+    let rows: Vec<&Row> = context.report.rows.iter().filter(|row| row.engine.label == *label).collect();
+    parts.extend(rows.iter().map(|row| {
+        let mut part = verdicts(context, row, Detail::Brief);
+        part.sentences.extend(workload::remarks(context, row));
+        part
+    }));
+    parts.extend(rows.iter().find_map(|row| load(row)));
+    let measured = rows.iter().filter(|row| row.failure.is_none());
+    // The peak of a launch includes earlier cases, so the last case has the largest.
+    parts.extend(measured.filter_map(|row| workload::memory(row)).next_back());
+    parts
+}
+
+/// The facts that the engine reports.
+fn identity(context: &Context, configuration: usize) -> Part {
+    let engine = &context.data.engines[configuration];
+    let planned = &context.data.plan.configurations[configuration];
+    let mut part = Part::titled(format!("`{}`: what ran", engine.label));
+    let version = engine.version.as_ref().map_or_else(String::new, |version| format!(" {version}"));
+    let facts = [
+        engine.device.as_ref().map(|device| format!("on {device}")),
+        engine.dtype.as_ref().map(|dtype| match &dtype.compute {
+            Some(compute) => format!("weights in {}, computed in {compute}", dtype.weights),
+            None => format!("in {}", dtype.weights),
+        }),
+        engine.threads.map(|threads| plural(threads, "thread")),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    let facts = if facts.is_empty() { String::new() } else { format!(", {}", facts.join(", ")) };
+    part.say(format!("It is the engine {}{version} with the model {}{facts}.", engine.engine, engine.model));
+    if !planned.options.is_empty() {
+        let options: Vec<String> =
+            planned.options.iter().map(|(key, value)| crate::text::line(&format!("{key}={value}"))).collect();
+        part.say(format!("Its load options: {}.", options.join(", ")));
+    }
+    part
+}
+
+/// Contradicted claims, each with both values.
+fn claims(context: &Context, label: &str) -> Option<Part> {
+    let of_engine = context.report.contradictions.iter().filter(|it| it.label == label);
+    let mut part = Part::titled("claims that an observation contradicts");
+    for claim in of_engine {
+        part.say(format!(
+            "Its claim about {} is contradicted: reported {}, observed {}.",
+            claim.about.name(),
+            claim.reported,
+            claim.observed
+        ));
+        let message =
+            claim.message.strip_prefix(label).and_then(|it| it.strip_prefix(": ")).unwrap_or(&claim.message);
+        part.say(format!("Details: it {}.", message.trim_end_matches('.')));
+        if claim.excludes_from_ranking {
+            part.say("This could make its results look better than they are, so it has no rank.");
+        }
+    }
+    (!part.sentences.is_empty()).then_some(part)
+}
+
+/// The warnings of the record about this engine. Contradicted claims have a part of their own.
+fn warnings(context: &Context, label: &str) -> Option<Part> {
+    let is_claim = |text: &str| context.report.contradictions.iter().any(|it| text.starts_with(&it.message));
+    let about_engine = |text: &&String| {
+        text.strip_prefix(label).is_some_and(|rest| rest.starts_with(": ")) && !is_claim(text)
+    };
+    let warnings = context.report.warnings.iter().filter(about_engine);
+    let mut part = Part::titled("warnings");
+    part.sentences.extend(warnings.map(|text| format!("warning: {text}")));
+    (!part.sentences.is_empty()).then_some(part)
+}
+
+/// The load with its phases.
+fn load(row: &Row) -> Option<Part> {
+    let load = row.summary(MetricId::LOAD)?;
+    let time = |ns: f64| Unit::Nanoseconds.show(ns);
+    let mut part = Part::titled(format!("load: {}", time(load.estimate)));
+    part.say(format!(
+        "From the start of the process to its `loaded` answer, {} pass (median of {}).",
+        time(load.estimate),
+        launches(load.launches)
+    ));
+    let phases = row.wall_time.as_ref().map_or(&[][..], |it| &it.phases);
+    let named =
+        phases.iter().map(|phase| format!("{} {}", crate::text::line(&phase.name), time(phase.ns as f64)));
+    let named: Vec<String> = named.collect();
+    if !named.is_empty() {
+        part.say(format!("It reports these phases (means): {}.", named.join(", ")));
+    }
+    Some(part)
+}

@@ -1,0 +1,145 @@
+//! Explanations of a record: why an engine has its verdict, its output status or its warnings, in plain sentences with the
+//! figures. All figures come from `analysis` and from the report; nothing is computed here.
+
+mod comparison;
+mod context;
+mod engine;
+mod output;
+mod subject;
+mod terms;
+mod workload;
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::document::{Content, Document, Item, Layouts, Lines, List, Section};
+use super::json::json_bytes;
+use super::ranking::rankings;
+use super::run_data::RunData;
+use super::run_report::Report;
+use crate::record::RunRecord;
+use context::{Context, Part, command};
+use subject::Subject;
+
+/// The explanation of an engine, of a case, of both, or of the terms of a report. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Explanation {
+    /// The record's id.
+    pub record: String,
+    pub about: String,
+    pub parts: Vec<Part>,
+    /// Commands that explain more.
+    pub more: Vec<String>,
+}
+
+/// The explanation of what these words name: an engine, a case or both. Without words, that of the terms. The error lists the
+/// names of the record.
+pub fn explain(record: &RunRecord, words: &[String]) -> Result<Explanation, String> {
+    let report = Report::of(record);
+    let context = Context { record, data: RunData::of(record), report: &report, rankings: rankings(&report) };
+    if words.is_empty() {
+        return Ok(context.terms());
+    }
+    let subject = subject::find(&context.data, &words.join(" "))?;
+    Ok(context.explanation(&subject))
+}
+
+/// A hint with its command between backticks, so that no line is broken within it.
+fn quoted_command(hint: &str) -> String {
+    if hint.starts_with("orchestrate ") { format!("`{hint}`") } else { hint.to_string() }
+}
+
+impl Context<'_> {
+    fn terms(&self) -> Explanation {
+        Explanation {
+            record: self.report.record.clone(),
+            about: "the terms of the report".into(),
+            parts: terms::parts(self.report),
+            more: vec!["orchestrate explain ENGINE".into(), "orchestrate metrics".into()],
+        }
+    }
+
+    fn explanation(&self, subject: &Subject) -> Explanation {
+        let Subject { configurations, workloads, .. } = subject;
+        let mut parts = Vec::new();
+        match (configurations.is_empty(), workloads.is_empty()) {
+            (true, _) => {
+                for workload in workloads {
+                    parts.extend(workload::case_parts(self, workload));
+                }
+            }
+            (false, true) => {
+                for &configuration in configurations {
+                    parts.extend(engine::parts(self, configuration));
+                }
+            }
+            (false, false) => {
+                for &configuration in configurations {
+                    for workload in workloads {
+                        parts.extend(workload::row_parts(self, configuration, workload));
+                    }
+                }
+            }
+        }
+        let more = self.more(subject);
+        Explanation { record: self.report.record.clone(), about: subject.name.clone(), parts, more }
+    }
+
+    /// Commands for the other level of detail.
+    fn more(&self, subject: &Subject) -> Vec<String> {
+        let Subject { configurations, workloads, .. } = subject;
+        let labels: BTreeSet<&str> =
+            configurations.iter().map(|&index| self.data.engines[index].label.as_str()).collect();
+        let measured = |label: &str| self.report.rows.iter().find(|row| row.engine.label == label);
+        match (labels.first(), workloads.first()) {
+            (Some(label), None) => {
+                let row = measured(label);
+                row.map(|row| command(&[label, &row.case.label])).into_iter().collect()
+            }
+            (Some(label), Some(_)) => vec![command(&[label])],
+            (None, Some(workload)) => {
+                let row = self.report.rows.iter().find(|row| row.case.label == *workload);
+                row.map(|row| command(&[&row.engine.label, workload])).into_iter().collect()
+            }
+            (None, None) => Vec::new(),
+        }
+    }
+}
+
+impl Content for Explanation {
+    fn document(&self, _: Layouts) -> Document {
+        let mut parts = vec![Section::Caption(vec![format!("{}, record {}", self.about, self.record)])];
+        parts.extend(self.parts.iter().map(|part| {
+            let sentences = part.sentences.iter().cloned().map(Item::Listed);
+            let hints = part.hints.iter().map(|hint| Item::Plain(format!("hint: {}", quoted_command(hint))));
+            let heading = (!part.title.is_empty()).then(|| part.title.clone());
+            Section::List(List { heading, items: sentences.chain(hints).collect() })
+        }));
+        let more = self.more.iter().map(|command| format!("more: `{command}`"));
+        parts.extend((!self.more.is_empty()).then(|| Section::List(List::plain(more))));
+        Document { parts, summary: None }
+    }
+
+    fn lines(&self) -> Option<Lines> {
+        None
+    }
+
+    fn json(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Versioned<'a> {
+            report_version: u32,
+            #[serde(flatten)]
+            explanation: &'a Explanation,
+        }
+        json_bytes(&Versioned { report_version: super::json::REPORT_VERSION, explanation: self })
+    }
+
+    /// Long lines of text are hard to read.
+    fn width(&self, terminal_width: Option<usize>) -> usize {
+        terminal_width.unwrap_or(100).clamp(40, 100)
+    }
+}
+
+#[cfg(test)]
+mod tests;

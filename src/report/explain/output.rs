@@ -1,0 +1,169 @@
+//! The output check of an engine in sentences: the status, the deviation with its bounds, the tokens, and the next step.
+
+use super::context::{Context, Part};
+use crate::analysis::agreement::bounds::{AGREES, EXACT};
+use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, two_digits};
+use crate::text::{line, plural, with_commas};
+
+pub fn part(context: &Context, configuration: usize) -> Option<Part> {
+    let label = &context.data.engines[configuration].label;
+    if !context.data.is_measured_row(configuration) {
+        return None;
+    }
+    match context.report.no_checks {
+        Some(NoChecks::ByRequest) => {
+            let mut part = Part::titled("output: not checked");
+            part.say("Its output was not checked, because of `--verifier none`. So it is unknown whether it computes the model.");
+            part.hint("measure again without `--verifier none`");
+            return Some(part);
+        }
+        Some(NoChecks::ByAge) => {
+            let mut part = Part::titled("output: not checked");
+            part.say("Its output was not checked: the record is older than output checks.");
+            return Some(part);
+        }
+        None => {}
+    }
+    let agreement = &context.report.outputs.iter().find(|it| it.engine == *label)?.agreement;
+    let mut part = Part::titled(format!("output: {}", agreement.cell()));
+    part.say(meaning(agreement));
+    let verifier = verifier(&agreement.against);
+    scores(&mut part, agreement, &verifier);
+    tokens(&mut part, agreement, &verifier);
+    for reason in &agreement.reasons {
+        part.say(format!("Reason: {}.", line(reason).trim_end_matches('.')));
+    }
+    next_step(context, &mut part, configuration, agreement);
+    Some(part)
+}
+
+fn meaning(agreement: &Agreement) -> &'static str {
+    match (agreement.status, &agreement.against) {
+        (Status::Exact, Against::Itself) => {
+            "It is the verifier: it answers in f32, and the outputs of the other engines are compared with its answers."
+        }
+        (Status::Exact, _) => {
+            "Exact: apart from rounding in f32, it gives the verifier's log-probabilities and the same tokens."
+        }
+        (Status::Agrees, _) => {
+            "Agrees: its output is as close to the verifier's as that of correct engines in 16 or 8 bits."
+        }
+        (Status::Drifts, _) => {
+            "Drifts: its output is not close to the verifier's, but within the bounds of its precision."
+        }
+        (Status::Wrong, _) => "Wrong: it does not give the output of this model. Its speed is not compared.",
+        (Status::Unverified, _) => {
+            "Unverified: it is unknown whether it computes the model. Its speed has no rank."
+        }
+    }
+}
+
+fn verifier(against: &Against) -> String {
+    match against {
+        Against::Engine { label } => format!("`{}`", line(label)),
+        Against::ReferenceAnswers { by } => format!("{} (reference answers)", line(by)),
+        Against::Itself | Against::Nothing => "the verifier".into(),
+    }
+}
+
+/// The differences of log-probabilities, with the bounds of the precision.
+fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
+    let Some(scores) = &agreement.scores else { return };
+    let bounds = agreement.precision.bounds();
+    part.say(format!(
+        "Over {} held-out tokens, its log-probabilities differ from those of {verifier} by {} nats (root mean square).",
+        with_commas(scores.tokens),
+        two_digits(scores.rms)
+    ));
+    part.say(format!("The largest difference of one token is {} nats.", two_digits(scores.largest)));
+    if let Some(worst) = scores.worst {
+        part.say(format!(
+            "The worst stretch, ids {} to {} of text {}, differs by {} nats; above {} it is wrong.",
+            with_commas(worst.from),
+            with_commas(worst.to),
+            worst.sequence,
+            two_digits(worst.rms),
+            two_digits(bounds.stretch_rms)
+        ));
+    }
+    if scores.missing > 0 {
+        let missing = plural(with_commas(scores.missing), "log-probability value");
+        part.say(format!("{missing} are missing or not finite where {verifier} gives a value."));
+    }
+    part.say(format!(
+        "Bounds: up to {EXACT} nats is exact, up to {AGREES} agrees; above {} an engine in {} is wrong.",
+        two_digits(bounds.rms),
+        agreement.precision.name()
+    ));
+}
+
+/// The comparison of generated tokens.
+fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
+    if let Some(greedy) = &agreement.greedy {
+        let texts = plural(with_commas(greedy.texts), "generated text");
+        part.say(match greedy.differing {
+            0 => format!("In {texts}, all {} tokens are those of {verifier}.", with_commas(greedy.compared)),
+            differing => format!(
+                "In {} of {texts}, its tokens differ from those of {verifier}: {} of {} tokens come before a difference.",
+                with_commas(differing),
+                with_commas(greedy.equal),
+                with_commas(greedy.compared)
+            ),
+        });
+        if let Some(first) = &greedy.first {
+            let token =
+                |token: Option<u32>| token.map_or_else(|| "no token".into(), |id| format!("token {id}"));
+            part.say(format!(
+                "The first difference is at position {} of {}: it gives {}, {verifier} gives {}.",
+                first.position,
+                first.text.name(),
+                token(first.engine_token),
+                token(first.verifier_token)
+            ));
+        }
+    }
+    if let Some(gaps) = &agreement.gaps {
+        let bounds = agreement.precision.bounds();
+        part.say(format!(
+            "The verifier checked {} measured tokens, each with the same text before it, and would give another one at {}.",
+            with_commas(gaps.positions),
+            with_commas(gaps.differing)
+        ));
+        if gaps.differing == 0 {
+            return;
+        }
+        part.say(format!(
+            "On average its tokens are {} nats less likely than the verifier's, at most {}; above {} or {} is wrong.",
+            two_digits(gaps.mean),
+            two_digits(gaps.worst),
+            two_digits(bounds.gap),
+            two_digits(bounds.worst_gap)
+        ));
+    }
+}
+
+/// The step that leads to a better status.
+fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement: &Agreement) {
+    let planned = &context.data.plan.configurations[configuration];
+    match agreement.status {
+        Status::Exact | Status::Agrees => {}
+        Status::Drifts => part
+            .say("To decide whether this is only rounding, measure the same engine in a higher precision."),
+        Status::Wrong => part.hint(format!("orchestrate check {}", planned.engine_argument())),
+        Status::Unverified => {
+            let hello = context.record.launches_of(configuration).find_map(|launch| launch.hello.as_ref());
+            let missing: Vec<&str> = hello.map_or_else(Vec::new, |hello| {
+                let capabilities = &hello.capabilities;
+                let all = [("`score`", capabilities.score), ("`prompt_ids`", capabilities.prompt_ids)];
+                all.into_iter().filter(|(_, has)| !has).map(|(name, _)| name).collect()
+            });
+            if missing.is_empty() {
+                part.say("Next step: name a verifier that runs this model in f32.");
+                part.hint("measure again with `--verifier ENGINE`");
+            } else {
+                part.say(format!("Next step: its author implements {}.", missing.join(" and ")));
+                part.hint(format!("orchestrate check {}", planned.engine_argument()));
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The columns and the terms of a report, each in a sentence or two. Terms that a record does not need are left out.
+
+use std::collections::BTreeSet;
+
+use super::context::Part;
+use crate::analysis::agreement::Status;
+use crate::analysis::agreement::bounds::{AGREES, EXACT};
+use crate::analysis::metric::{METRICS, Metric, Shown};
+use crate::record::FailureKind;
+use crate::report::Report;
+use crate::report::limits;
+use crate::report::verdicts::Certainty;
+
+pub fn parts(report: &Report) -> Vec<Part> {
+    let parts = [columns(report), outputs(report), verdicts(report), failures(report), measurement(report)];
+    parts.into_iter().filter(|part| !part.sentences.is_empty()).collect()
+}
+
+/// The columns of the table.
+fn columns(report: &Report) -> Part {
+    let mut part = Part::titled("columns");
+    part.say("engine: its name, its preset after a colon, and the options that vary between rows.");
+    part.say("case: a scenario, with its number of prompt tokens if it has several.");
+    if report.rows.iter().any(|row| row.engine.dtype.is_some()) {
+        part.say(
+            "dtype: the format of the weights, as the engine reports it; a/b: weights in a, computed in b.",
+        );
+    }
+    if report.rows.iter().any(|row| row.engine.dtype.is_none()) {
+        part.say("A setting with ?: the requested value, because the engine does not report its own.");
+    }
+    let is_column = |metric: &&Metric| match metric.shown {
+        Shown::Estimate | Shown::Percentiles => true,
+        Shown::AsHeadline => {
+            report.rows.iter().any(|row| row.case.headline.map(|it| it.id) == Some(metric.id))
+        }
+        Shown::OfLimit(_) => true,
+    };
+    let is_measured = |metric: &&Metric| report.rows.iter().any(|row| row.summary(metric.id).is_some());
+    for metric in METRICS.iter().filter(is_column).filter(is_measured) {
+        part.say(format!("{}: {}", metric.title, metric.about));
+        if metric.shown == Shown::Percentiles {
+            part.say("p50, p95, p99: half, 95 % and 99 % of the values are at most this. ~: fewer than 100 values.");
+        }
+    }
+    if !report.rows.is_empty() {
+        part.say("A value is the median of the launches' medians. Ratios are of paired rounds, so they may differ from ratios of shown values.");
+    }
+    for limit in report.limits.iter().filter(|limit| {
+        report.rows.iter().any(|row| matches!(&row.limit, Ok(Some(key)) if *key == limit.key))
+    }) {
+        part.say(format!("Limit of this machine: {}.", limits::described(limit)));
+    }
+    let absent: BTreeSet<String> =
+        report.rows.iter().filter_map(|row| row.limit.as_ref().err()).map(limits::why_absent).collect();
+    part.sentences.extend(absent.into_iter().map(|why| format!("of limit: n/a. {why}")));
+    part
+}
+
+fn outputs(report: &Report) -> Part {
+    let mut part = Part::titled("output");
+    if report.no_checks.is_some() {
+        part.say("The outputs of this record were not checked.");
+        return part;
+    }
+    part.say("The number is the difference from the verifier's log-probabilities of held-out text, in nats (root mean square).");
+    let has = |status: Status| report.outputs.iter().any(|it| it.agreement.status == status);
+    let meanings = [
+        (Status::Exact, format!("exact: up to {EXACT} nats, and the same tokens as the verifier.")),
+        (Status::Agrees, format!("agrees: up to {AGREES} nats.")),
+        (Status::Drifts, "drifts: more, but within the bound for the precision of the engine.".into()),
+        (
+            Status::Wrong,
+            "wrong: above the bound for its precision, or other tokens. It is not compared.".into(),
+        ),
+        (Status::Unverified, "unverified: it could not be checked, so it has no rank.".into()),
+    ];
+    part.sentences.extend(meanings.into_iter().filter(|(status, _)| has(*status)).map(|(_, text)| text));
+    part
+}
+
+fn verdicts(report: &Report) -> Part {
+    let mut part = Part::titled("verdicts");
+    let headline = report.verdicts.against_reference.iter().filter(|pair| pair.is_headline);
+    let certainties: Vec<Certainty> = headline.filter_map(|pair| pair.certainty()).collect();
+    if certainties.is_empty() {
+        return part;
+    }
+    part.say(format!(
+        "vs ref: the speed-up over the reference `{}`; above 1 is better for every metric.",
+        report.reference
+    ));
+    part.say("[a, b]: the interval in which the true ratio lies with 95 % confidence.");
+    part.say("A ratio is the mean over blocks of paired rounds: engines that ran one after the other share the noise.");
+    let meanings = [
+        (
+            Certainty::Differs,
+            "faster, slower: the interval excludes 1, and the difference exceeds 2 % and the noise floor.",
+        ),
+        (Certainty::Same, "same: the whole interval is within 2 % of 1."),
+        (Certainty::Inconclusive, "inconclusive, ?: noise is too large for a decision."),
+        (Certainty::NoVerdict, "x?: there is no verdict, because of too few blocks or sequential order."),
+    ];
+    part.sentences.extend(
+        meanings
+            .into_iter()
+            .filter(|(certainty, _)| certainties.contains(certainty))
+            .map(|(_, text)| text.into()),
+    );
+    if !report.verdicts.noise.is_empty() {
+        part.say(
+            "noise floor: the difference between an engine and its twin, a second copy of the same program.",
+        );
+    }
+    if !report.verdicts.means.is_empty() {
+        part.say("geometric mean: the mean of an engine's ratios over all cases, each with the same weight.");
+    }
+    if report.rows.iter().any(|row| row.contradicted) {
+        part.say("!: an observation contradicts a claim of the engine, so it has no rank.");
+    }
+    part
+}
+
+fn failures(report: &Report) -> Part {
+    let mut part = Part::titled("rows without values");
+    let of_rows = report.rows.iter().filter_map(|row| row.failure.as_ref());
+    let kinds: Vec<&FailureKind> =
+        of_rows.chain(report.failed.iter().map(|it| &it.failure)).map(|it| &it.kind).collect();
+    let meanings = [
+        (FailureKind::Unavailable, "unavailable: the engine cannot run on this machine as it is now."),
+        (FailureKind::Unsupported, "unsupported: the engine does not support something that the case needs."),
+        (FailureKind::TooSlow, "too slow: a request took longer than `--case-cap` allows."),
+        (
+            FailureKind::NoTime,
+            "no time: the time budget of the run ended first. This is no fault of the engine.",
+        ),
+        (FailureKind::Timeout, "timeout: the engine gave no answer within the deadline."),
+        (FailureKind::Exited, "exited: the process ended before it answered."),
+    ];
+    part.sentences
+        .extend(meanings.into_iter().filter(|(kind, _)| kinds.contains(&kind)).map(|(_, text)| text.into()));
+    part
+}
+
+fn measurement(report: &Report) -> Part {
+    let mut part = Part::titled("how it was measured");
+    if report.rows.is_empty() {
+        part.say("Nothing was measured in this record.");
+        return part;
+    }
+    part.say(
+        "block: every engine is launched once, and rounds measure them in turn. A verdict needs 5 blocks.",
+    );
+    part.say("round: one request to each engine, one after the other. Only one engine runs at a time.");
+    part.say("warm-up: requests before the measured ones, until their times are steady. They do not count.");
+    part
+}

@@ -1,0 +1,288 @@
+use super::*;
+use crate::analysis::agreement::specimen as checks;
+use crate::analysis::claims::Contradiction;
+use crate::record::specimen::{
+    BEACON, InventedEngine, ORIGINAL, REED, add_unavailable, failure, measured, selection,
+};
+use crate::report::tests::{assert_fits, words};
+
+/// The records in the source tree: those of the tests, and those in `results/`.
+fn stored_records() -> Vec<(String, RunRecord)> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["tests/records", "results"].map(|folder| root.join(folder));
+    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let files =
+        files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "jsonl"));
+    let records: Vec<(String, RunRecord)> = files
+        .filter_map(|path| Some((path.display().to_string(), crate::record::read(&path).ok()?)))
+        .collect();
+    assert!(records.len() >= 3, "the records of the tests are missing");
+    records
+}
+
+fn explanation(record: &RunRecord, name: &str) -> Explanation {
+    let words: Vec<String> = name.split(' ').filter(|it| !it.is_empty()).map(String::from).collect();
+    explain(record, &words).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The text for a terminal, with one space between words.
+fn explained(record: &RunRecord, name: &str) -> String {
+    words(&crate::report::shown(&explanation(record, name), "table", Some(100)))
+}
+
+fn error(record: &RunRecord, name: &str) -> String {
+    explain(record, &[name.to_string()]).err().unwrap()
+}
+
+/// Every engine, every case, each pair of both, and the terms.
+fn names(record: &RunRecord) -> Vec<String> {
+    let data = RunData::of(record);
+    let engines: Vec<String> = data.engines.iter().map(|engine| engine.label.clone()).collect();
+    let cases: Vec<String> = data.workloads().into_iter().map(|it| it.workload).collect();
+    let both = engines.iter().flat_map(|engine| cases.iter().map(move |case| format!("{engine} {case}")));
+    both.chain(engines.clone()).chain(cases.clone()).chain([String::new()]).collect()
+}
+
+/// A record of `decode` in which every engine gives the answers of the first one, the verifier.
+fn verified(engines: &[InventedEngine]) -> RunRecord {
+    let names: Vec<&str> = engines.iter().map(|engine| engine.name).collect();
+    let mut record = checks::measured(&names, engines);
+    checks::set_dtypes(&mut record, checks::VERIFIER, "f32", "f32");
+    checks::add_held_out(&mut record);
+    for configuration in 0..engines.len() {
+        checks::set_scores(&mut record, configuration, |_| Some(0.0));
+        checks::set_continued(&mut record, configuration, vec![checks::VERIFIER_ID; 32]);
+    }
+    record
+}
+
+/// A record of `decode` without output checks.
+fn decoding(engines: &[InventedEngine]) -> RunRecord {
+    let names: Vec<&str> = engines.iter().map(|engine| engine.name).collect();
+    let scenarios = crate::plan::scenario::named("decode").unwrap();
+    measured(&crate::plan::Selection { scenarios, ..selection(&names) }, engines)
+}
+
+#[test]
+fn every_engine_and_case_of_every_stored_record_has_an_explanation_that_fits() {
+    for (file, record) in stored_records() {
+        for name in names(&record) {
+            let explanation = explanation(&record, &name);
+            assert!(!explanation.parts.is_empty(), "{file}: {name}");
+            for part in &explanation.parts {
+                assert!(!part.sentences.is_empty(), "{file}: {name}: {part:?}");
+            }
+            for format in ["table", "markdown"] {
+                let text = crate::report::shown(&explanation, format, Some(100));
+                if format == "table" {
+                    assert_fits(&text, 100);
+                }
+                for mistake in ["NaN", "inf ", " -0", "..", "launchs", "``", " ,"] {
+                    assert!(!text.contains(mistake), "{file}: {name}: `{mistake}` in\n{text}");
+                }
+            }
+            let json = crate::report::shown(&explanation, "json", None);
+            let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(json["record"], record.header.id, "{name}");
+        }
+    }
+}
+
+/// The most words of a sentence that a user sees.
+const MAX_WORDS: usize = 25;
+
+#[test]
+fn no_sentence_is_longer_than_a_reader_can_follow() {
+    // These texts come from the record, from METRICS or from another module.
+    let quoted =
+        ["Reason: ", "Details: ", "Note: ", "warning: ", "stderr: ", "It failed: ", "It reports these"];
+    for (_, record) in stored_records() {
+        for name in names(&record).into_iter().filter(|name| !name.is_empty()) {
+            for part in explanation(&record, &name).parts {
+                let own = part.sentences.iter().filter(|text| !quoted.iter().any(|it| text.starts_with(it)));
+                for sentence in own.flat_map(|text| text.split(". ")) {
+                    let count = sentence.split_whitespace().count();
+                    assert!(count <= MAX_WORDS, "{count} words: {sentence}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_engine_has_its_verdict_with_the_evidence() {
+    let record = verified(&[ORIGINAL, BEACON, InventedEngine { dtype: "f32", ..REED }]);
+    let text = explained(&record, "beacon decode");
+    assert!(text.contains("It is number 2 of 3 engines with a rank, by decode."), "{text}");
+    assert!(text.contains("Against the reference: `beacon` decodes 11."), "{text}");
+    assert!(text.contains("times as fast as `patient-original` ["), "{text}");
+    assert!(text.contains("with 95 % confidence, over 5 blocks with paired rounds."), "{text}");
+    assert!(
+        text.contains("noise alone would show such a difference in fewer than 1 of 10,000 runs (p < 0.0001)"),
+        "{text}"
+    );
+    assert!(text.contains("corrected for the 2 comparisons"), "{text}");
+    assert!(text.contains("Against the best: `beacon` decodes 0.60"), "{text}");
+    assert!(text.contains("It made 15 measured requests in 5 launches."), "{text}");
+    let best = explained(&record, "reed");
+    assert!(best.contains("Against the next best: `reed` decodes 1.67"), "{best}");
+    let reference = explained(&record, "patient-original");
+    assert!(reference.contains("It is the reference"), "{reference}");
+}
+
+#[test]
+fn without_output_checks_no_engine_has_a_rank() {
+    let text = explained(&decoding(&[ORIGINAL, BEACON]), "beacon");
+    assert!(text.contains("It has no rank: its output was not checked."), "{text}");
+    assert!(text.contains("Against the reference: `beacon` decodes 11.0 times as fast"), "{text}");
+}
+
+#[test]
+fn a_noise_floor_is_named_with_its_source() {
+    let mut record = decoding(&[ORIGINAL, BEACON]);
+    let text = explained(&record, "beacon decode");
+    assert!(text.contains("`patient-original` and its twin differed by up to that in 5 blocks"), "{text}");
+    record.header.noise_floors = vec![crate::record::CalibratedFloor {
+        configuration: 1,
+        workload: "decode".into(),
+        metric: crate::analysis::metric::MetricId::DECODE_RATE,
+        paired: stats::NoiseFloor::of(&[0.3; 20]).unwrap(),
+        between: None,
+        since: "2026-01-01T00:00:00Z".into(),
+    }];
+    let text = explained(&record, "beacon decode");
+    let floor = "The noise floor is 35.0 %: the calibration of `beacon` found it in 20 blocks (2026-01-01T00:00:00Z).";
+    assert!(text.contains(floor), "{text}");
+}
+
+#[test]
+fn an_inconclusive_result_says_what_would_decide_it() {
+    let twin = InventedEngine { name: "beacon", token_ms: 20.5, own_noise: 0.08, ..ORIGINAL };
+    let wide = explained(&decoding(&[ORIGINAL, twin.clone()]), "beacon decode");
+    assert!(wide.contains("It is inconclusive because"), "{wide}");
+    assert!(
+        wide.contains("hint: measure again with `--blocks ") || wide.contains("quieter machine"),
+        "{wide}"
+    );
+    let few = crate::plan::Extent { blocks: Some(2), ..Default::default() };
+    let scenarios = crate::plan::scenario::named("decode").unwrap();
+    let selected =
+        crate::plan::Selection { scenarios, extent: few, ..selection(&["patient-original", "beacon"]) };
+    let few = explained(&measured(&selected, &[ORIGINAL, BEACON]), "beacon decode");
+    assert!(few.contains("There is no verdict: 2 blocks with both sides, and a verdict needs 5."), "{few}");
+    assert!(few.contains("hint: measure again with `--blocks 5`"), "{few}");
+}
+
+#[test]
+fn the_status_of_an_output_has_its_deviation_its_bounds_and_the_next_step() {
+    let mut record = checks::measured(&["patient-original", "beacon", "reed"], &[ORIGINAL, BEACON, REED]);
+    checks::set_dtypes(&mut record, checks::VERIFIER, "f32", "f32");
+    checks::add_held_out(&mut record);
+    for (configuration, deviation) in [(checks::VERIFIER, 0.0), (checks::ENGINE, 2.3)] {
+        checks::set_scores(&mut record, configuration, |_| Some(deviation));
+        checks::set_continued(&mut record, configuration, vec![checks::VERIFIER_ID; 32]);
+    }
+    for launch in checks::launches(&mut record, 2) {
+        launch.hello.as_mut().unwrap().capabilities.score = false;
+    }
+    let wrong = explained(&record, "beacon");
+    assert!(wrong.contains("Wrong: it does not give the output of this model."), "{wrong}");
+    assert!(wrong.contains("Over 1,151 held-out tokens, its log-probabilities differ from those of `patient-original` by 2.3 nats"), "{wrong}");
+    assert!(wrong.contains("above 0.020 an engine in f32 is wrong"), "{wrong}");
+    assert!(wrong.contains("hint: `orchestrate check beacon`"), "{wrong}");
+    assert!(!wrong.contains("Against the"), "a wrong engine is not compared: {wrong}");
+    let unverified = explained(&record, "reed");
+    assert!(unverified.contains("Next step: its author implements `score`."), "{unverified}");
+    assert!(unverified.contains("It has no rank: its output is unverified, so its speed"), "{unverified}");
+    let verifier = explained(&record, "patient-original");
+    assert!(verifier.contains("It is the verifier: it answers in f32"), "{verifier}");
+}
+
+#[test]
+fn an_engine_without_rows_has_its_failure_and_its_hint() {
+    let mut record = measured(&selection(&["patient-original", "beacon", "coal"]), &[ORIGINAL, BEACON]);
+    add_unavailable(&mut record, 2, "not set up", "orchestrate setup coal");
+    let text = explained(&record, "coal");
+    assert!(text.contains("It failed: unavailable: not set up."), "{text}");
+    assert!(text.contains("It cannot run on this machine as it is now."), "{text}");
+    assert!(text.contains("hint: `orchestrate setup coal`"), "{text}");
+    assert!(explained(&record, "decode coal").contains("hint: `orchestrate setup coal`"));
+    let case = record.header.plan.cases_of(1)[0];
+    record.failures.push(failure(1, Some(case), "exited", "sample 3", "killed by signal 9"));
+    let text = explained(&record, "beacon load");
+    assert!(text.contains("It failed: exited at sample 3: killed by signal 9."), "{text}");
+}
+
+#[test]
+fn a_contradicted_claim_has_both_values() {
+    let record = verified(&[ORIGINAL, BEACON]);
+    let mut report = Report::of(&record);
+    report.rows[1].contradicted = true;
+    report.contradictions = vec![Contradiction {
+        configuration: 1,
+        label: "beacon".into(),
+        about: crate::analysis::claims::About::Threads,
+        reported: "1 thread".into(),
+        observed: "1.9 cores".into(),
+        message: "beacon: reports 1 thread, but kept 1.9 cores busy".into(),
+        excludes_from_ranking: true,
+    }];
+    let context =
+        Context { record: &record, data: RunData::of(&record), rankings: rankings(&report), report: &report };
+    let subject = subject::find(&context.data, "beacon").unwrap();
+    let text = words(&crate::report::shown(&context.explanation(&subject), "table", Some(100)));
+    assert!(
+        text.contains("Its claim about the threads is contradicted: reported 1 thread, observed 1.9 cores."),
+        "{text}"
+    );
+    assert!(text.contains("It has no rank: its claim about the threads is contradicted (reported 1 thread, observed 1.9 cores)."), "{text}");
+}
+
+#[test]
+fn names_are_found_as_tables_show_them() {
+    let record = measured(&selection(&["patient-original", "beacon", "reed"]), &[ORIGINAL, BEACON, REED]);
+    let about = |name: &str| explanation(&record, name).about;
+    assert_eq!(about("beacon"), "`beacon`");
+    assert_eq!(about("BEACON (f32)"), "`beacon`");
+    assert_eq!(about("`reed (q8_0/f32)`"), "`reed`");
+    assert_eq!(about("ttft 512"), "`ttft 512`");
+    assert!(about("ttft").starts_with("`ttft "), "all cases of a scenario");
+    assert_eq!(about("beacon decode"), "`beacon` in `decode`");
+    assert_eq!(about("ttft 512 reed"), "`reed` in `ttft 512`");
+}
+
+#[test]
+fn an_unknown_name_gives_the_names_of_the_record_and_the_nearest() {
+    let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
+    let message = error(&record, "becon");
+    assert!(message.starts_with("no engine or case `becon` in the record 2026-01-02"), "{message}");
+    assert!(message.contains("its engines: `patient-original`, `beacon`; its cases: `load`, "), "{message}");
+    assert!(message.ends_with("\nhint: orchestrate explain beacon"), "{message}");
+    assert!(error(&record, "decod").ends_with("hint: orchestrate explain decode"));
+    for garbage in ["", " ", "`", "a b c d e f g h", "\u{1b}[31m\n", "模型", &"x".repeat(5000)] {
+        assert!(error(&record, garbage).contains("no engine or case"), "{garbage:?}");
+    }
+}
+
+#[test]
+fn an_empty_or_interrupted_record_has_explanations() {
+    let empty = crate::record::specimen::planned(&selection(&["patient-original", "beacon"]));
+    for name in ["", "beacon", "decode", "beacon decode"] {
+        assert!(!explanation(&empty, name).parts.is_empty(), "{name}");
+    }
+    let mut interrupted = decoding(&[ORIGINAL, BEACON]);
+    interrupted.closed.clear();
+    interrupted.end = Some(crate::record::End::Interrupted);
+    let text = explained(&interrupted, "decode");
+    assert!(text.contains("The run ended before this case was complete"), "{text}");
+}
+
+#[test]
+fn the_terms_are_those_that_the_record_needs() {
+    let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
+    let text = explained(&record, "");
+    assert!(text.contains("vs ref: the speed-up over the reference `patient-original`"), "{text}");
+    assert!(text.contains("The outputs of this record were not checked."), "{text}");
+    assert!(!text.contains("unverified:"), "{text}");
+    assert!(!text.contains("unavailable:"), "{text}");
+}

@@ -1,0 +1,381 @@
+//! A workload in sentences: the ranking of its rows, and for one row the verdicts, the measurement, the limit and the memory.
+
+use super::comparison::{self, Detail};
+use super::context::{Context, Part, launches};
+use super::{output, subject};
+use crate::analysis::metric::{Better, MetricId, Unit, share};
+use crate::record::{FailureKind, WarmUp, WarmUpEnd};
+use crate::report::limits;
+use crate::report::notes;
+use crate::report::ranking::{Ranking, Unranked};
+use crate::report::rows::{FailureSummary, Row};
+use crate::text::{plural, three_digits, with_commas};
+use stats::StoppedBy;
+
+/// All rows of a workload: how it was measured, the ranking, and a verdict for each row.
+pub fn case_parts(context: &Context, workload: &str) -> Vec<Part> {
+    let mut parts = vec![extent(context, workload)];
+    for ranking in context.rankings.iter().filter(|it| it.case == workload) {
+        parts.extend(ranking.ranked.iter().map(|row| verdicts(context, row, Detail::Brief)));
+        parts.extend(ranking.unranked.iter().map(|(row, _)| verdicts(context, row, Detail::Brief)));
+    }
+    for failed in &context.report.failed {
+        if !context.report.rows.iter().any(|row| row.engine.label == failed.engine.label) {
+            parts.push(failure(&failed.engine.label, &failed.failure));
+        }
+    }
+    parts
+}
+
+/// One row with all its evidence.
+pub fn row_parts(context: &Context, configuration: usize, workload: &str) -> Vec<Part> {
+    let label = &context.data.engines[configuration].label;
+    let Some(row) = context.row(configuration, workload) else {
+        return vec![without_row(context, configuration, workload)];
+    };
+    let mut parts = vec![verdicts(context, row, Detail::Full)];
+    if row.failure.is_none() {
+        parts.push(measurement(context, row));
+        parts.extend(limit(context, row));
+        parts.extend(memory(row));
+    }
+    if context.configuration(label).is_some() {
+        parts.extend(output::part(context, configuration));
+    }
+    parts.retain(|part| !part.sentences.is_empty());
+    parts
+}
+
+fn without_row(context: &Context, configuration: usize, workload: &str) -> Part {
+    let label = &context.data.engines[configuration].label;
+    let failed = context.report.failed.iter().find(|it| it.engine.label == *label);
+    if let Some(failed) = failed {
+        return failure(label, &failed.failure);
+    }
+    let mut part = Part::titled(format!("`{label}` {workload}"));
+    match subject::purpose(&context.data, configuration) {
+        Some(purpose) => part.say(purpose),
+        None => part
+            .say("It has no samples in this case: the run ended before, or the plan does not have the case."),
+    }
+    part
+}
+
+/// How the workload was measured, and why it ended.
+fn extent(context: &Context, workload: &str) -> Part {
+    let mut part = Part::titled(format!("`{workload}`: how it was measured"));
+    let Some(row) = context.report.rows.iter().find(|row| row.case.label == workload) else {
+        part.say("Nothing was measured in this case.");
+        return part;
+    };
+    if let Some(metric) = row.case.headline {
+        let better = if metric.better == Better::Higher { "more" } else { "less" };
+        part.say(format!("Engines are ranked by {}; {better} is better.", metric.title));
+    }
+    part.say(blocks(context, workload));
+    let floors = context.report.verdicts.noise.iter();
+    for noise in floors {
+        for (_, floor) in noise.floors.iter().filter(|(case, _)| case == workload) {
+            part.say(format!(
+                "`{}` and its twin, the same program, differed by up to {} in {}: this is noise.",
+                noise.engine,
+                comparison::percent(floor.log_ratio().exp_m1()),
+                plural(floor.blocks(), "block")
+            ));
+        }
+    }
+    part
+}
+
+/// `5 blocks were measured, because all intervals were narrow.`
+fn blocks(context: &Context, workload: &str) -> String {
+    let Some(measured) = context.report.workloads.iter().find(|it| it.workload == workload) else {
+        return "The number of blocks is unknown.".into();
+    };
+    let blocks = plural(measured.blocks, "block");
+    let rounds = context.report.rows.iter().find(|row| row.case.label == workload).map(|row| row.case.rounds);
+    let rounds = rounds.map_or_else(String::new, |rounds| format!(" of {}", plural(rounds, "round")));
+    match measured.stopped_by {
+        Some(StoppedBy::Width) => {
+            format!("It ended after {blocks}{rounds}, because all intervals were narrow enough.")
+        }
+        Some(StoppedBy::LastAnalysis) => {
+            format!(
+                "It ended after {blocks}{rounds}, the most without `--blocks`; some intervals were still wide."
+            )
+        }
+        Some(StoppedBy::Time) => {
+            format!("It ended after {blocks}{rounds}, because the time budget was used up.")
+        }
+        Some(StoppedBy::Fixed) => format!("It has {blocks}{rounds}, as the command line or the plan fixed."),
+        None => format!("The run ended before this case was complete; it has up to {blocks}{rounds}."),
+    }
+}
+
+/// The value of a row, its rank, and its verdicts against the reference and against the best or next best row.
+pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
+    let (label, case) = (&row.engine.label, &row.case.label);
+    if let Some(why) = &row.failure {
+        return failure(&format!("{label}` `{case}"), why);
+    }
+    let value = row.case.headline.and_then(|metric| {
+        let estimate = row.summary(metric.id)?.estimate;
+        Some(format!(": {} {}", metric.title, metric.unit.show(estimate)))
+    });
+    let mut part = Part::titled(format!("`{label}` `{case}`{}", value.unwrap_or_default()));
+    let ranking = context.ranking(row);
+    match ranking.and_then(|it| unranked(it, row)) {
+        Some(why) => part.say(format!("It has no rank: {}.", why_unranked(context, row, why))),
+        None => part.sentences.extend(ranking.and_then(|it| rank(it, row))),
+    }
+    if context.report.is_wrong(row) {
+        return part;
+    }
+    let reference = row.reference.as_ref().filter(|_| !row.is_reference());
+    if row.is_reference() {
+        part.say("It is the reference: the other engines are compared with it.");
+    }
+    let find = |label: &String| {
+        context.report.rows.iter().find(|it| it.engine.label == *label && it.case.label == *case)
+    };
+    let verdicts = &context.report.verdicts;
+    if let Some(reference) = reference {
+        match find(reference) {
+            None => part.say(format!(
+                "There is no ratio: the reference `{reference}` was not measured in this case."
+            )),
+            Some(it) if it.failure.is_some() => {
+                part.say(format!("There is no ratio: the reference `{reference}` failed in this case."));
+            }
+            Some(it) if context.report.is_wrong(it) => {
+                part.say(format!("There is no ratio: the output of the reference `{reference}` is wrong."));
+            }
+            Some(it) => {
+                let pairs = ("Against the reference", verdicts.against_reference.as_slice());
+                comparison::explain(context, &mut part, (row, it), pairs, detail);
+            }
+        }
+    }
+    let other = ranking.and_then(|it| match it.best() {
+        Some(best) if std::ptr::eq(best, row) => Some(("Against the next best", it.next_best()?)),
+        best => Some(("Against the best", best?)),
+    });
+    if let Some((intro, other)) = other.filter(|(_, other)| Some(&other.engine.label) != reference) {
+        comparison::explain(context, &mut part, (row, other), (intro, &verdicts.all_pairs), detail);
+    }
+    if let Some(baseline) =
+        verdicts.against_baseline.iter().find(|it| it.is_headline && it.engine == *label && it.case == *case)
+    {
+        part.say(format!("Against its baseline: {}.", baseline.sentence));
+    }
+    part
+}
+
+fn unranked(ranking: &Ranking, row: &Row) -> Option<Unranked> {
+    ranking.unranked.iter().find(|(it, _)| std::ptr::eq(*it, row)).map(|(_, why)| *why)
+}
+
+fn rank(ranking: &Ranking, row: &Row) -> Option<String> {
+    let all = ranking.ranked.len();
+    let index = ranking.ranked.iter().position(|it| std::ptr::eq(*it, row))?;
+    Some(match all {
+        1 => "It is the only engine with a rank.".into(),
+        _ => format!("It is number {} of {all} engines with a rank, by {}.", index + 1, ranking.metric.title),
+    })
+}
+
+fn why_unranked(context: &Context, row: &Row, why: Unranked) -> String {
+    match why {
+        Unranked::Failed => "it failed".into(),
+        Unranked::NoValue => "it reports nothing from which this metric could be computed".into(),
+        Unranked::Wrong => "its output is wrong, so its speed is not compared".into(),
+        Unranked::Unverified if context.report.no_checks.is_some() => "its output was not checked".into(),
+        Unranked::Unverified => {
+            "its output is unverified, so its speed may be that of another computation".into()
+        }
+        Unranked::Contradicted => {
+            let of_row = context.report.contradictions.iter();
+            let mut of_row = of_row.filter(|it| it.label == row.engine.label && it.excludes_from_ranking);
+            of_row.next().map_or_else(
+                || "an observation contradicts one of its claims".into(),
+                |it| {
+                    let (about, reported, observed) = (it.about.name(), &it.reported, &it.observed);
+                    format!(
+                        "its claim about {about} is contradicted (reported {reported}, observed {observed})"
+                    )
+                },
+            )
+        }
+    }
+}
+
+/// A failure with its hint and the last lines of stderr.
+pub fn failure(label: &str, failure: &FailureSummary) -> Part {
+    let mut part = Part::titled(format!("`{label}`: not measured"));
+    part.say(format!("It failed: {}.", failure.line().trim_end_matches('.')));
+    let meaning = match &failure.kind {
+        FailureKind::TooSlow => Some("A request took longer than `--case-cap` allows."),
+        FailureKind::NoTime => {
+            Some("The time budget of the run ended first. This is no fault of the engine.")
+        }
+        FailureKind::Timeout => Some("It gave no answer within the deadline (`--timeout`)."),
+        FailureKind::Protocol => Some("It sent a line that violates the protocol."),
+        FailureKind::WrongOutput => Some("Its answer does not fit the request."),
+        FailureKind::Unavailable => Some("It cannot run on this machine as it is now."),
+        FailureKind::Unsupported => Some("It does not support something that this case needs."),
+        _ => None,
+    };
+    part.sentences.extend(meaning.map(String::from));
+    part.sentences.extend(failure.stderr.iter().map(|line| format!("stderr: {line}")));
+    for hint in failure.hint.iter().flat_map(|hint| hint.lines()) {
+        part.hint(hint);
+    }
+    part
+}
+
+/// Launches, requests, spread, outliers, warm-up.
+fn measurement(context: &Context, row: &Row) -> Part {
+    let mut part = Part::titled("measurement");
+    part.say(format!(
+        "It made {} in {}.",
+        plural(with_commas(row.samples), "measured request"),
+        launches(row.launches)
+    ));
+    if let Some((metric, summary)) = row.case.headline.and_then(|it| Some((it, row.summary(it.id)?))) {
+        let show = |value| metric.unit.show(value);
+        if summary.launches > 1 {
+            let least = summary.launch_medians.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = summary.launch_medians.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            part.say(format!(
+                "The value {} is the median of the launches' medians, which lie between {} and {}.",
+                show(summary.estimate),
+                show(least),
+                show(most)
+            ));
+        }
+        part.say(format!(
+            "{} of {} are outliers, and all of them count; single values lie between {} and {}.",
+            with_commas(summary.outliers),
+            plural(with_commas(summary.n), "value"),
+            show(summary.min),
+            show(summary.max)
+        ));
+    }
+    part.sentences.extend(warm_ups(&row.warm_ups));
+    if let Some(cores) = row.resources.as_ref().and_then(|it| it.cores_busy) {
+        part.say(format!("During requests it kept {} cores busy on average.", three_digits(cores)));
+    }
+    part.sentences.extend(remarks(context, row));
+    part
+}
+
+/// Drift, differing launches, slow first requests, outliers and unsteady warm-ups, where they are notable.
+pub fn remarks(context: &Context, row: &Row) -> Vec<String> {
+    let case = context.case(row);
+    let notes = case.map_or_else(Vec::new, |case| notes::of_row(&context.data, case, row));
+    notes.into_iter().map(|note| format!("Note: {}.", note.trim_end_matches('.'))).collect()
+}
+
+fn warm_ups(warm_ups: &[WarmUp]) -> Option<String> {
+    let least = warm_ups.iter().map(|it| it.requests).min()?;
+    let most = warm_ups.iter().map(|it| it.requests).max()?;
+    let requests =
+        if least == most { plural(most, "request") } else { format!("{least} to {most} requests") };
+    let timed_out = warm_ups.iter().filter(|it| it.ended_by == WarmUpEnd::Time).count();
+    Some(if timed_out > 0 {
+        format!(
+            "The warm-up had {requests}; in {timed_out} of {} launches its time ended before times were steady.",
+            warm_ups.len()
+        )
+    } else if warm_ups.iter().all(|it| it.ended_by == WarmUpEnd::SetByUser) {
+        format!("The warm-up had {requests} in each launch, as the command line set it.")
+    } else {
+        format!("The warm-up had {requests} in each launch, until request times were steady within 10 %.")
+    })
+}
+
+/// The share of the machine's limit, and how it was computed.
+fn limit(context: &Context, row: &Row) -> Option<Part> {
+    let mut part = Part::titled("share of the machine's limit");
+    let key = match &row.limit {
+        Ok(key) => key.as_ref()?,
+        Err(absent) => {
+            part.say("There is no share of the machine's limit.");
+            part.say(limits::why_absent(absent));
+            return Some(part);
+        }
+    };
+    let limit = context.report.limits.iter().find(|limit| limit.key == *key)?;
+    let share_of = |id: MetricId| row.summary(id).map(|summary| summary.estimate);
+    let observations =
+        || context.case(row).into_iter().flat_map(|case| context.data.values.observations(case));
+    if row.case.headline.map(|it| it.id) == Some(MetricId::DECODE_RATE) {
+        let share = share_of(MetricId::BANDWIDTH_SHARE)?;
+        let bytes = observations().find_map(|it| share::decode_bytes(&it))?;
+        part.title = format!("share of the machine's limit: {} %", three_digits(100.0 * share));
+        part.say(format!(
+            "Each decode step must read {}: {} of weights, and {} of keys and values on average.",
+            Unit::Bytes.show(bytes.per_step()),
+            Unit::Bytes.show(bytes.weights_per_step),
+            Unit::Bytes.show(bytes.cached_per_step())
+        ));
+        part.say(format!(
+            "At this speed that is {}/s, {} % of the limit: {}.",
+            Unit::Bytes.show(share * limit.best()),
+            three_digits(100.0 * share),
+            limits::described(limit)
+        ));
+    } else {
+        let share = share_of(MetricId::COMPUTE_SHARE)?;
+        let operations = observations().find_map(|it| share::operations(&it))?;
+        part.title = format!("share of the machine's limit: {} %", three_digits(100.0 * share));
+        part.say(format!(
+            "A prefill of this prompt needs {} × 10⁹ operations.",
+            three_digits(operations / 1e9)
+        ));
+        part.say(format!(
+            "At this speed that is {} × 10⁹ a second, {} % of the limit: {}.",
+            three_digits(share * limit.best() / 1e9),
+            three_digits(100.0 * share),
+            limits::described(limit)
+        ));
+    }
+    if share_is_above_one(row) {
+        part.say("Above 100 %, the machine was slower during the probes, or a reported fact is wrong.");
+    }
+    part.sentences.extend(limits::changed(limit));
+    Some(part)
+}
+
+fn share_is_above_one(row: &Row) -> bool {
+    let shares = [MetricId::BANDWIDTH_SHARE, MetricId::COMPUTE_SHARE];
+    shares.iter().any(|id| row.summary(*id).is_some_and(|it| it.estimate > 1.0))
+}
+
+/// The memory of a row, by its parts.
+pub fn memory(row: &Row) -> Option<Part> {
+    let resources = row.resources.as_ref()?;
+    let mut part = Part::titled("memory");
+    let show = |bytes| Unit::Bytes.show(bytes);
+    if let Some(peak) = resources.peak_bytes {
+        part.title = format!("memory: peak {}", show(peak));
+        part.say(format!(
+            "Its processes held at most {} of memory, from the start to the end of this case.",
+            show(peak)
+        ));
+    }
+    if let (Some(anonymous), Some(file)) = (resources.anonymous_bytes, resources.file_bytes) {
+        part.say(format!(
+            "Of its memory during requests, {} is its own and {} is mapped from files, which the kernel can drop.",
+            show(anonymous),
+            show(file)
+        ));
+    }
+    if let Some(weights) = resources.weights_bytes {
+        part.say(format!("It reports {} of weights.", show(weights)));
+    }
+    if let Some(device) = resources.device_bytes {
+        part.say(format!("On the device it held at most {}.", show(device)));
+    }
+    (!part.sentences.is_empty()).then_some(part)
+}

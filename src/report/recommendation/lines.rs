@@ -1,0 +1,188 @@
+//! The recommendation in sentences.
+
+use super::choice::MAX_TIE_RATIO;
+use super::result::{Choice, ForModel, NotTried, Recommendation};
+use crate::analysis::agreement::{Status, two_digits};
+use crate::analysis::compare::latency::ANSWER_TOKENS;
+use crate::analysis::metric::Unit;
+use crate::report::run_data::RunData;
+use crate::report::run_report::Report;
+use crate::text::{line, plural, three_digits};
+use stats::{MIN_VERDICT_BLOCKS, Verdict};
+
+/// The most engines that the lines name for one kind of reason; JSON has all.
+const MAX_NAMED: usize = 3;
+
+pub fn sentences(recommendation: &Recommendation, report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let several = recommendation.models.len() > 1;
+    for model in &recommendation.models {
+        lines.extend(several.then(|| format!("model {}:", model.model)));
+        lines.extend(model_lines(recommendation, model, report));
+    }
+    lines.extend(listed("not measured", &recommendation.not_tried));
+    lines.push(
+        "throughput: not measured yet, because it needs batches and several requests at a time.".into(),
+    );
+    let best = recommendation.models.iter().find_map(|it| it.best.as_ref());
+    lines.extend(best.map(|best| {
+        let engine = crate::shell::pasteable(std::slice::from_ref(&best.engine));
+        format!("evidence: `orchestrate explain {engine}`")
+    }));
+    lines
+}
+
+fn model_lines(recommendation: &Recommendation, model: &ForModel, report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    match &model.best {
+        Some(best) => {
+            let (engine, output) = (named(best), best.status.name());
+            lines.push(format!("use: {engine}, output {output}; {}.", answer(recommendation, best)));
+            lines.push(format!("how sure: {}", how_sure(best)));
+        }
+        None => lines.extend(no_engine(recommendation, model, report)),
+    }
+    if let Some(choice) = &model.without_quantization {
+        lines.push(format!("best without quantization: {}.", as_best(choice, &model.best)));
+    }
+    if let Some(choice) = &model.lower_precision {
+        lines.push(format!("best at a lower precision: {}; {}.", as_best(choice, &model.best), cost(choice)));
+    }
+    lines.extend(listed("not recommended", &model.not_recommended));
+    lines
+}
+
+/// `` `toy:q8_0` (q8_0) ``.
+fn named(choice: &Choice) -> String {
+    let dtype = choice.dtype.as_ref().map_or_else(String::new, |dtype| format!(" ({dtype})"));
+    format!("`{}`{dtype}", choice.engine)
+}
+
+/// The latency of an answer, and its parts.
+fn answer(recommendation: &Recommendation, choice: &Choice) -> String {
+    let time = |ns: f64| Unit::Nanoseconds.show(ns);
+    let latency = time(choice.latency_ns);
+    let first = choice.first_token_ns.zip(recommendation.first_token.as_ref());
+    let first = first.map(|(ns, case)| format!("TTFT {} (`{case}`)", time(ns)));
+    let decode = choice.decode_rate.zip(recommendation.decode.as_ref());
+    let decode = decode.map(|(rate, case)| format!("{} (`{case}`)", Unit::TokensPerSecond.show(rate)));
+    let parts: Vec<String> = first.into_iter().chain(decode).collect();
+    match parts.len() {
+        2 => format!("{latency} for an answer of {ANSWER_TOKENS} tokens: {}", parts.join(", then ")),
+        _ => parts.concat(),
+    }
+}
+
+/// The certainty of the choice, in one or two sentences.
+fn how_sure(choice: &Choice) -> String {
+    let Some(against) = &choice.against else {
+        return "it is the only engine that can be recommended, so nothing was compared.".into();
+    };
+    let (other, blocks) = (&against.engine, plural(against.blocks, "block"));
+    let (low, high) = (three_digits(against.low), three_digits(against.high));
+    let interval = format!("[{low}, {high}] times as fast as `{other}`, over {blocks}");
+    if !choice.ties.is_empty() {
+        let ties = quoted(&choice.ties);
+        let limit = three_digits(100.0 * (MAX_TIE_RATIO - 1.0));
+        let why = "Output status, then precision, then memory decided";
+        let kind = match against.verdict {
+            Some(Verdict::Same) => "the difference is within 2 %".to_string(),
+            _ => format!("no certain difference, and at most {limit} %"),
+        };
+        return format!("it ties with {ties}: {kind}. {why}. It is {interval}.");
+    }
+    let ratio = three_digits(against.ratio);
+    match against.verdict {
+        Some(Verdict::Faster | Verdict::Slower) => {
+            format!(
+                "certain. It is {ratio} times as fast as the next, `{other}` [{low}, {high}], over {blocks}."
+            )
+        }
+        Some(Verdict::Same | Verdict::Inconclusive) => {
+            format!(
+                "not certain, because of noise. It is {interval}; a quieter machine or more blocks would decide."
+            )
+        }
+        None => format!(
+            "not certain: {blocks}, and a verdict needs {MIN_VERDICT_BLOCKS}. It is {ratio} times as fast as `{other}`; hint: `--blocks {MIN_VERDICT_BLOCKS}`"
+        ),
+    }
+}
+
+/// The choice of one group, compared with the best of all.
+fn as_best(choice: &Choice, best: &Option<Choice>) -> String {
+    let time = Unit::Nanoseconds.show(choice.latency_ns);
+    match best {
+        Some(best) if best.engine == choice.engine => format!("the same, {}", named(choice)),
+        _ => format!("{}, {time} for the same answer, output {}", named(choice), choice.status.name()),
+    }
+}
+
+/// The cost of a lower precision, from the output check.
+fn cost(choice: &Choice) -> String {
+    let status = match choice.status {
+        Status::Exact => "is exact",
+        Status::Agrees => "agrees with the verifier",
+        Status::Drifts => "drifts, within the bounds of its precision",
+        Status::Wrong | Status::Unverified => "is not verified",
+    };
+    let cost = choice.nats.map_or_else(|| "an unknown number of".into(), two_digits);
+    format!("it costs {cost} nats, and its output {status}")
+}
+
+/// The reason why no engine is recommended, with the remedy.
+fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report) -> Vec<String> {
+    let why = if recommendation.first_token.is_none() && recommendation.decode.is_none() {
+        "the record measures neither the time to first token nor the decode rate; hint: `-s ttft,decode`"
+    } else if model.not_recommended.is_empty() {
+        "no engine was measured; hint: `orchestrate engines`"
+    } else if report.no_checks.is_some() {
+        "no output was checked; hint: leave out `--verifier none`"
+    } else if model.not_recommended.iter().any(|it| it.reason.contains("unverified")) {
+        "no output is verified; hint: name an engine that runs the model in f32 with `--verifier ENGINE`"
+    } else {
+        "no measured engine gave a complete and verified result"
+    };
+    vec![format!("use: no engine can be recommended, because {why}")]
+}
+
+/// One line for each of the first engines, and the number of the others.
+fn listed(title: &str, engines: &[NotTried]) -> Vec<String> {
+    // Engines with the same reason share a line.
+    let groups = crate::report::rows::group_by_key(
+        engines.iter().map(|it| ((it.reason.clone(), it.hint.clone()), it.engine.clone())),
+    );
+    let shown = groups.iter().take(MAX_NAMED).map(|((reason, hint), names)| {
+        let hint = hint.as_ref().map_or_else(String::new, |hint| format!("; hint: `{hint}`"));
+        format!("{title}: {}: {reason}{hint}", quoted(names))
+    });
+    let more: usize = groups.iter().skip(MAX_NAMED).map(|(_, names)| names.len()).sum();
+    let more = (more > 0).then(|| format!("{title}: and {more} more; `--format json` has all"));
+    shown.chain(more).collect()
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// What the record has no result of: engines that failed as a whole, and GPUs that no engine used.
+pub fn not_tried(data: &RunData, report: &Report) -> Vec<NotTried> {
+    let failed = report.failed.iter().filter(|it| {
+        let configuration = data.engines.iter().position(|engine| engine.label == it.engine.label);
+        !configuration.is_some_and(|index| data.is_measured_row(index))
+    });
+    let mut not_tried: Vec<NotTried> = failed
+        .map(|it| NotTried {
+            engine: it.engine.label.clone(),
+            reason: line(&it.failure.message),
+            hint: it.failure.hint.as_ref().and_then(|hint| hint.lines().next().map(line)),
+        })
+        .collect();
+    let uses_gpu = data.plan.configurations.iter().any(|it| !it.device.is_cpu());
+    if let Some(gpu) = report.machine.gpus.first().filter(|_| !uses_gpu) {
+        let name = gpu.name.clone().unwrap_or_else(|| "a GPU".into());
+        let hint = Some("orchestrate recommend --device cuda".to_string());
+        not_tried.push(NotTried { engine: name, reason: "no engine ran on this GPU".into(), hint });
+    }
+    not_tried
+}

@@ -1,0 +1,76 @@
+//! A recommendation as data, for every format.
+
+use serde::Serialize;
+
+use crate::analysis::agreement::Status;
+use stats::Verdict;
+
+/// The recommendation from a record. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Recommendation {
+    pub report_version: u32,
+    /// The record's id.
+    pub record: String,
+    /// The workload of the time to first token.
+    pub first_token: Option<String>,
+    /// The workload of the decode rate.
+    pub decode: Option<String>,
+    pub models: Vec<ForModel>,
+    /// Engines and presets without a result, with the reason and the remedy.
+    pub not_tried: Vec<NotTried>,
+    /// The recommendation in sentences, for people.
+    pub sentences: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ForModel {
+    pub model: String,
+    /// The engine for the lowest latency. Absent if no engine can be recommended.
+    pub best: Option<Choice>,
+    /// The best of the engines whose weights have the precision of the model, or whose output is exact.
+    pub without_quantization: Option<Choice>,
+    /// The best of the others.
+    pub lower_precision: Option<Choice>,
+    /// Measured engines that are not recommended, with the reason.
+    pub not_recommended: Vec<NotTried>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct NotTried {
+    pub engine: String,
+    pub reason: String,
+    pub hint: Option<String>,
+}
+
+/// A recommended engine. JSON has these names: add, never rename.
+#[derive(Debug, Clone, Serialize)]
+pub struct Choice {
+    /// The label of its row.
+    pub engine: String,
+    pub dtype: Option<String>,
+    pub status: Status,
+    /// The difference from the verifier's log-probabilities, in nats (root mean square).
+    pub nats: Option<f64>,
+    /// The latency of a chat answer.
+    pub latency_ns: f64,
+    pub first_token_ns: Option<f64>,
+    /// Tokens per second after the first token.
+    pub decode_rate: Option<f64>,
+    pub peak_bytes: Option<f64>,
+    /// The engine that it was chosen over, and the result of their comparison.
+    pub against: Option<Against>,
+    /// The engines that tie with it, so that speed did not decide between them.
+    pub ties: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Against {
+    pub engine: String,
+    /// How many times as fast the recommended engine is.
+    pub ratio: f64,
+    pub low: f64,
+    pub high: f64,
+    /// Null if there are too few blocks for a verdict.
+    pub verdict: Option<Verdict>,
+    pub blocks: usize,
+}
