@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The name, version and capabilities of an engine, answered before any heavy import.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HelloFacts {
     pub protocol: u32,
     pub engine: String,
@@ -25,7 +25,7 @@ pub struct HelloFacts {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Output {
     #[default]
@@ -35,7 +35,7 @@ pub enum Output {
 
 /// The precision of a token's time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Stamp {
     #[default]
@@ -45,7 +45,7 @@ pub enum Stamp {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Build {
     pub features: Vec<String>,
@@ -56,7 +56,7 @@ pub struct Build {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Capabilities {
     pub devices: Vec<String>,
@@ -116,7 +116,7 @@ pub enum IgnoreEos {
 
 /// The configuration **in effect** after a load, and how long its phases took.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Loaded {
     pub load_ns: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -129,7 +129,7 @@ pub struct Loaded {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Phase {
     pub name: String,
     pub ns: u64,
@@ -137,7 +137,7 @@ pub struct Phase {
 
 /// The facts that an engine knows about itself. An absent field is unknown, never zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,7 +177,7 @@ pub struct Facts {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceMemory {
     pub in_use_bytes: u64,
     pub peak_bytes: u64,
@@ -187,7 +187,7 @@ pub struct DeviceMemory {
 
 /// One generation for all prompts. Every `*_ns` counts from the moment when the engine had read the whole request line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Iteration {
     /// The time just before tokenising, after any load.
     pub start_ns: u64,
@@ -196,7 +196,7 @@ pub struct Iteration {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sequence {
     /// The number of prompt tokens, with BOS and without padding.
     pub prompt_tokens: u32,
@@ -220,7 +220,7 @@ pub struct Sequence {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Chunk {
     pub ns: u64,
     pub text: String,
@@ -229,7 +229,7 @@ pub struct Chunk {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
     #[default]
@@ -240,7 +240,7 @@ pub enum Finish {
 
 /// `IgnoreEos` on the wire: a word, or false.
 #[derive(Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum WordOrFalse {
     Word(IgnoreEosWord),
@@ -248,7 +248,7 @@ enum WordOrFalse {
 }
 
 #[derive(Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum IgnoreEosWord {
     Exact,
@@ -276,7 +276,7 @@ impl<'de> Deserialize<'de> for IgnoreEos {
     }
 }
 
-#[cfg(feature = "schema")]
+#[cfg(test)]
 impl schemars::JsonSchema for IgnoreEos {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "IgnoreEos".into()

@@ -9,7 +9,7 @@ mod framing;
 mod message;
 mod parse;
 mod request;
-#[cfg(feature = "schema")]
+#[cfg(test)]
 mod schema;
 
 pub use facts::{
@@ -20,8 +20,9 @@ pub use framing::{Frame, Framer, MAX_LINE_BYTES, encode};
 pub use message::{Failed, FailureKind, Generated, Message, Progress, Scored, Token};
 pub use parse::{parse_message, parse_request};
 pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling, Score};
-#[cfg(feature = "schema")]
-pub use schema::schema;
+
+/// The JSON Schema of the requests and messages. A test compares it with the types, so that only tests need the generator.
+pub const SCHEMA: &str = include_str!("../schema/protocol.schema.json");
 
 /// The load option of every kit that delays each token of a sequence but the first, to test the detection of slowdowns.
 /// Engines do not see it, so `hello` does not list it.

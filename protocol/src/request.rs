@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// A line on an engine's stdin. A line without `type` is a `generate`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Request {
     Hello(Hello),
@@ -22,7 +22,7 @@ pub enum Request {
 
 /// Pairs an answer with its request; needed only where requests overlap.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Id {
     Number(u64),
@@ -59,14 +59,14 @@ impl Visitor<'_> for AnyId {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hello {
     /// The version that the orchestrator speaks.
     pub protocol: u32,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Load {
     /// A model folder or file.
     pub model: String,
@@ -85,7 +85,7 @@ pub struct Load {
 
 /// Exactly one of the four prompt fields is present; `parse_request` checks that.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Generate {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,11 +98,11 @@ pub struct Generate {
     pub prompts: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts_ids: Option<Vec<Vec<u32>>>,
-    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
+    #[cfg_attr(test, schemars(range(min = 1)))]
     pub max_new_tokens: u32,
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000)))]
+    #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
     pub iterations: u32,
-    #[cfg_attr(feature = "schema", schemars(range(max = 1_000_000)))]
+    #[cfg_attr(test, schemars(range(max = 1_000_000)))]
     pub warmup: u32,
     pub ignore_eos: bool,
     /// Absent: greedy, ties broken by the lowest id.
@@ -134,7 +134,7 @@ impl Default for Generate {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, expecting = "a map")]
 pub struct Sampling {
     /// 0 is greedy.
@@ -148,7 +148,7 @@ pub struct Sampling {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Padding {
     #[default]
@@ -158,7 +158,7 @@ pub enum Padding {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Score {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
@@ -167,7 +167,7 @@ pub struct Score {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cancel {
     pub id: Id,
 }

@@ -1,4 +1,4 @@
-//! The JSON Schema of the wire, made from the types.
+//! Makes the JSON Schema of the wire from the types, and compares it with the committed file.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{Message, Request, version};
 
 /// One document: `#/$defs/Request` is a line on an engine's stdin, `#/$defs/Message` a line on its stdout.
-pub fn schema() -> Value {
+fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     generator.subschema_for::<Request>();
     generator.subschema_for::<Message>();
@@ -34,4 +34,14 @@ fn allow_a_generate_without_type(request: &mut Value) {
             variant.remove("required");
         }
     }
+}
+
+#[test]
+fn the_committed_schema_matches_the_types() {
+    let text = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/schema/protocol.schema.json"), &text).unwrap();
+        return;
+    }
+    assert!(text == crate::SCHEMA, "the types have changed; run: UPDATE_SNAPSHOTS=1 cargo test -p protocol");
 }

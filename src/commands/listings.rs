@@ -112,5 +112,5 @@ pub fn metrics() -> Result<u8> {
 }
 
 pub fn schema() -> Result<u8> {
-    output::succeed(serde_json::to_string_pretty(&protocol::schema())? + "\n")
+    output::succeed(protocol::SCHEMA)
 }

@@ -141,14 +141,7 @@ impl<'a> SetUpContext<'a> {
     fn build(&mut self, program: Program) -> Result<()> {
         let (Some(root), Some(build)) = (&self.registry.root, program.build) else { return Ok(()) };
         let command = match &build.package {
-            Some(package) => {
-                let mut command: Vec<String> =
-                    ["cargo", "build", "--release", "-p", package].map(String::from).into();
-                if !build.features.is_empty() {
-                    command.extend(["--features".into(), build.features.join(",")]);
-                }
-                command
-            }
+            Some(package) => cargo_command(root, program, package, &build.features),
             None => in_checkout(root, &build.command),
         };
         let root = root.clone();
@@ -168,6 +161,29 @@ impl<'a> SetUpContext<'a> {
 /// The key of a program. Devices may share a program, and presets always do.
 fn program_key(program: Program) -> (String, String) {
     (program.engine.manifest.name.clone(), program.binary.to_string())
+}
+
+/// The command that builds one program. Cargo chooses the features of shared crates for all packages that are selected. So a
+/// default member is built with all default members selected: its crates are those that `cargo run` has compiled.
+fn cargo_command(root: &Path, program: Program, package: &str, features: &[String]) -> Vec<String> {
+    let mut command: Vec<String> = ["cargo", "build", "--release"].map(String::from).into();
+    if features.is_empty() && is_default_member(root, &program.engine.manifest.name) {
+        command.extend(["--bin", program.binary].map(String::from));
+        return command;
+    }
+    command.extend(["-p", package].map(String::from));
+    if !features.is_empty() {
+        command.extend(["--features".into(), features.join(",")]);
+    }
+    command
+}
+
+fn is_default_member(root: &Path, engine: &str) -> bool {
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
+    let manifest: toml::Table = manifest.parse().unwrap_or_default();
+    let members = manifest.get("workspace").and_then(|it| it.get("default-members")?.as_array());
+    let folder = format!("engines/{engine}");
+    members.is_some_and(|members| members.iter().any(|member| member.as_str() == Some(&folder)))
 }
 
 /// The command with its program's path made absolute: a relative path begins at the checkout, not at the current folder.

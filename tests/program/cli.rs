@@ -129,7 +129,7 @@ fn the_schema_is_the_committed_one() {
     let outcome = finish(Scratch::new().orchestrate().arg("schema"));
     let committed = std::fs::read_to_string(root().join("protocol/schema/protocol.schema.json")).unwrap();
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
-    assert!(outcome.stdout == committed, "orchestrate schema > protocol/schema/protocol.schema.json");
+    assert!(outcome.stdout == committed, "it differs from protocol/schema/protocol.schema.json");
 }
 
 #[test]

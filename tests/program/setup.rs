@@ -202,6 +202,27 @@ fn set_up_builds_an_engine_and_can_be_repeated() {
 }
 
 #[test]
+fn set_up_builds_a_default_member_with_the_crates_that_cargo_run_has_compiled() {
+    let scratch = Scratch::outside_checkout();
+    let manifest = |name: &str| {
+        format!("about = \"a package\"\nbinary = \"{name}-bin\"\n[build]\npackage = \"{name}-package\"\n")
+    };
+    scratch.write_tree(&[("light", &manifest("light")), ("heavy", &manifest("heavy"))]);
+    let members =
+        "[workspace]\nmembers = [\"engines/heavy\"]\ndefault-members = [\".\", \"engines/light\"]\n";
+    std::fs::write(scratch.join("Cargo.toml"), members).unwrap();
+    let built = "mkdir -p target/release && touch target/release/light-bin target/release/heavy-bin";
+    let cargo = scratch.script("cargo", &format!("echo \"$*\" >>\"$0.calls\"; {built}"));
+    let path = format!("{}:/usr/bin:/bin", cargo.parent().unwrap().display());
+    for engine in ["light", "heavy"] {
+        finish(scratch.orchestrate_without_checkout().args(["setup", engine]).env("PATH", &path))
+            .exits_with(0);
+    }
+    let calls = std::fs::read_to_string(scratch.join("cargo.calls")).unwrap();
+    assert_eq!(calls, "build --release --bin light-bin\nbuild --release -p heavy-package\n");
+}
+
+#[test]
 fn a_failed_set_up_prints_the_builders_output_and_its_command() {
     let scratch = tree();
     snapshot("setup-broken", &scratch, &["setup", "broken"]);

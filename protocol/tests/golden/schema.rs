@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 pub fn committed_schema() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schema/protocol.schema.json");
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    serde_json::from_str(protocol::SCHEMA).unwrap()
 }
 
 /// Checks `value` as the type `root`. `Err` names the invalid part of `value` and the keyword.
