@@ -293,7 +293,7 @@ pub struct Selection {
     pub verifier: Option<Candidate>,
     pub verification: Verification,
     pub models: Vec<Model>,
-    pub scenarios: Vec<&'static Scenario>,
+    pub scenarios: Vec<Scenario>,
     pub devices: Vec<Device>,
     pub dtypes: Vec<Option<String>>,
     pub threads: Vec<u32>,

@@ -92,7 +92,8 @@ fn command(plan: &Plan, rows: &[&Configuration], scenarios: &[&str]) -> String {
         let models = distinct(&|row| Some(row.model.path.clone()));
         words.extend(models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))));
     }
-    if scenarios != SUITES[0].scenarios {
+    let of_default_suite = SUITES[0].parts.iter().map(|part| part.scenario);
+    if !scenarios.iter().copied().eq(of_default_suite) {
         words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
     }
     let devices = distinct(&|row| Some(row.device.to_string()).filter(|device| !device.is_empty()));
