@@ -128,7 +128,7 @@ pub fn measured(selection: &Selection, engines: &[InventedEngine]) -> RunRecord 
     let by = if selection.extent.blocks.is_some() { StoppedBy::Fixed } else { StoppedBy::Width };
     // Each configuration has a case in every workload.
     for workload in record.header.plan.workloads_of(0) {
-        record.take(Entry::Closed(Closed { workload: workload.label, blocks, by }));
+        record.take(Entry::Closed(Closed { workload: workload.label, blocks, by, needs_budget: None }));
     }
     record.take(Entry::End(End::Finished.into()));
     record

@@ -26,3 +26,4 @@ mod output_checks;
 mod own_python;
 mod refusals;
 mod setup;
+mod terminal;
