@@ -119,7 +119,7 @@ pub struct ExtentArgs {
     /// Half-width of the ratios' intervals at which a run ends
     #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_target, conflicts_with = "blocks")]
     pub target: Share,
-    /// Time budget of the run, as in `90s` or `5m`; default: five blocks of any length, and more within two minutes
+    /// Time budget of the run, as in `90s` or `5m`; default: 3m, but at least one block (no limit with `--blocks`)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub budget: Option<Duration>,
     /// Longest time of one request; a slower case is reported as `too slow`
@@ -242,6 +242,7 @@ impl ExtentArgs {
             target: self.target.0,
             budget_ns: self.budget.map(ns),
             case_cap_ns: ns(self.case_cap),
+            ..Extent::default()
         }
     }
 }

@@ -65,16 +65,10 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     text::break_lines(&lines.join("\n"), WIDTH)
 }
 
-/// The line about the output checks. Only the time of their launches is known: the requests depend on the model.
+/// The line about the output checks. The time of the verifier's later questions is not known.
 fn output_checks(plan: &Plan, times: &EarlierTimes) -> Option<String> {
-    let is_checked =
-        |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
-    let known_ns =
-        plan.configurations.iter().filter(is_checked).filter_map(|it| times.launches.get(&key(it)));
-    let launches_ns: f64 = known_ns.sum();
-    let time =
-        (launches_ns > 0.0).then(|| format!("; their launches take about {}", rounded_time(launches_ns)));
-    let time = time.unwrap_or_default();
+    let ns = times.checks_ns(plan);
+    let time = if ns > 0.0 { format!("; they take about {}", rounded_time(ns)) } else { String::new() };
     (plan.verification != Verification::Off).then(|| {
         format!("output checks before the first block: each engine scores held-out text and continues a prompt{time}")
     })
@@ -105,75 +99,165 @@ fn describe_requests(workload: &Workload) -> String {
     format!("{}: {} in each block{warm_up}", workload.label, plural(rounds, "request"))
 }
 
-fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
-    let is_measured = |it: &&Configuration| it.unavailable.is_none() && it.role != Some(Role::Verifier);
-    let (mut block_ns, mut min_block_ns) = (0.0, 0.0);
-    let mut unknown: Vec<&str> = Vec::new();
-    for configuration in plan.configurations.iter().filter(is_measured) {
-        let ns_with = |max_rounds: u32| times.block_ns(plan, configuration, max_rounds);
-        match ns_with(u32::MAX).zip(ns_with(1)) {
-            Some((ns, min_ns)) => {
-                block_ns += ns;
-                min_block_ns += min_ns;
+/// The expected times of a run, from earlier runs. Configurations of unknown time count as 0.
+#[derive(Debug, Default)]
+struct Expected<'a> {
+    checks_ns: f64,
+    /// A block, and a block with one round. No block is shorter.
+    block_ns: f64,
+    min_block_ns: f64,
+    unknown: Vec<&'a str>,
+}
+
+impl<'a> Expected<'a> {
+    fn of(plan: &'a Plan, times: &EarlierTimes) -> Self {
+        let is_measured = |it: &&Configuration| it.unavailable.is_none() && it.role != Some(Role::Verifier);
+        let mut expected = Self { checks_ns: times.checks_ns(plan), ..Self::default() };
+        for configuration in plan.configurations.iter().filter(is_measured) {
+            let ns_with = |max_rounds: u32| times.block_ns(plan, configuration, max_rounds);
+            match ns_with(u32::MAX).zip(ns_with(1)) {
+                Some((ns, min_ns)) => {
+                    expected.block_ns += ns;
+                    expected.min_block_ns += min_ns;
+                }
+                None => expected.unknown.push(&configuration.label),
             }
-            None => unknown.push(&configuration.label),
         }
+        expected
     }
-    let mut lines = Vec::new();
-    let (min_blocks, max_blocks) = match (plan.extent.blocks, plan.order) {
+}
+
+/// The fewest and the most blocks of a run that the budget does not end.
+fn planned_blocks(plan: &Plan) -> (usize, usize) {
+    match (plan.extent.blocks, plan.order) {
         (Some(blocks), _) => (blocks as usize, blocks as usize),
         (None, Order::Sequential) => (MIN_VERDICT_BLOCKS, MIN_VERDICT_BLOCKS),
         (None, Order::Interleaved) => (MIN_VERDICT_BLOCKS, INTERIM_ANALYSES[INTERIM_ANALYSES.len() - 1]),
-    };
-    if block_ns > 0.0 {
-        let total = |blocks: usize| rounded_time(block_ns * blocks as f64);
-        let exception = if unknown.is_empty() { "" } else { ", without configurations of unknown time" };
-        lines.push(format!("about {} a block{exception}, from earlier runs on this machine", total(1)));
+    }
+}
+
+fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
+    let expected = Expected::of(plan, times);
+    let (mut lines, (min_blocks, max_blocks)) = (Vec::new(), planned_blocks(plan));
+    if expected.block_ns > 0.0 {
+        let total = |blocks: usize| rounded_time(expected.block_ns * blocks as f64);
+        let exception =
+            if expected.unknown.is_empty() { "" } else { ", without configurations of unknown time" };
+        let first = rounded_time(expected.checks_ns + expected.block_ns);
+        lines.push(format!(
+            "about {} a block{exception}, from earlier runs on this machine; first results after about {first}",
+            total(1)
+        ));
         let longest = match max_blocks > min_blocks {
             true => format!(", {} for {max_blocks}", total(max_blocks)),
             false => String::new(),
         };
         lines.push(format!("{} for {min_blocks} blocks{longest}", total(min_blocks)));
     }
-    if !unknown.is_empty() {
-        lines.push(format!("no estimate, because not measured here before: {}", unknown.join(", ")));
+    if !expected.unknown.is_empty() {
+        lines.push(format!("no estimate, because not measured here before: {}", expected.unknown.join(", ")));
     }
-    match plan.extent.budget_ns {
-        Some(ns) => lines.push(describe_budget(ns as f64, min_blocks, block_ns, min_block_ns)),
-        None if plan.extent.blocks.is_none() => lines
-            .push("without --budget, blocks after the fifth start only within the first two minutes".into()),
-        None => {}
-    }
+    lines.extend(Budget::of(plan).map(|budget| budget.describe(&expected)));
     lines
 }
 
-/// The line about the budget, from the time of a block, and that of a block with one round. Unknown parts count as 0,
-/// so a plan is called too long only if this is certain.
-fn describe_budget(budget_ns: f64, blocks: usize, block_ns: f64, min_block_ns: f64) -> String {
-    let (budget, count) = (format!("the time budget is {}", rounded_time(budget_ns)), blocks as f64);
-    if block_ns * count <= budget_ns {
-        return format!("{budget}; rounds or blocks that do not fit are left out");
+/// The warning that a budget which the user set is too short, if earlier runs on this machine show it.
+pub fn too_short_budget(plan: &Plan, results: &Path) -> Option<String> {
+    plan.extent.set_budget()?;
+    Budget::of(plan)?.warning(&Expected::of(plan, &EarlierTimes::of(&history(results))))
+}
+
+/// A time budget, and the blocks that should fit into it.
+struct Budget {
+    ns: f64,
+    is_default: bool,
+    blocks: usize,
+    max_blocks: usize,
+}
+
+/// The blocks that fit into a budget. Unknown times count as 0, so a budget is called too short only if this is certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Unknown,
+    /// This many complete blocks, at least the wanted number.
+    Complete(usize),
+    /// The wanted number of blocks, with fewer rounds.
+    FewerRounds,
+    /// Fewer blocks than wanted, of one round each.
+    TooShort(usize),
+}
+
+/// The share of a budget that the check of the measured tokens leaves to the blocks.
+const BLOCKS_SHARE: f64 = 0.9;
+/// The share of a budget that the first output check may use.
+const CHECKS_SHARE: f64 = 0.25;
+
+impl Budget {
+    fn of(plan: &Plan) -> Option<Self> {
+        let (ns, (blocks, max_blocks)) = (plan.extent.budget_ns? as f64, planned_blocks(plan));
+        Some(Self { ns, is_default: plan.extent.has_default_budget, blocks, max_blocks })
     }
-    // A block cannot be shorter than its launches and one round.
-    if min_block_ns * count <= budget_ns {
-        let blocks = plural(blocks, "block");
-        return format!(
-            "{budget}, less than {blocks} take: each block gets fewer rounds, or there are fewer blocks; a verdict needs {MIN_VERDICT_BLOCKS}"
-        );
+
+    fn fit(&self, expected: &Expected) -> Fit {
+        if expected.block_ns <= 0.0 {
+            return Fit::Unknown;
+        }
+        let checks_ns = match self.is_default {
+            true => expected.checks_ns,
+            false => expected.checks_ns.min(self.ns * CHECKS_SHARE),
+        };
+        let (left_ns, wanted) = (self.ns * BLOCKS_SHARE - checks_ns, self.blocks as f64);
+        match () {
+            () if expected.block_ns * wanted <= left_ns => {
+                Fit::Complete(((left_ns / expected.block_ns) as usize).min(self.max_blocks))
+            }
+            () if expected.min_block_ns * wanted <= left_ns => Fit::FewerRounds,
+            () => Fit::TooShort((left_ns / expected.min_block_ns).max(0.0) as usize),
+        }
     }
-    let fitting = (budget_ns / min_block_ns) as usize;
-    let what_fits = match fitting {
-        0 => "no block fits, not even one round".to_string(),
-        1 => "about 1 block of one round fits".to_string(),
-        _ => format!("about {fitting} blocks of one round fit"),
-    };
-    let verdicts = match fitting < MIN_VERDICT_BLOCKS {
-        true => format!("; a verdict needs {MIN_VERDICT_BLOCKS}"),
-        false => String::new(),
-    };
-    // Rounded up to 10 s.
-    let sufficient = rounded_time((block_ns * count / 1e10).ceil() * 1e10).replace(' ', "");
-    format!("{budget}: {what_fits}{verdicts}\nhint: --budget {sufficient}")
+
+    fn describe(&self, expected: &Expected) -> String {
+        let kind = if self.is_default { "default time budget" } else { "time budget" };
+        let (budget, wanted) = (format!("the {kind} is {}", rounded_time(self.ns)), self.blocks);
+        match self.fit(expected) {
+            Fit::Unknown => format!("{budget}; rounds or blocks that do not fit are left out"),
+            Fit::Complete(blocks) => format!("{budget}: about {} fit", plural(blocks, "block")),
+            Fit::FewerRounds => format!("{budget}: {} fit, with fewer rounds", plural(wanted, "block")),
+            Fit::TooShort(blocks) => {
+                let verdicts = match blocks < MIN_VERDICT_BLOCKS {
+                    true => format!("; a verdict needs {MIN_VERDICT_BLOCKS}"),
+                    false => String::new(),
+                };
+                let fitting = self.too_short(blocks);
+                format!("{budget}: {fitting}{verdicts}\nhint: --budget {}", self.sufficient(expected))
+            }
+        }
+    }
+
+    fn warning(&self, expected: &Expected) -> Option<String> {
+        let Fit::TooShort(blocks) = self.fit(expected) else { return None };
+        let (fitting, sufficient) = (self.too_short(blocks), self.sufficient(expected));
+        let budget = rounded_time(self.ns).replace(' ', "");
+        Some(format!(
+            "--budget {budget} is too short: {fitting}, by the times of earlier runs on this machine; try `--budget {sufficient}`"
+        ))
+    }
+
+    fn too_short(&self, blocks: usize) -> String {
+        let wanted = self.blocks;
+        match blocks {
+            0 if self.is_default => "the first block takes longer, and is measured completely".into(),
+            0 => "no block fits, not even one round".into(),
+            1 => format!("about 1 of {wanted} blocks fits, with one round"),
+            _ => format!("about {blocks} of {wanted} blocks fit, with one round"),
+        }
+    }
+
+    /// A budget for all wanted blocks, rounded up to 10 s.
+    fn sufficient(&self, expected: &Expected) -> String {
+        let ns = (expected.block_ns * self.blocks as f64 + expected.checks_ns) / BLOCKS_SHARE;
+        rounded_time((ns / 1e10).ceil() * 1e10).replace(' ', "")
+    }
 }
 
 struct EarlierTimes {
@@ -181,12 +265,15 @@ struct EarlierTimes {
     launches: BTreeMap<String, f64>,
     /// Nanoseconds of a request, by `key` and `shape`.
     requests: BTreeMap<(String, String), f64>,
+    /// Nanoseconds of the `score` requests of an output check, by `key`.
+    scores: BTreeMap<String, f64>,
 }
 
 impl EarlierTimes {
     /// The times of later records replace those of earlier ones.
     fn of(history: &[RunRecord]) -> Self {
-        let mut times = Self { launches: BTreeMap::new(), requests: BTreeMap::new() };
+        let mut times =
+            Self { launches: BTreeMap::new(), requests: BTreeMap::new(), scores: BTreeMap::new() };
         for record in history {
             let (plan, values) = (&record.header.plan, Values::of(record));
             for (index, configuration) in plan.configurations.iter().enumerate() {
@@ -195,6 +282,9 @@ impl EarlierTimes {
                 let launch_ns: Vec<f64> =
                     launches.filter_map(|it| Some(it.launch.loaded_ns? as f64)).collect();
                 times.launches.extend(median(&launch_ns).map(|ns| (key.clone(), ns)));
+                let scored = record.scored.iter().filter(|it| it.configuration == index);
+                let scores_ns: f64 = scored.map(|it| it.elapsed_ns as f64).sum();
+                times.scores.extend((scores_ns > 0.0).then(|| (key.clone(), scores_ns)));
                 for case in cases {
                     let requests: Vec<f64> = values.samples(case).map(|it| it.elapsed_ns() as f64).collect();
                     let key = (key.clone(), shape(&plan.cases[case].workload));
@@ -203,6 +293,18 @@ impl EarlierTimes {
             }
         }
         times
+    }
+
+    /// The time of the output checks before the first block, as far as it is known.
+    fn checks_ns(&self, plan: &Plan) -> f64 {
+        let is_checked =
+            |it: &&Configuration| it.unavailable.is_none() && !matches!(it.role, Some(Role::Twin { .. }));
+        let known_ns = |it: &Configuration| {
+            let (key, of) = (key(it), |times: &BTreeMap<String, f64>, key| times.get(key).copied());
+            of(&self.launches, &key).unwrap_or(0.0) + of(&self.scores, &key).unwrap_or(0.0)
+        };
+        let checked = plan.configurations.iter().filter(is_checked);
+        if plan.verification == Verification::Off { 0.0 } else { checked.map(known_ns).sum() }
     }
 
     /// The time of a configuration's launch, warm-up and rounds in one block; `None` where a part is not known.
@@ -278,9 +380,9 @@ mod tests {
             Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
         let history = [measured(&engines, &[ORIGINAL, BEACON])];
         let shown = unbroken(&describe(&planned(&engines).header.plan, &history));
-        assert!(shown.contains("continues a prompt; their launches take about "), "{shown}");
+        assert!(shown.contains("continues a prompt; they take about "), "{shown}");
         let shown = unbroken(&describe(&planned(&engines).header.plan, &[]));
-        assert!(shown.contains("continues a prompt") && !shown.contains("launches take"), "{shown}");
+        assert!(shown.contains("continues a prompt") && !shown.contains("they take"), "{shown}");
         engines.verification = Verification::Off;
         assert!(!describe(&planned(&engines).header.plan, &history).contains("output checks"));
     }
@@ -318,24 +420,45 @@ mod tests {
         assert!((block_ns - (launch + request * (WARM_UP_REQUESTS + 2.0))).abs() < 1.0, "{block_ns}");
     }
 
+    /// Blocks of 8.6 s, or 3 s with one round, after output checks of 2 s.
+    const EXPECTED: Expected =
+        Expected { checks_ns: 2e9, block_ns: 8.6e9, min_block_ns: 3e9, unknown: Vec::new() };
+
+    fn budget(seconds: f64) -> Budget {
+        Budget { ns: seconds * 1e9, is_default: false, blocks: 5, max_blocks: 20 }
+    }
+
     #[test]
-    fn a_short_budget_is_reported_with_the_blocks_that_fit() {
-        let (blocks, block_ns, min_block_ns) = (5, 8.6e9, 3e9);
-        let message = |seconds: f64| describe_budget(seconds * 1e9, blocks, block_ns, min_block_ns);
-        assert_eq!(message(60.0), "the time budget is 1m; rounds or blocks that do not fit are left out");
-        assert_eq!(
-            message(20.0),
-            "the time budget is 20s, less than 5 blocks take: each block gets fewer rounds, or there are fewer blocks; \
-             a verdict needs 5"
-        );
+    fn a_budget_is_described_with_the_blocks_that_fit() {
+        let message = |seconds: f64| budget(seconds).describe(&EXPECTED);
+        assert_eq!(message(60.0), "the time budget is 1m: about 6 blocks fit");
+        assert_eq!(message(600.0), "the time budget is 10m: about 20 blocks fit");
+        assert_eq!(message(20.0), "the time budget is 20s: 5 blocks fit, with fewer rounds");
         assert_eq!(
             message(10.0),
-            "the time budget is 10s: about 3 blocks of one round fit; a verdict needs 5\n\
-             hint: --budget 50s"
+            "the time budget is 10s: about 2 of 5 blocks fit, with one round; a verdict needs 5\nhint: --budget 50s"
         );
         assert!(message(2.0).contains("no block fits, not even one round; a verdict needs 5"));
         // Without known times, no budget is too short.
-        assert!(describe_budget(1e9, blocks, 0.0, 0.0).contains("that do not fit are left out"));
+        assert!(budget(1.0).describe(&Expected::default()).contains("that do not fit are left out"));
+        let by_default = Budget { is_default: true, ..budget(4.0) }.describe(&EXPECTED);
+        assert!(
+            by_default.starts_with("the default time budget is 4s: the first block takes longer"),
+            "{by_default}"
+        );
+    }
+
+    #[test]
+    fn a_budget_that_is_too_short_is_named_before_the_run() {
+        assert_eq!(
+            budget(10.0).warning(&EXPECTED).as_deref(),
+            Some(
+                "--budget 10s is too short: about 2 of 5 blocks fit, with one round, by the times of earlier runs on this \
+                 machine; try `--budget 50s`"
+            )
+        );
+        assert_eq!(budget(60.0).warning(&EXPECTED), None);
+        assert_eq!(budget(1.0).warning(&Expected::default()), None);
     }
 
     #[test]

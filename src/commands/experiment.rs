@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use super::download;
 use super::interrupts::Interrupts;
 use super::noise_floors;
-use super::progress::{Display, Progress};
+use super::progress::{Display, Progress, ReportSoFar};
 use super::version;
 use crate::analysis::agreement;
 use crate::cli::RunArgs;
@@ -53,11 +53,11 @@ pub struct ReadyRun<'a> {
     pub warnings: Vec<Warning>,
     registry: &'a Registry,
     arguments: &'a RunArgs,
-    results: PathBuf,
+    pub results: PathBuf,
     id: String,
     keeper: Keeper,
     interrupts: Interrupts,
-    progress: Progress,
+    progress: Progress<'a>,
 }
 
 /// A written record, and the end of its run: `Ok(None)` after a second Ctrl-C.
@@ -94,7 +94,7 @@ impl<'a> ResolvedRun<'a> {
         // The keeper ends every process that this run leaves behind.
         let keeper = Keeper::start(&self.id)?;
         let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
-        let display = if self.arguments.debug { Display::Plain } else { Display::of_stderr() };
+        let display = if self.arguments.debug { Display::Steps } else { Display::of_stderr() };
         let mut progress = Progress::new(display);
         let mut listener = |event| progress.event(Event::SetUp(event));
         let mut setting_up = SetUpContext::new(self.registry, keeper.mark(), &mut listener);
@@ -133,15 +133,24 @@ impl<'a> ResolvedRun<'a> {
     }
 }
 
-impl ReadyRun<'_> {
-    pub fn run(self, plan: Plan) -> Result<MeasuredRun> {
-        let Self { mut warnings, mut progress, interrupts, keeper, arguments, .. } = self;
+impl<'a> ReadyRun<'a> {
+    /// Shows a warning, and writes it to the record.
+    pub fn warn(&mut self, message: String) {
+        let warning = warning(message);
+        self.progress.event(Event::Warned(warning.clone()));
+        self.warnings.push(warning);
+    }
+
+    /// Shows this report on a terminal after each block.
+    pub fn show_after_blocks(&mut self, report: ReportSoFar<'a>) {
+        self.progress.show_after_blocks(report);
+    }
+
+    pub fn run(mut self, plan: Plan) -> Result<MeasuredRun> {
         let can_start = plan.configurations.iter().filter(|it| !it.command.is_empty());
         let notices = self.registry.own_python_notices(can_start.map(|it| it.engine.as_str()));
-        for warning in notices.into_iter().map(warning) {
-            progress.event(Event::Warned(warning.clone()));
-            warnings.push(warning);
-        }
+        notices.into_iter().for_each(|notice| self.warn(notice));
+        let Self { mut warnings, mut progress, interrupts, keeper, arguments, .. } = self;
         let (header, floors_error) = header(self.id, plan);
         for detail in details(&header) {
             progress.event(Event::Detail(detail));

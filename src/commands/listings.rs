@@ -77,7 +77,7 @@ pub fn scenarios() -> Result<u8> {
     writeln!(text, "\nsuites:")?;
     let describe_suite = |about: &str, scenarios: &str| paragraph(&format!("{about} ({scenarios})"));
     for suite in SUITES {
-        write!(text, "{}\n{}", suite.name, describe_suite(suite.about, &suite.scenarios.join(", ")))?;
+        write!(text, "{}\n{}", suite.name, describe_suite(suite.about, &suite.describe()))?;
     }
     for (name, engine, suite) in Registry::open()?.suites() {
         write!(text, "{name}\n{}", describe_suite(&suite.about, &suite.scenarios.join(", ")))?;

@@ -132,14 +132,28 @@ fn has_colour(stream: &impl IsTerminal) -> bool {
     }
 }
 
-/// The width of the terminal on stdout, where it is known. A terminal may know its width and not its height.
-pub fn width() -> Option<usize> {
-    width_of(std::io::stdout())
+/// The size of a terminal. It may know its width and not its height.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalSize {
+    pub columns: Option<usize>,
+    pub rows: Option<usize>,
 }
 
-fn width_of(terminal: impl AsFd) -> Option<usize> {
+/// The width of the terminal on stdout, where it is known.
+pub fn width() -> Option<usize> {
+    size_of(std::io::stdout())?.columns
+}
+
+/// Whether a person sees the results as they are printed.
+pub fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// The size of a terminal; `None` for anything else.
+pub fn size_of(terminal: impl AsFd) -> Option<TerminalSize> {
     let size = tcgetwinsize(terminal).ok()?;
-    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    let known = |count: u16| (count > 0).then_some(usize::from(count));
+    Some(TerminalSize { columns: known(size.ws_col), rows: known(size.ws_row) })
 }
 
 /// The width of listings of engines and of set-up messages.
@@ -160,15 +174,15 @@ mod tests {
     #[test]
     fn a_terminal_of_unknown_height_has_a_width() {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        assert_eq!(width_of(&terminal), None);
+        assert_eq!(size_of(&terminal), Some(TerminalSize { columns: None, rows: None }));
         let mut size = tcgetwinsize(&terminal).unwrap();
         size.ws_col = 80;
         tcsetwinsize(&terminal, size).unwrap();
-        assert_eq!((size.ws_row, width_of(&terminal)), (0, Some(80)));
+        assert_eq!(size_of(&terminal), Some(TerminalSize { columns: Some(80), rows: None }));
     }
 
     #[test]
     fn a_file_has_no_width() {
-        assert_eq!(width_of(std::fs::File::open("/dev/null").unwrap()), None);
+        assert_eq!(size_of(std::fs::File::open("/dev/null").unwrap()), None);
     }
 }

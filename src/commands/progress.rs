@@ -1,13 +1,13 @@
-//! The progress of a run on stderr, from its events: a live bar on a terminal, otherwise one plain line for each step.
+//! The progress of a run on stderr, from its events: a live line on a terminal, otherwise one line for each block.
 //!
 //! It draws only when an event comes: no thread ticks, so nothing runs while an engine measures.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
+use super::live_table::LiveTable;
 use crate::analysis::metric::Unit;
 use crate::analysis::values::headline_so_far;
 use crate::cli::{Verbosity, verbosity};
@@ -19,23 +19,35 @@ use crate::text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Display {
-    /// A bar that is redrawn, for a terminal.
+    /// A line that is redrawn, and the results so far, for a terminal.
     Live,
-    /// Lines that stay, for a log.
-    Plain,
+    /// Lines that stay, for a log: one for each block.
+    Log,
+    /// Lines that stay, for each step.
+    Steps,
 }
 
 impl Display {
     pub fn of_stderr() -> Self {
-        let is_live = std::io::stderr().is_terminal() && verbosity() != Verbosity::Quiet;
-        if is_live { Self::Live } else { Self::Plain }
+        match (std::io::stderr().is_terminal(), verbosity()) {
+            (_, Verbosity::Verbose) => Self::Steps,
+            (true, Verbosity::Usual) => Self::Live,
+            _ => Self::Log,
+        }
     }
 }
 
-pub struct Progress {
+/// Makes the report of a run that is not finished yet.
+pub type ReportSoFar<'a> = Box<dyn Fn(&RunRecord) -> Option<String> + 'a>;
+
+pub struct Progress<'a> {
     state: State,
+    display: Display,
     bar: Option<ProgressBar>,
+    table: LiveTable,
+    report: Option<ReportSoFar<'a>>,
     run_started: Option<Instant>,
+    first_block_started: Option<Instant>,
     last_shown: Option<Instant>,
 }
 
@@ -44,11 +56,11 @@ const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 const DRAWS_PER_SECOND: u8 = 10;
 /// The minimum time between two lines of a build in a log.
 const MIN_SET_UP_INTERVAL: Duration = Duration::from_secs(5);
-const BAR_WIDTH: usize = 20;
+const BAR_WIDTH: usize = 10;
 /// The minimum number of finished requests for an estimate of the time left.
 const MIN_REQUESTS_FOR_TIME_LEFT: u64 = 4;
 
-impl Progress {
+impl<'a> Progress<'a> {
     pub fn new(display: Display) -> Self {
         let bar = (display == Display::Live).then(|| {
             let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
@@ -56,31 +68,63 @@ impl Progress {
                 .with_style(style())
                 .with_finish(ProgressFinish::AndClear)
         });
-        Self { state: State::default(), bar, run_started: None, last_shown: None }
+        Self {
+            state: State::default(),
+            display,
+            bar,
+            table: LiveTable::default(),
+            report: None,
+            run_started: None,
+            first_block_started: None,
+            last_shown: None,
+        }
+    }
+
+    /// Shows this report on a terminal after each block.
+    pub fn show_after_blocks(&mut self, report: ReportSoFar<'a>) {
+        self.report = Some(report);
     }
 
     /// Takes an event before there is a record.
     pub fn event(&mut self, event: Event) {
-        self.show(event, None);
+        self.show(event, Described::default());
     }
 
     pub fn event_of_run(&mut self, event: Event, record: &RunRecord) {
-        let estimate = estimate(&event, record);
-        self.show(event, estimate);
-    }
-
-    fn show(&mut self, event: Event, estimate: Option<String>) {
-        let is_sample = matches!(event, Event::Sampled { .. });
         if let Event::RunStarted { .. } = event {
             self.run_started = Some(Instant::now());
+            self.state.budget = record.header.plan.extent.budget();
+            self.state.budget_is_limit = record.header.plan.extent.set_budget().is_some();
         }
+        if let Event::BlockStarted { .. } = event {
+            self.first_block_started.get_or_insert_with(Instant::now);
+        }
+        let described = Described::of(&event, record);
+        let is_block_finished = matches!(event, Event::BlockFinished { .. });
+        self.show(event, described);
+        // No engine runs between two blocks, so drawing the results disturbs no measurement.
+        if is_block_finished
+            && let Some(bar) = &self.bar
+            && let Some(text) = self.report.as_ref().and_then(|report| report(record))
+        {
+            bar.suspend(|| self.table.replace(&text));
+        }
+    }
+
+    fn show(&mut self, event: Event, described: Described) {
+        let is_sample = matches!(event, Event::Sampled { .. });
         let is_finished = matches!(event, Event::RunFinished { .. });
-        let lines = self.state.take(&event, estimate.as_deref());
+        let lines = self.state.take(&event, &described);
         if !is_printed(&event, verbosity()) {
             return;
         }
+        let clock = self.clock();
         let Some(bar) = &self.bar else {
-            lines.iter().for_each(|line| print(&line.text));
+            for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
+                let done =
+                    if line.detail == Detail::Block { self.state.done_text(clock) } else { String::new() };
+                print(&format!("{}{done}", line.text));
+            }
             // A long build reports its progress every few seconds.
             if let Event::SetUp(SetUpEvent::Output { .. }) = event {
                 let is_due = self.last_shown.is_none_or(|shown| shown.elapsed() >= MIN_SET_UP_INTERVAL);
@@ -96,10 +140,11 @@ impl Progress {
         };
         if is_finished {
             bar.finish_and_clear();
+            // The report of the whole run follows.
+            self.table.remove();
         }
-        let is_verbose = verbosity() == Verbosity::Verbose;
-        for line in lines.iter().filter(|line| line.is_lasting || is_verbose) {
-            bar.suspend(|| print(&line.text));
+        for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
+            bar.suspend(|| self.table.print_below(&line.text));
         }
         if is_finished
             || (is_sample && self.last_shown.is_some_and(|shown| shown.elapsed() < MIN_REDRAW_INTERVAL))
@@ -108,7 +153,12 @@ impl Progress {
         }
         self.last_shown = Some(Instant::now());
         // Only this call draws.
-        bar.set_message(self.state.bar_text(self.run_started.map(|started| started.elapsed())));
+        bar.set_message(self.state.bar_text(clock, width()));
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        let measured = self.first_block_started?.elapsed();
+        Some(Clock { ran: self.run_started?.elapsed(), measured })
     }
 }
 
@@ -129,10 +179,48 @@ fn is_printed(event: &Event, verbosity: Verbosity) -> bool {
     }
 }
 
-/// The headline of a sample's case, over the samples of its launch so far, as the table prints it.
-fn estimate(event: &Event, record: &RunRecord) -> Option<String> {
-    let Event::Sampled { launch, case, .. } = *event else { return None };
-    headline_so_far(record, launch, case).map(|(metric, value)| metric.unit.show(value))
+/// The columns of the terminal on stderr.
+fn width() -> usize {
+    super::output::size_of(std::io::stderr()).and_then(|size| size.columns).unwrap_or(WIDTH)
+}
+
+/// The time since the start of the run, and since its first block.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    ran: Duration,
+    measured: Duration,
+}
+
+/// The facts of an event that the record has.
+#[derive(Debug, Clone, Default)]
+struct Described {
+    /// The dtype of the engine that the event names.
+    dtype: Option<String>,
+    /// The headline of a sample's case, over the samples of its launch so far, as the table prints it.
+    estimate: Option<String>,
+}
+
+impl Described {
+    fn of(event: &Event, record: &RunRecord) -> Self {
+        let estimate = match *event {
+            Event::Sampled { launch, case, .. } => headline_so_far(record, launch, case),
+            _ => None,
+        };
+        let dtype = match event {
+            Event::CaseStarted { label, .. } | Event::Sampled { label, .. } => dtype_of(record, label),
+            _ => None,
+        };
+        Self { dtype, estimate: estimate.map(|(metric, value)| metric.unit.show(value)) }
+    }
+}
+
+/// The dtype that an engine reported when it loaded, or else the requested one.
+fn dtype_of(record: &RunRecord, label: &str) -> Option<String> {
+    let configurations = &record.header.plan.configurations;
+    let index = configurations.iter().position(|it| it.label == label)?;
+    let reported =
+        record.launches_of(index).last().and_then(|it| it.loaded.as_ref()?.facts.weights_dtype.clone());
+    reported.or_else(|| configurations[index].dtype.clone())
 }
 
 /// One line, cut at the terminal's width. A template that indicatif refuses does not end a run.
@@ -148,25 +236,53 @@ fn print(line: &str) {
 /// The events so far, without a clock and without a terminal.
 #[derive(Debug, Default)]
 struct State {
+    /// The time budget of the run.
+    budget: Option<Duration>,
+    /// The user set the budget.
+    budget_is_limit: bool,
     /// The requests of the blocks planned so far, and those of them that are done; both include warm-ups.
     requests: u64,
     done: u64,
-    /// The text about the block, and the text about the current step, which begins with it.
+    /// The requests up to the end of the current block.
+    requests_until_block_end: u64,
+    /// The text about the block, which begins the status.
     block: String,
+    /// The current step.
     status: String,
-    /// The workload under measurement, and the latest estimate of each configuration.
-    workload: Option<(String, BTreeMap<String, String>)>,
+    /// Details of the current step, for a wide terminal; the last one is the first to be left out.
+    details: Vec<String>,
 }
 
-/// A line for a log.
+/// The displays that show a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    /// All displays: it stays above a live line too.
+    Lasting,
+    /// The lines of a log: one for each block.
+    Block,
+    /// Only the log of all steps.
+    Step,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
     text: String,
-    /// Whether it is printed above a live bar too.
-    is_lasting: bool,
+    detail: Detail,
 }
 
 impl Line {
+    fn new(detail: Detail, text: String) -> Self {
+        Self { text, detail }
+    }
+
+    fn is_shown_in(&self, display: Display) -> bool {
+        match self.detail {
+            Detail::Lasting => true,
+            Detail::Block => display != Display::Live,
+            Detail::Step => display == Display::Steps,
+        }
+    }
+
     /// The line without control characters, with its indent.
     fn safe(self) -> Self {
         let indent = self.text.len() - self.text.trim_start().len();
@@ -176,153 +292,182 @@ impl Line {
 }
 
 impl State {
-    /// Takes an event, and returns its lines for a log. `estimate` belongs to a sample.
-    fn take(&mut self, event: &Event, estimate: Option<&str>) -> Vec<Line> {
-        let mut lines: Vec<_> = self.end_of_rounds(event).into_iter().collect();
+    /// Takes an event, and returns its lines.
+    fn take(&mut self, event: &Event, described: &Described) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let mut add = |detail, text: String| lines.push(Line::new(detail, text));
+        if !matches!(event, Event::Warned(_) | Event::Failed { .. } | Event::Detail(_)) {
+            self.details.clear();
+        }
         match event {
-            Event::SetUp(event) => lines.extend(self.take_set_up(event)),
+            Event::SetUp(event) => return self.take_set_up(event).into_iter().map(Line::safe).collect(),
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = blocks.map_or("as needed".into(), |blocks| blocks.to_string());
-                lines.push(step_line(format!(
-                    "measuring: configurations: {configurations}; blocks: {blocks}"
-                )));
-                lines.push(step_line(format!("record: {record}")));
+                add(Detail::Block, format!("measuring: configurations: {configurations}; blocks: {blocks}"));
+                add(Detail::Block, format!("record: {record}"));
             }
             Event::BlockStarted { block, until, requests } => {
                 self.requests = *requests;
-                self.block = format!("block {}/{until}", block + 1);
-                lines.push(step_line(self.block.clone()));
+                let in_a_block =
+                    requests.saturating_sub(self.done) / u64::from(until.saturating_sub(*block).max(1));
+                self.requests_until_block_end = self.done + in_a_block;
+                self.block = format!("block {} of {until}", block + 1);
+                self.status = self.block.clone();
+                add(Detail::Block, self.block.clone());
             }
+            Event::BlockFinished { block } => self.status = format!("block {} is complete", block + 1),
             Event::LaunchStarted { label } => {
-                self.status = format!("{}  {label}: starting", self.block);
-                lines.push(step_line(format!("  {label}")));
+                self.status = format!("{} · starting {label}", self.block);
+                add(Detail::Step, format!("  {label}: starting"));
             }
             Event::Loading { label, phase, fraction } => {
                 let percent =
                     fraction.map_or(String::new(), |fraction| format!(" {:.0} %", fraction * 100.0));
-                self.status = format!("{}  {label}: loading, {phase}{percent}", self.block);
+                self.status = self.in_block(&format!("loading {label}: {phase}{percent}"));
             }
             Event::Loaded { label, load_ns } => {
                 let time = Unit::Nanoseconds.show(*load_ns as f64);
-                self.status = format!("{}  {label}: loaded in {time}", self.block);
-                lines.push(step_line(format!("  loaded in {time}")));
+                self.status = self.in_block(&format!("{label} loaded in {time}"));
+                add(Detail::Step, format!("  {label}: loaded in {time}"));
             }
-            Event::CheckingOutput { label } => {
-                self.status = format!("checking the output of {label}");
-                lines.push(step_line(self.status.clone()));
+            Event::CheckingOutput { label, number, of } => {
+                self.status = format!("output check {number} of {of} · {label}");
+                let detail = if *number == 1 { Detail::Block } else { Detail::Step };
+                add(detail, format!("output checks of {}", text::plural(*of, "engine")));
             }
             Event::CheckingTokens { label, samples } => {
                 let samples = text::plural(*samples, "sample");
                 self.status = format!("checking the tokens of {samples} with {label}");
-                lines.push(step_line(self.status.clone()));
+                add(Detail::Block, self.status.clone());
             }
             Event::CaseStarted { label, workload } => {
-                self.workload.get_or_insert_with(|| (workload.clone(), BTreeMap::new()));
-                self.status = format!("{}  {label}: {workload}, warming up", self.block);
+                self.show_request(label, workload, described);
+                self.details.insert(1, ", warm-up".into());
+                add(Detail::Step, format!("  {workload}: {label}"));
             }
             Event::Sampled { label, workload, warmup, .. } => {
-                self.take_sample(label, workload, *warmup, estimate);
+                self.done += 1;
+                self.show_request(label, workload, described);
+                if *warmup {
+                    self.details.insert(1, ", warm-up".into());
+                } else if let Some(estimate) = &described.estimate {
+                    add(Detail::Step, format!("  {workload}: {label} {estimate}"));
+                }
             }
             Event::Failed { label, failure } => {
-                lines.push(lasting_line(format!("{label}: {}", failure_text(failure))))
+                add(Detail::Lasting, format!("{label}: {}", failure_text(failure)));
             }
-            Event::Detail(text) => lines.push(lasting_line(format!("  {text}"))),
-            Event::Warned(warning) => lines.push(lasting_line(format!("warning: {}", warning.message))),
+            Event::Warned(warning) => add(Detail::Lasting, format!("warning: {}", warning.message)),
             Event::Interrupted => {
                 self.status = "interrupted".into();
-                lines.push(lasting_line(
+                add(
+                    Detail::Lasting,
                     "interrupted: ending the engines and saving the results; press Ctrl-C again to stop at once".into(),
-                ));
+                );
             }
-            Event::RunFinished { record } => lines.push(lasting_line(match record {
-                Some(record) => format!("recorded in {record}"),
-                None => "no record: every engine refused what the command line selects".into(),
-            })),
+            Event::Detail(text) => add(Detail::Lasting, format!("  {text}")),
+            Event::RunFinished { record: Some(record) } => {
+                add(Detail::Lasting, format!("recorded in {record}"))
+            }
+            Event::RunFinished { record: None } => {
+                let why = "every engine refused what the command line selects";
+                add(Detail::Lasting, format!("no record: {why}"));
+            }
         }
         // These texts contain names and output of other programs.
         self.status = text::line(&self.status);
         lines.into_iter().map(Line::safe).collect()
     }
 
-    /// The line with the estimates of a workload when its rounds end: at any event that cannot come between its samples.
-    fn end_of_rounds(&mut self, event: &Event) -> Option<Line> {
-        let continues = match event {
-            Event::Sampled { workload, .. } | Event::CaseStarted { workload, .. } => {
-                self.workload.as_ref().is_some_and(|(current, _)| current == workload)
-            }
-            Event::Warned(_) | Event::Failed { .. } | Event::Detail(_) => true,
-            _ => false,
-        };
-        if continues {
-            return None;
-        }
-        let (workload, estimates) = self.workload.take().filter(|(_, estimates)| !estimates.is_empty())?;
-        let estimates: Vec<_> =
-            estimates.iter().map(|(label, estimate)| format!("{label} {estimate}")).collect();
-        Some(step_line(format!("  {workload}: {}", estimates.join(", "))))
+    /// The status of a request: `block 2 of 5 · decode · ENGINE`, with details.
+    fn show_request(&mut self, label: &str, workload: &str, described: &Described) {
+        self.status = format!("{} · {workload} · {label}", self.block);
+        let dtype = described.dtype.as_ref().map(|dtype| format!(" ({})", text::line(dtype)));
+        let estimate = described.estimate.as_ref().map(|estimate| format!("  {estimate}"));
+        self.details = vec![dtype.unwrap_or_default(), estimate.unwrap_or_default()];
+    }
+
+    /// The text of a step in the current block, or before the first block.
+    fn in_block(&self, step: &str) -> String {
+        if self.block.is_empty() { step.into() } else { format!("{} · {step}", self.block) }
     }
 
     fn take_set_up(&mut self, event: &SetUpEvent) -> Vec<Line> {
-        match event {
+        let lasting = |text: String| Line::new(Detail::Lasting, text);
+        let lines = match event {
             SetUpEvent::Started { subject, step, note } => {
                 self.status = format!("{subject}: {step}");
                 let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
                 let text = text::break_lines(&format!("{}{note}", self.status), WIDTH);
-                text.lines().map(|line| lasting_line(line.into())).collect()
+                text.lines().map(|line| lasting(line.into())).collect()
             }
             SetUpEvent::Output { subject, line } => {
                 self.status = format!("{subject}: {line}");
                 Vec::new()
             }
-            SetUpEvent::Finished { subject, failed: None } => vec![lasting_line(format!("{subject}: done"))],
-            SetUpEvent::Finished { subject, failed: Some(reason) } => {
-                vec![lasting_line(format!("{subject}: not set up: {reason}"))]
+            SetUpEvent::Waiting { subject, reason } => {
+                self.status = format!("{subject}: waiting: {reason}");
+                vec![lasting(self.status.clone())]
             }
-            SetUpEvent::Detail(text) => vec![lasting_line(format!("  {text}"))],
-            SetUpEvent::Warned(message) => vec![lasting_line(format!("warning: {message}"))],
-        }
+            SetUpEvent::Finished { subject, failed: None } => vec![lasting(format!("{subject}: done"))],
+            SetUpEvent::Finished { subject, failed: Some(reason) } => {
+                vec![lasting(format!("{subject}: not set up: {reason}"))]
+            }
+            SetUpEvent::Detail(text) => vec![lasting(format!("  {text}"))],
+            SetUpEvent::Warned(message) => vec![lasting(format!("warning: {message}"))],
+        };
+        self.status = text::line(&self.status);
+        lines
     }
 
-    fn take_sample(&mut self, label: &str, workload: &str, is_warmup: bool, estimate: Option<&str>) {
-        self.done += 1;
-        let warm_up = if is_warmup { ", warming up" } else { "" };
-        let shown = estimate.map_or(String::new(), |estimate| format!("  {estimate}"));
-        self.status = format!("{}  {label}: {workload}{warm_up}{shown}", self.block);
-        let (_, estimates) = self.workload.get_or_insert_with(|| (workload.into(), BTreeMap::new()));
-        estimates.extend(estimate.map(|estimate| (label.to_string(), estimate.to_string())));
+    /// The text of the live line: `━━━━──────  40 %  1 min left  block 2 of 5 · decode · ENGINE (bf16)`. Details that do not fit into
+    /// the width are left out. Before the first block, the status alone.
+    fn bar_text(&self, clock: Option<Clock>, width: usize) -> String {
+        let begin = match clock.and_then(|clock| self.share_and_time_left(clock)) {
+            Some((share, left)) => {
+                let full = ((BAR_WIDTH as f64 * share) as usize).min(BAR_WIDTH);
+                let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR_WIDTH - full));
+                format!("{bar}  {:.0} %  {} left  ", 100.0 * share, rounded_time(left))
+            }
+            None => String::new(),
+        };
+        let with_details = |count: usize| format!("{begin}{}{}", self.status, self.details[..count].concat());
+        let texts = (0..=self.details.len()).rev().map(with_details);
+        texts
+            .into_iter()
+            .find(|text| text::width(text) <= width)
+            .unwrap_or_else(|| text::shorten(&with_details(0), width))
     }
 
-    /// The text of the live bar: `━━━━────  31/36  3 min left  block 1/5  NAME: decode  43.1 tok/s`. Before the
-    /// first block, the status alone.
-    fn bar_text(&self, elapsed: Option<Duration>) -> String {
-        let Some(elapsed) = elapsed.filter(|_| self.requests > 0) else { return self.status.clone() };
-        let full = (BAR_WIDTH as u64 * self.done / self.requests).min(BAR_WIDTH as u64) as usize;
-        let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR_WIDTH - full));
-        let left =
-            self.time_left(elapsed).map_or(String::new(), |left| format!("{} left  ", rounded_time(left)));
-        format!("{bar}  {}/{}  {left}{}", self.done, self.requests, self.status)
+    /// The end of a log's line about a block.
+    fn done_text(&self, clock: Option<Clock>) -> String {
+        let known = clock.and_then(|clock| self.share_and_time_left(clock));
+        known.map_or(String::new(), |(share, left)| {
+            format!(" ({:.0} % done, about {} left)", 100.0 * share, rounded_time(left))
+        })
     }
 
-    /// The time left. All blocks have the same requests, so the average time of the finished requests applies to the
-    /// remaining ones.
-    fn time_left(&self, elapsed: Duration) -> Option<Duration> {
-        let left = self.requests.saturating_sub(self.done);
-        (left > 0 && self.done >= MIN_REQUESTS_FOR_TIME_LEFT)
-            .then(|| elapsed.mul_f64(left as f64 / self.done as f64))
+    /// The share of the run that is done, and the time left: that of the planned requests, but at most the rest of the budget.
+    /// The default budget ends no block, so the rest of the block counts too.
+    fn share_and_time_left(&self, clock: Clock) -> Option<(f64, Duration)> {
+        // The average time of the finished requests applies to the remaining ones.
+        let time_until = |requests: u64| {
+            let left = requests.saturating_sub(self.done);
+            let is_known = left > 0 && self.done >= MIN_REQUESTS_FOR_TIME_LEFT;
+            is_known.then(|| clock.measured.mul_f64(left as f64 / self.done as f64))
+        };
+        let of_block = time_until(self.requests_until_block_end).filter(|_| !self.budget_is_limit);
+        let of_budget = self.budget.map(|budget| budget.saturating_sub(clock.ran));
+        let of_budget = of_budget.map(|left| left.max(of_block.unwrap_or_default()));
+        let left = time_until(self.requests).into_iter().chain(of_budget).min()?;
+        Some((clock.ran.as_secs_f64() / (clock.ran + left).as_secs_f64(), left))
     }
-}
-
-fn step_line(text: String) -> Line {
-    Line { text, is_lasting: false }
-}
-
-fn lasting_line(text: String) -> Line {
-    Line { text, is_lasting: true }
 }
 
 fn failure_text(failure: &Failure) -> String {
     let Failure { kind, when, message, .. } = failure;
     match kind {
+        FailureKind::NoTime => message.clone(),
         FailureKind::Unavailable => format!("{kind}: {message}"),
         _ => format!("{kind} at {when}: {message}"),
     }
@@ -351,13 +496,18 @@ mod tests {
         (Event::Sampled { label, workload, warmup: false, launch: 0, case: 0 }, Some(estimate))
     }
 
-    fn plain_lines(state: &mut State, events: &[Estimated]) -> Vec<String> {
-        let lines = events.iter().flat_map(|(event, estimate)| state.take(event, *estimate));
-        lines.map(|line| line.text).collect()
+    fn take(state: &mut State, (event, estimate): &Estimated) -> Vec<Line> {
+        let dtype = matches!(event, Event::Sampled { .. }).then(|| "bf16".into());
+        state.take(event, &Described { dtype, estimate: estimate.map(String::from) })
+    }
+
+    fn lines_of(state: &mut State, events: &[Estimated], display: Display) -> Vec<String> {
+        let lines = events.iter().flat_map(|event| take(state, event));
+        lines.filter(|line| line.is_shown_in(display)).map(|line| line.text).collect()
     }
 
     fn run_events() -> Vec<Estimated> {
-        let label = || "beacon".to_string();
+        let label = || String::from("beacon");
         let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
         let without_estimate = |event| (event, None);
         vec![
@@ -370,39 +520,73 @@ mod tests {
                 subject: label(),
                 line: "Compiling beacon-core".into(),
             })),
+            without_estimate(Event::SetUp(SetUpEvent::Waiting {
+                subject: label(),
+                reason: "another cargo has the lock".into(),
+            })),
             without_estimate(Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None })),
             without_estimate(Event::RunStarted {
                 configurations: 1,
                 blocks: Some(3),
                 record: "r.jsonl".into(),
             }),
+            without_estimate(Event::CheckingOutput { label: label(), number: 1, of: 2 }),
+            without_estimate(Event::CheckingOutput { label: label(), number: 2, of: 2 }),
             without_estimate(Event::BlockStarted { block: 0, until: 3, requests: 9 }),
             without_estimate(Event::LaunchStarted { label: label() }),
             without_estimate(Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) }),
             without_estimate(Event::Loaded { label: label(), load_ns: 1_534_000_000 }),
-            without_estimate(case("ttft 16")),
-            sampled("ttft 16", "9.00 ms"),
-            sampled("ttft 16", "8.90 ms"),
+            without_estimate(case("ttft 128")),
+            sampled("ttft 128", "9.00 ms"),
+            sampled("ttft 128", "8.90 ms"),
             without_estimate(case("decode")),
             sampled("decode", "43.1 tok/s"),
+            without_estimate(Event::BlockFinished { block: 0 }),
             without_estimate(Event::RunFinished { record: Some("r.jsonl".into()) }),
         ]
     }
 
     #[test]
-    fn a_log_has_one_line_for_each_step_and_none_for_a_sample() {
+    fn a_log_has_one_line_for_each_block() {
         assert_eq!(
-            plain_lines(&mut State::default(), &run_events()),
+            lines_of(&mut State::default(), &run_events(), Display::Log),
             [
                 "beacon: building (10 minutes)",
+                "beacon: waiting: another cargo has the lock",
                 "beacon: done",
                 "measuring: configurations: 1; blocks: 3",
                 "record: r.jsonl",
-                "block 1/3",
-                "  beacon",
-                "  loaded in 1.53 s",
-                "  ttft 16: beacon 8.90 ms",
-                "  decode: beacon 43.1 tok/s",
+                "output checks of 2 engines",
+                "block 1 of 3",
+                "recorded in r.jsonl",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_log_of_steps_has_every_launch_and_every_sample() {
+        let lines = lines_of(&mut State::default(), &run_events(), Display::Steps);
+        let steps = [
+            "block 1 of 3",
+            "  beacon: starting",
+            "  beacon: loaded in 1.53 s",
+            "  ttft 128: beacon",
+            "  ttft 128: beacon 9.00 ms",
+            "  ttft 128: beacon 8.90 ms",
+            "  decode: beacon",
+            "  decode: beacon 43.1 tok/s",
+        ];
+        assert!(lines.windows(steps.len()).any(|window| window == steps), "{lines:?}");
+    }
+
+    #[test]
+    fn a_terminal_keeps_only_lines_about_set_up_and_problems() {
+        assert_eq!(
+            lines_of(&mut State::default(), &run_events(), Display::Live),
+            [
+                "beacon: building (10 minutes)",
+                "beacon: waiting: another cargo has the lock",
+                "beacon: done",
                 "recorded in r.jsonl",
             ]
         );
@@ -417,38 +601,76 @@ mod tests {
                 let step = "bringing its build for cuda up to date".into();
                 let started =
                     Event::SetUp(SetUpEvent::Started { subject: engine.manifest.name.clone(), step, note });
-                for line in plain_lines(&mut State::default(), &[(started, None)]) {
+                for line in lines_of(&mut State::default(), &[(started, None)], Display::Log) {
                     assert!(text::width(&line) <= WIDTH, "{line}");
                 }
             }
         }
     }
 
+    fn seconds(ran: u64, measured: u64) -> Option<Clock> {
+        Some(Clock { ran: Duration::from_secs(ran), measured: Duration::from_secs(measured) })
+    }
+
     #[test]
-    fn the_status_has_the_current_step_and_estimate() {
+    fn the_live_line_has_the_current_step_the_share_done_and_the_time_left() {
         let mut state = State::default();
         let events = run_events();
-        let (until_loading, until_last_sample) = events[..events.len() - 1].split_at(7);
-        plain_lines(&mut state, until_loading);
-        assert_eq!(state.status, "block 1/3 beacon: loading, weights 40 %");
-        plain_lines(&mut state, until_last_sample);
-        assert_eq!(state.status, "block 1/3 beacon: decode 43.1 tok/s");
+        let live_line = |state: &State| state.bar_text(None, WIDTH);
+        lines_of(&mut state, &events[..6], Display::Live);
+        assert_eq!(live_line(&state), "output check 1 of 2 · beacon");
+        lines_of(&mut state, &events[6..10], Display::Live);
+        assert_eq!(live_line(&state), "block 1 of 3 · loading beacon: weights 40 %");
+        lines_of(&mut state, &events[10..16], Display::Live);
+        assert_eq!(live_line(&state), "block 1 of 3 · decode · beacon (bf16)  43.1 tok/s");
+        // Three of nine requests are too few for an estimate. The budget bounds the time left.
+        (state.budget, state.done) = (Some(Duration::from_secs(180)), 6);
         assert_eq!(
-            state.bar_text(Some(Duration::from_secs(1))),
-            "━━━━━━──────────────  3/9  block 1/3 beacon: decode 43.1 tok/s"
+            state.bar_text(seconds(90, 80), WIDTH),
+            "━━━━━━────  69 %  40 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
+        );
+        assert_eq!(
+            state.bar_text(seconds(170, 160), WIDTH),
+            "━━━━━━━━━─  94 %  10 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
+        );
+        assert_eq!(state.done_text(seconds(90, 80)), " (69 % done, about 40 s left)");
+    }
+
+    #[test]
+    fn the_live_line_fits_into_the_terminal() {
+        let mut state = State { requests: 2000, done: 20, ..State::default() };
+        take(&mut state, &(Event::BlockStarted { block: 11, until: 20, requests: 2000 }, None));
+        let (label, workload) = ("patient-original (twin)".into(), "ttft 512".into());
+        let sample = Event::Sampled { label, workload, warmup: false, launch: 0, case: 0 };
+        take(&mut state, &(sample, Some("43.1 tok/s")));
+        let shown = |width| state.bar_text(seconds(100, 60), width);
+        let (wide, narrow) = (shown(200), shown(80));
+        assert!(
+            wide.ends_with("block 12 of 20 · ttft 512 · patient-original (twin) (bf16)  43.1 tok/s"),
+            "{wide}"
+        );
+        assert!(
+            text::width(&narrow) <= 80 && narrow.contains("block 12 of 20 · ttft 512 · patient"),
+            "{narrow}"
         );
     }
 
     #[test]
-    fn time_left_is_computed_from_finished_and_planned_requests() {
+    fn time_left_is_computed_from_requests_and_from_the_budget() {
         let mut state = State { requests: 20, done: 3, ..State::default() };
-        assert_eq!(state.time_left(Duration::from_secs(10)), None);
+        let left = |state: &State, clock| Some(state.share_and_time_left(clock?)?.1.as_secs());
+        assert_eq!(left(&state, seconds(10, 10)), None);
         state.done = 5;
-        assert_eq!(state.time_left(Duration::from_secs(10)), Some(Duration::from_secs(30)));
-        state.take(&Event::BlockStarted { block: 1, until: 2, requests: 10 }, None);
-        assert_eq!(state.time_left(Duration::from_secs(10)), Some(Duration::from_secs(10)));
-        state.take(&Event::BlockStarted { block: 1, until: 2, requests: 5 }, None);
-        assert_eq!(state.time_left(Duration::from_secs(10)), None);
+        assert_eq!(left(&state, seconds(20, 10)), Some(30));
+        take(&mut state, &(Event::BlockStarted { block: 1, until: 2, requests: 10 }, None));
+        assert_eq!(left(&state, seconds(20, 10)), Some(10));
+        (state.budget, state.budget_is_limit) = (Some(Duration::from_secs(25)), true);
+        assert_eq!(left(&state, seconds(20, 10)), Some(5));
+        assert_eq!(left(&state, seconds(30, 10)), Some(0));
+        // The block may take longer than the default budget, and no block follows it.
+        take(&mut state, &(Event::BlockStarted { block: 0, until: 5, requests: 55 }, None));
+        state.budget_is_limit = false;
+        assert_eq!([seconds(20, 10), seconds(30, 10)].map(|clock| left(&state, clock)), [Some(20); 2]);
         assert_eq!(
             [9, 119, 4800, 6000].map(|s| rounded_time(Duration::from_secs(s))),
             ["9 s", "2 min", "80 min", "1 h 40 min"]
@@ -463,16 +685,20 @@ mod tests {
             message: "\u{1b}[2Jkilled by\nsignal 9".into(),
             ..Failure::default()
         };
-        let lines = State::default().take(&Event::Failed { label: "x".into(), failure }, None);
-        assert_eq!(lines, [lasting_line("x: exited at sample 17: killed by signal 9".into())]);
+        let failed = |failure| (Event::Failed { label: "x".into(), failure }, None);
+        let lines = |failure| lines_of(&mut State::default(), &[failed(failure)], Display::Live);
+        assert_eq!(lines(failure), ["x: exited at sample 17: killed by signal 9"]);
+        let message = "no time: --budget 30s ended before this case was measured".into();
+        let no_time = Failure { kind: FailureKind::NoTime, message, ..Failure::default() };
+        assert_eq!(lines(no_time), ["x: no time: --budget 30s ended before this case was measured"]);
     }
 
     #[test]
     fn the_estimate_of_a_sample_is_the_headline_of_its_launch_so_far() {
         let record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
         let (event, _) = sampled("decode", "");
-        assert_eq!(estimate(&event, &record).as_deref(), Some("500 tok/s"));
-        assert_eq!(estimate(&Event::Interrupted, &record), None);
+        assert_eq!(Described::of(&event, &record).estimate.as_deref(), Some("500 tok/s"));
+        assert_eq!(Described::of(&Event::Interrupted, &record).estimate, None);
     }
 
     #[test]
@@ -484,13 +710,13 @@ mod tests {
         assert_eq!(shown(Verbosity::Quiet), [false, true, false]);
         assert_eq!(shown(Verbosity::Usual), [false, true, true]);
         assert_eq!(shown(Verbosity::Verbose), [true; 3]);
-        assert_eq!(plain_lines(&mut State::default(), &[(detail(), None)]), ["  x"]);
     }
 
     #[test]
     fn every_display_takes_every_event() {
-        for display in [Display::Live, Display::Plain] {
+        for display in [Display::Live, Display::Log, Display::Steps] {
             let mut progress = Progress::new(display);
+            progress.show_after_blocks(Box::new(|_| Some("a table".into())));
             for (event, _) in run_events() {
                 progress.event_of_run(event, &RunRecord::default());
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::plan::scenario::SUITES;
+use crate::plan::suite_of;
 use crate::record::{self, End, RunRecord};
 use crate::report::Content;
 use crate::report::document::{Document, Item, Layouts, Lines, List, NamedField, Section, column};
@@ -36,6 +36,8 @@ struct ListedRecord {
     models: Vec<String>,
     engines: Vec<String>,
     scenarios: Vec<String>,
+    /// The suite that has exactly the workloads of the record.
+    suite: Option<&'static str>,
     /// The number of blocks with a measured request.
     blocks: usize,
     end: &'static str,
@@ -85,6 +87,7 @@ impl ListedRecord {
             models: distinct(rows().map(|it| it.model.name.as_str())),
             engines: distinct(rows().map(|it| it.label.as_str())),
             scenarios: distinct(plan.cases.iter().map(|it| it.workload.scenario.as_str())),
+            suite: suite_of(plan.cases.iter().map(|it| &it.workload)).map(|suite| suite.name),
             blocks: measured.len(),
             end: match record.end {
                 Some(End::Finished) => "as planned",
@@ -98,15 +101,9 @@ impl ListedRecord {
     /// `2026-01-02 03:04 results/x.jsonl: embedded, decode, 5 blocks, as planned; engines: a, b`.
     fn sentence(&self) -> String {
         let (models, engines) = (self.models.join(", "), self.engines.join(", "));
-        let (start, scenarios, blocks) =
-            (minute(&self.started), self.scenarios(), plural(self.blocks, "block"));
+        let scenarios = self.suite.map_or_else(|| self.scenarios.join(", "), String::from);
+        let (start, blocks) = (minute(&self.started), plural(self.blocks, "block"));
         format!("{start} {}: {models}, {scenarios}, {blocks}, {}; engines: {engines}", self.file, self.end)
-    }
-
-    /// The scenarios, or the suite that has exactly these.
-    fn scenarios(&self) -> String {
-        let suite = SUITES.iter().find(|suite| suite.scenarios == self.scenarios);
-        suite.map_or_else(|| self.scenarios.join(", "), |suite| suite.name.into())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engines::registry::Registry;
 use crate::machine::Machine;
 use crate::plan::{Plan, Selection};
 use crate::record::{End, Recorder, Warning};
-use crate::report::{Content, Report, ReportContent};
+use crate::report::{Content, FORMATS, Report, ReportContent};
 
 pub fn run(arguments: &RunArgs) -> Result<u8> {
     arguments.view.check()?;
@@ -29,6 +29,17 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let mut ready = resolved.make_ready()?;
     let (plan, notices) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
     ready.warnings.extend(notices);
+    if let Some(message) = dry_run::too_short_budget(&plan, &ready.results) {
+        ready.warn(message);
+    }
+    if shows_results_so_far(arguments) {
+        ready.show_after_blocks(Box::new(|record| {
+            let report = Report::so_far(record);
+            let shown = output::with_view(&report, &arguments.view);
+            let rendered = output::render(&shown, arguments.view.format).ok();
+            rendered.map(|bytes| String::from_utf8_lossy(&bytes).into())
+        }));
+    }
     let measured = ready.run(plan)?;
     // An interrupted run is not judged.
     let is_finished = matches!(measured.end, Ok(Some(End::Finished)));
@@ -58,11 +69,21 @@ fn show(recorder: &Recorder, judgement: Option<&Result<Judgement>>, arguments: &
     let saved = (!recorder.record.is_refused()).then(|| output::short_path(&recorder.path));
     let shown =
         ReportContent { judgement, saved: saved.as_deref(), ..output::with_view(&report, &arguments.view) };
-    if arguments.json.as_deref() != Some(Path::new("-")) {
+    if !prints_only_json(arguments) {
         output::show(&shown, arguments.view.format)?;
     }
     match &arguments.json {
         Some(path) => output::write(&shown.json(), path),
         None => Ok(()),
     }
+}
+
+fn prints_only_json(arguments: &RunArgs) -> bool {
+    arguments.json.as_deref() == Some(Path::new("-"))
+}
+
+/// Whether the results so far are for a person who watches the run: a table on a terminal.
+fn shows_results_so_far(arguments: &RunArgs) -> bool {
+    let is_table = arguments.view.format.name == FORMATS[0].name;
+    output::is_terminal() && is_table && !prints_only_json(arguments)
 }

@@ -1,11 +1,11 @@
 //! The arguments of a command line that selects given cases of a plan again, with the same configurations and requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::scenario::{Kind, SCENARIOS, SUITES};
-use super::{Case, Configuration, Mode, Plan, Prompt, engine_name};
+use super::scenario::{Kind, SCENARIOS, SUITES, Suite};
+use super::{Case, Configuration, Mode, Plan, Prompt, Workload, engine_name};
 use crate::engines::manifest::{self, DEFAULT_PRESET, Preset};
 use crate::machine::CPU;
 use crate::shell::pasteable;
@@ -75,13 +75,31 @@ fn model_arguments(rows: &[&Configuration]) -> Vec<String> {
     models.into_iter().map(|path| format!("-m {}", pasteable(&[path]))).collect()
 }
 
+/// The suite that has exactly these workloads. A prompt of the user replaces the prompt lengths.
+pub fn suite_of<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Option<&'static Suite> {
+    let workloads: Vec<&Workload> = workloads.collect();
+    let of_plan: BTreeSet<(&str, Option<u32>)> = workloads
+        .iter()
+        .map(|it| match it.prompt {
+            Prompt::Tokens(length) => (it.scenario.as_str(), Some(length)),
+            Prompt::Text(_) => (it.scenario.as_str(), None),
+        })
+        .collect();
+    let has_text = workloads.iter().any(|it| matches!(it.prompt, Prompt::Text(_)));
+    SUITES.iter().find(|suite| {
+        let scenarios = suite.scenarios();
+        let of_suite = scenarios.iter().flat_map(|scenario| {
+            scenario.prompt_tokens.iter().map(|length| (scenario.name, (!has_text).then_some(*length)))
+        });
+        of_suite.collect::<BTreeSet<_>>() == of_plan
+    })
+}
+
 /// The scenarios, and the settings of their requests that differ from the scenarios' own.
 fn workload_arguments(cases: &[&Case]) -> Vec<String> {
     let mut words = Vec::new();
     let scenarios = distinct(cases.iter().map(|case| case.workload.scenario.as_str()));
-    let is_default_suite = scenarios.len() == SUITES[0].scenarios.len()
-        && SUITES[0].scenarios.iter().all(|scenario| scenarios.contains(scenario));
-    if !is_default_suite {
+    if suite_of(cases.iter().map(|case| &case.workload)).is_none_or(|suite| suite.name != SUITES[0].name) {
         words.push(format!("-s {}", pasteable(&[scenarios.join(",")])));
     }
     let mut settings: BTreeMap<&str, String> = BTreeMap::new();

@@ -16,6 +16,7 @@ pub mod selection;
 pub mod values;
 
 use std::path::Path;
+use std::time::Duration;
 
 use protocol::Sampling;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,7 @@ use crate::plan::scenario::{Kind, Scenario};
 use crate::shell::{Unavailable, pasteable};
 use stats::Random;
 
+pub use arguments::suite_of;
 pub use metric_id::MetricId;
 
 /// The configurations and cases of a run, with the rules for their order and number.
@@ -92,13 +94,43 @@ pub struct Extent {
     /// The time budget of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
+    /// The user gave no budget. The first block is then measured completely, however long it takes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_default_budget: bool,
     /// The time limit of a request. A case with a longer request fails as too slow.
     pub case_cap_ns: u64,
 }
 
 impl Default for Extent {
     fn default() -> Self {
-        Self { blocks: None, target: 0.02, budget_ns: None, case_cap_ns: 60_000_000_000 }
+        Self {
+            blocks: None,
+            target: 0.02,
+            budget_ns: None,
+            has_default_budget: false,
+            case_cap_ns: 60_000_000_000,
+        }
+    }
+}
+
+/// The time budget of a run, unless the user sets a budget or a number of blocks.
+pub const DEFAULT_BUDGET: Duration = Duration::from_secs(180);
+
+impl Extent {
+    /// Adds the default budget, unless the user has set the length of the run.
+    fn with_default_budget(self) -> Self {
+        let is_set = self.budget_ns.is_some() || self.blocks.is_some();
+        let budget_ns = self.budget_ns.or((!is_set).then_some(DEFAULT_BUDGET.as_nanos() as u64));
+        Self { budget_ns, has_default_budget: !is_set, ..self }
+    }
+
+    pub fn budget(&self) -> Option<Duration> {
+        self.budget_ns.map(Duration::from_nanos)
+    }
+
+    /// The budget that the user set. Nothing may begin after its end.
+    pub fn set_budget(&self) -> Option<Duration> {
+        self.budget().filter(|_| !self.has_default_budget)
     }
 }
 
@@ -295,7 +327,7 @@ pub struct Selection {
     pub verifier: Option<Candidate>,
     pub verification: Verification,
     pub models: Vec<Model>,
-    pub scenarios: Vec<&'static Scenario>,
+    pub scenarios: Vec<Scenario>,
     pub devices: Vec<Device>,
     pub dtypes: Vec<Option<String>>,
     pub threads: Vec<u32>,

@@ -26,7 +26,7 @@ impl Plan {
         let mut plan = Self {
             mode: selection.mode,
             order: selection.order,
-            extent: selection.extent,
+            extent: selection.extent.with_default_budget(),
             seed: selection.seed,
             reference: selection.reference.clone(),
             verification: selection.verification,

@@ -6,7 +6,7 @@ use super::metric_id::MetricId;
 use crate::engines::registry::Registry;
 
 /// A named set of requests: their prompt lengths, the number of tokens to generate, and how many of them in a launch.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
@@ -82,21 +82,61 @@ pub const SCENARIOS: &[Scenario] = &[
 pub struct Suite {
     pub name: &'static str,
     pub about: &'static str,
-    pub scenarios: &'static [&'static str],
+    pub parts: &'static [Part],
+}
+
+/// A scenario of a suite.
+#[derive(Debug)]
+pub struct Part {
+    pub scenario: &'static str,
+    /// The prompt lengths; empty for all lengths of the scenario.
+    pub prompt_tokens: &'static [u32],
+}
+
+impl Part {
+    const fn all(scenario: &'static str) -> Self {
+        Self { scenario, prompt_tokens: &[] }
+    }
 }
 
 pub const SUITES: &[Suite] = &[Suite {
     name: "default",
     about: "load, first token, prefill and decode, sized for the embedded model",
-    scenarios: &["load", "ttft", "prefill", "decode"],
+    parts: &[
+        Part::all("load"),
+        Part { scenario: "ttft", prompt_tokens: &[128, 512] },
+        Part::all("prefill"),
+        Part::all("decode"),
+    ],
 }];
 
-/// The scenario with this name, or the scenarios of the suite with this name.
-pub fn named(name: &str) -> Option<Vec<&'static Scenario>> {
-    if let Some(suite) = SUITES.iter().find(|suite| suite.name == name) {
-        return Some(SCENARIOS.iter().filter(|scenario| suite.scenarios.contains(&scenario.name)).collect());
+impl Suite {
+    pub fn scenarios(&self) -> Vec<Scenario> {
+        let of_part = |part: &Part| {
+            let scenario = SCENARIOS.iter().find(|scenario| scenario.name == part.scenario)?;
+            let lengths =
+                if part.prompt_tokens.is_empty() { scenario.prompt_tokens } else { part.prompt_tokens };
+            Some(Scenario { prompt_tokens: lengths, ..*scenario })
+        };
+        self.parts.iter().filter_map(of_part).collect()
     }
-    SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![scenario])
+
+    /// The scenarios, with their prompt lengths where these are not all: `load, ttft 128, ttft 512`.
+    pub fn describe(&self) -> String {
+        let of_part = |part: &Part| match part.prompt_tokens {
+            [] => vec![part.scenario.to_string()],
+            lengths => lengths.iter().map(|length| format!("{} {length}", part.scenario)).collect(),
+        };
+        self.parts.iter().flat_map(of_part).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The scenario with this name, or the scenarios of the suite with this name.
+pub fn named(name: &str) -> Option<Vec<Scenario>> {
+    if let Some(suite) = SUITES.iter().find(|suite| suite.name == name) {
+        return Some(suite.scenarios());
+    }
+    SCENARIOS.iter().find(|scenario| scenario.name == name).map(|scenario| vec![*scenario])
 }
 
 /// Checks the suites that engines define: each scenario must exist, and each name must be new.
@@ -122,8 +162,18 @@ mod tests {
     fn every_scenario_of_a_suite_exists() {
         for suite in SUITES {
             let count = named(suite.name).map(|scenarios| scenarios.len());
-            assert_eq!(count, Some(suite.scenarios.len()), "{}", suite.name);
+            assert_eq!(count, Some(suite.parts.len()), "{}", suite.name);
         }
+    }
+
+    #[test]
+    fn a_suite_may_have_fewer_prompt_lengths_than_its_scenario() {
+        let lengths = |name: &str| {
+            let scenarios = named(name).unwrap();
+            scenarios.iter().find(|it| it.name == "ttft").unwrap().prompt_tokens
+        };
+        assert_eq!((lengths("default"), lengths("ttft")), (&[128, 512][..], &[16, 128, 512][..]));
+        assert_eq!(SUITES[0].describe(), "load, ttft 128, ttft 512, prefill, decode");
     }
 
     #[test]

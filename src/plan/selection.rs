@@ -270,8 +270,8 @@ fn add_missing<T: PartialEq>(list: &mut Vec<T>, items: impl IntoIterator<Item = 
     }
 }
 
-pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static Scenario>> {
-    let mut selected: Vec<&'static Scenario> = Vec::new();
+pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<Scenario>> {
+    let mut selected: Vec<Scenario> = Vec::new();
     let scenarios_of_engine_suite = |name: &String| {
         let (.., suite) = registry.suites().find(|(suite, ..)| suite == name)?;
         Some(suite.scenarios.iter().filter_map(|name| scenario::named(name)).flatten().collect())
@@ -282,8 +282,11 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<&'static S
             return Err(unknown_name("scenario or suite", name, &known).into());
         };
         for scenario in scenarios {
-            if !selected.iter().any(|it| it.name == scenario.name) {
-                selected.push(scenario);
+            match selected.iter_mut().find(|it| it.name == scenario.name) {
+                // A suite may have only some of its prompt lengths.
+                Some(known) if known.prompt_tokens.len() < scenario.prompt_tokens.len() => *known = scenario,
+                Some(_) => {}
+                None => selected.push(scenario),
             }
         }
     }

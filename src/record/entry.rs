@@ -176,6 +176,9 @@ pub struct Closed {
     /// The number of measured blocks.
     pub blocks: u32,
     pub by: StoppedBy,
+    /// If the budget ended before the blocks that a verdict needs: a sufficient budget, as `--budget` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_budget: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ use super::{
 use crate::engines::{Candidate, Start};
 use crate::machine::{Cpu, Machine};
 use crate::plan::scenario::Kind;
+use crate::plan::scenario::named as named_scenario;
 use crate::plan::{Configuration, Extent, Mode, Model, Plan, Prompt, Selection, Verification};
 use crate::shell::Unavailable;
 use stats::{Random, StoppedBy};
@@ -76,7 +77,10 @@ pub fn selection(names: &[&str]) -> Selection {
         verification: Verification::Off,
         candidates: names.iter().map(candidate).collect(),
         models: vec![model],
-        scenarios: crate::plan::scenario::named("default").unwrap(),
+        scenarios: ["load", "ttft", "prefill", "decode"]
+            .iter()
+            .flat_map(|it| named_scenario(it).unwrap())
+            .collect(),
         devices: vec!["cpu".into()],
         dtypes: vec![None],
         threads: vec![2],
@@ -124,7 +128,7 @@ pub fn measured(selection: &Selection, engines: &[InventedEngine]) -> RunRecord 
     let by = if selection.extent.blocks.is_some() { StoppedBy::Fixed } else { StoppedBy::Width };
     // Each configuration has a case in every workload.
     for workload in record.header.plan.workloads_of(0) {
-        record.take(Entry::Closed(Closed { workload: workload.label, blocks, by }));
+        record.take(Entry::Closed(Closed { workload: workload.label, blocks, by, needs_budget: None }));
     }
     record.take(Entry::End(End::Finished.into()));
     record

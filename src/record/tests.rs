@@ -43,7 +43,12 @@ fn every_kind_of_entry_reads_back_as_it_was_written() {
     let loaded = Some(Loaded::default());
     all.push(Entry::Launch(Box::new(Launch { block: 2, loaded, ..Launch::default() })));
     all.push(Entry::WarmUp(WarmUp { launch: 1, case: 2, requests: 3, ended_by: WarmUpEnd::Time }));
-    all.push(Entry::Closed(Closed { workload: "decode".into(), blocks: 8, by: StoppedBy::Width }));
+    all.push(Entry::Closed(Closed {
+        workload: "decode".into(),
+        blocks: 8,
+        by: StoppedBy::Width,
+        needs_budget: None,
+    }));
     all.push(Entry::Failure(Failure { kind: FailureKind::Exited, ..Failure::default() }));
     for entry in all {
         assert_eq!(Entry::read(&protocol::encode(&entry)).unwrap(), entry);
@@ -100,8 +105,18 @@ fn names_of_version_3_are_read_as_those_of_version_4() {
     let new = [
         Entry::Launch(Box::new(Launch { launch, for_output_checks: true, pid: 7, ..Launch::default() })),
         Entry::WarmUp(WarmUp { launch, case, requests: 3, ended_by: WarmUpEnd::SetByUser }),
-        Entry::Closed(Closed { workload: "decode".into(), blocks: 5, by: StoppedBy::Fixed }),
-        Entry::Closed(Closed { workload: "decode".into(), blocks: 20, by: StoppedBy::LastAnalysis }),
+        Entry::Closed(Closed {
+            workload: "decode".into(),
+            blocks: 5,
+            by: StoppedBy::Fixed,
+            needs_budget: None,
+        }),
+        Entry::Closed(Closed {
+            workload: "decode".into(),
+            blocks: 20,
+            by: StoppedBy::LastAnalysis,
+            needs_budget: None,
+        }),
         Entry::ReferenceAnswers(ReferenceAnswers {
             model: "m".into(),
             by: "e 1".into(),

@@ -135,6 +135,8 @@ pub struct MeasuredWorkload {
     pub blocks: u32,
     /// `None` where the run ended before the workload was complete.
     pub stopped_by: Option<StoppedBy>,
+    /// If the budget ended before the blocks that a verdict needs: a sufficient budget.
+    pub needs_budget: Option<String>,
 }
 
 /// The values of each key, in the order in which the keys first appear.
@@ -169,7 +171,7 @@ impl FailureSummary {
     /// The failure in one line: `exited at sample 17: killed by signal 9 (3 times)`.
     pub fn line(&self) -> String {
         // The message is complete without a kind: the engine itself did not fail.
-        if self.kind == FailureKind::TooSlow {
+        if matches!(self.kind, FailureKind::TooSlow | FailureKind::NoTime) {
             return self.message.clone();
         }
         let times = if self.times > 1 { format!(" ({} times)", self.times) } else { String::new() };

@@ -24,6 +24,12 @@ const MAX_SENTENCE_WIDTH: usize = 2000;
 /// The most hints of one failure.
 const MAX_HINTS: usize = 3;
 
+/// The number of blocks in which at least one engine was launched. Launches for output checks do not count.
+pub fn begun_blocks(record: &RunRecord) -> u32 {
+    let launches = record.launches.iter().filter(|launch| !launch.for_output_checks);
+    launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
+}
+
 pub struct RunData<'a> {
     pub record: &'a RunRecord,
     pub plan: &'a Plan,
@@ -129,15 +135,14 @@ impl<'a> RunData<'a> {
                 scenario: line(&workload.scenario),
                 blocks: closed.map_or(planned_blocks, |closed| closed.blocks),
                 stopped_by: closed.map(|closed| closed.by),
+                needs_budget: closed.and_then(|closed| closed.needs_budget.as_deref().map(line)),
             }
         });
         workloads.collect()
     }
 
-    /// The number of blocks in which at least one engine was launched. Launches for output checks do not count.
     fn begun_blocks(&self) -> u32 {
-        let launches = self.record.launches.iter().filter(|launch| !launch.for_output_checks);
-        launches.map(|launch| launch.block.saturating_add(1)).max().unwrap_or(0)
+        begun_blocks(self.record)
     }
 
     /// A larger number of blocks for a remedy: that of the next interim analysis after the first, or twice the current number.

@@ -5,7 +5,7 @@ use super::engines::{mismatches, word};
 use super::notes;
 use super::outputs::{Output, outputs};
 use super::rows::{Engine, FailedConfiguration, MeasuredWorkload, Row, group_by_key};
-use super::run_data::{RunData, sentence};
+use super::run_data::{RunData, begun_blocks, sentence};
 use super::verdicts::Verdicts;
 use crate::analysis::agreement::{self, NoChecks};
 use crate::analysis::claims::{self, Contradiction};
@@ -13,7 +13,7 @@ use crate::analysis::metric::limits::{Limit, limits};
 use crate::machine::Machine;
 use crate::plan::{Mode, Order};
 use crate::record::{Overhead, RunRecord};
-use crate::text::line;
+use crate::text::{line, plural};
 
 /// A report of one run. Every text of the report is one safe line, without control characters and escape sequences.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +44,8 @@ pub struct Report {
     pub reference: String,
     /// The reasons why the run did not end as planned, shown before anything else.
     pub notices: Vec<String>,
+    /// The run is not finished yet.
+    pub is_running: bool,
     /// All rows, grouped by case in the plan's order.
     pub rows: Vec<Row>,
     pub failed: Vec<FailedConfiguration>,
@@ -85,6 +87,12 @@ pub struct View {
 }
 
 impl Report {
+    /// The report of a run that is not finished yet.
+    pub fn so_far(record: &RunRecord) -> Self {
+        let notices = vec![format!("{} so far", plural(begun_blocks(record), "block"))];
+        Self { notices, is_running: true, ..Self::of(record) }
+    }
+
     pub fn of(record: &RunRecord) -> Self {
         let plan = &record.header.plan;
         let data = RunData::of(record);
@@ -122,6 +130,7 @@ impl Report {
             seed: plan.seed,
             reference: line(&plan.reference),
             notices: data.notices(),
+            is_running: false,
             rows: rows.into_iter().map(|(_, row)| row).collect(),
             failed: data.failed(),
             verdicts,

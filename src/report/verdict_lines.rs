@@ -2,6 +2,7 @@
 //! of the marks follow, or the reason why there are no verdicts.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::document::{Item, List};
 use super::labels::Labels;
@@ -55,6 +56,9 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
             "no verdicts: {failed} failed; verdicts need {MIN_VERDICT_BLOCKS} blocks without a failure"
         ));
     };
+    if report.is_running {
+        return Some(format!("no verdicts yet: {blocks} of {MIN_VERDICT_BLOCKS} blocks"));
+    }
     let mut workloads = report.workloads.iter();
     let is_cut_off =
         workloads.clone().any(|it| it.stopped_by.is_none() && it.blocks as usize >= MIN_VERDICT_BLOCKS);
@@ -65,9 +69,11 @@ pub fn why_no_verdicts(report: &Report) -> Option<String> {
             format!("the run ended after {blocks} of the {MIN_VERDICT_BLOCKS} blocks that verdicts need")
         }
         Some(budget_ns) if out_of_time => {
-            let larger = larger_budget(budget_ns, blocks);
+            let known = report.workloads.iter().find_map(|it| it.needs_budget.clone());
+            let larger = known.unwrap_or_else(|| larger_budget(budget_ns, blocks));
+            let budget = humantime::format_duration(Duration::from_nanos(budget_ns));
             format!(
-                "the time budget ended after {count}, verdicts need {MIN_VERDICT_BLOCKS}; hint: `--budget {larger}`"
+                "{blocks} of {MIN_VERDICT_BLOCKS} blocks fit in {budget}; verdicts need about `--budget {larger}`"
             )
         }
         _ => format!("{count}, verdicts need {MIN_VERDICT_BLOCKS}; hint: `--blocks {MIN_VERDICT_BLOCKS}`"),

@@ -1,11 +1,12 @@
 //! One block: every configuration is launched anew, and their requests are interleaved.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::case::Cases;
-use super::journal::Journal;
+use super::journal::{Event, Journal};
 use super::launch::{EXIT_GRACE, Purpose};
 use super::launches::{Launches, end};
 use super::limits::probe_limits;
@@ -37,6 +38,10 @@ impl Turn {
     /// The time of a request, or zero if it is unknown.
     fn request_time(&self) -> Duration {
         self.request_time.unwrap_or_default()
+    }
+
+    fn round_time(&self) -> Duration {
+        self.request_time() * if self.discards_first() { 2 } else { 1 }
     }
 
     /// Whether the first request after a pause is discarded.
@@ -74,15 +79,18 @@ impl<'a> Blocks<'_, 'a> {
     /// Measures blocks of these configurations, until every workload has enough blocks.
     async fn measure_blocks_of(&mut self, configurations: &[usize]) -> Result<()> {
         for block in 0.. {
-            if !configurations.iter().any(|&it| self.schedule.has_open_cases(it)) {
+            let members = self.schedule.participants(configurations, block);
+            if members.is_empty() {
                 return if block > 0 { probe_limits(self.plan, self.journal, block).await } else { Ok(()) };
             }
-            self.schedule.announce(self.journal, block, configurations);
-            self.schedule.time_budget.block_begins();
+            self.schedule.warn_of_left_out(self.journal, configurations, &members)?;
+            self.schedule.announce(self.journal, block, &members);
+            self.schedule.block_begins();
             probe_limits(self.plan, self.journal, block).await?;
-            self.measure_block(block, configurations).await?;
-            self.schedule.time_budget.block_ends();
-            self.schedule.close_finished_workloads(self.journal, block as usize + 1).await?;
+            self.measure_block(block, &members).await?;
+            self.schedule.block_ends();
+            self.schedule.close_finished_workloads(self.journal, configurations, block as usize + 1).await?;
+            self.journal.send(Event::BlockFinished { block });
         }
         Ok(())
     }
@@ -115,8 +123,10 @@ impl<'a> Blocks<'_, 'a> {
             self.measure(&mut group, block, workload, workloads.len() - position).await?;
         }
         for launched in group.slots.into_iter().filter_map(|slot| slot.launched) {
+            let (configuration, began) = (launched.launch.configuration, Instant::now());
             let can_answer = true;
             end(self.journal, launched, can_answer).await?;
+            self.schedule.add_time(configuration, began.elapsed(), began.elapsed());
         }
         Ok(())
     }
@@ -128,17 +138,27 @@ impl<'a> Blocks<'_, 'a> {
             return Ok(());
         }
         group.resume_only(slot).await;
-        let launched = self.launches.launch(self.journal, index, Purpose::Block(block)).await;
-        group.slots[slot].launched = self.schedule.record_if_failed(self.journal, index, None, launched)?;
+        let began = Instant::now();
+        let launch = self.launches.launch(self.journal, index, Purpose::Block(block));
+        // A launch that the end of the budget interrupts is no failure of the engine.
+        if let Some(launched) = within_budget(self.schedule.time_budget.ends(), launch).await {
+            group.slots[slot].launched =
+                self.schedule.record_if_failed(self.journal, index, None, launched)?;
+        }
+        self.schedule.add_time(index, began.elapsed(), began.elapsed());
         Ok(())
     }
 
     /// Measures the cases about launches, in the first launch of a block.
     async fn measure_launch_cases(&mut self, group: &mut MemoryGroup, slot: usize) -> Result<()> {
         for case in self.schedule.open_cases(group.slots[slot].configuration, Kind::Launch) {
+            let ends = self.schedule.time_budget.ends();
             let Some(launched) = group.slots[slot].launched.as_mut() else { break };
-            let outcome = self.cases().measure_launch_case(launched, case).await;
+            let began = Instant::now();
+            let outcome = within_budget(ends, self.cases().measure_launch_case(launched, case)).await;
             self.handle_outcome(group, slot, case, outcome).await?;
+            let configuration = group.slots[slot].configuration;
+            self.schedule.add_time(configuration, began.elapsed(), began.elapsed());
         }
         Ok(())
     }
@@ -154,25 +174,31 @@ impl<'a> Blocks<'_, 'a> {
     ) -> Result<()> {
         let mut turns = self.warm_up_each(group, block, workload, remaining).await?;
         let Some(first) = turns.first() else { return Ok(()) };
-        let round_time =
-            turns.iter().map(|turn| turn.request_time() * if turn.discards_first() { 2 } else { 1 }).sum();
         let planned = self.plan.cases[first.case].workload.rounds;
-        let (began, turn_count) = (Instant::now(), turns.len());
-        for round in 0..self.schedule.time_budget.rounds_that_fit(planned, round_time, remaining) {
+        let round_times: Vec<Duration> = turns.iter().map(Turn::round_time).collect();
+        let rounds = self.schedule.time_budget.rounds_that_fit(planned, &round_times, remaining);
+        let order: Vec<usize> = (0..turns.len()).collect();
+        for round in 0..rounds.iter().copied().max().unwrap_or(0) {
             // Each round begins with another engine.
-            let (later, first) = turns.split_at_mut(round as usize % turn_count);
-            for turn in first.iter_mut().chain(later) {
+            let (later, first) = order.split_at(round as usize % order.len());
+            for &position in first.iter().chain(later).filter(|&&it| round < rounds[it]) {
+                let turn = &mut turns[position];
                 if self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                     continue;
                 }
+                let (ends, began) = (self.schedule.time_budget.ends(), Instant::now());
                 let after_pause = group.resume_only(turn.slot).await && turn.discards_first();
                 let Some(launched) = group.slots[turn.slot].launched.as_mut() else { continue };
-                let outcome = self.cases().request_round(launched, turn.case, round, after_pause).await;
+                let mut cases = self.cases();
+                let request = cases.request_round(launched, turn.case, round, after_pause);
+                let outcome = within_budget(ends, request).await;
                 let request_time = self.handle_outcome(group, turn.slot, turn.case, outcome).await?;
                 turn.request_time = turn.request_time.or(request_time);
+                // Every block has the first round.
+                let least = if round == 0 { began.elapsed() } else { Duration::ZERO };
+                self.schedule.add_time(group.slots[turn.slot].configuration, began.elapsed(), least);
             }
         }
-        self.schedule.time_budget.add_rounds_time(began.elapsed());
         self.make_passes(group, block, &turns).await
     }
 
@@ -202,10 +228,14 @@ impl<'a> Blocks<'_, 'a> {
             };
             let warm_ups_left = slots * remaining - slot;
             let limit = self.schedule.time_budget.warm_up_limit(warm_ups_left);
+            let (ends, began) = (self.schedule.time_budget.ends(), Instant::now());
             let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
-            let outcome = cases.warm_up(launched, case, self.schedule, limit).await;
+            let warm_up = cases.warm_up(launched, case, self.schedule, limit);
+            let outcome = within_budget(ends, warm_up).await;
             if let Some(request_ns) = self.handle_outcome(group, slot, case, outcome).await? {
                 let request_time = request_ns.map(|ns| Duration::from_nanos(ns as u64));
+                let configuration = group.slots[slot].configuration;
+                self.schedule.add_time(configuration, began.elapsed(), request_time.unwrap_or_default());
                 turns.push(Turn { slot, case, request_time, is_paused_between: true });
             }
         }
@@ -214,15 +244,23 @@ impl<'a> Blocks<'_, 'a> {
         Ok(turns)
     }
 
-    /// Records a failure as a row. After a failure, the engine keeps its slot only if it can still take requests.
+    /// Records a failure as a row. After a failure, the engine keeps its slot only if it can still take requests. Without an
+    /// outcome, the end of the budget interrupted the engine, which is no failure.
     async fn handle_outcome<T>(
         &mut self,
         group: &mut MemoryGroup,
         slot: usize,
         case: usize,
-        outcome: Result<T, LaunchError>,
+        outcome: Option<Result<T, LaunchError>>,
     ) -> Result<Option<T>> {
         let slot = &mut group.slots[slot];
+        let Some(outcome) = outcome else {
+            if let Some(launched) = slot.launched.take() {
+                let can_answer = false;
+                end(self.journal, launched, can_answer).await?;
+            }
+            return Ok(None);
+        };
         if let Err(LaunchError::EngineFailure(failure)) = &outcome
             && let Some(mut launched) = slot.launched.take()
         {
@@ -241,14 +279,16 @@ impl<'a> Blocks<'_, 'a> {
 
     /// Makes the sampled passes of a workload, only in the first block: memory and power differ little between launches.
     async fn make_passes(&mut self, group: &mut MemoryGroup, block: u32, turns: &[Turn]) -> Result<()> {
-        for turn in turns.iter().filter(|turn| block == 0 && turn.request_time() <= pass::MAX_REQUEST_TIME) {
+        let longest = pass::max_request_time(self.plan);
+        for turn in turns.iter().filter(|turn| block == 0 && turn.request_time() <= longest) {
             let is_row = self.plan.configurations[group.slots[turn.slot].configuration].role.is_none();
             if !is_row || self.schedule.has_failed(turn.case) || self.schedule.time_budget.is_spent() {
                 continue;
             }
             group.resume_only(turn.slot).await;
             let Some(launched) = group.slots[turn.slot].launched.as_mut() else { continue };
-            let outcome = sampled_pass(&mut self.cases(), launched, turn.case).await;
+            let ends = self.schedule.time_budget.ends();
+            let outcome = within_budget(ends, sampled_pass(&mut self.cases(), launched, turn.case)).await;
             self.handle_outcome(group, turn.slot, turn.case, outcome).await?;
         }
         Ok(())
@@ -260,27 +300,54 @@ impl<'a> Blocks<'_, 'a> {
             let converted = self.launches.convert_for_one_shots(self.journal, index, block).await;
             self.schedule.record_if_failed(self.journal, index, None, converted)?;
         }
-        for workload in
-            [self.schedule.open_workloads(Kind::Launch), self.schedule.open_workloads(Kind::Warm)].concat()
-        {
+        let workloads =
+            [self.schedule.open_workloads(Kind::Launch), self.schedule.open_workloads(Kind::Warm)].concat();
+        for (position, workload) in workloads.iter().enumerate() {
             let cases = order.iter().flat_map(|&index| self.plan.cases_of(index));
             let cases: Vec<usize> = cases
-                .filter(|&case| self.schedule.is_open(case) && self.schedule.label_of(case) == workload)
+                .filter(|&case| self.schedule.is_open(case) && self.schedule.label_of(case) == *workload)
                 .collect();
-            let rounds = cases.iter().map(|&case| self.plan.cases[case].workload.rounds).max().unwrap_or(0);
-            for round in 0..rounds {
-                let first = round as usize % cases.len().max(1);
-                for &case in cases[first..].iter().chain(&cases[..first]) {
-                    if self.schedule.has_failed(case) || self.schedule.time_budget.is_spent() {
-                        continue;
-                    }
-                    let outcome = self.measure_one_shot(block, case, round).await;
-                    let configuration = self.plan.cases[case].configuration;
-                    self.schedule.record_if_failed(self.journal, configuration, Some(case), outcome)?;
-                }
+            // The first round shows how many more rounds fit.
+            let times = self.measure_one_shot_round(block, &cases, |_| true, 0).await?;
+            let planned = cases.iter().map(|&case| self.plan.cases[case].workload.rounds).max().unwrap_or(0);
+            let remaining = workloads.len() - position;
+            let more = match planned {
+                0 | 1 => vec![0; cases.len()],
+                _ => self.schedule.time_budget.rounds_that_fit(planned - 1, &times, remaining),
+            };
+            for round in 1..planned {
+                self.measure_one_shot_round(block, &cases, |at| round <= more[at], round).await?;
             }
         }
         Ok(())
+    }
+
+    /// One round of one-shot processes for the selected positions of `cases`. Gives the time of each case.
+    async fn measure_one_shot_round(
+        &mut self,
+        block: u32,
+        cases: &[usize],
+        is_selected: impl Fn(usize) -> bool,
+        round: u32,
+    ) -> Result<Vec<Duration>> {
+        let mut times = vec![Duration::ZERO; cases.len()];
+        for position in 0..cases.len() {
+            let at = (position + round as usize) % cases.len();
+            let case = cases[at];
+            let can_begin = !self.schedule.has_failed(case) && !self.schedule.time_budget.is_spent();
+            if !is_selected(at) || !can_begin {
+                continue;
+            }
+            let (ends, began) = (self.schedule.time_budget.ends(), Instant::now());
+            let configuration = self.plan.cases[case].configuration;
+            if let Some(outcome) = within_budget(ends, self.measure_one_shot(block, case, round)).await {
+                self.schedule.record_if_failed(self.journal, configuration, Some(case), outcome)?;
+            }
+            times[at] = began.elapsed();
+            let least = if round == 0 { times[at] } else { Duration::ZERO };
+            self.schedule.add_time(configuration, times[at], least);
+        }
+        Ok(times)
     }
 
     /// Starts a process for one request, then ends it.
@@ -313,5 +380,13 @@ impl<'a> Blocks<'_, 'a> {
             names.collect::<Vec<_>>().join(", then ")
         );
         self.journal.warn(None, message)
+    }
+}
+
+/// The result of some work, or `None` if the end of the budget interrupted it. `ends` is `None` without a limit.
+async fn within_budget<T>(ends: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match ends {
+        Some(ends) => tokio::time::timeout_at(ends.into(), work).await.ok(),
+        None => Some(work.await),
     }
 }

@@ -10,6 +10,7 @@ use super::journal::Journal;
 use super::launch::Launched;
 use super::launches::Launches;
 use super::request::Requests;
+use super::schedule::longer_budget;
 use crate::engines::manifest;
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
@@ -30,7 +31,7 @@ pub(super) struct OutputChecks<'r, 'a> {
     pub journal: &'r mut Journal<'a>,
     pub launches: &'r mut Launches<'a>,
     pub requests: &'r Requests<'a>,
-    /// The end of the run's budget, where it has one.
+    /// The end of the run's budget, if the user set one.
     pub budget_ends: Option<Instant>,
 }
 
@@ -51,6 +52,11 @@ impl OutputChecks<'_, '_> {
         self.add_unchecked_model(model, reason.into(), Some(hint))
     }
 
+    /// The hint for a check that had too little time. Without a budget, no option gives it more.
+    pub fn longer_budget_hint(&self) -> Option<String> {
+        self.plan.extent.budget().map(|budget| format!("--budget {}", longer_budget(budget)))
+    }
+
     pub fn add_unchecked_model(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
         let not_checked = NotChecked { configuration: None, model: Some(model.path.clone()), reason, hint };
         self.journal.take(Entry::NotChecked(not_checked))
@@ -59,10 +65,6 @@ impl OutputChecks<'_, '_> {
 
 pub(super) fn is_invalid_answer(cause: &Cause) -> bool {
     matches!(cause, Cause::Protocol(_) | Cause::WrongOutput(_))
-}
-
-pub(super) fn longer_budget_hint() -> Option<String> {
-    Some("a longer `--budget`".into())
 }
 
 impl Launched {
@@ -114,34 +116,35 @@ impl Scoring {
         self.per_token = self.per_token.max(time / tokens.max(1) as u32);
     }
 
-    /// The reason why a held-out text of this length is not scored. `None` if it is scored.
+    /// The reason why a held-out text of this length is not scored, and whether the reason is the time. `None` if it is scored.
     pub fn reason_to_skip(
         &self,
         tokens: usize,
         launched: &Launched,
         check_time: CheckTime,
-    ) -> Option<String> {
+    ) -> Option<(String, bool)> {
         let context = launched.facts().and_then(|facts| facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
             let so_far = self.so_far();
-            return Some(format!(
-                "a held-out text of {tokens} tokens exceeds its context of {context}{so_far}"
-            ));
+            let reason =
+                format!("a held-out text of {tokens} tokens exceeds its context of {context}{so_far}");
+            return Some((reason, false));
         }
         let total = check_time.total.as_secs_f64();
         if self.tokens == 0 {
             let reason =
                 format!("no log-probabilities were requested: the {total:.0} s of the check were over");
-            return check_time.is_over().then_some(reason);
+            return check_time.is_over().then_some((reason, true));
         }
         let estimate = self.per_token.mul_f64(tokens as f64 * ATTENTION_FACTOR);
         let is_too_long = check_time.is_over() || estimate > check_time.left();
         is_too_long.then(|| {
             let (scored, tokens, seconds) = (with_commas(self.tokens), with_commas(tokens), estimate.as_secs_f64());
-            format!(
+            let reason = format!(
                 "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {seconds:.0} s, \
                  and the check has {total:.0} s"
-            )
+            );
+            (reason, true)
         })
     }
 
@@ -158,7 +161,7 @@ impl Scoring {
 pub(super) struct CheckTime {
     began: Instant,
     pub total: Duration,
-    /// The end of the run's budget. No request and no launch continues after it.
+    /// The end of a budget that the user set. No request and no launch continues after it.
     budget_ends: Option<Instant>,
 }
 
@@ -197,6 +200,11 @@ impl CheckTime {
         self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }
 
+    /// Whether a missing answer says only that the check was short: the engine had less time than the deadline of an answer.
+    pub fn is_why(&self, cause: &Cause, answer_deadline: Duration) -> bool {
+        matches!(cause, Cause::Timeout(limit) if *limit < answer_deadline)
+    }
+
     /// Whether the run's budget is used up. A missing answer then says nothing about the engine.
     pub fn budget_is_over(&self) -> bool {
         self.left_of_budget().is_some_and(|left| left.is_zero())
@@ -230,6 +238,14 @@ mod tests {
         );
         let long = CheckTime::start(HOUR, Some(Instant::now() + HOUR));
         assert_eq!(long.necessary_request_limit(), MAX_REQUEST_TIME);
+    }
+
+    #[test]
+    fn an_answer_that_misses_only_the_end_of_the_check_is_no_timeout_of_the_engine() {
+        let check_time = CheckTime::start(Duration::from_secs(3), None);
+        let timeout = |seconds| Cause::Timeout(Duration::from_secs(seconds));
+        assert!(check_time.is_why(&timeout(3), HOUR) && !check_time.is_why(&timeout(3600), HOUR));
+        assert!(!check_time.is_why(&Cause::Exited("exit code 3".into()), HOUR));
     }
 
     #[test]

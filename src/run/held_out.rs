@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::Output;
 
-use super::checks::{CheckTime, OutputChecks, Scoring, is_invalid_answer, longer_budget_hint};
+use super::checks::{CheckTime, OutputChecks, Scoring, is_invalid_answer};
 use super::journal::Event;
 use super::launch::{EXIT_GRACE, Launched};
 use super::launches::end;
@@ -79,19 +79,22 @@ impl OutputChecks<'_, '_> {
             }
         }
         let check_time = schedule.time_budget.output_check_limit(selected.len());
-        for index in selected {
+        let of = selected.len();
+        for (position, index) in selected.into_iter().enumerate() {
             if let Some(reason) = memory_shortage(&self.plan.configurations[index]) {
                 self.add_unchecked_model(model, reason, None)?;
                 continue;
             }
             if schedule.time_budget.is_check_time_over() {
                 let reason = "the budget leaves no time for an output check".into();
-                self.add_unchecked(index, reason, longer_budget_hint())?;
+                self.add_unchecked(index, reason, self.longer_budget_hint())?;
                 continue;
             }
             // The verifier has twice the time, because without its answers nothing can be compared.
             let check_time =
                 if self.plan.verifier_of(model) == Some(index) { check_time * 2 } else { check_time };
+            let label = self.plan.configurations[index].label.clone();
+            self.journal.send(Event::CheckingOutput { label, number: position + 1, of });
             let outcome = self.check_configuration(index, &held_out, check_time).await;
             if let Err(failure) = LaunchError::separate(outcome)? {
                 self.record_failed_check(schedule, index, failure)?;
@@ -106,12 +109,10 @@ impl OutputChecks<'_, '_> {
         held_out: &HeldOut,
         check_time: Duration,
     ) -> Result<(), LaunchError> {
-        let label = self.plan.configurations[index].label.clone();
-        self.journal.send(Event::CheckingOutput { label });
         let left = CheckTime::start(check_time, self.budget_ends).left_of_budget();
         let Some(mut launched) = self.launches.launch_for_check(self.journal, index, left).await? else {
             let reason = "the budget ended while the engine was loaded for an output check".into();
-            return Ok(self.add_unchecked(index, reason, longer_budget_hint())?);
+            return Ok(self.add_unchecked(index, reason, self.longer_budget_hint())?);
         };
         if launched.hello().is_none() {
             launched.conversation.process.end(Duration::ZERO).await;
@@ -121,7 +122,8 @@ impl OutputChecks<'_, '_> {
         let answered = self.request_answers(&mut launched, held_out, check_time).await;
         let shutdown_limit = launched.conversation.deadlines.shutdown;
         // If the budget is too short for a shutdown, the engine is ended at once.
-        let can_shut_down = answered.is_ok() && check_time.exit_limit(shutdown_limit) == shutdown_limit;
+        let is_idle = answered.is_ok() && !launched.is_unanswered;
+        let can_shut_down = is_idle && check_time.exit_limit(shutdown_limit) == shutdown_limit;
         let ended = end(self.journal, launched, can_shut_down).await;
         answered.and(ended.map_err(LaunchError::from))
     }
@@ -152,8 +154,9 @@ impl OutputChecks<'_, '_> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
-            if let Some(reason) = scoring.reason_to_skip(ids.len(), launched, check_time) {
-                return Ok(self.add_unchecked(configuration, reason, None)?);
+            if let Some((reason, is_time)) = scoring.reason_to_skip(ids.len(), launched, check_time) {
+                let hint = self.longer_budget_hint().filter(|_| is_time);
+                return Ok(self.add_unchecked(configuration, reason, hint)?);
             }
             match launched.score(ids, check_time.request_limit()).await {
                 Ok((logprobs, took)) => {
@@ -178,13 +181,20 @@ impl OutputChecks<'_, '_> {
         check_time: CheckTime,
     ) -> Result<(), LaunchError> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
+        if launched.is_unanswered {
+            // The reason is recorded, and the engine may still compute.
+            return Ok(());
+        }
+        if check_time.is_over() {
+            let reason = "no time was left to continue a prompt".into();
+            return Ok(self.add_unchecked(configuration, reason, self.longer_budget_hint())?);
+        }
         let obstacle = match launched.hello() {
             Some(hello) if hello.output == Output::Text => Some("gives text, not ids"),
             Some(hello) if !hello.capabilities.prompt_ids => Some("takes text, not ids"),
             _ if held_out.prompt.is_empty() || held_out.max_new_tokens == 0 => {
                 Some("its context is too small for a continuation")
             }
-            _ if check_time.is_over() => Some("no time was left to continue a prompt"),
             _ => None,
         };
         if let Some(reason) = obstacle {
@@ -207,10 +217,11 @@ impl OutputChecks<'_, '_> {
         so_far: &str,
     ) -> Result<(), LaunchError> {
         let configuration = launched.launch.configuration;
-        // The end of the budget stopped the request. The engine did not fail.
-        if matches!(cause, Cause::Timeout(_)) && check_time.budget_is_over() {
-            let reason = format!("the budget ended during {request}: {cause}{so_far}");
-            return Ok(self.add_unchecked(configuration, reason, longer_budget_hint())?);
+        // The end of the check stopped the request. The engine did not fail.
+        if check_time.is_why(&cause, launched.conversation.deadlines.answer) {
+            launched.is_unanswered = true;
+            let reason = format!("{request} was not answered before the end of the check: {cause}{so_far}");
+            return Ok(self.add_unchecked(configuration, reason, self.longer_budget_hint())?);
         }
         if !cause.engine_survives() || is_invalid_answer(&cause) {
             return Err(launched.failure(Stage::OutputCheck, cause));

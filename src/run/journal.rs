@@ -14,14 +14,16 @@ pub enum Event {
     RunStarted { configurations: usize, blocks: Option<u32>, record: String },
     /// A block begins; the first one is 0. `until` blocks are planned so far; together they have this many `requests`.
     BlockStarted { block: u32, until: u32, requests: u64 },
+    /// The block is complete, and no engine is running. Displays may show the results so far.
+    BlockFinished { block: u32 },
     /// A process is about to start.
     LaunchStarted { label: String },
     /// An engine loads its model, or the model is converted for it.
     Loading { label: String, phase: String, fraction: Option<f64> },
     /// The engine can take requests.
     Loaded { label: String, load_ns: u64 },
-    /// Before the first block: the output check of an engine begins.
-    CheckingOutput { label: String },
+    /// Before the first block: the output check of an engine begins, the first one with `number` 1.
+    CheckingOutput { label: String, number: usize, of: usize },
     /// After the last block: the verifier checks the tokens of other engines.
     CheckingTokens { label: String, samples: usize },
     /// The next request is the first one of a case in a launch.

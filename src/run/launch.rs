@@ -41,6 +41,8 @@ pub(super) struct Launched {
     pub requests: u64,
     /// The engine's processes are paused.
     pub is_paused: bool,
+    /// The last request was given up at the end of a check, so the engine may still compute.
+    pub is_unanswered: bool,
     /// The engine's processes, as found after its last answer.
     tree: Vec<u32>,
     /// The CPU time of the last request.
@@ -51,14 +53,15 @@ pub(super) struct Launched {
 impl Launched {
     pub fn of(conversation: Conversation, launch: Launch) -> Self {
         let (tree, worked, memory_readings) = (Vec::new(), CpuUse::default(), MemoryReadings::default());
-        let (recorded, unrecorded_warm_ups, requests, is_paused) = (None, Vec::new(), 0, false);
+        let (recorded, unrecorded_warm_ups, requests) = (None, Vec::new(), 0);
         Self {
             conversation,
             launch,
             recorded,
             unrecorded_warm_ups,
             requests,
-            is_paused,
+            is_paused: false,
+            is_unanswered: false,
             tree,
             worked,
             memory_readings,

@@ -7,19 +7,20 @@ use std::time::Duration;
 use anyhow::Result;
 use protocol::IgnoreEos;
 
-use super::checks::{CheckTime, OutputChecks, is_invalid_answer, longer_budget_hint};
+use super::checks::{CheckTime, OutputChecks, is_invalid_answer};
 use super::journal::Event;
 use super::launch::Launched;
 use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
 use super::unverified::{UnverifiedSample, greedy_ids, positions, unverified_samples};
 use crate::plan::prompts::{self, PromptKey};
-use crate::plan::{Model, Verification};
+use crate::plan::{Extent, Model, Verification};
 use crate::record::{Entry, ReferenceToken};
 use crate::run::process::{Cause, LaunchError};
 
 /// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
-/// `MAX_TIME`. With a budget, it is the rest of the budget, but at most `MAX_TIME`.
+/// `MAX_TIME`. With a budget, it is the rest of the budget, but at most `MAX_TIME`; with the default budget, also at least
+/// `MIN_TIME`.
 const RUN_DIVISOR: u32 = 20;
 const MIN_TIME: Duration = Duration::from_secs(10);
 const MAX_TIME: Duration = Duration::from_secs(60);
@@ -61,19 +62,19 @@ impl OutputChecks<'_, '_> {
         if let Some(reason) = memory_shortage(&self.plan.configurations[verifier]) {
             return self.add_unchecked_model(model, reason, None);
         }
-        let budget = self.plan.extent.budget_ns.map(Duration::from_nanos);
-        let check_time = CheckTime::start(check_duration(budget, schedule.ran()), self.budget_ends);
+        let duration = check_duration(&self.plan.extent, schedule.ran());
+        let check_time = CheckTime::start(duration, self.budget_ends);
         let samples = unverified_samples.len();
         let no_time = format!("the budget left no time to check the tokens of {samples} samples");
         if check_time.budget_is_over() {
-            return self.add_unchecked_model(model, no_time, longer_budget_hint());
+            return self.add_unchecked_model(model, no_time, self.longer_budget_hint());
         }
         let label = self.plan.configurations[verifier].label.clone();
         self.journal.send(Event::CheckingTokens { label: label.clone(), samples });
         let left = check_time.left_of_budget();
         let launched = self.launches.launch_for_check(self.journal, verifier, left).await;
         let cause = match LaunchError::separate(launched)? {
-            Ok(None) => return self.add_unchecked_model(model, no_time, longer_budget_hint()),
+            Ok(None) => return self.add_unchecked_model(model, no_time, self.longer_budget_hint()),
             Ok(Some(mut launched)) if launched.hello().is_some() => {
                 let answered =
                     self.query_verifier(&mut launched, model, &unverified_samples, check_time).await?;
@@ -144,7 +145,7 @@ impl OutputChecks<'_, '_> {
             let reason = last_refusal.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
             let total = unverified_samples.len();
             let reason = format!("the tokens of {left_out} of {total} samples were not checked: {reason}");
-            let hint = if check_time.budget_is_over() { longer_budget_hint() } else { None };
+            let hint = self.longer_budget_hint().filter(|_| check_time.budget_is_over());
             self.add_unchecked_model(model, reason, hint)?;
         }
         Ok(Ok(()))
@@ -205,9 +206,10 @@ impl OutputChecks<'_, '_> {
 }
 
 /// The time limit of the check. `ran` is the time since the start of the run. `TimeBudget` reserves time for the check.
-fn check_duration(budget: Option<Duration>, ran: Duration) -> Duration {
-    match budget {
-        Some(budget) => budget.saturating_sub(ran).min(MAX_TIME),
+fn check_duration(extent: &Extent, ran: Duration) -> Duration {
+    match extent.budget().map(|budget| budget.saturating_sub(ran)) {
+        Some(left) if extent.has_default_budget => left.clamp(MIN_TIME, MAX_TIME),
+        Some(left) => left.min(MAX_TIME),
         None => (ran / RUN_DIVISOR).clamp(MIN_TIME, MAX_TIME),
     }
 }
@@ -286,14 +288,20 @@ mod tests {
 
     #[test]
     fn the_token_check_has_at_most_the_rest_of_a_budget() {
-        let limit_s = |budget: Option<u64>, ran| {
-            check_duration(budget.map(Duration::from_secs), Duration::from_secs(ran)).as_secs()
+        let limit_of = |extent: Extent, ran| check_duration(&extent, Duration::from_secs(ran)).as_secs();
+        let extent = |budget: Option<u64>| Extent {
+            budget_ns: budget.map(|seconds| seconds * 1_000_000_000),
+            ..Extent::default()
         };
+        let limit_s = |budget, ran| limit_of(extent(budget), ran);
         assert_eq!(limit_s(Some(200), 190), 10);
         assert_eq!(limit_s(Some(200), 199), 1);
         assert_eq!(limit_s(Some(200), 400), 0);
         assert_eq!(limit_s(Some(200), 10), MAX_TIME.as_secs());
         assert_eq!(limit_s(None, 400), 20);
         assert_eq!(limit_s(None, 1), MIN_TIME.as_secs());
+        // The default budget is no limit.
+        let by_default = |ran| limit_of(Extent { has_default_budget: true, ..extent(Some(180)) }, ran);
+        assert_eq!([by_default(170), by_default(400), by_default(10)], [10, 10, MAX_TIME.as_secs()]);
     }
 }

@@ -16,6 +16,7 @@ mod limits;
 mod measured_tokens;
 mod memory_groups;
 pub mod overhead;
+mod participants;
 mod pass;
 pub mod process;
 pub mod reference_answers;

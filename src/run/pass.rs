@@ -19,10 +19,12 @@ use crate::record::{Entry, Idle, Pass, RequestKind, output_tokens};
 use crate::run::process::{LaunchError, Stage};
 
 /// A case with longer requests has no pass. The memory of such a case is known from the samples.
-pub(super) const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
+/// With a budget, that time is at most the budget divided by this.
+const MAX_REQUEST_DIVISOR: u32 = 60;
 /// The time of the requests while energy and GPUs are sampled. It is long enough for a mean power and a mean utilisation.
 const PASS_TIME: Duration = Duration::from_millis(3000);
-/// With a budget, that time is at most the budget divided by this.
+/// With a budget, the time of a pass is at most the budget divided by this.
 const BUDGET_DIVISOR: u32 = 200;
 /// The time during which idle energy is counted.
 const IDLE_TIME: Duration = Duration::from_millis(1500);
@@ -140,9 +142,14 @@ async fn one_token_time(
     Ok(Some(shortest_ns))
 }
 
+/// The longest request of a case that has a pass.
+pub(super) fn max_request_time(plan: &Plan) -> Duration {
+    let budget = plan.extent.budget();
+    budget.map_or(MAX_REQUEST_TIME, |budget| MAX_REQUEST_TIME.min(budget / MAX_REQUEST_DIVISOR))
+}
+
 fn pass_time(plan: &Plan) -> Duration {
-    let budget = plan.extent.budget_ns.map(Duration::from_nanos);
-    budget.map_or(PASS_TIME, |budget| PASS_TIME.min(budget / BUDGET_DIVISOR))
+    plan.extent.budget().map_or(PASS_TIME, |budget| PASS_TIME.min(budget / BUDGET_DIVISOR))
 }
 
 /// Makes and verifies one request of the case, with a new prompt and at most `max_new_tokens` new tokens. Gives the elapsed

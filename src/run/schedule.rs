@@ -8,11 +8,12 @@ use anyhow::Result;
 
 use super::blocking::off_thread;
 use super::journal::{Event, Journal};
+use super::participants::{BlockTime, Unit, participants, units};
 use super::time_budget::TimeBudget;
 use super::warm_up::MIN_WARM_UPS;
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
-use crate::plan::{Mode, Order, Plan};
+use crate::plan::{Mode, Order, Plan, Role};
 use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
 use crate::run::process::LaunchError;
 use crate::text;
@@ -28,6 +29,12 @@ pub(super) struct Schedule<'a> {
     closed: BTreeSet<String>,
     /// The number of warm-up requests that a case needed in an earlier launch.
     pub needed_warm_ups: BTreeMap<usize, u32>,
+    /// The time of each configuration in its last block that the budget did not cut short.
+    block_times: BTreeMap<usize, BlockTime>,
+    /// The time of each configuration in the current block.
+    times: BTreeMap<usize, BlockTime>,
+    /// The configurations that were left out of a block because of their time.
+    left_out: BTreeSet<usize>,
 }
 
 impl<'a> Schedule<'a> {
@@ -39,6 +46,9 @@ impl<'a> Schedule<'a> {
             failed: BTreeSet::new(),
             closed: BTreeSet::new(),
             needed_warm_ups: BTreeMap::new(),
+            block_times: BTreeMap::new(),
+            times: BTreeMap::new(),
+            left_out: BTreeSet::new(),
         }
     }
 
@@ -52,9 +62,80 @@ impl<'a> Schedule<'a> {
         self.began.elapsed()
     }
 
-    /// The end of the run's budget, where it has one.
+    /// The end of the run's budget, if the user set one.
     pub fn budget_ends(&self) -> Option<Instant> {
-        self.plan.extent.budget_ns.map(|ns| self.began + Duration::from_nanos(ns))
+        self.plan.extent.set_budget().map(|budget| self.began + budget)
+    }
+
+    pub fn block_begins(&mut self) {
+        self.time_budget.block_begins();
+        self.times.clear();
+    }
+
+    pub fn block_ends(&mut self) {
+        if !self.time_budget.is_spent() {
+            self.block_times.append(&mut self.times);
+        }
+        self.time_budget.block_ends();
+    }
+
+    /// Adds to the time of a configuration in this block. `least` is the part that no shorter block could avoid.
+    pub fn add_time(&mut self, configuration: usize, whole: Duration, least: Duration) {
+        self.times.entry(configuration).or_default().add(BlockTime { whole, least });
+    }
+
+    /// The configurations of the next block, after this number of blocks. None remain if no workload is open or no block fits.
+    pub fn participants(&self, configurations: &[usize], blocks: u32) -> Vec<usize> {
+        let open: Vec<usize> = configurations.iter().copied().filter(|&it| self.has_open_cases(it)).collect();
+        match self.time_budget.left().filter(|_| blocks > 0) {
+            Some(left) => participants(&self.units(&open), self.time_budget.missing_blocks(), left),
+            None => open,
+        }
+    }
+
+    fn units(&self, configurations: &[usize]) -> Vec<Unit> {
+        let row_of = |configuration: usize| match self.plan.configurations[configuration].role {
+            Some(Role::Twin { of } | Role::Baseline { of }) => of,
+            Some(Role::Verifier) | None => configuration,
+        };
+        units(configurations, row_of, |it| self.block_times.get(&it).copied().unwrap_or_default())
+    }
+
+    /// Warns once about each row that is left out of a block.
+    pub fn warn_of_left_out(
+        &mut self,
+        journal: &mut Journal,
+        configurations: &[usize],
+        members: &[usize],
+    ) -> Result<()> {
+        for &configuration in configurations {
+            let is_row = self.plan.configurations[configuration].role.is_none();
+            let is_left_out = !members.contains(&configuration) && self.has_open_cases(configuration);
+            if is_row && is_left_out && self.left_out.insert(configuration) {
+                let time = self
+                    .units(configurations)
+                    .into_iter()
+                    .find(|it| it.configurations.contains(&configuration));
+                let seconds = time.map_or(0.0, |unit| unit.time.whole.as_secs_f64());
+                let larger =
+                    self.sufficient_budget().map_or(String::new(), |it| format!("; try `--budget {it}`"));
+                let message = format!(
+                    "has fewer blocks than other engines, because each takes {seconds:.1} s of the time budget{larger}"
+                );
+                journal.warn(Some(configuration), message)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A budget in which all configurations have the blocks that a verdict needs, from the blocks so far. `None` before the end
+    /// of the first complete block.
+    fn sufficient_budget(&self) -> Option<String> {
+        let known: Duration = self.block_times.values().map(|time| time.whole).sum();
+        // In sequential order, the later configurations have no time yet.
+        let mean = known.checked_div(self.block_times.len() as u32)?;
+        let block_time = mean * self.plan.measured().len() as u32;
+        Some(budget_text(self.time_budget.sufficient(self.plan, block_time)))
     }
 
     /// The configurations that a block launches, in order.
@@ -65,10 +146,16 @@ impl<'a> Schedule<'a> {
     }
 
     /// Closes the workloads that have enough blocks, or all of them if the time is over. `blocks` is the number of blocks so far.
-    pub async fn close_finished_workloads(&mut self, journal: &mut Journal<'_>, blocks: usize) -> Result<()> {
+    pub async fn close_finished_workloads(
+        &mut self,
+        journal: &mut Journal<'_>,
+        configurations: &[usize],
+        blocks: usize,
+    ) -> Result<()> {
         let workloads = [self.open_workloads(Kind::Launch), self.open_workloads(Kind::Warm)].concat();
         let analyses = self.analyses(journal.record(), &workloads, blocks).await?;
-        let is_over = self.time_budget.is_over();
+        let is_over = self.participants(configurations, blocks as u32).is_empty();
+        let needs_budget = self.sufficient_budget().filter(|_| blocks < MIN_VERDICT_BLOCKS);
         for (workload, analysis) in workloads.into_iter().zip(analyses) {
             let enough = match (self.plan.extent.blocks, self.plan.order) {
                 (Some(fixed), _) => (blocks >= fixed as usize).then_some(StoppedBy::Fixed),
@@ -86,7 +173,8 @@ impl<'a> Schedule<'a> {
             }
             if let Some(by) = closed {
                 self.closed.insert(workload.clone());
-                journal.take(Entry::Closed(Closed { workload, blocks: blocks as u32, by }))?;
+                let needs_budget = needs_budget.clone().filter(|_| by == StoppedBy::Time);
+                journal.take(Entry::Closed(Closed { workload, blocks: blocks as u32, by, needs_budget }))?;
             }
         }
         Ok(())
@@ -187,20 +275,22 @@ impl<'a> Schedule<'a> {
 
     /// Records a failure for each case that the budget left no time for.
     pub fn record_unmeasured_cases(&mut self, journal: &mut Journal) -> Result<()> {
-        let Some(budget_ns) = self.plan.extent.budget_ns else { return Ok(()) };
-        let budget = Duration::from_nanos(budget_ns);
+        let Some(budget) = self.plan.extent.budget() else { return Ok(()) };
         let measured: BTreeSet<usize> = journal.record().measured().map(|it| it.case).collect();
         for case in 0..self.plan.cases.len() {
             if self.failed.contains(&case) || measured.contains(&case) {
                 continue;
             }
-            let budget_text = humantime::format_duration(budget);
+            let larger = self.sufficient_budget().unwrap_or_else(|| longer_budget(budget));
             let failure = Failure {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
                 kind: FailureKind::NoTime,
-                message: format!("the budget of {budget_text} ended before this case was measured"),
-                hint: Some(format!("--budget {}", humantime::format_duration(budget * 4))),
+                message: format!(
+                    "no time: --budget {} ended before this case was measured",
+                    as_given(budget)
+                ),
+                hint: Some(format!("--budget {larger}")),
                 ..Failure::default()
             };
             self.record_failure(journal, failure)?;
@@ -239,5 +329,28 @@ impl<'a> Schedule<'a> {
 
     pub fn label_of(&self, case: usize) -> &str {
         &self.plan.cases[case].workload.label
+    }
+}
+
+/// How much longer a budget should be that was too short for an unknown time.
+const LONGER: u32 = 4;
+
+/// The suggestion after a budget in which something of unknown time did not end.
+pub(super) fn longer_budget(budget: Duration) -> String {
+    budget_text(budget * LONGER)
+}
+
+/// A budget as a user gives it: `1m30s`.
+pub(super) fn as_given(budget: Duration) -> String {
+    humantime::format_duration(budget).to_string().replace(' ', "")
+}
+
+/// A sufficient budget: `90s`, `5m`. It is rounded up, to a second, to ten seconds or to a minute.
+fn budget_text(budget: Duration) -> String {
+    let seconds = budget.as_secs_f64();
+    match seconds {
+        ..=60.0 => format!("{}s", seconds.ceil()),
+        ..=120.0 => format!("{}s", 10.0 * (seconds / 10.0).ceil()),
+        _ => format!("{}m", (seconds / 60.0).ceil()),
     }
 }

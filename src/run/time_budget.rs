@@ -1,23 +1,25 @@
-//! The time budget of a run. It limits the number of blocks and the number of rounds in each block.
+//! The time budget of a run. It limits the number of blocks, and the warm-up and the rounds in each block.
+//!
+//! A budget that the user set is a limit: nothing begins after its end. The default budget only decides what follows the
+//! first block, which is always complete.
 
 use std::time::{Duration, Instant};
 
 use crate::plan::{Order, Plan};
 use stats::MIN_VERDICT_BLOCKS;
 
-/// The time of a run without a budget. Blocks have fewer rounds to fit into it, but a run always has the blocks that a verdict
-/// needs.
-const DEFAULT_TIME: Duration = Duration::from_secs(120);
-/// The fewest rounds of a block in a run without a budget, because a median needs several values.
-const MIN_ROUNDS: u32 = 2;
 /// The time limit of the output check of one configuration. It is enough for a slow engine.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
+/// The same with the default budget: an engine is always checked, because unverified output is not ranked.
+const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
 /// The output check before the blocks takes at most the budget divided by this. The rest is for measuring.
 const FIRST_CHECK_DIVISOR: u32 = 4;
 /// The budget divided by this is reserved for the check of the measured tokens after the last block.
 const TOKEN_CHECK_DIVISOR: u32 = 10;
 /// The longest warm-up of a case in a launch.
 const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
+/// Blocks differ, so a sufficient budget is larger than the time of the blocks so far by this factor.
+const RESERVE: f64 = 1.1;
 
 #[derive(Debug, Clone)]
 pub struct TimeBudget {
@@ -27,18 +29,15 @@ pub struct TimeBudget {
     budget: Option<Duration>,
     /// The budget of the whole run.
     total: Option<Duration>,
+    /// The user set the budget.
+    is_limit: bool,
     /// The time that the first output check has used.
     used_by_checks: Duration,
-    /// The user chose the number of blocks.
-    is_fixed: bool,
     /// The number of blocks that must fit into the budget.
     wanted_blocks: u32,
     /// The number of blocks so far.
     blocks: u32,
     block_began: Instant,
-    last_block_time: Duration,
-    /// The time of the rounds in the current or last block. Fewer rounds can reduce only this part of a block.
-    rounds_time: Duration,
 }
 
 impl TimeBudget {
@@ -57,33 +56,30 @@ impl TimeBudget {
             Order::Interleaved => 1,
             Order::Sequential => plan.measured().len().max(1) as u32,
         };
-        let (now, total) = (Instant::now(), plan.extent.budget_ns.map(Duration::from_nanos));
-        let is_checked = plan.configurations.iter().any(|it| plan.verifier_of(&it.model).is_some());
-        let for_token_check =
-            |total: Duration| if is_checked { total / TOKEN_CHECK_DIVISOR } else { Duration::ZERO };
+        let (now, total) = (Instant::now(), plan.extent.budget());
+        let used = |total: Duration| used_by_checks + for_token_check(plan, total);
         Self {
             started: now,
-            budget: total.map(|total| total.saturating_sub(used_by_checks + for_token_check(total)) / parts),
+            budget: total.map(|total| total.saturating_sub(used(total)) / parts),
             total,
+            is_limit: plan.extent.set_budget().is_some(),
             used_by_checks,
-            is_fixed: plan.extent.blocks.is_some(),
             wanted_blocks: plan.extent.blocks.unwrap_or(MIN_VERDICT_BLOCKS as u32),
             blocks: 0,
             block_began: now,
-            last_block_time: Duration::ZERO,
-            rounds_time: Duration::ZERO,
         }
     }
 
     /// The time limit of the output check of each configuration.
     pub fn output_check_limit(&self, configurations: usize) -> Duration {
         let share = self.total.map(|total| total / FIRST_CHECK_DIVISOR / configurations.max(1) as u32);
-        share.map_or(MAX_CHECK_TIME, |share| share.min(MAX_CHECK_TIME))
+        let least = if self.is_limit { Duration::ZERO } else { MIN_DEFAULT_CHECK_TIME };
+        share.map_or(MAX_CHECK_TIME, |share| share.clamp(least, MAX_CHECK_TIME))
     }
 
     /// Whether the first output check has used its part of the budget. Starting engines counts too.
     pub fn is_check_time_over(&self) -> bool {
-        self.total.is_some_and(|total| self.started.elapsed() > total / FIRST_CHECK_DIVISOR)
+        self.total.is_some_and(|total| self.is_limit && self.started.elapsed() > total / FIRST_CHECK_DIVISOR)
     }
 
     /// Ends the first output check and starts the time of the measurements.
@@ -93,37 +89,39 @@ impl TimeBudget {
 
     pub fn block_begins(&mut self) {
         self.block_began = Instant::now();
-        self.rounds_time = Duration::ZERO;
-    }
-
-    pub fn add_rounds_time(&mut self, time: Duration) {
-        self.rounds_time += time;
     }
 
     pub fn block_ends(&mut self) {
-        self.last_block_time = self.block_began.elapsed();
         self.blocks += 1;
     }
 
-    /// Whether another block would exceed the time. Blocks up to `wanted_blocks` may have fewer rounds. A further block must be
-    /// complete.
-    pub fn is_over(&self) -> bool {
-        let after_another = self.started.elapsed() + self.last_block_time;
-        match self.budget {
-            Some(budget) if self.blocks < self.wanted_blocks => {
-                self.started.elapsed() + self.last_block_time.saturating_sub(self.rounds_time) > budget
-            }
-            Some(budget) => after_another > budget,
-            None => {
-                self.blocks >= self.wanted_blocks.max(MIN_VERDICT_BLOCKS as u32)
-                    && after_another > DEFAULT_TIME
-            }
-        }
+    /// The number of blocks that a verdict still needs.
+    pub fn missing_blocks(&self) -> u32 {
+        self.wanted_blocks.saturating_sub(self.blocks)
+    }
+
+    /// The time left for measuring. `None` without a budget.
+    pub fn left(&self) -> Option<Duration> {
+        self.budget.map(|budget| budget.saturating_sub(self.started.elapsed()))
+    }
+
+    /// The time after which a launch or a request is ended. `None` without a limit.
+    pub fn ends(&self) -> Option<Instant> {
+        self.budget.filter(|_| self.is_limit).map(|budget| self.started + budget)
     }
 
     /// Whether the budget is used up, so that nothing new may begin.
     pub fn is_spent(&self) -> bool {
-        self.budget.is_some_and(|budget| self.started.elapsed() > budget)
+        let is_complete = self.is_limit || self.blocks > 0;
+        is_complete && self.budget.is_some_and(|budget| self.started.elapsed() > budget)
+    }
+
+    /// The budget of a run with all blocks that a verdict needs, if a block of all configurations takes `block_time`.
+    pub fn sufficient(&self, plan: &Plan, block_time: Duration) -> Duration {
+        let blocks = (block_time * self.wanted_blocks).mul_f64(RESERVE) + self.used_by_checks;
+        let reserved = for_token_check(plan, blocks);
+        // The reserved part is a part of the whole, so it grows with the whole.
+        if reserved.is_zero() { blocks } else { blocks * TOKEN_CHECK_DIVISOR / (TOKEN_CHECK_DIVISOR - 1) }
     }
 
     /// The time limit of one warm-up, given the number of warm-ups that remain in this block.
@@ -133,25 +131,43 @@ impl TimeBudget {
         share.map_or(MAX_WARM_UP_TIME, |share| share.min(MAX_WARM_UP_TIME))
     }
 
-    /// The number of planned rounds that fit, given the time of one round and the number of remaining workloads of this block.
-    /// Later workloads get the time that an earlier workload does not use.
-    pub fn rounds_that_fit(&self, planned: u32, round: Duration, workloads: usize) -> u32 {
-        let (time, min_rounds) = match self.budget {
-            Some(budget) => (budget, 1),
-            None if self.is_fixed => return planned,
-            None => (DEFAULT_TIME, MIN_ROUNDS.min(planned)),
-        };
-        let share = self.left_of_block(time) / workloads.max(1) as u32;
-        let fitting = share.as_nanos() / round.as_nanos().max(1);
-        u32::try_from(fitting).unwrap_or(u32::MAX).clamp(min_rounds.max(1), planned.max(1))
+    /// The number of planned rounds that fit, for each configuration by the time of its round, given the number of remaining
+    /// workloads of this block. Later workloads get the time that an earlier workload does not use.
+    ///
+    /// Each configuration has an equal share of the time, and gets the part that faster ones do not use. So a slow
+    /// configuration has fewer rounds, and does not take rounds from the others.
+    pub fn rounds_that_fit(&self, planned: u32, round_times: &[Duration], workloads: usize) -> Vec<u32> {
+        let Some(budget) = self.budget else { return vec![planned; round_times.len()] };
+        let mut left = self.left_of_block(budget) / workloads.max(1) as u32;
+        let mut rounds = vec![1; round_times.len()];
+        for (position, &index) in ascending(round_times).iter().enumerate() {
+            let share = left / (round_times.len() - position) as u32;
+            let fitting = share.as_nanos() / round_times[index].as_nanos().max(1);
+            rounds[index] = u32::try_from(fitting).unwrap_or(u32::MAX).clamp(1, planned.max(1));
+            left = left.saturating_sub(round_times[index] * rounds[index]);
+        }
+        rounds
     }
 
     /// The rest of this block's share of `time`. A twentieth of `time` is reserved for delays.
     fn left_of_block(&self, time: Duration) -> Duration {
         let left = (time * 19 / 20).saturating_sub(self.block_began - self.started);
-        let share = left / self.wanted_blocks.saturating_sub(self.blocks).max(1);
+        let share = left / self.missing_blocks().max(1);
         share.saturating_sub(self.block_began.elapsed())
     }
+}
+
+/// The part of a budget that is reserved for the check of the measured tokens.
+fn for_token_check(plan: &Plan, total: Duration) -> Duration {
+    let is_checked = plan.configurations.iter().any(|it| plan.verifier_of(&it.model).is_some());
+    if is_checked { total / TOKEN_CHECK_DIVISOR } else { Duration::ZERO }
+}
+
+/// The indices of these times, the shortest time first.
+pub fn ascending(times: &[Duration]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    order.sort_by_key(|&index| times[index]);
+    order
 }
 
 #[cfg(test)]
@@ -168,6 +184,11 @@ mod tests {
         TimeBudget::of(&plan(budget_s, blocks))
     }
 
+    /// The budget of a user who set none.
+    fn default_budget(budget_s: u64) -> TimeBudget {
+        TimeBudget { is_limit: false, ..budget(Some(budget_s), None) }
+    }
+
     fn started_150_s_ago(budget: TimeBudget) -> TimeBudget {
         TimeBudget { started: budget.started - Duration::from_secs(150), ..budget }
     }
@@ -178,26 +199,38 @@ mod tests {
         TimeBudget { started: later, block_began: later, ..budget }
     }
 
+    fn ms(times: &[u64]) -> Vec<Duration> {
+        times.iter().map(|&it| Duration::from_millis(it)).collect()
+    }
+
     #[test]
-    fn without_a_budget_a_block_has_at_least_two_rounds() {
-        let budget = |blocks| budget(None, blocks);
-        assert_eq!(budget(None).rounds_that_fit(5, Duration::from_secs(1), 3), 5);
-        assert_eq!(budget(None).rounds_that_fit(5, Duration::from_secs(1000), 3), 2);
-        assert_eq!(budget(None).rounds_that_fit(1, Duration::from_secs(1000), 3), 1);
-        assert_eq!(budget(None).warm_up_limit(100), MAX_WARM_UP_TIME);
-        // A user who sets the number of blocks accepts the time that they take.
-        assert_eq!(budget(Some(5)).rounds_that_fit(5, Duration::from_secs(1000), 3), 5);
+    fn a_run_with_a_set_number_of_blocks_has_all_rounds_and_no_end() {
+        let budget = budget(None, Some(5));
+        assert_eq!(budget.rounds_that_fit(5, &ms(&[1_000_000, 1]), 3), [5, 5]);
+        assert_eq!(budget.warm_up_limit(100), MAX_WARM_UP_TIME);
+        assert_eq!((budget.left(), budget.ends(), budget.is_spent()), (None, None, false));
     }
 
     #[test]
     fn a_budget_is_shared_by_five_blocks_and_their_workloads() {
         // Two seconds for each workload of a block, minus a twentieth.
         let budget = unused(budget(Some(40), None));
-        assert_eq!(budget.rounds_that_fit(10, Duration::from_millis(470), 4), 4);
-        assert_eq!(budget.rounds_that_fit(10, Duration::from_millis(490), 4), 3);
-        assert_eq!(budget.rounds_that_fit(3, Duration::from_millis(10), 4), 3);
-        assert_eq!(budget.rounds_that_fit(10, Duration::from_secs(100), 4), 1);
+        let rounds = |planned, time| budget.rounds_that_fit(planned, &ms(&[time]), 4);
+        assert_eq!(
+            [rounds(10, 470), rounds(10, 490), rounds(3, 10), rounds(10, 100_000)],
+            [[4], [3], [3], [1]]
+        );
         assert_eq!(budget.warm_up_limit(4), Duration::from_millis(950));
+    }
+
+    #[test]
+    fn a_slow_configuration_has_fewer_rounds_and_takes_none_from_the_others() {
+        // 1900 ms for one workload of a block.
+        let budget = unused(budget(Some(10), None));
+        assert_eq!(budget.rounds_that_fit(5, &ms(&[400, 10, 600]), 1), [2, 5, 1]);
+        assert_eq!(budget.rounds_that_fit(5, &ms(&[100, 100, 100]), 1), [5, 5, 5]);
+        assert_eq!(budget.rounds_that_fit(5, &ms(&[9000, 10]), 1), [1, 5]);
+        assert_eq!(budget.rounds_that_fit(5, &[], 1), [0_u32; 0]);
     }
 
     /// The budget is in minutes, so that the time of the test itself does not matter.
@@ -210,48 +243,53 @@ mod tests {
         // Five blocks of one minute for launches and ten rounds of four minutes would take twice the budget.
         let (launches, round) = (minutes(1), minutes(4));
         let (mut budget, mut blocks) = (budget(Some(100 * 60), None), Vec::new());
-        while !budget.is_over() {
+        while budget.missing_blocks() > 0 {
             budget.block_begins();
             passes(&mut budget, launches);
-            let rounds = budget.rounds_that_fit(10, round, 1);
+            let rounds = budget.rounds_that_fit(10, &[round], 1)[0];
             passes(&mut budget, round * rounds);
-            budget.add_rounds_time(round * rounds);
             budget.block_ends();
             blocks.push(rounds);
         }
         // The first blocks leave a little time to the last ones.
         assert_eq!(blocks, [4, 4, 4, 5, 5]);
-    }
-
-    #[test]
-    fn a_run_without_a_budget_always_has_five_blocks() {
-        let mut budget =
-            TimeBudget { last_block_time: Duration::from_secs(1000), ..unused(budget(None, None)) };
-        budget.blocks = 4;
-        assert!(!budget.is_over());
-        budget.blocks = 5;
-        assert!(budget.is_over());
-        budget.last_block_time = Duration::from_secs(1);
-        assert!(!budget.is_over());
+        assert!(!budget.is_spent());
     }
 
     #[test]
     fn a_tenth_of_a_budget_is_reserved_for_the_token_check() {
-        let budget_s = |verifies| {
+        let plan = |verifies| {
             let configurations = vec![Configuration { verifies, ..Configuration::default() }];
-            TimeBudget::of(&Plan { configurations, ..plan(Some(100), None) }).budget.unwrap().as_secs()
+            Plan { configurations, ..plan(Some(100), None) }
         };
+        let budget_s = |verifies| TimeBudget::of(&plan(verifies)).budget.unwrap().as_secs();
         assert_eq!([budget_s(true), budget_s(false)], [90, 100]);
+        // Five blocks of 18 s and a tenth more.
+        let sufficient_s = |verifies| {
+            let plan = plan(verifies);
+            TimeBudget::of(&plan).sufficient(&plan, Duration::from_secs(18)).as_secs()
+        };
+        assert_eq!([sufficient_s(true), sufficient_s(false)], [110, 99]);
     }
 
     #[test]
-    fn nothing_starts_after_the_end_of_a_budget() {
-        assert!(!unused(budget(Some(10), None)).is_spent() && !budget(None, None).is_spent());
-        assert!(started_150_s_ago(budget(Some(10), None)).is_spent());
+    fn nothing_starts_after_the_end_of_a_budget_that_the_user_set() {
+        assert!(!unused(budget(Some(10), None)).is_spent());
+        let spent = started_150_s_ago(budget(Some(10), None));
+        assert!(spent.is_spent() && spent.ends().is_some_and(|end| end < Instant::now()));
     }
 
     #[test]
-    fn output_checks_take_at_most_a_quarter_of_a_budget() {
+    fn the_default_budget_ends_no_run_before_its_first_block_is_complete() {
+        let mut late = started_150_s_ago(default_budget(10));
+        assert!(!late.is_spent() && late.ends().is_none());
+        assert_eq!((late.left(), late.rounds_that_fit(5, &ms(&[1]), 1)), (Some(Duration::ZERO), vec![1]));
+        late.block_ends();
+        assert!(late.is_spent());
+    }
+
+    #[test]
+    fn output_checks_take_at_most_a_quarter_of_a_budget_that_the_user_set() {
         assert_eq!(budget(None, None).output_check_limit(3), MAX_CHECK_TIME);
         assert_eq!(budget(Some(400), None).output_check_limit(2), Duration::from_secs(50));
         assert!(!budget(None, None).is_check_time_over());
@@ -262,22 +300,12 @@ mod tests {
         let left = checking.budget.unwrap();
         assert!(left <= Duration::from_secs(250) && left > Duration::from_secs(150), "{left:?}");
         assert!(checking.for_next_configuration(&plan(Some(400), None)).budget.unwrap() == left);
-        let mut unlimited = started_150_s_ago(budget(None, None));
-        unlimited.measuring_begins(&plan(None, None));
-        assert!(unlimited.started.elapsed() < Duration::from_secs(100) && !unlimited.is_spent());
     }
 
     #[test]
-    fn a_budget_ends_a_run_before_the_block_that_would_exceed_it() {
-        let mut budget =
-            TimeBudget { last_block_time: Duration::from_secs(11), ..unused(budget(Some(10), Some(3))) };
-        assert!(budget.is_over());
-        // The three requested blocks may have fewer rounds. A further block may not.
-        budget.rounds_time = Duration::from_secs(9);
-        assert!(!budget.is_over());
-        budget.blocks = 3;
-        assert!(budget.is_over());
-        budget.last_block_time = Duration::from_secs(2);
-        assert!(!budget.is_over());
+    fn with_the_default_budget_every_engine_has_time_for_its_output_check() {
+        assert_eq!(default_budget(180).output_check_limit(6), MIN_DEFAULT_CHECK_TIME);
+        assert_eq!(default_budget(180).output_check_limit(1), Duration::from_secs(45));
+        assert!(!started_150_s_ago(default_budget(180)).is_check_time_over());
     }
 }

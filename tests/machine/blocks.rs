@@ -264,6 +264,64 @@ fn a_case_without_time_left_in_the_budget_is_a_row_with_that_reason() {
 }
 
 #[test]
+fn an_engine_that_the_end_of_the_budget_interrupts_has_not_failed() {
+    for fault in ["hangs_in_load", "hangs_in_generate"] {
+        let scratch = Scratch::new();
+        let engine = [scratch.faulty(fault, &[])];
+        let (outcome, record) = run(&scratch, &engine, &["--budget", "2s", "--timeout", "60"]);
+        outcome.exits_with(4);
+        let failure = record.failure_of(fault);
+        let [kind, message, hint] = ["kind", "message", "hint"].map(|field| failure[field].as_str().unwrap());
+        let expected = "no time: --budget 2s ended before this case was measured";
+        assert_eq!((kind, message, hint), ("no_time", expected, "--budget 8s"));
+    }
+}
+
+#[test]
+fn an_engine_that_takes_long_to_start_leaves_the_blocks_to_the_others_and_says_so() {
+    let scratch = Scratch::new();
+    let slow = scratch.engine("slow", "--load-ns 6000000000");
+    let engines = [scratch.engine("one", ""), scratch.engine("other", ""), slow];
+    let options = ["--budget", "30s", "--iterations", "1", "--warmup", "1", "--target", "99%"];
+    let (outcome, record) = run(&scratch, &engines, &options);
+    outcome.exits_with(0).assert_stderr(&["has fewer blocks than other engines, because each takes "]);
+    let launches = record.launches_of("slow").len();
+    assert!((1..5).contains(&launches), "{launches}");
+    for label in ["one", "other", "one (twin)"] {
+        assert_eq!(record.launches_of(label).len(), 5, "{label}");
+    }
+    let warned: Vec<&Value> =
+        record.entries("warning").into_iter().filter(|it| it["configuration"] == 2).collect();
+    assert!(
+        warned.len() == 1 && warned[0]["message"].as_str().unwrap().contains("try `--budget "),
+        "{warned:?}"
+    );
+}
+
+#[test]
+fn a_budget_that_earlier_runs_show_to_be_too_short_is_named_before_the_run() {
+    let scratch = Scratch::new();
+    let engine = [scratch.engine("one", "--load-ns 500000000")];
+    let stderr = |options: &[&str]| finish(&mut decode_command(&scratch, &engine, options)).stderr;
+    assert!(!stderr(&["--blocks", "1"]).contains("is too short"));
+    let warned = stderr(&["--budget", "1s"]);
+    let warning = warned.find("warning: --budget 1s is too short: ").expect(&warned);
+    assert!(warned.find("\nblock 1 of ").is_some_and(|block| warning < block), "{warned}");
+    assert!(!stderr(&["--budget", "10m", "--target", "99%"]).contains("is too short"));
+}
+
+#[test]
+fn a_log_has_one_line_for_each_block() {
+    let scratch = Scratch::new();
+    let options = ["--blocks", "3", "--iterations", "1", "--warmup", "1"];
+    let (outcome, _) = run(&scratch, &two_engines(&scratch), &options);
+    let lines: Vec<&str> = outcome.stderr.lines().filter(|line| !line.starts_with("warning: ")).collect();
+    let words: Vec<&str> = lines.iter().map(|line| line.split([' ', ':']).next().unwrap()).collect();
+    assert_eq!(words, ["measuring", "record", "block", "block", "block", "recorded"], "{lines:?}");
+    assert!(lines[3].starts_with("block 2 of 3 (") && lines[3].ends_with(" left)"), "{lines:?}");
+}
+
+#[test]
 fn a_quick_run_is_one_block_without_a_twin() {
     let scratch = Scratch::new();
     let record = record_of_run(&scratch, &two_engines(&scratch), &["--quick"]);

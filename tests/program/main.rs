@@ -32,4 +32,5 @@ mod records;
 mod refusals;
 mod setup;
 mod setup_of_several;
+mod terminal;
 mod verbosity;

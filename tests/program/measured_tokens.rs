@@ -84,7 +84,7 @@ fn a_silent_verifier_is_stopped_and_recorded_at_the_end_of_the_budget() {
         reason.starts_with("the tokens of 1 of 2 samples were not checked: the check was limited to "),
         "{reason}"
     );
-    assert_eq!(unchecked["hint"], "a longer `--budget`");
+    assert_eq!(unchecked["hint"], "--budget 60s");
     // The answers before the end of the budget count.
     assert_eq!((run.reference_tokens("later-wrong").len(), run.status("later-wrong")), (1, "wrong"));
     run.assert_measured("later-wrong");

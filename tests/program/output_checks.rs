@@ -46,7 +46,7 @@ fn each_engine_scores_text_and_continues_a_prompt_before_the_first_block() {
     let first = |kind: &str| run.record.0.iter().position(|it| it["entry"] == kind).unwrap();
     let last_scored = run.record.0.iter().rposition(|it| it["entry"] == "scored").unwrap();
     assert!(first("held_out") < first("scored") && last_scored < first("sample"));
-    run.outcome.assert_stderr(&["checking the output of one\n"]);
+    run.outcome.assert_stderr(&["output checks of 3 engines\n"]);
 }
 
 #[test]

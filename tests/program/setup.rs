@@ -230,6 +230,17 @@ fn a_failed_set_up_prints_the_builders_output_and_its_command() {
 }
 
 #[test]
+fn a_build_that_waits_for_another_cargo_says_so() {
+    let scratch = Scratch::outside_checkout();
+    let line = "    Blocking waiting for file lock on build directory";
+    let build = format!("[build]\ncommand = [\"sh\", \"-c\", \"echo '{line}'; exit 1\"]\n");
+    let manifest = format!("about = \"waits\"\nbinary = \"late-engine\"\n{build}");
+    scratch.write_tree(&[("late", &manifest)]);
+    let outcome = finish(scratch.orchestrate_without_checkout().args(["setup", "late"]));
+    outcome.assert_stderr(&["late: waiting: another cargo uses the build directory; "]);
+}
+
+#[test]
 fn a_failed_environment_ends_with_another_way_to_get_its_library() {
     let scratch = tree();
     let manifest = scratch.join("engines/heavy/engine.toml");

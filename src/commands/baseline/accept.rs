@@ -111,7 +111,7 @@ fn check_steady(name: &str, metric: &Metric, levels: &[f64]) -> Result<(), Strin
 fn suggest_more_blocks(why: String, extent: &Extent, measured_blocks: usize) -> NotABaseline {
     let more =
         INTERIM_ANALYSES.into_iter().find(|blocks| *blocks > measured_blocks).unwrap_or(2 * measured_blocks);
-    let budget = if extent.budget_ns.is_some() { " and a larger --budget" } else { "" };
+    let budget = if extent.set_budget().is_some() { " and a larger --budget" } else { "" };
     NotABaseline(format!("{why}\nhint: --blocks {more}{budget}"))
 }
 

@@ -24,6 +24,11 @@ pub enum SetUpEvent {
         subject: String,
         line: String,
     },
+    /// The step waits for another program.
+    Waiting {
+        subject: String,
+        reason: String,
+    },
     Finished {
         subject: String,
         /// The cause of a failure.
@@ -61,7 +66,11 @@ impl Steps<'_> {
         let mut last_lines: Vec<String> = Vec::new();
         for line in BufReader::new(&reader).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).trim().to_string();
-            (self.listener)(SetUpEvent::Output { subject: engine.clone(), line: line.clone() });
+            let (subject, line_of_output) = (engine.clone(), line.clone());
+            (self.listener)(match waits_for(&line) {
+                Some(reason) => SetUpEvent::Waiting { subject, reason },
+                None => SetUpEvent::Output { subject, line: line_of_output },
+            });
             last_lines.push(line);
             last_lines.drain(..last_lines.len().saturating_sub(MAX_OUTPUT_LINES));
         }
@@ -78,6 +87,15 @@ impl Steps<'_> {
             false => bail!("{output}\nhint: {}", pasteable(command)),
         }
     }
+}
+
+/// The beginning of cargo's line while another cargo uses the same folder. Its end names what is locked.
+const CARGO_WAITS: &str = "Blocking waiting for file lock on ";
+
+/// What a tool waits for, if this line of its output says that it waits.
+fn waits_for(line: &str) -> Option<String> {
+    let locked = line.strip_prefix(CARGO_WAITS)?;
+    Some(format!("another cargo uses the {locked}; it goes on when that one ends"))
 }
 
 /// The line of a tool's output that has the cause. Tools state it in their first error line; advice follows, and earlier lines do
@@ -102,6 +120,14 @@ pub fn without_hint(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cargo_that_waits_for_another_one_is_recognized() {
+        let waits = waits_for("Blocking waiting for file lock on build directory");
+        let expected = "another cargo uses the build directory; it goes on when that one ends";
+        assert_eq!(waits.as_deref(), Some(expected));
+        assert_eq!(waits_for("Compiling file-lock v1.0.0"), None);
+    }
 
     #[test]
     fn the_cause_is_the_first_error_line_of_a_tool() {

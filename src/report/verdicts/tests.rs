@@ -146,9 +146,33 @@ fn if_the_budget_ended_the_hint_names_a_larger_budget() {
         why_no_verdicts(&Report::of(&record)).unwrap()
     };
     // 5 blocks would take 50 s here, and 300 s in the next case. The hint adds a quarter and rounds up.
-    let expected = "no verdicts: the time budget ended after 2 blocks, verdicts need 5; hint: `--budget 70s`";
+    let expected = "no verdicts: 2 of 5 blocks fit in 20s; verdicts need about `--budget 70s`";
     assert_eq!(why(20, 2), expected);
-    assert!(why(60, 1).ends_with("after 1 block, verdicts need 5; hint: `--budget 7m`"), "{}", why(60, 1));
+    assert!(
+        why(60, 1).ends_with("1 of 5 blocks fit in 1m; verdicts need about `--budget 7m`"),
+        "{}",
+        why(60, 1)
+    );
+}
+
+#[test]
+fn a_budget_that_the_run_found_sufficient_is_named() {
+    let mut record = measured_engines(&decoding(&["patient-original", "beacon"]));
+    record.launches.retain(|launch| launch.block < 2);
+    record.samples.retain(|sample| record.launches.iter().any(|launch| launch.launch == sample.launch));
+    let extent = &mut record.header.plan.extent;
+    (extent.blocks, extent.budget_ns) = (None, Some(180_000_000_000));
+    for closed in &mut record.closed {
+        (closed.by, closed.needs_budget) = (StoppedBy::Time, Some("5m".into()));
+    }
+    let why = |report: Report| why_no_verdicts(&report);
+    let expected = "no verdicts: 2 of 5 blocks fit in 3m; verdicts need about `--budget 5m`";
+    assert_eq!(why(Report::of(&record)).as_deref(), Some(expected));
+    // While the run goes on, no budget has ended.
+    record.closed.clear();
+    let running = Report::so_far(&record);
+    assert_eq!(running.notices, ["2 blocks so far"]);
+    assert_eq!(why(running).as_deref(), Some("no verdicts yet: 2 of 5 blocks"));
 }
 
 #[test]
@@ -308,7 +332,7 @@ fn the_caption_has_the_reason_why_each_workload_ended() {
     assert!(caption(&record).starts_with("5 blocks (stopped by narrow intervals), interleaved"));
     let with = |record: &mut RunRecord, workload: &str, blocks, by| {
         record.closed.retain(|closed| closed.workload != workload);
-        record.take(Entry::Closed(Closed { workload: workload.into(), blocks, by }));
+        record.take(Entry::Closed(Closed { workload: workload.into(), blocks, by, needs_budget: None }));
     };
     with(&mut record, "decode", 8, StoppedBy::Time);
     with(&mut record, "ttft 128", 8, StoppedBy::Time);

@@ -153,7 +153,12 @@ fn each_workload_has_its_own_reason_to_stop() {
     assert_eq!(stopped_by(&record, "decode"), StoppedBy::Time);
     record.header.plan.extent.blocks = Some(5);
     assert_eq!(stopped_by(&record, "decode"), StoppedBy::Fixed);
-    record.closed.push(Closed { workload: "decode".into(), blocks: 5, by: StoppedBy::Width });
+    record.closed.push(Closed {
+        workload: "decode".into(),
+        blocks: 5,
+        by: StoppedBy::Width,
+        needs_budget: None,
+    });
     assert_eq!(
         (stopped_by(&record, "decode"), stopped_by(&record, "load")),
         (StoppedBy::Width, StoppedBy::Fixed)

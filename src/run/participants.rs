@@ -1,0 +1,148 @@
+//! The configurations that take part in the next block.
+//!
+//! All take part if the time allows it. If it does not, a configuration that takes much longer than the others (a long launch, or
+//! slow requests) takes part in fewer blocks, so that the others get the blocks that a verdict needs. A block is still
+//! complete for each of its configurations, and a pair is compared in the blocks that both have. The choice depends on
+//! times of whole blocks and on the budget, never on a ratio.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::time_budget::ascending;
+
+/// The time of a configuration in one block.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockTime {
+    /// Its launches, warm-ups and rounds.
+    pub whole: Duration,
+    /// Its launches, with one warm-up request and one round of each workload. A block cannot be shorter.
+    pub least: Duration,
+}
+
+impl BlockTime {
+    pub fn add(&mut self, other: Self) {
+        self.whole += other.whole;
+        self.least += other.least;
+    }
+}
+
+/// A row together with its twin and its baseline, which are measured only beside it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unit {
+    pub configurations: Vec<usize>,
+    pub time: BlockTime,
+}
+
+/// The units of these configurations. `row_of` gives the row of a twin or baseline, and any other configuration itself.
+pub fn units(
+    configurations: &[usize],
+    row_of: impl Fn(usize) -> usize,
+    time_of: impl Fn(usize) -> BlockTime,
+) -> Vec<Unit> {
+    let mut units: BTreeMap<usize, Unit> = BTreeMap::new();
+    for &configuration in configurations {
+        let unit = units.entry(row_of(configuration)).or_default();
+        unit.configurations.push(configuration);
+        unit.time.add(time_of(configuration));
+    }
+    units.into_values().collect()
+}
+
+/// The configurations of the next block; empty if the time that is `left` is too short for a block. `missing` is the number of
+/// blocks that a verdict still needs. These blocks may have fewer rounds. A further block must be complete.
+pub fn participants(units: &[Unit], missing: u32, left: Duration) -> Vec<usize> {
+    if left.is_zero() {
+        return Vec::new();
+    }
+    let times = units.iter().map(|unit| if missing > 0 { unit.time.least } else { unit.time.whole });
+    let times: Vec<Duration> = times.collect();
+    let shares = with_enough_time(&times, left / missing.max(1));
+    // A block of one row compares nothing, unless the run has only one row.
+    let selected = if shares.len() >= units.len().min(2) {
+        shares
+    } else if missing > 0 && times.iter().sum::<Duration>() <= left {
+        // No two rows get all missing blocks, so all rows get as many as possible.
+        (0..units.len()).collect()
+    } else {
+        Vec::new()
+    };
+    selected.into_iter().flat_map(|unit| units[unit].configurations.clone()).collect()
+}
+
+/// The indices of the times that fit into `time`. Each has an equal share of it, and the part that shorter times do not use.
+/// These are all times if their sum fits.
+fn with_enough_time(times: &[Duration], mut time: Duration) -> Vec<usize> {
+    let order = ascending(times);
+    let fits = |&(position, index): &(usize, usize)| {
+        let share = time / (times.len() - position) as u32;
+        time = time.saturating_sub(times[index]);
+        times[index] <= share
+    };
+    order.into_iter().enumerate().take_while(fits).map(|(_, index)| index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Units of one configuration, each with its shortest time and its whole time in a block.
+    fn rows(times_s: &[(u64, u64)]) -> Vec<Unit> {
+        let time =
+            |least, whole| BlockTime { least: Duration::from_secs(least), whole: Duration::from_secs(whole) };
+        let unit = |(index, &(least, whole)): (usize, &(u64, u64))| Unit {
+            configurations: vec![index],
+            time: time(least, whole),
+        };
+        times_s.iter().enumerate().map(unit).collect()
+    }
+
+    fn selected(times_s: &[(u64, u64)], missing: u32, left_s: u64) -> Vec<usize> {
+        let mut selected = participants(&rows(times_s), missing, Duration::from_secs(left_s));
+        selected.sort_unstable();
+        selected
+    }
+
+    #[test]
+    fn all_configurations_take_part_if_the_missing_blocks_fit() {
+        assert_eq!(selected(&[(1, 3), (5, 9), (2, 8)], 4, 32), [0, 1, 2]);
+        assert_eq!(selected(&[(1, 3)], 4, 4), [0]);
+    }
+
+    #[test]
+    fn a_configuration_that_takes_long_to_start_leaves_the_missing_blocks_to_the_others() {
+        assert_eq!(selected(&[(60, 65), (1, 3), (2, 4)], 4, 100), [1, 2]);
+        // If time is left, the last block has it again.
+        assert_eq!(selected(&[(60, 65), (1, 3), (2, 4)], 1, 70), [0, 1, 2]);
+    }
+
+    #[test]
+    fn equally_slow_configurations_have_fewer_blocks_together() {
+        assert_eq!(selected(&[(10, 20), (10, 20), (10, 20)], 4, 90), [0, 1, 2]);
+        assert_eq!(selected(&[(10, 20), (10, 20), (10, 20)], 4, 29), [0_usize; 0]);
+    }
+
+    #[test]
+    fn a_block_that_no_verdict_needs_must_be_complete_and_have_two_rows() {
+        assert_eq!(selected(&[(1, 3), (1, 4), (1, 30)], 0, 37), [0, 1, 2]);
+        assert_eq!(selected(&[(1, 3), (1, 4), (1, 30)], 0, 36), [0, 1]);
+        assert_eq!(selected(&[(1, 3), (1, 40)], 0, 36), [0_usize; 0]);
+        assert_eq!(selected(&[(1, 30)], 0, 36), [0]);
+        assert_eq!(selected(&[(1, 40)], 0, 36), [0_usize; 0]);
+    }
+
+    #[test]
+    fn without_time_no_block_begins_even_if_no_time_of_a_block_is_known() {
+        assert_eq!(selected(&[(0, 0), (0, 0)], 5, 0), [0_usize; 0]);
+        assert_eq!(selected(&[(0, 0), (0, 0)], 5, 1), [0, 1]);
+    }
+
+    #[test]
+    fn a_twin_takes_part_exactly_if_its_row_does() {
+        let time = |_| BlockTime { least: Duration::from_secs(10), whole: Duration::from_secs(10) };
+        let row_of = |configuration| if configuration == 3 { 0 } else { configuration };
+        let units = units(&[3, 1, 0, 2], row_of, time);
+        assert_eq!(units.len(), 3);
+        let selected = participants(&units, 1, Duration::from_secs(39));
+        assert!(selected == [1, 2], "{selected:?}");
+    }
+}

@@ -1,0 +1,85 @@
+//! What a person sees on a terminal while a run goes on.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{tcgetwinsize, tcsetwinsize};
+
+use crate::support::Scratch;
+
+/// The output of a run of two engines on a terminal of this size, with its control sequences.
+fn on_terminal(columns: u16, rows: u16, options: &[&str]) -> String {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let mut size = tcgetwinsize(&terminal).unwrap();
+    (size.ws_col, size.ws_row) = (columns, rows);
+    tcsetwinsize(&terminal, size).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let inner = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let stdio = || Stdio::from(inner.try_clone().unwrap());
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.args(["-s", "decode", "--iterations", "1", "--warmup", "1"]).args(options);
+    command.arg("--results").arg(scratch.results()).env("TERM", "xterm");
+    for name in ["one", "other"] {
+        command.arg("-e").arg(scratch.engine(name, ""));
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
+    // The command and this process hold the terminal open, so that reading would never end.
+    drop((command, inner));
+    let output = read_to_end(terminal);
+    assert!(child.wait().unwrap().success(), "{output}");
+    output
+}
+
+/// Reads until the last program closes the terminal, which is an error of the read.
+fn read_to_end(terminal: OwnedFd) -> String {
+    let (mut terminal, mut bytes, mut buffer) = (File::from(terminal), Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = terminal.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn the_results_so_far_are_replaced_after_each_block_and_the_last_ones_stay() {
+    let output = on_terminal(100, 60, &["--blocks", "3"]);
+    let position = |text: &str| output.rfind(text).unwrap_or_else(|| panic!("no {text:?} in {output}"));
+    let blocks = ["1 block so far", "2 blocks so far", "3 blocks so far"].map(position);
+    assert!(blocks.is_sorted(), "{blocks:?}");
+    for pair in blocks.windows(2) {
+        // The cursor goes up over the earlier table, and the screen below it is cleared.
+        let between = &output[pair[0]..pair[1]];
+        assert!(between.contains("F\u{1b}[J"), "{between:?}");
+    }
+    let end = &output[blocks[2]..];
+    let whole = &end[end.find("F\u{1b}[J").expect(end)..];
+    assert!(whole.contains("recorded in ") && whole.contains("decode"), "{whole}");
+    assert!(!whole.contains("so far"), "{whole}");
+}
+
+#[test]
+fn the_live_line_fits_into_eighty_columns() {
+    let output = on_terminal(80, 60, &["--blocks", "2"]);
+    let lines = output.split(['\r', '\n']).filter(|line| line.contains("block 2 of 2 · decode · "));
+    let lines: Vec<&str> = lines.collect();
+    assert!(!lines.is_empty(), "{output}");
+    for line in lines {
+        let shown = &line[line.find(['━', '─', 'b']).unwrap()..];
+        assert!(shown.trim_end().chars().count() <= 80, "{shown:?}");
+    }
+}
+
+#[test]
+fn a_program_that_reads_the_report_sees_only_the_last_one() {
+    let scratch = Scratch::new();
+    let mut command = scratch.orchestrate();
+    command.args(["-s", "decode", "--iterations", "1", "--warmup", "1", "--blocks", "2", "-e"]);
+    command.arg(scratch.engine("one", "")).arg("--results").arg(scratch.results());
+    let outcome = crate::support::finish(&mut command).exits_with(0);
+    assert!(!outcome.stdout.contains("so far") && !outcome.stderr.contains("so far"), "{outcome:?}");
+}
