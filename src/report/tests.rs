@@ -205,7 +205,7 @@ verdicts, 95 % intervals over 5 blocks:
 geometric mean over 6 workloads (all weigh the same; no workload runs at this ratio): `beacon` 10.0x
 noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.2 %, ttft 128 0.2 %,
   ttft 512 0.3 %, prefill 0.3 %, decode 0.2 %; not calibrated; hint:
-  `orchestrate calibrate -e patient-original -e beacon --threads 2`
+  `orchestrate calibrate -e patient-original -e beacon -s load,ttft,prefill,decode --threads 2`
 
 coal
   hint: orchestrate setup coal

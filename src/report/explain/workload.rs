@@ -151,14 +151,14 @@ pub fn verdicts(context: &Context, row: &Row, detail: Detail) -> Part {
                 part.say(format!("There is no ratio: the output of the reference `{reference}` is wrong."));
             }
             Some(it) => {
-                let pairs = ("Against the reference", verdicts.against_reference.as_slice());
+                let pairs = ("Reference", verdicts.against_reference.as_slice());
                 comparison::explain(context, &mut part, (row, it), pairs, detail);
             }
         }
     }
     let other = ranking.and_then(|it| match it.best() {
-        Some(best) if std::ptr::eq(best, row) => Some(("Against the next best", it.next_best()?)),
-        best => Some(("Against the best", best?)),
+        Some(best) if std::ptr::eq(best, row) => Some(("Next best", it.next_best()?)),
+        best => Some(("Best", best?)),
     });
     if let Some((intro, other)) = other.filter(|(_, other)| Some(&other.engine.label) != reference) {
         comparison::explain(context, &mut part, (row, other), (intro, &verdicts.all_pairs), detail);
