@@ -195,9 +195,8 @@ fn candidates<'a>(registry: &'a Registry, names: &Names) -> Result<(Vec<FoundEng
     };
     let all = registry.precisions();
     if !all.contains(&word.as_str()) {
-        let known: Vec<_> = all.iter().map(|word| format!("`{word}`")).collect();
-        let message = format!("--quantize: no precision `{word}`\nhint: there are {}", known.join(", "));
-        return Err(Usage(message).into());
+        let Usage(unknown) = unknown_name("precision", word, &all);
+        return Err(Usage(format!("--quantize: {unknown}")).into());
     }
     let (mut engines, mut candidates) = (Vec::new(), Vec::new());
     for found in found {

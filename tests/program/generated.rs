@@ -83,8 +83,9 @@ fn every_subcommand_has_a_man_page_that_man_can_show() {
     assert_eq!(printed, page("orchestrate"));
     let help = orchestrate(&scratch, &["--help"]).stdout;
     let (_, list) = help.split_once("Commands:\n").unwrap();
-    let subcommands =
-        list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    // The continuation of a long description is indented further.
+    let entries = list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    let subcommands = entries.filter(|entry| !entry.starts_with(' ')).filter_map(|it| it.split(' ').next());
     for subcommand in subcommands.filter(|it| *it != "help") {
         assert!(page(&format!("orchestrate-{subcommand}")).contains(".SH SYNOPSIS"), "{subcommand}");
     }

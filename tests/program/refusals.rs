@@ -233,8 +233,8 @@ fn quantize_is_refused_if_the_word_is_unknown_or_another_preset_is_named() {
     let own = scratch.engine("own", "");
     for (arguments, expected) in [
         (
-            &["-e", "narrow", "--quantize", "int7"][..],
-            "--quantize: no precision `int7`\nhint: there are `bfloat16`, `int8`",
+            &["-e", "narrow", "--quantize", "tf19"][..],
+            "--quantize: no precision named `tf19`\nhint: there are `bfloat16`, `int8`",
         ),
         (
             &["-e", "wide", "-e", own.to_str().unwrap(), "--quantize", "int8"],
