@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::plan::suite_of;
+use crate::plan::arguments::suite_of;
 use crate::record::{self, End, RunRecord};
 use crate::report::Content;
 use crate::report::document::{Document, Item, Layouts, Lines, List, NamedField, Section, column};

@@ -2,7 +2,7 @@
 //! `Selection`, then a `Plan`. This code reads no clock and starts no process. `models` reads model files, `prompts` reads
 //! their tokenizers, and `selection` calls the engine registry and `models`. All other files do no input or output.
 
-mod arguments;
+pub mod arguments;
 pub mod context;
 pub mod dtype;
 mod memory_fit;
@@ -29,7 +29,6 @@ use crate::plan::scenario::{Kind, Scenario};
 use crate::shell::{Unavailable, pasteable};
 use stats::Random;
 
-pub use arguments::suite_of;
 pub use metric_id::MetricId;
 
 /// The configurations and cases of a run, with the rules for their order and number.
