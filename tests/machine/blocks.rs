@@ -370,7 +370,8 @@ fn the_overhead_is_measured_before_the_blocks_and_reported() {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     command.arg("-e").arg(fake_engine()).args(["--scenario", "ttft", "--blocks", "1", "--iterations", "1"]);
-    let outcome = finish(command.args(["--warmup", "1", "--results"]).arg(scratch.results())).exits_with(0);
+    let outcome =
+        finish(command.args(["--warmup", "1", "--full", "--results"]).arg(scratch.results())).exits_with(0);
     outcome.assert_stdout(&["\noverhead of orchestrate: "]);
     let record = Record::only_one_in(&scratch.results());
     let overhead = record.only("overhead");
