@@ -8,7 +8,7 @@ use crate::support::tree::{
     contains_path, contains_word, engine_folders, manifests, sources, text, unignored_files, without_tests,
 };
 use crate::support::workspace::Workspace;
-use crate::support::{Scratch, finish, root};
+use crate::support::{Scratch, command, finish, root};
 
 /// Prefixes of the names of crates that compute with tensors.
 const TENSOR_FRAMEWORKS: &[&str] = &[
@@ -89,6 +89,34 @@ fn a_plain_cargo_build_builds_no_tensor_framework() {
     for member in members {
         assert_no_tensors(member, &workspace.all_dependencies(member));
     }
+}
+
+#[test]
+fn crates_of_engines_are_compiled_with_the_full_optimisation() {
+    let manifest: toml::Table = text("Cargo.toml").unwrap().parse().unwrap();
+    let overrides = manifest["profile"]["release"]["package"].as_table().unwrap();
+    let less_optimised: Vec<&String> =
+        overrides.iter().filter(|(_, it)| it.get("opt-level").is_some()).map(|(name, _)| name).collect();
+    assert!(less_optimised.len() > 1, "{less_optimised:?}");
+    for engine in Workspace::read().engines() {
+        let tree = compiled_into(&engine);
+        assert!(tree.contains(&"serde_json".to_string()), "`cargo tree` was not read correctly: {tree:?}");
+        for name in &less_optimised {
+            assert!(
+                !tree.contains(name),
+                "`{engine}` uses `{name}`: remove its `opt-level` from `profile.release` in Cargo.toml"
+            );
+        }
+    }
+}
+
+/// The crates that cargo compiles into a package, without those of unused features.
+fn compiled_into(package: &str) -> Vec<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tree = command(cargo);
+    tree.args(["tree", "--offline", "-p", package, "-e", "normal", "--prefix", "none"]).current_dir(root());
+    let tree = String::from_utf8(tree.output().unwrap().stdout).unwrap();
+    tree.lines().filter_map(|line| Some(line.split(' ').next()?.to_string())).collect()
 }
 
 #[test]
