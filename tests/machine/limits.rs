@@ -63,6 +63,7 @@ fn a_model_that_fits_the_caches_is_measured_without_probes_and_with_a_note() {
     let scratch = Scratch::new();
     let (outcome, record) = run(&scratch, &[]);
     assert!(record.entries("limits").is_empty());
-    let lines = outcome.stdout.lines().filter(|line| line.contains("of limit")).collect::<Vec<_>>();
-    assert!(lines.len() == 1 && lines[0].starts_with("of limit: n/a, weights under "), "{}", outcome.stdout);
+    let is_warning = |line: &&str| line.starts_with("! the model fits into the processor's cache");
+    assert_eq!(outcome.stdout.lines().filter(is_warning).count(), 1, "{}", outcome.stdout);
+    assert!(!outcome.stdout.lines().any(|line| line.trim_end().ends_with("limit")), "{}", outcome.stdout);
 }
