@@ -1,4 +1,4 @@
-//! What a person sees on a terminal while a run goes on.
+//! The terminal of a person while a run goes on.
 
 use std::fs::File;
 use std::io::Read;

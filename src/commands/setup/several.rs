@@ -59,7 +59,7 @@ fn name(engine: &Engine) -> &str {
     &engine.manifest.name
 }
 
-/// What would be built and downloaded, and what would not.
+/// The engines that would be built and downloaded, and those that would not.
 fn plan(needed: &[Needed]) -> String {
     let mut text = String::from("to set up:\n");
     let mut environments: BTreeMap<&PathBuf, (&str, &Environment)> = BTreeMap::new();

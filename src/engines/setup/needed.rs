@@ -10,7 +10,7 @@ use crate::engines::registry::{Registry, State};
 use crate::machine::Device;
 use crate::shell::Unavailable;
 
-/// What an engine lacks on some devices.
+/// The missing parts of an engine on some devices.
 pub struct Needed<'a> {
     pub engine: &'a Engine,
     /// The devices on which this machine can run it.

@@ -92,7 +92,7 @@ impl Steps<'_> {
 /// The beginning of cargo's line while another cargo uses the same folder. Its end names what is locked.
 const CARGO_WAITS: &str = "Blocking waiting for file lock on ";
 
-/// What a tool waits for, if this line of its output says that it waits.
+/// The reason why a tool waits, if this line of its output says that it waits.
 fn waits_for(line: &str) -> Option<String> {
     let locked = line.strip_prefix(CARGO_WAITS)?;
     Some(format!("another cargo uses the {locked}; it goes on when that one ends"))

@@ -165,7 +165,7 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// What the record has no result of: engines that failed as a whole, and GPUs that no engine used.
+/// Engines that failed as a whole, and GPUs that no engine used: the record has no result of them.
 pub fn not_tried(data: &RunData, report: &Report) -> Vec<NotTried> {
     let failed = report.failed.iter().filter(|it| {
         let configuration = data.engines.iter().position(|engine| engine.label == it.engine.label);
