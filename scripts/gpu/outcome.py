@@ -95,9 +95,9 @@ def is_excused(engine, failure, device):
 
 
 def supports_device(manifest_text, device):
-    """Whether a manifest supports this kind of device. Every engine supports `cpu`; a GPU needs an entry or a driver."""
-    family = device.split(":")[0]
-    return family == "cpu" or bool(re.search(rf"^\[devices\.{re.escape(family)}\b|^driver *=", manifest_text, re.M))
+    """Whether a manifest lists this kind of device. One without a list may support any."""
+    listed = re.search(r"^devices *= *\[(.*)\]", manifest_text, re.M)
+    return not listed or f'"{device.split(":")[0]}"' in listed[1]
 
 
 def manifest(engine):

@@ -11,7 +11,8 @@ MANIFESTS = {
     "compiled": 'binary = "compiled-engine"\n[devices.cuda]\nbinary = "compiled-cuda"\n',
     "library": 'binary = "library-engine"\n[environment]\npython = "3.12"\n[needs]\ndriver = "nvidia"\n',
     "verifier": 'binary = "verifier-engine"\nreference = true\n[environment]\npython = "3.12"\n[devices.cuda.needs]\n',
-    "processors": 'binary = "processors-engine"\n[needs]\nos = ["linux"]\n',
+    "processors": 'binary = "processors-engine"\n[needs]\nos = ["linux"]\n[load]\ndevices = ["cpu"]\n',
+    "gpus": 'binary = "gpus-engine"\n[needs]\ndriver = "nvidia"\n[load]\ndevices = ["cuda"]\n',
 }
 NO_DRIVER = {"kind": "unavailable", "message": "no NVIDIA driver found"}
 NOT_BUILT = {"kind": "unavailable", "message": "not built"}
@@ -87,6 +88,12 @@ class Outcome(unittest.TestCase):
             lines, exit_code = outcome.outcome(document, device, "r.jsonl", outcome.FAILED)
             result = "left out" if code == outcome.DONE else "not measured"
             self.assertEqual((lines[1], exit_code), (f"  processors: {result}: {failure['message']}", code))
+
+    def test_an_engine_for_gpus_is_left_out_on_a_processor(self):
+        unsupported = {"kind": "unsupported", "message": "no device `cpu`; it has `cuda`"}
+        self.assertEqual(self.code([("gpus", unsupported)], device="cpu"), outcome.DONE)
+        self.assertEqual(self.code([("gpus", unsupported)], device="cuda"), outcome.FAILED)
+        self.assertEqual(self.code([("gpus", {"kind": "exited", "message": "killed"})], device="cpu"), outcome.FAILED)
 
     def test_the_line_of_an_unverified_engine_names_its_failed_part(self):
         document = report([case("half", 9), case("half", 0, {"kind": "timeout", "message": "no answer in time"})])

@@ -27,9 +27,20 @@ const NEWCOMER: &str = r#"
     driver = "nvidia"
 "#;
 
+/// An engine for GPUs only, whose program is not packed.
+const FOR_GPUS: &str = r#"
+    about = "for GPUs only"
+    binary = "gpus-engine"
+    [needs]
+    driver = "nvidia"
+    [load]
+    devices = ["cuda"]
+"#;
+
 #[test]
 fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
     let tree = Tree::with_packed_programs(&[]);
+    tree.scratch.write("engines/for-gpus/engine.toml", FOR_GPUS);
     let outcome = tree.check(&[&["--rehearse"], VERIFIER_OPTIONS].concat(), None).exits_with(0);
     // Programs for the CPU are packed only if they run on a GPU too.
     let manifest = std::fs::read_to_string(tree.scratch.join("gpu-check/manifest")).unwrap();
@@ -37,8 +48,8 @@ fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
     let names: Vec<&str> = programs.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(names, ["orchestrate", "newcomer-cuda", "steady-engine"], "{manifest}");
     outcome.assert_stdout(&[
-        "on embedded:\n  newcomer: left out: not built\n  steady: exact (the verifier itself)\n",
-        "on tiny-llama:\n  newcomer: left out: not built\n  steady: exact (the verifier itself)\n",
+        "on embedded:\n  for-gpus: left out: no device `cpu`; it has `cuda`\n  newcomer: left out: not built\n  steady: exact (the verifier itself)\n",
+        "on tiny-llama:\n  for-gpus: left out: no device `cpu`; it has `cuda`\n  newcomer: left out: not built\n  steady: exact (the verifier itself)\n",
         "model tiny-llama, ",
         "hint: where there is Rust: cargo run --release -- setup newcomer\n",
     ]);
