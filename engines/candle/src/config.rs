@@ -59,7 +59,7 @@ impl Fields<'_> {
             return Err(unsupported(format!(
                 "{problem}, and candle would read its weights as plain numbers"
             ))
-            .hint("candle computes quantized weights from a GGUF"));
+            .hint("load a GGUF of this model: candle computes quantized weights only from GGUF"));
         }
         for name in ["rope_scaling", "rope_parameters"] {
             if let Some(value) = self.get(name).filter(|value| !value.is_object()) {
@@ -274,10 +274,11 @@ impl LongestContext {
         let Self { tokens: longest, reason } = self;
         match requested {
             None if longest > MAX_CONTEXT_TOKENS => {
-                let message =
-                    format!("a context of {longest} tokens: the default limit is {MAX_CONTEXT_TOKENS}");
+                let message = format!(
+                    "a context of {longest} tokens is more than the default limit of {MAX_CONTEXT_TOKENS}"
+                );
                 Err(model_failure(&config_path(folder), message)
-                    .hint("load it with a smaller `context_tokens`"))
+                    .hint("set a smaller `context_tokens` in the request `load`"))
             }
             Some(0) => {
                 Err(Failed::new(FailureKind::BadRequest, "`context_tokens`: expected at least 1, found 0"))

@@ -86,7 +86,7 @@ fn dtype(
     if recipe.rounds_positions && dtype != DType::F32 {
         let message =
             format!("dtype `{name}`: candle rounds the positions of {} in this dtype", architecture.name);
-        return Err(unsupported(message).hint("load it as `f32`"));
+        return Err(unsupported(message).hint("--dtype f32"));
     }
     Ok((name, dtype))
 }

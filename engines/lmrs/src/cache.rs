@@ -86,7 +86,7 @@ impl Cache {
         let reserve = |bytes: usize| MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon().ok();
         let memory = bytes.and_then(reserve);
         let memory = memory.with_context(|| {
-            format!("cannot allocate the keys and values of {context} tokens\nhint: lower `max_new_tokens`")
+            format!("cannot allocate the keys and values of {context} tokens\nhint: request fewer `max_new_tokens`")
         })?;
         // With blocks smaller than a large page, a large page would bring in many blocks that stay unused for long.
         if sizes.block_bytes() >= LARGE_PAGE_BYTES {

@@ -24,8 +24,8 @@ pub fn choose_context(
         let tokens = longest_context(model_context, |tokens| bytes(tokens) <= left_bytes);
         let note = || {
             format!(
-                "context limited to {tokens} of {model_context} tokens: the keys and values of all tokens need {} bytes, \
-                 {left_bytes} are available; set `context_tokens` to change it",
+                "context limited to {tokens} of {model_context} tokens: the keys and values of all tokens need {} bytes, and \
+                 {left_bytes} are available (a `load` with `context_tokens` can request another limit)",
                 bytes(model_context)
             )
         };

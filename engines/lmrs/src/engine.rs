@@ -212,7 +212,7 @@ impl Settings {
                 count @ 0..=MAX_DRAFTED => usize::try_from(count).unwrap_or_default(),
                 count => {
                     let message = format!("option `lookup`: expected 0 to {MAX_DRAFTED}, found `{count}`");
-                    let hint = "more drafts could change the ids: `--set lookup=7`";
+                    let hint = "--set lookup=7    # more drafted ids could change the output";
                     return Err(Failed::new(FailureKind::BadRequest, message).hint(hint));
                 }
             },

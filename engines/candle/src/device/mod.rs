@@ -72,7 +72,7 @@ impl Memory {
         if weights_bytes <= self.free_bytes {
             return Ok(());
         }
-        let message = format!("weights of {}: `{device}` has {self}", gigabytes(weights_bytes));
+        let message = format!("the weights need {}, and `{device}` has {self}", gigabytes(weights_bytes));
         Err(Failed::new(protocol::FailureKind::OutOfMemory, message).hint(crate::failure::FREE_MEMORY_HINT))
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     fn weights_that_do_not_fit_are_refused_with_both_numbers() {
         let refused = MEMORY.expect_free("cuda:1", 16_060_000_000).unwrap_err();
         assert_eq!(refused.kind, protocol::FailureKind::OutOfMemory);
-        assert_eq!(refused.message, "weights of 16.06 GB: `cuda:1` has 9.30 GB free of 85.00 GB");
+        assert_eq!(refused.message, "the weights need 16.06 GB, and `cuda:1` has 9.30 GB free of 85.00 GB");
         assert!(refused.hint.unwrap().contains("nvidia-smi"));
     }
 }

@@ -74,7 +74,7 @@ fn an_invalid_field_is_refused_by_name() {
         (
             "max_position_embeddings",
             json!(4_000_000_000_u32),
-            config_failure("a context of 4000000000 tokens: the default limit is 16777216"),
+            config_failure("a context of 4000000000 tokens is more than the default limit of 16777216"),
         ),
         (
             "num_hidden_layers",

@@ -79,8 +79,10 @@ impl FromStr for Level {
         let names: Vec<String> = available.iter().map(|level| format!("`{level}`")).collect();
         let names = names.join(", ");
         match LEVEL_NAMES.contains(&name) {
-            true => bail!("this machine has no level `{name}`\nhint: it has {names}"),
-            false => bail!("unknown level `{name}`\nhint: this machine has {names}"),
+            true => bail!(
+                "this machine lacks the instructions of level `{name}`\nhint: the levels of this machine are {names}"
+            ),
+            false => bail!("unknown level of kernels `{name}`\nhint: the levels of this machine are {names}"),
         }
     }
 }
@@ -172,6 +174,6 @@ mod tests {
         let missing =
             LEVEL_NAMES.iter().find(|name| !Level::available().iter().any(|level| level.name() == **name));
         let error = missing.unwrap().parse::<Level>().unwrap_err().to_string();
-        assert!(error.contains("hint: it has `portable`"), "{error}");
+        assert!(error.contains("hint: the levels of this machine are `portable`"), "{error}");
     }
 }

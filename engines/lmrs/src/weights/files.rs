@@ -43,7 +43,7 @@ impl Files {
             if end > file_bytes {
                 let path = folder.weights[tensor.file].display();
                 return Err(invalid(format!(
-                    "`{path}`: tensor `{}` ends at {end} of {file_bytes} bytes",
+                    "`{path}`: tensor `{}` ends at byte {end}, but the file has {file_bytes} bytes",
                     tensor.name
                 )));
             }

@@ -144,13 +144,13 @@ impl Plan {
         let needed = weights.saturating_add(cache_bytes);
         let Some(available) = available_bytes.filter(|available| needed > *available) else { return Ok(()) };
         let message = format!(
-            "the model takes {needed} bytes of memory ({weights} weights, {cache_bytes} keys and values), and {available} are \
-             available"
+            "the model needs {needed} bytes of memory ({weights} for weights, {cache_bytes} for keys and values), and \
+             {available} are available"
         );
         let hint = if weights > available {
-            "load it with `dtype` `q8_0` or `q4_0`, or load a smaller model"
+            "--dtype q4_0    # or q8_0, or a smaller model"
         } else {
-            "lower `context_tokens`"
+            "set a smaller `context_tokens` in the request `load`"
         };
         Err(Failed::new(FailureKind::OutOfMemory, message).hint(hint))
     }
