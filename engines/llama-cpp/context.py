@@ -81,7 +81,7 @@ class Context:
             cause = library.last_error()
             kind = "out_of_memory" if "alloc" in cause else "unsupported"
             size = f"{positions} tokens" + (f" in each of {sequences} sequences" if sequences > 1 else "")
-            raise Failed(kind, f"no context for {size}: {cause}")
+            raise Failed(kind, f"cannot make a context of {size}: {cause}")
         pool.attach(self.handle)
         self.memory = bindings.llama_get_memory(self.handle)
         # llama.cpp lowers the requested numbers for a small context. `every_logit` has room for the logits of one pass.

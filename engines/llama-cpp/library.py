@@ -129,7 +129,7 @@ class ThreadPool:
         bindings._lib.ggml_threadpool_new.restype = ctypes.c_void_p
         self.handle = bindings._lib.ggml_threadpool_new(ctypes.byref(settings))
         if not self.handle:
-            raise Failed("internal", f"no pool of {threads} threads: {last_error()}")
+            raise Failed("internal", f"cannot make a pool of {threads} threads: {last_error()}")
 
     def _pin_to(self, processors, settings):
         # ggml's initialisation has set `n_threads`. Another value shows that the library's structure has another layout.

@@ -19,8 +19,8 @@ DISTRIBUTION = "tensorrt-llm"
 
 # A command to paste; its comment names two sources of the library.
 INSTALL_HINT = (
-    "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it"
-    f"  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:{EXPECTED_VERSION}`"
+    "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/the/library"
+    f"  # see NVIDIA's `Installation Guide` of TensorRT-LLM, or use its container image `tensorrt-llm/release:{EXPECTED_VERSION}`"
 )
 
 # No network access: model folders are local, and no data of this machine is sent anywhere.

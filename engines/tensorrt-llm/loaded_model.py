@@ -73,7 +73,7 @@ class LoadedModel(FolderText, Model):
             raise self._worker_failure
         if self._settings.backend == "tensorrt" and not self._settings.context_logits:
             message = "`score`: this TensorRT engine was built without context logits, which slow down every prompt"
-            raise Failed("unsupported", message, "load with the option `context_logits = true`")
+            raise Failed("unsupported", message, "--set context_logits=true")
         if len(ids) - 1 > library.MAX_STEP_TOKENS:
             limit = library.MAX_STEP_TOKENS + 1
             raise Failed("unsupported", f"`score`: {len(ids)} ids, but one pass computes at most {limit}")

@@ -95,7 +95,7 @@ def decide_context(request, folder):
     limit, requested = folder.context_tokens, request.context_tokens
     if requested is None and limit is None:
         message = "`config.json`: neither `max_position_embeddings` nor `n_positions`"
-        raise Failed("model", message, "load with `context_tokens`")
+        raise Failed("model", message, "set `context_tokens` in the request `load`")
     if requested is not None and limit is not None and requested > limit:
         raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{folder.name}`")
     return requested or limit

@@ -118,7 +118,7 @@ def require_graphs():
     counters["inductor"]["cudagraph_skips"] = 0
     yield
     if skipped := counters["inductor"]["cudagraph_skips"]:
-        message = f"`torch.compile` made no CUDA graph of {skipped} parts of the decode step"
+        message = f"`torch.compile` made no CUDA graph for {skipped} parts of the decode step"
         raise Failed("internal", message, "--set mode=max-autotune-no-cudagraphs")
 
 
@@ -126,7 +126,7 @@ def expected_logits(logits):
     """A copy of the plain step's logits, to compare other logits with. Refuses a model with logits that are not finite."""
     if not math.isfinite(float(logits.abs().max())):
         is_narrow = logits.dtype != torch.float32
-        message = f"its weights lead to logits that are not finite, in {DTYPE_NAMES[logits.dtype]}"
+        message = f"the model's weights lead to logits that are not finite, in {DTYPE_NAMES[logits.dtype]}"
         raise Failed("model", message, "--dtype f32" if is_narrow else None)
     return logits.clone()
 

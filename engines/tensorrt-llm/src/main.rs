@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use engine_kit::python::{PythonEngine, host};
 
 /// The manifest and `library.py` have the same text. A test compares all three.
-const INSTALL_HINT: &str = "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/it  # NVIDIA's TensorRT LLM `Installation Guide`, or its container image `tensorrt-llm/release:1.2.1`";
+const INSTALL_HINT: &str = "export ORCHESTRATE_PYTHON_TENSORRT_LLM=/path/to/a/python/that/has/the/library  # see NVIDIA's `Installation Guide` of TensorRT-LLM, or use its container image `tensorrt-llm/release:1.2.1`";
 
 /// The device files of a driver: on Linux, and on Linux under Windows (WSL).
 const DRIVER_FILES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];

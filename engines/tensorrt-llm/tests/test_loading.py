@@ -240,7 +240,7 @@ class RefusedLoads(unittest.TestCase):
             failed = self.failed_load(folder)
             self.assertEqual((failed["kind"], message in failed["message"]), ("model", True), failed)
         folder = write_folder(self, {"max_position_embeddings": None})
-        self.assertEqual(self.failed_load(folder)["hint"], "load with `context_tokens`")
+        self.assertEqual(self.failed_load(folder)["hint"], "set `context_tokens` in the request `load`")
         self.assertEqual(self.failed_load(context_tokens=129)["kind"], "context")
 
 

@@ -199,7 +199,7 @@ class Scores(unittest.TestCase):
     def test_score_without_context_logits_is_refused_with_a_hint(self):
         options = {"backend": "tensorrt", "cuda_graphs": "false", "overlap": "false", "fp8": "off"}
         failed = loaded_engine(self, options=options).request(type="score", sequences=[PROMPT])
-        self.assertEqual((failed["kind"], failed["hint"]), ("unsupported", "load with the option `context_logits = true`"))
+        self.assertEqual((failed["kind"], failed["hint"]), ("unsupported", "--set context_logits=true"))
         engine = loaded_engine(self, options={**options, "context_logits": "true"})
         self.assertEqual(engine.request(type="score", sequences=[PROMPT])["type"], "scored")
 

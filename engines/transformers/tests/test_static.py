@@ -152,7 +152,7 @@ class OptimisedSteps(unittest.TestCase):
             with self.assertRaises(Failed) as caught:
                 load(folder, {"path": "jit"}, dtype=dtype)
             self.assertEqual((caught.exception.kind, caught.exception.hint), ("model", hint))
-            self.assertIn(f"its weights lead to logits that are not finite, in {dtype}", caught.exception.message)
+            self.assertIn(f"the model's weights lead to logits that are not finite, in {dtype}", caught.exception.message)
 
     def test_a_failed_compiler_fails_the_load(self):
         with mock.patch("torch.compile", side_effect=RuntimeError("no compiler found")):
@@ -168,7 +168,7 @@ class OptimisedSteps(unittest.TestCase):
             pass
         with self.assertRaises(Failed) as caught, require_graphs():
             counters["inductor"]["cudagraph_skips"] += 1
-        self.assertIn("made no CUDA graph of 1 parts of the decode step", caught.exception.message)
+        self.assertIn("made no CUDA graph for 1 parts of the decode step", caught.exception.message)
         # The graphs that an earlier load skipped do not count.
         with require_graphs():
             pass
