@@ -27,7 +27,7 @@ CAPABILITIES = {
     "score": False,
 }
 
-# The load option that delays each token of a sequence but the first, to test the detection of slowdowns on any engine.
+# The load option that delays each token of a sequence except the first, to test the detection of slowdowns on any engine.
 # The kit handles this option; engines do not see it.
 PLANTED_DELAY_OPTION = "planted_delay_us"
 
