@@ -25,5 +25,5 @@ for line in sys.stdin.buffer:
     try:
         message = answer(json.loads(line), zero_ns)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message = {"type": "failed", "kind": "bad_request", "message": f"no request that I know: {error!r}"}
+        message = {"type": "failed", "kind": "bad_request", "message": f"invalid request: {error!r}"}
     print(json.dumps(message), flush=True)
