@@ -33,9 +33,10 @@ def main() -> int:
     # The first call compiles llama-bench, so that a failure ends the script before any measurement.
     process = subprocess.run([str(BENCH), "--help"], stdout=subprocess.DEVNULL)
     if process.returncode != 0:
-        raise SystemExit(f"error: `{BENCH}` does not run")
+        raise SystemExit(f"error: `{BENCH} --help` ended with status {process.returncode}")
     pin_note = ", pinned" if options.pin else ""
     print(f"{options.model.name}, {options.threads} threads{pin_note}, {options.rounds} rounds")
+    print(f"pp{options.prompt}: a prompt of {options.prompt} tokens; tg{options.tokens}: {options.tokens} decoded tokens")
     print("medians of tokens per second; the ratio is the engine's rate divided by llama-bench's, round by round\n")
     print(f"{'':<8}{'':<8}{'llama-bench':>12}{'engine':>10}{'ratio':>9}   {'lowest':>7}{'highest':>9}", flush=True)
     different = []

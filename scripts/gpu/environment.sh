@@ -19,7 +19,7 @@ find_programs() {
     fi
     orchestrate=$programs/orchestrate
     local version
-    version=$("$orchestrate" --version 2>&1) || die "\`$orchestrate\` does not run here: $version" "pack it on a machine whose libc is no newer than this one's"
+    version=$("$orchestrate" --version 2>&1) || die "\`$orchestrate\` does not run here: $version" "pack the programs on a machine whose libc is not newer than the libc here"
     info "$version"
 }
 
@@ -40,7 +40,7 @@ unpack() {
             python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer)' "$folder/$name.xz"
         fi >"$programs/$name" || true
         [[ $(sha256sum <"$programs/$name") == "$digest  -" ]] ||
-            die "\`$folder/$name.xz\` is damaged" "carry the folder here again"
+            die "\`$folder/$name.xz\` is damaged" "copy the folder to this machine again"
         chmod +x "$programs/$name"
         info "$name"
     done <"$folder/manifest"

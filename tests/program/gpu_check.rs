@@ -138,7 +138,7 @@ fn a_damaged_program_is_not_started() {
     std::fs::copy(tree.scratch.join("gpu-check/manifest"), tree.scratch.join("gpu-check/steady-engine.xz"))
         .unwrap();
     let outcome = tree.check(&["--rehearse"], None).exits_with(5);
-    outcome.assert_stdout(&["steady-engine.xz` is damaged\nhint: carry"]);
+    outcome.assert_stdout(&["steady-engine.xz` is damaged\nhint: copy"]);
     assert_eq!(tree.records().len(), 0);
 }
 
