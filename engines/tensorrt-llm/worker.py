@@ -82,7 +82,7 @@ class TensorRTLLM(engine_kit.Engine):
         self._model = LoadedModel(llm, folder, settings, facts, processes.workers_since(parents_before_load))
         if library.installed_version() != EXPECTED_VERSION:
             written_for = f"this engine was written for TensorRT-LLM {EXPECTED_VERSION}"
-            sys.stderr.write(f"{written_for}, and the installed version has the same interface\n")
+            sys.stderr.write(f"{written_for}; version {library.installed_version()}, which is installed, has the same interface\n")
         return self._model
 
     def close(self):
