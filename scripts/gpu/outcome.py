@@ -138,7 +138,7 @@ def status(output):
 
 def gpus(detected, packed_for):
     if not detected:
-        return ["  GPU: none found by the NVIDIA driver"]
+        return ["  GPU: none found through the NVIDIA driver, or there is no driver"]
     lines = []
     for gpu in detected:
         capability = gpu.get("compute_capability")
@@ -148,7 +148,7 @@ def gpus(detected, packed_for):
         digits = (capability or "").replace(".", "")
         # The suffix does not count here: `90a` is for compute capability 9.0.
         if digits and packed_for and digits != packed_for.rstrip("af"):
-            lines.append(f"  warning: the programs were built for {packed_for}, and this GPU is {digits}")
+            lines.append(f"  warning: the programs were built for compute capability {packed_for}, and this GPU has {digits}")
             lines.append(f"  hint: CUDA_COMPUTE_CAP={digits} scripts/gpu-check --pack")
     return lines
 

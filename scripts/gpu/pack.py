@@ -211,7 +211,7 @@ def pack_all(folder, source):
     print(f"  {'total':<24} {megabytes(sum(sizes.values())):>9}, {megabytes(total)} with the checkout")
     if total > MAX_BYTES:
         cause = f"`{largest[0]}` is the largest" if sizes[largest[0]] > checkout else "most of it is the checkout"
-        sys.exit(f"error: {megabytes(total)} are more than the {megabytes(MAX_BYTES)} that can be carried: {cause}")
+        sys.exit(f"error: {megabytes(total)} with the checkout are more than the limit of {megabytes(MAX_BYTES)}: {cause}")
     if "orchestrate" in missing:
         sys.exit(f"error: nothing is packed without `orchestrate`: {missing['orchestrate']}")
     for name, reason in missing.items():

@@ -139,7 +139,7 @@ class Outcome(unittest.TestCase):
         self.assertEqual(outcome.gpus([gpu], "80"), ["  GPU: Pretence, compute capability 8.0, driver 580.1"])
         self.assertEqual(len(outcome.gpus([gpu], "80a")), 1)
         [_, warning, hint] = outcome.gpus([gpu], "90")
-        self.assertIn("built for 90, and this GPU is 80", warning)
+        self.assertIn("built for compute capability 90, and this GPU has 80", warning)
         self.assertIn("CUDA_COMPUTE_CAP=80 scripts/gpu-check --pack", hint)
         self.assertEqual(len(outcome.gpus([{"name": "a part of one"}], "90")), 1)
 

@@ -84,7 +84,7 @@ class Packing(unittest.TestCase):
         before = (self.root / "packed/manifest").read_text()
         with mock.patch.object(pack, "MAX_BYTES", 100):
             status, _ = self.pack()
-        self.assertRegex(status, "more than the .* that can be carried: `.*` is the largest")
+        self.assertRegex(status, "more than the limit of .*: `.*` is the largest")
         self.assertEqual((self.root / "packed/manifest").read_text(), before)
         self.assertFalse((self.root / "packed.new").exists())
 
