@@ -1,15 +1,24 @@
-//! Prints the limits of this machine as a table.
-//!
-//! `cargo run --release -p machine-limits --example limits -- [--mib BUFFER] [--ms BUDGET] [THREADS...]`: by default 1024 MiB,
-//! 4000 ms in total, and 1 thread and all processors in turn. `--mib 0` skips memory.
-//!
-//! `... --example limits -- --sustained 3000 [STREAMS]`: the speed of memory with all processors during 3000 ms, for each
-//! number of streams or only for STREAMS. The table has the best of short passes, which a shared machine may not sustain.
+//! Prints the limits of this machine as a table; `HELP` has the arguments.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
 use std::time::Duration;
 
 use machine_limits::{Limits, ProbeSettings, STREAMS, probe, sustained};
+
+const HELP: &str = "\
+limits: the speed of memory and of each arithmetic unit of this machine, as a table
+
+  cargo run --release -p machine-limits --example limits -- [--mib MIB] [--ms MS] [THREADS...]
+  cargo run --release -p machine-limits --example limits -- [--mib MIB] --sustained MS [STREAMS]
+
+  THREADS         the numbers of threads; default: 1, and all processors
+  --mib MIB       the size of the buffer in MiB; default: 1024; 0 skips memory
+  --ms MS         the time for all limits in milliseconds; default: 4000
+  --sustained MS  only the speed of memory with all processors, during this time in milliseconds,
+                  for each number of streams or only for STREAMS
+
+The table has the best of short passes, which a shared machine may not sustain.
+";
 
 fn main() -> Result<(), String> {
     // The default buffer is larger than the caches of every machine that was tried.
@@ -21,6 +30,10 @@ fn main() -> Result<(), String> {
             text.parse::<u64>().map_err(|error| format!("`{text}` after `{argument}`: {error}"))
         };
         match argument.as_str() {
+            "--help" | "-h" => {
+                print!("{HELP}");
+                return Ok(());
+            }
             "--mib" => mib = number(arguments.next())?,
             "--ms" => ms = number(arguments.next())?,
             "--sustained" => {

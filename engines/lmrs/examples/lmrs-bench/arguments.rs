@@ -75,7 +75,9 @@ impl Arguments {
                 "--only" => match value()?.as_str() {
                     "products" => parsed.measures_attention = false,
                     "attention" => parsed.measures_products = false,
-                    other => bail!("unknown kind of kernels `{other}`\nhint: --only attention"),
+                    other => {
+                        bail!("unknown kind of kernels `{other}`\nhint: --only products, or --only attention")
+                    }
                 },
                 "--quick" => parsed.quick = true,
                 "--file" => parsed.uses_file = true,
@@ -90,7 +92,9 @@ impl Arguments {
                 }
                 "--shape" => {
                     let text = value()?;
-                    let (outputs, inputs) = text.split_once('x').context("a shape is like `2048x8192`")?;
+                    let (outputs, inputs) = text.split_once('x').with_context(|| {
+                        format!("`{text}` is not a shape: expected outputs x inputs, such as `2048x8192`")
+                    })?;
                     parsed.shapes = vec![(parse_number(outputs)?, parse_number(inputs)?)];
                 }
                 other => bail!("unknown option `{other}`\nhint: --help"),

@@ -166,7 +166,7 @@ impl RequestedFormat {
             "no matrix can be rounded to blocks of {block_numbers}: rows have {hidden}, {heads} and {inner} numbers"
         );
         let failed = Failed::new(FailureKind::Unsupported, message);
-        Err(failed.hint("omit `dtype`, or request `f32`, `bf16` or `f16`"))
+        Err(failed.hint("--dtype bf16    # or f32, or f16"))
     }
 
     /// The number type that a matrix's rows are rounded to, and the format that holds them in memory.
