@@ -23,12 +23,14 @@ pub const INTERRUPTED: u8 = 130;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    the selection was measured (with --all: engines that cannot run here are only listed)
-  1    in a comparison, a headline metric fails, or is worse by the severity of --fail-on
+  1    in a comparison, a case fails that was measured before, or its headline metric is worse by
+       at least the severity of --fail-on
   2    the command line is invalid
-  3    in a comparison, no headline metric gives 1, and one is inconclusive; or the machine was
+  3    in a comparison, a headline metric is inconclusive, or none was compared; or the machine was
        not steady enough for --save-baseline
-  4    a case failed, an output is wrong, a named engine cannot run, or no engine can; all other
-       results are saved. In `setup` of several engines: one of them was not set up
+  4    a case failed, an output is wrong, a named engine cannot run, or no engine can run; all
+       other results are saved. In `setup` of several engines: one of them was not set up.
+       In `check`: the engine violates the protocol, or could not be checked
   5    orchestrate itself failed
   130  interrupted; the results so far are saved
 If several apply, the first of 130, 5, 1, 2, 4, 3 is returned.";

@@ -23,7 +23,7 @@ pub struct RunArgs {
     /// Measure every preset of the selected engines; default: the default preset
     #[arg(long)]
     pub presets: bool,
-    /// Precision of every engine, such as `int8`, `nf4` or `float16`; default: the default preset
+    /// Precision of every engine, such as `int8`, `nf4` or `float16`; default: that of the default preset
     #[arg(long, value_name = "PRECISION", conflicts_with_all = ["presets", "dtype"])]
     pub quantize: Option<String>,
     /// Engines, separated by commas: `NAME`, `NAME:PRESET`, or the path of any program that speaks the protocol
@@ -31,7 +31,7 @@ pub struct RunArgs {
     /// A path with a comma needs an `-e` of its own, and the file must exist.
     #[arg(short, long = "engine", value_name = "NAME|PATH")]
     pub engines: Vec<String>,
-    /// A model folder or file, or `OWNER/NAME` of the Hugging Face hub; default: the embedded model
+    /// Model folders or files, or `OWNER/NAME` of the Hugging Face hub, separated by commas; default: the embedded model
     #[arg(short, long = "model", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<String>,
     /// Fetch a missing model `OWNER/NAME` first; default: a missing model is an error
@@ -46,13 +46,13 @@ pub struct RunArgs {
     /// Devices to run on, separated by commas
     #[arg(long, value_delimiter = ',', default_value = CPU, value_parser = Device::from_str)]
     pub device: Vec<Device>,
-    /// Dtypes to load in, separated by commas; default: the engine's own
+    /// Dtypes in which engines load a model, separated by commas; default: the engine's own
     #[arg(long, value_delimiter = ',')]
     pub dtype: Vec<String>,
-    /// Threads of every engine; default: the number of cores
+    /// Numbers of threads of every engine, separated by commas; default: all processors that this program may use
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
-    /// Load option of the engines; the value is JSON or text
+    /// Load option of the engines; the value is JSON or text; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_key_value)]
     pub options: Vec<(String, serde_json::Value)>,
     /// Prompt text; default: the scenario's prompts
@@ -76,10 +76,10 @@ pub struct RunArgs {
     /// Use one process for all requests of a launch (`warm`), or one for each request (`one-shot`)
     #[arg(long, default_value = "warm", value_parser = choice_parser(MODES))]
     pub mode: Mode,
-    /// Engine that the others are compared with; default: the engine whose manifest says `reference`
+    /// Engine that the others are compared with; default: the reference of `orchestrate engines`, else the first engine
     #[arg(long, value_name = "NAME|PATH")]
     pub reference: Option<String>,
-    /// Engine that verifies the others' outputs, or `none`; default: ORCHESTRATE_VERIFIER, else the default of --reference
+    /// Engine that verifies the others' outputs, or `none`; default: ORCHESTRATE_VERIFIER, else the reference of `orchestrate engines`
     #[arg(long, value_name = "NAME|PATH", alias = "witness")]
     pub verifier: Option<String>,
     /// Measure only engines that are ready: build and set up nothing
@@ -116,16 +116,16 @@ pub struct ExtentArgs {
     /// Run one block: values without verdicts
     #[arg(long, conflicts_with_all = ["blocks", "target"])]
     pub quick: bool,
-    /// Half-width of the ratios' intervals at which a run ends
+    /// End the run when every interval is within this percentage of its ratio
     #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_target, conflicts_with = "blocks")]
     pub target: Share,
-    /// Time budget of the run, as in `90s` or `5m`; default: 3m, but at least one block (no limit with `--blocks`)
+    /// Time budget of the run, as in `90s` or `5m`; default: 3m, and at least one block; with `--blocks`: no limit
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub budget: Option<Duration>,
     /// Longest time of one request; a slower case is reported as `too slow`
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub case_cap: Duration,
-    /// Order of requests: `interleaved` among engines, or `sequential` by engine and without verdicts
+    /// Order of requests: `interleaved` (engines in turn), or `sequential` (engine after engine, without verdicts)
     #[arg(long, default_value = "interleaved", value_parser = choice_parser(ORDERS))]
     pub order: Order,
     /// Print the plan and its estimated time, and measure nothing
@@ -139,10 +139,10 @@ pub struct BaselineArgs {
     /// Store this run, and the programs that it measured, under a name
     #[arg(long, value_name = "NAME")]
     pub save_baseline: Option<String>,
-    /// Compare with this baseline, with the exit codes of `compare`; with --rerun-baseline also the path of a program
+    /// Compare with this baseline, with the exit codes of `compare`; with --rerun-baseline, PATH may be a program
     #[arg(long, value_name = "BASELINE|PATH")]
     pub baseline: Option<String>,
-    /// Measure the baseline's programs again, interleaved with the new ones, in place of using its stored values
+    /// Measure the baseline's programs again, interleaved with the new ones; default: use its stored values
     #[arg(long, requires = "baseline")]
     pub rerun_baseline: bool,
 }
@@ -151,7 +151,7 @@ pub struct BaselineArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Judging changes")]
 pub struct JudgeArgs {
-    /// Lowest severity of a change in a headline metric that gives exit code 1
+    /// Give exit code 1 if a headline metric is worse by at least this severity
     #[arg(long, value_name = "SEVERITY", default_value = "critical", value_parser = choice_parser(FAILING_SEVERITIES))]
     pub fail_on: Severity,
     /// Smallest worsening that is a warning

@@ -17,7 +17,7 @@ pub struct ViewArgs {
     /// Print the full report, with every case, note and explanation; default: one screen
     #[arg(long)]
     pub full: bool,
-    /// Sort the rows by `engine`, a workload or a metric; default: the workload of the first verdict
+    /// Sort the rows by `engine`, a workload or a metric; default: by rank in the workload of the first verdict
     #[arg(long, value_name = "NAME")]
     pub sort: Option<String>,
     /// Compare every pair of engines; default: each with the reference

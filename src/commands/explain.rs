@@ -16,9 +16,10 @@ use crate::shell::Usage;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// An engine, a case such as `decode`, or both, and a record; default: the terms of the report, and the latest record
+    /// An engine, a case such as `decode`, or both, then a run record; default: the terms of the report, and the latest record
     #[arg(value_name = "ENGINE|CASE|RECORD")]
     pub names: Vec<String>,
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats_where(|it| !it.has_lines()))]
     pub format: &'static Format,
 }

@@ -40,7 +40,7 @@ To install it:
   orchestrate completions bash > ~/.local/share/bash-completion/completions/orchestrate
   orchestrate completions zsh > ~/.zfunc/_orchestrate    (a folder of $fpath)
   orchestrate completions fish > ~/.config/fish/completions/orchestrate.fish
-The names of engines, presets, scenarios and shapes are those of now: repeat it after an update.";
+The script has the present names of engines, presets, scenarios and shapes: make it again after an update.";
 
 /// Bash splits words at `:` and gives a list that is separated by commas as one word. These lines complete each name of a list,
 /// and the presets of an engine once its `:` is typed.

@@ -74,18 +74,22 @@ commands! {
     Request(arguments: request::RequestArgs) => request::request(&arguments),
     /// Check an engine against the protocol
     Check(arguments: check::CheckArgs) => check::check(&arguments),
-    /// Make a report of the latest run record, or of another one; `--list` lists them
+    /// Make a report of the latest run record, or of another one; `--list` lists the records
     Report(arguments: records::ReportArgs) => records::report(&arguments),
-    /// Explain the verdicts, output status and warnings of a record: of an engine, a case or both
+    /// Explain the verdicts, the verification status and the warnings of an engine, a case or both
     Explain(arguments: explain::ExplainArgs) => explain::explain(&arguments),
-    /// Measure what is set up, and recommend an engine and a preset for the latency of a chat
+    /// Measure the engines that are set up, and recommend the engine and preset with the lowest chat latency
+    ///
+    /// Nothing is built or downloaded, also with `--all`.
     Recommend(arguments: Box<recommend::RecommendArgs>) => recommend::recommend(*arguments),
     /// Compare two run records or baselines
     Compare(arguments: records::CompareArgs) => records::compare(&arguments),
     /// List, show and remove baselines (saved by --save-baseline)
     #[command(subcommand)]
     Baseline(command: baseline::BaselineCommand) => baseline::baseline(&command),
-    /// Measure the noise floor of this machine, with engines against themselves
+    /// Measure the noise floor of this machine: each engine is compared with itself
+    ///
+    /// Without `-e` and `--all`, every engine that is ready is measured, and nothing is built.
     Calibrate(arguments: Box<RunArgs>) => calibrate::calibrate(*arguments),
     /// Measure the overhead of this program: of a request, a streamed token, a wait
     Overhead(arguments: overhead::OverheadArgs) => overhead::overhead(&arguments),
@@ -108,7 +112,7 @@ commands! {
     Keeper(arguments: internal::KeeperArgs) => internal::keeper(&arguments),
 }
 
-/// Measures LLM inference engines: each is a program that reads JSON on stdin and writes timing JSON on stdout.
+/// Measures LLM inference engines: programs that read JSON requests on stdin and write JSON answers with times on stdout.
 #[derive(Debug, Parser)]
 #[command(
     version = version::short(),

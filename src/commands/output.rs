@@ -104,7 +104,7 @@ pub fn replace(bytes: &[u8], path: &Path) -> Result<()> {
 /// When this program writes colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
-    /// On a terminal, unless `NO_COLOR` is set; with `CLICOLOR_FORCE` everywhere
+    /// On a terminal, unless `NO_COLOR` is set; if `CLICOLOR_FORCE` is set, everywhere
     #[default]
     Auto,
     Always,

@@ -72,6 +72,7 @@ pub struct CompareArgs {
     pub new: Option<String>,
     #[command(flatten)]
     pub judge: JudgeArgs,
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = FORMATS[0].name, value_parser = formats())]
     pub format: &'static Format,
 }

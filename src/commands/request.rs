@@ -21,15 +21,18 @@ pub struct RequestArgs {
     /// An engine by name or path; it is not started
     #[arg(value_name = "NAME|PATH")]
     pub engine: String,
+    /// A scenario or a suite (see `orchestrate scenarios`)
     pub scenario: String,
     /// For an engine that knows only `generate`: prompts as text, without `hello`, `load` and `shutdown`
     #[arg(long)]
     pub text: bool,
-    #[arg(short, long)]
+    /// A model folder or file; default: the embedded model
+    #[arg(short, long, value_name = "PATH")]
     pub model: Option<String>,
     /// The device that `load` names
     #[arg(long, default_value = CPU, value_parser = Device::from_str)]
     pub device: Device,
+    /// Seed of the prompts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }

@@ -45,7 +45,7 @@ pub struct CheckArgs {
     /// Device; default: the CPU, or the engine's first device if it has no CPU
     #[arg(long, value_parser = Device::from_str)]
     pub device: Option<Device>,
-    /// Time limit of an answer or a load, in seconds
+    /// Time limit of an answer or a load, in seconds; default: 120 for an answer, 600 for a load
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
     /// Print every message in both directions and the engine's stderr

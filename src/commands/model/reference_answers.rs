@@ -20,7 +20,7 @@ use crate::shell::Usage;
 pub struct ReferenceAnswersArgs {
     /// A model folder, or `embedded`
     pub model: String,
-    /// Engine that computes the answers, in f32; default: the engine whose manifest says `reference`
+    /// Engine that computes the answers, in f32; default: the reference of `orchestrate engines`
     #[arg(long, value_name = "NAME|PATH", alias = "witness")]
     pub verifier: Option<String>,
     /// Replace the file if it exists

@@ -61,7 +61,7 @@ pub struct ConvertArgs {
     /// Dtype of the matrices; default: the model's own
     #[arg(long)]
     pub dtype: Option<String>,
-    /// Output path; default: next to a model given by its path, else in the working directory
+    /// Output path; default: beside the model if it is given by its path, else in the current folder
     #[arg(long, value_name = "PATH")]
     pub out: Option<PathBuf>,
 }
