@@ -86,8 +86,8 @@ fn refuse_unused_arguments(arguments: &RunArgs) -> Result<()> {
         ("--save-baseline", baseline.save_baseline.is_some(), "a calibration is stored for the machine"),
         ("--baseline", baseline.baseline.is_some(), "there is nothing to compare"),
         ("--pairs", view.pairs, "there is nothing to compare"),
-        ("--resources", view.resources, "`orchestrate report --resources RECORD` shows it"),
-        ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` shows it"),
+        ("--resources", view.resources, "`orchestrate report --resources RECORD` prints the table"),
+        ("--wall-time", view.wall_time, "`orchestrate report --wall-time RECORD` prints the table"),
     ];
     for (flag, is_given, why) in given {
         ensure!(!is_given, Usage(format!("`calibrate` takes no `{flag}`: {why}")));
@@ -181,11 +181,11 @@ fn percent(floor: NoiseFloor) -> String {
 
 fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
     let mut notes = vec![
-        "paired: the difference between an engine and its twin in one block (95th percentile); between engines of one run, \
-         a difference must exceed this and 2 %"
+        "paired: the difference between an engine and its twin in one block (95th percentile); two engines of one run \
+         count as different only if they differ by more than this and by more than 2 %"
             .to_string(),
-        "between: the difference between two blocks of one engine, minutes apart (95th percentile); between two runs, a \
-         difference must exceed this"
+        "between: the difference between two blocks of one engine, minutes apart (95th percentile); two runs count as \
+         different only if they differ by more than this"
             .to_string(),
     ];
     let fewest = floors.iter().map(|it| it.paired).min_by_key(|floor| floor.blocks());

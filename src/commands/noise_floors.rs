@@ -38,20 +38,19 @@ pub fn read(file: &Path) -> StoredFloors {
             let known_floor = |entry: &Value| serde_json::from_value(entry.clone()).ok();
             let known: Vec<KnownFloor> = floors.iter().filter_map(known_floor).collect();
             let unread = floors.len() - known.len();
-            let problem = format!("{unread} of {} floors of `{path}`", floors.len());
-            StoredFloors { known, warning: (unread > 0).then(|| unreadable_warning(&problem)) }
+            let all = floors.len();
+            let warning = format!(
+                "{unread} of {all} noise floors in `{path}` cannot be read and are not used; run `orchestrate calibrate` again"
+            );
+            StoredFloors { known, warning: (unread > 0).then_some(warning) }
         }
         Err(error) => {
-            let problem = format!("`{path}`: {error:#}");
-            StoredFloors { known: Vec::new(), warning: Some(unreadable_warning(&problem)) }
+            let warning = format!(
+                "the calibration of this machine is not used: cannot read `{path}`: {error:#}; run `orchestrate calibrate` again"
+            );
+            StoredFloors { known: Vec::new(), warning: Some(warning) }
         }
     }
-}
-
-fn unreadable_warning(problem: &str) -> String {
-    format!(
-        "the calibration of this machine is not used: cannot read {problem}; run `orchestrate calibrate` again"
-    )
 }
 
 /// Stores these floors in place of older ones with the same key. The write is atomic: a reader meanwhile sees the old file.
@@ -165,7 +164,7 @@ mod tests {
         let (_folder, file) = stored(&text);
         let StoredFloors { known, warning } = read(&file);
         assert_eq!(known, [floor("a", 0.1)]);
-        assert!(warning.unwrap().contains("2 of 3 floors"));
+        assert!(warning.unwrap().contains("2 of 3 noise floors"));
         store(&file, &Machine::default(), &[floor("b", 0.2)]).unwrap();
         assert_eq!(parse(&file).unwrap().floors.len(), 4);
     }

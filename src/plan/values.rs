@@ -44,7 +44,7 @@ fn hint(selection: &Selection, value: LoadValue) -> String {
     }
     let known: Vec<_> = known.into_iter().map(|name| format!("`{name}`")).collect();
     match known.as_slice() {
-        [] => "leave it out: there are none".into(),
+        [] => "leave out `--set`: there are no load options".into(),
         known => format!("there are {}", known.join(", ")),
     }
 }

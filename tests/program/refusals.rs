@@ -113,7 +113,7 @@ fn a_program_without_a_manifest_is_asked_before_it_loads_a_model() {
     let device = "`own` has no device `metal`\nhint: there are `cpu`";
     assert_refused(&scratch, &["-e", engine, "--device", "metal"], &format!("error: {device}\n"));
     let minimal = scratch.engine("minimal", "--fault says_bad_request_to_hello");
-    let set = "`minimal` has no load option `pim`\nhint: leave it out: there are none";
+    let set = "`minimal` has no load option `pim`\nhint: leave out `--set`: there are no load options";
     assert_refused(
         &scratch,
         &["-e", minimal.to_str().unwrap(), "--set", "pim=1"],
@@ -243,7 +243,7 @@ fn quantize_is_refused_if_the_word_is_unknown_or_another_preset_is_named() {
         (
             &["-e", "narrow:late", "--quantize", "int8"],
             "--quantize int8 selects a preset of each engine, and `narrow:late` names one\n\
-             hint: leave out `--quantize`, or name the engine alone",
+             hint: leave out `--quantize`, or name the engine without a preset",
         ),
     ] {
         assert_refused(&scratch, arguments, &format!("error: {expected}\n"));
