@@ -155,7 +155,7 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
         lines.push(format!("{} for {min_blocks} blocks{longest}", total(min_blocks)));
     }
     if !expected.unknown.is_empty() {
-        lines.push(format!("no estimate, because not measured here before: {}", expected.unknown.join(", ")));
+        lines.push(format!("no estimate for engines that were not measured here before: {}", expected.unknown.join(", ")));
     }
     lines.extend(Budget::of(plan).map(|budget| budget.describe(&expected)));
     lines
@@ -225,7 +225,7 @@ impl Budget {
             Fit::FewerRounds => format!("{budget}: {} fit, with fewer rounds", plural(wanted, "block")),
             Fit::TooShort(blocks) => {
                 let verdicts = match blocks < MIN_VERDICT_BLOCKS {
-                    true => format!("; a verdict needs {MIN_VERDICT_BLOCKS}"),
+                    true => format!("; a verdict needs {MIN_VERDICT_BLOCKS} blocks"),
                     false => String::new(),
                 };
                 let fitting = self.too_short(blocks);
@@ -249,7 +249,7 @@ impl Budget {
             0 if self.is_default => "the first block takes longer, and is measured completely".into(),
             0 => "no block fits, not even one round".into(),
             1 => format!("about 1 of {wanted} blocks fits, with one round"),
-            _ => format!("about {blocks} of {wanted} blocks fit, with one round"),
+            _ => format!("about {blocks} of {wanted} blocks fit, with one round each"),
         }
     }
 
@@ -369,7 +369,7 @@ mod tests {
 
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
         let shown = describe(&plan, &history);
-        assert!(shown.contains("no estimate, because not measured here before: reed"), "{shown}");
+        assert!(shown.contains("no estimate for engines that were not measured here before: reed"), "{shown}");
         assert!(shown.contains("without configurations of unknown time"), "{shown}");
         assert!(describe(&plan, &[]).contains("not measured here before: patient-original, reed"));
     }
@@ -436,9 +436,9 @@ mod tests {
         assert_eq!(message(20.0), "the time budget is 20s: 5 blocks fit, with fewer rounds");
         assert_eq!(
             message(10.0),
-            "the time budget is 10s: about 2 of 5 blocks fit, with one round; a verdict needs 5\nhint: --budget 50s"
+            "the time budget is 10s: about 2 of 5 blocks fit, with one round each; a verdict needs 5 blocks\nhint: --budget 50s"
         );
-        assert!(message(2.0).contains("no block fits, not even one round; a verdict needs 5"));
+        assert!(message(2.0).contains("no block fits, not even one round; a verdict needs 5 blocks"));
         // Without known times, no budget is too short.
         assert!(budget(1.0).describe(&Expected::default()).contains("that do not fit are left out"));
         let by_default = Budget { is_default: true, ..budget(4.0) }.describe(&EXPECTED);
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(
             budget(10.0).warning(&EXPECTED).as_deref(),
             Some(
-                "--budget 10s is too short: about 2 of 5 blocks fit, with one round, by the times of earlier runs on this \
+                "--budget 10s is too short: about 2 of 5 blocks fit, with one round each, by the times of earlier runs on this \
                  machine; try `--budget 50s`"
             )
         );

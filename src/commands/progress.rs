@@ -302,8 +302,12 @@ impl State {
         match event {
             Event::SetUp(event) => return self.take_set_up(event).into_iter().map(Line::safe).collect(),
             Event::RunStarted { configurations, blocks, record } => {
-                let blocks = blocks.map_or("as needed".into(), |blocks| blocks.to_string());
-                add(Detail::Block, format!("measuring: configurations: {configurations}; blocks: {blocks}"));
+                let blocks = match blocks {
+                    Some(blocks) => text::plural(*blocks, "block"),
+                    None => "as many blocks as needed".into(),
+                };
+                let configurations = text::plural(*configurations, "configuration");
+                add(Detail::Block, format!("measuring {configurations} in {blocks}"));
                 add(Detail::Block, format!("record: {record}"));
             }
             Event::BlockStarted { block, until, requests } => {
@@ -554,7 +558,7 @@ mod tests {
                 "beacon: building (10 minutes)",
                 "beacon: waiting: another cargo has the lock",
                 "beacon: done",
-                "measuring: configurations: 1; blocks: 3",
+                "measuring 1 configuration in 3 blocks",
                 "record: r.jsonl",
                 "output checks of 2 engines",
                 "block 1 of 3",

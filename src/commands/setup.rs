@@ -97,7 +97,7 @@ fn list(registry: &Registry) -> Result<u8> {
     }
     let unused = setup::unused(&registry.engines)?;
     if !unused.is_empty() {
-        writeln!(text, "unused environments (of older pins, other checkouts or scripts):")?;
+        writeln!(text, "unused environments (of older requirements, other checkouts or scripts):")?;
     }
     for folder in unused {
         writeln!(text, "    {}", with_disk_size(&folder))?;
@@ -135,8 +135,8 @@ fn environment_status(engine: &Engine) -> Result<Option<String>> {
     }
     let (download, installed) = (megabytes(environment.download_mb), megabytes(environment.installed_mb));
     let when = match engine.manifest.setup {
-        SetUp::Auto => "made by the first run",
-        SetUp::Request => "on request",
+        SetUp::Auto => "the first run creates it",
+        SetUp::Request => "only `setup` creates it",
     };
     Ok(Some(format!("missing: {download} to download, {installed} installed; {when}")))
 }

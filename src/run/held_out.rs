@@ -226,7 +226,7 @@ impl OutputChecks<'_, '_> {
         if !cause.engine_survives() || is_invalid_answer(&cause) {
             return Err(launched.failure(Stage::OutputCheck, cause));
         }
-        self.add_unchecked(configuration, format!("{request}: {cause}{so_far}"), cause.hint())?;
+        self.add_unchecked(configuration, format!("{request} failed: {cause}{so_far}"), cause.hint())?;
         // An engine that cannot go on sends `failed` and ends.
         match launched.conversation.process.wait(EXIT_GRACE).await {
             Some(status) => {

@@ -120,7 +120,7 @@ impl<'a> Schedule<'a> {
                 let larger =
                     self.sufficient_budget().map_or(String::new(), |it| format!("; try `--budget {it}`"));
                 let message = format!(
-                    "has fewer blocks than other engines, because each takes {seconds:.1} s of the time budget{larger}"
+                    "has fewer blocks than other engines, because each of its blocks takes {seconds:.1} s of the time budget{larger}"
                 );
                 journal.warn(Some(configuration), message)?;
             }

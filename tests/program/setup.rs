@@ -73,7 +73,7 @@ fn an_unused_environment_is_listed_with_its_size_and_the_command_that_removes_it
     }
     let listed = finish(scratch.orchestrate_without_checkout().args(["setup", "--list"])).stdout;
     let (_, rest) =
-        listed.split_once("unused environments (of older pins, other checkouts or scripts):").unwrap();
+        listed.split_once("unused environments (of older requirements, other checkouts or scripts):").unwrap();
     let words: Vec<&str> = rest.split_whitespace().collect();
     let old = old.display().to_string();
     assert_eq!(

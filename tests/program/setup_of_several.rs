@@ -46,7 +46,7 @@ fn is_built(scratch: &Scratch, engine: &str) -> bool {
 fn without_a_terminal_several_engines_need_the_option_yes() {
     let scratch = tree();
     let outcome = set_up(&scratch, &["--all"]).exits_with(2);
-    let refusal = "error: no terminal to confirm this set-up on; nothing was set up\n\
+    let refusal = "error: this set-up must be confirmed, and there is no terminal; nothing was set up\n\
                    hint: ./bin/orchestrate setup --all --yes\n";
     assert!(outcome.stderr.ends_with(refusal), "{outcome:?}");
     assert!(!scratch.join("target").exists() && outcome.stdout.is_empty(), "{outcome:?}");
@@ -68,7 +68,7 @@ fn a_failure_of_one_engine_does_not_stop_the_others() {
     assert_eq!(
         outcome.stdout,
         "ready: `able`, `deft`\nfailed: `broken`: no compiler here\n    hint: sh -c 'echo error: no compiler here; exit 1'\n\
-         the same command tries again what failed; what is ready is skipped\n"
+         the same command tries the failed engines again, and skips those that are ready\n"
     );
     assert!(is_built(&scratch, "able") && is_built(&scratch, "deft"));
     // The next call starts with what is missing.

@@ -107,7 +107,7 @@ def serve(engine):
     """Speaks the protocol on stdin and stdout until stdin ends or `shutdown` comes, then exits with 0."""
     end_with_parent()
     if os.isatty(0):
-        sys.stderr.write('reads one JSON request per line on stdin, for example: {"prompt":"Hello"}\n')
+        sys.stderr.write('this engine reads one JSON request per line on stdin, for example: {"prompt":"Hello"}\n')
     inbox = queue.Queue(MAX_WAITING_LINES)
     threading.Thread(target=_read_lines, args=(_redirect_stdin(), inbox.put), daemon=True).start()
     conversation = Conversation(engine, inbox, _write)

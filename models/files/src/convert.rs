@@ -271,7 +271,7 @@ pub fn check(format: Format, dtype: Dtype) -> Result<()> {
     let name = dtype.as_str().to_ascii_lowercase();
     if format == Format::Safetensors && !dtype.is_float() {
         bail!(
-            "`{name}` in safetensors: the format has no name for quantization blocks, and each library packs them differently"
+            "`{name}` cannot be stored in safetensors: the format has no name for quantization blocks, and each library packs them differently"
         );
     }
     ensure!(crate::blocks::can_narrow(dtype), "`{name}` can be read but not written");

@@ -69,7 +69,7 @@ pub fn accept(record: &RunRecord) -> Result<Accepted, NotABaseline> {
         if agreement.is_wrong() {
             left_out.push(format!("{name}: not in the baseline, because its output is wrong"));
             let why = agreement.reasons.first().map_or("", String::as_str);
-            wrong.insert(format!("`{label}` is wrong: {why}"));
+            wrong.insert(format!("the output of `{label}` is wrong: {why}"));
             continue;
         }
         // A case without values of its headline metric is not tested, and does not add its row to the baseline.
@@ -257,7 +257,7 @@ mod tests {
         );
         record.header.plan.cases.iter_mut().for_each(|it| it.configuration = specimen::ENGINE);
         let refused = refusal(&record);
-        assert!(refused.starts_with("`beacon` is wrong: its log-probabilities"), "{refused}");
+        assert!(refused.starts_with("the output of `beacon` is wrong: its log-probabilities"), "{refused}");
         assert!(refused.ends_with("; nothing else was measured"), "{refused}");
     }
 }

@@ -123,7 +123,7 @@ fn impossible(needed: &[Needed]) -> String {
     for (it, Unavailable { reason, .. }) in
         needed.iter().flat_map(|it| it.impossible.iter().map(move |why| (it, why)))
     {
-        let what = if it.devices.is_empty() { "cannot run here" } else { "cannot run here on every device" };
+        let what = if it.devices.is_empty() { "cannot run here" } else { "cannot run here on some devices" };
         text.push_str(&text::break_lines(&format!("{what}: `{}`: {reason}", name(it.engine)), WIDTH));
     }
     text
@@ -135,7 +135,7 @@ fn confirm(engines: usize) -> Result<bool> {
         let command: Vec<String> = std::env::args().skip(1).chain(["--yes".into()]).collect();
         let hint = format!("{} {}", this_program(), pasteable(&command));
         return Err(Usage(format!(
-            "no terminal to confirm this set-up on; nothing was set up\nhint: {hint}"
+            "this set-up must be confirmed, and there is no terminal; nothing was set up\nhint: {hint}"
         ))
         .into());
     }
@@ -159,7 +159,7 @@ fn summary(needed: &[Needed], failed: &[(&str, String)]) -> String {
     }
     text.push_str(&impossible(needed));
     if !failed.is_empty() {
-        text.push_str("the same command tries again what failed; what is ready is skipped\n");
+        text.push_str("the same command tries the failed engines again, and skips those that are ready\n");
     }
     text
 }

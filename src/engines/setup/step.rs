@@ -62,7 +62,7 @@ impl Steps<'_> {
         let expression = duct::cmd(program, arguments).dir(dir).env(self.run_mark.0, self.run_mark.1);
         let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
         let reader = reader
-            .with_context(|| format!("`{program}` cannot be started\nhint: is it installed and on PATH?"))?;
+            .with_context(|| format!("`{program}` cannot be started\nhint: install `{program}`, or add its folder to PATH"))?;
         let mut last_lines: Vec<String> = Vec::new();
         for line in BufReader::new(&reader).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).trim().to_string();
@@ -95,7 +95,7 @@ const CARGO_WAITS: &str = "Blocking waiting for file lock on ";
 /// The reason why a tool waits, if this line of its output says that it waits.
 fn waits_for(line: &str) -> Option<String> {
     let locked = line.strip_prefix(CARGO_WAITS)?;
-    Some(format!("another cargo uses the {locked}; it goes on when that one ends"))
+    Some(format!("another cargo uses the {locked}; the build continues when the other cargo ends"))
 }
 
 /// The line of a tool's output that has the cause. Tools state it in their first error line; advice follows, and earlier lines do
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_cargo_that_waits_for_another_one_is_recognized() {
         let waits = waits_for("Blocking waiting for file lock on build directory");
-        let expected = "another cargo uses the build directory; it goes on when that one ends";
+        let expected = "another cargo uses the build directory; the build continues when the other cargo ends";
         assert_eq!(waits.as_deref(), Some(expected));
         assert_eq!(waits_for("Compiling file-lock v1.0.0"), None);
     }
