@@ -138,7 +138,7 @@ fn broken_json_with_a_generated_answer_is_wrong_also_without_hello() {
 #[test]
 fn an_engine_that_no_run_can_verify_gets_the_next_step() {
     let scratch = Scratch::new();
-    let hint = "\nUNVERIFIED: implement `score` and `prompt_ids`, or name --verifier\n";
+    let hint = "\nUNVERIFIED in every run: a check of its output needs `score` and `prompt_ids`\n";
     for capabilities in [r#"{"score":false}"#, r#"{"prompt_ids":false}"#] {
         let engine = scratch.engine("partial", &format!("--capabilities '{capabilities}'"));
         assert!(check(&scratch, &engine, &[]).stdout.ends_with(hint), "{capabilities}");

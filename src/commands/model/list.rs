@@ -41,7 +41,7 @@ fn describe_shapes(shapes: &[(&str, &str)]) -> String {
         )
     });
     let lines: Vec<_> = lines.map(|line| format!("  {line}")).collect();
-    format!("with random weights (`orchestrate model synth NAME --out DIR`):\n{}\n", lines.join("\n"))
+    format!("shapes for random weights (`orchestrate model synth NAME --out DIR`):\n{}\n", lines.join("\n"))
 }
 
 struct Model {

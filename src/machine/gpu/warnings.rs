@@ -43,7 +43,7 @@ fn shared_gpu(gpu: &Gpu) -> Option<String> {
 fn lowered_limit(gpu: &Gpu) -> Option<String> {
     let (limit, default) = gpu.power_limit_milliwatts.zip(gpu.default_power_limit_milliwatts)?;
     let [limit, default] = [limit, default].map(|milliwatts| f64::from(milliwatts) / 1000.0);
-    let (index, remedy) = (gpu.index, format!("sudo nvidia-smi -i {} -pl {default}", gpu.index));
+    let (index, remedy) = (gpu.index, format!("run `sudo nvidia-smi -i {} -pl {default}`", gpu.index));
     (limit < default).then(|| {
         format!("machine: GPU {index} is limited to {limit} W, but its default is {default} W; {remedy}")
     })
