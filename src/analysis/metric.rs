@@ -54,7 +54,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Sample,
         shown: Shown::Estimate,
         about: "time from the start of the process to the first token of its first request. It is the time until the \
-                answer, on the orchestrator's clock, less the time from that token to the end, on the engine's clock. Files \
+                answer, on the orchestrator's clock, minus the time from that token to the end, on the engine's clock. Files \
                 may be in the page cache.",
         of: cold_start,
     },
@@ -223,7 +223,7 @@ pub const METRICS: &[Metric] = &[
         wording: Wording::Amount("memory over the weights"),
         per: Per::Launch,
         shown: Shown::AsHeadline,
-        about: "peak memory less the bytes of weights that the engine reports: its program, its cache and its copies. For an \
+        about: "peak memory minus the bytes of weights that the engine reports: its program, its cache and its copies. For an \
                 engine on a GPU: peak memory of the device.",
         of: resources::memory_overhead,
     },

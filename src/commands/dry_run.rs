@@ -155,7 +155,10 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
         lines.push(format!("{} for {min_blocks} blocks{longest}", total(min_blocks)));
     }
     if !expected.unknown.is_empty() {
-        lines.push(format!("no estimate for engines that were not measured here before: {}", expected.unknown.join(", ")));
+        lines.push(format!(
+            "no estimate for engines that were not measured here before: {}",
+            expected.unknown.join(", ")
+        ));
     }
     lines.extend(Budget::of(plan).map(|budget| budget.describe(&expected)));
     lines
@@ -369,7 +372,10 @@ mod tests {
 
         let plan = planned(&selection(&["patient-original", "reed"])).header.plan;
         let shown = describe(&plan, &history);
-        assert!(shown.contains("no estimate for engines that were not measured here before: reed"), "{shown}");
+        assert!(
+            shown.contains("no estimate for engines that were not measured here before: reed"),
+            "{shown}"
+        );
         assert!(shown.contains("without configurations of unknown time"), "{shown}");
         assert!(describe(&plan, &[]).contains("not measured here before: patient-original, reed"));
     }

@@ -135,8 +135,8 @@ fn environment_status(engine: &Engine) -> Result<Option<String>> {
     }
     let (download, installed) = (megabytes(environment.download_mb), megabytes(environment.installed_mb));
     let when = match engine.manifest.setup {
-        SetUp::Auto => "the first run creates it",
-        SetUp::Request => "only `setup` creates it",
+        SetUp::Auto => "a run makes it",
+        SetUp::Request => "`setup` makes it",
     };
     Ok(Some(format!("missing: {download} to download, {installed} installed; {when}")))
 }

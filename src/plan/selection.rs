@@ -243,14 +243,19 @@ fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngi
         (&selected.quantize, names.iter().find(|name| registry.names_preset(name)))
     {
         let message = format!("--quantize {word} selects a preset of each engine, and `{name}` names one");
-        return Err(
-            Usage(format!("{message}\nhint: leave out `--quantize`, or name the engine without a preset")).into()
-        );
+        return Err(Usage(format!(
+            "{message}\nhint: leave out `--quantize`, or name the engine without a preset"
+        ))
+        .into());
     }
     let is_in_tree = |name: &String| registry.engines.iter().any(|engine| engine.manifest.name == *name);
     if selected.presets && !names.is_empty() && !names.iter().any(is_in_tree) {
-        let hint = "name an engine without `:PRESET`, or use `--all`; `orchestrate engines` lists the presets";
-        return Err(Usage(format!("--presets: no engine that has presets is named without one\nhint: {hint}")).into());
+        let hint =
+            "name an engine without `:PRESET`, or use `--all`; `orchestrate engines` lists the presets";
+        return Err(Usage(format!(
+            "--presets: no engine that has presets is named without one\nhint: {hint}"
+        ))
+        .into());
     }
     if names.is_empty() {
         let hint = "`--all` for every engine, `-e NAME` or `-e ./a-program` for one; `orchestrate engines` lists them";

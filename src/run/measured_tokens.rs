@@ -96,7 +96,8 @@ impl OutputChecks<'_, '_> {
             Err(failure) => Some(failure.cause),
         };
         let Some(cause) = cause else { return Ok(()) };
-        let reason = format!("the tokens of measured samples were not checked: {label}: {}: {cause}", cause.kind());
+        let reason =
+            format!("the tokens of measured samples were not checked: {label}: {}: {cause}", cause.kind());
         self.add_unchecked_model(model, reason, cause.hint())
     }
 

@@ -62,7 +62,9 @@ pub(super) fn memory_shortage(configuration: &Configuration) -> Option<String> {
     let needs = parameters.saturating_mul(F32_BYTES).saturating_add(PROGRAM_BYTES);
     let available = memory::available_bytes().filter(|&available| needs > available)?;
     let (label, needs, available) = (&configuration.label, size(needs), size(available));
-    Some(format!("{label}: in f32 it needs about {needs}, and {available} of memory are free"))
+    Some(format!(
+        "{label} was not started: in f32 it needs about {needs} of memory, and {available} are free"
+    ))
 }
 
 /// Memory groups in the members' order, each as full as possible.

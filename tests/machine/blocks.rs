@@ -284,7 +284,9 @@ fn an_engine_that_takes_long_to_start_leaves_the_blocks_to_the_others_and_says_s
     let engines = [scratch.engine("one", ""), scratch.engine("other", ""), slow];
     let options = ["--budget", "30s", "--iterations", "1", "--warmup", "1", "--target", "99%"];
     let (outcome, record) = run(&scratch, &engines, &options);
-    outcome.exits_with(0).assert_stderr(&["has fewer blocks than other engines, because each of its blocks takes "]);
+    outcome
+        .exits_with(0)
+        .assert_stderr(&["has fewer blocks than other engines, because each of its blocks takes "]);
     let launches = record.launches_of("slow").len();
     assert!((1..5).contains(&launches), "{launches}");
     for label in ["one", "other", "one (twin)"] {

@@ -307,7 +307,7 @@ fn a_part_of_a_split_gguf_is_refused_with_the_command_that_merges_it() {
     std::fs::write(&path, bytes).unwrap();
     for words in [&["info"][..], &["convert", "--to", "safetensors", "--dtype", "f32"]] {
         let outcome = scratch.model(&[words, &["model-00001-of-00003.gguf"]].concat());
-        assert_refused(&outcome, 5, &["one of 3 files", "hint: llama-gguf-split --merge"]);
+        assert_refused(&outcome, 5, &["one of 3 files", "hint: `llama-gguf-split --merge`"]);
     }
 }
 

@@ -72,8 +72,9 @@ fn an_unused_environment_is_listed_with_its_size_and_the_command_that_removes_it
         std::fs::write(old.join(file), vec![1; 300_000]).unwrap();
     }
     let listed = finish(scratch.orchestrate_without_checkout().args(["setup", "--list"])).stdout;
-    let (_, rest) =
-        listed.split_once("unused environments (of older requirements, other checkouts or scripts):").unwrap();
+    let (_, rest) = listed
+        .split_once("unused environments (of older requirements, other checkouts or scripts):")
+        .unwrap();
     let words: Vec<&str> = rest.split_whitespace().collect();
     let old = old.display().to_string();
     assert_eq!(

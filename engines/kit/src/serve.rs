@@ -60,7 +60,8 @@ fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
 /// Prints the expected input for a person who started the engine in a terminal.
 fn print_usage() {
     if io::stdin().is_terminal() {
-        let hint = "this engine reads one JSON request per line on stdin, for example: {\"prompt\":\"Hello\"}\n";
+        let hint =
+            "this engine reads one JSON request per line on stdin, for example: {\"prompt\":\"Hello\"}\n";
         let _ = io::stderr().write_all(hint.as_bytes());
     }
 }

@@ -243,7 +243,7 @@ fn notes(parts: &[Part], dtypes: &[Dtype], requested: Dtype) -> Vec<String> {
     let differing: Vec<_> = differing.map(|(part, dtype)| (part.rows_in(Format::Gguf).1, *dtype)).collect();
     let Some((columns, dtype)) = differing.first() else { return Vec::new() };
     vec![format!(
-        "{} of {} matrices are {} and not {}: rows of {columns} do not divide into blocks of {}",
+        "{} of {} matrices are {} and not {}: rows of {columns} numbers do not divide into blocks of {}",
         differing.len(),
         parts.iter().filter(|part| !part.is_f32_in_gguf()).count(),
         dtype.as_str(),

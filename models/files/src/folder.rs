@@ -286,7 +286,7 @@ impl ModelFolder {
         ensure!(
             self.format != Format::Gguf || split_count <= 1,
             "`{}`: one of {split_count} files of a split model, which must be joined before it is loaded\n\
-             hint: llama-gguf-split --merge joins them",
+             hint: `llama-gguf-split --merge` joins them",
             self.weights.first().unwrap_or(&self.path).display()
         );
         let (layers, count) = (self.config.layers as usize, self.tensors.len());
@@ -349,7 +349,7 @@ impl ModelFolder {
     /// The message for a tensor in a dtype that this crate cannot read.
     pub(crate) fn unreadable_message(&self, tensor: &Tensor) -> String {
         let (path, name) = (self.weights[tensor.file].display(), printable(&tensor.name));
-        format!("`{path}`: tensor `{name}` is {}, which cannot be read here", tensor.dtype)
+        format!("`{path}`: tensor `{name}` is {}, which this program cannot read", tensor.dtype)
     }
 
     /// Every name that a tensor of these parts may have in this format, with and without the prefix that some checkpoints use.

@@ -83,7 +83,7 @@ impl FileWeights {
     pub fn dtype(&self, part: &Part) -> Result<Dtype> {
         let tensor = self.tensor(part)?;
         Dtype::named(tensor.dtype)
-            .with_context(|| format!("tensor `{}`: `{}` cannot be read here", tensor.name, tensor.dtype))
+            .with_context(|| format!("tensor `{}`: this program cannot read `{}`", tensor.name, tensor.dtype))
     }
 
     /// All numbers of a small part, as this model's format stores them.

@@ -210,7 +210,8 @@ fn tensors_that_do_not_fit_are_named() {
     assert!(error_of(file(&[u64::MAX, 2], 0, 0), "overflow").contains("tensor `t`: shape"));
     assert!(error_of(file(&[1], 77, 0), "type").contains("tensor `t`: unknown type 77"));
     assert!(
-        error_of(file(&[33], 2, 0), "block").contains("rows of 33 do not divide into blocks of 32 (Q4_0)")
+        error_of(file(&[33], 2, 0), "block")
+            .contains("rows of 33 numbers do not divide into blocks of 32 (Q4_0)")
     );
     assert!(error_of(file(&[1; 9], 0, 0), "dimensions").contains("claims 9 dimensions"));
 }

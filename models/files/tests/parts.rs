@@ -61,7 +61,11 @@ fn gpt2_heads_that_do_not_add_up_to_the_hidden_size_are_refused() {
     for (field, value, expected) in [
         ("n_head", 3, "`n_head` is 3: 3 heads of 1 do not add up to `n_embd`, 4"),
         ("head_dim", 4, "`n_head` is 2: 2 heads of 4 do not add up to `n_embd`, 4"),
-        ("num_key_value_heads", 1, "1 heads of keys and values, and `n_head` is 2: GPT-2 has equally many"),
+        (
+            "num_key_value_heads",
+            1,
+            "1 heads of keys and values, and `n_head` is 2: GPT-2 needs equal numbers",
+        ),
     ] {
         let mut config = gpt2();
         config[field] = json!(value);

@@ -148,7 +148,7 @@ impl Results<'_> {
         let verifier = self.verifier_of_this_run();
         let (tokens, mean, positions) = match &gaps.worst_tail {
             Some(tail) if tail.positions > 1 => {
-                let tokens = format!("from token {} on of {}, its tokens", tail.from, tail.text.name());
+                let tokens = format!("from token {} of {} on, its tokens", tail.from, tail.text.name());
                 (tokens, tail.mean, tail.positions)
             }
             Some(tail) => {
@@ -183,9 +183,9 @@ impl Results<'_> {
             let (text, position) = (difference.text.name(), difference.position);
             match gap(difference) {
                 Some(gap) if gap <= NEAR_TIE => {
-                    let gap = if gap == 0.0 { "nothing".into() } else { format!("{} nats", two_digits(gap)) };
+                    let gap = two_digits(gap);
                     first.tie.get_or_insert_with(|| {
-                        format!("from token {position} of {text} on, its tokens differ, after a near tie ({gap} between the two)")
+                        format!("from token {position} of {text} on, its tokens differ, after a near tie (two tokens that differ by {gap} nats)")
                     });
                 }
                 Some(gap) if self.agreement.precision == Precision::Full => {

@@ -163,7 +163,7 @@ fn wrong_tokens_from_position_30_on_are_found_even_if_the_scores_are_exact() {
     add_wrong_tokens(&mut record);
     let found = engine(&record);
     assert_eq!((found.status, found.cell().as_str()), (Status::Wrong, "wrong"));
-    let why = "from token 30 on of `decode` sample 0 (block 0), its tokens are 6.2 nats less likely than those of \
+    let why = "from token 30 of `decode` sample 0 (block 0) on, its tokens are 6.2 nats less likely than those of \
                `patient-original`, on average over 34 tokens";
     assert_eq!(found.reasons[0], why);
     assert_eq!(found.first_difference(), Some(30));
@@ -180,7 +180,7 @@ fn a_difference_at_a_near_tie_is_not_wrong() {
     add_reference_tokens(&mut record, ENGINE, |position| if position == 30 { 0.004 } else { 0.0 });
     let found = engine(&record);
     assert_eq!(found.status, Status::Agrees, "{found:?}");
-    let why = "from token 30 of `decode` sample 0 (block 0) on, its tokens differ, after a near tie (0.0040 nats between the two)";
+    let why = "from token 30 of `decode` sample 0 (block 0) on, its tokens differ, after a near tie (two tokens that differ by 0.0040 nats)";
     assert_eq!(found.reasons, [why]);
 }
 

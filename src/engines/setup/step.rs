@@ -61,8 +61,9 @@ impl Steps<'_> {
         let (program, arguments) = command.split_first().context("an empty command")?;
         let expression = duct::cmd(program, arguments).dir(dir).env(self.run_mark.0, self.run_mark.1);
         let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
-        let reader = reader
-            .with_context(|| format!("`{program}` cannot be started\nhint: install `{program}`, or add its folder to PATH"))?;
+        let reader = reader.with_context(|| {
+            format!("`{program}` cannot be started\nhint: install `{program}`, or add its folder to PATH")
+        })?;
         let mut last_lines: Vec<String> = Vec::new();
         for line in BufReader::new(&reader).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).trim().to_string();
@@ -124,7 +125,8 @@ mod tests {
     #[test]
     fn a_cargo_that_waits_for_another_one_is_recognized() {
         let waits = waits_for("Blocking waiting for file lock on build directory");
-        let expected = "another cargo uses the build directory; the build continues when the other cargo ends";
+        let expected =
+            "another cargo uses the build directory; the build continues when the other cargo ends";
         assert_eq!(waits.as_deref(), Some(expected));
         assert_eq!(waits_for("Compiling file-lock v1.0.0"), None);
     }

@@ -120,7 +120,7 @@ impl Architecture {
         ensure!(
             self.keys.iter().any(|key| key.gguf == "attention.key_length")
                 || u64::from(heads) * u64::from(head_dim) == u64::from(hidden),
-            "`head_dim` is {head_dim}, and GGUF's `{}` requires the hidden size divided by the heads, {hidden} / {heads}",
+            "`head_dim` is {head_dim}, and GGUF's `{}` requires {hidden} / {heads}, the hidden size divided by the number of heads",
             self.gguf
         );
         let window = raw.get("sliding_window").and_then(Value::as_u64);

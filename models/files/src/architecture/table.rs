@@ -346,7 +346,7 @@ fn check_heads(config: &Config) -> Result<()> {
     );
     ensure!(
         kv_heads == heads,
-        "{kv_heads} heads of keys and values, and `{count_name}` is {heads}: GPT-2 has equally many"
+        "{kv_heads} heads of keys and values, and `{count_name}` is {heads}: GPT-2 needs equal numbers"
     );
     Ok(())
 }

@@ -231,7 +231,10 @@ impl Source {
         let (kind, offset) = (self.u32().context("type")?, self.u64().context("offset")?);
         let (dtype, block, block_bytes) = tensor_type(kind)?;
         let row = shape.first().copied().unwrap_or(1);
-        ensure!(row.is_multiple_of(block), "rows of {row} do not divide into blocks of {block} ({dtype})");
+        ensure!(
+            row.is_multiple_of(block),
+            "rows of {row} numbers do not divide into blocks of {block} ({dtype})"
+        );
         let bytes = checked_elements(&shape).and_then(|elements| (elements / block).checked_mul(block_bytes));
         let bytes = bytes.with_context(|| format!("shape {shape:?} overflows"))?;
         shape.reverse(); // GGUF writes the innermost dimension first.
