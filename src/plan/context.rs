@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::{Model, Plan, Prompt, Selection, Workload};
 use crate::plan::rows;
 use crate::shell::Usage;
-use crate::text::with_commas;
+use crate::text::{plural, with_commas};
 
 /// The context of a model, and the tokens of the user's prompt.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,7 +29,8 @@ impl ContextLimit {
 pub fn excess(context: Option<u32>, prompt_tokens: usize, max_new_tokens: u32) -> Option<String> {
     let context = context.filter(|&context| prompt_tokens + max_new_tokens as usize > context as usize)?;
     let [prompt, new, context] = [prompt_tokens, max_new_tokens as usize, context as usize].map(with_commas);
-    Some(format!("{prompt} prompt tokens and {new} new tokens exceed the context of {context}"))
+    let (prompt, new) = (plural(prompt, "prompt token"), plural(new, "new token"));
+    Some(format!("{prompt} and {new} exceed the context of {context}"))
 }
 
 /// Refuses a command line that no model's context allows: a scenario that the user named, or all of them.
