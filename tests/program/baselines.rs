@@ -132,7 +132,9 @@ fn baseline_list_show_and_remove_work() {
     orchestrate(&scratch, &["baseline", "remove", "main"]).exits_with(0);
     assert!(!folder.exists());
     let again = orchestrate(&scratch, &["baseline", "remove", "main"]).exits_with(2);
-    again.assert_stderr(&["no baseline named `main`\nhint: --save-baseline main"]);
+    again.assert_stderr(&[
+        "no baseline named `main`\nhint: a run with `--save-baseline main` stores this baseline",
+    ]);
 }
 
 /// Checks that a run against a damaged baseline is refused before measuring, with the command that removes it.

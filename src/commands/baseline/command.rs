@@ -49,7 +49,7 @@ fn list() -> Result<String> {
         }
     }
     if names.is_empty() {
-        text.push_str("no baselines\nhint: orchestrate run --save-baseline NAME\n");
+        text.push_str("no baselines\nhint: orchestrate -e ENGINE --save-baseline NAME\n");
     }
     Ok(text)
 }

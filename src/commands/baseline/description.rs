@@ -51,7 +51,7 @@ fn unknown(name: &str) -> Result<Usage> {
     let known = store::names()?;
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let hint = || match known.is_empty() {
-        true => format!("--save-baseline {name}"),
+        true => format!("a run with `--save-baseline {name}` stores this baseline"),
         false => listed(&known),
     };
     Ok(unknown_name_or("baseline", name, &known, hint))

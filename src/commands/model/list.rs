@@ -41,7 +41,10 @@ fn describe_shapes(shapes: &[(&str, &str)]) -> String {
         )
     });
     let lines: Vec<_> = lines.map(|line| format!("  {line}")).collect();
-    format!("shapes for random weights (`orchestrate model synth NAME --out DIR`):\n{}\n", lines.join("\n"))
+    format!(
+        "shapes of models with random weights (`orchestrate model synth NAME --out DIR`):\n{}\n",
+        lines.join("\n")
+    )
 }
 
 struct Model {
@@ -185,7 +188,7 @@ fn write_conversions(text: &mut String) -> Result<()> {
     for Conversion { model, format, dtype, bytes, used, folder } in &stored {
         let age = SystemTime::now().duration_since(*used).unwrap_or_default();
         let used = match age.as_secs() / 3600 {
-            0 => "within the hour".into(),
+            0 => "less than an hour ago".into(),
             hours @ 1..48 => format!("{hours} h ago"),
             hours => format!("{} days ago", hours / 24),
         };
