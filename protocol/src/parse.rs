@@ -88,9 +88,9 @@ impl Envelope {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
         let body = serde_path_to_error::deserialize(&mut deserializer)
             .map_err(|error| self.failure(describe(&error)))?;
-        deserializer
-            .end()
-            .map_err(|error| self.failure(format!("column {}: more after the object", error.column())))?;
+        deserializer.end().map_err(|error| {
+            self.failure(format!("column {}: more text after the JSON object", error.column()))
+        })?;
         Ok(body)
     }
 
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(refusal(""), "empty line: expected one JSON object");
         assert_eq!(refusal("   "), "empty line: expected one JSON object");
         assert_eq!(refusal(r#"{"prompt":"Hello""#), "column 17: EOF while parsing an object");
-        assert_eq!(refusal(r#"{"prompt":"Hello"} {}"#), "column 20: more after the object");
+        assert_eq!(refusal(r#"{"prompt":"Hello"} {}"#), "column 20: more text after the JSON object");
         assert_eq!(parse_request(b"{\"prompt\":\"\xff\"}").unwrap_err().message, "byte 12: not UTF-8");
     }
 

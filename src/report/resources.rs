@@ -60,7 +60,7 @@ resources! {
     ];
     device_growth_bytes: Option<f64> = |it| bytes(it.gpus.growth_bytes), [
         fact_for_programs(Quantity::GpuBytes, |it| it.device_growth_bytes, "device_growth",
-            "peak memory of the engine's whole GPUs in the sampled pass, less their memory just before the engine's start. \
+            "peak memory of the engine's whole GPUs in the sampled pass, minus their memory just before the engine's start. \
              Changes by other programs are included."),
     ];
     device_whole_bytes: Option<f64> = |it| bytes(it.gpus.whole_bytes), [
@@ -77,7 +77,7 @@ resources! {
     ];
     cores_busy: Option<f64> = |it| it.cores_busy.filter(|&cores| cores > 0.0), [
         fact("CPU busy", Quantity::Plain("cores"), |it| it.cores_busy, "cores_busy",
-            "CPU time of the process tree over the time of the measured requests."),
+            "CPU time of the process tree, divided by the time of the measured requests."),
     ];
     joules_per_token: Option<f64> = |it| it.estimate(MetricId::JOULES_PER_TOKEN), [
         metric("energy per token", Quantity::Joules, |it| it.joules_per_token),

@@ -272,5 +272,5 @@ def _expect(text, position, character, expected):
 def _expect_end(text, position, fields):
     position = _skip_whitespace(text, position)
     if position < len(text):
-        raise Invalid("more after the object", position + 1)
+        raise Invalid("more text after the JSON object", position + 1)
     return fields
