@@ -80,7 +80,7 @@ commands! {
     Explain(arguments: explain::ExplainArgs) => explain::explain(&arguments),
     /// Measure the engines that are set up, and recommend the engine and preset with the lowest chat latency
     ///
-    /// Nothing is built or downloaded, also with `--all`.
+    /// No engine is built or set up, also with `--all`.
     Recommend(arguments: Box<recommend::RecommendArgs>) => recommend::recommend(*arguments),
     /// Compare two run records or baselines
     Compare(arguments: records::CompareArgs) => records::compare(&arguments),

@@ -89,7 +89,7 @@ pub fn verdict(label: &str, counts: &Counts) -> String {
         _ => format!("`{label}` violates protocol {version}"),
     };
     let skipped_text = if *skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
-    format!("\n{verdict}: {passed} passed, {absent} absent, {wrong} wrong{skipped_text}\n")
+    format!("\n{verdict}: {passed} passed, {absent} absent (optional), {wrong} wrong{skipped_text}\n")
 }
 
 /// A protocol line with all its spaces, wrapped at the right edge. All lines after the first are indented.
@@ -214,10 +214,16 @@ mod tests {
     #[test]
     fn the_verdict_has_counts_of_wrong_and_skipped_checks() {
         let counts = Counts { passed: 3, absent: 2, ..Counts::default() };
-        assert_eq!(verdict("toy", &counts), "\n`toy` conforms to protocol 1: 3 passed, 2 absent, 0 wrong\n");
+        assert_eq!(
+            verdict("toy", &counts),
+            "\n`toy` conforms to protocol 1: 3 passed, 2 absent (optional), 0 wrong\n"
+        );
         let skipped = Counts { skipped: 1, ..counts.clone() };
         assert!(verdict("toy", &skipped).starts_with("\n`toy` could not be checked"));
         let broken = Counts { wrong: 1, ..counts };
-        assert_eq!(verdict("toy", &broken), "\n`toy` violates protocol 1: 3 passed, 2 absent, 1 wrong\n");
+        assert_eq!(
+            verdict("toy", &broken),
+            "\n`toy` violates protocol 1: 3 passed, 2 absent (optional), 1 wrong\n"
+        );
     }
 }
