@@ -54,7 +54,7 @@ pub fn wrong_again(check: &Check, first_check: &str, fault: &str, evidence: &Evi
 
 /// The text of checks that cannot be made. `reported_by` is the check whose entry has the reason already, if any.
 pub fn skipped(count: u32, why: &str, reported_by: Option<&str>) -> String {
-    let why = reported_by.map_or(why.into(), |check| format!("no check can run after `{check}`"));
+    let why = reported_by.map_or(why.into(), |check| format!("no check can run, because `{check}` failed"));
     format!("\n{}", line("skipped", &plural(count, "check"), &why))
 }
 
@@ -175,7 +175,7 @@ mod tests {
         let first = skipped(60, "cannot run here: no driver", None);
         assert_eq!(first, "\n  skipped 60 checks        cannot run here: no driver\n");
         let later = skipped(1, "it died", Some("hello"));
-        assert_eq!(later, "\n  skipped 1 check          no check can run after `hello`\n");
+        assert_eq!(later, "\n  skipped 1 check          no check can run, because `hello` failed\n");
     }
 
     #[test]
