@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::Serialize;
@@ -108,9 +108,9 @@ impl Staged {
     pub fn new(name: &str) -> Result<Self> {
         remove_leftovers(name);
         let path = hidden_folder(name, "new")?;
-        fs::create_dir_all(path.join(PROGRAMS)).with_context(|| {
-            let home = paths::HOME_VARIABLE;
-            format!("cannot create `{}`\nhint: export {home}=/another/folder", path.display())
+        fs::create_dir_all(path.join(PROGRAMS)).map_err(|error| {
+            let (home, path) = (paths::HOME_VARIABLE, path.display());
+            anyhow!("cannot create `{path}`: {error}\nhint: export {home}=/another/folder")
         })?;
         Ok(Self { path, name: name.into() })
     }

@@ -66,7 +66,7 @@ fn uv(steps: &mut Steps, engine: &Engine, dir: &Path) -> Result<PathBuf> {
     let uv = tools.join("bin/uv");
     if !uv.is_file() {
         let python = which::which("python3")
-            .context("neither `uv` nor `python3` is on PATH\nhint: install Python 3")?;
+            .map_err(|_| anyhow!("neither `uv` nor `python3` is on PATH\nhint: install Python 3"))?;
         let target = tools.to_string_lossy().into_owned();
         let arguments =
             ["-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--target", &target, "uv"];

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::engines::manifest::Engine;
 use crate::shell::pasteable;
@@ -61,8 +61,10 @@ impl Steps<'_> {
         let (program, arguments) = command.split_first().context("an empty command")?;
         let expression = duct::cmd(program, arguments).dir(dir).env(self.run_mark.0, self.run_mark.1);
         let reader = expression.stdin_null().stderr_to_stdout().unchecked().reader();
-        let reader = reader.with_context(|| {
-            format!("`{program}` cannot be started\nhint: install `{program}`, or add its folder to PATH")
+        let reader = reader.map_err(|error| {
+            anyhow!(
+                "`{program}` cannot be started: {error}\nhint: install `{program}`, or add its folder to PATH"
+            )
         })?;
         let mut last_lines: Vec<String> = Vec::new();
         for line in BufReader::new(&reader).split(b'\n') {
