@@ -24,7 +24,6 @@ mod download;
 mod dry_run;
 mod experiment;
 mod interrupts;
-mod live_table;
 mod noise_floors;
 pub mod output;
 mod progress;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::output::{WIDTH, size_of};
+use crate::commands::output::{WIDTH, size_of};
 use crate::text;
 
 /// Moves the cursor up by this many lines, to the first column, and clears the screen from there.

@@ -1,0 +1,333 @@
+//! The lines of the progress: each event becomes the text of a step, and lines that stay.
+
+#[cfg(test)]
+mod tests;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use crate::analysis::metric::Unit;
+use crate::analysis::values::headline_so_far;
+use crate::cli::{Verbosity, verbosity};
+use crate::commands::output::WIDTH;
+use crate::engines::setup::SetUpEvent;
+use crate::record::{Failure, FailureKind, RunRecord};
+use crate::run::Event;
+use crate::text;
+
+const BAR_WIDTH: usize = 10;
+/// The minimum number of finished requests for an estimate of the time left.
+const MIN_REQUESTS_FOR_TIME_LEFT: u64 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Display {
+    /// A line that is redrawn, and the results so far, for a terminal.
+    Live,
+    /// Lines that stay, for a log: one for each block.
+    Log,
+    /// Lines that stay, for each step.
+    Steps,
+}
+
+impl Display {
+    pub fn of_stderr() -> Self {
+        match (std::io::stderr().is_terminal(), verbosity()) {
+            (_, Verbosity::Verbose) => Self::Steps,
+            (true, Verbosity::Usual) => Self::Live,
+            _ => Self::Log,
+        }
+    }
+}
+
+/// The time since the start of the run, and since its first block.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    pub ran: Duration,
+    pub measured: Duration,
+}
+
+/// The facts of an event that the record has.
+#[derive(Debug, Clone, Default)]
+pub struct Described {
+    /// The dtype of the engine that the event names.
+    pub dtype: Option<String>,
+    /// The headline of a sample's case, over the samples of its launch so far, as the table prints it.
+    pub estimate: Option<String>,
+}
+
+impl Described {
+    pub fn of(event: &Event, record: &RunRecord) -> Self {
+        let estimate = match *event {
+            Event::Sampled { launch, case, .. } => headline_so_far(record, launch, case),
+            _ => None,
+        };
+        let dtype = match event {
+            Event::CaseStarted { label, .. } | Event::Sampled { label, .. } => dtype_of(record, label),
+            _ => None,
+        };
+        Self { dtype, estimate: estimate.map(|(metric, value)| metric.unit.show(value)) }
+    }
+}
+
+/// The dtype that an engine reported when it loaded, or else the requested one.
+fn dtype_of(record: &RunRecord, label: &str) -> Option<String> {
+    let configurations = &record.header.plan.configurations;
+    let index = configurations.iter().position(|it| it.label == label)?;
+    let reported =
+        record.launches_of(index).last().and_then(|it| it.loaded.as_ref()?.facts.weights_dtype.clone());
+    reported.or_else(|| configurations[index].dtype.clone())
+}
+
+/// The events so far, without a clock and without a terminal.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The time budget of the run.
+    pub budget: Option<Duration>,
+    /// The user set the budget.
+    pub budget_is_limit: bool,
+    /// The requests of the blocks planned so far, and those of them that are done; both include warm-ups.
+    requests: u64,
+    done: u64,
+    /// The requests up to the end of the current block.
+    requests_until_block_end: u64,
+    /// The text about the block, which begins the status.
+    block: String,
+    /// The current step.
+    pub status: String,
+    /// Details of the current step, for a wide terminal; the last one is the first to be left out.
+    details: Vec<String>,
+}
+
+/// The displays that show a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// All displays: it stays above a live line too.
+    Lasting,
+    /// The lines of a log: one for each block.
+    Block,
+    /// Only the log of all steps.
+    Step,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    pub text: String,
+    pub detail: Detail,
+}
+
+impl Line {
+    fn new(detail: Detail, text: String) -> Self {
+        Self { text, detail }
+    }
+
+    pub fn is_shown_in(&self, display: Display) -> bool {
+        match self.detail {
+            Detail::Lasting => true,
+            Detail::Block => display != Display::Live,
+            Detail::Step => display == Display::Steps,
+        }
+    }
+
+    /// The line without control characters, with its indent.
+    fn safe(self) -> Self {
+        let indent = self.text.len() - self.text.trim_start().len();
+        let text = format!("{}{}", &"  "[..indent.min(2)], text::line(&self.text));
+        Self { text, ..self }
+    }
+}
+
+impl State {
+    /// Takes an event, and returns its lines.
+    pub fn take(&mut self, event: &Event, described: &Described) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let mut add = |detail, text: String| lines.push(Line::new(detail, text));
+        if !matches!(event, Event::Warned(_) | Event::Failed { .. } | Event::Detail(_)) {
+            self.details.clear();
+        }
+        match event {
+            Event::SetUp(event) => return self.take_set_up(event).into_iter().map(Line::safe).collect(),
+            Event::RunStarted { configurations, blocks, record } => {
+                let blocks = match blocks {
+                    Some(blocks) => text::plural(*blocks, "block"),
+                    None => "as many blocks as needed".into(),
+                };
+                let configurations = text::plural(*configurations, "configuration");
+                add(Detail::Block, format!("measuring {configurations} in {blocks}"));
+                add(Detail::Block, format!("record: {record}"));
+            }
+            Event::BlockStarted { block, until, requests } => {
+                self.requests = *requests;
+                let in_a_block =
+                    requests.saturating_sub(self.done) / u64::from(until.saturating_sub(*block).max(1));
+                self.requests_until_block_end = self.done + in_a_block;
+                self.block = format!("block {} of {until}", block + 1);
+                self.status = self.block.clone();
+                add(Detail::Block, self.block.clone());
+            }
+            Event::BlockFinished { block } => self.status = format!("block {} is complete", block + 1),
+            Event::LaunchStarted { label } => {
+                self.status = format!("{} · starting {label}", self.block);
+                add(Detail::Step, format!("  {label}: starting"));
+            }
+            Event::Loading { label, phase, fraction } => {
+                let percent =
+                    fraction.map_or(String::new(), |fraction| format!(" {:.0} %", fraction * 100.0));
+                self.status = self.in_block(&format!("loading {label}: {phase}{percent}"));
+            }
+            Event::Loaded { label, load_ns } => {
+                let time = Unit::Nanoseconds.show(*load_ns as f64);
+                self.status = self.in_block(&format!("{label} loaded in {time}"));
+                add(Detail::Step, format!("  {label}: loaded in {time}"));
+            }
+            Event::CheckingOutput { label, number, of } => {
+                self.status = format!("output check {number} of {of} · {label}");
+                let detail = if *number == 1 { Detail::Block } else { Detail::Step };
+                add(detail, format!("output checks of {}", text::plural(*of, "engine")));
+            }
+            Event::CheckingTokens { label, samples } => {
+                let samples = text::plural(*samples, "sample");
+                self.status = format!("checking the tokens of {samples} with {label}");
+                add(Detail::Block, self.status.clone());
+            }
+            Event::CaseStarted { label, workload } => {
+                self.show_request(label, workload, described);
+                self.details.insert(1, ", warm-up".into());
+                add(Detail::Step, format!("  {workload}: {label}"));
+            }
+            Event::Sampled { label, workload, warmup, .. } => {
+                self.done += 1;
+                self.show_request(label, workload, described);
+                if *warmup {
+                    self.details.insert(1, ", warm-up".into());
+                } else if let Some(estimate) = &described.estimate {
+                    add(Detail::Step, format!("  {workload}: {label} {estimate}"));
+                }
+            }
+            Event::Failed { label, failure } => {
+                add(Detail::Lasting, format!("{label}: {}", failure_text(failure)));
+            }
+            Event::Warned(warning) => add(Detail::Lasting, format!("warning: {}", warning.message)),
+            Event::Interrupted => {
+                self.status = "interrupted".into();
+                add(
+                    Detail::Lasting,
+                    "interrupted: ending the engines and saving the results; press Ctrl-C again to stop at once".into(),
+                );
+            }
+            Event::Detail(text) => add(Detail::Lasting, format!("  {text}")),
+            Event::RunFinished { record: Some(record) } => {
+                add(Detail::Lasting, format!("recorded in {record}"))
+            }
+            Event::RunFinished { record: None } => {
+                let why = "every engine refused what the command line selects";
+                add(Detail::Lasting, format!("no record: {why}"));
+            }
+        }
+        // These texts contain names and output of other programs.
+        self.status = text::line(&self.status);
+        lines.into_iter().map(Line::safe).collect()
+    }
+
+    /// The status of a request: `block 2 of 5 · decode · ENGINE`, with details.
+    fn show_request(&mut self, label: &str, workload: &str, described: &Described) {
+        self.status = format!("{} · {workload} · {label}", self.block);
+        let dtype = described.dtype.as_ref().map(|dtype| format!(" ({})", text::line(dtype)));
+        let estimate = described.estimate.as_ref().map(|estimate| format!("  {estimate}"));
+        self.details = vec![dtype.unwrap_or_default(), estimate.unwrap_or_default()];
+    }
+
+    /// The text of a step in the current block, or before the first block.
+    fn in_block(&self, step: &str) -> String {
+        if self.block.is_empty() { step.into() } else { format!("{} · {step}", self.block) }
+    }
+
+    fn take_set_up(&mut self, event: &SetUpEvent) -> Vec<Line> {
+        let lasting = |text: String| Line::new(Detail::Lasting, text);
+        let lines = match event {
+            SetUpEvent::Started { subject, step, note } => {
+                self.status = format!("{subject}: {step}");
+                let note = note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+                let text = text::break_lines(&format!("{}{note}", self.status), WIDTH);
+                text.lines().map(|line| lasting(line.into())).collect()
+            }
+            SetUpEvent::Output { subject, line } => {
+                self.status = format!("{subject}: {line}");
+                Vec::new()
+            }
+            SetUpEvent::Waiting { subject, reason } => {
+                self.status = format!("{subject}: waiting: {reason}");
+                vec![lasting(self.status.clone())]
+            }
+            SetUpEvent::Finished { subject, failed: None } => vec![lasting(format!("{subject}: done"))],
+            SetUpEvent::Finished { subject, failed: Some(reason) } => {
+                vec![lasting(format!("{subject}: not set up: {reason}"))]
+            }
+            SetUpEvent::Detail(text) => vec![lasting(format!("  {text}"))],
+            SetUpEvent::Warned(message) => vec![lasting(format!("warning: {message}"))],
+        };
+        self.status = text::line(&self.status);
+        lines
+    }
+
+    /// The text of the live line: `━━━━──────  40 %  1 min left  block 2 of 5 · decode · ENGINE (bf16)`. Details that do not fit into
+    /// the width are left out. Before the first block, the status alone.
+    pub fn bar_text(&self, clock: Option<Clock>, width: usize) -> String {
+        let begin = match clock.and_then(|clock| self.share_and_time_left(clock)) {
+            Some((share, left)) => {
+                let full = ((BAR_WIDTH as f64 * share) as usize).min(BAR_WIDTH);
+                let bar = format!("{}{}", "━".repeat(full), "─".repeat(BAR_WIDTH - full));
+                format!("{bar}  {:.0} %  {} left  ", 100.0 * share, rounded_time(left))
+            }
+            None => String::new(),
+        };
+        let with_details = |count: usize| format!("{begin}{}{}", self.status, self.details[..count].concat());
+        let texts = (0..=self.details.len()).rev().map(with_details);
+        texts
+            .into_iter()
+            .find(|text| text::width(text) <= width)
+            .unwrap_or_else(|| text::shorten(&with_details(0), width))
+    }
+
+    /// The end of a log's line about a block.
+    pub fn done_text(&self, clock: Option<Clock>) -> String {
+        let known = clock.and_then(|clock| self.share_and_time_left(clock));
+        known.map_or(String::new(), |(share, left)| {
+            format!(" ({:.0} % done, about {} left)", 100.0 * share, rounded_time(left))
+        })
+    }
+
+    /// The share of the run that is done, and the time left: that of the planned requests, but at most the rest of the budget.
+    /// The default budget ends no block, so the rest of the block counts too.
+    fn share_and_time_left(&self, clock: Clock) -> Option<(f64, Duration)> {
+        // The average time of the finished requests applies to the remaining ones.
+        let time_until = |requests: u64| {
+            let left = requests.saturating_sub(self.done);
+            let is_known = left > 0 && self.done >= MIN_REQUESTS_FOR_TIME_LEFT;
+            is_known.then(|| clock.measured.mul_f64(left as f64 / self.done as f64))
+        };
+        let of_block = time_until(self.requests_until_block_end).filter(|_| !self.budget_is_limit);
+        let of_budget = self.budget.map(|budget| budget.saturating_sub(clock.ran));
+        let of_budget = of_budget.map(|left| left.max(of_block.unwrap_or_default()));
+        let left = time_until(self.requests).into_iter().chain(of_budget).min()?;
+        Some((clock.ran.as_secs_f64() / (clock.ran + left).as_secs_f64(), left))
+    }
+}
+
+fn failure_text(failure: &Failure) -> String {
+    let Failure { kind, when, message, .. } = failure;
+    match kind {
+        FailureKind::NoTime => message.clone(),
+        FailureKind::Unavailable => format!("{kind}: {message}"),
+        _ => format!("{kind} at {when}: {message}"),
+    }
+}
+
+/// `42 s`, `3 min`, `1 h 20 min`: rounded, because it is an estimate.
+fn rounded_time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..=99 => format!("{} s", seconds.max(1)),
+        100..=5999 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}

@@ -1,0 +1,208 @@
+use super::*;
+use crate::record::specimen::timed::{measured, selection};
+
+/// An event, with the estimate of a sample.
+type Estimated = (Event, Option<&'static str>);
+
+fn sampled(workload: &str, estimate: &'static str) -> Estimated {
+    let (label, workload) = ("beacon".into(), workload.into());
+    (Event::Sampled { label, workload, warmup: false, launch: 0, case: 0 }, Some(estimate))
+}
+
+fn take(state: &mut State, (event, estimate): &Estimated) -> Vec<Line> {
+    let dtype = matches!(event, Event::Sampled { .. }).then(|| "bf16".into());
+    state.take(event, &Described { dtype, estimate: estimate.map(String::from) })
+}
+
+fn lines_of(state: &mut State, events: &[Estimated], display: Display) -> Vec<String> {
+    let lines = events.iter().flat_map(|event| take(state, event));
+    lines.filter(|line| line.is_shown_in(display)).map(|line| line.text).collect()
+}
+
+fn run_events() -> Vec<Estimated> {
+    let label = || String::from("beacon");
+    let case = |workload: &str| Event::CaseStarted { label: label(), workload: workload.into() };
+    let without_estimate = |event| (event, None);
+    vec![
+        without_estimate(Event::SetUp(SetUpEvent::Started {
+            subject: label(),
+            step: "building".into(),
+            note: Some("10 minutes".into()),
+        })),
+        without_estimate(Event::SetUp(SetUpEvent::Output {
+            subject: label(),
+            line: "Compiling beacon-core".into(),
+        })),
+        without_estimate(Event::SetUp(SetUpEvent::Waiting {
+            subject: label(),
+            reason: "another cargo has the lock".into(),
+        })),
+        without_estimate(Event::SetUp(SetUpEvent::Finished { subject: label(), failed: None })),
+        without_estimate(Event::RunStarted { configurations: 1, blocks: Some(3), record: "r.jsonl".into() }),
+        without_estimate(Event::CheckingOutput { label: label(), number: 1, of: 2 }),
+        without_estimate(Event::CheckingOutput { label: label(), number: 2, of: 2 }),
+        without_estimate(Event::BlockStarted { block: 0, until: 3, requests: 9 }),
+        without_estimate(Event::LaunchStarted { label: label() }),
+        without_estimate(Event::Loading { label: label(), phase: "weights".into(), fraction: Some(0.4) }),
+        without_estimate(Event::Loaded { label: label(), load_ns: 1_534_000_000 }),
+        without_estimate(case("ttft 128")),
+        sampled("ttft 128", "9.00 ms"),
+        sampled("ttft 128", "8.90 ms"),
+        without_estimate(case("decode")),
+        sampled("decode", "43.1 tok/s"),
+        without_estimate(Event::BlockFinished { block: 0 }),
+        without_estimate(Event::RunFinished { record: Some("r.jsonl".into()) }),
+    ]
+}
+
+#[test]
+fn a_log_has_one_line_for_each_block() {
+    assert_eq!(
+        lines_of(&mut State::default(), &run_events(), Display::Log),
+        [
+            "beacon: building (10 minutes)",
+            "beacon: waiting: another cargo has the lock",
+            "beacon: done",
+            "measuring 1 configuration in 3 blocks",
+            "record: r.jsonl",
+            "output checks of 2 engines",
+            "block 1 of 3",
+            "recorded in r.jsonl",
+        ]
+    );
+}
+
+#[test]
+fn a_log_of_steps_has_every_launch_and_every_sample() {
+    let lines = lines_of(&mut State::default(), &run_events(), Display::Steps);
+    let steps = [
+        "block 1 of 3",
+        "  beacon: starting",
+        "  beacon: loaded in 1.53 s",
+        "  ttft 128: beacon",
+        "  ttft 128: beacon 9.00 ms",
+        "  ttft 128: beacon 8.90 ms",
+        "  decode: beacon",
+        "  decode: beacon 43.1 tok/s",
+    ];
+    assert!(lines.windows(steps.len()).any(|window| window == steps), "{lines:?}");
+}
+
+#[test]
+fn a_terminal_keeps_only_lines_about_set_up_and_problems() {
+    assert_eq!(
+        lines_of(&mut State::default(), &run_events(), Display::Live),
+        [
+            "beacon: building (10 minutes)",
+            "beacon: waiting: another cargo has the lock",
+            "beacon: done",
+            "recorded in r.jsonl",
+        ]
+    );
+}
+
+#[test]
+fn build_notes_of_embedded_engines_fit_eighty_columns() {
+    for engine in crate::engines::manifest::embedded().unwrap() {
+        let build = engine.manifest.build.clone().into_iter();
+        let notes = build.chain(engine.manifest.devices.values().filter_map(|it| it.build.clone()));
+        for note in notes.map(|build| build.note) {
+            let step = "bringing its build for cuda up to date".into();
+            let started =
+                Event::SetUp(SetUpEvent::Started { subject: engine.manifest.name.clone(), step, note });
+            for line in lines_of(&mut State::default(), &[(started, None)], Display::Log) {
+                assert!(text::width(&line) <= WIDTH, "{line}");
+            }
+        }
+    }
+}
+
+fn seconds(ran: u64, measured: u64) -> Option<Clock> {
+    Some(Clock { ran: Duration::from_secs(ran), measured: Duration::from_secs(measured) })
+}
+
+#[test]
+fn the_live_line_has_the_current_step_the_share_done_and_the_time_left() {
+    let mut state = State::default();
+    let events = run_events();
+    let live_line = |state: &State| state.bar_text(None, WIDTH);
+    lines_of(&mut state, &events[..6], Display::Live);
+    assert_eq!(live_line(&state), "output check 1 of 2 · beacon");
+    lines_of(&mut state, &events[6..10], Display::Live);
+    assert_eq!(live_line(&state), "block 1 of 3 · loading beacon: weights 40 %");
+    lines_of(&mut state, &events[10..16], Display::Live);
+    assert_eq!(live_line(&state), "block 1 of 3 · decode · beacon (bf16)  43.1 tok/s");
+    // Three of nine requests are too few for an estimate. The budget bounds the time left.
+    (state.budget, state.done) = (Some(Duration::from_secs(180)), 6);
+    assert_eq!(
+        state.bar_text(seconds(90, 80), WIDTH),
+        "━━━━━━────  69 %  40 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
+    );
+    assert_eq!(
+        state.bar_text(seconds(170, 160), WIDTH),
+        "━━━━━━━━━─  94 %  10 s left  block 1 of 3 · decode · beacon (bf16)  43.1 tok/s"
+    );
+    assert_eq!(state.done_text(seconds(90, 80)), " (69 % done, about 40 s left)");
+}
+
+#[test]
+fn the_live_line_fits_into_the_terminal() {
+    let mut state = State { requests: 2000, done: 20, ..State::default() };
+    take(&mut state, &(Event::BlockStarted { block: 11, until: 20, requests: 2000 }, None));
+    let (label, workload) = ("patient-original (twin)".into(), "ttft 512".into());
+    let sample = Event::Sampled { label, workload, warmup: false, launch: 0, case: 0 };
+    take(&mut state, &(sample, Some("43.1 tok/s")));
+    let shown = |width| state.bar_text(seconds(100, 60), width);
+    let (wide, narrow) = (shown(200), shown(80));
+    assert!(
+        wide.ends_with("block 12 of 20 · ttft 512 · patient-original (twin) (bf16)  43.1 tok/s"),
+        "{wide}"
+    );
+    assert!(text::width(&narrow) <= 80 && narrow.contains("block 12 of 20 · ttft 512 · patient"), "{narrow}");
+}
+
+#[test]
+fn time_left_is_computed_from_requests_and_from_the_budget() {
+    let mut state = State { requests: 20, done: 3, ..State::default() };
+    let left = |state: &State, clock| Some(state.share_and_time_left(clock?)?.1.as_secs());
+    assert_eq!(left(&state, seconds(10, 10)), None);
+    state.done = 5;
+    assert_eq!(left(&state, seconds(20, 10)), Some(30));
+    take(&mut state, &(Event::BlockStarted { block: 1, until: 2, requests: 10 }, None));
+    assert_eq!(left(&state, seconds(20, 10)), Some(10));
+    (state.budget, state.budget_is_limit) = (Some(Duration::from_secs(25)), true);
+    assert_eq!(left(&state, seconds(20, 10)), Some(5));
+    assert_eq!(left(&state, seconds(30, 10)), Some(0));
+    // The block may take longer than the default budget, and no block follows it.
+    take(&mut state, &(Event::BlockStarted { block: 0, until: 5, requests: 55 }, None));
+    state.budget_is_limit = false;
+    assert_eq!([seconds(20, 10), seconds(30, 10)].map(|clock| left(&state, clock)), [Some(20); 2]);
+    assert_eq!(
+        [9, 119, 4800, 6000].map(|s| rounded_time(Duration::from_secs(s))),
+        ["9 s", "2 min", "80 min", "1 h 40 min"]
+    );
+}
+
+#[test]
+fn a_failure_stays_on_the_screen_without_control_characters() {
+    let failure = Failure {
+        kind: crate::record::FailureKind::Exited,
+        when: "sample 17".into(),
+        message: "\u{1b}[2Jkilled by\nsignal 9".into(),
+        ..Failure::default()
+    };
+    let failed = |failure| (Event::Failed { label: "x".into(), failure }, None);
+    let lines = |failure| lines_of(&mut State::default(), &[failed(failure)], Display::Live);
+    assert_eq!(lines(failure), ["x: exited at sample 17: killed by signal 9"]);
+    let message = "no time: --budget 30s ended before this case was measured".into();
+    let no_time = Failure { kind: FailureKind::NoTime, message, ..Failure::default() };
+    assert_eq!(lines(no_time), ["x: no time: --budget 30s ended before this case was measured"]);
+}
+
+#[test]
+fn the_estimate_of_a_sample_is_the_headline_of_its_launch_so_far() {
+    let record = measured(&selection(&["a"], &["decode"]), 1, |_| Some(2.0));
+    let (event, _) = sampled("decode", "");
+    assert_eq!(Described::of(&event, &record).estimate.as_deref(), Some("500 tok/s"));
+    assert_eq!(Described::of(&Event::Interrupted, &record).estimate, None);
+}

@@ -1,0 +1,216 @@
+//! The progress of a run on stderr, from its events: a live line on a terminal, otherwise one line for each block.
+//!
+//! It draws only when an event comes: no thread ticks, so nothing runs while an engine measures.
+
+mod lines;
+mod live_table;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+
+use crate::cli::{Verbosity, verbosity};
+use crate::commands::output::{WIDTH, size_of};
+use crate::engines::setup::SetUpEvent;
+use crate::record::RunRecord;
+use crate::run::Event;
+pub use lines::Display;
+use lines::{Clock, Described, Detail, State};
+use live_table::LiveTable;
+
+/// Makes the report of a run that is not finished yet.
+pub type ReportSoFar<'a> = Box<dyn Fn(&RunRecord) -> Option<String> + 'a>;
+
+pub struct Progress<'a> {
+    state: State,
+    display: Display,
+    bar: Option<ProgressBar>,
+    table: LiveTable,
+    report: Option<ReportSoFar<'a>>,
+    run_started: Option<Instant>,
+    first_block_started: Option<Instant>,
+    last_shown: Option<Instant>,
+}
+
+/// The minimum time between two redraws. Thousands of samples may come in a second.
+const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(100);
+const DRAWS_PER_SECOND: u8 = 10;
+/// The minimum time between two lines of a build in a log.
+const MIN_SET_UP_INTERVAL: Duration = Duration::from_secs(5);
+
+impl<'a> Progress<'a> {
+    pub fn new(display: Display) -> Self {
+        let bar = (display == Display::Live).then(|| {
+            let target = ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND);
+            ProgressBar::with_draw_target(None, target)
+                .with_style(style())
+                .with_finish(ProgressFinish::AndClear)
+        });
+        Self {
+            state: State::default(),
+            display,
+            bar,
+            table: LiveTable::default(),
+            report: None,
+            run_started: None,
+            first_block_started: None,
+            last_shown: None,
+        }
+    }
+
+    /// Shows this report on a terminal after each block.
+    pub fn show_after_blocks(&mut self, report: ReportSoFar<'a>) {
+        self.report = Some(report);
+    }
+
+    /// Takes an event before there is a record.
+    pub fn event(&mut self, event: Event) {
+        self.show(event, Described::default());
+    }
+
+    pub fn event_of_run(&mut self, event: Event, record: &RunRecord) {
+        if let Event::RunStarted { .. } = event {
+            self.run_started = Some(Instant::now());
+            self.state.budget = record.header.plan.extent.budget();
+            self.state.budget_is_limit = record.header.plan.extent.set_budget().is_some();
+        }
+        if let Event::BlockStarted { .. } = event {
+            self.first_block_started.get_or_insert_with(Instant::now);
+        }
+        let described = Described::of(&event, record);
+        let is_block_finished = matches!(event, Event::BlockFinished { .. });
+        self.show(event, described);
+        // No engine runs between two blocks, so drawing the results disturbs no measurement.
+        if is_block_finished
+            && let Some(bar) = &self.bar
+            && let Some(text) = self.report.as_ref().and_then(|report| report(record))
+        {
+            bar.suspend(|| self.table.replace(&text));
+        }
+    }
+
+    fn show(&mut self, event: Event, described: Described) {
+        let is_sample = matches!(event, Event::Sampled { .. });
+        let is_finished = matches!(event, Event::RunFinished { .. });
+        let lines = self.state.take(&event, &described);
+        if !is_printed(&event, verbosity()) {
+            return;
+        }
+        let clock = self.clock();
+        let Some(bar) = &self.bar else {
+            for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
+                let done =
+                    if line.detail == Detail::Block { self.state.done_text(clock) } else { String::new() };
+                print(&format!("{}{done}", line.text));
+            }
+            // A long build reports its progress every few seconds.
+            if let Event::SetUp(SetUpEvent::Output { .. }) = event {
+                let is_due = self.last_shown.is_none_or(|shown| shown.elapsed() >= MIN_SET_UP_INTERVAL);
+                let has_text = !self.state.status.ends_with(": ");
+                if is_due && has_text {
+                    self.last_shown = Some(Instant::now());
+                    print(&format!("  {}", self.state.status));
+                }
+            } else if let Event::SetUp(SetUpEvent::Started { .. }) = event {
+                self.last_shown = Some(Instant::now());
+            }
+            return;
+        };
+        if is_finished {
+            bar.finish_and_clear();
+            // The report of the whole run follows.
+            self.table.remove();
+        }
+        for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
+            bar.suspend(|| self.table.print_below(&line.text));
+        }
+        if is_finished
+            || (is_sample && self.last_shown.is_some_and(|shown| shown.elapsed() < MIN_REDRAW_INTERVAL))
+        {
+            return;
+        }
+        self.last_shown = Some(Instant::now());
+        // Only this call draws.
+        bar.set_message(self.state.bar_text(clock, width()));
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        let measured = self.first_block_started?.elapsed();
+        Some(Clock { ran: self.run_started?.elapsed(), measured })
+    }
+}
+
+/// Whether a display shows an event. `--quiet` leaves only problems, and details need `--verbose`.
+fn is_printed(event: &Event, verbosity: Verbosity) -> bool {
+    let is_detail = matches!(event, Event::Detail(_) | Event::SetUp(SetUpEvent::Detail(_)));
+    let is_problem = matches!(
+        event,
+        Event::Failed { .. }
+            | Event::Warned(_)
+            | Event::Interrupted
+            | Event::SetUp(SetUpEvent::Warned(_) | SetUpEvent::Finished { failed: Some(_), .. })
+    );
+    match verbosity {
+        Verbosity::Quiet => is_problem,
+        Verbosity::Usual => !is_detail,
+        Verbosity::Verbose => true,
+    }
+}
+
+/// The columns of the terminal on stderr.
+fn width() -> usize {
+    size_of(std::io::stderr()).and_then(|size| size.columns).unwrap_or(WIDTH)
+}
+
+/// One line, cut at the terminal's width. A template that indicatif refuses does not end a run.
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+/// Prints a line. A closed stderr does not end a run.
+fn print(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Failure;
+
+    #[test]
+    fn quiet_displays_show_only_problems_and_details_need_verbose() {
+        let detail = || Event::Detail("x".into());
+        let failed = || Event::Failed { label: "x".into(), failure: Failure::default() };
+        let started = || Event::LaunchStarted { label: "x".into() };
+        let shown = |verbosity| [detail(), failed(), started()].map(|event| is_printed(&event, verbosity));
+        assert_eq!(shown(Verbosity::Quiet), [false, true, false]);
+        assert_eq!(shown(Verbosity::Usual), [false, true, true]);
+        assert_eq!(shown(Verbosity::Verbose), [true; 3]);
+    }
+
+    #[test]
+    fn every_display_takes_every_event() {
+        for display in [Display::Live, Display::Log, Display::Steps] {
+            let mut progress = Progress::new(display);
+            progress.show_after_blocks(Box::new(|_| Some("a table".into())));
+            let label = || String::from("beacon");
+            for event in [
+                Event::SetUp(SetUpEvent::Output { subject: label(), line: "Compiling".into() }),
+                Event::RunStarted { configurations: 1, blocks: Some(1), record: "r.jsonl".into() },
+                Event::BlockStarted { block: 0, until: 1, requests: 9 },
+                Event::Sampled {
+                    label: label(),
+                    workload: "decode".into(),
+                    warmup: false,
+                    launch: 0,
+                    case: 0,
+                },
+                Event::BlockFinished { block: 0 },
+                Event::RunFinished { record: Some("r.jsonl".into()) },
+            ] {
+                progress.event_of_run(event, &RunRecord::default());
+            }
+        }
+    }
+}
