@@ -63,9 +63,17 @@ class Baseline(FolderText, Model):
 
     @torch.no_grad()
     def score(self, ids):
-        logprobs = torch.log_softmax(self._logits(ids)[:-1].double(), dim=-1)
+        return self.score_with_most_likely(ids)[0]
+
+    @torch.no_grad()
+    def score_with_most_likely(self, ids):
+        logits = self._logits(ids)[:-1]
+        logprobs = torch.log_softmax(logits.double(), dim=-1)
         targets = torch.tensor(ids[1:], device=self._device)
-        return logprobs.gather(1, targets[:, None])[:, 0].tolist()
+        # Among equal logits `argmax` takes the lowest id, as in `generate`.
+        most_likely = logits.argmax(dim=-1)
+        values = [logprobs.gather(1, places[:, None])[:, 0].tolist() for places in (targets, most_likely)]
+        return values[0], most_likely.tolist(), values[1]
 
     def _logits(self, ids):
         return self._decoder(torch.tensor(ids, device=self._device))  # [tokens, vocabulary]

@@ -164,6 +164,9 @@ pub struct Score {
     pub id: Option<Id>,
     /// Token ids, verbatim: nothing is added. Each sequence needs at least two.
     pub sequences: Vec<Vec<u32>>,
+    /// Whether the most likely ids are wanted too. An engine may ignore it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub most_likely: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -278,6 +278,9 @@ pub struct Scored {
     pub logprobs: Vec<Option<f64>>,
     /// The time from the request to its answer, on the orchestrator's clock.
     pub elapsed_ns: u64,
+    /// The peak memory of the engine's process tree so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_resident_bytes: Option<u64>,
 }
 
 /// One configuration's continuation of the held-out prompt.

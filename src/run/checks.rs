@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use protocol::{Generate, Id, IgnoreEos, Score};
+use protocol::{Generate, Id, IgnoreEos, Score, Scored};
 
 use super::journal::Journal;
 use super::launch::Launched;
@@ -74,12 +74,37 @@ impl Launched {
         ids: &[u32],
         time_limit: Duration,
     ) -> Result<(Vec<Option<f64>>, Duration), Cause> {
-        let sequences = vec![ids.to_vec()];
-        let request = Score { id: Some(Id::Number(self.next_id())), sequences: sequences.clone() };
-        let deadline = self.conversation.deadlines.answer.min(time_limit);
-        let (mut scored, took) = self.conversation.score(request, deadline).await?;
-        verify_scores(&scored, &sequences)?;
+        let (mut scored, took) = self.request_score(ids, false, time_limit).await?;
         Ok((scored.logprobs.swap_remove(0), took))
+    }
+
+    /// The log-probability of every id but the first, and the most likely id at each of these places with its log-probability,
+    /// if the engine gives them.
+    pub async fn score_with_most_likely(
+        &mut self,
+        ids: &[u32],
+        time_limit: Duration,
+    ) -> Result<(Vec<Option<f64>>, Option<Vec<(u32, f64)>>), Cause> {
+        let (mut scored, _) = self.request_score(ids, true, time_limit).await?;
+        let most_likely = scored.most_likely_ids.zip(scored.most_likely_logprobs);
+        let most_likely = most_likely.map(|(mut ids, mut logprobs)| {
+            ids.swap_remove(0).into_iter().zip(logprobs.swap_remove(0)).collect()
+        });
+        Ok((scored.logprobs.swap_remove(0), most_likely))
+    }
+
+    async fn request_score(
+        &mut self,
+        ids: &[u32],
+        most_likely: bool,
+        time_limit: Duration,
+    ) -> Result<(Scored, Duration), Cause> {
+        let id = Some(Id::Number(self.next_id()));
+        let request = Score { id, sequences: vec![ids.to_vec()], most_likely };
+        let deadline = self.conversation.deadlines.answer.min(time_limit);
+        let (scored, took) = self.conversation.score(request.clone(), deadline).await?;
+        verify_scores(&scored, &request.sequences)?;
+        Ok((scored, took))
     }
 
     /// The greedy continuation of a prompt, past EOS if the engine can ignore it.

@@ -162,7 +162,9 @@ impl OutputChecks<'_, '_> {
                 Ok((logprobs, took)) => {
                     scoring.add(ids.len(), took);
                     let elapsed_ns = took.as_nanos() as u64;
-                    let scored = Scored { configuration, launch, sequence, logprobs, elapsed_ns };
+                    let (peak_resident_bytes, _) = launched.read_memory(false).await?;
+                    let scored =
+                        Scored { configuration, launch, sequence, logprobs, elapsed_ns, peak_resident_bytes };
                     self.journal.take(Entry::Scored(scored))?;
                 }
                 Err(cause) => {

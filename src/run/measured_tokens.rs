@@ -23,7 +23,7 @@ use crate::run::process::{Cause, LaunchError};
 /// `MIN_TIME`.
 const RUN_DIVISOR: u32 = 20;
 const MIN_TIME: Duration = Duration::from_secs(10);
-const MAX_TIME: Duration = Duration::from_secs(60);
+const MAX_TIME: Duration = Duration::from_secs(120);
 /// An id with a higher log-probability is likelier than all other ids together. The value is ln(1/2), raised for rounding.
 const MAJORITY_LOGPROB: f64 = -0.69;
 
@@ -117,6 +117,9 @@ impl OutputChecks<'_, '_> {
                 continue;
             };
             let request = (sample.prompt_hash.clone(), output);
+            if let Some(answer) = known_answer(&answers_by_request, &request) {
+                answers_by_request.insert(request.clone(), vec![answer]);
+            }
             if !answers_by_request.contains_key(&request) {
                 let Some(prompt) = self.prompt_of(unverified).filter(|_| !check_time.is_over()) else {
                     left_out += 1;
@@ -206,6 +209,20 @@ impl OutputChecks<'_, '_> {
     }
 }
 
+/// The answer about an output of one token that is the verifier's own token after this prompt, as an answer about another
+/// output has shown. The longest prompts have such outputs.
+fn known_answer(
+    answers: &HashMap<(String, Vec<u32>), Vec<ReferenceToken>>,
+    (prompt, output): &(String, Vec<u32>),
+) -> Option<ReferenceToken> {
+    let [token] = output[..] else { return None };
+    let same_prompt =
+        answers.iter().filter(|((other, _), _)| other == prompt).flat_map(|(_, answers)| answers);
+    let answer = { same_prompt }.find(|it| it.position == 0 && it.verifier_token == token)?;
+    let engine_logprob = answer.verifier_logprob;
+    Some(ReferenceToken { engine_token: token, engine_logprob, ..answer.clone() })
+}
+
 /// The time limit of the check. `ran` is the time since the start of the run. `TimeBudget` reserves time for the check.
 fn check_duration(extent: &Extent, ran: Duration) -> Duration {
     match extent.budget().map(|budget| budget.saturating_sub(ran)) {
@@ -227,16 +244,28 @@ async fn query_tokens(
     let max_output = context.map_or(usize::MAX, |context| (context as usize).saturating_sub(prompt.len()));
     let output = &output[..output.len().min(max_output)];
     let scores = verifier.hello().is_some_and(|hello| hello.capabilities.score);
-    let logprobs = match scores && !output.is_empty() {
-        true => {
-            let all =
-                verifier.score(&[prompt, output].concat(), check_time.necessary_request_limit()).await?.0;
-            all.into_iter().skip(prompt.len().saturating_sub(1)).collect()
-        }
-        false => Vec::new(),
-    };
+    let (mut logprobs, mut most_likely) = (Vec::new(), Vec::new());
+    if scores && !output.is_empty() {
+        let (ids, limit) = ([prompt, output].concat(), check_time.necessary_request_limit());
+        let (all, all_most_likely) = verifier.score_with_most_likely(&ids, limit).await?;
+        let before = prompt.len().saturating_sub(1);
+        logprobs = all.into_iter().skip(before).collect();
+        most_likely = all_most_likely.unwrap_or_default().into_iter().skip(before).collect();
+    }
     let mut answers = Vec::new();
     for position in positions(output.len(), differs_at, &logprobs) {
+        if let Some(&(verifier_token, logprob)) = most_likely.get(position) {
+            answers.push(ReferenceToken {
+                verifier: verifier.launch.configuration,
+                position: position as u32,
+                engine_token: output[position],
+                verifier_token,
+                engine_logprob: logprobs.get(position).copied().flatten(),
+                verifier_logprob: Some(logprob),
+                ..Default::default()
+            });
+            continue;
+        }
         if check_time.budget_is_over() || (check_time.is_over() && !answers.is_empty()) {
             break;
         }

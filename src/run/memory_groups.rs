@@ -33,8 +33,7 @@ const F32_BYTES: u64 = 4;
 /// The memory that a configuration needs, as known before a block.
 pub(super) async fn member(plan: &Plan, record: &RunRecord, configuration: usize) -> Result<Member> {
     let planned = &plan.configurations[configuration];
-    let samples = record.samples.iter().filter(|it| plan.cases[it.case].configuration == configuration);
-    let bytes = match samples.filter_map(|sample| sample.peak_resident_bytes).max() {
+    let bytes = match known_peak(plan, record, configuration) {
         Some(most) => most,
         None => estimate(planned).await?,
     };
@@ -43,6 +42,14 @@ pub(super) async fn member(plan: &Plan, record: &RunRecord, configuration: usize
     let mut launches = record.launches.iter().filter(|it| it.configuration == configuration);
     let alone = planned.alone || launches.any(has_other_processes);
     Ok(Member { configuration, bytes, alone })
+}
+
+/// The peak memory of a configuration's requests, or else of its output check.
+fn known_peak(plan: &Plan, record: &RunRecord, configuration: usize) -> Option<u64> {
+    let samples = record.samples.iter().filter(|it| plan.cases[it.case].configuration == configuration);
+    let scored = record.scored.iter().filter(|it| it.configuration == configuration);
+    let of_samples = samples.filter_map(|sample| sample.peak_resident_bytes).max();
+    of_samples.or_else(|| scored.filter_map(|scored| scored.peak_resident_bytes).max())
 }
 
 async fn estimate(planned: &Configuration) -> Result<u64> {
@@ -124,6 +131,7 @@ impl MemoryGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Scored;
 
     fn member(configuration: usize, bytes: u64) -> Member {
         Member { configuration, bytes, alone: false }
@@ -134,6 +142,19 @@ mod tests {
         let members = [member(2, 30), member(0, 30), member(1, 30)];
         assert_eq!(memory_groups(&members, 100), [vec![2, 0, 1]]);
         assert_eq!(memory_groups(&members, 99), [vec![2, 0], vec![1]]);
+    }
+
+    #[test]
+    fn before_the_first_block_the_memory_is_that_of_the_output_check() {
+        let (plan, mut record) = (Plan::default(), RunRecord::default());
+        assert_eq!(known_peak(&plan, &record, 1), None);
+        let scored = |configuration, bytes| Scored {
+            configuration,
+            peak_resident_bytes: Some(bytes),
+            ..Scored::default()
+        };
+        record.scored = vec![scored(0, 900), scored(1, 70), scored(1, 80)];
+        assert_eq!(known_peak(&plan, &record, 1), Some(80));
     }
 
     #[test]

@@ -253,6 +253,15 @@ pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Caus
             return protocol_error(format!("a log-probability of {logprob}: a probability above 1"));
         }
     }
+    let counts = scored.logprobs.iter().map(Vec::len);
+    let is_complete = |found: Option<Vec<usize>>| found.is_none_or(|found| counts.clone().eq(found));
+    let ids = scored.most_likely_ids.as_ref().map(|lists| lists.iter().map(Vec::len).collect());
+    let values = scored.most_likely_logprobs.as_ref().map(|lists| lists.iter().map(Vec::len).collect());
+    if !is_complete(ids) || !is_complete(values) {
+        return protocol_error(
+            "`most_likely_ids` and `most_likely_logprobs` need one value for each of `logprobs`".into(),
+        );
+    }
     Ok(())
 }
 
@@ -426,6 +435,20 @@ mod tests {
             (Vec::new(), Some(serde_json::json!({ "tokens_per_second": 1e9 })));
         let empty = refused(expected().verify(&only_summary));
         assert_eq!(empty, "protocol: a `summary` without measured iterations: `iterations` is empty");
+    }
+
+    #[test]
+    fn most_likely_ids_have_as_many_values_as_the_log_probabilities() {
+        let verified = |ids: &[u32], values: &[f64]| {
+            let (ids, values) = (Some(vec![ids.to_vec()]), Some(vec![values.to_vec()]));
+            let logprobs = vec![vec![Some(-0.5), None]];
+            let (most_likely_ids, most_likely_logprobs) = (ids, values);
+            let scored = Scored { logprobs, most_likely_ids, most_likely_logprobs, ..Scored::default() };
+            verify_scores(&scored, &[vec![1, 2, 3]]).is_ok()
+        };
+        assert!(verified(&[4, 5], &[-0.5, -0.25]));
+        assert!(!verified(&[4], &[-0.5, -0.25]));
+        assert!(!verified(&[4, 5], &[-0.5]));
     }
 
     #[test]

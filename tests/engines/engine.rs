@@ -159,7 +159,7 @@ impl Engine {
 
     /// The log-probability of each id after the first. `None` is minus infinity.
     pub fn score(&mut self, ids: &[u32]) -> Vec<Option<f64>> {
-        self.send(&Request::Score(Score { id: None, sequences: vec![ids.into()] }));
+        self.send(&Request::Score(Score { sequences: vec![ids.into()], ..Score::default() }));
         match self.next_message() {
             Message::Scored(mut scored) => scored.logprobs.remove(0),
             other => panic!("{}: {other:?}", self.name),

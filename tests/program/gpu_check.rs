@@ -40,7 +40,7 @@ const FOR_GPUS: &str = r#"
 #[test]
 fn a_rehearsal_turns_packed_programs_into_a_table_and_records() {
     let tree = Tree::with_packed_programs(&[]);
-    tree.scratch.write("engines/for-gpus/engine.toml", FOR_GPUS);
+    tree.scratch.write_tree(&[("for-gpus", FOR_GPUS)]);
     let outcome = tree.check(&[&["--rehearse"], VERIFIER_OPTIONS].concat(), None).exits_with(0);
     // Programs for the CPU are packed only if they run on a GPU too.
     let manifest = std::fs::read_to_string(tree.scratch.join("gpu-check/manifest")).unwrap();

@@ -24,7 +24,13 @@ fn launches_for_checks(run: &Run, label: &str) -> usize {
 
 #[test]
 fn wrong_measured_tokens_are_found_and_correct_ones_pass() {
-    let run = run_with_verifier(&[LATER_WRONG, RIGHT]);
+    // The second verifier is asked for one token at a time.
+    for verifier in ["", "--most-likely false"] {
+        check_later_wrong_and_right(run(&[LATER_WRONG, RIGHT], Verifier::Engine(verifier), &[]));
+    }
+}
+
+fn check_later_wrong_and_right(run: Run) {
     // The checks before the blocks found no difference.
     let ids = |label| &run.record.entries_of("continued", label)[0]["ids"];
     assert_eq!(ids("later-wrong"), ids("right"));
@@ -64,7 +70,7 @@ fn a_run_keeps_its_results_when_the_verifier_exits() {
         ("--fault exits_at_sample --at 1", "verifier (verifier): exited: ended with exit code 3"),
         ("--fault exits_in_load", "verifier (verifier): exited at load"),
     ] {
-        let run = run(&[LATER_WRONG], Verifier::Engine(fault), &[]);
+        let run = run(&[LATER_WRONG], Verifier::Engine(&format!("{fault} --most-likely false")), &[]);
         assert_eq!(run.outcome.code, Some(0), "{:?}", run.outcome);
         assert_eq!(run.record.entries("failure"), Vec::<&Value>::new());
         let unchecked = run.record.only("not_checked");
@@ -75,7 +81,7 @@ fn a_run_keeps_its_results_when_the_verifier_exits() {
 
 #[test]
 fn a_silent_verifier_is_stopped_and_recorded_at_the_end_of_the_budget() {
-    let silent = Verifier::Engine("--fault hangs_in_generate --at 1");
+    let silent = Verifier::Engine("--fault hangs_in_generate --at 1 --most-likely false");
     let run = run(&[LATER_WRONG], silent, &["--budget", "15s"]);
     let unchecked = run.record.only("not_checked");
     let reason = unchecked["reason"].as_str().unwrap();
@@ -102,7 +108,7 @@ fn a_verifier_without_score_gives_its_own_tokens() {
 fn an_engine_that_masks_eos_may_give_another_token_in_its_place() {
     // From position 40 on, the engine's token differs, and the verifier gives EOS. An engine that masks EOS cannot give it.
     let masked = r#"--wrong-from 40 --capabilities '{"ignore_eos":"masked"}'"#;
-    let run = run(&[("masks", masked)], Verifier::Engine("--eos-at 0"), &[]);
+    let run = run(&[("masks", masked)], Verifier::Engine("--eos-at 0 --most-likely false"), &[]);
     let tokens = run.reference_tokens("masks");
     assert!(tokens.len() > 4 && tokens.iter().all(|it| agrees(it)), "{tokens:?}");
 }
@@ -184,7 +190,7 @@ fn an_unrequested_2_bit_kv_cache_does_not_widen_the_bound() {
 
 #[test]
 fn outputs_are_unverified_when_the_verifier_cannot_check_the_tokens() {
-    let silent = Verifier::Engine("--fault hangs_in_generate --at 1");
+    let silent = Verifier::Engine("--fault hangs_in_generate --at 1 --most-likely false");
     let run = run(&[LATER_WRONG], silent, &["--timeout", "10"]);
     assert_eq!(run.assert_measured("later-wrong").status("later-wrong"), "unverified");
     let reasons = run.status_reasons("later-wrong");

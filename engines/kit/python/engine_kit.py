@@ -99,7 +99,8 @@ class Model:
         raise NotImplementedError
 
     def score(self, ids):
-        """Natural-log probabilities of `ids[1:]`, each given all ids before it."""
+        """Natural-log probabilities of `ids[1:]`, each given all ids before it. A verifier also has `score_with_most_likely`: a
+        tuple of this list, of the most likely ids at the same places, and of their log-probabilities."""
         raise Failed("unsupported", "`score` is not supported by this engine")
 
 

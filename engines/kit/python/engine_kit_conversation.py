@@ -106,12 +106,19 @@ class Conversation:
             context = self.facts.get("context_tokens")
             if context is not None and len(ids) > context:
                 raise Failed("context", f"`sequences[{index}]`: {len(ids)} tokens exceed the context of {context}")
+        most_likely = {}
         began_ns = self._clock()
-        scored = [list(self._model.score(ids)) for ids in request.sequences]
+        if request.most_likely and hasattr(self._model, "score_with_most_likely"):
+            scored = [self._model.score_with_most_likely(ids) for ids in request.sequences]
+            most_likely["most_likely_ids"] = [list(ids) for _, ids, _ in scored]
+            most_likely["most_likely_logprobs"] = [list(values) for _, _, values in scored]
+            scored = [list(values) for values, _, _ in scored]
+        else:
+            scored = [list(self._model.score(ids)) for ids in request.sequences]
         ns = self._clock() - began_ns
         pairs = enumerate(zip(scored, request.sequences))
         logprobs = [checks.check_logprobs(values, ids, index) for index, (values, ids) in pairs]
-        self.write_for(request, {"type": "scored", "logprobs": logprobs, "ns": ns})
+        self.write_for(request, {"type": "scored", "logprobs": logprobs, **most_likely, "ns": ns})
 
     def _hello(self):
         if self._hello_facts is None:

@@ -115,7 +115,7 @@ _FIELDS_BY_TYPE = {
         "padding": (one_of("left", "right", "packed"), "left"),
         "stream": (boolean, False),
     },
-    "score": {"sequences": (list_of(list_of(u32)), REQUIRED)},
+    "score": {"sequences": (list_of(list_of(u32)), REQUIRED), "most_likely": (boolean, False)},
     "facts": {},
     "cancel": {"id": (required_id, REQUIRED)},
     "shutdown": {},

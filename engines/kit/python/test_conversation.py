@@ -10,7 +10,7 @@ import unittest.mock
 
 from engine_kit_conversation import END, Conversation, OutputClosed
 from engine_kit_wire import Failed, Framer
-from toy_engine import EXITS, FAILS, PUSHES_AFTER_END, RAISES, RUNS_OUT_OF_MEMORY, STOPS_EARLY, SlotsEngine, ToyEngine
+from toy_engine import EXITS, FAILS, PUSHES_AFTER_END, RAISES, RUNS_OUT_OF_MEMORY, STOPS_EARLY, SlotsEngine, ToyEngine, ToyModel
 
 MODEL = {"ORCHESTRATE_MODEL": "."}
 LOAD = {"type": "load", "model": "."}
@@ -47,6 +47,11 @@ class TestConversation:
 
 def converse(*lines, engine=None, environment=MODEL):
     return TestConversation(engine, environment).run(*lines)
+
+
+def score_with_most_likely(model, ids):
+    logprobs = model.score(ids)
+    return logprobs, [3] * len(logprobs), [-0.5] * len(logprobs)
 
 
 def ids(message):
@@ -248,6 +253,17 @@ class GenerateRequests(unittest.TestCase):
         (scored,) = converse({"type": "score", "id": "s", "sequences": [[1, 7, 2], [1, 5]]})
         self.assertEqual((scored["id"], scored["logprobs"]), ("s", [[-7.0, None], [-5.0]]))
         self.assertGreaterEqual(scored["ns"], 0)
+
+    def test_the_most_likely_ids_are_given_by_a_model_that_knows_them_and_only_on_request(self):
+        request = {"type": "score", "sequences": [[1, 7, 2], [1, 5]]}
+        without, ignored = converse(request, {**request, "most_likely": True})
+        self.assertNotIn("most_likely_ids", without)
+        self.assertEqual({**ignored, "ns": 0}, {**without, "ns": 0})
+        with unittest.mock.patch.object(ToyModel, "score_with_most_likely", create=True, new=score_with_most_likely):
+            (scored,) = converse({**request, "most_likely": True})
+        self.assertEqual(scored["logprobs"], without["logprobs"])
+        self.assertEqual(scored["most_likely_ids"], [[3, 3], [3]])
+        self.assertEqual(scored["most_likely_logprobs"], [[-0.5, -0.5], [-0.5]])
 
 
 class Failures(unittest.TestCase):

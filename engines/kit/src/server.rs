@@ -217,7 +217,7 @@ impl<E: Engine> Server<E> {
         for (index, ids) in score.sequences.iter().enumerate() {
             logprobs.push(check_logprobs(catch_panic(|| loaded_model.model.score(ids))?, ids.len(), index)?);
         }
-        Ok(Scored { id: score.id, logprobs, ns: clock.ns() })
+        Ok(Scored { id: score.id, logprobs, ns: clock.ns(), ..Scored::default() })
     }
 
     /// Runs a request alone, or admits it among the overlapping requests.

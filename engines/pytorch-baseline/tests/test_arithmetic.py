@@ -96,6 +96,15 @@ class Generating(unittest.TestCase):
         expected = [row[id] - math.log(numpy.exp(row).sum()) for row, id in zip(logits, IDS[1:])]
         numpy.testing.assert_allclose(model.score(IDS), expected, atol=1e-4)
 
+    def test_the_most_likely_ids_are_those_of_a_greedy_continuation(self):
+        model = load(write_folder(self))
+        ids = [*IDS, *generate(model, IDS, 8, ignore_eos=True)]
+        logprobs, most_likely, values = model.score_with_most_likely(ids)
+        self.assertEqual(logprobs, model.score(ids))
+        self.assertEqual(most_likely[len(IDS) - 1 :], ids[len(IDS) :])
+        self.assertEqual(values[len(IDS) - 1 :], logprobs[len(IDS) - 1 :])
+        self.assertTrue(all(value >= logprob for value, logprob in zip(values, logprobs)))
+
     def test_equal_requests_give_equal_ids_and_another_seed_gives_other_ids(self):
         from types import SimpleNamespace
 

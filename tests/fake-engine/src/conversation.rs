@@ -221,6 +221,12 @@ impl Conversation {
         let logprobs: Vec<_> = sequences.iter().map(|ids| answer::logprobs(&self.script, ids)).collect();
         let ns = read_at.elapsed().as_nanos() as u64;
         let mut scored = json!({ "type": "scored", "logprobs": logprobs, "ns": ns });
+        if request["most_likely"] == true && self.script.flag("most_likely") {
+            let (ids, logprobs): (Vec<_>, Vec<_>) =
+                sequences.iter().map(|ids| answer::most_likely(&self.script, ids)).unzip();
+            scored["most_likely_ids"] = json!(ids);
+            scored["most_likely_logprobs"] = json!(logprobs);
+        }
         if !request["id"].is_null() {
             scored["id"] = request["id"].clone();
         }

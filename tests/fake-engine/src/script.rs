@@ -47,6 +47,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("busy_threads", "0", "threads that spin during a `generate`"),
     ("resident_bytes", "0", "bytes of memory that a load allocates and touches"),
     ("score_offset", "0.0", "added to every log-probability"),
+    ("most_likely", "true", "whether `score` gives the most likely ids when they are requested"),
     ("score_noise", "0.0", "the standard deviation of an error of each log-probability, fixed by the ids"),
     ("memory_bytes", "null", "the reported bytes of device memory in use; the peak is twice as much"),
     ("loaded", "{}", "changes to the facts of `loaded`"),
