@@ -66,7 +66,7 @@ fn page() -> Page {
         energy: vec![denied, ListedCounter { name: "gpu-0".into(), trouble: None }],
         limits: None,
         warnings: vec!["machine: the frequency governor of 64 cores is `powersave`, so clocks follow the load with a delay; \
-            run `sudo cpupower frequency-set --governor performance`".into()],
+            hint: sudo cpupower frequency-set --governor performance".into()],
     }
 }
 
@@ -77,7 +77,7 @@ fn the_page_shows_all_known_facts_within_its_width() {
     assert!(!text.contains('\u{1b}'), "{text}");
     let text = words(&text);
     for expected in [
-        "machine a1b2c3",
+        "fingerprint a1b2c3",
         "64 allowed, 256 logical, 128 physical, two threads on each (SMT), 2 NUMA nodes",
         "L1d 32 KiB for 2 cores, L3 32 MiB for 16 cores",
         "3751 MHz now; 3751 MHz at most; governor powersave",
