@@ -90,10 +90,10 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
         let missing = plural(with_commas(scores.missing), "log-probability value");
         part.say(format!("{missing} are missing or not finite where {verifier} gives a value."));
     }
-    // In f32, an output between the two bounds is already wrong.
-    let agrees = if bounds.rms > AGREES { format!(", up to {AGREES} agrees") } else { String::new() };
+    // In f32, the bound for `wrong` is below that for `agrees`.
+    let agrees = if bounds.rms < AGREES { two_digits(bounds.rms) } else { AGREES.to_string() };
     part.say(format!(
-        "Bounds: up to {EXACT} nats is exact{agrees}; above {} an engine in {} is wrong.",
+        "Bounds: up to {EXACT} nats is exact, up to {agrees} agrees; above {} an engine in {} is wrong.",
         two_digits(bounds.rms),
         agreement.precision.name()
     ));

@@ -197,7 +197,7 @@ fn an_unknown_machine_has_a_page_of_unknowns() {
 fn the_page_is_shown_in_every_format_but_those_of_lines() {
     let markdown = shown(&page(), "markdown", None);
     assert!(
-        markdown.contains("- machine: a1b2c3\n") && markdown.contains("- warning: machine: "),
+        markdown.contains("- fingerprint: a1b2c3\n") && markdown.contains("- warning: machine: "),
         "{markdown}"
     );
     assert!(!markdown.contains('\u{1b}'), "{markdown}");

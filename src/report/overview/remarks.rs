@@ -97,11 +97,10 @@ fn why_no_rank(overview: &Overview) -> Option<String> {
         }
         Some(NoChecks::ByAge) => Some(format!("the record is older than output checks{result}")),
         None => {
-            let is_unverified = |it: &&Configuration| it.unranked == Some(Unranked::Unverified);
-            let has_rank = overview.configurations.iter().any(|it| it.unranked.is_none());
-            let mut unverified = overview.configurations.iter().filter(is_unverified);
-            let says_so = several && !has_rank && unverified.next().is_some();
-            says_so.then(|| format!("no output is verified{result}"))
+            let some = |is: fn(&Configuration) -> bool| overview.configurations.iter().any(is);
+            let some_are_unverified = some(|it| it.unranked == Some(Unranked::Unverified));
+            let is_noted = several && some_are_unverified && !some(|it| it.unranked.is_none());
+            is_noted.then(|| format!("no output is verified{result}"))
         }
     }
 }
