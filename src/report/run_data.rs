@@ -223,7 +223,7 @@ impl<'a> RunData<'a> {
 
 /// The text of a recorded warning. Earlier versions named the time of each engine's blocks, so that equal warnings differed.
 fn current_wording(message: String) -> String {
-    let start = "has fewer blocks than other engines, because each takes ";
+    let start = "has fewer blocks than other engines, because each ";
     let after_time = message.strip_prefix(start).and_then(|rest| rest.split_once(" s of the time budget"));
     match after_time {
         Some((_, hint)) => format!("{FEWER_BLOCKS}{}", hint.replace("; try ", "; hint: ")),

@@ -129,7 +129,7 @@ fn the_page_of_the_machine_has_each_gpu_with_its_warnings() {
     assert!(page["energy"].as_array().unwrap().iter().any(|it| it["name"] == "gpu-0"), "{page}");
     let warnings = page["warnings"].to_string();
     assert!(warnings.contains("other programs use GPU 0 (process 4194303)"), "{warnings}");
-    let limited = "GPU 0 is limited to 350 W, but its default is 700 W; hint: sudo nvidia-smi -i 0 -pl 700";
+    let limited = "GPU 0 is limited to 350 W, but its default is 700 W; run `sudo nvidia-smi -i 0 -pl 700`";
     assert!(warnings.contains(limited), "{warnings}");
     assert_ne!(without["fingerprint"], page["fingerprint"]);
 }

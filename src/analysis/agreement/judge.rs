@@ -183,9 +183,9 @@ impl Results<'_> {
             let (text, position) = (difference.text.name(), difference.position);
             match gap(difference) {
                 Some(gap) if gap <= NEAR_TIE => {
-                    let gap = format!("{} nats", two_digits(gap));
+                    let gap = two_digits(gap);
                     first.tie.get_or_insert_with(|| {
-                        format!("from token {position} of {text} on, its tokens differ, after a near tie ({gap} between the two tokens)")
+                        format!("from token {position} of {text} on, its tokens differ, after a near tie (two tokens that differ by {gap} nats)")
                     });
                 }
                 Some(gap) if self.agreement.precision == Precision::Full => {

@@ -180,7 +180,7 @@ fn a_difference_at_a_near_tie_is_not_wrong() {
     add_reference_tokens(&mut record, ENGINE, |position| if position == 30 { 0.004 } else { 0.0 });
     let found = engine(&record);
     assert_eq!(found.status, Status::Agrees, "{found:?}");
-    let why = "from token 30 of `decode` sample 0 (block 0) on, its tokens differ, after a near tie (0.0040 nats between the two tokens)";
+    let why = "from token 30 of `decode` sample 0 (block 0) on, its tokens differ, after a near tie (two tokens that differ by 0.0040 nats)";
     assert_eq!(found.reasons, [why]);
 }
 

@@ -45,9 +45,7 @@ fn lowered_limit(gpu: &Gpu) -> Option<String> {
     let [limit, default] = [limit, default].map(|milliwatts| f64::from(milliwatts) / 1000.0);
     let (index, remedy) = (gpu.index, format!("run `sudo nvidia-smi -i {} -pl {default}`", gpu.index));
     (limit < default).then(|| {
-        format!(
-            "machine: GPU {index} is limited to {limit} W, but its default is {default} W; hint: {remedy}"
-        )
+        format!("machine: GPU {index} is limited to {limit} W, but its default is {default} W; {remedy}")
     })
 }
 
@@ -99,9 +97,8 @@ mod tests {
             "{messages:?}"
         );
         assert!(
-            messages[1].ends_with(
-                "limited to 350.5 W, but its default is 700 W; hint: sudo nvidia-smi -i 0 -pl 700"
-            ),
+            messages[1]
+                .ends_with("limited to 350.5 W, but its default is 700 W; sudo nvidia-smi -i 0 -pl 700"),
             "{messages:?}"
         );
     }

@@ -55,7 +55,7 @@ impl QuietCheck {
         let load = read("/proc/loadavg").and_then(|text| load_average(&text));
         let pressure = read("/proc/pressure/memory").and_then(|text| stall_field(&text, "avg10="));
         let text = "build: this orchestrate is a debug build, so its overhead is larger than a release build's; \
-                   hint: cargo build --release";
+                   run `cargo build --release`";
         let own_build = cfg!(debug_assertions).then(|| text.to_string());
         let mut warnings: Vec<String> = own_build.into_iter().chain(debug_builds(engines)).collect();
         warnings
@@ -125,8 +125,8 @@ fn slow_governors(governors: &[String]) -> Option<String> {
     let slow: Vec<&String> = governors.iter().filter(|governor| *governor != "performance").collect();
     let first = slow.first()?;
     Some(format!(
-        "machine: the frequency governor of {} is `{first}`, so clocks follow the load with a delay; hint: \
-         sudo cpupower frequency-set --governor performance",
+        "machine: the frequency governor of {} is `{first}`, so clocks follow the load with a delay; \
+         run `sudo cpupower frequency-set --governor performance`",
         plural(slow.len(), "core")
     ))
 }
@@ -139,7 +139,7 @@ fn debug_builds(engines: &[PlannedEngine]) -> impl Iterator<Item = String> {
         let is_debug = parts.iter().any(|part| *part == "target") && parts.last().is_some_and(|part| *part == "debug");
         is_debug.then(|| {
             format!(
-                "build: `{label}` is a debug build (`{}`), many times slower than it can be; hint: cargo build --release",
+                "build: `{label}` is a debug build (`{}`), many times slower than it can be; run `cargo build --release`",
                 program.display()
             )
         })

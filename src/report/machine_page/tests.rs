@@ -66,7 +66,7 @@ fn page() -> Page {
         energy: vec![denied, ListedCounter { name: "gpu-0".into(), trouble: None }],
         limits: None,
         warnings: vec!["machine: the frequency governor of 64 cores is `powersave`, so clocks follow the load with a delay; \
-            hint: sudo cpupower frequency-set --governor performance".into()],
+            run `sudo cpupower frequency-set --governor performance`".into()],
     }
 }
 
