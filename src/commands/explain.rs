@@ -12,7 +12,7 @@ use crate::cli::formats_where;
 use crate::record::{self, results_dir};
 use crate::report::explain::explain as explanation;
 use crate::report::{FORMATS, Format};
-use crate::shell::Usage;
+use crate::shell::{Usage, pasteable};
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -25,10 +25,17 @@ pub struct ExplainArgs {
 }
 
 pub fn explain(arguments: &ExplainArgs) -> Result<u8> {
-    let (names, record) = split(&arguments.names);
-    let record = record.map_or_else(|| latest_record(&results_dir(None)), Ok)?;
-    let record = record::read(&record)?;
-    let explanation = explanation(&record, names).map_err(Usage)?;
+    let (names, named) = split(&arguments.names);
+    let path = named.clone().map_or_else(|| latest_record(&results_dir(None)), Ok)?;
+    let record = record::read(&path)?;
+    // The proposed commands are about the same record.
+    let argument =
+        named.map_or_else(String::new, |path| format!(" {}", pasteable(&[path.display().to_string()])));
+    let with_record = |error: String| if error.contains("\nhint: ") { error + &argument } else { error };
+    let mut explanation = explanation(&record, names).map_err(|error| Usage(with_record(error)))?;
+    for command in explanation.more.iter_mut().filter(|it| it.starts_with("orchestrate explain ")) {
+        command.push_str(&argument);
+    }
     output::show(&explanation, arguments.format)?;
     Ok(DONE)
 }

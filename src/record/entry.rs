@@ -189,6 +189,10 @@ pub struct Warning {
     pub message: String,
 }
 
+/// The warning about a row that is left out of a block. It is equal for all engines of a run, so that a report can show it once.
+pub const FEWER_BLOCKS: &str =
+    "fewer blocks than other engines, because a block takes too long for the time budget";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum End {

@@ -101,8 +101,7 @@ impl<'a> ResourceTable<'a> {
 }
 
 fn resource_legend(unknown: &[TitledFact]) -> Vec<String> {
-    let explanation = "memory: the process tree, with each page counted once; the peak includes loading, anonymous and \
-        file-backed memory do not; energy: above idle";
+    let explanation = "memory: that of the process tree, each page once; only the peak includes loading; energy: above idle";
     let mut legend = vec![explanation.to_string()];
     // Without a GPU, one entry stands for all GPU values.
     let of_gpus = |fact: &Fact| fact.quantity.is_of_gpus();
@@ -115,7 +114,7 @@ fn resource_legend(unknown: &[TitledFact]) -> Vec<String> {
     }
     if unknown.iter().any(|(_, fact)| fact.quantity == Quantity::Joules) {
         let why =
-            "energy: a counter cannot be read, or shows no energy above idle; hint: orchestrate machine";
+            "no energy: a counter cannot be read, or shows nothing above idle; hint: orchestrate machine";
         legend.push(why.into());
     }
     legend
@@ -131,7 +130,7 @@ fn gpu_notes(rows: &[(&Row, &Resources)]) -> Vec<String> {
                 "device memory, as growth of the whole device since the launch, because the driver names no process"
                     .into()
             }
-            MemorySource::Reported => "device memory, as the engine reports it: the driver has no larger value".into(),
+            MemorySource::Reported => "device memory, as the engine reports it, because the driver has no larger value".into(),
         });
         let by = resources.gpu_slowed_by.join(", ");
         let slowed = (!by.is_empty()).then(|| format!("GPU slowed down ({by})"));

@@ -42,12 +42,13 @@ pub fn mismatches(record: &RunRecord, engines: &[Engine]) -> Vec<String> {
                 let (requested, reported) = factor.mismatch(engine)?;
                 let [requested, reported] =
                     [requested, reported].map(|value| shorten(&value, MAX_WORD_IN_SENTENCE));
-                Some(line(&format!("{label}: requested {} `{requested}`, runs `{reported}`", factor.title)))
+                let title = factor.title;
+                Some(line(&format!("{label}: reports {title} `{reported}`, but `{requested}` was requested")))
             }));
         }
         if launched.windows(2).any(|pair| pair[0] != pair[1]) {
             mismatches.push(format!(
-                "{label}: its launches differ in configuration or version; the first launch is shown"
+                "{label}: its launches differ in configuration or version; the table shows the first launch"
             ));
         }
     }

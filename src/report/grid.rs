@@ -21,7 +21,7 @@ use stats::Summary;
 const MIN_VALUES_FOR_P99: usize = 100;
 const RATIO_TITLE: &str = "vs ref";
 const LIMIT_TITLE: &str = "of limit";
-const METRICS_HINT: &str = "explanations: orchestrate metrics";
+const EXPLANATIONS: &str = "explanations: orchestrate explain, orchestrate metrics";
 
 /// The table of a report, and the marks in its cells.
 pub struct Grid<'a> {
@@ -258,7 +258,7 @@ impl<'a> Grid<'a> {
         for (name, short) in &labels.0 {
             legend.push(format!("{short} is {name}"));
         }
-        legend.push(METRICS_HINT.into());
+        legend.push(EXPLANATIONS.into());
         legend
     }
 }
@@ -279,7 +279,7 @@ pub fn why_no_ratios(report: &Report) -> String {
     } else if rows().any(|row| report.is_wrong(row)) {
         format!("no ratios: the output of the reference `{reference}` is wrong{hint}")
     } else if rows().any(|row| row.failure.is_none()) {
-        format!("no ratios: only the reference `{reference}` was measured")
+        format!("no ratios: no other engine can be compared with the reference `{reference}`")
     } else if rows().count() > 0 || report.failed.iter().any(|failed| is_reference(&failed.engine)) {
         format!("no ratios: the reference `{reference}` failed{hint}")
     } else {

@@ -83,7 +83,7 @@ pub fn described(limit: &Limit) -> String {
 /// A sentence on a limit that changed during the run.
 pub fn changed(limit: &Limit) -> Option<String> {
     limit.is_unsteady().then(|| {
-        "The limit changed during the run. The share refers to the best probe, so other runs are not comparable.".into()
+        "The limit changed during the run. The share uses the best probe, so do not compare it with other runs.".into()
     })
 }
 
@@ -91,11 +91,11 @@ pub fn changed(limit: &Limit) -> Option<String> {
 pub fn why_absent(absent: &Absent) -> String {
     let below = match absent {
         Absent::InCaches { cache_bytes: Some(bytes) } => {
-            format!("four times the last-level cache ({})", Unit::Bytes.show(*bytes as f64))
+            format!("{}, four times the last-level cache", Unit::Bytes.show(4.0 * *bytes as f64))
         }
         Absent::InCaches { cache_bytes: None } => "1 GiB, and the size of the caches is unknown".into(),
     };
-    format!("The weights are under {below}, so caches may hold them, and memory does not limit the speed.")
+    format!("The weights are under {below}. Caches may hold them, so memory may not limit the speed.")
 }
 
 /// Notes about limits that changed during the run.
@@ -104,8 +104,8 @@ pub fn notes<'a>(limits: &[Limit], rows: impl Iterator<Item = &'a Row>) -> Vec<S
     let note = changed.map(|it| {
         let source = if it.key.work == Work::Memory { " from memory" } else { "" };
         format!(
-            "the machine's limits changed during the run, {}{source}{} over {}: `of limit` refers to the best probe and is \
-             not comparable with other runs",
+            "a limit of the machine changed during the run, {}{source}{} over {}; `of limit` uses the best probe, so do not \
+             compare it with other runs",
             range(it),
             on_device(&it.key),
             probe_count(it)
@@ -130,11 +130,13 @@ pub fn reasons(rows: &[Row]) -> Vec<String> {
 fn reason(absent: &Absent) -> String {
     match absent {
         Absent::InCaches { cache_bytes: Some(bytes) } => {
-            let mebibytes = (*bytes as f64 / f64::from(1 << 20)).round();
-            format!("of limit: n/a, weights under 4 x {mebibytes} MiB (last-level cache) may be cached")
+            let bytes = Unit::Bytes.show(4.0 * *bytes as f64);
+            format!(
+                "of limit: n/a, because caches may hold weights under {bytes} (4 times the last-level cache)"
+            )
         }
         Absent::InCaches { cache_bytes: None } => {
-            "of limit: n/a, weights under 1 GiB may be read from caches of unknown size".into()
+            "of limit: n/a, because caches of unknown size may hold weights under 1 GiB".into()
         }
     }
 }

@@ -60,7 +60,7 @@ impl Page {
         let Machine { cpu, gpus, os, architecture, .. } = &self.machine;
         let unknown = || "unknown".to_string();
         let facts = [
-            ("machine", self.fingerprint.clone()),
+            ("fingerprint", self.fingerprint.clone()),
             ("CPU", cpu.model.clone().unwrap_or_else(unknown)),
             ("cores", cores(cpu)),
             ("SIMD", if cpu.simd.is_empty() { unknown() } else { cpu.simd.join(" ") }),
@@ -71,7 +71,7 @@ impl Page {
             ("kernel", self.kernel()),
             ("system", format!("{os}, {architecture}")),
             ("container", self.container()),
-            ("load", self.load()),
+            ("load average", self.load()),
             ("energy", self.energy()),
         ];
         let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());

@@ -75,8 +75,8 @@ fn spreads(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> 
     let more = data.more_blocks();
     let notes = steady.filter_map(|(_, row)| {
         let (label, case, spread) = (&row.engine.label, &row.case.label, three_digits(row.wide_spread()?));
-        let remedy = format!("use a quieter machine, or more blocks: `--blocks {more}`");
-        Some(format!("`{label}` `{case}`: its launches differ by {spread}x; {remedy}"))
+        let remedy = format!("close other programs, or take more blocks; hint: `--blocks {more}`");
+        Some(format!("`{label}` `{case}`: its launches differ by a factor of {spread}; {remedy}"))
     });
     notes.collect()
 }
@@ -169,7 +169,10 @@ fn unreported(data: &RunData) -> Vec<String> {
         let dtype = dtype.clone().filter(|_| engine.dtype.is_none()).map(|dtype| (dtype, "dtype"));
         notes.extend(device.into_iter().chain(dtype).map(|(requested, setting)| {
             let requested = shorten(&requested, 24);
-            format!("`{}`: requested {requested}, but it does not report its {setting}", engine.label)
+            format!(
+                "`{}`: {setting} {requested} was requested, but it does not report its {setting}",
+                engine.label
+            )
         }));
     }
     notes

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::rows::{Row, group_by_key};
 use super::run_data::RunData;
-use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, no_checks};
 use crate::text::line;
 
@@ -43,7 +42,7 @@ impl Output {
 
     /// The text in place of a verdict.
     pub fn why_not_compared(&self) -> String {
-        format!("`{}` is wrong{}; it is not compared", self.engine, self.reasons())
+        format!("the output of `{}` is wrong{}; its speed is not compared", self.engine, self.reasons())
     }
 
     fn reasons(&self) -> String {
@@ -86,11 +85,8 @@ pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> 
     if verifiers.is_empty() || !needs_column(outputs) {
         return None;
     }
-    Some(format!(
-        "{TITLE}: difference from the log-probabilities of {} on held-out text, in nats (root mean square); exact: up to \
-         {EXACT} and the same tokens; agrees: up to {AGREES}; wrong: above the bound for the engine's precision",
-        verifiers.into_iter().collect::<Vec<_>>().join(", ")
-    ))
+    let verifiers = verifiers.into_iter().collect::<Vec<_>>().join(", ");
+    Some(format!("{TITLE}: difference from {verifiers} on held-out text, in nats"))
 }
 
 /// Notes about output that drifts or is unverified. Engines with the same reason share a line. Wrong output has its own text.

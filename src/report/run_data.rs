@@ -15,7 +15,7 @@ use crate::analysis::metric::share::{self, Absent};
 use crate::analysis::metric::{self, METRICS, MetricId, Observation};
 use crate::analysis::values::Values;
 use crate::plan::{Plan, Workload};
-use crate::record::{End, Failure, FailureKind, RunRecord, Warning};
+use crate::record::{End, FEWER_BLOCKS, Failure, FailureKind, RunRecord, Warning};
 use crate::text::{line, shorten};
 use stats::INTERIM_ANALYSES;
 
@@ -205,7 +205,7 @@ impl<'a> RunData<'a> {
         let recorded =
             self.record.warnings.iter().filter(|warning| !claims::is_repeated(contradictions, warning));
         let recorded = recorded.map(|warning: &Warning| {
-            let message = sentence(&warning.message);
+            let message = current_wording(sentence(&warning.message));
             match warning.configuration {
                 Some(configuration) => format!("{}: {message}", self.engine(configuration).label),
                 None => message,
@@ -218,6 +218,16 @@ impl<'a> RunData<'a> {
             times => format!("{text} ({times} times)"),
         };
         group_by_key(all.map(|text| (text, ()))).into_iter().map(write).collect()
+    }
+}
+
+/// The text of a recorded warning. Earlier versions named the time of each engine's blocks, so that equal warnings differed.
+fn current_wording(message: String) -> String {
+    let start = "has fewer blocks than other engines, because each ";
+    let after_time = message.strip_prefix(start).and_then(|rest| rest.split_once(" s of the time budget"));
+    match after_time {
+        Some((_, hint)) => format!("{FEWER_BLOCKS}{}", hint.replace("; try ", "; hint: ")),
+        None => message,
     }
 }
 

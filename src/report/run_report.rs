@@ -148,6 +148,24 @@ impl Report {
         rows.chain(self.failed.iter().map(|failed| &failed.engine))
     }
 
+    /// The warnings for people. Equal warnings about several engines share a line that names these engines. `short` gives the
+    /// name of a label.
+    pub fn warning_lines(&self, short: impl Fn(&str) -> String) -> Vec<String> {
+        let of_engine = |warning: &String| {
+            let rest =
+                |engine: &Engine| warning.strip_prefix(&engine.label).filter(|it| it.starts_with(": "));
+            let about = self.engines().filter_map(|engine| Some((&engine.label, rest(engine)?)));
+            match about.max_by_key(|(label, _)| label.len()) {
+                Some((label, rest)) => (rest.to_string(), Some(short(label))),
+                None => (warning.clone(), None),
+            }
+        };
+        let groups = group_by_key(self.warnings.iter().map(of_engine)).into_iter();
+        groups
+            .map(|(text, names)| names.into_iter().flatten().collect::<Vec<_>>().join(", ") + &text)
+            .collect()
+    }
+
     pub fn output_of(&self, row: &Row) -> Option<&Output> {
         self.outputs.iter().find(|it| it.engine == row.engine.label)
     }

@@ -113,7 +113,7 @@ fn leave_out_columns(table: &mut Table, limit: usize) {
     if !left_out.is_empty() {
         left_out.reverse();
         let names = left_out.join(", ");
-        table.notes.push(format!("left out in {limit} columns: {names} (a wider terminal shows them)"));
+        table.notes.push(format!("left out at a width of {limit}: {names} (a wider terminal shows more)"));
     }
 }
 

@@ -202,7 +202,8 @@ verdicts, 95 % intervals over 5 blocks:
 - `beacon` reaches its first token (ttft 512) 5.22 times as fast as `patient-original` [5.21, 5.23]
 - `beacon` prefills 5.09 times as fast as `patient-original` [5.07, 5.10]
 - `beacon` decodes 11.0 times as fast as `patient-original` [11.0, 11.0]
-geometric mean over 6 workloads (all weigh the same; no workload runs at this ratio): `beacon` 10.0x
+geometric mean over 6 workloads (each has the same weight; no single workload has this ratio):
+  `beacon` 10.0x
 noise floor, `patient-original` against its twin: load 0.5 %, ttft 16 0.2 %, ttft 128 0.2 %,
   ttft 512 0.3 %, prefill 0.3 %, decode 0.2 %; not calibrated; hint:
   `orchestrate calibrate -e patient-original -e beacon -s load,ttft,prefill,decode --threads 2`
@@ -211,9 +212,8 @@ coal
   hint: orchestrate setup coal
 vs ref: speed-up over `patient-original`, by cold start (load), TTFT (ttft), prefill, decode; above
   1 is better
-ratios are medians over paired rounds; they may differ from ratios of the values shown
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
-explanations: orchestrate metrics
+explanations: orchestrate explain, orchestrate metrics
 ";
     assert_eq!(rendered_table(&default_suite_record(), 100), expected);
     // With every metric there is still one table: its header occurs once.
@@ -268,9 +268,8 @@ noise floor, `patient-original` against its twin: decode 0.4 %; not calibrated; 
   `orchestrate calibrate -e patient-original -e beacon -s decode --threads 2 --mode one-shot`
 
 vs ref: speed-up over `patient-original`, by total; above 1 is better
-ratios are medians over paired rounds; they may differ from ratios of the values shown
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
-explanations: orchestrate metrics
+explanations: orchestrate explain, orchestrate metrics
 ";
     assert_eq!(rendered_table(&measured(&selection, &[ORIGINAL, BEACON]), 100), expected);
 }
@@ -301,7 +300,7 @@ prefill   3               83.8                      12200          77.0
 decode    3               4.41  1.86  1.89  4.86     7250     524  61.0
 
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
-explanations: orchestrate metrics
+explanations: orchestrate explain, orchestrate metrics
 ";
     assert_eq!(rendered_table(&record, 100), expected);
 }
@@ -315,7 +314,7 @@ AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
 nothing was measured
 
-explanations: orchestrate metrics
+explanations: orchestrate explain, orchestrate metrics
 ";
     assert_eq!(rendered(&empty_record(), "table", 100), expected);
     assert!(rendered(&empty_record(), "markdown", 100).contains("Nothing was measured."));
@@ -345,7 +344,7 @@ beacon
   hint: orchestrate setup beacon
 coal
   hint: orchestrate setup coal
-explanations: orchestrate metrics
+explanations: orchestrate explain, orchestrate metrics
 ";
     assert_eq!(rendered(&record, "table", 100), expected);
 }
@@ -396,7 +395,7 @@ fn the_worst_record_fits_its_width_and_keeps_every_failure_and_hint() {
         assert!(text.lines().any(|line| line.ends_with("--model embedded --device cpu")), "{text}");
         assert!(text.contains("hint: orchestrate setup coal"), "{text}");
         assert!(text.starts_with("note: the run was interrupted"), "{text}");
-        assert!(text.ends_with("explanations: orchestrate metrics\n"), "{text}");
+        assert!(text.ends_with("explanations: orchestrate explain, orchestrate metrics\n"), "{text}");
     }
 }
 
@@ -478,8 +477,8 @@ fn a_setting_other_than_requested_gives_a_warning() {
     assert_eq!(
         report.warnings,
         [
-            "beacon: requested dtype `bf16`, runs `f32` (5 times)",
-            "beacon: requested threads `1`, runs `2` (5 times)",
+            "beacon: reports dtype `f32`, but `bf16` was requested (5 times)",
+            "beacon: reports threads `2`, but `1` was requested (5 times)",
         ]
     );
     assert_eq!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::document::{Item, List};
 use super::labels::Labels;
 use super::outputs::Output;
+use super::ranking;
 use super::rows::{Row, group_by_key};
 use super::run_report::Report;
 use super::verdicts::{Calibration, Certainty, PairVerdict, PresetEffect, Uncalibrated};
@@ -158,7 +159,7 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
             format!("`{engine}`{NO_BREAK_SPACE}{ratio}{mark}{rank_mark}{against}")
         });
         let means = means.collect::<Vec<_>>().join(", ");
-        let caution = "all weigh the same; no workload runs at this ratio";
+        let caution = "each has the same weight; no single workload has this ratio";
         remarks.push(format!("geometric mean over {} workloads ({caution}): {means}", first.workloads));
     }
     remarks.extend(report.verdicts.preset_effects.iter().filter_map(|it| preset_effect(report, labels, it)));
@@ -270,16 +271,22 @@ fn mark_of(report: &Report, engine: &str) -> &'static str {
 
 /// The explanations of the marks that occur.
 pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
-    let rows = report.rows.iter().filter(|row| row.failure.is_none() && !row.is_reference());
-    let shown = rows.filter_map(|row| report.verdicts.headline_for_view(row, pairs));
-    let certainties: Vec<Certainty> =
-        shown.filter(|pair| !pair.has_failed(&report.rows)).filter_map(PairVerdict::certainty).collect();
+    let rows = || report.rows.iter().filter(|row| row.failure.is_none() && !row.is_reference());
+    let shown = || {
+        let of_row = |row| Some((row, report.verdicts.headline_for_view(row, pairs)?));
+        rows().filter_map(of_row).filter(|(_, pair)| !pair.has_failed(&report.rows))
+    };
+    let certainties: Vec<Certainty> = shown().filter_map(|(_, pair)| pair.certainty()).collect();
+    let shown_ratios = || {
+        let with_ratio = shown().filter(|(_, pair)| pair.certainty() != Some(Certainty::Same));
+        with_ratio.filter_map(|(row, pair)| Some((row, pair.ratio()?)))
+    };
     let inconclusive_mean = report.verdicts.means.iter().any(|mean| !mean.is_conclusive);
     let of_mean = if inconclusive_mean { "; in a mean: one of its ratios is inconclusive" } else { "" };
     let marks = [
         (
-            certainties.iter().any(|it| *it != Certainty::Same),
-            "ratios are medians over paired rounds; they may differ from ratios of the values shown".into(),
+            shown_ratios().any(|(row, ratio)| !ranking::is_quotient(report.rows.iter(), row, ratio)),
+            "ratios come from paired rounds, so some differ from the ratio of the two shown values".into(),
         ),
         (certainties.contains(&Certainty::Same), "same: the 95 % interval is within 2 % of 1".into()),
         (
@@ -289,11 +296,11 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
         (certainties.contains(&Certainty::NoVerdict), "x?: no verdict, see above".into()),
         (
             report.some_are_verified() && report.outputs.iter().any(Output::is_unverified),
-            format!("{UNVERIFIED}: its output is unverified; it ranks behind verified engines"),
+            format!("{UNVERIFIED}: its output is unverified, so it has no rank"),
         ),
         (
             report.rows.iter().any(|row| row.contradicted && row.failure.is_none()),
-            format!("{CONTRADICTED}: a claim is contradicted (see the warnings); it ranks behind the others"),
+            format!("{CONTRADICTED}: a claim is contradicted (see the warnings), so it has no rank"),
         ),
     ];
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, meaning)| meaning).collect()

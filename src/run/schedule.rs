@@ -14,7 +14,7 @@ use super::warm_up::MIN_WARM_UPS;
 use crate::analysis::compare;
 use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan, Role};
-use crate::record::{Closed, Entry, Failure, FailureKind, RunRecord};
+use crate::record::{Closed, Entry, FEWER_BLOCKS, Failure, FailureKind, RunRecord};
 use crate::run::process::LaunchError;
 use crate::text;
 use stats::{Analysis, INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, Rule, StoppedBy};
@@ -112,17 +112,9 @@ impl<'a> Schedule<'a> {
             let is_row = self.plan.configurations[configuration].role.is_none();
             let is_left_out = !members.contains(&configuration) && self.has_open_cases(configuration);
             if is_row && is_left_out && self.left_out.insert(configuration) {
-                let time = self
-                    .units(configurations)
-                    .into_iter()
-                    .find(|it| it.configurations.contains(&configuration));
-                let seconds = time.map_or(0.0, |unit| unit.time.whole.as_secs_f64());
                 let larger =
-                    self.sufficient_budget().map_or(String::new(), |it| format!("; try `--budget {it}`"));
-                let message = format!(
-                    "has fewer blocks than other engines, because each of its blocks takes {seconds:.1} s of the time budget{larger}"
-                );
-                journal.warn(Some(configuration), message)?;
+                    self.sufficient_budget().map_or(String::new(), |it| format!("; hint: `--budget {it}`"));
+                journal.warn(Some(configuration), format!("{FEWER_BLOCKS}{larger}"))?;
             }
         }
         Ok(())

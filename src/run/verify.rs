@@ -82,19 +82,23 @@ impl Expected {
     ) -> Result<(), Cause> {
         let found = sequence.prompt_tokens;
         if let Some(sent) = prompt_tokens.filter(|&sent| sent != found) {
-            return wrong_output(format!("`prompt_tokens` {found} is not the number of ids sent, {sent}"));
+            return wrong_output(format!("`prompt_tokens` is {found}, but {sent} ids were sent"));
         }
         if sequence.finish == Finish::Cancelled {
             return protocol_error("finished `cancelled`, and nothing was cancelled".into());
         }
         if let Some(cached) = sequence.cached_prompt_tokens.filter(|&it| it > found) {
-            return protocol_error(format!("`cached_prompt_tokens` {cached} of {found} `prompt_tokens`"));
+            return protocol_error(format!(
+                "`cached_prompt_tokens` {cached} exceeds `prompt_tokens` {found}"
+            ));
         }
         let (count, times) = match (&sequence.output_ids, &sequence.token_ns, &sequence.chunks) {
             (Some(ids), Some(times), None) => {
                 let (count, stamps) = (ids.len(), times.len());
                 if count != stamps {
-                    return protocol_error(format!("{count} `output_ids` and {stamps} `token_ns`"));
+                    return protocol_error(format!(
+                        "expected {count} `token_ns`, one for each of `output_ids`, got {stamps}"
+                    ));
                 }
                 self.verify_ids(ids, sequence.finish)?;
                 (count, times.clone())
@@ -232,7 +236,9 @@ fn sequence_of<'a>(answer: &'a Answer, token: &Token) -> Option<&'a Sequence> {
 fn verify_chunks(chunks: &[Chunk], count: u32) -> Result<(), Cause> {
     let counted: Option<u64> = chunks.iter().map(|chunk| chunk.tokens.map(u64::from)).sum();
     match counted.filter(|&counted| counted != u64::from(count)) {
-        Some(counted) => protocol_error(format!("`chunks` of {counted} tokens and {count} `output_tokens`")),
+        Some(counted) => {
+            protocol_error(format!("`chunks` have {counted} tokens, but `output_tokens` is {count}"))
+        }
         None => Ok(()),
     }
 }
@@ -250,7 +256,7 @@ pub fn verify_scores(scored: &Scored, sequences: &[Vec<u32>]) -> Result<(), Caus
         // This refuses NaN too.
         let possible = |logprob: &f64| *logprob <= MAX_LOGPROB;
         if let Some(logprob) = logprobs.iter().flatten().find(|logprob| !possible(logprob)) {
-            return protocol_error(format!("a log-probability of {logprob}: a probability above 1"));
+            return protocol_error(format!("the log-probability {logprob} is not a number up to 0"));
         }
     }
     let counts = scored.logprobs.iter().map(Vec::len);
@@ -327,7 +333,7 @@ mod tests {
         assert_eq!(short, "wrong_output: expected 3 tokens, got 1");
         assert_eq!(
             refusal(|it| it.sequences[0].prompt_tokens = 9),
-            "wrong_output: `prompt_tokens` 9 is not the number of ids sent, 4"
+            "wrong_output: `prompt_tokens` is 9, but 4 ids were sent"
         );
         assert!(refusal(|it| it.sequences.clear()).contains("expected 1 sequences, got 0"));
     }
@@ -338,7 +344,7 @@ mod tests {
             (vec![20, 19, 30], "protocol: `token_ns[1]`"),
             (vec![10, 20, 30], "protocol: `token_ns[0]`"),
             (vec![20, 30, 41], "protocol: `token_ns[2]`"),
-            (vec![20, 30], "protocol: 3 `output_ids` and 2 `token_ns`"),
+            (vec![20, 30], "protocol: expected 3 `token_ns`, one for each of `output_ids`, got 2"),
         ] {
             let refusal = refusal(|it| it.sequences[0].token_ns = Some(times));
             assert!(refusal.starts_with(start), "{refusal}");
@@ -415,7 +421,7 @@ mod tests {
     #[test]
     fn contradicting_numbers_are_refused_by_name() {
         let cached = refusal(|it| it.sequences[0].cached_prompt_tokens = Some(5));
-        assert_eq!(cached, "protocol: `cached_prompt_tokens` 5 of 4 `prompt_tokens`");
+        assert_eq!(cached, "protocol: `cached_prompt_tokens` 5 exceeds `prompt_tokens` 4");
         let chunks = |tokens: [Option<u32>; 2]| {
             move |iteration: &mut Iteration| {
                 let sequence = &mut iteration.sequences[0];
@@ -426,7 +432,7 @@ mod tests {
             }
         };
         let counted = refusal(chunks([Some(1), Some(9)]));
-        assert_eq!(counted, "protocol: `chunks` of 10 tokens and 3 `output_tokens`");
+        assert_eq!(counted, "protocol: `chunks` have 10 tokens, but `output_tokens` is 3");
         let mut partly_counted = answer();
         chunks([None, Some(9)])(&mut partly_counted.iterations[0]);
         assert!(expected().verify(&partly_counted).is_ok());
@@ -460,8 +466,8 @@ mod tests {
         for (logprobs, refusal) in [
             (vec![], "expected 1 scored sequences, got 0"),
             (vec![vec![Some(-0.5)]], "expected 2 `logprobs` for a sequence, got 1"),
-            (vec![vec![Some(-0.5), Some(0.25)]], "a log-probability of 0.25: a probability above 1"),
-            (vec![vec![Some(f64::NAN), None]], "a log-probability of NaN: a probability above 1"),
+            (vec![vec![Some(-0.5), Some(0.25)]], "the log-probability 0.25 is not a number up to 0"),
+            (vec![vec![Some(f64::NAN), None]], "the log-probability NaN is not a number up to 0"),
         ] {
             assert_eq!(refused(verified(logprobs)), format!("protocol: {refusal}"));
         }

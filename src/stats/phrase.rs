@@ -62,8 +62,10 @@ pub struct Phrase {
 impl fmt::Display for Phrase {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&self.change)?;
-        let parts = [self.bounds.as_str(), self.caution];
-        parts.into_iter().filter(|part| !part.is_empty()).try_for_each(|part| write!(f, " {part}"))
+        if !self.bounds.is_empty() {
+            write!(f, " {}", self.bounds)?;
+        }
+        if self.caution.is_empty() { Ok(()) } else { write!(f, " ({})", self.caution) }
     }
 }
 
@@ -94,7 +96,8 @@ impl Phrase {
                 } else if decision.lost_to_correction {
                     format!("({}): not significant among all comparisons of the run", range())
                 } else {
-                    format!("({}): difference not beyond the noise of this machine (±{difference})", range())
+                    let sign = if difference.ends_with('%') { "±" } else { "" };
+                    format!("({}): within the noise of this machine ({sign}{difference})", range())
                 };
                 Self { change: "inconclusive".into(), bounds, caution: "" }
             }

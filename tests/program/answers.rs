@@ -13,9 +13,15 @@ const RULES: &[FaultCase] = &[
     ("no_sequence", "", "wrong_output", "warm-up 1", "expected 1 sequences, got 0"),
     ("says_cancelled", "", "protocol", "warm-up 1", "finished `cancelled`, and nothing was cancelled"),
     // Each id has one time.
-    ("extra_time", "", "protocol", "warm-up 1", "64 `output_ids` and 65 `token_ns`"),
+    (
+        "extra_time",
+        "",
+        "protocol",
+        "warm-up 1",
+        "expected 64 `token_ns`, one for each of `output_ids`, got 65",
+    ),
     ("no_output", "", "protocol", "warm-up 1", "neither `output_ids` with `token_ns` nor `chunks`"),
-    ("miscounted_chunks", "--output text", "protocol", "warm-up 1", "128 tokens and 64 `output_tokens`"),
+    ("miscounted_chunks", "--output text", "protocol", "warm-up 1", "128 tokens, but `output_tokens` is 64"),
     // Times are in order: start < first token <= ... <= last token <= end.
     ("first_token_at_start", "", "protocol", "warm-up 1", "`token_ns[0]` 1000 lies outside 1000 to "),
     ("times_out_of_order", "", "protocol", "warm-up 1", "`token_ns[2]` 21000 lies outside "),
@@ -30,7 +36,13 @@ const RULES: &[FaultCase] = &[
     // The output has the requested length.
     ("too_many_tokens", "", "wrong_output", "warm-up 1", "expected 64 tokens, got 65"),
     // Impossible numbers.
-    ("more_cached_than_sent", "", "protocol", "warm-up 1", "`cached_prompt_tokens` 33 of 32 "),
+    (
+        "more_cached_than_sent",
+        "",
+        "protocol",
+        "warm-up 1",
+        "`cached_prompt_tokens` 33 exceeds `prompt_tokens` 32",
+    ),
     // Equal requests to a deterministic engine have equal answers.
     ("nondeterministic", "", "wrong_output", "warm-up 2", "other ids the second time"),
 ];
@@ -40,7 +52,7 @@ const LATER: &[FaultCase] = &[
     ("wrong_id", "--at 6", "protocol", "sample 2", "`generated` has id `999999`"),
     ("wrong_token_count", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 63"),
     ("ends_at_early_eos", "--at 6", "wrong_output", "sample 2", "expected 64 tokens, got 33"),
-    ("wrong_prompt_tokens", "--at 6", "wrong_output", "sample 2", "33 is not the number of ids sent, 32"),
+    ("wrong_prompt_tokens", "--at 6", "wrong_output", "sample 2", "33, but 32 ids were sent"),
     ("id_beyond_vocabulary", "--at 6", "wrong_output", "sample 2", "token id 1000 lies outside"),
     ("missing_time", "--at 6", "protocol", "sample 2", "token_ns"),
     ("times_backwards", "--at 6", "protocol", "sample 2", "`token_ns[63]` 999 lies outside "),

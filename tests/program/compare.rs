@@ -114,7 +114,7 @@ fn a_record_of_another_machine_is_refused_or_compared_with_force_and_a_warning()
     refused.assert_stderr(&["CPU: base `a CPU`, new `another CPU`", "hint: `--force`"]);
     let forced = compare(&STEADY, &on_other_cpu, &["--force"]).exits_with(0);
     assert!(
-        forced.stdout.starts_with("not comparable, compared because of --force: CPU:"),
+        forced.stdout.starts_with("not comparable, but compared because of `--force`: CPU:"),
         "{}",
         forced.stdout
     );

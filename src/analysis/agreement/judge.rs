@@ -119,7 +119,7 @@ impl Results<'_> {
         // All values are finite, so the root mean square may be infinite but is never NaN.
         if scores.rms > rms {
             return Some(format!(
-                "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} (root mean square, nats); the \
+                "its log-probabilities of {} held-out tokens differ from those of {verifier} by {} nats (root mean square); the \
                  bound for {precision} is {}",
                 with_commas(scores.tokens),
                 two_digits(scores.rms),
@@ -128,8 +128,8 @@ impl Results<'_> {
         }
         let worst = scores.worst.filter(|worst| worst.rms > stretch_rms)?;
         Some(format!(
-            "over ids {} to {} of held-out text {} its log-probabilities differ from those of {verifier} by {} (root mean \
-             square, nats; {} over all); the bound for {precision} is {}",
+            "over ids {} to {} of held-out text {} its log-probabilities differ from those of {verifier} by {} nats (root \
+             mean square; {} over all); the bound for {precision} is {}",
             with_commas(worst.from),
             with_commas(worst.to),
             worst.sequence,
@@ -220,7 +220,7 @@ impl Results<'_> {
         let is_equal = greedy.as_ref().is_none_or(|it| it.differing == 0);
         let differing = gaps.as_ref().filter(|it| it.differing > 0);
         if scores.rms > AGREES {
-            let difference = format!("{} (root mean square, nats)", two_digits(scores.rms));
+            let difference = format!("{} nats (root mean square)", two_digits(scores.rms));
             let why = format!("its log-probabilities differ from those of {} by {difference}", self.verifier);
             return (Status::Drifts, vec![why]);
         }

@@ -107,7 +107,7 @@ fn the_worst_stretch_finds_ignored_rope_scaling() {
         let found = engine(&record);
         assert_eq!(found.status, Status::Wrong, "{weights}: {found:?}");
         let why = "over ids 1,025 to 1,151 of held-out text 0 its log-probabilities differ from those of `patient-original` \
-                   by 0.18 (root mean square, nats; 0.061 over all); the bound for 16 bits is 0.15";
+                   by 0.18 nats (root mean square; 0.061 over all); the bound for 16 bits is 0.15";
         assert!(weights != "bf16" || found.reasons == [why], "{found:?}");
     }
 }
@@ -119,7 +119,7 @@ fn a_model_file_in_4_bits_does_not_allow_its_engine_a_larger_difference() {
     record.header.plan.configurations.iter_mut().for_each(|it| it.model.dtype = Some("q4_0".into()));
     let found = engine(&record);
     assert_eq!(found.status, Status::Wrong);
-    let why = "by 0.11 (root mean square, nats); the bound for 8 bits is 0.10";
+    let why = "by 0.11 nats (root mean square); the bound for 8 bits is 0.10";
     assert!(found.reasons[0].ends_with(why), "{found:?}");
 }
 

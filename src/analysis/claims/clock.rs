@@ -64,8 +64,8 @@ const SPANS: [Span; 3] = [
         ns: after_last,
         message: |observed| {
             format!(
-                "its last token is stamped {} before `end_ns` in {}, in requests of {} (at least three of four; bound {}): \
-                 its stamps are too early",
+                "its last token is stamped {} before `end_ns` in {}, in requests of {} (in at least three of four requests; \
+                 bound {}): its stamps are too early",
                 time(observed.span_ns),
                 observed.case,
                 time(observed.elapsed_ns),

@@ -136,8 +136,8 @@ fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
         .filter(|rms| has_plain_weights && has_own_numbers && has_wide_cache && *rms > MIN_RMS_OF_ROUNDING)?;
     let (observed, difference) = (format!("{rms:.1e}"), two_digits(rms));
     let message = format!(
-        "reports that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {difference} (root mean \
-         square): it computes in a narrower dtype, or another model"
+        "reports that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {difference} nats (root \
+         mean square): it computes in a narrower dtype, or another model"
     );
     Some(subject.contradiction(About::Dtype, compute.into(), observed, &message))
 }
@@ -167,7 +167,7 @@ fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
     let rms = rms(subject).filter(|rms| *rms < MAX_RMS_OF_F32)?;
     let (observed, difference) = (format!("{rms:.1e}"), two_digits(rms));
     let message = format!(
-        "reports that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {difference}, root \
+        "reports that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {difference} nats, root \
          mean square): it does not round"
     );
     Some(subject.contradiction(About::Dtype, reported.into(), observed, &message))

@@ -24,7 +24,7 @@ fn scores(subject: &mut Subject) -> Outcome {
         return wrong(format!("{:?} values for sequences of {} and 2 ids", lengths(&scored), ids.len()));
     }
     match scored.iter().flatten().find(|&&value| value > 0.0) {
-        Some(value) => wrong(format!("a log-probability of {value}: a probability above 1")),
+        Some(value) => wrong(format!("the log-probability {value} is not a number up to 0")),
         None => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ pub const MEAN_CAUTION: &str =
 /// The lines before the table: forced comparison, notices of an unfinished run, base and new.
 pub fn lines_before_table(judgement: &Judgement) -> Vec<String> {
     let differences = judgement.forced_differences.iter();
-    let forced = differences.map(|it| format!("not comparable, compared because of --force: {it}"));
+    let forced = differences.map(|it| format!("not comparable, but compared because of `--force`: {it}"));
     let notices = judgement.notices.iter().map(|notice| format!("note: {}", line(notice)));
     forced.chain(notices).chain(sides(judgement)).collect()
 }

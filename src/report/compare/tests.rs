@@ -55,7 +55,7 @@ fn a_table_fits_the_given_width_or_eighty_columns() {
 #[test]
 fn the_force_warning_comes_first_and_verdicts_before_values() {
     let table = text("table", None);
-    assert!(table.starts_with("not comparable, compared because of --force: CPU:"), "{table}");
+    assert!(table.starts_with("not comparable, but compared because of `--force`: CPU:"), "{table}");
     let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("no {text}\n{table}"));
     assert!(at("note: the new record was interrupted") < at("base: record 2026"), "{table}");
     assert!(at("critical: `reference` decodes") < at("base → new"), "{table}");

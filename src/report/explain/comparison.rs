@@ -96,18 +96,18 @@ fn interval(part: &mut Part, comparison: &Comparison) {
     let (low, high) = (three_digits(low.exp()), three_digits(high.exp()));
     part.say(match comparison.evidence {
         Evidence::WithinLaunch { .. } => {
-            format!("With {blocks} there is no interval: the ratios of single rounds lie between {low} and {high}.")
+            format!("With {blocks} there is no interval: the speed-ups of single rounds lie between {low} and {high}.")
         }
         Evidence::Tentative(_) => {
-            format!("The ratio lies between {low} and {high} with 95 % confidence. Over {blocks} this is tentative.")
+            format!("The speed-up lies between {low} and {high} with 95 % confidence. Over {blocks} this is tentative.")
         }
         Evidence::Firm(_) => format!(
-            "The ratio lies between {low} and {high} with 95 % confidence, over {blocks} with paired rounds."
+            "The speed-up lies between {low} and {high} with 95 % confidence, over {blocks} with paired rounds."
         ),
     });
     if comparison.unpaired > 0 {
         part.say(format!(
-            "{} had no round that both sides measured, and do not count.",
+            "Not counted: {}, without a round that both sides measured.",
             plural(comparison.unpaired, "further block")
         ));
     }
@@ -191,7 +191,7 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             ));
             part.hint(format!("measure again with `--blocks {blocks}`"));
         }
-        None => part.say("Even 200 blocks with this noise would not decide it. A quieter machine would."),
+        None => part.say("Even 200 blocks with this noise would not decide it. A quieter machine may."),
     };
     match comparison.obstacle() {
         None => {}
@@ -205,7 +205,7 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
         }
         Some(Obstacle::ManyComparisons { blocks }) => {
             part.say(format!(
-                "It is inconclusive only among {family} comparisons: alone, the difference would be significant."
+                "It is inconclusive because of the correction for {family} comparisons. Without the others, the difference would be significant."
             ));
             more(part, blocks);
         }

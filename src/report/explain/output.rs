@@ -78,7 +78,7 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
     part.say(format!("The largest difference of one token is {} nats.", two_digits(scores.largest)));
     if let Some(worst) = scores.worst {
         part.say(format!(
-            "The worst stretch, ids {} to {} of text {}, differs by {} nats; above {} it is wrong.",
+            "The worst stretch, ids {} to {} of text {}, differs by {} nats; above {} the output is wrong.",
             with_commas(worst.from),
             with_commas(worst.to),
             worst.sequence,
@@ -90,8 +90,10 @@ fn scores(part: &mut Part, agreement: &Agreement, verifier: &str) {
         let missing = plural(with_commas(scores.missing), "log-probability value");
         part.say(format!("{missing} are missing or not finite where {verifier} gives a value."));
     }
+    // In f32, the bound for `wrong` is below that for `agrees`.
+    let agrees = if bounds.rms < AGREES { two_digits(bounds.rms) } else { AGREES.to_string() };
     part.say(format!(
-        "Bounds: up to {EXACT} nats is exact, up to {AGREES} agrees; above {} an engine in {} is wrong.",
+        "Bounds: up to {EXACT} nats is exact, up to {agrees} agrees; above {} an engine in {} is wrong.",
         two_digits(bounds.rms),
         agreement.precision.name()
     ));
@@ -104,7 +106,7 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
         part.say(match greedy.differing {
             0 => format!("In {texts}, all {} tokens are those of {verifier}.", with_commas(greedy.compared)),
             differing => format!(
-                "In {} of {texts}, its tokens differ from those of {verifier}: {} of {} tokens come before a difference.",
+                "In {} of {texts}, its tokens differ from those of {verifier}: {} of {} tokens come before the difference.",
                 with_commas(differing),
                 with_commas(greedy.equal),
                 with_commas(greedy.compared)
@@ -125,7 +127,7 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
     if let Some(gaps) = &agreement.gaps {
         let bounds = agreement.precision.bounds();
         part.say(format!(
-            "The verifier checked {} measured tokens, each with the same text before it, and would give another one at {}.",
+            "The verifier checked {} measured tokens, each after the same text, and would give another token at {} of them.",
             with_commas(gaps.positions),
             with_commas(gaps.differing)
         ));
@@ -133,10 +135,10 @@ fn tokens(part: &mut Part, agreement: &Agreement, verifier: &str) {
             return;
         }
         part.say(format!(
-            "On average its tokens are {} nats less likely than the verifier's, at most {}; above {} or {} is wrong.",
+            "Its tokens are {} nats less likely than the verifier's on average (above {} is wrong), and at most {} (above {} is wrong).",
             two_digits(gaps.mean),
-            two_digits(gaps.worst),
             two_digits(bounds.gap),
+            two_digits(gaps.worst),
             two_digits(bounds.worst_gap)
         ));
     }

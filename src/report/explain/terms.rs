@@ -91,7 +91,9 @@ fn verdicts(report: &Report) -> Part {
         report.reference
     ));
     part.say("[a, b]: the interval in which the true ratio lies with 95 % confidence.");
-    part.say("A ratio is the mean over blocks of paired rounds: engines that ran one after the other share the noise.");
+    part.say(
+        "A ratio comes from paired rounds: two engines that ran one after the other had the same noise.",
+    );
     let meanings = [
         (
             Certainty::Differs,
@@ -128,7 +130,7 @@ fn failures(report: &Report) -> Part {
         of_rows.chain(report.failed.iter().map(|it| &it.failure)).map(|it| &it.kind).collect();
     let meanings = [
         (FailureKind::Unavailable, "unavailable: the engine cannot run on this machine as it is now."),
-        (FailureKind::Unsupported, "unsupported: the engine does not support something that the case needs."),
+        (FailureKind::Unsupported, "unsupported: the engine does not support something that the run needs."),
         (FailureKind::TooSlow, "too slow: a request took longer than `--case-cap` allows."),
         (
             FailureKind::NoTime,

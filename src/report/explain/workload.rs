@@ -107,7 +107,9 @@ fn blocks(context: &Context, workload: &str) -> String {
         Some(StoppedBy::Time) => {
             format!("It ended after {blocks}{rounds}, because the time budget was used up.")
         }
-        Some(StoppedBy::Fixed) => format!("It has {blocks}{rounds}, as the command line or the plan fixed."),
+        Some(StoppedBy::Fixed) => {
+            format!("It has {blocks}{rounds}: the command line or the sequential order set this number.")
+        }
         None => format!("The run ended before this case was complete; it has up to {blocks}{rounds}."),
     }
 }
@@ -222,7 +224,7 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
         FailureKind::Protocol => Some("It sent a line that violates the protocol."),
         FailureKind::WrongOutput => Some("Its answer does not fit the request."),
         FailureKind::Unavailable => Some("It cannot run on this machine as it is now."),
-        FailureKind::Unsupported => Some("It does not support something that this case needs."),
+        FailureKind::Unsupported => Some("It does not support something that the run needs."),
         _ => None,
     };
     part.sentences.extend(meaning.map(String::from));
@@ -254,7 +256,7 @@ fn measurement(context: &Context, row: &Row) -> Part {
             ));
         }
         part.say(format!(
-            "{} of {} are outliers, and all of them count; single values lie between {} and {}.",
+            "{} of {} are outliers, which are included; single values lie between {} and {}.",
             with_commas(summary.outliers),
             plural(with_commas(summary.n), "value"),
             show(summary.min),

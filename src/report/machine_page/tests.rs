@@ -77,7 +77,7 @@ fn the_page_shows_all_known_facts_within_its_width() {
     assert!(!text.contains('\u{1b}'), "{text}");
     let text = words(&text);
     for expected in [
-        "machine a1b2c3",
+        "fingerprint a1b2c3",
         "64 allowed, 256 logical, 128 physical, two threads on each (SMT), 2 NUMA nodes",
         "L1d 32 KiB for 2 cores, L3 32 MiB for 16 cores",
         "3751 MHz now; 3751 MHz at most; governor powersave",
@@ -197,7 +197,7 @@ fn an_unknown_machine_has_a_page_of_unknowns() {
 fn the_page_is_shown_in_every_format_but_those_of_lines() {
     let markdown = shown(&page(), "markdown", None);
     assert!(
-        markdown.contains("- machine: a1b2c3\n") && markdown.contains("- warning: machine: "),
+        markdown.contains("- fingerprint: a1b2c3\n") && markdown.contains("- warning: machine: "),
         "{markdown}"
     );
     assert!(!markdown.contains('\u{1b}'), "{markdown}");

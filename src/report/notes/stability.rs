@@ -121,7 +121,7 @@ pub fn outliers(data: &RunData, rows: &[(usize, Row)]) -> Vec<String> {
             let percent = three_digits(100.0 * share);
             format!(
                 "{}: {flagged} of {n} values ({percent} %) are outliers within their launch, and all are included; close other \
-                 programs, or use more blocks: `--blocks {more}`",
+                 programs, or take more blocks; hint: `--blocks {more}`",
                 row_name(row)
             )
         })

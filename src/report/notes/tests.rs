@@ -39,7 +39,7 @@ fn only_note(record: &RunRecord) -> String {
 #[test]
 fn launches_that_differ_widely_are_a_note() {
     let note = only_note(&slowed(quiet_run(), 1, |block, _| [1.0, 3.0, 1.0, 2.9, 1.1][block as usize]));
-    assert!(note.starts_with("`beacon` `decode`: its launches differ by 3."), "{note}");
+    assert!(note.starts_with("`beacon` `decode`: its launches differ by a factor of 3."), "{note}");
     assert!(note.ends_with("`--blocks 8`"), "{note}");
     assert!(Report::of(&quiet_run()).notes.is_empty());
 }
@@ -210,8 +210,8 @@ fn an_unreported_requested_setting_gives_a_note() {
         launch.loaded = None;
     }
     let notes = [
-        "`beacon`: requested cuda, but it does not report its device",
-        "`beacon`: requested bf16, but it does not report its dtype",
+        "`beacon`: device cuda was requested, but it does not report its device",
+        "`beacon`: dtype bf16 was requested, but it does not report its dtype",
     ];
     assert_eq!(Report::of(&record).notes, notes);
     record.header.plan.configurations[1].device = "cpu".into();

@@ -31,7 +31,7 @@ fn the_table_shows_the_verification_status_of_every_engine() {
     for shown in [" output ", " exact ", " agrees 0.012 ", " unverified "] {
         assert!(text.contains(shown), "no `{shown}` in\n{text}");
     }
-    assert!(text.contains("output: difference from the log-probabilities of"), "{text}");
+    assert!(text.contains("output: difference from `patient-original` on held-out text, in nats"), "{text}");
     let markdown = rendered(&record, "markdown", 120);
     assert!(markdown.contains("| agrees 0.012 |"), "{markdown}");
     let json = json(&record);
@@ -69,10 +69,10 @@ fn an_engine_that_is_wrong_is_shown_and_never_ranked() {
     let row = text.lines().find(|line| line.contains("beacon") && line.contains("wrong 2.3")).unwrap();
     assert!(row.trim_end().ends_with(" wrong"), "{text}");
     assert!(!row.contains("x "), "{text}");
-    let why = "`beacon` is wrong: its log-probabilities of 1,151 held-out tokens differ from those of `patient-original` by \
+    let why = "the output of `beacon` is wrong: its log-probabilities of 1,151 held-out tokens differ from those of `patient-original` by \
         2.3";
     let text = words(&text);
-    assert!(text.contains(why) && text.contains("it is not compared"), "{text}");
+    assert!(text.contains(why) && text.contains("its speed is not compared"), "{text}");
     assert!(!text.contains("`beacon` decodes"), "{text}");
     assert!(report.verdicts.against_reference.iter().all(|it| it.engine != "beacon"));
     assert!(report.verdicts.all_pairs.iter().all(|it| it.engine != "beacon" && it.against != "beacon"));

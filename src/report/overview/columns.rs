@@ -6,7 +6,7 @@ use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id};
 use crate::plan::scenario::{Kind, SCENARIOS};
 use crate::report::document::{Column, ColumnKind, Keep, Line, Table};
-use crate::report::ranking::{Compared, Unranked};
+use crate::report::ranking::{Compared, Unranked, is_quotient};
 use crate::report::rows::Row;
 use crate::report::tone::{self, Tone};
 use crate::text::shorten;
@@ -14,9 +14,8 @@ use stats::{Summary, Verdict};
 
 /// With fewer values, the 99th percentile depends on one or two of them.
 pub const MIN_VALUES_FOR_P99: usize = 100;
-/// Follows a ratio that differs from the ratio of the shown values by more than `MAX_QUOTIENT_ERROR`.
+/// Follows a ratio that differs from the ratio of the shown values.
 pub const NOT_A_QUOTIENT: &str = "*";
-const MAX_QUOTIENT_ERROR: f64 = 0.02;
 /// Follows a ratio without a verdict.
 pub const NO_VERDICT: &str = "?";
 const MAX_WORD_WIDTH: usize = 14;
@@ -280,21 +279,6 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
         Some(Verdict::Inconclusive) => Tone::Dim.of("inconclusive"),
         None => Tone::Dim.of(&format!("{text}{NO_VERDICT}{mark}")),
     }
-}
-
-/// Whether the ratio is that of the two values in the table.
-fn is_quotient<'a>(mut rows: impl Iterator<Item = &'a Row>, row: &Row, ratio: f64) -> bool {
-    let Some(metric) = row.case.headline else { return true };
-    let reference = rows.find(|other| {
-        Some(&other.engine.label) == row.reference.as_ref() && other.case.label == row.case.label
-    });
-    let value = |row: &Row| row.summary(metric.id).map(|it| it.estimate);
-    let Some((value, reference)) = value(row).zip(reference.and_then(value)) else { return true };
-    let quotient = match metric.better {
-        Better::Higher => value / reference,
-        Better::Lower => reference / value,
-    };
-    (quotient / ratio).ln().abs() <= MAX_QUOTIENT_ERROR
 }
 
 /// The name for `--sort` that is no column of values.

@@ -42,11 +42,13 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     (parts, list(remarks::next_steps(&overview, saved)))
 }
 
-/// `embedded (llama, 2.9 M) · CPU, 2 threads · AMD EPYC · 5 blocks · 3 min 24 s`
+/// `embedded (llama, 2.9 M parameters) · CPU, 2 threads · AMD EPYC · 5 blocks · 3 min 24 s`
 fn title(report: &Report) -> String {
     let models = report.models.iter().map(|model| {
-        let millions = model.parameters.map(|count| format!("{} M", three_digits(count as f64 / 1e6)));
-        let billions = model.parameters.map(|count| format!("{} B", three_digits(count as f64 / 1e9)));
+        let millions =
+            model.parameters.map(|count| format!("{} M parameters", three_digits(count as f64 / 1e6)));
+        let billions =
+            model.parameters.map(|count| format!("{} B parameters", three_digits(count as f64 / 1e9)));
         let is_large = model.parameters.is_some_and(|count| count >= 1_000_000_000);
         let size = if is_large { billions } else { millions };
         let details: Vec<String> = model.architecture.iter().cloned().chain(size).collect();

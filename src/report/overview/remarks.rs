@@ -38,7 +38,7 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>) -> Vec<String> 
         warnings.push(why_no_ratios(report));
     }
     warnings.extend(missing_sort.iter().map(|name| format!("--sort {name}: the table has no such column")));
-    warnings.extend(limited(&report.warnings));
+    warnings.extend(limited(&report.warning_lines(|label| label.to_string())));
     warnings.extend(inconclusive(overview));
     let in_caches = |row: &&crate::report::rows::Row| matches!(row.limit, Err(Absent::InCaches { .. }));
     if report.rows.iter().any(|row| in_caches(&row)) {
@@ -87,22 +87,20 @@ fn hint(failure: &FailureSummary) -> String {
     first.map_or_else(String::new, |hint| format!("; hint: {hint}"))
 }
 
-/// The reason why no engine has a rank, though some have results.
+/// The reason why no engine has a rank, though some have results. A single configuration needs no rank.
 fn why_no_rank(overview: &Overview) -> Option<String> {
-    let report = overview.report;
-    match report.no_checks {
-        Some(NoChecks::ByRequest) => Some(
-            "outputs are not checked, so no engine is called the best; hint: leave out `--verifier none`"
-                .into(),
-        ),
-        Some(NoChecks::ByAge) => {
-            Some("the record is older than output checks, so no engine is called the best".into())
+    let several = overview.configurations.len() > 1;
+    let result = if several { ", so no engine has a rank" } else { "" };
+    match overview.report.no_checks {
+        Some(NoChecks::ByRequest) => {
+            Some(format!("outputs are not checked{result}; hint: leave out `--verifier none`"))
         }
+        Some(NoChecks::ByAge) => Some(format!("the record is older than output checks{result}")),
         None => {
-            let is_unverified = |it: &&Configuration| it.unranked == Some(Unranked::Unverified);
-            let has_rank = overview.configurations.iter().any(|it| it.unranked.is_none());
-            let unverified = overview.configurations.iter().find(is_unverified).filter(|_| !has_rank);
-            unverified.map(|_| "no output is verified, so no engine is called the best".into())
+            let some = |is: fn(&Configuration) -> bool| overview.configurations.iter().any(is);
+            let some_are_unverified = some(|it| it.unranked == Some(Unranked::Unverified));
+            let is_noted = several && some_are_unverified && !some(|it| it.unranked.is_none());
+            is_noted.then(|| format!("no output is verified{result}"))
         }
     }
 }
@@ -123,15 +121,15 @@ fn inconclusive(overview: &Overview) -> Option<String> {
         return None;
     }
     let of_all = match certainties.len() {
-        1 => "the comparison is inconclusive".to_string(),
-        all => format!("{inconclusive} of {all} comparisons are inconclusive"),
+        1 => "the comparison".to_string(),
+        all => format!("{inconclusive} of {all} comparisons"),
     };
     let calibration = &report.verdicts.calibration;
     let hint = match calibration.uncalibrated.is_empty() {
         true => String::new(),
         false => format!("; hint: `{}`", calibration.remedy),
     };
-    Some(format!("noisy machine: {of_all}{hint}"))
+    Some(format!("noise makes {of_all} inconclusive{hint}"))
 }
 
 /// The explanations of the words and marks that the table has.
@@ -147,14 +145,15 @@ pub fn footnotes(overview: &Overview, table: &Table) -> Vec<String> {
         notes.push(format!("vs ref: speed-up over `{}`; above 1 is better", report.reference));
     }
     if has_mark(NOT_A_QUOTIENT) {
-        let why = "the median over paired rounds; it differs from the ratio of the two values in the table";
+        let why =
+            "the ratio comes from paired rounds; it differs from the ratio of the two values in the table";
         notes.push(format!("{NOT_A_QUOTIENT} {why}"));
     }
     if has_mark(NO_VERDICT) {
-        notes.push(format!("{NO_VERDICT} without a verdict: it may be noise"));
+        notes.push(format!("{NO_VERDICT} no verdict: the difference may be noise"));
     }
     if cells.iter().any(|cell| cell == "inconclusive") {
-        notes.push("inconclusive: the difference is not beyond the noise of this machine".into());
+        notes.push("inconclusive: noise is too large for a decision".into());
     }
     if cells.iter().any(|cell| cell.starts_with('~')) {
         let remedy =
@@ -163,8 +162,11 @@ pub fn footnotes(overview: &Overview, table: &Table) -> Vec<String> {
     }
     let unverified = report.outputs.iter().filter(|it| it.is_unverified());
     let unverified = unverified.map(|it| {
-        let reason = it.agreement.reasons.first().filter(|_| it.agreement.scores.is_some());
-        let why = reason.map_or_else(|| UNVERIFIED_HINT.to_string(), |reason| crate::text::line(reason));
+        let reason = it.agreement.reasons.first().map(|reason| crate::text::line(reason));
+        // A recorded reason has its own hint.
+        let has_hint = it.agreement.scores.is_some() || reason.iter().any(|it| it.contains("(hint: "));
+        let hint = (!has_hint).then(|| format!("hint: {UNVERIFIED_HINT}"));
+        let why = reason.into_iter().chain(hint).collect::<Vec<_>>().join("; ");
         (why, format!("`{}`", it.engine))
     });
     for (why, names) in group_by_key(unverified) {
@@ -172,17 +174,16 @@ pub fn footnotes(overview: &Overview, table: &Table) -> Vec<String> {
     }
     let contradicted =
         overview.configurations.iter().filter(|it| it.unranked == Some(Unranked::Contradicted));
-    notes.extend(
-        contradicted
-            .map(|it| format!("`{}` has no rank: a claim is contradicted, see above", it.engine.label)),
-    );
+    notes.extend(contradicted.map(|it| {
+        format!("`{}` has no rank, because a claim is contradicted (see the warning)", it.engine.label)
+    }));
     let failed = overview.configurations.iter().filter_map(|it| Some((it, it.failure?)));
     let hinted = failed.filter_map(|(it, failure)| {
         let first = failure.hint.as_ref()?.lines().next()?;
         Some((first.to_string(), format!("`{}`", it.engine.label)))
     });
     let hints = group_by_key(hinted).into_iter().take(MAX_FAILURES);
-    notes.extend(hints.map(|(hint, names)| format!("{} hint: {hint}", names.join(", "))));
+    notes.extend(hints.map(|(hint, names)| format!("hint for {}: {hint}", names.join(", "))));
     notes.into_iter().map(|note| Tone::Dim.of(&verdict_lines::with_plain_spaces(&note))).collect()
 }
 
@@ -198,7 +199,7 @@ pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
     let first = overview.configurations.first().map(|it| pasteable(std::slice::from_ref(&it.engine.label)));
     let mut steps = Vec::new();
     steps.extend(record.as_ref().map(|path| format!("record: {path}")));
-    steps.push(format!("everything{notes}: orchestrate report{argument} --full"));
-    steps.extend(first.map(|label| format!("why: orchestrate explain {label}{argument}")));
+    steps.push(format!("full report{notes}: orchestrate report{argument} --full"));
+    steps.extend(first.map(|label| format!("explanation: orchestrate explain {label}{argument}")));
     steps.into_iter().map(|step| Tone::Dim.of(&step)).collect()
 }

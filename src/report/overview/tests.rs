@@ -5,7 +5,7 @@ use crate::record::RunRecord;
 use crate::record::specimen::{
     BEACON, InventedEngine, ORIGINAL, REED, add_unavailable, failure, measured, selection,
 };
-use crate::report::tests::{assert_fits, decoding};
+use crate::report::tests::{assert_fits, decoding, words};
 use crate::report::{FORMATS, ReportContent, Screen, View, shown};
 
 /// Seven engines in the default suite: five verified ones, one that takes text, one that cannot run.
@@ -72,7 +72,7 @@ fn a_narrow_terminal_leaves_out_columns_and_says_which() {
     let text = at(&seven_engines(), 80);
     assert_fits(&text, 80);
     assert!(text.lines().count() <= 44, "{text}");
-    assert!(text.contains("left out in 80 columns: "), "{text}");
+    assert!(text.contains("left out at a width of 80: "), "{text}");
     assert!(text.contains("vs ref") && text.contains("decode"), "{text}");
 }
 
@@ -98,7 +98,7 @@ fn an_unverified_engine_never_leads() {
         position("text-only") > position("motor") && position("text-only") < position("absent"),
         "{text}"
     );
-    let hint = "`text-only` UNVERIFIED: implement `score` and `prompt_ids`, or name --verifier";
+    let hint = "`text-only` UNVERIFIED: gives text, not ids; hint: implement `score` and `prompt_ids`,";
     assert!(text.contains(hint), "{text}");
     // Colours make it less prominent, and no other row.
     let report = &Report::of(&seven_engines());
@@ -117,17 +117,41 @@ fn wrong_output_is_named_first_and_has_no_ratio() {
     let record =
         with_deviations(decoding(&["patient-original", "beacon", "reed"]), &engines, &[0.0, 0.0, 9.0]);
     let text = at(&record, 100);
-    assert!(line_of(&text, "!").starts_with("! `reed` is wrong: "), "{text}");
+    assert!(line_of(&text, "!").starts_with("! the output of `reed` is wrong: "), "{text}");
     assert!(line_of(&text, "reed").contains("WRONG") && !line_of(&text, "reed").contains('x'), "{text}");
     assert!(line_of(&text, "decode").starts_with("decode beacon (f32)"), "{text}");
 }
 
 #[test]
-fn without_output_checks_no_engine_is_called_the_best() {
+fn without_output_checks_no_engine_has_a_rank() {
     let record = measured(&decoding(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let text = at(&record, 100);
-    assert!(text.contains("outputs are not checked, so no engine is called the best"), "{text}");
+    assert!(text.contains("outputs are not checked, so no engine has a rank"), "{text}");
     assert!(!text.contains("against the next best"), "{text}");
+    // A single engine needs no rank.
+    let alone = at(&measured(&decoding(&["beacon"]), &[BEACON]), 100);
+    assert!(alone.contains("! outputs are not checked; hint: leave out `--verifier none`"), "{alone}");
+    assert!(!alone.contains("has a rank"), "{alone}");
+}
+
+#[test]
+fn equal_warnings_of_several_engines_share_a_line() {
+    let engines = ["patient-original", "beacon", "reed"];
+    let mut record = measured(&decoding(&engines), &[ORIGINAL, BEACON, REED]);
+    // Earlier versions named the time of each block.
+    let earlier = |seconds: &str| {
+        format!(
+            "has fewer blocks than other engines, because each takes {seconds} s of the time budget; try `--budget 4m`"
+        )
+    };
+    let messages = [earlier("3.1"), earlier("14.2"), "left processes behind".into()];
+    for (index, message) in messages.into_iter().enumerate() {
+        record.warnings.push(crate::record::Warning { configuration: Some(index), message });
+    }
+    let text = words(&at(&record, 100));
+    let expected = "! patient-original, beacon: fewer blocks than other engines, because a block takes too long for the time \
+                    budget; hint: `--budget 4m` ! reed: left processes behind";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -154,7 +178,7 @@ fn a_ratio_that_is_no_quotient_of_the_shown_values_is_marked() {
     let text = shown(&content, "table", Some(100));
     assert!(line_of(&text, "beacon").ends_with('*') && !line_of(&text, "motor").ends_with('*'), "{text}");
     assert!(
-        text.contains("* the median over paired rounds; it differs from the ratio of the two values"),
+        text.contains("* the ratio comes from paired rounds; it differs from the ratio of the two values"),
         "{text}"
     );
 }

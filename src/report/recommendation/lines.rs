@@ -126,8 +126,11 @@ fn cost(choice: &Choice) -> String {
         Status::Drifts => "drifts, within the bounds of its precision",
         Status::Wrong | Status::Unverified => "is not verified",
     };
-    let cost = choice.nats.map_or_else(|| "an unknown number of".into(), two_digits);
-    format!("it costs {cost} nats, and its output {status}")
+    let cost = choice.nats.map_or_else(
+        || "its cost in nats is unknown".to_string(),
+        |nats| format!("it costs {} nats", two_digits(nats)),
+    );
+    format!("{cost}, and its output {status}")
 }
 
 /// The reason why no engine is recommended, with the remedy.

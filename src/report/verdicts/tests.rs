@@ -313,7 +313,7 @@ fn the_mean_weighs_all_workloads_the_same_and_leaves_out_a_failed_engine() {
     assert!((mean(&record, "beacon").unwrap() / expected - 1.0).abs() < 0.02);
     assert!((mean(&record, "equal").unwrap() - 1.0).abs() < 0.01);
     let text = rendered(&record, "table", 200);
-    assert!(text.contains("\ngeometric mean over 6 workloads (all weigh the same"), "{text}");
+    assert!(text.contains("\ngeometric mean over 6 workloads (each has the same weight"), "{text}");
     // Case 8 is `ttft 128` of `beacon`.
     record.take(Entry::Failure(failure(1, Some(8), "exited", "sample 1", "gone")));
     assert_eq!(mean(&record, "beacon"), None);

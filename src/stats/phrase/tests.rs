@@ -98,17 +98,16 @@ fn an_inconclusive_interval_without_zero_is_compared_with_the_noise() {
         (1.005, 1.031, "between 0.5 and 3.1 % faster"),
         (1.0 / 1.031, 1.0 / 1.005, "between 0.5 and 3.0 % slower"),
     ] {
-        let expected =
-            format!("inconclusive ({bounds}): difference not beyond the noise of this machine (±2 %)");
+        let expected = format!("inconclusive ({bounds}): within the noise of this machine (±2 %)");
         assert_eq!(phrase(low, high, MetricKind::Speed), expected);
     }
     let noisy = NoiseFloor::of(&[1.97_f64.ln(); 5]);
     let words = phrase_above(noisy, 1.2_f64.ln(), 1.9_f64.ln(), MetricKind::Speed).to_string();
     let range = "between 1.2 and 1.9 times as fast";
-    assert_eq!(
-        words,
-        format!("inconclusive ({range}): difference not beyond the noise of this machine (±97 %)")
-    );
+    assert_eq!(words, format!("inconclusive ({range}): within the noise of this machine (±97 %)"));
+    let very_noisy = NoiseFloor::of(&[2.3_f64.ln(); 5]);
+    let words = phrase_above(very_noisy, 1.2_f64.ln(), 1.9_f64.ln(), MetricKind::Speed).to_string();
+    assert!(words.ends_with(" the noise of this machine (a factor of 2.3)"), "{words}");
     // The correction for many comparisons is another reason than noise.
     let (interval, thresholds) = (interval(0.1, 0.2), VerdictThresholds::above_floor(None));
     let lost = Decision { lost_to_correction: true, ..decision(Verdict::Inconclusive, thresholds) };
@@ -173,7 +172,7 @@ fn bounds_on_both_sides_are_words_in_place_of_signs() {
     // On one side, a bound of `MIN_MULTIPLE_OF_BOUND` turns the change into a multiple.
     assert_eq!(change(1.4, 1.1, 2.3), "1.4 times as fast [1.1, 2.3]");
     let words = phrase_without_verdict(&[0.1, -0.9, 0.9], MetricKind::Amount);
-    assert_eq!(words.to_string(), "no difference seen [9.7 times less, 9.1 times as much] tentative");
+    assert_eq!(words.to_string(), "no difference seen [9.7 times less, 9.1 times as much] (tentative)");
 }
 
 #[test]
@@ -201,8 +200,8 @@ fn no_difference_is_not_printed_as_zero_per_cent() {
 #[test]
 fn evidence_from_few_blocks_is_labelled() {
     let phrase_of = |log_ratios: &[f64]| phrase_without_verdict(log_ratios, MetricKind::Speed).to_string();
-    assert_eq!(phrase_of(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] range only");
-    assert_eq!(phrase_of(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] tentative");
+    assert_eq!(phrase_of(&[1.4, 1.42]), "4.10 times as fast [4.06, 4.14] (range only)");
+    assert_eq!(phrase_of(&[1.4, 1.42, 1.44]), "4.1 times as fast [3.9, 4.3] (tentative)");
 }
 
 #[test]
