@@ -131,9 +131,7 @@ fn reason(absent: &Absent) -> String {
     match absent {
         Absent::InCaches { cache_bytes: Some(bytes) } => {
             let bytes = Unit::Bytes.show(4.0 * *bytes as f64);
-            format!(
-                "of limit: n/a, because caches may hold weights under {bytes} (4 times the last-level cache)"
-            )
+            format!("of limit: n/a, weights under {bytes} (4 times the last-level cache) may be cached")
         }
         Absent::InCaches { cache_bytes: None } => {
             "of limit: n/a, because caches of unknown size may hold weights under 1 GiB".into()

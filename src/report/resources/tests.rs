@@ -198,7 +198,7 @@ fn without_energy_counters_the_legend_names_the_missing_columns() {
     let record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     let text = rendered_with(&record, "table", Some(100), RESOURCES);
     let (_, section) = text.split_once("resources of each case:").unwrap();
-    let (table, _) = section.split_once("memory: the process tree").unwrap();
+    let (table, _) = section.split_once("memory: that of the process tree").unwrap();
     assert!(table.contains("peak") && !table.contains("idle"), "{text}");
     let section_words = words(section);
     assert!(

@@ -95,8 +95,7 @@ fn small() -> RunRecord {
     record
 }
 
-const IN_CACHES: &str =
-    "of limit: n/a, because caches may hold weights under 134 MB (4 times the last-level cache)";
+const IN_CACHES: &str = "of limit: n/a, weights under 134 MB (4 times the last-level cache) may be cached";
 
 #[test]
 fn a_table_with_shares_has_a_line_with_the_limit_and_its_probes() {
