@@ -96,7 +96,7 @@ def is_excused(engine, failure, device):
 
 def supports_device(manifest_text, device):
     """Whether a manifest lists this kind of device. One without a list may support any."""
-    listed = re.search(r"^devices *= *\[(.*)\]", manifest_text, re.M)
+    listed = re.search(r"^ *devices *= *\[(.*)\]", manifest_text, re.M)
     return not listed or f'"{device.split(":")[0]}"' in listed[1]
 
 

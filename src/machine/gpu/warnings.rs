@@ -98,7 +98,7 @@ mod tests {
         );
         assert!(
             messages[1]
-                .ends_with("limited to 350.5 W, but its default is 700 W; sudo nvidia-smi -i 0 -pl 700"),
+                .ends_with("limited to 350.5 W, but its default is 700 W; run `sudo nvidia-smi -i 0 -pl 700`"),
             "{messages:?}"
         );
     }
