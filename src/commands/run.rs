@@ -27,8 +27,8 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
         return dry_run::show(&plan, &resolved.results);
     }
     let mut ready = resolved.make_ready()?;
-    let (plan, notices) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
-    ready.warnings.extend(notices);
+    let (plan, warnings) = planned(&ready.selection, base.as_ref(), &arguments.judge)?;
+    ready.warnings.extend(warnings);
     if let Some(message) = dry_run::too_short_budget(&plan, &ready.results) {
         ready.warn(message);
     }

@@ -64,7 +64,7 @@ struct Document<'a> {
     /// The time of this machine's calibration.
     calibrated: Option<&'a str>,
     uncalibrated: &'a [Uncalibrated],
-    /// The command that calibrates these in the configuration of this run.
+    /// The command that calibrates the `uncalibrated` engines with the options of this run.
     calibrate: Option<&'a str>,
     warnings: &'a [String],
     /// The warnings about claims of engines that differ from the observation.
@@ -105,7 +105,7 @@ struct CaseEntry<'a> {
     times_reference: Option<f64>,
     verdict: Option<Verdict>,
     output: Option<Status>,
-    /// Whether a contradicted claim keeps the engine from the first rank.
+    /// Whether a contradicted claim could have improved the engine's results: the row then has no rank.
     contradicted: bool,
     failure: Option<&'a FailureSummary>,
     warm_ups: &'a [WarmUp],

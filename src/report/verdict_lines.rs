@@ -249,7 +249,7 @@ pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     }
 }
 
-/// The text after a verdict on an engine that cannot have the first rank.
+/// The text after a verdict on an engine that cannot have a rank.
 fn caution(report: &Report, engine: &str) -> &'static str {
     match mark_of(report, engine) {
         UNVERIFIED => "; its output is unverified",
@@ -258,7 +258,7 @@ fn caution(report: &Report, engine: &str) -> &'static str {
     }
 }
 
-/// The mark of the ratios of an engine that cannot have the first rank.
+/// The mark of the ratios of an engine that cannot have a rank.
 fn mark_of(report: &Report, engine: &str) -> &'static str {
     let is_unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
     let is_contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);

@@ -10,7 +10,8 @@ use super::process::{Conversation, Deadlines, Hello};
 use crate::engines::load_values::LoadValues;
 use crate::plan::Configuration;
 
-/// The values of the program's `hello`. A program that cannot say accepts everything here; its row will have the error.
+/// The values of the program's `hello`. Without an answer, every value is accepted here, and the program's row will have the
+/// error.
 pub fn ask_load_values(program: &Path, run: &str, deadlines: Deadlines) -> Result<LoadValues> {
     let name = program.to_string_lossy().into_owned();
     let configuration =

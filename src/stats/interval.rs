@@ -125,8 +125,8 @@ impl Interval {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "evidence", rename_all = "snake_case")]
 pub enum Evidence {
-    /// One or two blocks: the range of the rounds. It shows the spread within a launch, not the spread between launches, so
-    /// there is no interval and no verdict.
+    /// One or two blocks: the range of the rounds, or of the levels if two records are compared. So few blocks do not show the
+    /// spread between launches: there is no interval and no verdict.
     WithinLaunch { estimate: f64, low: f64, high: f64 },
     /// Three or four blocks: a wide interval that assumes normality, without a verdict.
     Tentative(Interval),
@@ -167,7 +167,7 @@ impl Evidence {
         }
     }
 
-    /// The ends of the interval, or of the range of all rounds where there is no interval.
+    /// The ends of the interval, or of the range if there is no interval.
     pub fn ends(&self) -> (f64, f64) {
         match self {
             Self::WithinLaunch { low, high, .. } => (*low, *high),

@@ -83,7 +83,8 @@ fn samplers_run_once_for_each_case_and_add_no_sample() {
     );
     let first = &samples[0]["held"];
     assert!(first["anonymous_bytes"].as_u64() > Some(0) && first["file_bytes"].as_u64() > Some(0), "{first}");
-    // The peak of one process is the kernel's count, even if other processes map its program. The peaks of launches differ.
+    // For one process, the report has the kernel's peak: nothing is subtracted for pages that other processes map too. The
+    // tolerance is for differences between launches.
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let resources = &report["cases"][0]["resources"];
     let peak = samples.iter().filter_map(|it| it["peak_resident_bytes"].as_u64()).max().unwrap() as f64;
@@ -171,7 +172,7 @@ fn with_energy_counters_idle_power_is_measured_and_a_pass_has_joules() {
 }
 
 /// The report of a run on a machine with two GPUs, of which engines see and use only the second. While an
-/// engine runs, this GPU uses 3 GiB more. The stand-in may list 2 GiB for the engine's process.
+/// engine runs, this GPU uses 3 GiB more. With `STAND_IN_PROCESSES=own`, the driver lists the engine's process with 2 GiB.
 fn report_of_second_gpu(scratch: &Scratch, more_variables: &[(&str, &str)]) -> Value {
     let variables = scratch.join("variables");
     let script = format!(

@@ -1,4 +1,4 @@
-//! Run records as files: where they are, how they are found and listed, and what else `report` refuses.
+//! Run records as files: where they are, how they are found and listed, which files are no records, and which runs leave none.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +41,7 @@ fn two_records(scratch: &Scratch) -> [PathBuf; 2] {
 }
 
 #[test]
-fn records_are_written_where_the_user_stands_or_where_the_variable_or_the_option_says() {
+fn records_are_written_to_results_or_to_the_folder_of_the_variable_or_of_the_option() {
     let scratch = Scratch::new();
     let engine = fake_engine().to_str().unwrap();
     let run = [&["-e", engine], QUICK].concat();

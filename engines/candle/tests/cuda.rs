@@ -1,6 +1,6 @@
 //! Tests `candle-cuda` on a machine without a GPU: the program runs with stand-ins for CUDA's libraries that count calls
 //! and compute nothing. The tests cover the facts of a load, the refusals, and the launches per token, never a GPU's answers.
-//! scripts/check-cuda runs them; Cargo.toml gives the reason.
+//! Only scripts/check-cuda runs them, in a separate target directory: Cargo.toml has the reason.
 
 #![expect(clippy::unwrap_used, reason = "a failing test panics")]
 
@@ -223,7 +223,8 @@ fn weights_that_do_not_fit_fail_as_out_of_memory_before_or_during_the_copy() {
     let refused = texts(&answer);
     assert_eq!(refused["kind"], "out_of_memory");
     assert!(refused["message"].ends_with("`cuda:0` has 0.00 GB free of 85.00 GB"), "{refused:?}");
-    // The stated memory suffices, but an allocation fails: candle's llama panics.
+    // The free memory that the driver states suffices, but an allocation fails. candle's llama panics then, and the engine
+    // answers with the text of the panic.
     let answer = stand_in.answer(&[("STAND_IN_AVAILABLE", "2000000")], load(json!({})));
     let failed = texts(&answer);
     assert_eq!(failed["kind"], "out_of_memory", "{failed:?}");

@@ -18,7 +18,7 @@ KINDS = ("bad_request", "unsupported", "unavailable", "model", "context", "out_o
 
 
 class Failed(Exception):
-    """The failure of a request, which an engine can raise anywhere. `hint` is a command or setting to paste."""
+    """The failure of a request, which an engine can raise anywhere. `hint` says what to do, if possible as a command or setting."""
 
     def __init__(self, kind, message, hint=None, id=None):
         super().__init__(message)

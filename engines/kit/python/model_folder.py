@@ -137,7 +137,7 @@ def _read_header(path):
         raise _incomplete(path, f"{problem}: {size} bytes, and its header states {end}")
     for (_, end, previous_name), (begin, _, name) in zip(spans, spans[1:]):
         if begin < end:
-            raise _incomplete(path, f"tensor `{name[:120]}` begins at byte {begin}, and `{previous_name[:120]}` before it ends at {end}")
+            raise _incomplete(path, f"tensor `{name[:120]}` begins at byte {begin}, before tensor `{previous_name[:120]}` ends at byte {end}")
     for name, tensor in tensors.items():
         expected_bytes = math.prod(tensor.shape) * NUMBER_BYTES.get(tensor.dtype, 0)
         if tensor.dtype in NUMBER_BYTES and expected_bytes != tensor.bytes:

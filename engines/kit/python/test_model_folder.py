@@ -114,7 +114,7 @@ class ModelFolders(unittest.TestCase):
     def test_tensors_that_overlap_or_lie_outside_the_file_are_refused(self):
         path, entry = self.folder(), {"dtype": "F32", "shape": [1]}
         for spans, words in [
-            ({"a": [2, 6], "b": [0, 4]}, "tensor `a` begins at byte 2, and `b` before it ends at 4"),
+            ({"a": [2, 6], "b": [0, 4]}, "tensor `a` begins at byte 2, before tensor `b` ends at byte 4"),
             ({"a": [-4, 0], "b": [0, 6]}, "its header is not a list of tensors"),
             ({"a": [6, 2], "b": [2, 6]}, "its header is not a list of tensors"),
             ({"a": [0, 4], "b": [4, 80]}, "truncated: "),

@@ -168,7 +168,7 @@ fn unfinished((name, record): (&str, &RunRecord)) -> Option<String> {
     Some(format!("{name} {how}: only its recorded samples are compared"))
 }
 
-/// Notes on the factors that differ on purpose, for each configuration.
+/// A note for each configuration whose settings, version or dtype of the weights differ.
 fn different_settings(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<String> {
     let note = |&(of_base, of_new): &(usize, usize)| {
         let factors = different_factors((base, of_base), (new, of_new)).join("; ");
@@ -192,8 +192,8 @@ fn unmatched(base: &RunRecord, new: &RunRecord, matching: &Matching) -> Vec<Stri
     let all = [
         ("configurations only in the base", labels(base, &matching.only_base)),
         ("configurations only in the new run", labels(new, &matching.only_new)),
-        ("scenarios only in the base", workloads(base, new)),
-        ("scenarios only in the new run", workloads(new, base)),
+        ("workloads only in the base", workloads(base, new)),
+        ("workloads only in the new run", workloads(new, base)),
     ];
     let notes = all.into_iter().filter(|(_, names)| !names.is_empty());
     notes.map(|(description, names)| format!("{description}: {names}")).collect()

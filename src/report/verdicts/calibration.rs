@@ -15,7 +15,7 @@ pub struct Calibration {
     pub since: Option<String>,
     /// The rows that lack a calibration for at least one workload.
     pub uncalibrated: Vec<Uncalibrated>,
-    /// The command that calibrates these rows in this configuration.
+    /// The command that calibrates these rows with the options of this run.
     pub remedy: String,
 }
 

@@ -1,8 +1,8 @@
 //! Sums and functions of many numbers at once, in plain Rust that the compiler vectorizes.
 //!
-//! No level has code of its own for them. The compiler neither reorders nor fuses operations on floats, so the bits are the same
-//! in every build and at every level; a test checks this. The same is true for norms, rotations, activation functions and the
-//! portable level of every kernel.
+//! All levels (instruction sets) share this code. The compiler neither reorders nor fuses operations on floats, so the bits are
+//! the same in every build and at every level; a test checks this. The same is true for norms, rotations, activation functions
+//! and the portable level of every kernel.
 
 const LANES: usize = 16;
 

@@ -180,8 +180,8 @@ fn configurations_and_scenarios_of_only_one_record_are_listed() {
     for note in [
         "configurations only in the base: `b`",
         "configurations only in the new run: `c`",
-        "scenarios only in the base: `prefill`",
-        "scenarios only in the new run: `load`",
+        "workloads only in the base: `prefill`",
+        "workloads only in the new run: `load`",
     ] {
         assert!(notes.contains(&note.to_string()), "{note}: {notes:?}");
     }
