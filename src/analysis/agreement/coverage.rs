@@ -16,7 +16,7 @@ pub fn missing(
     verifier: &Verifier,
     agreement: &Agreement,
 ) -> Vec<String> {
-    // Nothing checks the verifier.
+    // No other engine checks the verifier's tokens.
     if verifier.configuration == Some(configuration) {
         return Vec::new();
     }

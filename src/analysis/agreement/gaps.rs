@@ -23,7 +23,7 @@ pub struct Gaps {
     pub worst: f64,
     /// The first position, in any sample, where the verifier gives another token.
     pub first: Option<usize>,
-    /// The tail with the largest mean gap. `None` if no gap is notable. Report version 2 calls it a run.
+    /// The tail with the largest mean gap. `None` if no gap is notable. In JSON it is `worst_run`.
     #[serde(rename = "worst_run")]
     pub worst_tail: Option<Tail>,
     #[serde(skip)]

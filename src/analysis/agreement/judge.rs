@@ -86,7 +86,7 @@ struct Differences {
     wrong: Option<String>,
     /// The first difference that is unlikely to be a near tie and that the verifier did not check.
     unchecked: Option<String>,
-    /// The first difference at a near tie, with the gap.
+    /// The first difference that is no error: at a near tie (with the gap), unchecked, or after rounding.
     tie: Option<String>,
 }
 

@@ -26,7 +26,7 @@ pub struct Contradiction {
     /// A sentence with the engine, both values and the source of the observed value.
     #[serde(skip)]
     pub message: String,
-    /// Whether the false claim could have improved the results. No row of such a configuration is ranked first.
+    /// Whether the false claim could have improved the results. No row of such a configuration has a rank.
     pub excludes_from_ranking: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Checks whether two records may be compared: the same weights, prompts, token counts, scenario and machine. Other settings
-//! may differ on purpose, and `matching` names their differences.
+//! Checks whether two records may be compared: the same weights, prompts, token counts, workloads and machine. Other
+//! settings may differ on purpose, and `matching` names their differences.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -69,7 +69,7 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
     let shared: Vec<(&Workload, &Workload)> = shared_workloads(plans[0], plans[1]).collect();
     let mut unchanged = Vec::new();
     for (of_base, of_new) in &shared {
-        let differing = scenario_differences(of_base, of_new);
+        let differing = workload_differences(of_base, of_new);
         if differing.is_empty() {
             unchanged.push(*of_new);
         }
@@ -80,14 +80,14 @@ pub fn differences(base: &Values, new: &Values, matching: &Matching) -> Vec<Diff
     }
     let [of_base, of_new] = [base, new].map(Requests::of);
     for &pair in &matching.pairs {
-        // The requests of a different scenario differ too, so they are not reported again.
+        // The requests of a different workload differ too, so they are not reported again.
         found.extend(unchanged.iter().filter_map(|workload| of_base.difference(&of_new, pair, workload)));
     }
     if matching.pairs.is_empty() {
         found.push(Difference::new("configurations", labels(plans[0]), labels(plans[1])));
     } else if shared.is_empty() {
         let all = |plan| workloads(plan).iter().map(|it| it.label.as_str()).collect::<Vec<_>>().join(", ");
-        found.push(Difference::new("scenarios", all(plans[0]), all(plans[1])));
+        found.push(Difference::new("workloads", all(plans[0]), all(plans[1])));
     }
     // Configurations with the same model or prompt repeat the same differences.
     let mut unique: Vec<Difference> = Vec::new();
@@ -131,7 +131,7 @@ fn weight_difference(base: &Configuration, new: &Configuration) -> Option<Differ
 
 /// The differences between two workloads. Rounds, warm-up length and headline metric may differ, because they do not change the
 /// work of a request.
-fn scenario_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
+fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
     let prompt = |it: &Workload| match &it.prompt {
         Prompt::Tokens(tokens) => format!("{tokens} tokens"),
         Prompt::Text(text) => text.clone(),

@@ -73,7 +73,7 @@ fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
 }
 
 #[test]
-fn another_scenario_under_the_same_name_is_refused() {
+fn another_workload_under_the_same_name_is_refused() {
     let base = record();
     let longer = record_of(&Selection { max_new_tokens: Some(128), ..selection(&["a"], &["decode"]) });
     assert_eq!(texts(&base, &longer), ["tokens to generate of decode: base `64`, new `128`"]);
@@ -84,10 +84,10 @@ fn another_scenario_under_the_same_name_is_refused() {
 }
 
 #[test]
-fn records_that_share_no_scenario_or_no_configuration_are_refused() {
+fn records_that_share_no_workload_or_no_configuration_are_refused() {
     let base = record();
     let found = texts(&base, &record_of(&selection(&["a"], &["prefill"])));
-    assert_eq!(found, ["scenarios: base `decode`, new `prefill`"]);
+    assert_eq!(found, ["workloads: base `decode`, new `prefill`"]);
     let found = texts(&base, &record_of(&selection(&["b", "c"], &["decode"])));
     assert_eq!(found, ["configurations: base `a`, new `b, c`"]);
 }

@@ -65,7 +65,7 @@ fn a_comparison_with_an_inconclusive_headline_is_inconclusive_unless_another_is_
 }
 
 #[test]
-fn thresholds_decide_the_class() {
+fn thresholds_decide_the_severity() {
     let strict = SeverityThresholds::new(0.01, 0.03).unwrap();
     let judgement =
         judge(&run(&single_engine(), 1.0, 1), &run(&single_engine(), 1.06, 2), strict, !FORCE).unwrap();
