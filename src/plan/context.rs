@@ -1,4 +1,4 @@
-//! Which requests fit the context of a model: the most tokens of a prompt and its output.
+//! Checks whether requests fit the context of a model: the largest number of tokens in a prompt and its output together.
 
 use anyhow::{Result, bail};
 
@@ -33,7 +33,7 @@ pub fn excess(context: Option<u32>, prompt_tokens: usize, max_new_tokens: u32) -
     Some(format!("{prompt} and {new} exceed the context of {context}"))
 }
 
-/// Refuses a command line that no model's context allows: a scenario that the user named, or all of them.
+/// Refuses a scenario that the user named, or all scenarios, if no model's context allows their requests.
 /// `named`: the words of `-s`, which may be names of suites too. `limit_of`: the limit of a model with the user's prompt.
 pub fn check(
     selection: &Selection,
@@ -74,7 +74,7 @@ fn refusal(
     let models = models.join(" and of ");
     let lines: Vec<_> =
         refused.iter().map(|(workload, excess)| format!("`{}`: {excess}", workload.label)).collect();
-    // The number of new tokens that the longest of these prompts leaves room for, in the longest context.
+    // The number of new tokens for which the shortest of these prompts leaves room in the longest context.
     let context = limits.iter().filter_map(|(_, limit)| limit.tokens).max().unwrap_or_default();
     let prompt_tokens = refused.iter().map(|(workload, _)| match workload.prompt {
         Prompt::Tokens(tokens) => tokens,

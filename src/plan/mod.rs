@@ -85,7 +85,7 @@ pub enum Order {
 /// The settings that bound the length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Extent {
-    /// The fixed number of blocks. `None`: the run continues until the intervals are narrow enough or the time is over.
+    /// The fixed number of blocks. `None`: interim analyses or the time budget end the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
     /// The half-width at which the interval of a ratio is narrow enough: 0.02 is 2 % of the ratio.
