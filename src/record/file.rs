@@ -100,7 +100,7 @@ fn not_a_record(path: &Path, description: &str, hint: &str) -> anyhow::Error {
 /// The command that lists the records of the results folder.
 const LIST_COMMAND: &str = "orchestrate report --list";
 
-/// The largest start of a file that is read to describe it.
+/// The most bytes from the start of a file that are read to describe it.
 const MAX_DESCRIBED_BYTES: u64 = 1 << 20;
 
 /// A description of a file that is no record. `None` for a file that begins as a record does.

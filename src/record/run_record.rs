@@ -13,8 +13,8 @@ use super::failure::{Failure, FailureKind, Stage};
 use crate::plan::prompts::held_out::HeldOut;
 use crate::plan::{RequestKind, Role};
 
-/// The version of the record format. It rises when a field changes its meaning or a kind of entry is added, but not for a new
-/// field.
+/// The version of the record format. It rises when a field changes its name or meaning, or a kind of entry is added, but not
+/// for a new field.
 pub const RECORD_VERSION: u32 = 4;
 /// The oldest version that this program reads. Version 3 added kinds of entries. Version 4 renamed fields and entries, and the
 /// old names are read as aliases.
