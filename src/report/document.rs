@@ -177,7 +177,7 @@ pub enum ColumnKind {
     Value,
 }
 
-/// The columns that a narrow terminal leaves out: the last in this order first.
+/// Whether a narrow terminal leaves out a column. Columns that come last in this order are left out first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keep {
     /// Never left out.

@@ -61,7 +61,7 @@ struct Document<'a> {
     derived: Vec<PresetEffectEntry<'a>>,
     geometric_means: &'a [Mean],
     noise: Vec<NoiseEntry<'a>>,
-    /// The time of this machine's calibration.
+    /// The time of the oldest calibration that the run uses.
     calibrated: Option<&'a str>,
     uncalibrated: &'a [Uncalibrated],
     /// The command that calibrates the `uncalibrated` engines with the options of this run.

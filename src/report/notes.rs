@@ -1,5 +1,5 @@
-//! Notes about the results of a row, each with a remedy: results that drift, prompts of unequal length, an engine that does
-//! not report its configuration.
+//! Notes about results, with a remedy where there is one: results that drift, prompts of unequal length, an engine that does not
+//! report its configuration.
 
 mod stability;
 

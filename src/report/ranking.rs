@@ -32,7 +32,7 @@ pub enum Unranked {
     Unverified,
 }
 
-/// The comparison of two rows in the direction that a reader asked for, which may be the inverse of the stored direction.
+/// The comparison of a first row with a second one. The stored comparison may have the inverse direction.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared<'a> {
     pub pair: &'a PairVerdict,

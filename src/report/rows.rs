@@ -16,7 +16,7 @@ use stats::{StoppedBy, Summary};
 /// If the ratio of the best launch to the worst is larger, the cause is probably the machine and not the engine.
 const MAX_NORMAL_SPREAD: f64 = 2.0;
 
-/// One case: an engine configuration in one scenario.
+/// One case: an engine configuration with one workload.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub case: Case,
@@ -34,8 +34,8 @@ pub struct Row {
     pub wall_time: Option<WallTime>,
     pub resources: Option<Resources>,
     pub failure: Option<FailureSummary>,
-    /// Whether an observation contradicts a claim of the engine, so that its results may look too good. Such a row is
-    /// never ranked first.
+    /// Whether an observation contradicts a claim of the engine, so that its results may look too good. Such a row has
+    /// no rank.
     pub contradicted: bool,
 }
 

@@ -174,7 +174,7 @@ impl Report {
         self.output_of(row).is_some_and(|it| it.agreement.is_wrong())
     }
 
-    /// Whether some engine is verified. If none is, an unverified engine keeps its rank.
+    /// Whether some engine has another status than `unverified`. If none has, ratios have no mark for unverified output.
     pub fn some_are_verified(&self) -> bool {
         self.outputs.iter().any(|it| !it.is_unverified())
     }

@@ -493,7 +493,7 @@ fn engines_without_their_reference_have_no_ratios_and_the_table_says_why() {
     let table_of =
         |selection: &crate::plan::Selection| rendered(&measured(selection, &[REED, BEACON]), "table", 100);
     assert!(table_of(&selection).contains("no ratios: the reference `patient-original` was not measured"));
-    assert!(!table_of(&selection).contains("x ref"));
+    assert!(!table_of(&selection).contains("vs ref"));
     selection.reference = String::new();
     assert!(table_of(&selection).contains("no ratios: no reference is named"));
 }

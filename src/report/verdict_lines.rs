@@ -227,7 +227,7 @@ fn calibration(calibration: &Calibration, labels: &Labels) -> String {
     }
 }
 
-/// The cell of the `x ref` column. A number without a mark is certain.
+/// The cell of the `vs ref` column. A number without a mark is certain.
 pub fn cell(report: &Report, row: &Row, pairs: bool) -> String {
     if row.failure.is_some() {
         return String::new();

@@ -1,6 +1,6 @@
 //! The account of a case's wall time: the time from the start of the engine to one complete answer, in parts that add up
-//! to it exactly. The orchestrator's clock gives the total, the times that the engine reports give the parts, and the
-//! remainder is unattributed.
+//! to it exactly. The orchestrator's clock gives the total and the part `spawn`. The times that the engine reports give the
+//! other parts, and the remainder is unattributed.
 
 use protocol::Phase;
 use serde::{Serialize, Serializer};

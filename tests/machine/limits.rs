@@ -63,7 +63,7 @@ fn a_model_that_fits_the_caches_is_measured_without_probes_and_with_a_note() {
     let scratch = Scratch::new();
     let (outcome, record) = run(&scratch, &[]);
     assert!(record.entries("limits").is_empty());
-    let is_warning = |line: &&str| line.starts_with("! the model fits into the processor's cache");
+    let is_warning = |line: &&str| line.starts_with("! caches may hold the weights");
     assert_eq!(outcome.stdout.lines().filter(is_warning).count(), 1, "{}", outcome.stdout);
     assert!(!outcome.stdout.lines().any(|line| line.trim_end().ends_with("limit")), "{}", outcome.stdout);
 }

@@ -1,5 +1,5 @@
 //! Explanations of a record: why an engine has its verdict, its output status or its warnings, in plain sentences with the
-//! figures. All figures come from `analysis` and from the report; nothing is computed here.
+//! values. All values come from `analysis` and from the report; nothing is computed here.
 
 mod comparison;
 mod context;
@@ -86,7 +86,7 @@ impl Context<'_> {
         Explanation { record: self.report.record.clone(), about: subject.name.clone(), parts, more }
     }
 
-    /// Commands for the other level of detail.
+    /// Commands that explain the same subject in more or in less detail.
     fn more(&self, subject: &Subject) -> Vec<String> {
         let Subject { configurations, workloads, .. } = subject;
         let labels: BTreeSet<&str> =

@@ -87,11 +87,11 @@ fn nothing_is_compared_with_a_wrong_reference_and_another_is_proposed() {
     let why =
         "no ratios: the output of the reference `beacon` is wrong; hint: `--reference patient-original`";
     assert!(text.contains(why), "{text}");
-    assert!(!text.contains("x ref"), "{text}");
+    assert!(!text.contains("vs ref"), "{text}");
 }
 
 #[test]
-fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_ranks_behind_the_verified() {
+fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_its_mean_comes_after_the_verified() {
     let mut record = record_with_deviation(0.0);
     let text = rendered(&record, "table", 120);
     assert!(text.contains("x*") && text.contains("*: its output is unverified"), "{text}");

@@ -90,7 +90,7 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
     ]))
 }
 
-/// A row against its reference. The reference may be unverified; it may not be wrong.
+/// A row against its reference. The reference may be unverified, but its output must not be wrong.
 fn against_reference<'a>(overview: &Overview<'a>, row: &Row) -> Option<Compared<'a>> {
     if row.is_reference() {
         return None;

@@ -1,4 +1,4 @@
-//! The rows of the default report: the configurations in their order, and the workloads in the order of the columns.
+//! The rows of the default report: the configurations in the order of the table, and the workloads by importance.
 
 use crate::plan::scenario::{self, SCENARIOS};
 use crate::report::ranking::{self, Ranking, Unranked};
@@ -17,7 +17,7 @@ const ORDER: [Unranked; 5] =
 pub struct Overview<'a> {
     pub report: &'a Report,
     pub rankings: Vec<Ranking<'a>>,
-    /// The labels of the workloads in the order of the columns.
+    /// The labels of the workloads, the most important last.
     pub workloads: Vec<&'a str>,
     /// The workload that orders the rows and has the column of ratios.
     pub primary: Option<&'a str>,
@@ -102,8 +102,8 @@ impl<'a> Overview<'a> {
     }
 }
 
-/// The labels of all workloads: by scenario in the order of SCENARIOS, but scenarios of a launch first, because requests to a
-/// warm engine matter more.
+/// The labels of all workloads, the most important last. Scenarios of a launch come first, because requests to a warm engine
+/// matter more. The others are in the order of SCENARIOS.
 fn workloads(report: &Report) -> Vec<&str> {
     let position = |scenario: &str| {
         let at = SCENARIOS.iter().position(|it| it.name == scenario);

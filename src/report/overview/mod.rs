@@ -1,6 +1,6 @@
 //! The default report: one screen. Above are the best engines with their verdicts, then warnings, then a table with one row for
 //! each configuration. `columns` fills the table, `best` compares the best engines, `remarks` are the warnings and footnotes.
-//! The full report has the rest.
+//! The full report has all values and notes.
 
 mod best;
 mod cells;
@@ -21,7 +21,7 @@ use configurations::Overview;
 /// The largest width of a text in the title line, in columns.
 const MAX_TITLE_WORD: usize = 40;
 
-/// The parts of the default report. The last one names the next commands; the parts that the user asked for come before it.
+/// The parts of the default report. The last one names the next commands; the parts that the user requests come before it.
 /// `saved` is the path of the record.
 pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Section>, Section) {
     let mut overview = Overview::of(report);

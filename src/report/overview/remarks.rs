@@ -16,10 +16,10 @@ use crate::report::verdicts::{Certainty, PairVerdict};
 use crate::shell::pasteable;
 use crate::text::{plural, shorten};
 
-/// The most warnings of one kind; the full report has all.
+/// The most lines of `Report::warning_lines`; the full report has all.
 const MAX_WARNINGS: usize = 4;
 const MAX_WARNING_WIDTH: usize = 300;
-/// The most failures with a hint.
+/// The most failures, and the most hints below the table.
 const MAX_FAILURES: usize = 3;
 const ALL_HINT: &str = "`orchestrate report --full`";
 
@@ -43,9 +43,8 @@ pub fn warnings(overview: &Overview, missing_sort: Option<&str>) -> Vec<String> 
     let in_caches = |row: &&crate::report::rows::Row| matches!(row.limit, Err(Absent::InCaches { .. }));
     if report.rows.iter().any(|row| in_caches(&row)) {
         let hint = "orchestrate model synth llama-3.2-1b --out llama-1b";
-        warnings.push(format!(
-            "the model fits into the processor's cache: results show overhead, not memory bandwidth; hint: `{hint}`"
-        ));
+        warnings
+            .push(format!("caches may hold the weights, so memory may not limit the speed; hint: `{hint}`"));
     }
     let mark = Tone::Warning.of("!");
     let marked = warnings.into_iter().map(|it| format!("{mark} {it}"));

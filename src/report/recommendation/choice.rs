@@ -130,7 +130,7 @@ impl Candidates {
         let ties = || candidates.iter().filter(|it| self.is_tie(fastest, it));
         let chosen = ties().min_by(|a, b| preference(a, b)).unwrap_or(fastest);
         let others = candidates.iter().filter(|it| it.configuration != chosen.configuration);
-        // The engine that it was chosen over is the next in speed, among the ties or behind them.
+        // The chosen engine is compared with the fastest of the others, whether that ties or not.
         let next = others.min_by(by_latency);
         let ties = ties().filter(|it| it.configuration != chosen.configuration);
         let ties = ties.map(|it| it.choice.engine.clone()).collect();

@@ -10,7 +10,7 @@ use crate::report::run_report::Report;
 use crate::text::{line, plural, three_digits};
 use stats::{MIN_VERDICT_BLOCKS, Verdict};
 
-/// The most engines that the lines name for one kind of reason; JSON has all.
+/// The most reasons under one title; JSON has all.
 const MAX_NAMED: usize = 3;
 
 pub fn sentences(recommendation: &Recommendation, report: &Report) -> Vec<String> {
@@ -149,7 +149,7 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
     vec![format!("use: no engine can be recommended, because {why}")]
 }
 
-/// One line for each of the first engines, and the number of the others.
+/// One line for each of the first reasons, with its engines, and the number of the other engines.
 fn listed(title: &str, engines: &[NotTried]) -> Vec<String> {
     // Engines with the same reason share a line.
     let groups = crate::report::rows::group_by_key(

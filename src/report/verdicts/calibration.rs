@@ -1,4 +1,4 @@
-//! Which engines of a run lack a calibration on this machine, and the command that calibrates them.
+//! The engines of a run that lack a calibration on this machine, and the command that calibrates them.
 
 use std::collections::BTreeSet;
 

@@ -36,7 +36,8 @@ fn launch(phases: &[(&str, u64)]) -> Launch {
     }
 }
 
-/// A request sent 200 ms after the launch and answered `answer_ms` later. On the engine's clock: start at 1 ms, tokens at `token_ms`.
+/// A request that is sent 200 ms after the launch and answered `answer_ms` later. On the engine's clock it starts at 1 ms, and
+/// its tokens come at `token_ms`.
 fn sample(answer_ms: u64, token_ms: &[u64]) -> Sample {
     let times: Vec<u64> = token_ms.iter().map(|ms| ms * MS).collect();
     let end_ns = times.last().copied().unwrap_or(0);
