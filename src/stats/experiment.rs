@@ -37,15 +37,15 @@ pub struct Twin {
     pub of: usize,
 }
 
-/// One metric in one scenario.
+/// One metric of one workload.
 #[derive(Debug, Clone)]
 pub struct Series {
     pub better: Better,
     /// Whether this metric can fail a build.
     pub gating: bool,
-    /// The reason why this scenario ended. Scenarios end independently.
+    /// The reason why this workload ended. Workloads end independently.
     pub stopped_by: StoppedBy,
-    /// The calibrated noise floors of the configurations in this scenario and metric. A configuration beyond the end of the
+    /// The calibrated noise floors of the configurations in this workload and metric. A configuration beyond the end of the
     /// list has no floor.
     pub floors: Vec<Option<NoiseFloor>>,
     /// The values of each configuration; empty for a configuration that failed.

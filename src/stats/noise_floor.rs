@@ -65,7 +65,7 @@ impl NoiseFloor {
         self.blocks
     }
 
-    /// Whether the floor is computed from as many values as a 95th percentile needs. A report marks a floor that is not.
+    /// Whether the floor has as many values as a 95th percentile needs. `calibrate` and `explain` say so if it has fewer.
     pub fn is_reliable(&self) -> bool {
         self.blocks >= MIN_RELIABLE_BLOCKS
     }

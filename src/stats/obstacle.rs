@@ -67,7 +67,8 @@ mod tests {
     use crate::noise_floor::NoiseFloor;
     use crate::ratio::{Blocks, Rounds};
 
-    /// Times of two configurations in five blocks: the first is faster by `log_ratio`, give or take `spread`.
+    /// Two configurations over five blocks: the first is faster by `log_ratio` on average, and no block differs from that by more
+    /// than `spread`. The record has `others` more comparisons.
     fn compared(log_ratio: f64, spread: f64, floor: Option<f64>, others: usize) -> Comparison {
         compared_in(5, log_ratio, spread, floor, others)
     }

@@ -54,11 +54,11 @@ impl Moments {
 
 /// The geometric mean of ratios: the only mean that does not depend on the choice of reference (Fleming and Wallace, "How Not
 /// to Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM 29 (1986)). `None` if a
-/// scenario has no ratio above zero: leaving out the scenario would favour an engine that failed in it.
+/// workload has no ratio above zero: leaving out the workload would favour an engine that failed in it.
 ///
-/// The geometric mean does not predict time: a scenario of a millisecond counts as much as a scenario of an hour. A real
-/// workload may have another ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the
-/// ACM 31 (1988)). So show this mean only next to the ratios of the scenarios.
+/// The geometric mean does not predict time: a workload of a millisecond counts as much as a workload of an hour. A real
+/// application may have another ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the
+/// ACM 31 (1988)). So show this mean only next to the ratios of the workloads.
 pub fn geometric_mean(ratios: &[Option<f64>]) -> Option<f64> {
     let logarithm = |ratio: &Option<f64>| ratio.filter(|it| it.is_finite() && *it > 0.0).map(f64::ln);
     let logarithms = ratios.iter().map(logarithm).collect::<Option<Vec<f64>>>()?;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn one_scenario_without_a_positive_ratio_leaves_no_geometric_mean() {
+    fn one_workload_without_a_positive_ratio_leaves_no_geometric_mean() {
         for missing in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
             assert_eq!(geometric_mean(&[Some(2.0), missing]), None, "{missing:?}");
         }

@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     fn more_memory_is_judged_by_the_share_that_is_printed() {
-        let class_of_increase = |factor: f64| {
+        let severity_of_increase = |factor: f64| {
             Severity::of(Verdict::Slower, -factor.ln(), MetricKind::Amount, SeverityThresholds::default())
         };
         assert_eq!(
-            [1.09, 1.19, 1.21].map(class_of_increase),
+            [1.09, 1.19, 1.21].map(severity_of_increase),
             [Severity::Informative, Severity::Warning, Severity::Critical]
         );
     }

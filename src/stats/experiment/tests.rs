@@ -160,7 +160,7 @@ fn sequential_measurements_have_evidence_but_no_verdict() {
 }
 
 #[test]
-fn a_fixed_number_of_blocks_gives_a_scenario_narrower_intervals() {
+fn a_fixed_number_of_blocks_gives_a_workload_narrower_intervals() {
     let mut experiment = of_relative_speed(1.1, 0.01);
     experiment.series.push(Series { stopped_by: StoppedBy::Fixed, ..experiment.series[0].clone() });
     let results = experiment.compare(&[(1, REFERENCE)]);

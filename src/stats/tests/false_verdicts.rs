@@ -11,7 +11,7 @@ use crate::{Ratios, Rounds, Rule, Series, StoppedBy, Twin, Verdict};
 /// The reference and two others. The twin of the reference has the index after theirs.
 const ENGINES: usize = 3;
 const REFERENCE: usize = 0;
-const SCENARIOS: usize = 6;
+const WORKLOADS: usize = 6;
 
 /// The measurements that give the noise floor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,13 +55,13 @@ pub fn verdicts_under(
     counts.map(|count| f64::from(count) / f64::from(experiments))
 }
 
-/// The share of experiments with a false verdict. All engines equal the reference, in several scenarios. Each scenario is
+/// The share of experiments with a false verdict. All engines equal the reference, in several workloads. Each workload is
 /// measured until its intervals are narrow, with a twin of the reference.
 pub fn any_false_verdict(noise: Noise, scale: f64, experiments: u32) -> f64 {
     let rule = Rule::default();
     let mut machine = Machine::new(noise, scale * rule.half_width(), 7);
     let false_verdicts = (0..experiments).filter(|_| {
-        let series = (0..SCENARIOS).map(|_| simulate_scenario(&mut machine, rule)).collect();
+        let series = (0..WORKLOADS).map(|_| simulate_workload(&mut machine, rule)).collect();
         let results = experiment(series).compare(&pairs());
         let verdicts = results.into_iter().filter_map(|it| it.result.ok()?.decision.verdict);
         verdicts.into_iter().any(Verdict::is_a_difference)
@@ -92,8 +92,8 @@ pub fn false_between_runs(deviation_ratio: f64, experiments: u32) -> [f64; 2] {
     false_verdicts.map(|count| f64::from(count) / f64::from(experiments))
 }
 
-/// Simulates one scenario of an experiment until the rule ends it.
-fn simulate_scenario(machine: &mut Machine, rule: Rule) -> Series {
+/// Simulates one workload of an experiment until the rule ends it.
+fn simulate_workload(machine: &mut Machine, rule: Rule) -> Series {
     let mut configurations = vec![Blocks::new(); ENGINES + 1];
     let mut blocks = 0;
     loop {

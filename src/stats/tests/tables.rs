@@ -87,7 +87,7 @@ fn table_of_verdicts() {
 #[test]
 fn table_of_experiments() {
     println!(
-        "\nexperiments with a false verdict, of 1000 with three equal engines in six scenarios (claimed: at most {MAX_FALSE_VERDICTS:.0})\n"
+        "\nexperiments with a false verdict, of 1000 with three equal engines in six workloads (claimed: at most {MAX_FALSE_VERDICTS:.0})\n"
     );
     let scales = [0.8, 1.7, 5.0];
     println!("{:<24} {}", "noise", scales.map(|scale| format!("{scale:>6}")).join(" "));
