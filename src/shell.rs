@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// A user's error: the command line names something that does not exist.
+/// A user's error, such as a name on the command line that does not exist.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
