@@ -97,8 +97,9 @@ mod tests {
             "{messages:?}"
         );
         assert!(
-            messages[1]
-                .ends_with("limited to 350.5 W, but its default is 700 W; run `sudo nvidia-smi -i 0 -pl 700`"),
+            messages[1].ends_with(
+                "limited to 350.5 W, but its default is 700 W; run `sudo nvidia-smi -i 0 -pl 700`"
+            ),
             "{messages:?}"
         );
     }
