@@ -100,7 +100,7 @@ class Model:
 
     def score(self, ids):
         """Natural-log probabilities of `ids[1:]`, each given all ids before it. A verifier also has `score_with_most_likely`: a
-        tuple of this list, of the most likely ids at the same places, and of their log-probabilities."""
+        tuple of this list, of the most likely ids at the same positions, and of their log-probabilities."""
         raise Failed("unsupported", "`score` is not supported by this engine")
 
 

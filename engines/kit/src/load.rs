@@ -198,7 +198,7 @@ mod tests {
         let values = object(serde_json::json!({"graphs": true}));
         let listed = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         assert_eq!(check_listed(&values, Some(&listed(&["graphs"]))), Ok(()));
-        // Without a list, only the engine knows.
+        // Without a list, the engine itself refuses unknown options.
         assert_eq!(check_listed(&values, None), Ok(()));
         let failed = check_listed(&values, Some(&listed(&["speed"]))).unwrap_err();
         assert_eq!(failed.message, "unknown option `graphs`");

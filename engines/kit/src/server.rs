@@ -27,7 +27,8 @@ pub struct Server<E: Engine> {
     environment: Environment,
     hello: Option<HelloFacts>,
     pub(crate) loaded_model: Option<LoadedModel<E::Model>>,
-    /// After a `load`: what requests are told while no model is loaded. `ORCHESTRATE_MODEL` must not replace that load's model.
+    /// After a `load`: why no model is loaded, for the failures of later requests. The model of `ORCHESTRATE_MODEL` must not
+    /// replace the requested model.
     no_model_reason: Option<String>,
     pub(crate) overlap: Overlap,
     /// Tells the thread that waits for a closed stdout whether an answer is in progress.

@@ -100,7 +100,7 @@ impl Tokens {
             self.fail(internal(format!("a token for sequence {sequence} after it was done")));
             return Flow::Done;
         }
-        // A coarse clock must not show a token that took no time.
+        // With a coarse clock, the first token could have the time of the start: waits for the next tick.
         while ns <= self.start_ns {
             ns = self.clock.ns();
         }
