@@ -105,7 +105,10 @@ fn a_model_larger_than_this_machine_is_refused_before_it_is_read() {
     let failure = expect_failed(&answers[0]);
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     let uncounted_norm_bytes = 2 * hidden * (1 + 2 * layers);
-    assert!(failure.message.contains(&format!("({} weights", weights - uncounted_norm_bytes)), "{failure:?}");
+    assert!(
+        failure.message.contains(&format!("({} for weights", weights - uncounted_norm_bytes)),
+        "{failure:?}"
+    );
 }
 
 /// The positions would take 2.2 TB in f32, the type in memory.
@@ -137,7 +140,10 @@ fn learned_positions_larger_than_memory_are_refused_before_they_are_read() {
     let failure = expect_failed(&answers[0]);
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     let weights = 2 * matrices + 4 * context * hidden;
-    assert!(failure.message.contains(&format!("({weights} weights, 0 keys and values)")), "{failure:?}");
+    assert!(
+        failure.message.contains(&format!("({weights} for weights, 0 for keys and values)")),
+        "{failure:?}"
+    );
 }
 
 /// The keys and values would take 8.8 TB.
@@ -165,7 +171,7 @@ fn a_context_beyond_memory_is_shortened_by_default_and_refused_if_requested() {
     let failure = expect_failed(&answers[0]);
     assert_eq!(failure.kind, FailureKind::OutOfMemory, "{failure:?}");
     assert!(
-        failure.message.contains(&format!(" {} keys and values)", 16 * 64 * 128 * 2 * 2 * limit)),
+        failure.message.contains(&format!(" {} for keys and values)", 16 * 64 * 128 * 2 * 2 * limit)),
         "{failure:?}"
     );
 }
