@@ -9,7 +9,7 @@
 //! kernels                        arithmetic on slices, for each level; independent of models and threads
 //! formats -> kernels             the layout of a format and its kernels: one file a format, one table
 //! matrix  -> formats, region     weights in a format, with their memory; activations
-//! sidecar, memory, pool          packed weights on disk; the available memory; the threads
+//! sidecar, context, pool         packed weights on disk; the context that fits into memory; the threads
 //! ```
 
 pub mod attention;

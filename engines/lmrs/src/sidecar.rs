@@ -1,6 +1,6 @@
 //! The cache of packed weights on disk: the next load of the same files maps them instead of packing again.
 //!
-//! There is one file for each model and format conversion, under `packed/` in the data directory. It has a header and then the
+//! There is one file for each model and requested format, under `packed/` in the data directory. It has a header and then the
 //! packed memory. The cache is optional: if a file is damaged, outdated or of other sources, or the disk is full, the load
 //! continues without it.
 //!
@@ -38,7 +38,7 @@ pub const LAYOUT_VERSION: u32 = 2;
 /// The offset of the packed weights in their file, a multiple of the page size.
 const PACKED_OFFSET: usize = 1 << 16;
 
-/// The file with a model's packed weights in one format conversion. The file may not exist yet.
+/// The file with a model's packed weights in one requested format. The file may not exist yet.
 #[derive(Debug)]
 pub struct Sidecar {
     path: PathBuf,
@@ -210,8 +210,9 @@ fn temporary_path(path: &Path) -> PathBuf {
     path.with_extension(format!("part-{}-{count}", std::process::id()))
 }
 
-/// Removes abandoned files, and then the least recently used ones until `bytes` more fit. The new file replaces `replaced`;
-/// `free_bytes` returns the free space of the disk. If even an empty cache would not make enough room, everything stays.
+/// Removes abandoned files, and then the least recently used ones until `bytes` more fit into the limit and onto the disk. If
+/// even an empty cache would not free enough of the disk, no file is removed for the disk. The new file replaces `replaced`;
+/// `free_bytes` returns the free space of the disk.
 fn make_room(
     directory: &Path,
     bytes: u64,

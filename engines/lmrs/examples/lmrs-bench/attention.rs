@@ -1,5 +1,5 @@
-//! Attention, head by head: one token at a large depth, or a whole prompt. Keys and values fill so many layers that no cache
-//! holds them, as in a model, where weights are read in between.
+//! Attention, head by head: one token at several depths, or a whole prompt. Keys and values fill so many layers that no
+//! processor cache holds them, as in a model, where weights are read in between.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Arithmetic on slices, with one implementation per processor level. Independent of models and threads.
+//! Arithmetic on slices, independent of models and threads. Products have an implementation for each level (instruction set).
 
 pub mod attention;
 pub mod lanes;

@@ -8,7 +8,7 @@ use super::MAX_PASS_ROWS;
 use super::decoder::{MAX_DECODE_ROWS, Wanted};
 use super::sequence::Sequence;
 
-/// The most rows of prompts in a step while other sequences wait for their next token: a longer step would delay them.
+/// The most rows of prompts in a step while another request waits for its next token: a longer step would delay that token.
 pub const MAX_ROWS_WHILE_DECODING: usize = 128;
 
 /// The priority between prompts and tokens.
@@ -33,7 +33,7 @@ pub struct Chunk {
     kind: Kind,
 }
 
-/// The kind of a pass, in order of execution: tokens never wait for prompts.
+/// The kind of a chunk, and of its pass. A step runs the kinds in this order, so its tokens do not wait for its prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// Each row makes a token, or checks a draft.
@@ -111,8 +111,8 @@ pub fn chunks_of_pass(chunks: &[Chunk]) -> usize {
     chunks.iter().take_while(fits).count().max(1)
 }
 
-/// The fewest rows left in a step for which a long prompt is cut. `chunk_rows` may use `2 * MAX_DECODE_ROWS` fewer, which
-/// still leaves more than `MAX_DECODE_ROWS`.
+/// The fewest rows left in a step for which a long prompt is cut. `chunk_rows` may take `2 * MAX_DECODE_ROWS` rows fewer: the
+/// chunk still has more than `MAX_DECODE_ROWS`.
 const MIN_ROWS_FOR_CUT: usize = 4 * MAX_DECODE_ROWS;
 
 /// The rows of a prompt that the next pass reads, at most `max_rows`. The part after them is empty or longer than
@@ -138,7 +138,7 @@ fn draft(ids: &mut Vec<u32>, limit: usize) -> usize {
     if limit == 0 || end <= MIN_MATCH_IDS {
         return 0;
     }
-    // Indices of the first id after a match: `match_end` after the one tried, `draft_start` after the longest (0: none).
+    // `match_end` is the index after the match that is tried; `draft_start` is the one after the longest match, 0 if none.
     let (mut longest, mut draft_start) = (MIN_MATCH_IDS - 1, 0);
     for match_end in (MIN_MATCH_IDS..end).rev() {
         let matching = (1..=MAX_MATCH_IDS.min(match_end))

@@ -283,7 +283,7 @@ impl Plan {
         Ok(Matrix::new(format, outputs, inputs, region))
     }
 
-    /// The embedding is always used in place: every architecture stores it in the same order in both file formats.
+    /// The embedding as rows of the file, used in place: every architecture stores it in the same order in both file formats.
     fn embedding(&self, part: &Part) -> Result<Table, Failed> {
         let region = self.files.map_rows(part, 0..part.shape[0])?;
         let region = region.ok_or_else(|| invalid(format!("`{}` cannot be looked up by row", part.name)))?;

@@ -189,7 +189,7 @@ impl RequestedFormat {
         {
             return Ok((dtype, format));
         }
-        // Rows that do not divide into blocks keep their format.
+        // Rows that do not divide into blocks keep the dtype of the file.
         let fits = inputs.is_multiple_of(dtype.block().0 as u64);
         let dtype = if fits { dtype } else { stored };
         // Quantization blocks without kernels are widened to f16, which holds their numbers nearly exactly.

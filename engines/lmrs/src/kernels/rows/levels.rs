@@ -36,7 +36,7 @@ pub fn has_tiles(level: Level) -> bool {
     return level.instructions() < Instructions::Portable; // never
 }
 
-/// Whether the processor reads memory faster from several streams: measured on Sapphire Rapids, the processor with AMX.
+/// Whether the processor reads memory faster from several streams: measured on Sapphire Rapids, which has AMX.
 pub fn several_streams_are_faster(level: Level) -> bool {
     level.name() == "amx"
 }
