@@ -52,8 +52,8 @@ pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
     reads.collect()
 }
 
-/// The mean speed of all these processors in bytes per second during `time`, with `streams` per processor. `probe` measures the
-/// fastest milliseconds instead. `None` if there is no memory for the buffer.
+/// The bytes per second that all these processors together read during `time`, with `streams` per processor. `probe` measures
+/// the fastest milliseconds instead. `None` if there is no memory for the buffer.
 pub fn sustained(processors: &[usize], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
     let (reader, parts) = (Reader::widest_supported(), Parts::of(&mut buffer, processors.len()));
@@ -125,7 +125,7 @@ impl StreamLayout {
     }
 }
 
-/// The index of the next window (of `windows`) that a thread reads in its part.
+/// A thread's part of the buffer, the number of windows in it, and the index of the window that it reads next.
 struct Position<'a> {
     part: &'a [u8],
     windows: usize,

@@ -20,7 +20,8 @@ pub struct GpuProbeSettings {
     pub devices: Vec<u32>,
     /// Folders in which cuBLAS is searched after the loader's paths, such as those of Python's wheels.
     pub folders: Vec<PathBuf>,
-    /// The approximate time of the copies, and of the products of each number type. An idle GPU needs it to raise its clocks.
+    /// The approximate time of the copies, and of the products of each number type. An idle GPU needs this time to raise its
+    /// clocks.
     pub budget: Duration,
 }
 

@@ -32,7 +32,7 @@ pub fn supported() -> impl Iterator<Item = Unit> {
         .chain(units.into_iter().filter_map(|(is_supported, unit)| is_supported.then_some(unit)))
 }
 
-/// Each sum tends to two: subnormal numbers can be slower.
+/// Each sum tends to two, so that no number becomes subnormal: subnormal numbers can be slower.
 #[target_feature(enable = "avx512f")]
 fn f32_512(rounds: u64) {
     let (half, one) = (black_box(_mm512_set1_ps(0.5)), black_box(_mm512_set1_ps(1.0)));
