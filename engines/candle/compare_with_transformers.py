@@ -7,7 +7,7 @@
     cargo build --release -p candle-engine
     uv run engines/candle/compare_with_transformers.py target/release/candle-engine
 
-Prints for each model the largest difference of a log-probability, in nats and f32. Fails above MAX_DIFFERENCE.
+Prints for each model the largest difference of a log-probability, in nats. Both compute in f32. Fails above MAX_DIFFERENCE.
 """
 
 import json

@@ -213,7 +213,7 @@ fn the_embedded_model_writes_the_same_text_with_and_without_cache() {
 
     let text = [prompt, cached].concat();
     let scores = model.score(&text).unwrap();
-    // Each of the twelve ids was the most probable of two thousand, so its score is 2 nats above uniform.
+    // Each of the last twelve ids was the most probable of two thousand, far more probable than in a uniform distribution.
     let uniform = -(f64::from(model.facts.vocabulary_size.unwrap())).ln();
     assert!(scores[scores.len() - 12..].iter().all(|score| *score > uniform + 2.0), "{scores:?}");
 }
