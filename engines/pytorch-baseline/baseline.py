@@ -72,7 +72,7 @@ class Baseline(FolderText, Model):
         targets = torch.tensor(ids[1:], device=self._device)
         # Among equal logits `argmax` takes the lowest id, as in `generate`.
         most_likely = logits.argmax(dim=-1)
-        values = [logprobs.gather(1, places[:, None])[:, 0].tolist() for places in (targets, most_likely)]
+        values = [logprobs.gather(1, chosen[:, None])[:, 0].tolist() for chosen in (targets, most_likely)]
         return values[0], most_likely.tolist(), values[1]
 
     def _logits(self, ids):

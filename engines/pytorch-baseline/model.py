@@ -130,7 +130,7 @@ def rotate(x, frequencies):
 
 
 def rotary_frequencies(shape):
-    """Returns the frequency of each pair of a head's dimensions, in radians a token. Llama 3.1 lowers frequencies."""
+    """Returns the frequency of each pair of a head's dimensions, in radians a token. Llama 3.1 lowers some of them."""
     # No checkpoint contains this tensor, so it needs a real device even if the network is built on device `meta`.
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device="cpu") / shape.head_dim
     frequencies = 1.0 / shape.rope_theta**exponents
