@@ -43,7 +43,7 @@ pub struct ModelFacts {
     pub parameters_per_token: u64,
     /// The KV cache of one position in all layers, with 16 bits a number.
     pub kv_bytes_per_position: u64,
-    /// `None` if only reading all weights would tell it.
+    /// `None` if it is unknown without reading all weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
 }

@@ -323,7 +323,7 @@ impl ModelFolder {
         Ok(parts)
     }
 
-    /// The tensors that are neither parts of the network nor can be computed from the config.
+    /// The tensors that are neither parts of the network nor copies of one, and that cannot be computed from the config.
     pub fn unused_tensors(&self, parts: &[Part]) -> Vec<&Tensor> {
         let (known, format) = (self.names_of(parts), self.format);
         let architecture = Architecture::of(&self.config, format).ok();

@@ -1,7 +1,7 @@
 //! The properties of reading that hold for any bytes in a model's files.
 //!
 //! - Reading ends, without a panic and without an overflow.
-//! - It allocates at most a constant plus a small multiple of the input's bytes.
+//! - It allocates at most a constant plus a fixed multiple of the input's bytes.
 //! - An accepted model is consistent; `properties` checks it.
 //!
 //! Each target is a function of bytes. scripts/fuzz builds it with libFuzzer, which generates inputs and learns from the

@@ -38,7 +38,7 @@ fn read(path: &Path, file: usize) -> Result<Header> {
     let magic: [u8; 4] = source.bytes().context("not a GGUF file")?;
     ensure!(&magic == b"GGUF", "not a GGUF file: it begins with `{}`", magic.escape_ascii());
     let version = source.u32().context("version")?;
-    // A version that is small only with swapped bytes is big-endian.
+    // If the version is small only with swapped bytes, the file is big-endian.
     ensure!(version.swap_bytes() > 9, "big-endian GGUF is not supported");
     ensure!((2..=3).contains(&version), "GGUF version {version} is not supported; 2 and 3 are");
     let tensor_count = source.u64().context("number of tensors")?;
