@@ -41,9 +41,9 @@ impl<E: Engine> Server<E> {
         loaded_model.is_some_and(|it| matches!(catch_panic(|| Ok(it.model.slots().is_some())), Ok(true)))
     }
 
-    /// Admits waiting requests that may overlap, while others run. The first request that may not overlap waits, and all
-    /// requests behind it wait too. The first request with text may not overlap, because the time to open the tokenizer
-    /// would count in the times of the running requests.
+    /// Admits waiting requests that may overlap, and answers invalid lines, while others run. The first request that may not
+    /// overlap waits, and all lines behind it wait too. A request with text may not overlap until the tokenizer is open: the
+    /// time to open it would count in the times of the running requests.
     pub(crate) fn admit_waiting(&mut self) {
         let has_tokenizer = self.loaded_model.as_ref().is_some_and(LoadedModel::has_open_tokenizer);
         while self.overlap.is_active() && self.overlap.free_slot().is_some() {
