@@ -40,8 +40,9 @@ def main():
 
 
 def outcome(report, device, record, code=DONE):
-    """Returns the lines to print, and the exit code. `code`, that of the run, ignores engines that cannot start (`--all`), and
-    counts presets for other devices as failures. This function judges these two cases; in others `code` counts."""
+    """Returns the lines to print, and the exit code. `code` is the exit code of the run: it ignores engines of `--all` that
+    cannot start, and counts presets for other devices as failures. This function judges these two cases itself. For any other
+    failure, `code` decides."""
     outputs = {output["engine"]: output for output in report["outputs"]}
     measured = {case["engine"]["label"] for case in report["cases"] if case["samples"]}
     faulty = [(case["engine"], case["failure"]) for case in report["cases"] if case["failure"]]

@@ -1,16 +1,17 @@
-//! EXIT_CODES: the meaning of this program's exit status. `orchestrate --help` prints the table.
+//! The meaning of this program's exit status. `orchestrate --help` prints the table `EXIT_CODES`.
 
 use crate::analysis::compare::judgement::Conclusion;
 use crate::shell::Usage;
 
 /// Everything that was requested was measured. With `--all`, an engine that cannot run here is a row, not a failure.
 pub const DONE: u8 = 0;
-/// A comparison: a gating metric is certainly worse, by at least the severity of `--fail-on`.
+/// A comparison: a case that was measured before fails now, or a gating metric is certainly worse, by at least the severity of
+/// `--fail-on`.
 pub const WORSE: u8 = 1;
 /// The command line is invalid.
 pub const USAGE: u8 = 2;
-/// A comparison: no gating metric gives `WORSE`, and one is inconclusive. Or the machine was not steady enough for a
-/// baseline.
+/// A comparison: nothing gives `WORSE`, and a gating metric is inconclusive or none was compared. Or the machine was not steady
+/// enough for a baseline.
 pub const INCONCLUSIVE: u8 = 3;
 /// Something could not be measured, or its output is wrong. The record has the reason and all other results. In `check`:
 /// a breach of the protocol. In `setup`: one of several engines was not set up.

@@ -65,7 +65,7 @@ fn describe(plan: &Plan, history: &[RunRecord]) -> String {
     text::break_lines(&lines.join("\n"), WIDTH)
 }
 
-/// The line about the output checks. The time of the verifier's later questions is not known.
+/// The line about the output checks. The time of the check of measured tokens after the last block is not known.
 fn output_checks(plan: &Plan, times: &EarlierTimes) -> Option<String> {
     let ns = times.checks_ns(plan);
     let time = if ns > 0.0 { format!("; they take about {}", rounded_time(ns)) } else { String::new() };

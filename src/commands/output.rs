@@ -46,7 +46,7 @@ pub fn print_error(error: &anyhow::Error) {
     }
 }
 
-/// Prints a text that is no result to stderr. A closed stderr ends nothing.
+/// Prints a text that is no result to stderr. A closed stderr is no error.
 pub fn print_notice(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
@@ -156,7 +156,7 @@ pub fn size_of(terminal: impl AsFd) -> Option<TerminalSize> {
     Some(TerminalSize { columns: known(size.ws_col), rows: known(size.ws_row) })
 }
 
-/// The width of listings of engines and of set-up messages.
+/// The width of plain text, such as listings and messages of `setup`.
 pub const WIDTH: usize = 80;
 
 /// The text about a user's own Python. Only the engine can check it, when it starts.

@@ -78,7 +78,7 @@ fn one(registry: &Registry, engine: &Engine, devices: &[Device]) -> Result<u8> {
     output::succeed(text::break_lines(&results?, WIDTH))
 }
 
-/// Prints the status of each engine, and the effect of `setup`.
+/// Prints the status of each engine's programs and environment, and the unused environments.
 fn list(registry: &Registry) -> Result<u8> {
     let mut text = String::new();
     for engine in &registry.engines {

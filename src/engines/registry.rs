@@ -75,7 +75,7 @@ impl Candidate {
         self.unsupported.clone().or_else(refused)
     }
 
-    /// The same candidate with the starts of another look at the disk.
+    /// The same candidate with the starts of `other`, which was made later.
     pub fn with_starts_of(self, other: Self) -> Self {
         Self { default_start: other.default_start, devices: other.devices, ..self }
     }

@@ -1,5 +1,5 @@
 //! Processes that belong together: by descent, or by a mark in their environment. The processes of a launch are
-//! searched often while it is measured, so the cost of a search must not depend on all processes of the machine.
+//! searched often while it is measured, so most searches do not read all processes of the machine.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

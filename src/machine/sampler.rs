@@ -15,7 +15,8 @@ const MIN_TIME_FACTOR: u32 = 10;
 /// The time between two GPU samples. The driver's own utilisation is a mean over about this time.
 const GPU_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The target of the samples. Energy counters are read only with `Gpus`, because reading memory uses a core.
+/// The target of the samples: memory or GPUs, not both at once. Reading memory uses a core, which would add to the measured
+/// energy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     Memory,

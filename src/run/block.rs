@@ -149,7 +149,7 @@ impl<'a> Blocks<'_, 'a> {
         Ok(())
     }
 
-    /// Measures the cases about launches, in the first launch of a block.
+    /// Measures the cases of kind `Launch`, right after the engine of a slot is launched.
     async fn measure_launch_cases(&mut self, group: &mut MemoryGroup, slot: usize) -> Result<()> {
         for case in self.schedule.open_cases(group.slots[slot].configuration, Kind::Launch) {
             let ends = self.schedule.time_budget.ends();

@@ -127,7 +127,7 @@ impl Launched {
     }
 }
 
-/// The number of tokens scored so far, and their time.
+/// The number of tokens scored so far, and the time that a token takes.
 #[derive(Debug, Default)]
 pub(super) struct Scoring {
     tokens: usize,

@@ -28,7 +28,7 @@ pub enum Event {
     CheckingTokens { label: String, samples: usize },
     /// The next request is the first one of a case in a launch.
     CaseStarted { label: String, workload: String },
-    /// A request of the plan is done, and its sample is in the record.
+    /// A request of the plan is done, and its sample is in the record. A `warmup` is not measured.
     Sampled { label: String, workload: String, warmup: bool, launch: u32, case: usize },
     /// A case or a whole configuration failed.
     Failed { label: String, failure: Failure },

@@ -144,7 +144,8 @@ impl Launched {
     }
 
     /// Finds the engine's processes, and reads their peak memory and their current memory. Soon after a slow reading,
-    /// current memory is read only if it is `needed`. Reading waits for a process that is stuck in the kernel.
+    /// current memory is read only if it is `needed`. Reading waits for a process that is stuck in the kernel, so another thread
+    /// does it.
     pub async fn read_memory(&mut self, needed: bool) -> Result<(Option<u64>, Option<HeldMemory>)> {
         let roots = self.roots();
         let mut memory_readings = std::mem::take(&mut self.memory_readings);

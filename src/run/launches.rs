@@ -64,7 +64,7 @@ impl<'a> Launches<'a> {
         let (mut launched, facts) = loop {
             let mut launched = self.start(journal, index, purpose).await?;
             if self.minimal.contains(&index) {
-                // Its launch is recorded with its first answer, which has the facts of the load.
+                // The launch of a minimal engine is recorded with its first answer, which has the facts of the load.
                 return Ok(launched);
             }
             match self.say_hello(journal, &mut launched).await? {

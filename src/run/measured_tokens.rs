@@ -209,8 +209,8 @@ impl OutputChecks<'_, '_> {
     }
 }
 
-/// The answer about an output of one token that is the verifier's own token after this prompt, as an answer about another
-/// output has shown. The longest prompts have such outputs.
+/// The answer about an output of one token, if an earlier answer about the same prompt shows that this token is the verifier's
+/// own. It saves a request with a long prompt: the longest prompts have outputs of one token.
 fn known_answer(
     answers: &HashMap<(String, Vec<u32>), Vec<ReferenceToken>>,
     (prompt, output): &(String, Vec<u32>),

@@ -1,6 +1,7 @@
 //! Turns a plan into a run record. A failed case is recorded, and the run continues. An error of this program ends the run.
 //!
-//! `block` and `checks` do the work with `journal`, `schedule`, `launches` and `request`; `run` combines them.
+//! `block`, `held_out` and `measured_tokens` do the work with `journal`, `schedule`, `launches` and `request`; `run` combines
+//! them.
 
 mod ask;
 mod block;
@@ -121,7 +122,8 @@ async fn probe_quiet(plan: &Plan, journal: &mut Journal<'_>) -> Result<QuietChec
     Ok(quiet)
 }
 
-/// Records a row for each configuration that cannot start or has no prompts.
+/// Records a row for each configuration that cannot start or has no prompts, and a failure for each case whose requests do not
+/// fit the context.
 async fn record_unavailable(
     plan: &Plan,
     journal: &mut Journal<'_>,

@@ -324,10 +324,10 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// How much longer a budget should be that was too short for an unknown time.
+/// The suggested budget divided by one that was too short, if the needed time is unknown.
 const LONGER: u32 = 4;
 
-/// The suggestion after a budget in which something of unknown time did not end.
+/// The suggested budget after one that was too short by an unknown time.
 pub(super) fn longer_budget(budget: Duration) -> String {
     budget_text(budget * LONGER)
 }

@@ -10,7 +10,8 @@ use stats::MIN_VERDICT_BLOCKS;
 
 /// The time limit of the output check of one configuration. It is enough for a slow engine.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
-/// The same with the default budget: an engine is always checked, because unverified output is not ranked.
+/// The shortest limit of that check with the default budget: an engine is always checked, because unverified output is not
+/// ranked.
 const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
 /// The output check before the blocks takes at most the budget divided by this. The rest is for measuring.
 const FIRST_CHECK_DIVISOR: u32 = 4;
@@ -112,8 +113,8 @@ impl TimeBudget {
 
     /// Whether the budget is used up, so that nothing new may begin.
     pub fn is_spent(&self) -> bool {
-        let is_complete = self.is_limit || self.blocks > 0;
-        is_complete && self.budget.is_some_and(|budget| self.started.elapsed() > budget)
+        let can_end = self.is_limit || self.blocks > 0;
+        can_end && self.budget.is_some_and(|budget| self.started.elapsed() > budget)
     }
 
     /// The budget of a run with all blocks that a verdict needs, if a block of all configurations takes `block_time`.

@@ -20,7 +20,8 @@ pub struct Expected {
     pub elapsed_ns: u64,
 }
 
-/// The tolerance between the clocks: the engine may start just before the orchestrator's last write returns.
+/// The accepted difference between times that should be equal or in order: an engine's clock may be coarser than the
+/// orchestrator's.
 const CLOCK_TOLERANCE_NS: u64 = 1_000_000;
 /// The highest accepted log-probability. It is above 0, because narrow floats may round a logarithm up.
 const MAX_LOGPROB: f64 = 1e-3;

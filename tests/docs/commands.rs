@@ -20,7 +20,7 @@ const PARSED_ONLY: &[(&str, &str)] = &[
     ("gpu", "they need an NVIDIA GPU"),
     ("hub", "they fetch a model from the Hugging Face hub"),
     ("download", "they fetch packages, or compile for minutes"),
-    ("check", "the test is a part of them"),
+    ("check", "they run this test themselves"),
     ("long", "they take many minutes"),
 ];
 

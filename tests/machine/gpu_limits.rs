@@ -1,5 +1,5 @@
-//! The probe of GPU limits, called as in a run, but on stand-ins for the driver and cuBLAS. These tests have never run on a
-//! GPU.
+//! The probe of GPU limits, called as in a run, but on stand-ins for the driver and cuBLAS. So these tests need no GPU, and
+//! do not show that the probe works on one.
 
 #![cfg(target_os = "linux")]
 

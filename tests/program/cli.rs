@@ -86,7 +86,7 @@ fn an_installed_orchestrator_measures_a_program_on_the_embedded_model() {
     command.args(["--blocks", "1", "--iterations", "1", "-s", "decode", "--format", "csv", "-e"]);
     let outcome = finish(command.arg(fake_engine())).exits_with(0);
     outcome.assert_stdout(&["decode_rate"]);
-    // Records are in the folder where the user stands.
+    // Records are in `results` of the current folder.
     assert_eq!(files(&scratch.results()).len(), 1, "{outcome:?}");
 }
 

@@ -123,7 +123,7 @@ fn a_shared_environment_is_made_once_for_several_engines() {
     assert_eq!(calls.lines().filter(|line| line.starts_with("venv")).count(), 1, "{calls}");
 }
 
-/// The two ends of a terminal.
+/// The two ends of a terminal: the test's and the program's.
 fn terminal() -> (OwnedFd, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -140,7 +140,7 @@ fn answer(scratch: &Scratch, keys: &str) -> Outcome {
     let mut command = scratch.orchestrate_without_checkout();
     command.args(["setup", "able", "deft"]).stdin(theirs.try_clone().unwrap()).stderr(theirs);
     let outcome = finish(&mut command);
-    // After the last user of their end, a read of ours fails.
+    // Once no process has the program's end open, reading the test's end fails.
     drop(command);
     let (mut shown, mut chunk) = (Vec::new(), [0; 4096]);
     while let Ok(length @ 1..) = rustix::io::read(&ours, &mut chunk) {

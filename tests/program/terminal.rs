@@ -1,4 +1,4 @@
-//! The terminal of a person while a run goes on.
+//! Runs on a terminal: the results so far, and the live line.
 
 use std::fs::File;
 use std::io::Read;
@@ -36,7 +36,7 @@ fn on_terminal(columns: u16, rows: u16, options: &[&str]) -> String {
     output
 }
 
-/// Reads until the last program closes the terminal, which is an error of the read.
+/// Reads until no program has the terminal open. Then the read fails.
 fn read_to_end(terminal: OwnedFd) -> String {
     let (mut terminal, mut bytes, mut buffer) = (File::from(terminal), Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = terminal.read(&mut buffer) {

@@ -1,4 +1,5 @@
-//! Baselines after a run: print its judgement, and save it. The record is already written, so no error here can lose the run.
+//! After a run: prints its judgement, and saves the run as a baseline. The record is already written, so no error here can
+//! lose the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

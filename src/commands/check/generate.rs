@@ -124,7 +124,7 @@ const fn invalid(name: &'static str, run: fn(&mut Subject) -> Outcome) -> Check 
     Check::new(name, "the engine refuses the line and answers the next one", run)
 }
 
-/// A line that is no JSON object. An engine without `hello` may ignore it or end, but a generated answer is invented.
+/// A line that is no JSON object. An engine without `hello` may ignore it or end, but must not answer it with `generated`.
 fn refuses_broken_json(subject: &mut Subject, line: &[u8]) -> Outcome {
     match subject.expect_refusal(&[line, b"\n"].concat(), &[BadRequest]) {
         Err(Finding::Wrong(fault)) if fault == ANSWERED_AS_VALID => wrong(fault),

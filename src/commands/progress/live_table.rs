@@ -39,7 +39,7 @@ impl LiveTable {
 
     /// Removes the table. The lines below it stay.
     pub fn remove(&mut self) {
-        let text = self.taken(screen());
+        let text = self.removal(screen());
         write(&text);
     }
 
@@ -52,7 +52,7 @@ impl LiveTable {
     }
 
     fn replacement(&mut self, table: &str, screen: Screen) -> String {
-        let mut text = self.taken(screen);
+        let mut text = self.removal(screen);
         let lines: Vec<&str> = table.trim_end_matches('\n').lines().collect();
         let most = screen.rows.map_or(usize::MAX, |rows| rows.saturating_sub(RESERVED_ROWS).max(1));
         let is_cut = rows_of(&lines, screen.columns) > most;
@@ -72,7 +72,7 @@ impl LiveTable {
     }
 
     /// The text that erases the table and prints the lines below it again.
-    fn taken(&mut self, screen: Screen) -> String {
+    fn removal(&mut self, screen: Screen) -> String {
         let below = std::mem::take(&mut self.below);
         let rows = std::mem::take(&mut self.rows);
         if rows == 0 {
@@ -121,8 +121,8 @@ mod tests {
             table.replacement("a 3\n", SCREEN),
             "\u{1b}[5F\u{1b}[Jwarning: x\nwarning: something longer\na 3\n"
         );
-        assert_eq!(table.taken(SCREEN), "\u{1b}[1F\u{1b}[J");
-        assert_eq!(table.taken(SCREEN), "");
+        assert_eq!(table.removal(SCREEN), "\u{1b}[1F\u{1b}[J");
+        assert_eq!(table.removal(SCREEN), "");
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The GPU that `cuda:1` names. CUDA counts the fastest first by default, `CUDA_VISIBLE_DEVICES` hides and renumbers GPUs, and the
-//! driver's management library (NVML) knows neither rule. So every process that this program starts counts GPUs by slot, and the
-//! values of both variables are kept with the machine. From them a reader of the record finds the same GPU for the same name.
+//! The GPU that `cuda:1` names. By default CUDA gives the fastest GPU the index 0, `CUDA_VISIBLE_DEVICES` hides and renumbers
+//! GPUs, and the driver's management library (NVML) knows neither rule. So every process that this program starts counts GPUs by
+//! slot, and the values of both variables are kept with the machine. From them a reader of the record finds the same GPU for the
+//! same name.
 
 use serde::{Deserialize, Serialize};
 

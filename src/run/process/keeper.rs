@@ -60,8 +60,8 @@ pub fn keep(run: &str) {
     end_all_marked(environment::RUN, run, empty_searches);
 }
 
-/// The empty searches in a row after a sudden end of the orchestrator. A process that was being started gets its mark only when
-/// its program begins, which takes a while on a busy machine.
+/// After a sudden end of the orchestrator, the keeper ends after this number of empty searches in a row. A process that was being
+/// started gets its mark only when its program begins, which takes a while on a busy machine.
 const SEARCHES_AFTER_SUDDEN_END: u32 = 100;
 
 /// Ends every process with the mark, and the processes that these start meanwhile. Gives the number of processes found.

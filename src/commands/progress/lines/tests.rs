@@ -132,7 +132,7 @@ fn the_live_line_has_the_current_step_the_share_done_and_the_time_left() {
     assert_eq!(live_line(&state), "block 1 of 3 · loading beacon: weights 40 %");
     lines_of(&mut state, &events[10..16], Display::Live);
     assert_eq!(live_line(&state), "block 1 of 3 · decode · beacon (bf16)  43.1 tok/s");
-    // Three of nine requests are too few for an estimate. The budget bounds the time left.
+    // The three requests done are too few for an estimate, so the test sets six of nine. The budget bounds the time left.
     (state.budget, state.done) = (Some(Duration::from_secs(180)), 6);
     assert_eq!(
         state.bar_text(seconds(90, 80), WIDTH),
