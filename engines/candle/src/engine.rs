@@ -132,8 +132,9 @@ pub fn set_threads(requested: Option<u32>) -> Result<u32, Failed> {
 
 #[expect(unsafe_code, reason = "candle takes the number of threads from the environment alone")]
 fn set_variable(name: &str, threads: usize) {
-    // SAFETY: at the first load the only other thread is the kit's reader, which uses the environment only through the lock
-    // of `std::env`. No C library that reads it is in use yet.
+    // SAFETY: at the first load the kit has two other threads, which read stdin and watch stdout. They use the environment only
+    // through the lock of `std::env`. On the CPU no C library that reads it is in use yet. On a GPU CUDA's libraries are open
+    // already: this call assumes that none of their threads reads the environment at this time.
     unsafe { std::env::set_var(name, threads.to_string()) };
 }
 

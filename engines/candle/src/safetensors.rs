@@ -1,4 +1,5 @@
-//! Loads a folder of safetensors like candle's examples: mapped, and widened tensor by tensor while the layers are built.
+//! Loads a folder of safetensors like candle's examples: mapped, and converted to the dtype of the load, tensor by tensor,
+//! while the layers are built.
 
 use candle_core::{DType, Device};
 use candle_nn::VarBuilder;
