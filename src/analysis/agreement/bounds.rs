@@ -113,7 +113,8 @@ impl Precision {
         requested: &Requested,
     ) -> Self {
         let model = requested.model_dtype;
-        // An unknown dtype allows no larger difference.
+        // An unknown dtype is skipped, so that it allows no larger difference than the next known one. Without a known dtype,
+        // `Bits6` applies.
         let known = [weights, requested.dtype, model].into_iter().flatten();
         let with_bits = |name| Some((name, nominal_bits(name)?));
         let Some((weights, weight_bits)) = known.filter_map(with_bits).next() else { return Self::Bits6 };
