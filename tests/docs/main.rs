@@ -1,4 +1,4 @@
-//! Tests of the pages for people: every command runs, every link leads to something, every quoted message exists.
+//! Tests of the pages for people: every command runs or is parsed, every link leads to something, every quoted message exists.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
