@@ -141,7 +141,7 @@ class Outcome(unittest.TestCase):
         [_, warning, hint] = outcome.gpus([gpu], "90")
         self.assertIn("built for compute capability 90, and this GPU has 80", warning)
         self.assertIn("CUDA_COMPUTE_CAP=80 scripts/gpu-check --pack", hint)
-        self.assertEqual(len(outcome.gpus([{"name": "a part of one"}], "90")), 1)
+        self.assertEqual(len(outcome.gpus([{"name": "a part of a GPU"}], "90")), 1)
 
 
 if __name__ == "__main__":
