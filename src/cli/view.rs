@@ -3,7 +3,7 @@
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::analysis::metric::METRICS;
+use crate::analysis::metric::{METRICS, Metric};
 use crate::plan::scenario::SCENARIOS;
 use crate::report::{self, Format};
 use crate::shell::{Usage, unknown_name_or};
@@ -52,7 +52,9 @@ impl ViewArgs {
         let scenarios = SCENARIOS.iter().map(|scenario| scenario.name);
         let words: Vec<&str> = scenarios.chain([report::BY_ENGINE]).collect();
         let of_scenario = name.split(' ').next().is_some_and(|word| words.contains(&word));
-        if of_scenario || METRICS.iter().any(|metric| metric.name() == name) {
+        let title = name.to_lowercase();
+        let is_title = |metric: &Metric| title.starts_with(&metric.title.to_lowercase());
+        if of_scenario || METRICS.iter().any(|metric| metric.name() == name || is_title(metric)) {
             return Ok(());
         }
         let hint = || format!("--sort {}, or a metric of `orchestrate metrics`", any_of(&words));

@@ -134,11 +134,18 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line. `-q` and `-v` may precede a subcommand, where clap refuses the options of a run.
+    /// Reads the command line. `-q`, `-v` and `--color` may precede a subcommand, where clap refuses the options of a run.
     pub fn of_command_line() -> Self {
         let mut words: Vec<OsString> = std::env::args_os().collect();
         let is_verbosity = |word: &OsString| ["-q", "--quiet", "-v", "--verbose"].iter().any(|it| word == it);
-        let flags = words.iter().skip(1).take_while(|word| is_verbosity(word)).count();
+        let mut flags = 0;
+        while let Some(word) = words.get(flags + 1) {
+            flags += match () {
+                () if word == "--color" => 2,
+                () if is_verbosity(word) || word.as_encoded_bytes().starts_with(b"--color=") => 1,
+                () => break,
+            };
+        }
         if words.get(flags + 1).is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) {
             words[1..flags + 2].rotate_right(1);
         }

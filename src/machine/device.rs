@@ -84,9 +84,16 @@ impl FromStr for Device {
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name.trim() {
             "" => Err("expected a device such as `cpu` or `cuda:1`"),
+            name if is_other_cpu(name) => Err("the CPU is one device: `cpu`"),
             name => Ok(Self::from(name)),
         }
     }
+}
+
+/// Whether the name is `cpu` with an index other than 0.
+fn is_other_cpu(name: &str) -> bool {
+    let index = name.split_once(':').filter(|(family, _)| family.eq_ignore_ascii_case(CPU));
+    index.is_some_and(|(_, index)| index != "0")
 }
 
 impl fmt::Display for Device {
@@ -107,6 +114,15 @@ mod tests {
         for name in ["", "cp", "cpux", "cuda", "cuda:0", "metal", "gpu", "çpu"] {
             assert!(!Device::from(name).is_cpu(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_cpu_with_an_index_is_no_device_to_request() {
+        let is_accepted = |name: &str| name.parse::<Device>().is_ok();
+        assert_eq!(
+            ["cpu", "CPU", "cpu:0", "cpu:7", "cuda:7"].map(is_accepted),
+            [true, true, true, false, true]
+        );
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The models that the command line names, with facts that are read from their files.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use model_files::{ModelFolder, size};
 
 use super::context::ContextLimit;
@@ -38,6 +38,7 @@ pub fn model(name: Option<&str>) -> Result<Model> {
     let path =
         std::path::absolute(&path).with_context(|| format!("cannot open the model `{}`", path.display()))?;
     check_access(&path)?;
+    check_is_model(&path)?;
     // The embedded model is not named by its folder: an installed orchestrate unpacks it into a folder of another name.
     let embedded = name.is_none_or(|name| name == model_files::embedded::NAME);
     let model_name = match embedded {
@@ -45,6 +46,25 @@ pub fn model(name: Option<&str>) -> Result<Model> {
         false => model_files::hub::name_of(&path).unwrap_or_else(|| name_from_path(&path)),
     };
     Ok(Model { name: model_name, path: path.to_string_lossy().into_owned(), ..Model::default() })
+}
+
+/// Refuses what no engine can load: an empty folder, and a `.gguf` file of another format. Other engines may have other formats, so
+/// everything else is left to them.
+fn check_is_model(path: &Path) -> Result<()> {
+    let shown = path.display();
+    if path.is_dir() {
+        let is_empty = std::fs::read_dir(path)?.next().is_none();
+        ensure!(
+            !is_empty,
+            Usage(format!("model `{shown}`: the folder is empty\nhint: orchestrate model list"))
+        );
+    } else if path.is_file() && path.extension().is_some_and(|it| it.eq_ignore_ascii_case("gguf")) {
+        let mut magic = [0; 4];
+        let is_gguf = File::open(path)?.read_exact(&mut magic).is_ok() && magic == *b"GGUF";
+        let message = "this is not a GGUF file, because it does not begin with `GGUF`";
+        ensure!(is_gguf, Usage(format!("model `{shown}`: {message}\nhint: orchestrate model list")));
+    }
+    Ok(())
 }
 
 /// A model that will be downloaded, for a plan that is only shown.

@@ -129,17 +129,22 @@ pub fn compared_in<'a>(pairs: &'a [PairVerdict], row: &Row, against: &Row) -> Op
 /// The largest deviation of a ratio from the ratio of the shown values that needs no explanation.
 const MAX_QUOTIENT_ERROR: f64 = 0.02;
 
-/// Whether the ratio is that of the two values in the table.
+/// Whether the ratio is that of the values of this row and its reference.
 pub fn is_quotient<'a>(mut rows: impl Iterator<Item = &'a Row>, row: &Row, ratio: f64) -> bool {
-    let Some(metric) = row.case.headline else { return true };
     let reference = rows.find(|other| {
         Some(&other.engine.label) == row.reference.as_ref() && other.case.label == row.case.label
     });
+    reference.is_none_or(|reference| is_quotient_of(row, reference, ratio))
+}
+
+/// Whether the ratio is that of the values of these two rows.
+pub fn is_quotient_of(row: &Row, other: &Row, ratio: f64) -> bool {
+    let Some(metric) = row.case.headline else { return true };
     let value = |row: &Row| row.summary(metric.id).map(|it| it.estimate);
-    let Some((value, reference)) = value(row).zip(reference.and_then(value)) else { return true };
+    let Some((value, other)) = value(row).zip(value(other)) else { return true };
     let quotient = match metric.better {
-        Better::Higher => value / reference,
-        Better::Lower => reference / value,
+        Better::Higher => value / other,
+        Better::Lower => other / value,
     };
     (quotient / ratio).ln().abs() <= MAX_QUOTIENT_ERROR
 }

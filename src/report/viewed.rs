@@ -56,7 +56,7 @@ impl Content for ReportContent<'_> {
     fn document(&self, layouts: Layouts) -> Document {
         let Self { report, view, judgement, saved } = self;
         let (mut parts, last) = match view.full {
-            true => (self.full(layouts), self.remarks(layouts)),
+            true => (self.full(layouts), Some(self.remarks(layouts))),
             false => overview::sections(report, view, *saved),
         };
         if view.full || view.pairs {
@@ -74,7 +74,7 @@ impl Content for ReportContent<'_> {
             );
         }
         // The last part of the one screen names further commands.
-        parts.extend((view.full || !view.quiet).then_some(last));
+        parts.extend(last.filter(|_| view.full || !view.quiet));
         let judgement = judgement.and_then(|it| it.as_ref().ok()).map(|it| it.document(layouts));
         let Document { parts: judgement_parts, summary } = judgement.unwrap_or_default();
         parts.extend(judgement_parts);

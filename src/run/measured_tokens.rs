@@ -149,7 +149,8 @@ impl OutputChecks<'_, '_> {
             let reason = last_refusal.unwrap_or_else(|| format!("the check was limited to {seconds} s"));
             let total = unverified_samples.len();
             let reason = format!("the tokens of {left_out} of {total} samples were not checked: {reason}");
-            let hint = self.longer_budget_hint().filter(|_| check_time.budget_is_over());
+            let gives_more_time = check_time.budget_is_over() || check_time.total < MAX_TIME;
+            let hint = self.longer_budget_hint().filter(|_| gives_more_time);
             self.add_unchecked_model(model, reason, hint)?;
         }
         Ok(Ok(()))

@@ -56,6 +56,11 @@ impl Status {
 }
 
 impl Agreement {
+    /// The first hint that was recorded with a reason.
+    pub fn recorded_hint(&self) -> Option<&str> {
+        self.reasons.iter().find_map(|reason| reason.split_once("(hint: ")?.1.strip_suffix(')'))
+    }
+
     /// The root mean square of the differences from the verifier's log-probabilities, per token.
     pub fn rms(&self) -> Option<f64> {
         self.scores.as_ref().map(|scores| scores.rms)

@@ -103,6 +103,8 @@ pub struct State {
 pub enum Detail {
     /// All displays: it stays above a live line too.
     Lasting,
+    /// All displays. The final report has it too, so a terminal shows it only until then.
+    UntilReport,
     /// The lines of a log: one for each block.
     Block,
     /// Only the log of all steps.
@@ -122,7 +124,7 @@ impl Line {
 
     pub fn is_shown_in(&self, display: Display) -> bool {
         match self.detail {
-            Detail::Lasting => true,
+            Detail::Lasting | Detail::UntilReport => true,
             Detail::Block => display != Display::Live,
             Detail::Step => display == Display::Steps,
         }
@@ -204,9 +206,9 @@ impl State {
                 }
             }
             Event::Failed { label, failure } => {
-                add(Detail::Lasting, format!("{label}: {}", failure_text(failure)));
+                add(Detail::UntilReport, format!("{label}: {}", failure_text(failure)));
             }
-            Event::Warned(warning) => add(Detail::Lasting, format!("warning: {}", warning.message)),
+            Event::Warned(warning) => add(Detail::UntilReport, format!("warning: {}", warning.message)),
             Event::Interrupted => {
                 self.status = "interrupted".into();
                 add(
@@ -216,7 +218,7 @@ impl State {
             }
             Event::Detail(text) => add(Detail::Lasting, format!("  {text}")),
             Event::RunFinished { record: Some(record) } => {
-                add(Detail::Lasting, format!("recorded in {record}"))
+                add(Detail::UntilReport, format!("recorded in {record}"))
             }
             Event::RunFinished { record: None } => {
                 let why = "every engine refused what the command line selects";

@@ -18,7 +18,7 @@ const CUT: &str =
 /// A table on stderr, with the lines that were printed below it.
 #[derive(Debug, Default)]
 pub struct LiveTable {
-    /// The number of rows that the table occupies; 0 without a table.
+    /// The number of rows of the table and of the lines that are removed with it; 0 without them.
     rows: usize,
     below: Vec<String>,
 }
@@ -48,6 +48,12 @@ impl LiveTable {
         if self.rows > 0 {
             self.below.push(line.into());
         }
+        write(&format!("{line}\n"));
+    }
+
+    /// Prints a line that is removed with the table, because the next table has it too.
+    pub fn print_until_removed(&mut self, line: &str) {
+        self.rows += rows_of(&[line], screen().columns);
         write(&format!("{line}\n"));
     }
 

@@ -123,7 +123,14 @@ impl<'a> Progress<'a> {
             self.table.remove();
         }
         for line in lines.iter().filter(|line| line.is_shown_in(self.display)) {
-            bar.suspend(|| self.table.print_below(&line.text));
+            let has_report = self.report.is_some();
+            match line.detail {
+                Detail::UntilReport if has_report && is_finished => {}
+                Detail::UntilReport if has_report => {
+                    bar.suspend(|| self.table.print_until_removed(&line.text))
+                }
+                _ => bar.suspend(|| self.table.print_below(&line.text)),
+            }
         }
         if is_finished
             || (is_sample && self.last_shown.is_some_and(|shown| shown.elapsed() < MIN_REDRAW_INTERVAL))

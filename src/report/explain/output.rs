@@ -159,7 +159,12 @@ fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement
                 let all = [("`score`", capabilities.score), ("`prompt_ids`", capabilities.prompt_ids)];
                 all.into_iter().filter(|(_, has)| !has).map(|(name, _)| name).collect()
             });
-            if missing.is_empty() {
+            if let (true, Some(hint)) = (missing.is_empty(), agreement.recorded_hint()) {
+                match hint.starts_with("--") {
+                    true => part.hint(format!("measure again with `{hint}`")),
+                    false => part.hint(hint),
+                }
+            } else if missing.is_empty() {
                 part.say("Next step: name a verifier that runs this model in f32.");
                 part.hint("measure again with `--verifier ENGINE`");
             } else {

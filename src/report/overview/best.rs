@@ -71,12 +71,21 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
     let model = if several_models { format!(", {}", ranking.model) } else { String::new() };
     let value = best.summary(ranking.metric.id)?.estimate;
     let next_is_reference = next.is_some_and(Row::is_reference);
+    let is_quotient = |other: &Row, compared: &Compared| {
+        compared.ratio().is_none_or(|ratio| ranking::is_quotient_of(best, other, ratio))
+    };
     let next_cell = against_next.map(|(next, compared)| {
-        toned(&compared, &comparison(&compared, Some(&shorten_start(&next.engine.label, MAX_LABEL_WIDTH))))
+        let name = shorten_start(&next.engine.label, MAX_LABEL_WIDTH);
+        toned(&compared, &comparison(&compared, Some(&name), is_quotient(next, &compared)))
     });
     let reference_cell = match against_reference {
         Some(_) if next_is_reference => String::new(),
-        Some(compared) => toned(&compared, &comparison(&compared, None)),
+        Some(compared) => {
+            let mut rows = report.rows.iter();
+            let reference = rows.find(|it| it.is_reference() && it.case.label == best.case.label);
+            let is_quotient = reference.is_none_or(|reference| is_quotient(reference, &compared));
+            toned(&compared, &comparison(&compared, None, is_quotient))
+        }
         None if best.is_reference() => "is the reference".into(),
         None => String::new(),
     };
@@ -142,7 +151,8 @@ pub fn variants(overview: &Overview) -> Vec<String> {
             continue;
         };
         let first_label = format!("`{}`", first.engine.label);
-        let text = toned(&compared, &comparison(&compared, Some(&first_label)));
+        let is_quotient = compared.ratio().is_none_or(|ratio| ranking::is_quotient_of(row, first, ratio));
+        let text = toned(&compared, &comparison(&compared, Some(&first_label), is_quotient));
         lines.push(format!("{primary}: `{}` {text}", row.engine.label));
     }
     lines

@@ -60,13 +60,17 @@ fn with_commas_if_whole(value: f64, digits: i32) -> String {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { with_commas(text) } else { text }
 }
 
+/// Follows a ratio that differs from the ratio of the shown values.
+pub const NOT_A_QUOTIENT: &str = "*";
+
 /// A comparison in a few words: `2.1x beacon [1.9, 2.4]`, `same as beacon`, `inconclusive: beacon [0.92, 1.3]`. Without
-/// `other`, the column names the other side.
-pub fn comparison(compared: &Compared, other: Option<&str>) -> String {
+/// `other`, the column names the other side. `is_quotient`: the ratio is that of the shown values.
+pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -> String {
     let Some(value) = compared.ratio() else { return "n/a".into() };
     let bounds = compared.bounds();
     let interval = bounds.map_or_else(String::new, |bounds| format!(" {}", interval(value, bounds)));
-    let times = ratio(value, bounds);
+    let mark = if is_quotient { "" } else { NOT_A_QUOTIENT };
+    let times = format!("{}{mark}", ratio(value, bounds));
     let name = other.map_or_else(String::new, |other| format!(" {other}"));
     match compared.verdict() {
         Some(Verdict::Faster | Verdict::Slower) => format!("{times}{name}{interval}"),

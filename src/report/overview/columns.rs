@@ -1,7 +1,7 @@
 //! The table of the default report: one row for each configuration, always the same columns in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
-use super::cells::{number, ratio, scale};
+use super::cells::{NOT_A_QUOTIENT, number, ratio, scale};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id};
 use crate::plan::scenario::{Kind, SCENARIOS};
@@ -14,10 +14,10 @@ use stats::{Summary, Verdict};
 
 /// With fewer values, the 99th percentile depends on one or two of them.
 pub const MIN_VALUES_FOR_P99: usize = 100;
-/// Follows a ratio that differs from the ratio of the shown values.
-pub const NOT_A_QUOTIENT: &str = "*";
 /// Follows a ratio without a verdict.
 pub const NO_VERDICT: &str = "?";
+/// The status of an output whose check continues after the last block.
+pub const NOT_YET_CHECKED: &str = "later";
 const MAX_WORD_WIDTH: usize = 14;
 /// The width of the reason why a case has no value.
 const MAX_FAILURE_WIDTH: usize = 12;
@@ -243,6 +243,7 @@ fn output(overview: &Overview, configuration: &Configuration) -> String {
     let word = output.agreement.status.name();
     match () {
         () if output.agreement.is_wrong() => Tone::Bad.of(&word.to_uppercase()),
+        () if output.is_unverified() && overview.report.is_running => Tone::Dim.of(NOT_YET_CHECKED),
         () if output.is_unverified() => Tone::Dim.of(&word.to_uppercase()),
         () => word.into(),
     }
@@ -298,7 +299,15 @@ pub fn sort(overview: &mut Overview, name: &str) -> bool {
     };
     // Of several prompt lengths of a scenario, the last one counts.
     let by_workload = columns.iter().rev().find(|column| is_workload(column));
-    let column = by_workload.or_else(|| columns.iter().find(|column| column.metric.name() == name));
+    // As in the head of the table: `TTFT @512`, `ITL p99`, or `TTFT` for the last of these columns.
+    let wanted = name.to_lowercase();
+    let has_title = |column: &&ValueColumn| {
+        let title = column.title.replace('\n', " ").to_lowercase();
+        title == wanted || title.starts_with(&format!("{wanted} "))
+    };
+    let by_title = || columns.iter().rev().find(has_title);
+    let by_metric = || columns.iter().find(|column| column.metric.name() == name);
+    let column = by_workload.or_else(by_metric).or_else(by_title);
     let Some(column) = column else { return false };
     let key = |configuration: &Configuration| {
         let value = column.value(configuration);

@@ -75,7 +75,15 @@ impl<'a> Overview<'a> {
         for ranking in self.rankings.iter().filter(|it| Some(it.case) == self.primary) {
             ranking.ranked.iter().for_each(|row| add(&row.engine, None));
             let mut unranked = ranking.unranked.clone();
-            unranked.sort_by_key(|(_, why)| ORDER.iter().position(|it| it == why));
+            let has_no_evidence = |row: &Row| {
+                let output = self.report.output_of(row);
+                output.is_none_or(|it| it.agreement.scores.is_none() && it.agreement.gaps.is_none())
+            };
+            // An engine that runs no model is the fastest, so engines without any checked output stand last.
+            unranked.sort_by_key(|(row, why)| {
+                let is_last = *why == Unranked::Unverified && has_no_evidence(row);
+                (ORDER.iter().position(|it| it == why), is_last)
+            });
             unranked.iter().for_each(|(row, why)| add(&row.engine, Some(*why)));
         }
         self.report.rows.iter().for_each(|row| add(&row.engine, Some(Unranked::NoValue)));

@@ -22,13 +22,15 @@ use configurations::Overview;
 const MAX_TITLE_WORD: usize = 40;
 
 /// The parts of the default report. The last one names the next commands; the parts that the user requests come before it.
-/// `saved` is the path of the record.
-pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Section>, Section) {
+/// `saved` is the path of the record, if there is one.
+pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Section>, Option<Section>) {
     let mut overview = Overview::of(report);
     let missing_sort = view.sort.clone().filter(|name| !columns::sort(&mut overview, name));
     let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
     parts.push(Section::Caption(vec![title(report)]));
-    parts.extend(best::table(&overview).map(Section::Table));
+    let best = best::table(&overview);
+    let is_marked_above = best.as_ref().is_some_and(remarks::has_inexact_ratio);
+    parts.extend(best.map(Section::Table));
     let list = |lines: Vec<String>| Section::List(List::plain(lines));
     let warnings = remarks::warnings(&overview, missing_sort.as_deref());
     parts.extend((!warnings.is_empty()).then(|| list(warnings)));
@@ -36,10 +38,11 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
         true => Section::NoTable("nothing was measured"),
         false => {
             let table = columns::table(&overview);
-            Section::Table(Table { notes: remarks::footnotes(&overview, &table), ..table })
+            Section::Table(Table { notes: remarks::footnotes(&overview, &table, is_marked_above), ..table })
         }
     });
-    (parts, list(remarks::next_steps(&overview, saved)))
+    let next_steps = remarks::next_steps(&overview, saved);
+    (parts, (!next_steps.is_empty()).then(|| list(next_steps)))
 }
 
 /// `embedded (llama, 2.9 M parameters) · CPU, 2 threads · AMD EPYC · 5 blocks · 3 min 24 s`

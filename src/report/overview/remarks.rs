@@ -2,7 +2,8 @@
 //! has every warning and note; `orchestrate explain` has the reasons.
 
 use super::best;
-use super::columns::{MIN_VALUES_FOR_P99, NO_VERDICT, NOT_A_QUOTIENT};
+use super::cells::NOT_A_QUOTIENT;
+use super::columns::{MIN_VALUES_FOR_P99, NO_VERDICT, NOT_YET_CHECKED};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::agreement::{NoChecks, UNVERIFIED_HINT};
 use crate::analysis::metric::share::Absent;
@@ -98,7 +99,10 @@ fn why_no_rank(overview: &Overview) -> Option<String> {
         None => {
             let some = |is: fn(&Configuration) -> bool| overview.configurations.iter().any(is);
             let some_are_unverified = some(|it| it.unranked == Some(Unranked::Unverified));
-            let is_noted = several && some_are_unverified && !some(|it| it.unranked.is_none());
+            let is_noted = several
+                && !overview.report.is_running
+                && some_are_unverified
+                && !some(|it| it.unranked.is_none());
             is_noted.then(|| format!("no output is verified{result}"))
         }
     }
@@ -131,8 +135,15 @@ fn inconclusive(overview: &Overview) -> Option<String> {
     Some(format!("noise makes {of_all} inconclusive{hint}"))
 }
 
-/// The explanations of the words and marks that the table has.
-pub fn footnotes(overview: &Overview, table: &Table) -> Vec<String> {
+/// Whether a ratio in the table of the best engines differs from the ratio of the shown values.
+pub fn has_inexact_ratio(best: &Table) -> bool {
+    let mut cells = best.lines.iter().flat_map(|line| &line.cells);
+    cells.any(|cell| cell.contains(&format!("x{NOT_A_QUOTIENT}")))
+}
+
+/// The explanations of the words and marks that the table has. `is_marked_above`: the table of the best engines has
+/// `NOT_A_QUOTIENT` too.
+pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> Vec<String> {
     let report = overview.report;
     let cells: Vec<String> =
         table.lines.iter().flat_map(|line| line.cells.iter().map(|cell| tone::plain(cell))).collect();
@@ -143,7 +154,7 @@ pub fn footnotes(overview: &Overview, table: &Table) -> Vec<String> {
     if last_cells.iter().any(|cell| cell == "ref" || cell.contains('x')) {
         notes.push(format!("vs ref: speed-up over `{}`; above 1 is better", report.reference));
     }
-    if has_mark(NOT_A_QUOTIENT) {
+    if has_mark(NOT_A_QUOTIENT) || is_marked_above {
         let why =
             "the ratio comes from paired rounds; it differs from the ratio of the two values in the table";
         notes.push(format!("{NOT_A_QUOTIENT} {why}"));
@@ -159,13 +170,18 @@ pub fn footnotes(overview: &Overview, table: &Table) -> Vec<String> {
             more_rounds(report).map_or_else(String::new, |more| format!("; hint: `--iterations {more}`"));
         notes.push(format!("~ uncertain: fewer than {MIN_VALUES_FOR_P99} values{remedy}"));
     }
-    let unverified = report.outputs.iter().filter(|it| it.is_unverified());
+    if cells.iter().any(|cell| cell == NOT_YET_CHECKED) {
+        notes.push(format!("{NOT_YET_CHECKED}: the output check continues after the last block"));
+    }
+    let unverified = report.outputs.iter().filter(|it| it.is_unverified() && !report.is_running);
     let unverified = unverified.map(|it| {
-        let reason = it.agreement.reasons.first().map(|reason| crate::text::line(reason));
+        let reasons = &it.agreement.reasons;
+        let with_hint = reasons.iter().skip(1).find(|reason| reason.contains("(hint: "));
+        let recorded = reasons.first().into_iter().chain(with_hint).map(|reason| crate::text::line(reason));
         // A recorded reason has its own hint.
-        let has_hint = it.agreement.scores.is_some() || reason.iter().any(|it| it.contains("(hint: "));
+        let has_hint = it.agreement.scores.is_some() || it.agreement.recorded_hint().is_some();
         let hint = (!has_hint).then(|| format!("hint: {UNVERIFIED_HINT}"));
-        let why = reason.into_iter().chain(hint).collect::<Vec<_>>().join("; ");
+        let why = recorded.chain(hint).collect::<Vec<_>>().join("; ");
         (why, format!("`{}`", it.engine))
     });
     for (why, names) in group_by_key(unverified) {
@@ -186,19 +202,16 @@ pub fn footnotes(overview: &Overview, table: &Table) -> Vec<String> {
     notes.into_iter().map(|note| Tone::Dim.of(&verdict_lines::with_plain_spaces(&note))).collect()
 }
 
-/// Where the record is, and the commands that say more.
+/// Where the record is, and the commands that say more. A run without a record, or one that is not finished, has none.
 pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
-    let report = overview.report;
-    let record = saved.map(|path| pasteable(&[path.to_string()]));
-    let argument = record.as_ref().map_or_else(String::new, |path| format!(" {path}"));
-    let notes = match report.notes.len() {
+    let Some(record) = saved.map(|path| pasteable(&[path.to_string()])) else { return Vec::new() };
+    let notes = match overview.report.notes.len() {
         0 => String::new(),
         count => format!(" (with {})", plural(count, "note")),
     };
     let first = overview.configurations.first().map(|it| pasteable(std::slice::from_ref(&it.engine.label)));
-    let mut steps = Vec::new();
-    steps.extend(record.as_ref().map(|path| format!("record: {path}")));
-    steps.push(format!("full report{notes}: orchestrate report{argument} --full"));
-    steps.extend(first.map(|label| format!("explanation: orchestrate explain {label}{argument}")));
+    let mut steps =
+        vec![format!("record: {record}"), format!("full report{notes}: orchestrate report {record} --full")];
+    steps.extend(first.map(|label| format!("explanation: orchestrate explain {label} {record}")));
     steps.into_iter().map(|step| Tone::Dim.of(&step)).collect()
 }

@@ -142,7 +142,14 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
     } else if report.no_checks.is_some() {
         "no output was checked; hint: leave out `--verifier none`"
     } else if model.not_recommended.iter().any(|it| it.reason.contains("unverified")) {
-        "no output is verified; hint: name an engine that runs the model in f32 with `--verifier ENGINE`"
+        let hint = report.outputs.iter().find_map(|it| it.agreement.recorded_hint());
+        let hint = hint
+            .map_or("name an engine that runs the model in f32 with `--verifier ENGINE`".into(), |it| {
+                format!("`{it}`")
+            });
+        return vec![format!(
+            "use: no engine can be recommended, because no output is verified; hint: {hint}"
+        )];
     } else {
         "no measured engine gave a complete and verified result"
     };
