@@ -63,7 +63,12 @@ pub fn context_limit(model: &Model, prompt: Option<&str>) -> ContextLimit {
 
 /// Refuses a model that this user may not read, before an engine is built for it.
 fn check_access(path: &Path) -> Result<()> {
-    let opened = if path.is_dir() { std::fs::read_dir(path).map(drop) } else { File::open(path).map(drop) };
+    let opened = match path.metadata() {
+        Ok(it) if it.is_dir() => std::fs::read_dir(path).map(drop),
+        // To open a pipe would wait for its writer.
+        Ok(it) if !it.is_file() => return Ok(()),
+        _ => File::open(path).map(drop),
+    };
     match opened {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let (path, hint) = (path.display(), access_hint(&error, path, "-R u+rX"));

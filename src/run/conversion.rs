@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use model_files::{Dtype, Format, ModelFolder, conversions, own_dtype};
-use protocol::HelloFacts;
+use protocol::{Failed, HelloFacts};
 use tokio::sync::mpsc;
 
 use super::journal::{Event, Journal};
 use crate::plan::Plan;
 use crate::record::Converted;
 use crate::run::process::{Cause, EngineFailure, LaunchError, Stage};
+use crate::shell::Unavailable;
 
 /// Configurations whose engine gets a conversion of the model.
 pub(super) struct Conversions<'a> {
@@ -51,17 +52,20 @@ impl<'a> Conversions<'a> {
             return Ok(false);
         }
         let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| reads(format.as_str()));
-        let refused = |why: String| {
-            LaunchError::from(EngineFailure::without_process(Stage::Load, Cause::Unsupported(why)))
+        let refused = |why: String, hint: Option<String>| {
+            let failed = Failed { hint, ..Failed::new(protocol::FailureKind::Unsupported, why) };
+            LaunchError::from(EngineFailure::without_process(Stage::Load, Cause::Reported(failed)))
         };
         let Some(to) = to else {
             let formats = formats.join("`, `");
-            return Err(refused(format!("reads `{formats}`, and the model is `{model_format}`")));
+            return Err(refused(format!("reads `{formats}`, and the model is `{model_format}`"), None));
         };
         let (path, dtype) = (configuration.model.path.clone(), configuration.dtype.clone());
         let converted = convert(journal, &configuration.label, path, to, dtype).await;
         let converted = converted.map_err(|error| {
-            refused(format!("reads `{}`, and the model cannot be converted to it: {error:#}", to.as_str()))
+            let Unavailable { reason, hint } = Unavailable::of_error(&error);
+            let (to, what) = (to.as_str(), "and the model cannot be converted to it");
+            refused(format!("reads `{to}`, {what}: {reason}"), hint)
         })?;
         self.converted.insert(index, converted);
         Ok(true)
