@@ -10,7 +10,7 @@ use model_files::{ModelFolder, size};
 use super::context::ContextLimit;
 use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
-use crate::shell::{Usage, access_hint};
+use crate::shell::{Unavailable, Usage, access_hint};
 
 /// Weights up to this size are read in less than a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
@@ -92,7 +92,8 @@ pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> V
     let mut warnings = Vec::new();
     for model in models {
         if let Err(error) = identify_one(model, listener) {
-            warnings.push(format!("`{}`: its weights cannot be identified: {error:#}", model.name));
+            let Unavailable { reason, .. } = Unavailable::of_error(&error);
+            warnings.push(format!("`{}`: its weights cannot be identified: {reason}", model.name));
         }
     }
     warnings

@@ -5,16 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use model_files::{Dtype, Format, ModelFolder, conversions, own_dtype};
-use protocol::{Failed, HelloFacts};
+use protocol::HelloFacts;
 use tokio::sync::mpsc;
 
 use super::journal::{Event, Journal};
 use crate::plan::Plan;
 use crate::record::Converted;
 use crate::run::process::{Cause, EngineFailure, LaunchError, Stage};
-use crate::shell::Unavailable;
 
 /// Configurations whose engine gets a conversion of the model.
 pub(super) struct Conversions<'a> {
@@ -52,20 +51,18 @@ impl<'a> Conversions<'a> {
             return Ok(false);
         }
         let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| reads(format.as_str()));
-        let refused = |why: String, hint: Option<String>| {
-            let failed = Failed { hint, ..Failed::new(protocol::FailureKind::Unsupported, why) };
-            LaunchError::from(EngineFailure::without_process(Stage::Load, Cause::Reported(failed)))
+        let refused = |error: anyhow::Error| {
+            LaunchError::from(EngineFailure::without_process(Stage::Load, Cause::unsupported(&error)))
         };
         let Some(to) = to else {
             let formats = formats.join("`, `");
-            return Err(refused(format!("reads `{formats}`, and the model is `{model_format}`"), None));
+            return Err(refused(anyhow!("reads `{formats}`, and the model is `{model_format}`")));
         };
         let (path, dtype) = (configuration.model.path.clone(), configuration.dtype.clone());
         let converted = convert(journal, &configuration.label, path, to, dtype).await;
         let converted = converted.map_err(|error| {
-            let Unavailable { reason, hint } = Unavailable::of_error(&error);
-            let (to, what) = (to.as_str(), "and the model cannot be converted to it");
-            refused(format!("reads `{to}`, {what}: {reason}"), hint)
+            let to = to.as_str();
+            refused(error.context(format!("reads `{to}`, and the model cannot be converted to it")))
         })?;
         self.converted.insert(index, converted);
         Ok(true)

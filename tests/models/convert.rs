@@ -350,6 +350,8 @@ fn an_output_matrix_other_than_the_tied_embedding_is_refused() {
             "`tie_word_embeddings` is true, and `lm_head.weight` differs from `model.embed_tokens.weight`";
         assert_refused(&outcome, 5, &[difference, "hint: set `tie_word_embeddings` to false in `"]);
     }
+    // An identity would be the same whatever the output matrix is.
+    assert_refused(&scratch.model(&["info", "model", "--identity"]), 5, &["`lm_head.weight` differs from"]);
     set_tied(false);
     convert(&scratch, &model, "gguf", None, "out.gguf");
 }
