@@ -161,10 +161,11 @@ impl Architecture {
         };
         let Some(window) = window else { return Ok(()) };
         let origin = if raw.contains_key(name) { "" } else { ", the default of this architecture," };
-        let context = config.context_tokens.map_or(u64::MAX, u64::from);
+        let context = config.context_tokens;
         ensure!(
-            window >= context,
-            "`{name}` {window}{origin} is narrower than the context of {context}, which GGUF's `{}` cannot express",
+            context.is_some_and(|context| window >= u64::from(context)),
+            "`{name}` {window}{origin} is narrower than the context{}, which GGUF's `{}` cannot express",
+            context.map_or_else(String::new, |context| format!(" of {context}")),
             self.gguf
         );
         Ok(())
