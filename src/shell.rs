@@ -103,6 +103,17 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
+    /// The text of an error, and the lines `hint: ...` at its end.
+    pub fn of_error(error: &anyhow::Error) -> Self {
+        let text = format!("{error:#}");
+        match text.split_once("\nhint: ") {
+            Some((reason, hints)) => {
+                Self { reason: reason.into(), hint: Some(hints.replace("\nhint: ", "\n")) }
+            }
+            None => Self { reason: text, hint: None },
+        }
+    }
+
     pub fn hints(&self) -> impl Iterator<Item = &str> {
         self.hint.iter().flat_map(|hint| hint.lines())
     }

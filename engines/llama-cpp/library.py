@@ -93,6 +93,32 @@ def _text_of(name):
     return (function() or b"").decode("utf-8", "replace")
 
 
+class HeaderSettings(ctypes.Structure):
+    """`gguf_init_params` of gguf.h, which the bindings lack."""
+
+    _fields_ = [("no_alloc", ctypes.c_bool), ("context", ctypes.c_void_p)]
+
+
+def main_dtype(file):
+    """The dtype of most bytes of a GGUF file's tensors, such as `q4_k`."""
+    ggml = bindings._lib
+    ggml.gguf_init_from_file.argtypes, ggml.gguf_init_from_file.restype = [ctypes.c_char_p, HeaderSettings], ctypes.c_void_p
+    ggml.gguf_get_n_tensors.argtypes, ggml.gguf_get_n_tensors.restype = [ctypes.c_void_p], ctypes.c_int64
+    for function, result in ((ggml.gguf_get_tensor_type, ctypes.c_int), (ggml.gguf_get_tensor_size, ctypes.c_size_t)):
+        function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int64], result
+    ggml.ggml_type_name.argtypes, ggml.ggml_type_name.restype = [ctypes.c_int], ctypes.c_char_p
+    ggml.gguf_free.argtypes, ggml.gguf_free.restype = [ctypes.c_void_p], None
+    header = ggml.gguf_init_from_file(os.fsencode(file), HeaderSettings(no_alloc=True))
+    if not header:
+        raise Failed("model", f"`{file}`: {last_error()}")
+    bytes_by_type = {}
+    for index in range(ggml.gguf_get_n_tensors(header)):
+        type = ggml.gguf_get_tensor_type(header, index)
+        bytes_by_type[type] = bytes_by_type.get(type, 0) + ggml.gguf_get_tensor_size(header, index)
+    ggml.gguf_free(header)
+    return ggml.ggml_type_name(max(bytes_by_type, key=bytes_by_type.get)).decode().lower()
+
+
 class ThreadPoolSettings(ctypes.Structure):
     """`ggml_threadpool_params` of ggml.h, which the bindings lack. `reserved` is for more fields, which a user's own library
     may have."""

@@ -31,28 +31,36 @@ def load(request, dtype, options, phases):
         file, dtype = convert(request.model, dtype, phases), None
     with phases.time("weights"):
         weights = Weights(file, options)
-    if dtype is not None and weights.dtype() != dtype:
+    if dtype is not None and weights.file_type() != dtype:
         # Checked after the load, so that a file in the requested dtype is read only once.
         weights.close()
         file = convert(file, dtype, phases)
         with phases.time("weights"):
             weights = Weights(file, options)
-    requested, limit = request.context_tokens, bindings.llama_model_n_ctx_train(weights.handle)
-    if requested is not None and requested > limit:
-        raise Failed("context", f"`context_tokens`: {requested} is more than the {limit} of model `{file.name}`")
-    max_tokens = requested or limit
+    max_tokens = check_context(request.context_tokens, weights)
     with phases.time("context"):
         # By default one thread for each core, as in llama.cpp's own programs.
         threads = request.threads or len(library.processors_by_core())
-        contexts = Contexts(weights, options, threads, max_tokens, requested)
+        contexts = Contexts(weights, options, threads, max_tokens, request.context_tokens)
     return LlamaModel(weights, Text(weights), contexts, options, max_tokens)
+
+
+def check_context(requested, weights):
+    """The longest context of the load. Up to the length of a sliding window, the window hides no token."""
+    limit, window, reason = bindings.llama_model_n_ctx_train(weights.handle), weights.ignored_window(), ""
+    if window is not None and window < limit:
+        limit, reason = window, ": llama.cpp ignores its sliding window"
+    if requested is not None and requested > limit:
+        message = f"`context_tokens`: {requested} is more than the {limit} of model `{weights.file.name}`{reason}"
+        raise Failed("context", message)
+    return requested or limit
 
 
 class Weights:
     """llama.cpp's model: weights and vocabulary. The last reference frees it."""
 
     def __init__(self, file, options):
-        self.file, self.handle = file, None
+        self.file, self.handle, self._dtype = file, None, None
         settings = bindings.llama_model_default_params()
         # The list of devices is empty, because a user's own library may support a GPU too.
         self._no_devices = (bindings.ctypes.c_void_p * 1)(None)
@@ -67,7 +75,20 @@ class Weights:
         self.vocabulary_size = bindings.llama_vocab_n_tokens(self.vocabulary)
 
     def dtype(self):
-        """The dtype under this project's name: `q4_k` for llama.cpp's `Q4_K - Small`, `f32` for `all F32`."""
+        """The dtype of most bytes in the file. The file's own name of its type may be another one: rows that do not divide into
+        its quantization blocks have a wider dtype."""
+        if self._dtype is None:
+            self._dtype = library.main_dtype(self.file)
+        return self._dtype
+
+    def ignored_window(self):
+        """The tokens of the sliding window in the metadata if llama.cpp computes without it; else None."""
+        window = self.metadata(f"{self.metadata('general.architecture')}.attention.sliding_window")
+        is_ignored = bindings.llama_model_n_swa(self.handle) == 0
+        return int(window) if is_ignored and window is not None and window.isdecimal() and int(window) > 0 else None
+
+    def file_type(self):
+        """The file's name of its type, in this project's words: `q4_k` for llama.cpp's `Q4_K - Small`, `f32` for `all F32`."""
         name_of = bindings._lib.llama_ftype_name
         name_of.argtypes, name_of.restype = [bindings.ctypes.c_int], bindings.ctypes.c_char_p
         file_type = bindings._lib.llama_model_ftype
@@ -96,6 +117,10 @@ def load_failure(file):
         return Failed("out_of_memory", f"`{file}`: {cause}")
     if any(part in lower for part in UNSUPPORTED):
         return Failed("unsupported", f"`{file}`: {cause}")
+    if "model vocabulary" in lower or "tokenizer.ggml" in lower:
+        hint = "orchestrate model convert FOLDER --to gguf    # FOLDER has the original weights and `tokenizer.json`"
+        cause = cause.removeprefix("error loading model vocabulary: ")
+        return Failed("model", f"`{file}` has no tokenizer that llama.cpp can load: {cause}", hint)
     return Failed("model", f"`{file}`: {cause}", "fetch or copy this file again")
 
 
@@ -117,6 +142,9 @@ def find_gguf(path):
 def check_magic(path):
     """Refuses files that are not GGUF: llama.cpp's own error gives no reason for them."""
     try:
+        if path.exists() and not path.is_file():
+            # Reading a pipe might never end.
+            raise Failed("model", f"`{path}` is not a file")
         with path.open("rb") as file:
             start = file.read(len(MAGIC))
     except OSError as error:
@@ -141,9 +169,18 @@ def convert(path, dtype, phases):
     with phases.time("conversion"):
         line, errors, code = run(command, lambda fraction: phases.progress("conversion", fraction, dtype))
     if code != 0 or not line.startswith("/"):
-        cause = errors.splitlines()[-1].removeprefix("error: ") if errors else f"`{program}` ended with {code}, and named no file"
-        raise Failed("model", f"`{path}` cannot be converted to GGUF: {cause}")
+        cause, hint = parse_errors(errors) if errors else (f"`{program}` ended with {code}, and named no file", None)
+        raise Failed("model", f"`{path}` cannot be converted to GGUF: {cause}", hint)
     return Path(line)
+
+
+def parse_errors(errors):
+    """The error in the lines of the program's stderr, and its hint or None."""
+    error = errors.rpartition("error: ")[2]
+    lines = error.splitlines()
+    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+    cause = " ".join(line for line in lines if not line.startswith("hint: "))
+    return cause, next(iter(hints), None)
 
 
 def run(command, progress):

@@ -6,7 +6,7 @@ import llama_cpp.llama_cpp as bindings
 import numpy
 
 import library
-from engine_kit import Model, Sampler
+from engine_kit import Model, Sampler, check_logit
 
 
 class LlamaModel(Model):
@@ -37,16 +37,21 @@ class LlamaModel(Model):
 
     def _chooser(self, job):
         """The function that chooses an id from the logits of a sequence."""
-        if job.sampling is None:
-            # Among equal logits `argmax` takes the first, which is the lowest id.
-            return lambda logits, sequence: int(logits.argmax())
-        sampler = Sampler(job.sampling)
-        return lambda logits, sequence: sampler.pick(logits.tolist(), sequence)
+        name, sampler = self._weights.file.name, Sampler(job.sampling)
+
+        def choose(logits, sequence):
+            # Among equal logits `argmax` takes the first, which is the lowest id. It takes NaN before every number.
+            largest = int(logits.argmax())
+            check_logit(logits[largest], name)
+            return largest if job.sampling is None else sampler.pick(logits.tolist(), sequence)
+
+        return choose
 
     def score(self, ids):
         logprobs = [0.0] * (len(ids) - 1)
 
         def add_logprob(position, logits):
+            check_logit(logits.max(), self._weights.file.name)
             shifted = logits.astype(numpy.float64) - logits.max()
             logprobs[position] = float(shifted[ids[position + 1]] - numpy.log(numpy.exp(shifted).sum()))
 
@@ -126,9 +131,13 @@ class Text:
         # llama.cpp returns a negative id for a token that the vocabulary lacks.
         bos_id = bindings.llama_vocab_bos(vocabulary)
         self.bos_id = bos_id if bos_id >= 0 else None
-        # The ends of a sequence and of a turn may be the same token.
-        ends = (bindings.llama_vocab_eos(vocabulary), bindings.llama_vocab_eot(vocabulary))
-        self.eos_ids = list(dict.fromkeys(id for id in ends if id >= 0))
+        ends = [bindings.llama_vocab_eos(vocabulary), bindings.llama_vocab_eot(vocabulary)]
+        # llama.cpp also stops at the end of a message, and has no function for its id.
+        end_of_message = weights.metadata("tokenizer.ggml.eom_token_id")
+        if end_of_message is not None and end_of_message.isdecimal():
+            ends.append(int(end_of_message))
+        # Several of these may be the same token.
+        self.eos_ids = list(dict.fromkeys(id for id in ends if 0 <= id < weights.vocabulary_size))
 
     def encode(self, text):
         """The ids of a text, with the special tokens that the file adds. A special token spelled in the text becomes its id."""

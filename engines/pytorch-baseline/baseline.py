@@ -9,7 +9,7 @@ import platform
 import torch
 from safetensors import SafetensorError, safe_open
 
-from engine_kit import Failed, Model, Sampler
+from engine_kit import Failed, Model, Sampler, check_logit
 from gpt2 import GPT2
 from model import Decoder, Gemma, Phi3, Qwen3
 from model_folder import FolderText
@@ -56,6 +56,7 @@ class Baseline(FolderText, Model):
         ids, sampler, done = list(prompt), Sampler(job.sampling), False
         while not done:
             logits = self._logits(ids)[-1]
+            check_logit(float(logits.max()), self._folder.name)
             # Among equal logits `argmax` takes the lowest id.
             id = int(logits.argmax()) if job.sampling is None else sampler.pick(logits.tolist())
             done = tokens.push(0, id)
@@ -67,7 +68,8 @@ class Baseline(FolderText, Model):
 
     @torch.no_grad()
     def score_with_most_likely(self, ids):
-        logits = self._logits(ids)[:-1]
+        logits = self._logits(ids)[:-1]  # [tokens - 1, vocabulary]
+        check_logit(float(logits.max()), self._folder.name)
         logprobs = torch.log_softmax(logits.double(), dim=-1)
         targets = torch.tensor(ids[1:], device=self._device)
         # Among equal logits `argmax` takes the lowest id, as in `generate`.

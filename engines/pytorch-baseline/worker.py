@@ -40,6 +40,8 @@ class PyTorchBaseline(engine_kit.Engine):
         with phases.time("headers"):
             folder = open_folder(request.model)
             check_context(request, folder)
+            if folder.shape.tied_embeddings:
+                model_folder.refuse_second_output_matrix(folder)
         with phases.time("import"):
             import baseline
         return baseline.load(request, folder, phases)

@@ -21,7 +21,8 @@ class DecodePath(FolderText, Model):
     LIBRARIES = ("torch", "transformers", "safetensors", "tokenizers")
 
     def __init__(self, loaded):
-        """`loaded`: folder, network, device, devices, dtype, options, context_tokens, weights (their facts), effects."""
+        """`loaded`: folder, network, device, devices, dtype, options, context_tokens, window (in tokens, or None), weights
+        (their facts), effects."""
         self.loaded = loaded
         self.network, self.device = loaded.network, loaded.device
         self._folder, self._embedding_rows = loaded.folder, loaded.folder.vocabulary_size
@@ -29,9 +30,21 @@ class DecodePath(FolderText, Model):
     @torch.no_grad()
     def generate(self, job, tokens):
         longest = max(len(prompt) for prompt in job.prompts)
+        self._refuse_pads_in_window(job, longest)
         work = f"generate ({len(job.prompts)} x {longest} tokens and {job.max_new_tokens} new ones)"
         with explain_memory_errors(work, self.device), self.restrict_attention():
             self.run(job, tokens)
+
+    def _refuse_pads_in_window(self, job, longest):
+        """Refuses pads between the tokens of a sequence if a window may end among them: the library counts the tokens of a
+        window in columns, so that pads would take the places of tokens."""
+        # The last new token is no input, so it needs no column.
+        window, columns = self.loaded.window, longest + job.max_new_tokens - 1
+        if job.padding != "right" or window is None or columns <= window:
+            return
+        if any(len(prompt) != longest for prompt in job.prompts):
+            problem = f"pads would take places of tokens in its sliding window of {window}"
+            raise Failed("unsupported", f"padding `right` with model `{self._folder.name}`: {problem}", 'send `"padding": "left"`')
 
     def run(self, job, tokens):
         """Generates all tokens of the job."""

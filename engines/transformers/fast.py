@@ -15,6 +15,7 @@ from devices import DTYPES, bytes_as, check_free_memory, explain_memory_errors, 
 from engine_kit import Failed
 from fast_checkpoint import read_network, read_shape
 from fast_network import Decoder
+from model_folder import refuse_second_output_matrix
 
 # The compiled step computes this many log-probabilities at the end of a score, so that output checks verify the measured
 # kernels. The prefill, which is measured too, computes the log-probabilities before them.
@@ -33,6 +34,8 @@ def load(request, folder, options, phases):
     torch._dynamo.reset()
     check_options(request.options)
     shape = read_shape(folder.config)
+    if shape.tied_embeddings:
+        refuse_second_output_matrix(folder)
     check_compiler(device)
     is_int8 = options.quantize == "int8"
     weights_dtype = torch.int8 if is_int8 else dtype
@@ -50,6 +53,7 @@ def load(request, folder, options, phases):
         options=options,
         context_tokens=context_in_effect(request.context_tokens, shape, dtype, device),
         devices=[device],
+        window=shape.window,
         weights=weight_facts(network, request.dtype, is_int8),
         effects={"quantized by": QUANTIZED_BY} if is_int8 else {},
     )

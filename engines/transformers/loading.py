@@ -11,7 +11,7 @@ import transformers.modeling_utils  # noqa: F401  Otherwise the phase `weights` 
 
 from devices import DTYPE_NAMES, DTYPES, bytes_as, check_free_memory, explain_memory_errors, find_device, set_threads, wait_for
 from growing_cache import GeneratePath, LoopPath
-from network import assign_devices, read_config, read_network
+from network import assign_devices, attention_window, read_config, read_network, uses_own_output_matrix
 from options import STATIC_CACHE_PATHS, uses_inductor
 from quantize import nf4_config, nf4_facts, quantize_network
 from static_cache import StaticCachePath
@@ -34,6 +34,8 @@ def load(request, folder, options, phases):
         if options.quantize != "nf4":
             check_free_memory(needed_bytes, dtype)
         network = read_network(folder, config, network_class, dtype, options, **placement)
+        # Quantization replaces the output matrix, so this comes before it.
+        own_output_matrix = uses_own_output_matrix(network)
     if not placement:
         with phases.time("device"), explain_memory_errors("moving the weights", device):
             network = network.to(device)
@@ -53,8 +55,9 @@ def load(request, folder, options, phases):
         dtype=dtype,
         options=options,
         context_tokens=request.context_tokens or folder.context_tokens,
+        window=attention_window(config.get_text_config(decoder=True)),
         weights=weight_facts(network, dtype, parameters, quantized),
-        effects=option_effects(options, quantized, devices),
+        effects=effects(options, quantized, devices, own_output_matrix),
     )
     model = PATH_CLASSES[options.path](loaded)
     with torch.no_grad(), explain_memory_errors(f"preparing path `{options.path}`", device):
@@ -62,9 +65,11 @@ def load(request, folder, options, phases):
     return model
 
 
-def option_effects(options, quantized, devices):
-    """The effects of options and defaults, as text for the facts of the load."""
+def effects(options, quantized, devices, own_output_matrix):
+    """The effects of options, defaults and the checkpoint, as text for the facts of the load."""
     effects = {"attention": options.attention}
+    if own_output_matrix:
+        effects["output matrix"] = "lm_head.weight, although tie_word_embeddings is true"
     if quantized is not None:
         effects["quantized by"] = quantized.library
     if len(devices) > 1:

@@ -14,6 +14,9 @@ from engine_kit import Failed
 # The library's name of each value of the option `attention`; `decode_path.py` restricts `flash` to one kernel.
 LIBRARY_ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash": "sdpa"}
 
+# The kinds of layers with a limited window, and the config's field for its length in tokens.
+WINDOW_FIELDS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+
 # The libraries warn of their own deprecations, and of settings that are deliberate here.
 for category in (DeprecationWarning, FutureWarning, UserWarning):
     warnings.filterwarnings("ignore", category=category)
@@ -82,6 +85,20 @@ def shape_difference(folder, name, shape, expected):
     if folder.vocabulary_size and rows and folder.vocabulary_size not in rows:
         return f"model `{folder.name}`: its `vocab_size` is {folder.vocabulary_size}, and its embedding has {max(rows)} rows"
     return f"tensor `{name}`: expected the shape {list(expected)}, found {list(shape)}"
+
+
+def layer_kinds(config):
+    """The kind of every layer: from the config's list, or from its field for windows."""
+    if (kinds := getattr(config, "layer_types", None)) is not None:
+        return list(kinds)
+    kind = next((kind for kind, field in WINDOW_FIELDS.items() if getattr(config, field, None) is not None), "full_attention")
+    return [kind] * config.num_hidden_layers
+
+
+def attention_window(config):
+    """The smallest number of last tokens that a layer attends to; None if every layer attends to all tokens."""
+    kinds = set(layer_kinds(config))
+    return min((getattr(config, field) for kind, field in WINDOW_FIELDS.items() if kind in kinds), default=None)
 
 
 def broken_config(folder, error):
@@ -176,6 +193,14 @@ def place_parts(network, count):
     if is_tied:
         placed[head] = placed[embedding]
     return placed, sizes
+
+
+def uses_own_output_matrix(network):
+    """Whether the config ties the output matrix to the embedding, and the library does not: the checkpoint has an output
+    matrix with other numbers, and the library uses it."""
+    embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
+    is_tied = network.config.get_text_config(decoder=True).tie_word_embeddings
+    return bool(is_tied) and head is not None and head.weight is not embedding.weight
 
 
 def tied_head(network):

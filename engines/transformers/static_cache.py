@@ -25,7 +25,7 @@ from decode_steps import (
 from devices import wait_for
 from engine_kit import Failed, Phases
 from growing_cache import LoopPath
-from network import one_line
+from network import layer_kinds, one_line
 from options import CAPTURED_PATHS, COMPILED_PATHS, GRAPH_MODES
 
 # The most decode states that are kept, each with a cache and possibly a graph. Every suite needs fewer.
@@ -188,15 +188,6 @@ def count_layers(config, capacity, architecture):
         message = f"a static cache of {capacity} tokens: architecture `{architecture}` attends only to the last {window} tokens"
         raise Failed("unsupported", message, "--set path=loop")
     return len(kinds)
-
-
-def layer_kinds(config):
-    """The kind of every layer: from the config's list, or from its field for windows."""
-    if (kinds := getattr(config, "layer_types", None)) is not None:
-        return list(kinds)
-    windows = {"sliding_window": "sliding_attention", "attention_chunk_size": "chunked_attention"}
-    kind = next((kind for name, kind in windows.items() if getattr(config, name, None) is not None), "full_attention")
-    return [kind] * config.num_hidden_layers
 
 
 class DecodeState:

@@ -132,10 +132,11 @@ fn check_generate(generate: &Generate) -> Result<(), String> {
         1 => {}
         _ => return Err("more than one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids`".into()),
     }
-    if generate.prompts.as_ref().is_some_and(Vec::is_empty)
-        || generate.prompts_ids.as_ref().is_some_and(Vec::is_empty)
-    {
+    if generate.prompts.as_ref().is_some_and(Vec::is_empty) {
         return Err("`prompts`: empty batch".into());
+    }
+    if generate.prompts_ids.as_ref().is_some_and(Vec::is_empty) {
+        return Err("`prompts_ids`: empty batch".into());
     }
     if generate.max_new_tokens == 0 {
         return Err("`max_new_tokens`: expected at least 1, found 0".into());
@@ -224,7 +225,8 @@ mod tests {
     fn a_generate_needs_exactly_one_kind_of_prompt() {
         assert!(refusal("{}").starts_with("no prompt"));
         assert!(refusal(r#"{"prompt":"a","prompt_ids":[1]}"#).starts_with("more than one"));
-        assert!(refusal(r#"{"prompts":[]}"#).contains("empty batch"));
+        assert_eq!(refusal(r#"{"prompts":[]}"#), "`prompts`: empty batch");
+        assert_eq!(refusal(r#"{"prompts_ids":[]}"#), "`prompts_ids`: empty batch");
     }
 
     #[test]

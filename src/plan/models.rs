@@ -10,7 +10,7 @@ use model_files::{ModelFolder, size};
 use super::context::ContextLimit;
 use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
-use crate::shell::{Usage, access_hint};
+use crate::shell::{Unavailable, Usage, access_hint};
 
 /// Weights up to this size are read in less than a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
@@ -83,7 +83,12 @@ pub fn context_limit(model: &Model, prompt: Option<&str>) -> ContextLimit {
 
 /// Refuses a model that this user may not read, before an engine is built for it.
 fn check_access(path: &Path) -> Result<()> {
-    let opened = if path.is_dir() { std::fs::read_dir(path).map(drop) } else { File::open(path).map(drop) };
+    let opened = match path.metadata() {
+        Ok(it) if it.is_dir() => std::fs::read_dir(path).map(drop),
+        // To open a pipe would wait for its writer.
+        Ok(it) if !it.is_file() => return Ok(()),
+        _ => File::open(path).map(drop),
+    };
     match opened {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let (path, hint) = (path.display(), access_hint(&error, path, "-R u+rX"));
@@ -107,7 +112,8 @@ pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> V
     let mut warnings = Vec::new();
     for model in models {
         if let Err(error) = identify_one(model, listener) {
-            warnings.push(format!("`{}`: its weights cannot be identified: {error:#}", model.name));
+            let Unavailable { reason, .. } = Unavailable::of_error(&error);
+            warnings.push(format!("`{}`: its weights cannot be identified: {reason}", model.name));
         }
     }
     warnings

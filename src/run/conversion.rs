@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use model_files::{Dtype, Format, ModelFolder, conversions, own_dtype};
 use protocol::HelloFacts;
 use tokio::sync::mpsc;
@@ -51,17 +51,18 @@ impl<'a> Conversions<'a> {
             return Ok(false);
         }
         let to = [Format::Safetensors, Format::Gguf].into_iter().find(|format| reads(format.as_str()));
-        let refused = |why: String| {
-            LaunchError::from(EngineFailure::without_process(Stage::Load, Cause::Unsupported(why)))
+        let refused = |error: anyhow::Error| {
+            LaunchError::from(EngineFailure::without_process(Stage::Load, Cause::unsupported(&error)))
         };
         let Some(to) = to else {
             let formats = formats.join("`, `");
-            return Err(refused(format!("reads `{formats}`, and the model is `{model_format}`")));
+            return Err(refused(anyhow!("reads `{formats}`, and the model is `{model_format}`")));
         };
         let (path, dtype) = (configuration.model.path.clone(), configuration.dtype.clone());
         let converted = convert(journal, &configuration.label, path, to, dtype).await;
         let converted = converted.map_err(|error| {
-            refused(format!("reads `{}`, and the model cannot be converted to it: {error:#}", to.as_str()))
+            let to = to.as_str();
+            refused(error.context(format!("reads `{to}`, and the model cannot be converted to it")))
         })?;
         self.converted.insert(index, converted);
         Ok(true)

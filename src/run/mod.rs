@@ -42,6 +42,7 @@ use tokio::sync::watch;
 use crate::machine::{self, QuietCheck};
 use crate::plan::{Configuration, Plan, Prompt, Role};
 use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunEnd, Stage, Warning};
+use crate::shell::Unavailable;
 
 use block::Blocks;
 use blocking::off_thread;
@@ -138,7 +139,10 @@ async fn record_unavailable(
             }
             None => match requests.read_model(&configuration.model.path).await? {
                 Ok(()) => None,
-                Err(error) => Some((FailureKind::Model, format!("{error:#}"), None)),
+                Err(error) => {
+                    let Unavailable { reason, hint } = Unavailable::of_error(&error);
+                    Some((FailureKind::Model, reason, hint))
+                }
             },
         };
         if let Some((kind, message, hint)) = refusal {

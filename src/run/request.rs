@@ -106,7 +106,7 @@ impl<'a> Requests<'a> {
         let path = &self.plan.configurations[launched.launch.configuration].model.path;
         let prompts = self.prompts(path).with_context(|| format!("no prompts for `{path}`"))?;
         let ids = prompts.ids(workload, key);
-        let ids = ids.map_err(|error| launched.failure(when, Cause::Unsupported(format!("{error:#}"))))?;
+        let ids = ids.map_err(|error| launched.failure(when, Cause::unsupported(&error)))?;
         let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = Generate { stream, ..prompts.request(workload, &ids, capabilities, id) };

@@ -161,6 +161,36 @@ fn a_broken_folder_is_a_row_of_a_run() {
     }
 }
 
+#[test]
+fn the_row_of_a_model_that_cannot_be_opened_has_the_reason_and_apart_from_it_the_hint() {
+    let scratch = Scratch::new();
+    scratch.synth("tiny-llama", "q8_0", "model/a.gguf");
+    std::fs::copy(scratch.join("model/a.gguf"), scratch.join("model/b.gguf")).unwrap();
+    let failure_of = |model: &str| {
+        let mut command = scratch.orchestrate();
+        command.args(["-s", "decode", "--iterations", "1", "--blocks", "1", "-m", model, "-e"]);
+        command.arg(fake_engine()).arg("--results").arg(scratch.results()).current_dir(&scratch.path);
+        finish(&mut command).exits_with(4);
+        let failure = Record::only_one_in(&scratch.results()).failure_of("fake-engine").clone();
+        std::fs::remove_dir_all(scratch.results()).unwrap();
+        failure
+    };
+    let failure = failure_of("model");
+    let message = failure["message"].as_str().unwrap();
+    assert!(message.ends_with("2 `.gguf` files in the folder"), "{failure}");
+    assert!(failure["hint"].as_str().unwrap().starts_with("name one of them: `"), "{failure}");
+    // Nothing writes into the pipe, so a program that opens it would wait forever.
+    assert!(command("mkfifo").arg(scratch.join("pipe")).status().unwrap().success());
+    for (model, kind) in [("pipe", "a pipe"), ("/dev/zero", "a device")] {
+        let failure = failure_of(model);
+        let message = failure["message"].as_str().unwrap();
+        assert!(
+            message.ends_with(&format!("expected a folder or a `.gguf` file, found {kind}")),
+            "{failure}"
+        );
+    }
+}
+
 const GGUF: &[Corruption] = &[
     ("empty", |it| truncate_to(it, 0), "model.gguf`"),
     ("of another kind", |it| overwrite(it, 0, b"GGML"), "not a GGUF file"),
@@ -173,8 +203,12 @@ const GGUF: &[Corruption] = &[
     ("of no metadata values", |it| overwrite(it, 16, &[0; 8]), "model.gguf`"),
     ("of a key of 2^63 bytes", |it| overwrite(it, 24, &(1_u64 << 63).to_le_bytes()), "model.gguf`"),
     ("that is a folder", become_folder, "model.gguf`"),
-    ("that is a pipe", become_pipe, "model.gguf`"),
-    ("that never ends", |it| become_link(it, "/dev/zero"), "model.gguf`"),
+    ("that is a pipe", become_pipe, "expected a folder or a `.gguf` file, found a pipe"),
+    (
+        "that never ends",
+        |it| become_link(it, "/dev/zero"),
+        "expected a folder or a `.gguf` file, found a device",
+    ),
 ];
 
 #[test]

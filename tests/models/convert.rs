@@ -6,8 +6,8 @@ use model_files::{ModelFacts, ModelFolder};
 use serde_json::{Map, Value, json};
 
 use crate::support::models::{
-    ARCHITECTURES, assert_refused, contents, edit_header, large_config, replace_bytes, weight_values,
-    with_header, write_pulled_model, write_sparse_model,
+    ARCHITECTURES, assert_refused, contents, edit_header, edit_json, large_config, replace_bytes,
+    weight_values, with_header, write_pulled_model, write_sparse_model,
 };
 use crate::support::snapshot::assert_snapshot;
 use crate::support::{Running, Scratch, finish, wait_until};
@@ -312,6 +312,69 @@ fn a_part_of_a_split_gguf_is_refused_with_the_command_that_merges_it() {
 }
 
 #[test]
+fn a_dtype_of_blocks_that_fits_no_matrix_is_refused() {
+    let scratch = Scratch::new();
+    let text = model_files::SHAPES.iter().find(|(name, _)| *name == "tiny-llama").unwrap().1;
+    let mut config: Value = serde_json::from_str::<Value>(text).unwrap()["config"].take();
+    for (field, size) in [("hidden_size", 48), ("head_dim", 12), ("intermediate_size", 100)] {
+        config[field] = size.into();
+    }
+    std::fs::write(scratch.join("odd.json"), config.to_string()).unwrap();
+    scratch.make_model(&["synth", "--config", "odd.json", "--dtype", "bf16", "--out", "odd"]);
+    let problem = "`q4_0` fits no matrix: rows of 48 and 100 numbers do not divide into blocks of 32";
+    let synth = ["synth", "--config", "odd.json", "--format", "gguf", "--dtype", "q4_0", "--out", "odd.gguf"];
+    for words in [&["convert", "odd", "--to", "gguf", "--dtype", "q4_0"][..], &synth] {
+        let outcome = scratch.model(words);
+        assert_refused(&outcome, outcome.code.unwrap(), &[problem]);
+    }
+    // One kind of matrix is enough, and a note names the others.
+    config["intermediate_size"] = 96.into();
+    std::fs::write(scratch.join("odd.json"), config.to_string()).unwrap();
+    let note = "14 of 16 matrices are F16 and not Q4_0: rows of 48 numbers do not divide into blocks of 32";
+    scratch.model(&synth).exits_with(0).assert_stderr(&[note]);
+}
+
+#[test]
+fn an_output_matrix_other_than_the_tied_embedding_is_refused() {
+    let scratch = Scratch::new();
+    let model = scratch.synth("tiny-llama", "bf16", "model");
+    let set_tied = |tied: bool| {
+        edit_json(&model.join("config.json"), |config| {
+            drop(config.insert("tie_word_embeddings".into(), tied.into()))
+        });
+    };
+    set_tied(true);
+    for to in ["gguf", "safetensors"] {
+        let outcome = scratch.model(&["convert", "model", "--to", to, "--dtype", "f32", "--out", "out.gguf"]);
+        let difference =
+            "`tie_word_embeddings` is true, and `lm_head.weight` differs from `model.embed_tokens.weight`";
+        assert_refused(&outcome, 5, &[difference, "hint: set `tie_word_embeddings` to false in `"]);
+    }
+    // An identity would be the same whatever the output matrix is.
+    assert_refused(&scratch.model(&["info", "model", "--identity"]), 5, &["`lm_head.weight` differs from"]);
+    set_tied(false);
+    convert(&scratch, &model, "gguf", None, "out.gguf");
+}
+
+#[test]
+fn all_ids_that_end_a_text_survive_a_conversion_whatever_the_tokenizer_says() {
+    let scratch = Scratch::new();
+    let model = scratch.synth("tiny-llama", "bf16", "model");
+    let ends = |path: &Path| ModelFolder::open(path).unwrap().config.eos_ids;
+    // The tokenizer's own EOS is 2.
+    for (case, ids) in [[7, 2, 9], [2, 7, 9], [9, 8, 7]].into_iter().enumerate() {
+        std::fs::write(model.join("generation_config.json"), json!({ "eos_token_id": ids }).to_string())
+            .unwrap();
+        assert_eq!(ends(&convert(&scratch, &model, "gguf", None, &format!("{case}.gguf"))), ids);
+    }
+    // Without a tokenizer too.
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::remove_file(model.join(name)).unwrap();
+    }
+    assert_eq!(ends(&convert(&scratch, &model, "gguf", None, "plain.gguf")), [9, 8, 7]);
+}
+
+#[test]
 fn invalid_conversions_are_refused_with_a_valid_command() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "bf16", "model");
@@ -337,7 +400,7 @@ fn quantized_weights_become_safetensors_only_with_an_explicit_dtype() {
     let scratch = Scratch::new();
     scratch.synth("tiny-llama", "q4_0", "model.gguf");
     let outcome = scratch.model(&["convert", "model.gguf", "--to", "safetensors"]);
-    assert_refused(&outcome, 2, &["`q4_0` in safetensors", "hint: ", "--dtype bf16"]);
+    assert_refused(&outcome, 2, &["`q4_0` cannot be stored in safetensors", "hint: ", "--dtype bf16"]);
 }
 
 #[test]

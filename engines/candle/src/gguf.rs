@@ -90,8 +90,8 @@ pub fn load(
     facts.context_tokens = Some(context_tokens);
     facts.parameters = Some(parameters);
     facts.weights_bytes = Some(weights_bytes);
+    facts.compute_dtype = Some(compute_dtype(&weights_dtype, device).into());
     facts.weights_dtype = Some(weights_dtype);
-    facts.compute_dtype = Some("f32".into());
     facts.kv_dtype = Some("f32".into());
     Ok(decoder)
 }
@@ -169,6 +169,20 @@ fn weights_dtype(folder: &ModelFolder) -> String {
         .max_by_key(|(_, bytes)| **bytes)
         .map(|(dtype, _)| dtype.to_ascii_lowercase())
         .unwrap_or_default()
+}
+
+/// The dtype to which candle rounds the activations before a product with weights of this dtype. It widens float matrices to
+/// f32. Its kernels for quantization blocks round to 8 bits: on the CPU to the type that ggml names for these weights, on CUDA
+/// always to `q8_1`, on Metal not at all.
+fn compute_dtype(weights_dtype: &str, device: &Device) -> &'static str {
+    match weights_dtype {
+        "f32" | "f16" | "bf16" => "f32",
+        _ if device.is_metal() => "f32",
+        _ if device.is_cuda() => "q8_1",
+        "q4_1" | "q5_1" | "q8_1" => "q8_1",
+        blocks if blocks.ends_with("_k") => "q8_k",
+        _ => "q8_0",
+    }
 }
 
 /// The bytes in memory after a load. candle widens the embedding, norms, biases and float matrices to f32. If the embedding

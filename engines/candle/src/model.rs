@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_transformers::generation::{LogitsProcessor, Sampling as SamplingMethod};
 use engine_kit::{Flow, Job, Model, Tokens, sampling};
-use protocol::{Facts, Failed, Sampling};
+use protocol::{Facts, Failed, FailureKind, Sampling};
 
 use crate::device;
 use crate::failure::{compute_failure, unsupported};
@@ -34,10 +34,16 @@ impl Model for LoadedModel {
                 let logits = sequence
                     .feed(&input)
                     .map_err(|error| compute_failure("forward pass", &error, &device))?;
-                let id = sampler
-                    .sample(&logits)
-                    .map_err(|error| compute_failure("sampling a token", &error, &device))?;
-                if tokens.push(index, id) == Flow::Done {
+                let sampling = |error| compute_failure("sampling a token", &error, &device);
+                let is_first = input.len() == prompt.len();
+                let id = sampler.sample(&logits).map_err(sampling)?;
+                let is_last = tokens.push(index, id) == Flow::Done;
+                // Keys and values of NaN stay in the cache, so the last token shows every one before it. The check at the
+                // first token ends a request with broken weights at once. No other token pays for a check.
+                if (is_first || is_last) && !is_finite(&logits).map_err(sampling)? {
+                    return Err(Failed::new(FailureKind::Model, NOT_FINITE));
+                }
+                if is_last {
                     break;
                 }
                 input = vec![id];
@@ -59,6 +65,13 @@ impl Model for LoadedModel {
             .collect::<CandleResult<_>>()
             .map_err(|error| compute_failure("scoring", &error, &device))
     }
+}
+
+const NOT_FINITE: &str = "the model's weights lead to logits that are NaN or infinite";
+
+/// Whether no logit is NaN or infinite; candle's own argmax takes an id from such logits too.
+fn is_finite(logits: &Tensor) -> CandleResult<bool> {
+    Ok(logits.sum_all()?.to_scalar::<f32>()?.is_finite())
 }
 
 /// candle's own sampler, configured as in its examples. Its argmax takes the lowest id among equals.

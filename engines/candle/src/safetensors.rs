@@ -51,6 +51,7 @@ pub fn load(
     let context_tokens = recipe.longest_context.context(folder, load.context_tokens)?;
     let parts = folder.parts().or_fail(FailureKind::Model)?;
     expect_floats(folder)?;
+    folder.refuse_second_output_matrix().or_fail(FailureKind::Model)?;
 
     phases.begin("weights");
     let to_failed = |error: candle_core::Error| model_failure(&folder.path, first_line(&error));

@@ -153,6 +153,13 @@ def check_logprobs(values, ids, sequence):
     return [None if value == -math.inf else float(value) for value in values]
 
 
+def check_logit(largest, model_name):
+    """Refuses the largest of a token's logits if it is NaN or infinite: an id that is chosen from such logits means nothing.
+    For engines, with every token that they choose; numpy and PyTorch put NaN before every other number."""
+    if not math.isfinite(largest):
+        raise Failed("model", f"model `{model_name}`: its weights lead to logits that are NaN or infinite")
+
+
 def failure(error):
     """Converts an exception to a failure. An unexpected exception is also printed on stderr with the end of its
     traceback."""

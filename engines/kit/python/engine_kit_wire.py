@@ -145,8 +145,9 @@ def _check_generate(request):
         raise Invalid("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed")
     if len(prompts) > 1:
         raise Invalid("more than one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids`")
-    if [] in (request.prompts, request.prompts_ids):
-        raise Invalid("`prompts`: empty batch")
+    for name in ("prompts", "prompts_ids"):
+        if getattr(request, name) == []:
+            raise Invalid(f"`{name}`: empty batch")
     if request.max_new_tokens == 0:
         raise Invalid("`max_new_tokens`: expected at least 1, found 0")
     if not 1 <= request.iterations <= MAX_ITERATIONS:

@@ -22,6 +22,12 @@ SINGLE_FILE = "model.safetensors"
 # The format's own limit on the size of a header.
 MAX_HEADER_BYTES = 100_000_000
 
+# The names of the embedding in the checkpoints of Llama's successors and of GPT-2.
+EMBEDDINGS = ("model.embed_tokens.weight", "embed_tokens.weight", "transformer.wte.weight", "wte.weight")
+
+# The bytes of two tensors that are compared at once.
+COMPARED_BYTES = 1 << 20
+
 # The bytes of a number, by the name of the dtype in files. The sizes of tensors of other dtypes are not checked.
 NUMBER_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
@@ -104,12 +110,37 @@ class FolderText:
 
 
 def read_tensors(files):
-    """The tensors of these safetensors files by name: `dtype` (the name in files), `shape`, `bytes`. Refuses an
-    incomplete file."""
+    """The tensors of these safetensors files by name: `dtype` (the name in files), `shape`, `bytes`, and their position: `file`,
+    `offset`. Refuses an incomplete file."""
     tensors = {}
     for file in files:
         tensors |= _read_header(file)
     return tensors
+
+
+def refuse_second_output_matrix(folder):
+    """Refuses a checkpoint with an output matrix that differs from the embedding, for a model whose config ties the two:
+    programs do not agree on the matrix to use. Without a difference the checkpoint has the embedding twice."""
+    tensors = read_tensors(folder.weights)
+    output = tensors.get("lm_head.weight")
+    name = next((name for name in EMBEDDINGS if name in tensors), None)
+    if output is not None and name is not None and not _are_equal(output, tensors[name]):
+        message = f"model `{folder.name}`: `tie_word_embeddings` is true, and `lm_head.weight` differs from `{name}`"
+        raise Failed("model", message, "set `tie_word_embeddings` to false in `config.json` to use `lm_head.weight`")
+
+
+def _are_equal(first, second):
+    """Whether two tensors have the same dtype, shape and bytes."""
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        return False
+    with first.file.open("rb") as first_file, second.file.open("rb") as second_file:
+        first_file.seek(first.offset)
+        second_file.seek(second.offset)
+        for start in range(0, first.bytes, COMPARED_BYTES):
+            length = min(COMPARED_BYTES, first.bytes - start)
+            if first_file.read(length) != second_file.read(length):
+                return False
+    return True
 
 
 def _read_header(path):
@@ -127,7 +158,7 @@ def _read_header(path):
     try:
         entries = json.loads(header)
         entries.pop("__metadata__", None)
-        tensors = {name: _tensor(entry) for name, entry in entries.items()}
+        tensors = {name: _tensor(path, 8 + length, entry) for name, entry in entries.items()}
         spans = sorted((*entry["data_offsets"], name) for name, entry in entries.items())
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise _incomplete(path, f"its header is not a list of tensors ({type(error).__name__})") from None
@@ -147,11 +178,11 @@ def _read_header(path):
     return tensors
 
 
-def _tensor(entry):
+def _tensor(file, start, entry):
     (begin, end), dtype, shape = entry["data_offsets"], entry["dtype"], tuple(entry["shape"])
     if any(type(count) is not int or count < 0 for count in (begin, end, *shape)) or end < begin or not isinstance(dtype, str):
         raise ValueError("invalid count")
-    return SimpleNamespace(dtype=dtype, shape=shape, bytes=end - begin)
+    return SimpleNamespace(dtype=dtype, shape=shape, bytes=end - begin, file=file, offset=start + begin)
 
 
 def _incomplete(path, problem):
@@ -160,7 +191,9 @@ def _incomplete(path, problem):
 
 def _weights(path):
     """The paths of the weight files, and whether an index names the files."""
-    if path.is_file():
+    if not path.is_dir():
+        if not path.is_file():
+            raise Failed("model", f"`{path}` is neither a folder nor a file")
         check_offered("format", path.suffix.removeprefix(".").lower() or "file", FORMATS)
         raise Failed("model", f"`{path}`: expected a model folder", f"give `{path.parent}`")
     files = sorted(path.glob("*.safetensors"))

@@ -1,6 +1,7 @@
 """Tests the reading of model folders, and the messages for broken folders."""
 
 import json
+import os
 import struct
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from engine_kit_wire import Failed
-from model_folder import INDEX, SINGLE_FILE, first_integer, open_folder, read_tensors, read_tokenizer
+from model_folder import INDEX, SINGLE_FILE, first_integer, open_folder, read_tensors, read_tokenizer, refuse_second_output_matrix
 
 CONFIG = {"model_type": "llama", "bos_token_id": 1, "eos_token_id": 2}
 
@@ -122,6 +123,31 @@ class ModelFolders(unittest.TestCase):
             tensors = {name: {**entry, "data_offsets": span} for name, span in spans.items()}
             (path / SINGLE_FILE).write_bytes(with_header(tensors) + bytes(6))
             self.assertIn(words, self.failure(path)[1])
+
+    def test_an_output_matrix_other_than_the_tied_embedding_is_refused(self):
+        path, names = self.folder(), ("model.embed_tokens.weight", "lm_head.weight")
+        file = path / SINGLE_FILE
+        for shape, size in ([4, 8], 64), ([512, 2048], 2 << 20):
+            complete = safetensors({name: ("BF16", shape, size) for name in ("a", *names)} | {"a": ("BF16", [3], 6)})
+            file.write_bytes(complete)
+            refuse_second_output_matrix(open_folder(path))
+            # The last byte of the file belongs to the output matrix.
+            file.write_bytes(complete[:-1] + b"\x01")
+            with self.assertRaises(Failed) as caught:
+                refuse_second_output_matrix(open_folder(path))
+            message = "`tie_word_embeddings` is true, and `lm_head.weight` differs from `model.embed_tokens.weight`"
+            self.assertEqual((caught.exception.kind, caught.exception.message), ("model", f"model `{path.name}`: {message}"))
+        file.write_bytes(safetensors({"wte.weight": ("BF16", [2, 3], 12), "lm_head.weight": ("F32", [2, 3], 24)}))
+        with self.assertRaises(Failed):
+            refuse_second_output_matrix(open_folder(path))
+        file.write_bytes(safetensors({"wte.weight": ("BF16", [2, 3], 12)}))
+        refuse_second_output_matrix(open_folder(path))
+
+    def test_a_path_that_is_neither_a_folder_nor_a_file_is_refused(self):
+        pipe = temporary_folder(self) / "pipe"
+        os.mkfifo(pipe)
+        for path in (pipe, Path("/dev/zero")):
+            self.assertEqual(self.failure(path), ("model", f"`{path}` is neither a folder nor a file"))
 
     def test_other_formats_are_refused_with_the_list_of_formats(self):
         path = self.folder()

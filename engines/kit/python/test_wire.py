@@ -111,3 +111,4 @@ class Parsing(unittest.TestCase):
         self.assertTrue(self.failure("{}").message.startswith("no prompt"))
         self.assertTrue(self.failure('{"prompt":"a","prompt_ids":[1]}').message.startswith("more than one"))
         self.assertEqual(self.failure('{"prompts":[]}').message, "`prompts`: empty batch")
+        self.assertEqual(self.failure('{"prompts_ids":[]}').message, "`prompts_ids`: empty batch")

@@ -86,10 +86,10 @@ impl<T, E: Display> OrFail<T> for Result<T, E> {
     }
 }
 
-/// Moves a `hint:` line at the end of a message to the field `hint` of the failure.
+/// Moves the lines `hint: ...` at the end of a message to the field `hint` of the failure.
 fn with_hint(kind: FailureKind, message: &str) -> Failed {
     match message.split_once("\nhint: ") {
-        Some((message, hint)) => Failed::new(kind, message).hint(hint),
+        Some((message, hints)) => Failed::new(kind, message).hint(hints.replace("\nhint: ", "\n")),
         None => Failed::new(kind, message),
     }
 }
@@ -122,5 +122,18 @@ pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T, Failed>) -> Result
             let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
             Err(CallError::Panicked(text.unwrap_or_else(|| "no message".into())))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_no_part_of_the_message_of_a_failure() {
+        let failed = |text: &str| Err::<(), _>(text).or_fail(FailureKind::Model).unwrap_err();
+        let with_hints = failed("no model\nhint: first\nhint: second");
+        assert_eq!((&*with_hints.message, with_hints.hint.as_deref()), ("no model", Some("first\nsecond")));
+        assert_eq!(failed("no model").hint, None);
     }
 }

@@ -1,6 +1,7 @@
 """The embedded model as GGUF files, and functions that load a model and generate with the worker's own code."""
 
 import os
+import struct
 import sys
 import tempfile
 from pathlib import Path
@@ -34,6 +35,28 @@ def gguf_file(dtype):
     if dtype not in _files:
         _files[dtype] = convert(EMBEDDED, dtype, Phases())
     return _files[dtype]
+
+
+def with_metadata(content, numbers):
+    """The bytes of a GGUF file with additional whole numbers in its metadata."""
+    entries = [(key, struct.pack("<II", 4, number)) for key, number in numbers.items()]
+    # Tensors begin at multiples of 32 bytes, so a text fills the last such multiple. Without the text its entry takes 32 bytes.
+    length = sum(8 + len(key) + len(value) for key, value in entries)
+    filler = bytes(-length % 32)
+    entries.append(("general.fill", struct.pack("<IQ", 8, len(filler)) + filler.replace(b"\0", b" ")))
+    added = b"".join(struct.pack("<Q", len(key)) + key.encode() + value for key, value in entries)
+    count = struct.unpack_from("<Q", content, 16)[0] + len(entries)
+    return content[:16] + struct.pack("<Q", count) + added + content[24:]
+
+
+def embedded_copy(folder):
+    """A copy of the embedded model in a new folder."""
+    copy = Path(folder) / "copy"
+    copy.mkdir()
+    for path in EMBEDDED.iterdir():
+        if path.is_file():
+            (copy / path.name).write_bytes(path.read_bytes())
+    return copy
 
 
 def load_model(model=None, options=None, **fields):

@@ -2,18 +2,21 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
-from support import EMBEDDED, ENGINE, KIT, generate, gguf_file, load_model
+from support import EMBEDDED, ENGINE, KIT, embedded_copy, generate, gguf_file, load_model, with_metadata
 
 import library
 from engine_kit import Failed, Phases
 from loading import PROGRAM_VARIABLE, convert
+from model_folder import read_tensors
 from worker import DTYPES, read_options
 
 # The GGUF field of the architecture, up to its value: the name, the type (8: a string), and the length of the value.
@@ -58,6 +61,65 @@ class Loads(unittest.TestCase):
         for options in ({"attention": "plain"}, {"attention": "fused"}, {"kv": "bf16"}, {"repack": "false"}):
             self.assertEqual(len(generate(load_model(gguf_file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
 
+    def test_the_dtype_is_that_of_most_weights_and_not_the_name_in_the_file(self):
+        content, file_type = gguf_file("f16").read_bytes(), b"general.file_type" + struct.pack("<I", 4)
+        at = content.index(file_type) + len(file_type)
+        self.assertEqual(content[at], 1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.gguf"
+            # 2 means Q4_0.
+            path.write_bytes(content[:at] + b"\x02" + content[at + 1 :])
+            facts = load_model(path, dtype="q4_0").facts()
+        self.assertEqual((facts["weights_dtype"], facts["compute_dtype"]), ("f16", "f16"))
+
+    def test_a_window_that_llama_cpp_ignores_is_the_longest_context(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.gguf"
+            path.write_bytes(with_metadata(gguf_file("f32").read_bytes(), {"llama.attention.sliding_window": 100}))
+            model = load_model(path)
+            self.assertEqual(model.facts()["context_tokens"], 100)
+            self.assertEqual(generate(model, [[0, 5]], 4), generate(load_model(), [[0, 5]], 4))
+            with self.assertRaises(Failed) as raised:
+                load_model(path, context_tokens=101)
+            message = "`context_tokens`: 101 is more than the 100 of model `model.gguf`: llama.cpp ignores its sliding window"
+            self.assertEqual((raised.exception.kind, raised.exception.message), ("context", message))
+            # A window as long as the context hides no token.
+            path.write_bytes(with_metadata(gguf_file("f32").read_bytes(), {"llama.attention.sliding_window": 2048}))
+            self.assertEqual(load_model(path).facts()["context_tokens"], 2048)
+
+    def test_the_ends_of_a_sequence_a_turn_and_a_message_end_a_text(self):
+        keys = {"tokenizer.ggml.eot_token_id": 7, "tokenizer.ggml.eom_token_id": 9}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.gguf"
+            path.write_bytes(with_metadata(gguf_file("f32").read_bytes(), keys))
+            self.assertEqual(load_model(path).facts()["eos_ids"], [1, 7, 9])
+            copy = embedded_copy(folder)
+            (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": [9, 1, 7]}))
+            self.assertEqual(load_model(copy).facts()["eos_ids"], [9, 1, 7])
+
+    def test_weights_that_are_not_finite_fail_requests(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = embedded_copy(folder)
+            file = copy / "model.safetensors"
+            norm = read_tensors([file])["model.norm.weight"]
+            content = bytearray(file.read_bytes())
+            for bits in (0x7FC0, 0x7F80):  # NaN and infinity
+                content[norm.offset + 6 : norm.offset + 8] = struct.pack("<H", bits)
+                file.write_bytes(content)
+                model = load_model(copy)
+                message = "its weights lead to logits that are NaN or infinite"
+                sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=3)
+                for request in (
+                    lambda: generate(model, [[0, 5]], 4),
+                    lambda: generate(model, [[0, 5], [7]], 4, use_cache=False),
+                    lambda: generate(model, [[0, 5]], 4, sampling=sampling),
+                    lambda: model.score([0, 5, 9]),
+                ):
+                    with self.assertRaises(Failed) as raised:
+                        request()
+                    self.assertEqual(raised.exception.kind, "model")
+                    self.assertIn(message, raised.exception.message)
+
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one processor")
     def test_a_pinned_model_pins_the_calling_thread_until_the_model_is_dropped(self):
         allowed = os.sched_getaffinity(0)
@@ -86,6 +148,7 @@ class Refusals(RefusalCase):
         content = gguf_file("f32").read_bytes()
         self.assertIn(ARCHITECTURE + b"llama", content)
         unknown_architecture = content.replace(ARCHITECTURE + b"llama", ARCHITECTURE + b"lamma")
+        without_tokenizer = content.replace(b"tokenizer.ggml.model", b"tokenizer.ggml.xodel")
         missing_tensor = content.replace(b"blk.0.attn_q.weight", b"blk.0.attn_x.weight")
         broken = {
             "half.gguf": (content[: len(content) // 2], "model", "not within the file bounds"),
@@ -93,6 +156,7 @@ class Refusals(RefusalCase):
             "empty.gguf": (b"", "model", "is not a GGUF file"),
             "text.gguf": (b"hello, this is text", "model", "is not a GGUF file"),
             "unknown-architecture.gguf": (unknown_architecture, "unsupported", "unknown model architecture"),
+            "without-tokenizer.gguf": (without_tokenizer, "model", "has no tokenizer that llama.cpp can load: key not found"),
             "missing-tensor.gguf": (missing_tensor, "model", "blk.0.attn_q.weight"),
         }
         with tempfile.TemporaryDirectory() as folder:
@@ -106,6 +170,9 @@ class Refusals(RefusalCase):
     def test_a_path_without_a_model_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assert_refused("model", "config.json", lambda: load_model(folder))
+            path = Path(folder) / "model.gguf"
+            os.mkfifo(path)
+            self.assert_refused("model", "is not a file", lambda: load_model(path))
             path = Path(folder) / "model.bin"
             path.write_bytes(b"x")
             self.assert_refused("model", "expected a `.gguf` file or a model folder", lambda: load_model(path))
@@ -165,6 +232,11 @@ class Conversions(RefusalCase):
         self.assert_refused("model", "ended with 0, and named no file", lambda: self.convert_with("echo 0.5"))
         self.assert_refused("model", "ended with 3, and named no file", lambda: self.convert_with("exit 3"))
         self.assert_refused("model", "to GGUF: disk full", lambda: self.convert_with("echo error: disk full >&2; exit 1"))
+        lines = "echo warning: hot >&2; echo 'error: disk full' >&2; echo 'hint: rm x' >&2; exit 1"
+        with self.assertRaises(Failed) as raised:
+            self.convert_with(lines)
+        expected = (f"`{EMBEDDED}` cannot be converted to GGUF: disk full", "rm x")
+        self.assertEqual((raised.exception.message, raised.exception.hint), expected)
 
     def test_a_conversion_by_a_program_that_cannot_be_started_fails(self):
         for program in ("/no/such/program", "/etc/passwd"):
@@ -174,11 +246,7 @@ class Conversions(RefusalCase):
             self.assert_refused("unavailable", PROGRAM_VARIABLE, lambda: convert(EMBEDDED, "f32", Phases()))
 
     def test_a_conversion_of_the_same_content_in_another_folder_is_found_again(self):
-        copy = Path(self.folder.name) / "copy"
-        copy.mkdir()
-        for path in EMBEDDED.iterdir():
-            if path.is_file():
-                (copy / path.name).write_bytes(path.read_bytes())
+        copy = embedded_copy(self.folder.name)
         first = gguf_file("f32")
         inode = first.stat().st_ino
         self.assertEqual(convert(copy, "f32", Phases()), first)

@@ -59,6 +59,8 @@ fn the_refusal_of_an_unknown_computation_names_its_config_field() {
         ("llama", "layer_types", json!(["full_attention", "sliding_attention"])),
         ("mistral-window", "layer_types", json!(["full_attention", "sliding_attention"])),
         ("gemma", "final_logit_softcapping", json!(30.0)),
+        ("llama", "partial_rotary_factor", json!(0.5)),
+        ("qwen3", "partial_rotary_factor", json!(0.5)),
     ];
     for (name, field, value) in cases {
         let failed = failure_with_field(name, field, value);
@@ -77,7 +79,7 @@ fn an_invalid_config_value_is_reported_with_its_field() {
         ("qwen2-window", "max_window_layers", json!(-5)),
         ("qwen2-window", "layer_types", json!("x")),
         ("qwen2-window", "layer_types", json!(["full_attention"])),
-        ("llama", "partial_rotary_factor", json!(7)),
+        ("phi3", "partial_rotary_factor", json!(7)),
         ("llama", "intermediate_size", Value::Null),
         ("llama", "rms_norm_eps", json!(1e300)),
         ("llama", "rope_theta", json!("500000")),
@@ -141,6 +143,33 @@ fn biases_in_a_file_whose_config_denies_them_are_refused() {
     let failed = load(&path, RequestedFormat::File).unwrap_err();
     assert_eq!(failed.kind, FailureKind::Unsupported, "{failed:?}");
     assert!(failed.message.contains("_proj.bias"), "{failed:?}");
+}
+
+#[test]
+fn an_output_matrix_other_than_the_tied_embedding_is_refused() {
+    let (_folder, path) = synthesise_model("llama");
+    set_field(&path, "tie_word_embeddings", json!(false));
+    let shape = model_files::Shape::of_config(&path.join("config.json")).unwrap();
+    let out = path.with_file_name("untied");
+    let goal = model_files::Goal { format: Format::Safetensors, dtype: Dtype::BF16, out: out.clone() };
+    model_files::synthesise(&shape, 7, &goal, &|_, _| Ok(())).unwrap();
+    assert_eq!(load(&out, RequestedFormat::File), Ok(()));
+    set_field(&out, "tie_word_embeddings", json!(true));
+    let failed = load(&out, RequestedFormat::File).unwrap_err();
+    let difference = "`lm_head.weight` differs from `model.embed_tokens.weight`";
+    assert_eq!(failed.kind, FailureKind::Model);
+    assert_eq!(failed.message, format!("model `untied`: `tie_word_embeddings` is true, and {difference}"));
+    assert!(failed.hint.unwrap().starts_with("set `tie_word_embeddings` to false in `"));
+    // A copy of the embedding is no other matrix.
+    let folder = ModelFolder::open(&out).unwrap();
+    let bytes_of = |name: &str| {
+        let tensor = folder.tensors.iter().find(|tensor| tensor.name == name).unwrap();
+        tensor.offset as usize..(tensor.offset + tensor.bytes) as usize
+    };
+    let mut bytes = std::fs::read(out.join("model.safetensors")).unwrap();
+    bytes.copy_within(bytes_of("model.embed_tokens.weight"), bytes_of("lm_head.weight").start);
+    std::fs::write(out.join("model.safetensors"), bytes).unwrap();
+    assert_eq!(load(&out, RequestedFormat::File), Ok(()));
 }
 
 #[test]

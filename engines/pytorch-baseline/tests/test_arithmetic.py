@@ -2,6 +2,7 @@
 
 import math
 import unittest
+from types import SimpleNamespace
 
 from support import CONFIG, LLAMA3_ROPE_SCALING, expected_frequency, logits_in_numpy, random_weights
 from support import generate, load, write_folder
@@ -9,6 +10,7 @@ from support import generate, load, write_folder
 import numpy
 import torch
 
+from engine_kit import Failed
 from model import rotary_frequencies
 from worker import open_folder
 
@@ -104,6 +106,22 @@ class Generating(unittest.TestCase):
         self.assertEqual(most_likely[len(IDS) - 1 :], ids[len(IDS) :])
         self.assertEqual(values[len(IDS) - 1 :], logprobs[len(IDS) - 1 :])
         self.assertTrue(all(value >= logprob for value, logprob in zip(values, logprobs)))
+
+    def test_weights_that_are_not_finite_fail_requests(self):
+        for value in (float("nan"), float("inf")):
+            weights = random_weights(CONFIG)
+            weights["model.norm.weight"][5] = value
+            path = write_folder(self, weights=weights)
+            model, message = load(path), f"model `{path.name}`: its weights lead to logits that are NaN or infinite"
+            sampling = SimpleNamespace(temperature=1.0, top_k=0, top_p=None, seed=3)
+            for request in (
+                lambda: generate(model, [0, 5], 4),
+                lambda: generate(model, [0, 5], 4, sampling=sampling),
+                lambda: model.score([0, 5, 9]),
+            ):
+                with self.assertRaises(Failed) as caught:
+                    request()
+                self.assertEqual((caught.exception.kind, caught.exception.message), ("model", message))
 
     def test_equal_requests_give_equal_ids_and_another_seed_gives_other_ids(self):
         from types import SimpleNamespace

@@ -47,6 +47,18 @@ class Loading(unittest.TestCase):
         tied, untied = load(write_folder(self, {"tie_word_embeddings": True})), load(write_folder(self))
         self.assertEqual(untied.facts()["parameters"] - tied.facts()["parameters"], 64 * 32)
 
+    def test_an_output_matrix_other_than_the_tied_embedding_is_refused(self):
+        tied = {"tie_word_embeddings": True}
+        weights = random_weights({**CONFIG, **tied})
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+        expected = load(write_folder(self, tied)).score([0, 5, 9])
+        self.assertEqual(load(write_folder(self, tied, weights, shards=3)).score([0, 5, 9]), expected)
+        weights["lm_head.weight"][-1, -1] += 1
+        with self.assertRaises(Failed) as caught:
+            load(write_folder(self, tied, weights, shards=3))
+        problem = "`tie_word_embeddings` is true, and `lm_head.weight` differs from `model.embed_tokens.weight`"
+        self.assertIn(problem, caught.exception.message)
+
     def test_the_refusal_of_an_unsupported_feature_names_it(self):
         folder = write_folder(self)
         gguf = folder / "model.gguf"

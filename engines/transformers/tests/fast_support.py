@@ -1,10 +1,8 @@
 """Small models of every architecture of path `fast`, and their results in Hugging Face's classes."""
 
-import json
-import tempfile
-from pathlib import Path
-
 import torch
+
+from support import write_network
 
 FAST = {"path": "fast"}
 
@@ -50,20 +48,7 @@ del CONFIGS["gemma"]["tie_word_embeddings"]
 
 def write_model(test, name):
     """Writes a model folder with random weights."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    folder = tempfile.TemporaryDirectory()
-    test.addCleanup(folder.cleanup)
-    torch.manual_seed(3)
-    config = dict(CONFIGS[name])
-    network = AutoModelForCausalLM.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
-    for parameter in network.parameters():
-        # The initial biases and norms of `transformers` would have no effect.
-        torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.25)
-    network.save_pretrained(folder.name)
-    # The library wrote a config in the form of newer checkpoints. The new config has the form of older checkpoints.
-    (Path(folder.name) / "config.json").write_text(json.dumps(CONFIGS[name]))
-    return Path(folder.name)
+    return write_network(test, CONFIGS[name])
 
 
 def load_hugging_face(path):

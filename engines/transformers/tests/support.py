@@ -87,6 +87,25 @@ def write_folder(test, changes=None, weights=None, shards=None, tokenizer_words=
     return path
 
 
+def write_network(test, config):
+    """Writes a model folder of any architecture with random weights, until the end of the test."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    torch.manual_seed(3)
+    fields = {name: value for name, value in config.items() if name not in ("model_type", "architectures")}
+    network = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **fields))
+    for parameter in network.parameters():
+        # The initial biases and norms of `transformers` would have no effect.
+        torch.nn.init.normal_(parameter, 1.0 if parameter.ndim == 1 else 0.0, 0.25)
+    network.save_pretrained(folder.name)
+    # The library wrote a config in the form of newer checkpoints. The new config has the form of older checkpoints.
+    (Path(folder.name) / "config.json").write_text(json.dumps(config))
+    return Path(folder.name)
+
+
 def write_tokenizer(path, word_count):
     """Writes a tokenizer with the words `w0`, `w1`, ... The id of a word is its number."""
     vocabulary = {f"w{id}": id for id in range(word_count)}

@@ -3,7 +3,7 @@
 import unittest
 from types import SimpleNamespace
 
-from support import CONFIG, generate, load, random_weights, write_folder
+from support import CONFIG, generate, load, random_weights, write_folder, write_network
 
 import torch
 
@@ -62,6 +62,27 @@ class Requests(unittest.TestCase):
                 for use_cache in (True, False):
                     fields = dict(ignore_eos=True, padding=padding, use_cache=use_cache)
                     self.assertEqual(generate(model, RAGGED_PROMPTS, 8, **fields), separate_ids, (type(model), fields))
+
+    def test_pads_inside_a_sliding_window_are_refused_and_other_batches_give_the_ids_of_a_request_alone(self):
+        window = {"sliding_window": 12, "rope_theta": 100.0, "pad_token_id": 0}
+        switch = {"use_sliding_window": True, "max_window_layers": 1}
+        architectures = {"mistral": {}, "qwen2": switch, "qwen3": {**switch, "head_dim": 8}, "phi3": {}}
+        for architecture, fields in architectures.items():
+            folder = write_network(self, {**CONFIG, "model_type": architecture, **window, **fields})
+            for path in ("generate", "loop"):
+                model = load(folder, {"path": path})
+                separate_ids = [generate(model, [prompt], 16, ignore_eos=True)[0] for prompt in RAGGED_PROMPTS]
+                self.assertEqual(generate(model, RAGGED_PROMPTS, 16, ignore_eos=True, padding="left"), separate_ids, architecture)
+                for use_cache in (True, False):
+                    with self.assertRaises(Failed) as caught:
+                        generate(model, RAGGED_PROMPTS, 16, ignore_eos=True, padding="right", use_cache=use_cache)
+                    self.assertEqual((caught.exception.kind, caught.exception.hint), ("unsupported", 'send `"padding": "left"`'))
+                    self.assertIn("pads would take places of tokens in its sliding window of 12", caught.exception.message)
+                # Six columns and seven new tokens, of which the last is no input, fit into the window.
+                fields = dict(ignore_eos=True, padding="right")
+                self.assertEqual(generate(model, RAGGED_PROMPTS, 7, **fields), [ids[:7] for ids in separate_ids], architecture)
+                # Prompts of one length have no pads.
+                self.assertEqual(generate(model, [IDS, IDS], 16, **fields), generate(model, [IDS], 16, ignore_eos=True) * 2)
 
     def test_requests_do_not_change_the_next_answer(self):
         for model in self.models():

@@ -58,6 +58,19 @@ class Loading(unittest.TestCase):
         self.assertEqual(untied["parameters"] - tied["parameters"], 64 * 32)
         self.assertEqual(untied["weights_bytes"] - tied["weights_bytes"], 4 * 64 * 32)
 
+    def test_an_output_matrix_beside_a_tied_embedding_is_used_and_reported_or_refused(self):
+        weights = random_weights(CONFIG)
+        expected = generate(load(write_folder(self, {}, weights)), [[0, 7]], 12, ignore_eos=True)
+        path = write_folder(self, {"tie_word_embeddings": True}, weights)
+        model = load(path)
+        self.assertEqual(generate(model, [[0, 7]], 12, ignore_eos=True), expected)
+        self.assertEqual(model.facts()["libraries"]["output matrix"], "lm_head.weight, although tie_word_embeddings is true")
+        message = f"model `{path.name}`: `tie_word_embeddings` is true, and `lm_head.weight` differs from `model.embed_tokens.weight`"
+        self.assertEqual(self.failure(path, {"path": "fast"}).message, message)
+        # A copy of the embedding is no other matrix.
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+        self.assertNotIn("output matrix", load(write_folder(self, {"tie_word_embeddings": True}, weights)).facts()["libraries"])
+
     def test_requested_threads_apply_to_one_load_only(self):
         path = write_folder(self)
         self.assertEqual(load(path, threads=devices.DEFAULT_THREADS + 1).facts()["threads"], devices.DEFAULT_THREADS + 1)

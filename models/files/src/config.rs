@@ -307,8 +307,6 @@ fn json(value: &gguf::Value) -> Value {
 
 const BOS: &str = "bos_token_id";
 const EOS: &str = "eos_token_id";
-const BOS_IN_GGUF: &str = "tokenizer.ggml.bos_token_id";
-const EOS_IN_GGUF: &str = "tokenizer.ggml.eos_token_id";
 
 /// The source of an id, for messages. This file takes precedence over config.json.
 const IN_GENERATION_CONFIG: &str = "`generation_config.json` in the same folder";
@@ -332,19 +330,19 @@ fn ids_of_gguf(metadata: &BTreeMap<String, gguf::Value>) -> Result<Ids> {
             .map(Some)
             .with_context(|| format!("metadata `{key}`: expected the id of a token, found {value}"))
     };
-    let mut eos_ids: Vec<u32> = id(EOS_IN_GGUF)?.into_iter().collect();
+    let mut eos_ids: Vec<u32> = id(gguf::EOS_KEY)?.into_iter().collect();
     for key in gguf::OTHER_EOS_KEYS {
         eos_ids.extend(id(key)?.filter(|id| !eos_ids.contains(id)));
     }
-    Ok((id(BOS_IN_GGUF)?, eos_ids))
+    Ok((id(gguf::BOS_KEY)?, eos_ids))
 }
 
 /// The message for an id outside the vocabulary.
 pub(crate) fn invalid_id(config: &Config) -> Option<String> {
     let size = config.vocabulary_size;
     let is_invalid = |id: &&u32| **id >= size;
-    let invalid_bos = config.bos_id.iter().find(is_invalid).map(|id| (BOS, BOS_IN_GGUF, *id));
-    let invalid_eos = || config.eos_ids.iter().find(is_invalid).map(|id| (EOS, EOS_IN_GGUF, *id));
+    let invalid_bos = config.bos_id.iter().find(is_invalid).map(|id| (BOS, gguf::BOS_KEY, *id));
+    let invalid_eos = || config.eos_ids.iter().find(is_invalid).map(|id| (EOS, gguf::EOS_KEY, *id));
     let (name, key, id) = invalid_bos.or_else(invalid_eos)?;
     let field = match config.format() {
         Format::Safetensors => {

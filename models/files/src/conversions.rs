@@ -45,6 +45,8 @@ pub fn convert_cached(
     dtype: Dtype,
     on_progress: OnProgress,
 ) -> Result<PathBuf> {
+    // The identity may be older than the output matrix, which is no part of it.
+    model.refuse_second_output_matrix()?;
     let (cache, name) = (cache()?, dtype.as_str().to_ascii_lowercase());
     let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_of_other_files(model), format.as_str());
     let folder = cache.join(&entry);
@@ -57,9 +59,13 @@ pub fn convert_cached(
     model_in(&folder).with_context(|| format!("`{}` was removed while it was in use", folder.display()))
 }
 
+/// The version of the rules that convert a model: a conversion by other rules is not used again.
+const RULES_VERSION: u8 = 2;
+
 /// A digest of the files beside the weights: the same weights with another config are another model.
 fn digest_of_other_files(model: &ModelFolder) -> String {
-    let mut content = model.config.raw.to_string().into_bytes();
+    let mut content = vec![RULES_VERSION];
+    content.extend(model.config.raw.to_string().into_bytes());
     for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
         // A missing or unreadable file counts as empty: a conversion does not copy it either.
         content.extend(std::fs::read(model.folder().join(name)).unwrap_or_default());

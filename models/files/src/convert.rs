@@ -19,9 +19,11 @@ use crate::{Config, Dtype, Format, ModelFolder, blocks, gguf, safetensors};
 pub fn convert(model: &ModelFolder, goal: &Goal, on_progress: OnProgress) -> Result<Written> {
     check(goal.format, goal.dtype)?;
     let parts = model.parts()?;
+    model.refuse_second_output_matrix()?;
     let weights = FileWeights::open(model)?;
     let dtypes = parts.iter().map(|part| dtype_to_write(part, &weights, goal)).collect::<Result<Vec<_>>>()?;
     let content = content(model, &weights, goal.format)?;
+    check_fits_some_matrix(&parts, &dtypes, goal.dtype)?;
     let mut written = write(&content, &parts, &dtypes, &weights, goal, on_progress)?;
     written.notes.extend(unused_tensors(model, &parts));
     Ok(written)
@@ -218,7 +220,7 @@ fn gguf_path(content: &Content, goal: &Goal) -> PathBuf {
     goal.out.join(format!("{name}-{}.gguf", goal.dtype.as_str().to_ascii_lowercase()))
 }
 
-fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValue)>> {
+pub(crate) fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValue)>> {
     let mut metadata = content.architecture.to_gguf(&content.config)?;
     metadata.push(("general.name".into(), MetadataValue::Text(content.name.clone())));
     metadata
@@ -227,12 +229,32 @@ fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, MetadataValu
         // The version of ggml's quantization blocks since 2023.
         metadata.push(("general.quantization_version".into(), MetadataValue::U32(2)));
     }
-    if let Some(tokenizer) = &content.tokenizer {
-        metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);
-        // Several ids may end a text; the tokenizer's tables have only the first of them.
-        let other_ends = content.config.eos_ids.iter().skip(1).zip(gguf::OTHER_EOS_KEYS);
-        metadata.extend(other_ends.map(|(id, key)| (key.to_string(), MetadataValue::U32(*id))));
-    }
+    let Config { bos_id, eos_ids, .. } = &content.config;
+    let eos_id = match &content.tokenizer {
+        Some(tokenizer) => {
+            // An id that the tokenizer adds to every text must keep its key. Else the ids of the config count: those of a
+            // tokenizer may be older.
+            let eos = tokenizer.add_eos.or(eos_ids.first().copied()).or(tokenizer.eos);
+            let tokenizer = TokenizerTables { eos, ..tokenizer.clone() };
+            metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);
+            eos
+        }
+        None => {
+            let ids = [(gguf::BOS_KEY, *bos_id), (gguf::EOS_KEY, eos_ids.first().copied())];
+            metadata
+                .extend(ids.into_iter().filter_map(|(key, id)| Some((key.into(), MetadataValue::U32(id?)))));
+            eos_ids.first().copied()
+        }
+    };
+    let other_ids: Vec<u32> = eos_ids.iter().copied().filter(|id| Some(*id) != eos_id).collect();
+    let keys = gguf::OTHER_EOS_KEYS;
+    ensure!(
+        other_ids.len() <= keys.len(),
+        "`eos_token_id` has {} ids, and GGUF can express {}",
+        eos_ids.len(),
+        keys.len() + 1
+    );
+    metadata.extend(keys.iter().zip(other_ids).map(|(key, id)| (key.to_string(), MetadataValue::U32(id))));
     Ok(metadata)
 }
 
@@ -252,6 +274,24 @@ fn notes(parts: &[Part], dtypes: &[Dtype], requested: Dtype) -> Vec<String> {
     )]
 }
 
+/// Refuses a dtype of quantization blocks if it fits no matrix: the model would have the dtype in its name alone.
+pub(crate) fn check_fits_some_matrix(parts: &[Part], dtypes: &[Dtype], requested: Dtype) -> Result<()> {
+    let matrices = parts.iter().zip(dtypes).filter(|(part, _)| !part.is_f32_in_gguf());
+    let fits = matrices.clone().any(|(_, dtype)| *dtype == requested);
+    let mut lengths: Vec<_> = matrices.map(|(part, _)| part.rows_in(Format::Gguf).1).collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    let lengths: Vec<_> = lengths.iter().map(u64::to_string).collect();
+    ensure!(
+        fits || requested.is_float(),
+        "`{}` fits no matrix: rows of {} numbers do not divide into blocks of {}",
+        requested.as_str().to_ascii_lowercase(),
+        lengths.join(" and "),
+        requested.block().0
+    );
+    Ok(())
+}
+
 /// The dtypes of the parts when all matrices have the requested one.
 pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
     check(goal.format, goal.dtype)?;
@@ -260,7 +300,9 @@ pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
         numbers.is_some_and(|numbers| numbers <= MAX_NUMBERS),
         "its sizes give more weights than any computer can store"
     );
-    Ok(parts.iter().map(|part| dtype_of(part, goal.dtype, goal.format)).collect())
+    let dtypes: Vec<_> = parts.iter().map(|part| dtype_of(part, goal.dtype, goal.format)).collect();
+    check_fits_some_matrix(parts, &dtypes, goal.dtype)?;
+    Ok(dtypes)
 }
 
 /// The most numbers of a model, so that no sum of bytes overflows.

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use crate::architecture::{Architecture, Part, prefixed_name, rope};
+use crate::architecture::{Architecture, Component, Part, prefixed_name, rope};
 use crate::config::invalid_id;
 use crate::safetensors::shards;
 use crate::text::printable;
 use crate::tokenizer::{TokenizerFacts, TokenizerTables, facts_of_gguf, facts_of_json, from_gguf, from_json};
-use crate::weights::find;
+use crate::weights::{FileWeights, find};
 use crate::{Config, Dtype, Tensor, Tokenizer, architecture, embedded, gguf, hub, safetensors};
 
 /// A model: a folder with config.json and safetensors, a folder with one GGUF file, or a GGUF file.
@@ -31,6 +32,9 @@ pub struct ModelFolder {
     /// Every tensor of every file, as in the headers.
     pub tensors: Vec<Tensor>,
 }
+
+/// The name of the output matrix in safetensors.
+const OUTPUT_MATRIX: &str = "lm_head.weight";
 
 enum TokenizerSource<'a> {
     Json(PathBuf),
@@ -104,6 +108,12 @@ impl ModelFolder {
             ensure!(is_gguf, "model `{}`: expected a folder or a `.gguf` file", path.display());
             return Self::open_gguf(path, path);
         }
+        ensure!(
+            metadata.is_dir(),
+            "model `{}`: expected a folder or a `.gguf` file, found {}",
+            path.display(),
+            name_of_special_file(metadata.file_type())
+        );
         let names = file_names(path)?;
         let with_ending =
             |end: &str| names.iter().filter(|name| name.ends_with(end)).cloned().collect::<Vec<_>>();
@@ -323,6 +333,28 @@ impl ModelFolder {
         Ok(parts)
     }
 
+    /// Refuses a checkpoint with an output matrix that differs from the embedding, if the config ties the two: programs do not
+    /// agree on the matrix to use. Without a difference the checkpoint has the embedding twice. Reads both tensors.
+    pub fn refuse_second_output_matrix(&self) -> Result<()> {
+        let output = self.tensors.iter().find(|tensor| tensor.name == OUTPUT_MATRIX);
+        let Some(output) = output.filter(|_| self.config.tie_word_embeddings) else { return Ok(()) };
+        let embedding = self.parts()?.into_iter().find(|part| part.component == Component::Embedding);
+        let tensors: HashMap<String, &Tensor> =
+            self.tensors.iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+        let Some(embedding) = embedding.and_then(|part| find(&tensors, &part.name).copied()) else {
+            return Ok(());
+        };
+        ensure!(
+            FileWeights::open(self)?.are_equal(embedding, output)?,
+            "model `{}`: `tie_word_embeddings` is true, and `{OUTPUT_MATRIX}` differs from `{}`\n\
+             hint: set `tie_word_embeddings` to false in `{}` to use `{OUTPUT_MATRIX}`",
+            self.name,
+            embedding.name,
+            self.folder().join("config.json").display()
+        );
+        Ok(())
+    }
+
     /// The tensors that are neither parts of the network nor copies of one, and that cannot be computed from the config.
     pub fn unused_tensors(&self, parts: &[Part]) -> Vec<&Tensor> {
         let (known, format) = (self.names_of(parts), self.format);
@@ -331,7 +363,7 @@ impl ModelFolder {
         let is_unused = |tensor: &&Tensor| {
             let is_derived = is_derived(format, architecture, &tensor.name);
             // Some checkpoints store the tied output too, as a copy of the embedding.
-            let is_copy = tied && tensor.name == "lm_head.weight";
+            let is_copy = tied && tensor.name == OUTPUT_MATRIX;
             !(is_derived || is_copy || known.contains(&tensor.name))
         };
         self.tensors.iter().filter(is_unused).collect()
@@ -393,6 +425,15 @@ fn is_derived(format: Format, architecture: Option<&Architecture>, name: &str) -
         Format::Safetensors => architecture
             .is_some_and(|architecture| architecture.buffers.iter().any(|end| name.ends_with(end))),
         Format::Gguf => name == rope::FACTORS,
+    }
+}
+
+fn name_of_special_file(kind: std::fs::FileType) -> &'static str {
+    match kind {
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_char_device() || kind.is_block_device() => "a device",
+        _ => "another kind of file",
     }
 }
 

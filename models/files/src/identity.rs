@@ -40,6 +40,8 @@ impl ModelFolder {
     }
 
     fn compute_identity(&self) -> Result<String> {
+        // Else two models would have one identity.
+        self.refuse_second_output_matrix()?;
         let (parts, weights) = (self.parts()?, FileWeights::open(self)?);
         let no_hashes = parts.iter().map(|_| None::<Result<[u8; 32]>>).collect::<Vec<_>>();
         let (next, hashes) = (AtomicUsize::new(0), Mutex::new(no_hashes));

@@ -54,6 +54,9 @@ pub trait Weights: Sync {
     ) -> Result<()>;
 }
 
+/// The bytes of two tensors that are compared at once.
+const COMPARED_BYTES: usize = 1 << 20;
+
 /// The weights of a model on disk, read on demand.
 pub struct FileWeights {
     format: Format,
@@ -104,6 +107,24 @@ impl FileWeights {
         let mut bytes = vec![0; usize::try_from(tensor.bytes)?];
         self.read(tensor, 0, &mut bytes)?;
         widen(dtype, &bytes).map(Some)
+    }
+
+    /// Whether two tensors have the same dtype, shape and bytes.
+    pub(crate) fn are_equal(&self, first: &Tensor, second: &Tensor) -> Result<bool> {
+        if (first.dtype, &first.shape) != (second.dtype, &second.shape) {
+            return Ok(false);
+        }
+        let mut buffers = [vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]];
+        for at in (0..first.bytes).step_by(COMPARED_BYTES) {
+            let length = (first.bytes - at).min(COMPARED_BYTES as u64) as usize;
+            for (tensor, buffer) in [first, second].into_iter().zip(&mut buffers) {
+                self.read(tensor, at, &mut buffer[..length])?;
+            }
+            if buffers[0][..length] != buffers[1][..length] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Reads these rows of `format` in the stored `dtype`, each from its position in this model's format.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::engines::manifest::Engine;
-use crate::shell::pasteable;
+use crate::shell::{Unavailable, pasteable};
 
 /// The maximum number of lines that are shown of a failed command's output.
 const MAX_OUTPUT_LINES: usize = 6;
@@ -116,8 +116,7 @@ pub fn cause(output: &str) -> &str {
 
 /// The text of an error without its hint, because the caller adds another hint.
 pub fn without_hint(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
-    text.split("\nhint:").next().unwrap_or_default().to_string()
+    Unavailable::of_error(error).reason
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use anyhow::Result;
 use protocol::Failed;
 
 use crate::record::{Failure, FailureKind, Stage};
+use crate::shell::Unavailable;
 
 /// The early end of a launch.
 #[derive(Debug)]
@@ -95,6 +96,12 @@ impl EngineFailure {
 }
 
 impl Cause {
+    /// Something that the engine does not support. The text of the error may end in hints.
+    pub fn unsupported(error: &anyhow::Error) -> Self {
+        let Unavailable { reason, hint } = Unavailable::of_error(error);
+        Self::Reported(Failed { hint, ..Failed::new(protocol::FailureKind::Unsupported, reason) })
+    }
+
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Start { .. } => FailureKind::Start,

@@ -1,5 +1,7 @@
 //! Tests the facts of a load, and its settings.
 
+use std::path::Path;
+
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value as Metadata;
 use candle_core::{DType, Tensor};
@@ -112,6 +114,10 @@ fn a_gguf_keeps_its_own_dtype() {
     let path = LLAMA.write_gguf(folder.path(), GgmlDType::Q8_0);
     let request = |dtype: &str| Load { dtype: Some(dtype.into()), ..Load::default() };
     assert!(load_with(&path, &request("q8_0")).is_ok());
+    let computes_in = |path: &Path| load(path).facts.compute_dtype.unwrap();
+    assert_eq!(computes_in(&path), "q8_0", "candle rounds the activations to 8 bits");
+    let plain_path = LLAMA.write_gguf(folder.path(), GgmlDType::F16);
+    assert_eq!(computes_in(&plain_path), "f32");
     let failure = message(load_with(&path, &request("f32")));
     assert_eq!(failure, "unsupported: dtype `f32`: a GGUF keeps its own dtype, `q8_0`");
 }
@@ -192,14 +198,20 @@ fn a_requested_context_replaces_the_context_of_a_gguf() {
 }
 
 #[test]
-fn an_output_matrix_beside_a_tied_embedding_is_ignored() {
+fn an_output_matrix_beside_a_tied_embedding_must_be_its_copy() {
     let folder = tempfile::tempdir().unwrap();
     for tiny in [LLAMA, QWEN2, QWEN3, PHI3, GEMMA].map(|tiny| Tiny { tied: true, ..tiny }) {
         tiny.write_folder(folder.path());
         let expected = logits(&mut load(folder.path()), &[3, 4, 5]);
         let mut tensors = tiny.tensors();
-        let output_matrix = tensors["model.embed_tokens.weight"].affine(-1.0, 0.5).unwrap();
-        tensors.insert("lm_head.weight".into(), output_matrix);
+        let embedding = tensors["model.embed_tokens.weight"].clone();
+        tensors.insert("lm_head.weight".into(), embedding.affine(-1.0, 0.5).unwrap());
+        write_tensors(folder.path(), &tensors);
+        let failure = message(load_with(folder.path(), &Load::default()));
+        let difference =
+            "`tie_word_embeddings` is true, and `lm_head.weight` differs from `model.embed_tokens.weight`";
+        assert!(failure.starts_with("model: ") && failure.ends_with(difference), "{failure}");
+        tensors.insert("lm_head.weight".into(), embedding.copy().unwrap());
         write_tensors(folder.path(), &tensors);
         let mut model = load(folder.path());
         assert_eq!(logits(&mut model, &[3, 4, 5]), expected, "{}", tiny.architecture);

@@ -1,12 +1,15 @@
 //! Tests generation and scoring: both formats, with and without the cache, give the same answer.
 
 use candle_core::quantized::GgmlDType;
-use engine_kit::{Job, Model, sampling};
+use candle_core::{Device, Tensor};
+use engine_kit::{Job, Model, Tokens, sampling};
 use model_files::{Dtype, Format, Goal, ModelFolder};
 use protocol::Sampling;
 
 use super::{ALL, IN_GGUF, LLAMA, QWEN3, Tiny, WIDE};
-use super::{greedy, job, load, load_safetensors, logits, message, relative_difference, run, sampled};
+use super::{
+    greedy, job, load, load_safetensors, logits, message, relative_difference, run, sampled, write_tensors,
+};
 use crate::model::LoadedModel;
 
 const PROMPT: [u32; 5] = [0, 17, 3, 42, 8];
@@ -56,6 +59,25 @@ fn a_score_is_the_log_probability_of_an_id_after_the_ids_before_it() {
         for (index, score) in scores.iter().enumerate() {
             let expected = sampling::log_softmax_at(&logits(&mut model, &ids[..=index]), ids[index + 1]);
             assert!((score - expected).abs() < 1e-4, "{name} at {index}: {score} {expected}");
+        }
+    }
+}
+
+#[test]
+fn weights_that_are_not_finite_fail_the_request() {
+    let folder = tempfile::tempdir().unwrap();
+    for value in [f32::NAN, f32::INFINITY] {
+        let mut tensors = LLAMA.tensors();
+        LLAMA.write_folder(folder.path());
+        let mut norm = tensors["model.norm.weight"].to_vec1::<f32>().unwrap();
+        norm[3] = value;
+        tensors.insert("model.norm.weight".into(), Tensor::new(norm, &Device::Cpu).unwrap());
+        write_tensors(folder.path(), &tensors);
+        let mut model = load(folder.path());
+        for job in [job(&PROMPT, 1), job(&PROMPT, 4), job_without_cache(&PROMPT, 4)] {
+            let mut tokens = Tokens::collecting(&job.prompts, job.max_new_tokens, &[]);
+            let failure = message(model.generate(&job, &mut tokens));
+            assert_eq!(failure, "model: the model's weights lead to logits that are NaN or infinite");
         }
     }
 }

@@ -19,7 +19,7 @@ pub static ARCHITECTURES: &[Architecture] = &[
     // lmrs recognizes the norms of heads by their tensors.
     Architecture { name: "qwen3", ..QWEN2 },
     // lmrs recognizes the fused matrices by their tensors.
-    Architecture { name: "phi3", windows: Windows::All { default: None }, ..LLAMA },
+    Architecture { name: "phi3", windows: Windows::All { default: None }, may_rotate_partly: true, ..LLAMA },
     Architecture {
         name: "gpt2",
         layer_norm: true,
@@ -46,6 +46,7 @@ const LLAMA: Architecture = Architecture {
     activation: Activation::Silu,
     gelu: None,
     windows: Windows::None,
+    may_rotate_partly: false,
 };
 
 /// lmrs recognizes the biases of qwen2 by their tensors.
@@ -67,6 +68,8 @@ pub struct Architecture {
     /// The meaning of `gelu` in a config, if lmrs can compute it.
     pub gelu: Option<Activation>,
     pub windows: Windows,
+    /// Whether a config may limit the rotation to a part of each head (`partial_rotary_factor`).
+    pub may_rotate_partly: bool,
 }
 
 /// The layers whose attention sees only a window: the last tokens.

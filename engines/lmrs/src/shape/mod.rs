@@ -81,7 +81,11 @@ impl Shape {
             context: context as usize,
             layer_norm: architecture.layer_norm,
             norm_epsilon: fields.norm_epsilon(architecture, known.norm_epsilon)?,
-            rotation: if architecture.learned_positions { None } else { Some(positions::rotation(&fields)?) },
+            rotation: if architecture.learned_positions {
+                None
+            } else {
+                Some(positions::rotation(&fields, architecture)?)
+            },
             activation: fields.activation(architecture)?,
             windows: windows(&fields, architecture)?,
             embedding_scale: if architecture.scales_embedding { (hidden_size as f32).sqrt() } else { 1.0 },

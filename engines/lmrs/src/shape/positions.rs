@@ -5,16 +5,17 @@ use model_files::{FileWeights, Format, Tensor};
 use protocol::{Failed, FailureKind};
 use serde_json::Value;
 
+use super::architectures::Architecture;
 use super::fields::Fields;
 use crate::network::Rotation;
 
 /// The GGUF tensor with a divisor for each frequency.
 const FACTORS_TENSOR: &str = "rope_freqs.weight";
 
-pub fn rotation(fields: &Fields) -> Result<Rotation, Failed> {
+pub fn rotation(fields: &Fields, architecture: &Architecture) -> Result<Rotation, Failed> {
     let config = &fields.folder.config;
     let theta = config.rope_theta.unwrap_or(10_000.0);
-    let rotated = rotated_dims(fields)?;
+    let rotated = rotated_dims(fields, architecture)?;
     let mut rotation = Rotation::new(theta, rotated);
     refuse_infinite_angles(fields, &rotation, fields.name("rope_theta", "rope.freq_base"))?;
     match fields.folder.format {
@@ -35,12 +36,19 @@ fn refuse_infinite_angles(fields: &Fields, rotation: &Rotation, name: &str) -> R
 }
 
 /// The number of rotated dimensions of each head.
-fn rotated_dims(fields: &Fields) -> Result<usize, Failed> {
+fn rotated_dims(fields: &Fields, architecture: &Architecture) -> Result<usize, Failed> {
     let head_dim = fields.folder.config.head_dim as usize;
+    let name = fields.name("partial_rotary_factor", "rope.dimension_count");
     let rotated = match fields.folder.format {
         Format::Safetensors => {
             let share =
                 rope_field(fields, "partial_rotary_factor").or_else(|| fields.get("partial_rotary_factor"));
+            // The library transformers ignores the field for other architectures, and other programs apply it.
+            if let Some(share) =
+                share.filter(|it| !architecture.may_rotate_partly && it.as_f64() != Some(1.0))
+            {
+                return Err(fields.unsupported(name, share));
+            }
             let share = share.map_or(Some(1.0), Value::as_f64);
             share.map(|share| (share * head_dim as f64) as usize)
         }
@@ -48,7 +56,6 @@ fn rotated_dims(fields: &Fields) -> Result<usize, Failed> {
             .metadata("rope.dimension_count")
             .map_or(Some(head_dim), |value| value.as_u64().and_then(|count| usize::try_from(count).ok())),
     };
-    let name = fields.name("partial_rotary_factor", "rope.dimension_count");
     match rotated {
         Some(rotated) if rotated > 0 && rotated <= head_dim && rotated % 2 == 0 => Ok(rotated),
         _ => Err(fields

@@ -1,7 +1,7 @@
 //! The weights of a model, as the network uses them.
 //!
 //! ```text
-//! Plan::of                     headers only: the weights that are used in place, and those that are read into owned memory,
+//! Plan::of                     headers, and the output matrix of a tied model if it has one: the weights that are used in place, and those that are read into owned memory,
 //!                              with their formats
 //! Plan::refuse_if_too_large    refuses a model that does not fit into memory, before anything is read
 //! Plan::read                   fills the owned memory, on all threads: one region, which the sidecar may store and supply

@@ -69,6 +69,7 @@ pub(super) struct OwnedMatrix {
 
 impl Plan {
     pub fn of(folder: &ModelFolder, shape: &Shape, requested: RequestedFormat) -> Result<Self, Failed> {
+        folder.refuse_second_output_matrix().or_fail(FailureKind::Model)?;
         Self::with_unfit(folder, shape, requested, &BTreeSet::new())
     }
 

@@ -1,11 +1,13 @@
 //! Conversion of a config between config.json and GGUF metadata. Each family of architectures has a table of `Key`s. Fields
-//! outside the tables are dropped, so every field that changes the computation must be in a table or be refused.
+//! outside the tables are dropped, so every field that changes the computation must be in a table or be refused. The tests
+//! check this for every field that the library transformers reads (`config-fields.json`).
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{Architecture, rope};
 use crate::gguf::{self, MetadataValue};
+use crate::text::json_text;
 use crate::{Config, Format};
 
 /// A field with its names in both formats.
@@ -42,7 +44,10 @@ impl Architecture {
             };
             metadata.push((format!("{}.{}", self.gguf, key.gguf), value));
         }
-        metadata.extend(rope::to_gguf(self.gguf, config)?);
+        // GPT-2 has learned positions.
+        if self.keys.iter().any(|key| key.config == "rope_theta") {
+            metadata.extend(rope::to_gguf(self.gguf, config)?);
+        }
         Ok(metadata)
     }
 
@@ -91,20 +96,31 @@ impl Architecture {
     }
 
     fn check_expressible(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
-        let constants: Map<String, Value> = serde_json::from_str(self.constants)?;
-        for (name, constant) in &constants {
-            // Biases are tensors, so GGUF needs no key for them.
-            if name.ends_with("_bias") || self.overriding.contains(&name.as_str()) {
-                continue;
+        for fields in [self.constants, self.neutral, NEUTRAL] {
+            let expressible: Map<String, Value> = serde_json::from_str(fields)?;
+            for (name, expressible) in &expressible {
+                // Biases are tensors, so GGUF needs no key for them.
+                if name.ends_with("_bias") {
+                    continue;
+                }
+                let given = raw.get(name).unwrap_or(&Value::Null);
+                ensure!(
+                    given.is_null() || given == expressible || self.is_alias(name, given, expressible),
+                    "`{name}` is {}, which GGUF's `{}` cannot express",
+                    json_text(given),
+                    self.gguf
+                );
             }
-            let given = raw.get(name).filter(|given| !given.is_null());
-            ensure!(
-                given.is_none_or(|given| given == constant),
-                "`{name}` is `{}`, which GGUF's `{}` cannot express",
-                given.unwrap_or(constant),
-                self.gguf
-            );
         }
+        let has_other_layers = raw
+            .get("layer_types")
+            .and_then(Value::as_array)
+            .is_some_and(|kinds| kinds.iter().any(|kind| kind.as_str() != Some("full_attention")));
+        ensure!(
+            !has_other_layers,
+            "`layer_types` has layers other than `full_attention`, which GGUF's `{}` cannot express",
+            self.gguf
+        );
         ensure!(
             !config.attention_bias || self.gguf_has_attention_bias,
             "`attention_bias` is `true`, which GGUF's `{}` cannot express",
@@ -123,42 +139,85 @@ impl Architecture {
             "`head_dim` is {head_dim}, and GGUF's `{}` requires {hidden} / {heads}, the hidden size divided by the number of heads",
             self.gguf
         );
-        let window = raw.get("sliding_window").and_then(Value::as_u64);
-        let uses_window = raw.get("use_sliding_window").and_then(Value::as_bool).unwrap_or(true);
-        let context = config.context_tokens.map_or(0, u64::from);
-        let has_window_key = self.keys.iter().any(|key| key.config == "sliding_window");
+        self.check_window(config, raw)
+    }
+
+    /// Refuses a sliding window that GGUF lacks. The library transformers cuts the cache of every architecture to a window in the
+    /// config, unless the architecture has a switch for it.
+    fn check_window(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
+        let name = "sliding_window";
+        if self.keys.iter().any(|key| key.config == name) || self.constants.contains("use_sliding_window") {
+            return Ok(());
+        }
+        let window = match raw.get(name) {
+            None => self.default_window.map(u64::from),
+            Some(Value::Null) => None,
+            Some(value) => {
+                let window = value.as_u64();
+                Some(window.with_context(|| {
+                    format!("`{name}`: expected a number of tokens, found {}", json_text(value))
+                })?)
+            }
+        };
+        let Some(window) = window else { return Ok(()) };
+        let origin = if raw.contains_key(name) { "" } else { ", the default of this architecture," };
+        let context = config.context_tokens;
         ensure!(
-            has_window_key || !uses_window || window.is_none_or(|window| window >= context),
-            "`sliding_window` {} is narrower than the context of {context}, which GGUF's `{}` cannot express",
-            window.unwrap_or_default(),
+            context.is_some_and(|context| window >= u64::from(context)),
+            "`{name}` {window}{origin} is narrower than the context{}, which GGUF's `{}` cannot express",
+            context.map_or_else(String::new, |context| format!(" of {context}")),
             self.gguf
         );
         Ok(())
     }
 
-    /// A number of config.json, else its default if it has one. `Config` has already searched both places of `rope_theta`.
+    /// Whether two values of a field mean the same.
+    fn is_alias(&self, name: &str, given: &Value, constant: &Value) -> bool {
+        let same_function = |group: &&[&str]| {
+            let is_member = |value: &Value| value.as_str().is_some_and(|value| group.contains(&value));
+            is_member(given) && is_member(constant)
+        };
+        let is_activation = ["hidden_act", "hidden_activation", "activation_function"].contains(&name);
+        is_activation
+            && (ACTIVATION_ALIASES.iter().any(|group| same_function(&group.as_ref()))
+                || self.gelu_means_tanh && given == "gelu")
+    }
+
+    /// A number of config.json, else its default if it has one. `Config` has already read the sizes, which may have other names
+    /// or places in the file.
     fn field(&self, config: &Config, raw: &Map<String, Value>, name: &str) -> Result<Option<f64>> {
-        let computed = match name {
-            "num_key_value_heads" => Some(f64::from(config.kv_heads)),
-            "head_dim" => Some(f64::from(config.head_dim)),
-            "rope_theta" => config.rope_theta.or(Some(10_000.0)),
-            "n_inner" => self.inner_size(config).map(f64::from),
-            "rms_norm_eps" | "layer_norm_epsilon" => Some(self.norm_epsilon),
+        let size = match name {
+            "hidden_size" | "n_embd" => Some(config.hidden_size),
+            "num_hidden_layers" | "n_layer" => Some(config.layers),
+            "num_attention_heads" | "n_head" => Some(config.heads),
+            "num_key_value_heads" => Some(config.kv_heads),
+            "head_dim" => Some(config.head_dim),
+            "intermediate_size" | "n_inner" => self.inner_size(config),
+            "max_position_embeddings" | "n_positions" => config.context_tokens,
+            "vocab_size" => Some(config.vocabulary_size),
             _ => None,
         };
-        let given = match name {
-            "rope_theta" => None,
-            name => raw.get(name).filter(|value| !value.is_null()),
-        };
-        match given {
-            None => Ok(computed),
-            Some(value) => {
-                let number = value.as_f64().filter(|number| number.is_finite());
-                number.map(Some).with_context(|| format!("`{name}`: expected a number, found `{value}`"))
-            }
+        if let Some(size) = size {
+            return Ok(Some(f64::from(size)));
         }
+        if name == "rope_theta" {
+            return Ok(config.rope_theta.or(Some(10_000.0)));
+        }
+        let default = ["rms_norm_eps", "layer_norm_epsilon"].contains(&name).then_some(self.norm_epsilon);
+        let Some(value) = raw.get(name).filter(|value| !value.is_null()) else { return Ok(default) };
+        let number = value.as_f64().filter(|number| number.is_finite());
+        number.map(Some).with_context(|| format!("`{name}`: expected a number, found `{value}`"))
     }
 }
+
+/// Fields of config.json that GGUF lacks, each with the value that changes nothing. `null` means the same as an absent field.
+const NEUTRAL: &str = r#"{
+    "is_causal": true, "is_encoder_decoder": false, "attention_chunk_size": null, "kv_sharing_modes": null,
+    "per_layer_config": null, "quantization_config": null
+}"#;
+
+/// The names of each activation function that has several.
+const ACTIVATION_ALIASES: [[&str; 2]; 2] = [["silu", "swish"], ["gelu_new", "gelu_pytorch_tanh"]];
 
 /// The shortest decimal with this f32 value, so that 1e-5 stays 1e-5.
 pub(crate) fn shortest_decimal(value: f32) -> f64 {

@@ -2,6 +2,8 @@
 //!
 //! A new architecture is an entry in `ARCHITECTURES` (`table`), and a function with its tensors if they differ from Llama's.
 
+#[cfg(test)]
+mod config_fields;
 pub(crate) mod metadata;
 pub(crate) mod rope;
 mod table;
@@ -45,8 +47,12 @@ pub struct Architecture {
     pub(crate) keys: &'static [Key],
     /// Other fields of config.json, the same for every model of this architecture.
     pub(crate) constants: &'static str,
-    /// Fields in `constants` for which the config's own value is ignored.
-    overriding: &'static [&'static str],
+    /// Fields of config.json that GGUF lacks, each with the value that changes nothing.
+    neutral: &'static str,
+    /// Whether the activation `gelu` means its tanh approximation.
+    gelu_means_tanh: bool,
+    /// The sliding window in tokens of a config.json without this field.
+    default_window: Option<u32>,
     parts: fn(&Config) -> Result<Vec<Part>>,
 }
 

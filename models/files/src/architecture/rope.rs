@@ -44,7 +44,10 @@ impl Llama3 {
 
 /// GGUF's metadata for the scaling. A rule that GGUF cannot express is refused.
 pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, MetadataValue)>> {
+    check_settings(config)?;
     let Some((kind, rule)) = scaling(config) else { return Ok(Vec::new()) };
+    // The library transformers reads `yarn` as `longrope` for this architecture, and refuses the other rules.
+    ensure!(prefix != "phi3", "rope scaling `{}` of phi3 cannot be written to GGUF", printable(kind));
     let key = |name: &str, value| (format!("{prefix}.rope.scaling.{name}"), value);
     let number = |name: &str| {
         let value = rule.get(name).and_then(Value::as_f64);
@@ -59,7 +62,7 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
         ]),
         "yarn" => Ok(vec![
             key("type", MetadataValue::Text("yarn".into())),
-            key("factor", MetadataValue::F32(number("factor")? as f32)),
+            key("factor", MetadataValue::F32(expressible_yarn_factor(rule, number("factor")?)? as f32)),
             key(
                 "original_context_length",
                 MetadataValue::U32(number("original_max_position_embeddings")? as u32),
@@ -67,6 +70,69 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
         ]),
         other => bail!("rope scaling `{}` cannot be written to GGUF", printable(other)),
     }
+}
+
+/// Refuses RoPE settings whose meaning this crate would miss.
+fn check_settings(config: &Config) -> Result<()> {
+    let Some(fields) = config.fields() else { return Ok(()) };
+    for name in ["rope_scaling", "rope_parameters"] {
+        let Some(value) = fields.get(name).filter(|value| !value.is_null()) else { continue };
+        let rule = value.as_object();
+        let rule =
+            rule.with_context(|| format!("`{name}`: expected an object, found {}", json_text(value)))?;
+        ensure!(
+            !rule.values().any(Value::is_object),
+            "`{name}` has a rule for each kind of layer, and GGUF can express one rule"
+        );
+    }
+    // For rules with this number, the library transformers prefers the number outside the rule.
+    let name = "original_max_position_embeddings";
+    if let (Some((kind, rule)), Some(outside)) = (scaling(config), fields.get(name))
+        && let Some(inside) = rule.get(name)
+    {
+        ensure!(
+            inside.as_f64() == outside.as_f64(),
+            "`{name}` is {} in the rope scaling `{}` and {} outside",
+            json_text(inside),
+            printable(kind),
+            json_text(outside)
+        );
+    }
+    Ok(())
+}
+
+/// The factor of a rule `yarn`, after a check of its other numbers: for these architectures llama.cpp reads none of them, and
+/// computes with the defaults of the library transformers.
+fn expressible_yarn_factor(rule: &Map<String, Value>, factor: f64) -> Result<f64> {
+    let number = |name: &str| {
+        let Some(value) = rule.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
+        let number = value.as_f64();
+        number.map(Some).with_context(|| {
+            format!("rope scaling `yarn`: `{name}`: expected a number, found {}", json_text(value))
+        })
+    };
+    let scale = |weight: f64| if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 };
+    let attention_factor = number("attention_factor")?;
+    let (over, under) = (number("mscale")?.unwrap_or(0.0), number("mscale_all_dim")?.unwrap_or(0.0));
+    let has_weights = attention_factor.is_none() && over != 0.0 && under != 0.0;
+    let attention_factor = if has_weights { Some(scale(over) / scale(under)) } else { attention_factor };
+    let name = if has_weights { "mscale" } else { "attention_factor" };
+    for (name, given, default) in [
+        (name, attention_factor, scale(1.0)),
+        // The library takes 0 for an absent number.
+        ("beta_fast", number("beta_fast")?.filter(|beta| *beta != 0.0), 32.0),
+        ("beta_slow", number("beta_slow")?.filter(|beta| *beta != 0.0), 1.0),
+    ] {
+        ensure!(
+            given.is_none_or(|given| (given - default).abs() <= 1e-6 * default),
+            "rope scaling `yarn`: with `{name}` the rule cannot be written to GGUF, which has only its default"
+        );
+    }
+    ensure!(
+        rule.get("truncate").is_none_or(|truncate| *truncate == Value::Bool(true)),
+        "rope scaling `yarn`: with `truncate` the rule cannot be written to GGUF, which has only its default"
+    );
+    Ok(factor)
 }
 
 /// The rule of Llama 3, if a config.json has it.

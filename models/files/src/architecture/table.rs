@@ -9,13 +9,14 @@ use crate::{Config, Format};
 /// If several architectures share a name in GGUF, a GGUF of that name has the first of them.
 pub static ARCHITECTURES: &[&Architecture] = &[
     &LLAMA,
-    // Llama with a sliding window.
+    // Llama with a sliding window. The configs of its first release may omit the window.
     &Architecture {
         name: "mistral",
         class: "MistralForCausalLM",
         may_have: &[],
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"silu"}"#,
+        default_window: Some(4096),
         parts: |config| decoder(config, &Flavour { in_pairs: true, ..Flavour::default() }),
         ..LLAMA
     },
@@ -74,6 +75,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         gguf_has_attention_bias: false,
         keys: GPT2_KEYS,
         constants: r#"{"activation_function":"gelu_new"}"#,
+        neutral: r#"{"scale_attn_weights":true,"scale_attn_by_inverse_layer_idx":false,"add_cross_attention":false}"#,
         parts: gpt2,
         ..LLAMA
     },
@@ -86,8 +88,9 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         head_dim: Some(256),
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu_pytorch_tanh","attention_bias":false}"#,
+        neutral: r#"{"use_bidirectional_attention":false}"#,
         // Early Gemma configs write `gelu` and mean its tanh approximation.
-        overriding: &["hidden_act", "hidden_activation"],
+        gelu_means_tanh: true,
         parts: gemma,
         ..LLAMA
     },
@@ -110,7 +113,9 @@ const LLAMA: Architecture = Architecture {
     gguf_has_attention_bias: true,
     keys: DECODER_KEYS,
     constants: r#"{"hidden_act":"silu","attention_bias":false,"mlp_bias":false}"#,
-    overriding: &[],
+    neutral: "{}",
+    gelu_means_tanh: false,
+    default_window: None,
     parts: |config| {
         let biases = Flavour { mlp_bias: config.mlp_bias, ..Flavour::of_attention_bias(config) };
         decoder(config, &Flavour { in_pairs: true, ..biases })

@@ -6,7 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::tables::{ids_by_token, merge_ids, unused_id_name};
 use super::{Pre, TokenType, TokenizerKind, TokenizerTables};
-use crate::gguf::{Header, MetadataValue, Value, read_f32s, read_i32s, read_texts};
+use crate::gguf::{
+    BOS_KEY as BOS, EOS_KEY as EOS, Header, MetadataValue, Value, read_f32s, read_i32s, read_texts,
+};
 use crate::text::printable;
 
 const MODEL: &str = "tokenizer.ggml.model";
@@ -15,8 +17,6 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const SCORES: &str = "tokenizer.ggml.scores";
-const BOS: &str = "tokenizer.ggml.bos_token_id";
-const EOS: &str = "tokenizer.ggml.eos_token_id";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 const PADDING: &str = "tokenizer.ggml.padding_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
