@@ -141,8 +141,11 @@ def convert(path, dtype, phases):
     with phases.time("conversion"):
         line, errors, code = run(command, lambda fraction: phases.progress("conversion", fraction, dtype))
     if code != 0 or not line.startswith("/"):
-        cause = errors.splitlines()[-1].removeprefix("error: ") if errors else f"`{program}` ended with {code}, and named no file"
-        raise Failed("model", f"`{path}` cannot be converted to GGUF: {cause}")
+        lines = errors.splitlines()
+        hints = [line for line in lines if line.startswith("hint: ")]
+        causes = [line for line in lines if line not in hints] or [f"`{program}` ended with {code}, and named no file"]
+        message = f"`{path}` cannot be converted to GGUF: {causes[-1].removeprefix('error: ')}"
+        raise Failed("model", "\n".join([message, *hints]))
     return Path(line)
 
 

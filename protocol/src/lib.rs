@@ -17,7 +17,7 @@ pub use facts::{
     Output, Phase, Sequence, Stamp,
 };
 pub use framing::{Frame, Framer, MAX_LINE_BYTES, encode};
-pub use message::{Failed, FailureKind, Generated, Message, Progress, Scored, Token};
+pub use message::{Failed, FailureKind, Generated, Message, Progress, Scored, Token, split_hints};
 pub use parse::{parse_message, parse_request};
 pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling, Score};
 

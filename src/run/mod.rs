@@ -138,7 +138,10 @@ async fn record_unavailable(
             }
             None => match requests.read_model(&configuration.model.path).await? {
                 Ok(()) => None,
-                Err(error) => Some((FailureKind::Model, format!("{error:#}"), None)),
+                Err(error) => {
+                    let (message, hint) = protocol::split_hints(&format!("{error:#}"));
+                    Some((FailureKind::Model, message, hint))
+                }
             },
         };
         if let Some((kind, message, hint)) = refusal {

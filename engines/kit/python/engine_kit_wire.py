@@ -18,13 +18,18 @@ KINDS = ("bad_request", "unsupported", "unavailable", "model", "context", "out_o
 
 
 class Failed(Exception):
-    """The failure of a request, which an engine can raise anywhere. `hint` says what to do, if possible as a command or setting."""
+    """The failure of a request, which an engine can raise anywhere. `hint` says what to do, if possible as a command or setting.
+    The lines of `message` that begin with `hint: ` become the hint, if there is no other."""
 
     def __init__(self, kind, message, hint=None, id=None):
         super().__init__(message)
         if kind not in KINDS:
             raise ValueError(f"`{kind}` is not a kind of failure: use one of {', '.join(KINDS)}")
-        self.kind, self.message, self.hint, self.id = kind, message, hint, id
+        lines = message.splitlines()
+        hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+        if hints:
+            message = "\n".join(line for line in lines if not line.startswith("hint: "))
+        self.kind, self.message, self.hint, self.id = kind, message, hint or "\n".join(hints) or None, id
 
 
 def parse_request(line):

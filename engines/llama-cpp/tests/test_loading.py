@@ -165,6 +165,11 @@ class Conversions(RefusalCase):
         self.assert_refused("model", "ended with 0, and named no file", lambda: self.convert_with("echo 0.5"))
         self.assert_refused("model", "ended with 3, and named no file", lambda: self.convert_with("exit 3"))
         self.assert_refused("model", "to GGUF: disk full", lambda: self.convert_with("echo error: disk full >&2; exit 1"))
+        script = "printf 'error: disk full\\nhint: choose another disk\\n' >&2; exit 1"
+        with self.assertRaises(Failed) as refused:
+            self.convert_with(script)
+        self.assertTrue(refused.exception.message.endswith("to GGUF: disk full"), refused.exception.message)
+        self.assertEqual(refused.exception.hint, "choose another disk")
 
     def test_a_conversion_by_a_program_that_cannot_be_started_fails(self):
         for program in ("/no/such/program", "/etc/passwd"):

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::handles::{Leader, ProcessHandle};
 use super::keeper::end_marked;
-use crate::machine::{ProcessFamily, processes_marked};
+use crate::machine::{ProcessFamily, is_stopped, processes_marked};
 
 /// The maximum number of stored lines of stderr, and of characters of each line.
 const MAX_STDERR_LINES: usize = 40;
@@ -202,6 +202,15 @@ impl Process {
         all.await.unwrap_or_default()
     }
 
+    /// A process of this launch that a signal has stopped, other than by `pause`.
+    pub async fn stopped(&self) -> Option<u32> {
+        if !self.paused.is_empty() {
+            return None;
+        }
+        let family = self.family().await?;
+        family.into_iter().find(|&pid| is_stopped(pid))
+    }
+
     /// Resumes the processes. True if they were paused.
     pub fn resume(&mut self) -> bool {
         let paused = std::mem::take(&mut self.paused);
@@ -295,6 +304,10 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
         framer.push(&bytes[..read], |frame| {
             is_closed |= lines.blocking_send(Line { at, frame, is_complete: true }).is_err()
         });
+        if framer.is_too_long() {
+            // The line breaches the protocol now, and its end may never come.
+            break;
+        }
     }
     if let Some(frame) = framer.finish() {
         // The receiver may be gone.

@@ -195,7 +195,7 @@ impl Conversation {
             let line = generate::answer(&context, &parsed);
             match fault::before_answer(&script, &line) {
                 Some((kind, message)) => {
-                    send(&script, &format!("{}\n", answer::failed(&parsed.id, kind, message)))
+                    send(&script, &format!("{}\n", answer::failed(&parsed.id, kind, &message)))
                 }
                 None => send(&script, &line),
             }
