@@ -28,6 +28,9 @@ pub const SCHEMA: &str = include_str!("../schema/protocol.schema.json");
 /// Engines do not see it, so `hello` does not list it.
 pub const PLANTED_DELAY_OPTION: &str = "planted_delay_us";
 
+/// The largest number as an `id`, and the largest `seed`: 2^53 - 1. JavaScript reads no larger integer exactly.
+pub const MAX_INTEGER: u64 = (1 << 53) - 1;
+
 /// The versions of the protocol, oldest first. A new field or message keeps the version; a changed meaning needs a new one.
 pub mod version {
     /// The first: everything in `protocol/README.md`.

@@ -116,11 +116,13 @@ pub struct Failed {
     pub hint: Option<String>,
 }
 
+/// The cause of a failure. Of several errors, the first in this order is the answer: the line alone (`bad_request`), the
+/// capabilities (`unsupported`), the load, the vocabulary and BOS of the model (`bad_request`), its context (`context`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The line or a field is invalid.
+    /// The line, a field or a load option is invalid.
     BadRequest,
     /// A valid request that this engine does not support.
     Unsupported,

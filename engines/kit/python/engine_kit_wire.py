@@ -134,13 +134,21 @@ def _parse_fields(type, fields):
     request = SimpleNamespace(type=type, **{name: read_field(name, fields, *rule) for name, rule in rules.items()})
     if type == "generate":
         _check_generate(request)
-    if type == "load" and not request.model:
-        raise Invalid("`model`: empty")
+    if type == "load":
+        _check_load(request)
     if type == "score":
         for index, ids in enumerate(request.sequences):
             if len(ids) < 2:
                 raise Invalid(f"`sequences[{index}]`: needs at least two ids")
     return request
+
+
+def _check_load(request):
+    if not request.model:
+        raise Invalid("`model`: empty")
+    for name in ("threads", "context_tokens"):
+        if getattr(request, name) == 0:
+            raise Invalid(f"`{name}`: expected at least 1, found 0")
 
 
 def _check_generate(request):
@@ -150,8 +158,13 @@ def _check_generate(request):
         raise Invalid("no prompt: one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids` is needed")
     if len(prompts) > 1:
         raise Invalid("more than one of `prompt`, `prompt_ids`, `prompts`, `prompts_ids`")
-    if [] in (request.prompts, request.prompts_ids):
-        raise Invalid("`prompts`: empty batch")
+    for name in ("prompts", "prompts_ids"):
+        if getattr(request, name) == []:
+            raise Invalid(f"`{name}`: empty batch")
+    if request.prompt_ids == []:
+        raise Invalid("`prompt_ids`: no ids")
+    if [] in (request.prompts_ids or []):
+        raise Invalid(f"`prompts_ids[{request.prompts_ids.index([])}]`: no ids")
     if request.max_new_tokens == 0:
         raise Invalid("`max_new_tokens`: expected at least 1, found 0")
     if not 1 <= request.iterations <= MAX_ITERATIONS:

@@ -214,6 +214,11 @@ impl Subject {
         self.known_hello().is_some_and(|hello| hello.capabilities.score && hello.capabilities.prompt_ids)
     }
 
+    /// Whether the engine takes text. An engine without `hello` does.
+    pub fn takes_text(&self) -> bool {
+        self.known_hello().is_none_or(|hello| hello.capabilities.prompt)
+    }
+
     /// The capabilities of an engine that claims this feature; otherwise absent.
     pub fn claims(
         &mut self,

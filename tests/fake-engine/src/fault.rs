@@ -16,6 +16,13 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("says_unavailable", "answers hello with `failed` of kind `unavailable`, and a hint"),
     ("says_bad_request_to_hello", "answers all but `generate` with `failed` of kind `bad_request`"),
     ("answers_broken_json", "answers a line that is no JSON object as a `generate` with default values"),
+    ("unsupported_option", "answers a load with an unknown option with `failed` of kind `unsupported`"),
+    ("ignores_capabilities", "supports also the features that `hello` does not claim"),
+    (
+        "checks_context_first",
+        "refuses a request beyond the context before a request for an unclaimed feature",
+    ),
+    ("accepts_large_integers", "accepts an `id` and a `seed` above 2^53 - 1"),
     ("garbage", "answers every request with a line that begins with `{` and is neither JSON nor UTF-8"),
     ("chatter", "writes a few stray lines on stdout before each answer"),
     ("hangs_in_load", "never answers load"),
