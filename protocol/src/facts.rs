@@ -68,6 +68,10 @@ pub struct Capabilities {
     pub formats: Vec<String>,
     pub architectures: Vec<String>,
     pub stream: bool,
+    /// Whether the engine takes text: `prompt` and `prompts`. An engine without a tokenizer says `false`, and text gets `failed`
+    /// of kind `unsupported`.
+    pub prompt: bool,
+    /// Whether the engine takes ids: `prompt_ids` and `prompts_ids`.
     pub prompt_ids: bool,
     /// The largest batch.
     pub batch: u32,
@@ -90,6 +94,7 @@ impl Default for Capabilities {
             formats: Vec::new(),
             architectures: Vec::new(),
             stream: false,
+            prompt: true,
             prompt_ids: false,
             batch: 1,
             concurrency: 1,

@@ -41,6 +41,11 @@ impl Framer {
         self.extend(bytes);
     }
 
+    /// Whether the line that is being read is longer than `max_bytes` already. Its `TooLong` comes after its newline, if ever.
+    pub fn is_too_long(&self) -> bool {
+        self.skipped_bytes > 0
+    }
+
     /// Ends the stream: bytes without a newline are the last line.
     pub fn finish(&mut self) -> Option<Frame> {
         (!self.line.is_empty() || self.skipped_bytes > 0).then(|| self.take())
@@ -108,6 +113,12 @@ mod tests {
     #[test]
     fn a_line_of_maximum_length_is_accepted_and_a_longer_one_is_skipped() {
         let mut framer = Framer::with_max_bytes(4);
+        framer.push(b"abcd", |frame| panic!("{frame:?}"));
+        assert!(!framer.is_too_long());
+        framer.push(b"e", |frame| panic!("{frame:?}"));
+        assert!(framer.is_too_long());
+        assert_eq!(frames(&mut framer, &[b"\n"]), [Frame::TooLong { bytes: 5 }]);
+        assert!(!framer.is_too_long());
         let found = frames(&mut framer, &[b"abcd\nabcde\nxy\n"]);
         assert_eq!(found, [line("abcd"), Frame::TooLong { bytes: 5 }, line("xy")]);
     }

@@ -17,7 +17,7 @@ pub use facts::{
     Output, Phase, Sequence, Stamp,
 };
 pub use framing::{Frame, Framer, MAX_LINE_BYTES, encode};
-pub use message::{Failed, FailureKind, Generated, Message, Progress, Scored, Token};
+pub use message::{Failed, FailureKind, Generated, Message, Progress, Scored, Token, split_hints};
 pub use parse::{parse_message, parse_request};
 pub use request::{Cancel, Generate, Hello, Id, Load, Padding, Request, Sampling, Score};
 
@@ -27,6 +27,9 @@ pub const SCHEMA: &str = include_str!("../schema/protocol.schema.json");
 /// The load option of every kit that delays each token of a sequence but the first, to test the detection of slowdowns.
 /// Engines do not see it, so `hello` does not list it.
 pub const PLANTED_DELAY_OPTION: &str = "planted_delay_us";
+
+/// The largest number as an `id`, and the largest `seed`: 2^53 - 1. JavaScript reads no larger integer exactly.
+pub const MAX_INTEGER: u64 = (1 << 53) - 1;
 
 /// The versions of the protocol, oldest first. A new field or message keeps the version; a changed meaning needs a new one.
 pub mod version {

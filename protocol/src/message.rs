@@ -116,11 +116,13 @@ pub struct Failed {
     pub hint: Option<String>,
 }
 
+/// The cause of a failure. Of several errors, the first in this order is the answer: the line alone (`bad_request`), the
+/// capabilities (`unsupported`), the load, the vocabulary and BOS of the model (`bad_request`), its context (`context`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The line or a field is invalid.
+    /// The line, a field or a load option is invalid.
     BadRequest,
     /// A valid request that this engine does not support.
     Unsupported,
@@ -152,12 +154,38 @@ impl FailureKind {
 }
 
 impl Failed {
+    /// A failure without an id. The lines of `message` that begin with `hint: ` become the hint.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { id: None, kind, message: message.into(), hint: None }
+        let (message, hint) = split_hints(&message.into());
+        Self { id: None, kind, message, hint }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// A text without its lines `hint: ...`, and the hints, one on each line. An error of several causes may have its hint in the
+/// middle.
+pub fn split_hints(text: &str) -> (String, Option<String>) {
+    let (hints, message): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("hint: "));
+    let hints: Vec<&str> = hints.into_iter().map(|hint| hint.trim_start_matches("hint: ")).collect();
+    (message.join("\n"), (!hints.is_empty()).then(|| hints.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_of_a_message_is_a_field_of_its_own() {
+        let failed = Failed::new(FailureKind::Model, "cannot open `m`\nhint: chmod u+x m: denied\ntwice");
+        assert_eq!(
+            (failed.message.as_str(), failed.hint.as_deref()),
+            ("cannot open `m`\ntwice", Some("chmod u+x m: denied"))
+        );
+        assert_eq!(split_hints("one line"), ("one line".into(), None));
+        assert_eq!(split_hints("a\nhint: b\nhint: c"), ("a".into(), Some("b\nc".into())));
     }
 }

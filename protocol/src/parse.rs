@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Failed, FailureKind, Generate, Id, Message, Request};
+use crate::{Failed, FailureKind, Generate, Id, Load, Message, Request};
 
 /// The largest `iterations` and `warmup`: an answer holds all of them.
 const MAX_ITERATIONS: u32 = 1_000_000;
@@ -15,10 +15,8 @@ pub fn parse_request(line: &[u8]) -> Result<Request, Failed> {
     match envelope.r#type.as_deref().unwrap_or("generate") {
         "hello" => envelope.body(line).map(Request::Hello),
         "load" => {
-            let load: crate::Load = envelope.body(line)?;
-            if load.model.is_empty() {
-                return Err(envelope.failure("`model`: empty".into()));
-            }
+            let load = envelope.body(line)?;
+            check_load(&load).map_err(|message| envelope.failure(message))?;
             Ok(Request::Load(load))
         }
         "generate" => {
@@ -118,6 +116,17 @@ fn shorten(text: &str) -> String {
     if shortened.len() < text.len() { format!("{shortened}...") } else { shortened }
 }
 
+fn check_load(load: &Load) -> Result<(), String> {
+    if load.model.is_empty() {
+        return Err("`model`: empty".into());
+    }
+    let counts = [("threads", load.threads), ("context_tokens", load.context_tokens)];
+    match counts.into_iter().find(|(_, count)| *count == Some(0)) {
+        Some((field, _)) => Err(format!("`{field}`: expected at least 1, found 0")),
+        None => Ok(()),
+    }
+}
+
 fn check_generate(generate: &Generate) -> Result<(), String> {
     let prompts = [
         generate.prompt.is_some(),
@@ -137,6 +146,12 @@ fn check_generate(generate: &Generate) -> Result<(), String> {
     }
     if generate.prompts_ids.as_ref().is_some_and(Vec::is_empty) {
         return Err("`prompts_ids`: empty batch".into());
+    }
+    if generate.prompt_ids.as_ref().is_some_and(Vec::is_empty) {
+        return Err("`prompt_ids`: no ids".into());
+    }
+    if let Some(index) = generate.prompts_ids.iter().flatten().position(Vec::is_empty) {
+        return Err(format!("`prompts_ids[{index}]`: no ids"));
     }
     if generate.max_new_tokens == 0 {
         return Err("`max_new_tokens`: expected at least 1, found 0".into());
@@ -227,6 +242,8 @@ mod tests {
         assert!(refusal(r#"{"prompt":"a","prompt_ids":[1]}"#).starts_with("more than one"));
         assert_eq!(refusal(r#"{"prompts":[]}"#), "`prompts`: empty batch");
         assert_eq!(refusal(r#"{"prompts_ids":[]}"#), "`prompts_ids`: empty batch");
+        assert_eq!(refusal(r#"{"prompt_ids":[]}"#), "`prompt_ids`: no ids");
+        assert_eq!(refusal(r#"{"prompts_ids":[[3],[]]}"#), "`prompts_ids[1]`: no ids");
     }
 
     #[test]

@@ -6,7 +6,10 @@ use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A line on an engine's stdin. A line without `type` is a `generate`.
+use crate::MAX_INTEGER;
+
+/// A line on an engine's stdin. A line without `type` is a `generate`. A line that is no JSON object, such as an empty line,
+/// gets `failed` of kind `bad_request`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -20,12 +23,12 @@ pub enum Request {
     Shutdown {},
 }
 
-/// Pairs an answer with its request; needed only where requests overlap.
+/// Pairs an answer with its request; needed only where requests overlap. A number is at most 2^53 - 1.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Id {
-    Number(u64),
+    Number(#[cfg_attr(test, schemars(range(max = crate::MAX_INTEGER)))] u64),
     Text(String),
 }
 
@@ -46,7 +49,7 @@ impl Visitor<'_> for AnyId {
     }
 
     fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Id, E> {
-        Ok(Id::Number(number))
+        exact(number).map(Id::Number)
     }
 
     fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Id, E> {
@@ -69,16 +72,19 @@ pub struct Hello {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Load {
     /// A model folder or file.
+    #[cfg_attr(test, schemars(length(min = 1)))]
     pub model: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
+    #[cfg_attr(test, schemars(range(min = 1)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
+    #[cfg_attr(test, schemars(range(min = 1)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_tokens: Option<u32>,
-    /// The engine's own options. The engine refuses an unknown option with `failed`.
+    /// The engine's own options. An unknown option gets `failed` of kind `bad_request`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub options: Map<String, Value>,
 }
@@ -92,10 +98,13 @@ pub struct Generate {
     pub id: Option<Id>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+    #[cfg_attr(test, schemars(length(min = 1)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_ids: Option<Vec<u32>>,
+    #[cfg_attr(test, schemars(length(min = 1)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts: Option<Vec<String>>,
+    #[cfg_attr(test, schemars(length(min = 1), inner(length(min = 1))))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompts_ids: Option<Vec<Vec<u32>>>,
     #[cfg_attr(test, schemars(range(min = 1)))]
@@ -138,13 +147,48 @@ impl Default for Generate {
 #[serde(default, expecting = "a map")]
 pub struct Sampling {
     /// 0 is greedy.
+    #[cfg_attr(test, schemars(range(min = 0)))]
     pub temperature: f64,
     /// 0 keeps every token.
     pub top_k: u32,
     /// Absent keeps every token.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(extend("exclusiveMinimum" = 0, "maximum" = 1)))]
     pub top_p: Option<f64>,
+    #[cfg_attr(test, schemars(range(max = crate::MAX_INTEGER)))]
+    #[serde(deserialize_with = "exact_seed")]
     pub seed: u64,
+}
+
+fn exact_seed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_u64(ExactInteger)
+}
+
+/// Checks the number while it is read, because only then does serde know its column.
+struct ExactInteger;
+
+impl Visitor<'_> for ExactInteger {
+    type Value = u64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("u64")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<u64, E> {
+        exact(number)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<u64, E> {
+        Err(E::invalid_value(Unexpected::Signed(number), &"u64"))
+    }
+}
+
+/// Refuses a number that JavaScript would round.
+fn exact<E: serde::de::Error>(number: u64) -> Result<u64, E> {
+    match number <= MAX_INTEGER {
+        true => Ok(number),
+        false => Err(E::invalid_value(Unexpected::Unsigned(number), &"at most 9007199254740991")),
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,6 +207,7 @@ pub struct Score {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
     /// Token ids, verbatim: nothing is added. Each sequence needs at least two.
+    #[cfg_attr(test, schemars(inner(length(min = 2))))]
     pub sequences: Vec<Vec<u32>>,
     /// Whether the most likely ids are wanted too. An engine may ignore it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

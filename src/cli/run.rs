@@ -12,6 +12,7 @@ use crate::machine::{CPU, Device, cpu};
 use crate::plan::scenario;
 use crate::plan::selection::Names;
 use crate::plan::{Extent, Mode, Order, Selection};
+use crate::run::process::PassedVariables;
 use crate::shell::Usage;
 use stats::{Rule, Severity, SeverityThresholds};
 
@@ -100,11 +101,48 @@ pub struct RunArgs {
     #[arg(long)]
     pub debug: bool,
     #[command(flatten)]
+    pub pass_env: PassEnvArgs,
+    #[command(flatten)]
     pub extent: ExtentArgs,
     #[command(flatten)]
     pub baseline: BaselineArgs,
     #[command(flatten)]
     pub judge: JudgeArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PassEnvArgs {
+    /// Environment variables that engines get beside the usual ones: `NAME` or `PREFIX*`; default: ORCHESTRATE_PASS_ENV
+    ///
+    /// Engines get the variables of paths, languages, devices, threads and caches, such as PATH, LD_LIBRARY_PATH, CUDA_* and
+    /// HF_HOME. A token or a key is passed only by its whole name, and its value is removed from the engine's lines.
+    #[arg(long = "pass-env", value_name = "NAME", value_delimiter = ',', value_parser = parse_variable_name)]
+    names: Vec<String>,
+}
+
+/// The environment variable that names more variables, for all runs of a shell or of a test.
+const PASS_ENV: &str = "ORCHESTRATE_PASS_ENV";
+
+impl PassEnvArgs {
+    /// The flag's names, else those of the environment.
+    pub fn variables(&self) -> PassedVariables {
+        let variable = || std::env::var(PASS_ENV).unwrap_or_default();
+        let patterns = match self.names.is_empty() {
+            true => variable().split(',').filter(|name| !name.is_empty()).map(String::from).collect(),
+            false => self.names.clone(),
+        };
+        PassedVariables { patterns }
+    }
+}
+
+/// Refuses a value, because the record has the command line.
+fn parse_variable_name(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty() && !text.contains(['=', ' ']) && !text.trim_end_matches('*').contains('*');
+    if is_name {
+        Ok(text.into())
+    } else {
+        Err("expected a name without a value, as in `VLLM_MODE` or `VLLM_*`".into())
+    }
 }
 
 #[derive(Debug, Args)]

@@ -24,7 +24,7 @@ use crate::record::{
     self, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
 };
 use crate::run::Event;
-use crate::run::process::{Deadlines, Keeper};
+use crate::run::process::{Deadlines, Keeper, PassedVariables};
 use crate::run::{self, Settings};
 use crate::shell::Usage;
 use crate::text;
@@ -74,8 +74,8 @@ pub fn resolve<'a>(registry: &'a Registry, arguments: &'a RunArgs) -> Result<Res
         check_destinations(&results, arguments.json.as_deref())?;
     }
     let id = record::new_id();
-    let deadlines = settings(arguments).deadlines;
-    let mut load_values = |path: &Path| run::ask_load_values(path, &id, deadlines);
+    let settings = settings(arguments);
+    let mut load_values = |path: &Path| run::ask_load_values(path, &id, &settings);
     let mut model = |name: Option<&str>| download::model(name, arguments);
     let sources = Sources { load_values: &mut load_values, model: &mut model };
     let resolved = selection::resolve(registry, &arguments.names(), arguments.settings(), sources)?;
@@ -152,7 +152,7 @@ impl<'a> ReadyRun<'a> {
         notices.into_iter().for_each(|notice| self.warn(notice));
         let Self { mut warnings, mut progress, interrupts, keeper, arguments, .. } = self;
         let (header, floors_error) = header(self.id, plan);
-        for detail in details(&header) {
+        for detail in details(&header, &arguments.pass_env.variables()) {
             progress.event(Event::Detail(detail));
         }
         warnings.extend(floors_error.map(warning));
@@ -235,7 +235,7 @@ const SHOWN_VARIABLES: [&str; 8] = [
 ];
 
 /// The facts of a run that hold for all launches: versions, machine, environment, configurations.
-fn details(header: &Header) -> Vec<String> {
+fn details(header: &Header, passed: &PassedVariables) -> Vec<String> {
     let (machine, plan) = (&header.machine, &header.plan);
     let is_shown = |name: &str| SHOWN_VARIABLES.contains(&name) || name.starts_with("ORCHESTRATE_");
     let variables = std::env::vars_os().filter_map(|(name, value)| {
@@ -251,6 +251,10 @@ fn details(header: &Header) -> Vec<String> {
         format!("machine: {cpu}, {}, {kernel}", machine.os),
     ];
     details.extend(variables);
+    let withheld = passed.withheld();
+    if !withheld.is_empty() {
+        details.push(format!("environment: engines do not get {} (--pass-env)", withheld.join(", ")));
+    }
     details.push(format!("reference: {}", plan.reference));
     details.extend(plan.configurations.iter().map(|it| {
         let dtype = it.dtype.as_deref().unwrap_or("default dtype");
@@ -269,7 +273,7 @@ fn settings(arguments: &RunArgs) -> Settings {
         // The deadline of an answer is at least the time limit of a request.
         deadlines.answer = deadlines.answer.max(arguments.extent.case_cap);
     }
-    Settings { deadlines, debug: arguments.debug }
+    Settings { deadlines, debug: arguments.debug, passed: arguments.pass_env.variables() }
 }
 
 pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {

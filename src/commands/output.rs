@@ -33,16 +33,15 @@ pub fn succeed(text: impl AsRef<[u8]>) -> Result<u8> {
 pub fn print_error(error: &anyhow::Error) {
     let chain = format!("{error:#}");
     // A hint deep in the chain still comes last.
-    let (hints, message): (Vec<&str>, Vec<&str>) = chain.lines().partition(|line| line.starts_with("hint: "));
-    let message = message.join("\n");
+    let (message, hints) = protocol::split_hints(&chain);
     // The message of another tool may begin with this word already.
     let paint = |code: &str, word: &str| match has_colour(&std::io::stderr()) {
         true => format!("\u{1b}[{code}m{word}\u{1b}[0m"),
         false => word.to_string(),
     };
     eprintln!("{} {}", paint("31", "error:"), message.strip_prefix("error: ").unwrap_or(&message));
-    for hint in hints {
-        eprintln!("{} {}", paint("36", "hint:"), hint.trim_start_matches("hint: "));
+    for hint in hints.iter().flat_map(|hints| hints.lines()) {
+        eprintln!("{} {hint}", paint("36", "hint:"));
     }
 }
 

@@ -59,6 +59,16 @@ fn parent(stat: &str) -> Option<u32> {
     after_name.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// Whether a signal or a debugger has stopped the process.
+pub fn is_stopped(pid: u32) -> bool {
+    read(format!("/proc/{pid}/stat")).is_some_and(|stat| matches!(state(&stat), Some("T" | "t")))
+}
+
+/// The letter of the state in the text of `/proc/PID/stat`.
+fn state(stat: &str) -> Option<&str> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().next()
+}
+
 /// A process and its descendants. The first is `pid` itself.
 fn descendants(pid: u32, children: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let mut pids = vec![pid];
@@ -152,6 +162,7 @@ mod tests {
         assert_eq!(parent("41 (sh) S 1 41"), Some(1));
         assert_eq!(parent("41 (sh)"), None);
         assert_eq!(parent(""), None);
+        assert_eq!(state("41 (a) b (c)) T 17 41 41 0 -1"), Some("T"));
     }
 
     #[test]

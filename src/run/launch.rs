@@ -12,11 +12,22 @@ use crate::machine::gpu;
 use crate::machine::memory::{self, MemoryReadings};
 use crate::plan::Configuration;
 use crate::record::{Entry, HeldMemory, Launch, RequestKind, WarmUp};
-use crate::run::process::{Answer, Cause, Conversation, EngineFailure, LaunchError, Launching, Stage};
+use crate::run::process::{
+    Answer, Cause, Conversation, Deadlines, EngineFailure, LaunchError, Launching, PassedVariables, Stage,
+};
 use crate::run::verify::Expected;
 
 /// The time that an engine has to end by itself after `failed`.
 pub(super) const EXIT_GRACE: Duration = Duration::from_millis(100);
+
+/// The settings of a run that are not in its plan.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub deadlines: Deadlines,
+    pub debug: bool,
+    /// The user's environment variables that engines get beside the usual ones.
+    pub passed: PassedVariables,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -179,7 +190,7 @@ pub fn launching(
     model: &str,
     run: &str,
     process_number: u32,
-    debug: bool,
+    settings: &Settings,
 ) -> Launching {
     let set = |name: &str, value: &str| (name.to_string(), value.into());
     let mut variables = vec![
@@ -195,7 +206,8 @@ pub fn launching(
         variables,
         run: run.to_string(),
         launch: format!("{run}/{process_number}"),
-        debug,
+        debug: settings.debug,
+        passed: settings.passed.clone(),
     }
 }
 

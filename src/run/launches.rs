@@ -9,20 +9,13 @@ use protocol::{HelloFacts, Loaded, Progress};
 use super::blocking::off_thread;
 use super::conversion::Conversions;
 use super::journal::{Event, Journal};
-use super::launch::{EXIT_GRACE, Launched, Purpose, launching, load_request};
+use super::launch::{EXIT_GRACE, Launched, Purpose, Settings, launching, load_request};
 use crate::machine::gpu;
 use crate::plan::Plan;
 use crate::record::Launch;
-use crate::run::process::{Cause, Conversation, Deadlines, Hello, LaunchError, Stage};
+use crate::run::process::{Cause, Conversation, Hello, LaunchError, Stage};
 use crate::shell::pasteable;
 use crate::text;
-
-/// The settings of a run that are not in its plan.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    pub deadlines: Deadlines,
-    pub debug: bool,
-}
 
 pub(super) struct Launches<'a> {
     plan: &'a Plan,
@@ -173,8 +166,8 @@ impl<'a> Launches<'a> {
         };
         let command = pasteable(&configuration.command);
         journal.send(Event::Detail(format!("{}: starts {why}: {command}", configuration.label)));
-        let (model, debug) = (self.model_path(index), self.settings.debug);
-        let launching = launching(configuration, model, &self.run, self.process_count, debug);
+        let model = self.model_path(index);
+        let launching = launching(configuration, model, &self.run, self.process_count, &self.settings);
         self.process_count += 1;
         // Read before the start, so that no clock of the launch counts it.
         let gpus_before =

@@ -30,8 +30,7 @@ mod warm_up;
 
 pub use ask::ask_load_values;
 pub use journal::{Event, Listener};
-pub use launch::{launching, load_request};
-pub use launches::Settings;
+pub use launch::{Settings, launching, load_request};
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -1,15 +1,19 @@
 //! `orchestrate check`: the conformance checks on engines with known faults.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
 
-use crate::support::{Outcome, Scratch, fake_engine, finish, root, write_program};
+use crate::support::{Outcome, Scratch, command, fake_engine, finish, root, write_program};
 
 /// A fault of the fake engine, and the check that must find it.
 const FAULTS: &[(&str, &str)] = &[
     ("exits_before_hello", "hello"),
     ("wrong_version", "hello"),
     ("garbage", "hello"),
+    ("unsupported_option", "unknown-option"),
+    ("accepts_large_integers", "large-integers"),
+    ("endless_line", "plain-line"),
     ("answers_broken_json", "half-json"),
     ("chatter", "stdout-clean"),
     ("exits_in_load", "load"),
@@ -133,6 +137,60 @@ fn broken_json_with_a_generated_answer_is_wrong_also_without_hello() {
     let broken = ["no-json", "half-json", "empty-line", "no-object", "noise", "endless-line"];
     assert_eq!(failed_checks(&outcome), broken.map(String::from).into(), "{}", outcome.stdout);
     outcome.assert_stdout(&["answered `generated`, as if the line were valid"]);
+}
+
+#[test]
+fn the_first_of_several_errors_is_the_answer_and_an_unclaimed_feature_is_refused() {
+    let scratch = Scratch::new();
+    let without = r#"--capabilities '{"prompt":false,"stream":false,"sampling":false,"batch":4096}'"#;
+    let outcome = check(&scratch, &scratch.engine("obeys", without), &[]);
+    let failed = failed_checks(&outcome);
+    assert!(!failed.contains("first-error") && !failed.contains("not-claimed"), "{}", outcome.stdout);
+    outcome.assert_stdout(&["\n  passed  first-error", "\n  passed  not-claimed", "not claimed: `prompt`"]);
+    for (fault, check_name) in
+        [("ignores_capabilities", "not-claimed"), ("checks_context_first", "first-error")]
+    {
+        let outcome = check(&scratch, &scratch.engine(fault, &format!("--fault {fault} {without}")), &[]);
+        assert!(failed_checks(&outcome).contains(check_name), "{fault}: {}", outcome.stdout);
+    }
+}
+
+#[test]
+fn settings_that_an_engine_does_not_report_are_absent() {
+    let scratch = Scratch::new();
+    for (loaded, absent) in [
+        (r#"{"device":null,"threads":null}"#, "`device` and `threads` are not reported, so they are"),
+        (r#"{"threads":null}"#, "`threads` is not reported, so it is not checked\n"),
+        (r#"{"device":null}"#, "`device` is not reported, so it is not checked\n"),
+    ] {
+        let engine = scratch.engine("quiet", &format!("--loaded '{loaded}'"));
+        check(&scratch, &engine, &[]).assert_stdout(&[&format!("\n  absent  in-effect        {absent}")]);
+    }
+}
+
+#[test]
+fn an_engine_in_node_that_was_written_from_the_page_passes() {
+    let node = command("node").arg("--version").output();
+    if !node.is_ok_and(|node| node.status.success()) {
+        // The macros for output would be captured, and a reader of the tests would not see it.
+        let skipped = "skipped: an_engine_in_node_that_was_written_from_the_page_passes: no `node` on PATH\n";
+        std::io::stderr().write_all(skipped.as_bytes()).unwrap();
+        return;
+    }
+    let scratch = Scratch::new();
+    let outcome = check(&scratch, &root().join("tests/node-engine.js"), &[]).exits_with(0);
+    assert!(failed_checks(&outcome).is_empty(), "{}", outcome.stdout);
+    // It has every feature but text and sizes in bytes.
+    outcome.assert_stdout(&[
+        "\n  passed  score-greedy",
+        "\n  passed  cancel ",
+        "\n  passed  overlap ",
+        "\n  passed  sampling ",
+    ]);
+    let is_left_out = |line: &&str| line.contains("not claimed: `prompt") || line.contains("all-facts");
+    let absent: Vec<&str> = outcome.stdout.lines().filter(|line| line.starts_with("  absent")).collect();
+    assert!(absent.iter().all(is_left_out), "{absent:?}");
+    scratch.assert_no_processes_left();
 }
 
 #[test]

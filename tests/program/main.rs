@@ -17,6 +17,7 @@ mod compare;
 mod cuda_toolkit;
 mod devices;
 mod earlier_records;
+mod environment;
 mod exit_codes;
 mod experiments;
 mod failures;

@@ -149,6 +149,8 @@ impl Scratch {
         command.env("ORCHESTRATE_HOME", self.join("home")).env(TEST_ID_VARIABLE, &self.test_id);
         // PyTorch on this machine must not become a test's verifier. Tests of output checks name their own.
         command.env("ORCHESTRATE_VERIFIER", "none");
+        // The settings of the fake engine and of the stand-ins for drivers and libraries.
+        command.env("ORCHESTRATE_PASS_ENV", "FAKE_ENGINE*,STAND_IN*");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -12,6 +12,7 @@ from engine_kit_wire import Failed
 # The default capabilities. The kit provides the first three; the other values are the protocol's defaults.
 CAPABILITIES = {
     "stream": True,
+    "prompt": True,
     "prompt_ids": True,
     "facts": True,
     "devices": ["cpu"],
@@ -34,16 +35,13 @@ PLANTED_DELAY_OPTION = "planted_delay_us"
 
 def check_load(request, capabilities, engine):
     """Refuses an invalid load, and fills in the default device and dtype."""
-    check_offered("device", request.device, capabilities["devices"])
-    check_offered("dtype", request.dtype, capabilities["dtypes"])
-    for name in ("threads", "context_tokens"):
-        if getattr(request, name) == 0:
-            raise Failed("bad_request", f"`{name}`: expected at least 1, found 0")
     request.options, request.planted_delay_ns = _split_planted_delay(request.options)
     for name in request.options:
         if name not in engine.options:
             hint = f"the options are {quote(engine.options)}" if engine.options else "this engine has no options"
             raise Failed("bad_request", f"unknown option `{name[:80]}`", hint)
+    check_offered("device", request.device, capabilities["devices"])
+    check_offered("dtype", request.dtype, capabilities["dtypes"])
     if "\0" in request.model or not os.path.exists(request.model):
         raise Failed("model", f"no model at `{request.model[:500]}`", "give a model folder")
     request.device = request.device or next(iter(capabilities["devices"]), "cpu")
@@ -98,41 +96,52 @@ def read_flag(options, name, default):
     return value
 
 
-def check_generate(request, capabilities, facts):
-    """Checks that the engine supports every field of the request."""
+def check_capabilities(request, capabilities):
+    """Checks that the engine supports every field of the request. This needs no model, so it comes before a load."""
     count = len(request.prompts or request.prompts_ids or [None])
     if count > capabilities["batch"]:
         raise Failed("unsupported", f"a batch of {count}: the largest is {capabilities['batch']}")
-    if (request.prompt_ids is not None or request.prompts_ids is not None) and not capabilities["prompt_ids"]:
-        raise Failed("unsupported", "`prompt_ids`: this engine takes text")
+    field = prompt_field(request)
+    if field.endswith("_ids") and not capabilities["prompt_ids"]:
+        raise Failed("unsupported", f"`{field}`: this engine takes text")
+    if not field.endswith("_ids") and not capabilities["prompt"]:
+        raise Failed("unsupported", f"`{field}`: this engine takes ids")
     if request.stream and not capabilities["stream"]:
         raise Failed("unsupported", "`stream`: this engine does not stream")
     if request.ignore_eos and not capabilities["ignore_eos"]:
         raise Failed("unsupported", "`ignore_eos`: this engine stops at the end of sequence")
     if not is_greedy(request.sampling) and not capabilities["sampling"]:
         raise Failed("unsupported", "`sampling`: this engine is greedy")
-    # An engine without a cache supports `use_cache: false`.
+
+
+def check_use_cache(request, capabilities, facts):
+    # An engine without a cache supports `use_cache: false`, and only its model knows that.
     if not request.use_cache and not capabilities["use_cache_toggle"] and facts.get("use_cache") is not False:
         raise Failed("unsupported", "`use_cache`: this engine always uses its cache")
 
 
+def prompt_field(request, index=None):
+    """The field of the request that has the prompts, or of one prompt: `prompt`, or `prompts_ids[2]` in a batch."""
+    names = ("prompt", "prompt_ids", "prompts", "prompts_ids")
+    field = next(name for name in names if getattr(request, name) is not None)
+    return f"{field}[{index}]" if index is not None and field.startswith("prompts") else field
+
+
 def check_prompts(prompts, request, capabilities, facts):
-    """Checks that ids are in the vocabulary, fit the context, and have lengths that the engine can batch."""
-    context, new_tokens = facts.get("context_tokens"), request.max_new_tokens
-    for sequence, ids in enumerate(prompts):
-        field = "prompt_ids" if len(prompts) == 1 else f"prompts_ids[{sequence}]"
-        check_vocabulary(ids, facts, field)
-        if not ids:
-            raise Failed("bad_request", f"`{field}`: no tokens")
-        if context is not None and len(ids) + new_tokens > context:
-            prefix = "" if len(prompts) == 1 else f"sequence {sequence}: "
-            message = f"{prefix}prompt of {len(ids)} tokens and {new_tokens} new ones exceed the context of {context}"
-            raise Failed("context", message)
+    """Checks that ids have lengths that the engine can batch, are in the vocabulary, and fit the context, in this order."""
     has_different_lengths = any(len(ids) != len(prompts[0]) for ids in prompts)
     if has_different_lengths and request.padding not in capabilities["padding_sides"]:
         if not capabilities["padding_sides"]:
             raise Failed("unsupported", "prompts of different lengths in one batch: this engine does not pad")
         raise Failed("unsupported", f"padding `{request.padding}`: expected one of {quote(capabilities['padding_sides'])}")
+    for index, ids in enumerate(prompts):
+        check_vocabulary(ids, facts, prompt_field(request, index))
+    context, new_tokens = facts.get("context_tokens"), request.max_new_tokens
+    for sequence, ids in enumerate(prompts):
+        if context is not None and len(ids) + new_tokens > context:
+            prefix = "" if len(prompts) == 1 else f"sequence {sequence}: "
+            message = f"{prefix}prompt of {len(ids)} tokens and {new_tokens} new ones exceed the context of {context}"
+            raise Failed("context", message)
 
 
 def check_vocabulary(ids, facts, field):

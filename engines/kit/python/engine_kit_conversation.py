@@ -85,8 +85,9 @@ class Conversation:
         run = Run(self, request, self._clock)
         if self.is_cancelled(request):
             return self._finish(run)
+        checks.check_capabilities(request, self.capabilities())
         run.loaded = self._ensure_loaded()
-        checks.check_generate(request, self.capabilities(), self.facts)
+        checks.check_use_cache(request, self.capabilities(), self.facts)
         if self._needs_tokenizer(request):
             self._open_tokenizer()
         if request.id is not None and self.capabilities()["concurrency"] > 1 and hasattr(self._model, "step"):
@@ -173,13 +174,14 @@ class Conversation:
         self._model.encode("")
         self._tokenizer_open = True
 
-    def encode(self, text):
-        """The ids of a text; an empty text gives BOS alone."""
+    def encode(self, text, request, index):
+        """The ids of a text; an empty text gives BOS alone. `index` is its place among the prompts of the request."""
         ids = self._model.encode(text)
         if ids:
             return ids
         if self.facts.get("bos_id") is None:
-            raise Failed("bad_request", "`prompt`: no tokens, and the model has no BOS token")
+            field = checks.prompt_field(request, index)
+            raise Failed("bad_request", f"`{field}`: no tokens, and the model has no BOS token")
         return [self.facts["bos_id"]]
 
     def _finish(self, run):

@@ -74,7 +74,16 @@ def _unsigned(largest, name):
 
 
 u32 = _unsigned(2**32 - 1, "u32")
-u64 = _unsigned(2**64 - 1, "u64")
+_u64 = _unsigned(2**64 - 1, "u64")
+
+# The largest number as an id, and the largest seed: JavaScript reads no larger integer exactly.
+MAX_INTEGER = 2**53 - 1
+
+
+def exact(value):
+    if _u64(value) > MAX_INTEGER:
+        raise Invalid(f"invalid value: integer `{value}`, expected at most {MAX_INTEGER}")
+    return value
 
 
 def number(value):
@@ -91,7 +100,7 @@ def optional_id(value):
         return value
     if type(value) is not int:
         raise _mismatch(value, "a number or a string")
-    return u64(value)
+    return exact(value)
 
 
 def required_id(value):
@@ -135,7 +144,7 @@ def one_of(*words):
 
 
 def sampling(value):
-    rules = {"temperature": (number, 0.0), "top_k": (u32, 0), "top_p": (optional(number), None), "seed": (u64, 0)}
+    rules = {"temperature": (number, 0.0), "top_k": (u32, 0), "top_p": (optional(number), None), "seed": (exact, 0)}
     fields = {name: (item, None) for name, item in any_map(value).items()}  # the outer `read_field` sets the position
     return SimpleNamespace(**{name: read_field(name, fields, *rule) for name, rule in rules.items()})
 

@@ -21,7 +21,9 @@ class Run:
         """Begins the next iteration: reads the clock, tokenises, then checks the length."""
         request, conversation = self.request, self._conversation
         start_ns = self._clock() - request.read_ns
-        prompts = self._ids if self._texts is None else [conversation.encode(text) for text in self._texts]
+        prompts = self._ids
+        if prompts is None:
+            prompts = [conversation.encode(text, request, index) for index, text in enumerate(self._texts)]
         checks.check_prompts(prompts, request, conversation.capabilities(), conversation.facts)
         # Requests can express greedy decoding in several ways; an engine always gets None.
         sampling = None if is_greedy(request.sampling) else request.sampling

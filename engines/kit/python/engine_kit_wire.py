@@ -18,13 +18,18 @@ KINDS = ("bad_request", "unsupported", "unavailable", "model", "context", "out_o
 
 
 class Failed(Exception):
-    """The failure of a request, which an engine can raise anywhere. `hint` says what to do, if possible as a command or setting."""
+    """The failure of a request, which an engine can raise anywhere. `hint` says what to do, if possible as a command or setting.
+    The lines of `message` that begin with `hint: ` become the hint, if there is no other."""
 
     def __init__(self, kind, message, hint=None, id=None):
         super().__init__(message)
         if kind not in KINDS:
             raise ValueError(f"`{kind}` is not a kind of failure: use one of {', '.join(KINDS)}")
-        self.kind, self.message, self.hint, self.id = kind, message, hint, id
+        lines = message.splitlines()
+        hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+        if hints:
+            message = "\n".join(line for line in lines if not line.startswith("hint: "))
+        self.kind, self.message, self.hint, self.id = kind, message, hint or "\n".join(hints) or None, id
 
 
 def parse_request(line):
@@ -129,13 +134,21 @@ def _parse_fields(type, fields):
     request = SimpleNamespace(type=type, **{name: read_field(name, fields, *rule) for name, rule in rules.items()})
     if type == "generate":
         _check_generate(request)
-    if type == "load" and not request.model:
-        raise Invalid("`model`: empty")
+    if type == "load":
+        _check_load(request)
     if type == "score":
         for index, ids in enumerate(request.sequences):
             if len(ids) < 2:
                 raise Invalid(f"`sequences[{index}]`: needs at least two ids")
     return request
+
+
+def _check_load(request):
+    if not request.model:
+        raise Invalid("`model`: empty")
+    for name in ("threads", "context_tokens"):
+        if getattr(request, name) == 0:
+            raise Invalid(f"`{name}`: expected at least 1, found 0")
 
 
 def _check_generate(request):
@@ -148,6 +161,10 @@ def _check_generate(request):
     for name in ("prompts", "prompts_ids"):
         if getattr(request, name) == []:
             raise Invalid(f"`{name}`: empty batch")
+    if request.prompt_ids == []:
+        raise Invalid("`prompt_ids`: no ids")
+    if [] in (request.prompts_ids or []):
+        raise Invalid(f"`prompts_ids[{request.prompts_ids.index([])}]`: no ids")
     if request.max_new_tokens == 0:
         raise Invalid("`max_new_tokens`: expected at least 1, found 0")
     if not 1 <= request.iterations <= MAX_ITERATIONS:

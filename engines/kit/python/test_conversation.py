@@ -249,6 +249,32 @@ class GenerateRequests(unittest.TestCase):
         self.assertEqual(invalid_id["message"], "`prompt_ids[1]`: id 300 is outside the vocabulary of 300")
         self.assertEqual(answer["type"], "generated")
 
+    def test_the_first_of_several_errors_is_the_answer(self):
+        for request, kind, message in [
+            ({"prompts": ["a", "b"], "max_new_tokens": 0}, "bad_request", "`max_new_tokens`"),
+            ({"prompt_ids": [300], "stream": True, "max_new_tokens": 99}, "unsupported", "`stream`"),
+            ({"prompts": ["a", "b"], "max_new_tokens": 99}, "unsupported", "a batch of 2"),
+            ({"prompt_ids": [300], "max_new_tokens": 99}, "bad_request", "`prompt_ids[0]`: id 300"),
+        ]:
+            (failed,) = converse(request, engine=ToyEngine(stream=False, batch=1))
+            self.assertEqual(failed["kind"], kind, request)
+            self.assertTrue(failed["message"].startswith(message), failed)
+
+    def test_an_unsupported_request_is_refused_without_a_load(self):
+        conversation = TestConversation(engine=ToyEngine(stream=False), environment={"ORCHESTRATE_MODEL": "/no/such/model"})
+        failed, not_loaded = conversation.run({"prompt": "a", "stream": True}, {"prompt": "a"})
+        self.assertEqual((failed["kind"], not_loaded["kind"]), ("unsupported", "model"))
+
+    def test_an_engine_without_a_tokenizer_refuses_text(self):
+        text, ids = converse({"prompts": ["a"]}, {"prompt_ids": [9]}, engine=ToyEngine(prompt=False))
+        self.assertEqual((text["kind"], text["message"]), ("unsupported", "`prompts`: this engine takes ids"))
+        self.assertEqual(ids["type"], "generated")
+
+    def test_an_error_names_the_field_of_the_request(self):
+        batch, single = converse({"prompts_ids": [[9], [300]]}, {"prompts_ids": [[300]]})
+        self.assertEqual(batch["message"], "`prompts_ids[1][0]`: id 300 is outside the vocabulary of 300")
+        self.assertEqual(single["message"], "`prompts_ids[0][0]`: id 300 is outside the vocabulary of 300")
+
     def test_scores_are_in_order_and_minus_infinity_is_null(self):
         (scored,) = converse({"type": "score", "id": "s", "sequences": [[1, 7, 2], [1, 5]]})
         self.assertEqual((scored["id"], scored["logprobs"]), ("s", [[-7.0, None], [-5.0]]))

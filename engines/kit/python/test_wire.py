@@ -35,6 +35,13 @@ class Framing(unittest.TestCase):
         line.decode("utf-8")
 
 
+class Hints(unittest.TestCase):
+    def test_the_hint_of_a_message_is_a_field_of_its_own(self):
+        failed = Failed("model", "cannot open `m`\nhint: chmod u+x m\ntwice")
+        self.assertEqual((failed.message, failed.hint), ("cannot open `m`\ntwice", "chmod u+x m"))
+        self.assertEqual(Failed("model", "a\nhint: b", "c").hint, "c")
+
+
 class Parsing(unittest.TestCase):
     def failure(self, line):
         with self.assertRaises(Failed) as caught:

@@ -82,15 +82,7 @@ pub trait OrFail<T> {
 impl<T, E: Display> OrFail<T> for Result<T, E> {
     fn or_fail(self, kind: FailureKind) -> Result<T, Failed> {
         // The alternate form of an `anyhow::Error` prints its whole chain.
-        self.map_err(|error| with_hint(kind, &format!("{error:#}")))
-    }
-}
-
-/// Moves the lines `hint: ...` at the end of a message to the field `hint` of the failure.
-fn with_hint(kind: FailureKind, message: &str) -> Failed {
-    match message.split_once("\nhint: ") {
-        Some((message, hints)) => Failed::new(kind, message).hint(hints.replace("\nhint: ", "\n")),
-        None => Failed::new(kind, message),
+        self.map_err(|error| Failed::new(kind, format!("{error:#}")))
     }
 }
 

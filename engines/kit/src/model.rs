@@ -68,14 +68,10 @@ impl<M: Model> LoadedModel<M> {
         mut phases: Phases,
         unload: impl FnOnce(),
     ) -> Result<(Self, Loaded), CallError> {
-        check_offered("device", load.device.as_deref(), &capabilities.devices)?;
-        check_offered("dtype", load.dtype.as_deref(), &capabilities.dtypes)?;
-        if load.threads == Some(0) {
-            let message = "`threads`: expected at least 1, found 0";
-            return Err(Failed::new(FailureKind::BadRequest, message).into());
-        }
         let (delay, load) = PlantedDelay::take(load)?;
         check_listed(&load.options, capabilities.options.as_deref())?;
+        check_offered("device", load.device.as_deref(), &capabilities.devices)?;
+        check_offered("dtype", load.dtype.as_deref(), &capabilities.dtypes)?;
         let clock = Clock::start();
         let open = || ModelFolder::open(model_files::resolve(Some(&load.model))?);
         let folder = phases.phase("headers", open).or_fail(FailureKind::Model)?;
@@ -136,14 +132,14 @@ impl<M> LoadedModel<M> {
         self.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(ids))
     }
 
-    /// The ids of a text; an empty text gives BOS alone.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Failed> {
+    /// The ids of a text; an empty text gives BOS alone. `field` is the field of the request that has the text.
+    pub fn encode(&self, text: &str, field: impl FnOnce() -> String) -> Result<Vec<u32>, Failed> {
         let ids = self.tokenizer()?.encode(text).or_fail(FailureKind::BadRequest)?;
         match (ids.is_empty(), self.facts.bos_id) {
             (false, _) => Ok(ids),
             (true, Some(bos)) => Ok(vec![bos]),
             (true, None) => {
-                let message = "`prompt`: no tokens, and the model has no BOS token";
+                let message = format!("`{}`: no tokens, and the model has no BOS token", field());
                 Err(Failed::new(FailureKind::BadRequest, message))
             }
         }
@@ -171,9 +167,6 @@ fn check_offered(field: &str, requested: Option<&str>, offered: &[String]) -> Re
 
 fn check_context(load: &Load, folder: &ModelFolder) -> Result<(), Failed> {
     match (load.context_tokens, folder.config.context_tokens) {
-        (Some(0), _) => {
-            Err(Failed::new(FailureKind::BadRequest, "`context_tokens`: expected at least 1, found 0"))
-        }
         (Some(requested), Some(max)) if requested > max => Err(Failed::new(
             FailureKind::Context,
             format!("`context_tokens`: {requested} is more than the {max} of model `{}`", folder.name),

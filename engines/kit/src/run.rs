@@ -19,6 +19,8 @@ use crate::{Job, Output};
 /// A running `generate`.
 pub(crate) struct RunningGenerate {
     request: Generate,
+    /// The field of the request that has the prompts.
+    field: &'static str,
     prompts: Prompts,
     sampling: Option<Sampling>,
     clock: Clock,
@@ -37,10 +39,17 @@ enum Prompts {
 
 impl RunningGenerate {
     pub fn new(mut request: Generate, clock: Clock, has_type: bool, cancelled: Arc<AtomicBool>) -> Self {
-        let ids = request.prompt_ids.take().map(|ids| vec![ids]).or(request.prompts_ids.take());
-        let texts = request.prompt.take().map(|text| vec![text]).or(request.prompts.take());
+        // Exactly one of the four fields is present.
+        let (field, prompts) =
+            match (request.prompt_ids.take(), request.prompts_ids.take(), request.prompt.take()) {
+                (Some(ids), ..) => ("prompt_ids", Prompts::Ids(vec![ids])),
+                (_, Some(batch), _) => ("prompts_ids", Prompts::Ids(batch)),
+                (.., Some(text)) => ("prompt", Prompts::Texts(vec![text])),
+                _ => ("prompts", Prompts::Texts(request.prompts.take().unwrap_or_default())),
+            };
         Self {
-            prompts: ids.map_or_else(|| Prompts::Texts(texts.unwrap_or_default()), Prompts::Ids),
+            field,
+            prompts,
             // Requests can express greedy decoding in several ways; an engine always gets `None`.
             sampling: request.sampling.filter(|sampling| !is_greedy(sampling)),
             request,
@@ -66,15 +75,17 @@ impl RunningGenerate {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Checks that the engine supports every field of the request.
-    pub fn check(&self, capabilities: &Capabilities, facts: &Facts) -> Result<(), Failed> {
-        let unsupported = |message: String| Err(Failed::new(FailureKind::Unsupported, message));
+    /// Checks that the engine supports every field of the request. This needs no model, so it comes before a load.
+    pub fn check_capabilities(&self, capabilities: &Capabilities) -> Result<(), Failed> {
         let (request, count) = (&self.request, self.prompts.count());
         if count > capabilities.batch.max(1) as usize {
             return unsupported(format!("a batch of {count}: the largest is {}", capabilities.batch.max(1)));
         }
         if matches!(self.prompts, Prompts::Ids(_)) && !capabilities.prompt_ids {
-            return unsupported("`prompt_ids`: this engine takes text".into());
+            return unsupported(format!("`{}`: this engine takes text", self.field));
+        }
+        if self.has_text() && !capabilities.prompt {
+            return unsupported(format!("`{}`: this engine takes ids", self.field));
         }
         if request.stream && !capabilities.stream {
             return unsupported("`stream`: this engine does not stream".into());
@@ -85,7 +96,13 @@ impl RunningGenerate {
         if self.sampling.is_some() && !capabilities.sampling {
             return unsupported("`sampling`: this engine is greedy".into());
         }
-        if !request.use_cache && !capabilities.use_cache_toggle && facts.use_cache != Some(false) {
+        Ok(())
+    }
+
+    /// Checks that the loaded model can answer the request.
+    pub fn check_model(&self, capabilities: &Capabilities, facts: &Facts) -> Result<(), Failed> {
+        // An engine without a cache supports `use_cache: false`, and only its model knows that.
+        if !self.request.use_cache && !capabilities.use_cache_toggle && facts.use_cache != Some(false) {
             return unsupported("`use_cache`: this engine always uses its cache".into());
         }
         match &self.prompts {
@@ -108,7 +125,8 @@ impl RunningGenerate {
         };
         let start_ns = self.clock.ns();
         if let Prompts::Texts(texts) = &self.prompts {
-            prompts = texts.iter().map(|text| loaded_model.encode(text)).collect::<Result<_, _>>()?;
+            let encode = |(index, text): (usize, &String)| loaded_model.encode(text, || self.field_of(index));
+            prompts = texts.iter().enumerate().map(encode).collect::<Result<_, _>>()?;
             self.check_ids(&prompts, capabilities, &loaded_model.facts)?;
         }
         let stream = (self.request.stream && !self.is_warmup()).then(|| Stream {
@@ -177,44 +195,45 @@ impl RunningGenerate {
         }
     }
 
-    /// Checks that ids are in the vocabulary, fit the context, and have lengths that the engine can batch.
+    /// The field of a prompt: `prompt`, or `prompts_ids[2]` in a batch.
+    fn field_of(&self, index: usize) -> String {
+        let is_batch = self.field.starts_with("prompts");
+        if is_batch { format!("{}[{index}]", self.field) } else { self.field.into() }
+    }
+
+    /// Checks that ids have lengths that the engine can batch, are in the vocabulary, and fit the context, in this order.
     fn check_ids(
         &self,
         prompts: &[Vec<u32>],
         capabilities: &Capabilities,
         facts: &Facts,
     ) -> Result<(), Failed> {
-        let new_tokens = self.request.max_new_tokens;
-        for (sequence, ids) in prompts.iter().enumerate() {
-            let (field, prefix) = match prompts.len() {
-                1 => ("prompt_ids".into(), String::new()),
-                _ => (format!("prompts_ids[{sequence}]"), format!("sequence {sequence}: ")),
-            };
-            check_vocabulary(ids, facts, &field)?;
-            let length = ids.len();
-            if length == 0 {
-                return Err(Failed::new(FailureKind::BadRequest, format!("`{field}`: no tokens")));
-            }
-            let needed = length as u64 + u64::from(new_tokens);
-            if let Some(context) = facts.context_tokens.filter(|&context| needed > u64::from(context)) {
-                let tokens = format!("{length} tokens and {new_tokens} new ones");
-                let message = format!("{prefix}prompt of {tokens} exceed the context of {context}");
-                return Err(Failed::new(FailureKind::Context, message));
-            }
-        }
         let has_different_lengths = prompts.iter().any(|ids| ids.len() != prompts[0].len());
         if has_different_lengths && !capabilities.padding_sides.contains(&self.request.padding) {
             let wire_name = |padding| serde_json::to_value(padding).ok()?.as_str().map(str::to_string);
             let sides: Vec<String> = capabilities.padding_sides.iter().filter_map(wire_name).collect();
             let requested = wire_name(&self.request.padding).unwrap_or_default();
             let offered = quote(sides.iter().map(String::as_str));
-            let message = match sides.is_empty() {
+            return unsupported(match sides.is_empty() {
                 true => "prompts of different lengths in one batch: this engine does not pad".into(),
                 false => format!("padding `{requested}`: expected one of {offered}"),
-            };
-            return Err(Failed::new(FailureKind::Unsupported, message));
+            });
         }
-        Ok(())
+        for (index, ids) in prompts.iter().enumerate() {
+            check_vocabulary(ids, facts, &self.field_of(index))?;
+        }
+        let new_tokens = self.request.max_new_tokens;
+        let needs = |ids: &Vec<u32>| ids.len() as u64 + u64::from(new_tokens);
+        let Some(context) = facts.context_tokens else { return Ok(()) };
+        match prompts.iter().position(|ids| needs(ids) > u64::from(context)) {
+            None => Ok(()),
+            Some(index) => {
+                let field = if prompts.len() == 1 { String::new() } else { format!("sequence {index}: ") };
+                let tokens = format!("{} tokens and {new_tokens} new ones", prompts[index].len());
+                let message = format!("{field}prompt of {tokens} exceed the context of {context}");
+                Err(Failed::new(FailureKind::Context, message))
+            }
+        }
     }
 }
 
@@ -240,6 +259,10 @@ impl Prompts {
             Self::Texts(texts) => texts.iter().map(|_| sequence(0)).collect(),
         }
     }
+}
+
+fn unsupported(message: String) -> Result<(), Failed> {
+    Err(Failed::new(FailureKind::Unsupported, message))
 }
 
 /// Checks that every id is in the model's vocabulary. `field` is the field of the request that has the ids.

@@ -236,12 +236,13 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// Loads a model if none is loaded, checks the request, and opens the tokenizer for a request with text.
+    /// Checks the request, loads a model if none is loaded, and opens the tokenizer for a request with text.
     pub(crate) fn prepare(&mut self, run: &mut RunningGenerate) -> Result<Capabilities, CallError> {
         let capabilities = self.capabilities()?;
+        run.check_capabilities(&capabilities)?;
         run.loaded = self.ensure_loaded()?;
         let Some(loaded_model) = &mut self.loaded_model else { return Err(no_model().into()) };
-        run.check(&capabilities, &loaded_model.facts)?;
+        run.check_model(&capabilities, &loaded_model.facts)?;
         if run.has_text() {
             loaded_model.open_tokenizer()?;
         }

@@ -193,6 +193,44 @@ fn shutdown_answers_earlier_requests_and_no_later_ones() {
 }
 
 #[test]
+fn the_first_of_several_errors_is_the_answer() {
+    let mut toy = Toy::new();
+    (toy.capabilities.stream, toy.capabilities.batch) = (false, 1);
+    for (line, kind, message) in [
+        (r#"{"prompts":["a","b"],"max_new_tokens":0}"#, FailureKind::BadRequest, "`max_new_tokens`"),
+        (r#"{"prompt_ids":[64],"stream":true,"max_new_tokens":999}"#, FailureKind::Unsupported, "`stream`"),
+        (r#"{"prompts":["a","b"],"max_new_tokens":999}"#, FailureKind::Unsupported, "a batch of 2"),
+        (
+            r#"{"prompts_ids":[[64]],"max_new_tokens":999}"#,
+            FailureKind::BadRequest,
+            "`prompts_ids[0][0]`: id 64",
+        ),
+    ] {
+        let failure = failure_of("first-error", toy.clone(), line);
+        assert_eq!(failure.kind, kind, "{line}");
+        assert!(failure.message.starts_with(message), "{failure:?}");
+    }
+    // A request that no load could answer causes none.
+    let environment = Environment { model: Some("/no/such/model".into()), ..Environment::default() };
+    let session = converse(toy, environment, b"{\"prompt\":\"a\",\"stream\":true}\n{\"prompt\":\"a\"}");
+    let kinds: Vec<FailureKind> = session.messages.iter().map(|message| failed(message).kind).collect();
+    assert_eq!(kinds, [FailureKind::Unsupported, FailureKind::Model]);
+}
+
+#[test]
+fn an_engine_without_a_tokenizer_refuses_text() {
+    let mut toy = Toy::new();
+    toy.capabilities.prompt = false;
+    let answers = answers_to("ids", toy, &[r#"{"prompts":["a"]}"#, r#"{"prompt_ids":[5]}"#]);
+    let failure = failed(&answers[0]);
+    assert_eq!(
+        (failure.kind, failure.message.as_str()),
+        (FailureKind::Unsupported, "`prompts`: this engine takes ids")
+    );
+    assert!(matches!(answers[1], Message::Generated(_)), "{answers:?}");
+}
+
+#[test]
 fn every_invalid_line_is_answered_once_and_the_engine_continues() {
     let mut input = Vec::new();
     let mut invalid: Vec<(&[u8], &str)> = vec![
@@ -202,7 +240,7 @@ fn every_invalid_line_is_answered_once_and_the_engine_continues() {
         (br#"{"prompt":"w5","iterations":-1}"#, "`iterations`"),
         (br#"{"prompt":"w5","max_new_tokens":4294967295}"#, "exceed the context of 256"),
         (br#"{"prompt_ids":[5,64]}"#, "`prompt_ids[1]`: id 64 is outside the vocabulary of 64"),
-        (br#"{"prompt_ids":[]}"#, "`prompt_ids`: no tokens"),
+        (br#"{"prompt_ids":[]}"#, "`prompt_ids`: no ids"),
         (br#"{"type":"dance"}"#, "unknown request type `dance`"),
         (br#"{"type":"load"}"#, "`model`"),
         (b" \t ", "empty line"),

@@ -64,7 +64,7 @@ fn documented_defaults(kind: &str) -> Value {
             "output": "ids", "stamp": "token", "deterministic": false,
             "capabilities": {
                 "devices": ["cpu"], "dtypes": [], "formats": [], "architectures": [], "stream": false,
-                "prompt_ids": false, "batch": 1, "concurrency": 1, "use_cache_toggle": false, "padding_sides": [],
+                "prompt": true, "prompt_ids": false, "batch": 1, "concurrency": 1, "use_cache_toggle": false, "padding_sides": [],
                 "ignore_eos": false, "sampling": false, "score": false, "facts": false,
             },
         }),

@@ -28,6 +28,11 @@ fn check_at(document: &Value, rule: &Value, value: &Value, at: &str) -> Result<(
             "type" => one_or_many(expected).any(|name| is_of_type(value, name)),
             "const" => value == expected,
             "enum" => expected.as_array().is_some_and(|allowed| allowed.contains(value)),
+            "minItems" => value.as_array().is_none_or(|items| Some(items.len() as u64) >= expected.as_u64()),
+            "minLength" => {
+                value.as_str().is_none_or(|text| Some(text.chars().count() as u64) >= expected.as_u64())
+            }
+            "exclusiveMinimum" => value.as_f64().is_none_or(|number| Some(number) > expected.as_f64()),
             "minimum" => value.as_f64().is_none_or(|number| Some(number) >= expected.as_f64()),
             "maximum" => value.as_f64().is_none_or(|number| Some(number) <= expected.as_f64()),
             "required" => one_or_many(expected).all(|name| value.get(name.as_str().unwrap()).is_some()),

@@ -2,10 +2,13 @@
 //! invalid line gets one `failed` of kind `bad_request`, and the engine continues.
 
 use protocol::FailureKind::{BadRequest, Unsupported};
+use protocol::MAX_INTEGER;
 use serde_json::{Value, json};
 
-use super::requests::{ANSWERED_AS_VALID, outputs};
-use super::result::{Finding, Outcome, require, wrong};
+use super::options::unclaimed;
+use super::prompts::MAX_TESTED_BATCH;
+use super::requests::{ANSWERED_AS_VALID, outputs, with};
+use super::result::{Finding, Outcome, absent, require, wrong};
 use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
@@ -21,7 +24,8 @@ pub const CHECKS: &[Check] = &[
 ];
 
 fn answers_a_plain_line(subject: &mut Subject) -> Outcome {
-    subject.generate_verified(&json!({ "prompt": "Hello", "max_new_tokens": 4 })).map(drop)
+    subject.handshake()?;
+    subject.generate_verified(&subject.line_of_text("Hello", json!({ "max_new_tokens": 4 }))).map(drop)
 }
 
 fn has_the_defaults(subject: &mut Subject) -> Outcome {
@@ -65,7 +69,7 @@ fn iterates(subject: &mut Subject) -> Outcome {
 }
 
 fn repeats_ids(subject: &mut Subject) -> Outcome {
-    for id in [json!(7), json!("a name"), json!(8)] {
+    for id in [json!(7), json!("a name"), json!(8), json!(MAX_INTEGER)] {
         let answered = subject.generate(&subject.line(json!({ "id": id, "max_new_tokens": 1 })));
         subject.absent_if_minimal(answered.map(drop))?;
     }
@@ -102,7 +106,10 @@ fn is_deterministic(subject: &mut Subject) -> Outcome {
 pub const INVALID_LINES: &[Check] = &[
     invalid("no-json", |it| refuses_broken_json(it, br#"<"prompt":"Hello","iterations":50}"#)),
     invalid("half-json", |it| refuses_broken_json(it, br#"{"prompt":"Hello","iterations""#)),
-    invalid("empty-line", |it| refuses_broken_json(it, b"")),
+    Check::new("empty-line", "an empty line gets one `failed` of kind `bad_request`", |it| {
+        refuses_broken_json(it, b"")?;
+        refuses_broken_json(it, b" \t ")
+    }),
     invalid("no-object", |it| refuses_broken_json(it, br#"["prompt","Hello"]"#)),
     invalid("noise", |it| refuses_broken_json(it, &random_bytes())),
     invalid("endless-line", |it| {
@@ -111,12 +118,21 @@ pub const INVALID_LINES: &[Check] = &[
     invalid("no-prompt", |it| refuses(it, br#"{"max_new_tokens":4}"#)),
     invalid("prompt-is-number", |it| refuses(it, br#"{"prompt":5}"#)),
     invalid("two-prompts", |it| refuses(it, br#"{"prompt":"a","prompt_ids":[3]}"#)),
-    invalid("empty-batch", |it| refuses(it, br#"{"prompts":[]}"#)),
+    invalid("empty-batch", |it| {
+        refuses(it, br#"{"prompts":[]}"#)?;
+        refuses(it, br#"{"prompts_ids":[]}"#)
+    }),
+    invalid("no-ids", |it| {
+        refuses(it, br#"{"prompt_ids":[]}"#)?;
+        refuses(it, br#"{"prompts_ids":[[3],[]]}"#)
+    }),
     invalid("negative-count", |it| refuses(it, br#"{"prompt":"Hello","iterations":-1}"#)),
     invalid("negative-id", |it| refuses(it, br#"{"prompt_ids":[3,-5]}"#)),
     invalid("zero-tokens", |it| refuses(it, br#"{"prompt":"Hello","max_new_tokens":0}"#)),
     invalid("huge-count", |it| refuses(it, br#"{"prompt":"Hello","iterations":1e400}"#)),
+    Check::new("large-integers", "the engine refuses an `id` or a `seed` of 2^53", refuses_large_integers),
     invalid("huge-length", refuses_a_huge_length),
+    Check::new("first-error", "of several errors, the first in order is answered", answers_the_first_error),
     invalid("unknown-type", refuses_an_unknown_type),
 ];
 
@@ -141,6 +157,36 @@ fn refuses(subject: &mut Subject, line: &[u8]) -> Outcome {
 fn refuses_a_huge_length(subject: &mut Subject) -> Outcome {
     subject.hello()?;
     refuses(subject, br#"{"prompt":"Hello","max_new_tokens":99999999999}"#)
+}
+
+fn refuses_large_integers(subject: &mut Subject) -> Outcome {
+    subject.hello()?;
+    let sampling = json!({ "temperature": 1.0, "seed": MAX_INTEGER + 1 });
+    for fields in [json!({ "id": MAX_INTEGER + 1 }), json!({ "sampling": sampling })] {
+        let line = protocol::encode(&subject.line(fields));
+        subject.expect_refusal(&line, &[BadRequest])?;
+    }
+    Ok(())
+}
+
+/// An unclaimed feature, in a line that is invalid too, and in a line that is too long for the context too.
+fn answers_the_first_error(subject: &mut Subject) -> Outcome {
+    let capabilities = subject.hello()?.capabilities;
+    let too_large = (capabilities.batch < MAX_TESTED_BATCH).then(|| subject.batch(capabilities.batch + 1));
+    let unclaimed: Vec<Value> = unclaimed(subject, &capabilities).into_iter().chain(too_large).collect();
+    if unclaimed.is_empty() {
+        return absent("the engine claims all features");
+    }
+    let context = subject.load_answer()?.facts.context_tokens;
+    for line in unclaimed {
+        let invalid = with(line.clone(), &json!({ "max_new_tokens": 0 }));
+        subject.expect_refusal(&protocol::encode(&invalid), &[BadRequest])?;
+        if let Some(context) = context {
+            let too_long = with(line, &json!({ "max_new_tokens": context }));
+            subject.expect_refusal(&protocol::encode(&too_long), &[Unsupported])?;
+        }
+    }
+    Ok(())
 }
 
 fn refuses_an_unknown_type(subject: &mut Subject) -> Outcome {

@@ -24,6 +24,10 @@ fn has_an_identity(subject: &mut Subject) -> Outcome {
         (!hello.engine.trim().is_empty(), "`engine` is empty"),
         (!hello.version.trim().is_empty(), "`version` is empty"),
         (!capabilities.devices.is_empty(), "`capabilities.devices` is empty"),
+        (
+            capabilities.prompt || capabilities.prompt_ids,
+            "`capabilities` has neither `prompt` nor `prompt_ids`: the engine takes no prompt",
+        ),
         (capabilities.batch > 0, "`capabilities.batch` is 0: one request is a batch of 1"),
         (capabilities.concurrency > 0, "`capabilities.concurrency` is 0: one request at a time is 1"),
     ];
@@ -66,7 +70,7 @@ fn ends_with_stdin(subject: &mut Subject) -> Outcome {
 
 fn answers_one_shot(subject: &mut Subject) -> Outcome {
     subject.restart()?;
-    let line = json!({ "prompt": "Hello", "max_new_tokens": 2 });
+    let line = subject.line_of_text("Hello", json!({ "max_new_tokens": 2 }));
     let sent = subject.send_json(&line)?;
     subject.close_stdin();
     let answer = subject.receive_generated(&line, sent, subject.deadlines.load)?;

@@ -22,12 +22,14 @@ use std::str::FromStr;
 use anyhow::Result;
 use clap::Args;
 
+use crate::cli::PassEnvArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::commands::output;
 use crate::engines::registry::Registry;
 use crate::machine::{Device, cpu};
 use crate::plan::{Configuration, models};
 use crate::record::new_id;
+use crate::run::Settings;
 use crate::run::process::{Deadlines, Keeper};
 use crate::shell::usage;
 use result::{Counts, Evidence, Finding};
@@ -50,6 +52,8 @@ pub struct CheckArgs {
     /// Print every message in both directions and the engine's stderr
     #[arg(long)]
     pub debug: bool,
+    #[command(flatten)]
+    pub pass_env: PassEnvArgs,
 }
 
 /// All checks. Their order matters: later checks need the properties that earlier checks prove.
@@ -72,13 +76,17 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         output::print_error(&why);
         return Ok(FAILED_CASES);
     }
-    let deadlines = Deadlines::with_timeout(arguments.timeout);
+    let settings = Settings {
+        deadlines: Deadlines::with_timeout(arguments.timeout),
+        debug: arguments.debug,
+        passed: arguments.pass_env.variables(),
+    };
     let run_id = new_id();
     // The keeper ends every process that this program leaves behind.
     let _keeper = Keeper::start(&run_id)?;
     let (label, model) = (configuration.label.clone(), configuration.model.name.clone());
     output::print(page::head(&label, &configuration.command, &model))?;
-    let mut subject = Subject::new(configuration, run_id, deadlines, arguments.debug)?;
+    let mut subject = Subject::new(configuration, run_id, settings)?;
     subject.device_is_named = arguments.device.is_some();
     let mut printed = Printed::default();
     for (group, checks) in GROUPS {

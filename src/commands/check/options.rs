@@ -1,10 +1,10 @@
 //! Checks of optional fields: they work if `hello` claims them. Otherwise the engine refuses them and does not ignore them.
 
-use protocol::FailureKind::{BadRequest, Unsupported};
+use protocol::FailureKind::Unsupported;
 use protocol::{Capabilities, IgnoreEos, Output};
 use serde_json::{Value, json};
 
-use super::requests::outputs;
+use super::requests::{outputs, with};
 use super::result::{Outcome, absent, require};
 use super::subject::{Check, Subject};
 
@@ -47,7 +47,7 @@ fn streams(subject: &mut Subject) -> Outcome {
 fn samples(subject: &mut Subject) -> Outcome {
     subject.claims("sampling", |it| it.sampling)?;
     let mut sampled = Vec::new();
-    for seed in [1, 2, 3, 4, 1] {
+    for seed in [1, 2, 3, 4, 1, protocol::MAX_INTEGER] {
         let sampling = json!({ "temperature": 1.5, "seed": seed });
         let line = subject.line(json!({ "max_new_tokens": 8, "sampling": sampling }));
         sampled.push(outputs(&subject.generate_verified(&line)?));
@@ -71,42 +71,27 @@ fn is_greedy_at_temperature_0(subject: &mut Subject) -> Outcome {
 }
 
 fn refuses_unclaimed(subject: &mut Subject) -> Outcome {
-    let unclaimed = unclaimed(&subject.hello()?.capabilities);
+    let capabilities = subject.hello()?.capabilities;
+    let unclaimed = unclaimed(subject, &capabilities);
     if unclaimed.is_empty() {
         return absent("the engine claims all features");
     }
-    for fields in unclaimed {
-        let line = protocol::encode(&subject.line(fields));
-        subject.expect_refusal(&line, &[Unsupported, BadRequest])?;
+    for line in unclaimed {
+        subject.expect_refusal(&protocol::encode(&line), &[Unsupported])?;
     }
     Ok(())
 }
 
 /// Requests for features that `hello` does not claim. `use_cache: false` is always allowed: an engine without a cache obeys it.
-fn unclaimed(capabilities: &Capabilities) -> Vec<Value> {
+pub fn unclaimed(subject: &Subject, capabilities: &Capabilities) -> Vec<Value> {
+    let claims_eos = capabilities.ignore_eos != IgnoreEos::No;
     let features = [
-        (capabilities.stream, json!({ "max_new_tokens": 2, "stream": true })),
-        (capabilities.ignore_eos != IgnoreEos::No, json!({ "max_new_tokens": 2, "ignore_eos": true })),
-        (
-            capabilities.sampling,
-            json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } }),
-        ),
+        (capabilities.prompt, json!({ "prompt": "Hello" })),
+        (capabilities.prompt_ids, json!({ "prompt_ids": [3, 4] })),
+        (capabilities.stream, subject.line(json!({ "stream": true }))),
+        (claims_eos, subject.line(json!({ "ignore_eos": true }))),
+        (capabilities.sampling, subject.line(json!({ "sampling": { "temperature": 1.0, "seed": 1 } }))),
     ];
-    features.into_iter().filter(|(claimed, _)| !claimed).map(|(_, fields)| fields).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_made_only_for_unclaimed_features() {
-        assert_eq!(unclaimed(&Capabilities::default()).len(), 3);
-        let capabilities =
-            Capabilities { stream: true, ignore_eos: IgnoreEos::Masked, ..Capabilities::default() };
-        assert_eq!(
-            unclaimed(&capabilities),
-            [json!({ "max_new_tokens": 2, "sampling": { "temperature": 1.0, "seed": 1 } })]
-        );
-    }
+    let unclaimed = features.into_iter().filter(|(claimed, _)| !claimed).map(|(_, line)| line);
+    unclaimed.map(|line| with(line, &json!({ "max_new_tokens": 2 }))).collect()
 }

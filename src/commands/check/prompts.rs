@@ -22,6 +22,9 @@ pub const CHECKS: &[Check] = &[
     ),
 ];
 
+/// The largest batch that a check sends.
+pub const MAX_TESTED_BATCH: u32 = 4096;
+
 fn uses_ids(subject: &mut Subject) -> Outcome {
     subject.claims("prompt_ids", |it| it.prompt_ids)?;
     let ids = subject.prompt_ids();
@@ -34,6 +37,7 @@ fn uses_ids(subject: &mut Subject) -> Outcome {
 const TEXTS: [&str; 3] = ["Hello", "A longer text, with commas and 12 numbers.", "größer: ünïcode ✓"];
 
 fn counts_text_tokens(subject: &mut Subject) -> Outcome {
+    takes_text(subject)?;
     for text in TEXTS {
         let expected = encoded(subject, text)?.len();
         let answer = subject.generate(&json!({ "prompt": text, "max_new_tokens": 1 }))?;
@@ -45,7 +49,7 @@ fn counts_text_tokens(subject: &mut Subject) -> Outcome {
 }
 
 fn reads_text_as_ids(subject: &mut Subject) -> Outcome {
-    subject.claims("prompt_ids", |it| it.prompt_ids)?;
+    subject.claims("prompt and prompt_ids", |it| it.prompt && it.prompt_ids)?;
     subject.claims_determinism()?;
     for text in TEXTS {
         let ids = encoded(subject, text)?;
@@ -58,12 +62,22 @@ fn reads_text_as_ids(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
+fn takes_text(subject: &mut Subject) -> Outcome {
+    subject.handshake()?;
+    match subject.tokenizer {
+        _ if !subject.takes_text() => absent("not claimed: `prompt`"),
+        None => absent("the model has no tokenizer"),
+        Some(_) => Ok(()),
+    }
+}
+
 fn encoded(subject: &Subject, text: &str) -> Outcome<Vec<u32>> {
     let ids = subject.tokenizer.as_ref().and_then(|tokenizer| tokenizer.encode(text).ok());
     ids.filter(|ids| !ids.is_empty()).map_or_else(|| absent("the model has no tokenizer"), Ok)
 }
 
 fn reads_an_empty_prompt(subject: &mut Subject) -> Outcome {
+    takes_text(subject)?;
     let bos = subject.load_answer()?.facts.bos_id;
     let line = json!({ "prompt": "", "max_new_tokens": 1 });
     if bos.is_none() {
@@ -76,11 +90,16 @@ fn reads_an_empty_prompt(subject: &mut Subject) -> Outcome {
 
 fn refuses_unknown_ids(subject: &mut Subject) -> Outcome {
     subject.claims("prompt_ids", |it| it.prompt_ids)?;
-    let Some(size) = subject.load_answer()?.facts.vocabulary_size else {
+    let facts = subject.load_answer()?.facts;
+    let Some(size) = facts.vocabulary_size else {
         return absent("`loaded` has no `vocabulary_size`");
     };
-    let line = json!({ "prompt_ids": [size], "max_new_tokens": 1 });
-    subject.expect_refusal(&protocol::encode(&line), &[BadRequest])
+    // The second line is too long for the context too. The vocabulary comes first.
+    for tokens in [Some(1), facts.context_tokens].into_iter().flatten() {
+        let line = json!({ "prompt_ids": [size], "max_new_tokens": tokens });
+        subject.expect_refusal(&protocol::encode(&line), &[BadRequest])?;
+    }
+    Ok(())
 }
 
 fn refuses_long_requests(subject: &mut Subject) -> Outcome {
@@ -104,11 +123,9 @@ fn answers_batches(subject: &mut Subject) -> Outcome {
 }
 
 fn refuses_large_batches(subject: &mut Subject) -> Outcome {
-    let capabilities = subject.hello()?.capabilities;
-    let prompts = vec!["Hello"; capabilities.batch as usize + 1];
-    if prompts.len() > 4096 {
-        return absent(format!("claims batches of {}; larger ones are not tested", capabilities.batch));
+    let largest = subject.hello()?.capabilities.batch;
+    if largest >= MAX_TESTED_BATCH {
+        return absent(format!("claims batches of {largest}; larger ones are not tested"));
     }
-    let line = json!({ "prompts": prompts, "max_new_tokens": 1 });
-    subject.expect_refusal(&protocol::encode(&line), &[Unsupported, BadRequest])
+    subject.expect_refusal(&protocol::encode(&subject.batch(largest + 1)), &[Unsupported])
 }

@@ -27,6 +27,14 @@ pub fn outputs(answer: &Answer) -> Vec<Value> {
     sequences.map(output).collect()
 }
 
+/// The line with these fields instead of its own.
+pub fn with(mut line: Value, fields: &Value) -> Value {
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        line[name] = value.clone();
+    }
+    line
+}
+
 pub fn first_sequence(answer: &Answer) -> Option<&Sequence> {
     answer.generated.iterations.first()?.sequences.first()
 }
@@ -35,14 +43,31 @@ impl Subject {
     /// A `generate` with these fields and a prompt in the form that the engine reads.
     pub fn line(&self, fields: Value) -> Value {
         let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);
-        let mut line = match takes_ids {
+        let line = match takes_ids {
             true => json!({ "prompt_ids": self.prompt_ids() }),
             false => json!({ "prompt": TEXT }),
         };
-        for (name, value) in fields.as_object().into_iter().flatten() {
-            line[name] = value.clone();
+        with(line, &fields)
+    }
+
+    /// A `generate` with a batch of so many prompts.
+    pub fn batch(&self, prompts: u32) -> Value {
+        let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);
+        let prompts = prompts as usize;
+        match takes_ids {
+            true => json!({ "prompts_ids": vec![[3, 4]; prompts], "max_new_tokens": 1 }),
+            false => json!({ "prompts": vec!["Hello"; prompts], "max_new_tokens": 1 }),
         }
-        line
+    }
+
+    /// A `generate` with these fields and a prompt of this text: as text, or as ids where the engine or the model has no
+    /// tokenizer.
+    pub fn line_of_text(&self, text: &str, fields: Value) -> Value {
+        let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);
+        if !self.takes_text() || (takes_ids && self.tokenizer.is_none()) {
+            return self.line(fields);
+        }
+        with(json!({ "prompt": text }), &fields)
     }
 
     /// The ids of a short text. Without the model's tokenizer, ids that every vocabulary has.

@@ -15,7 +15,7 @@ use super::wire::Wire;
 use crate::machine::Device;
 use crate::plan::Configuration;
 use crate::run::process::Deadlines;
-use crate::run::{launching, load_request};
+use crate::run::{Settings, launching, load_request};
 
 /// The number of successive checks without an answer after which the engine gets no more requests.
 const MAX_SILENT_CHECKS: u32 = 3;
@@ -48,7 +48,7 @@ pub struct Subject {
     pub tokenizer: Option<Tokenizer>,
     run_id: String,
     launches: u32,
-    debug: bool,
+    settings: Settings,
     handshake: Handshake,
     loaded: Option<Loaded>,
     tried_to_load: bool,
@@ -73,23 +73,18 @@ enum Handshake {
 }
 
 impl Subject {
-    pub fn new(
-        configuration: Configuration,
-        run_id: String,
-        deadlines: Deadlines,
-        debug: bool,
-    ) -> Result<Self> {
+    pub fn new(configuration: Configuration, run_id: String, settings: Settings) -> Result<Self> {
         let tokenizer = ModelFolder::open(&configuration.model.path).and_then(|folder| folder.tokenizer());
         Ok(Self {
             wire: None,
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             configuration,
             device_is_named: false,
-            deadlines,
+            deadlines: settings.deadlines,
             tokenizer: tokenizer.ok(),
             run_id,
             launches: 0,
-            debug,
+            settings,
             handshake: Handshake::Pending,
             loaded: None,
             tried_to_load: false,
@@ -212,6 +207,11 @@ impl Subject {
     /// Whether a run can verify the output of this engine: it scores ids, and takes them as prompts.
     pub fn can_be_verified(&self) -> bool {
         self.known_hello().is_some_and(|hello| hello.capabilities.score && hello.capabilities.prompt_ids)
+    }
+
+    /// Whether the engine takes text. An engine without `hello` does.
+    pub fn takes_text(&self) -> bool {
+        self.known_hello().is_none_or(|hello| hello.capabilities.prompt)
     }
 
     /// The capabilities of an engine that claims this feature; otherwise absent.
@@ -371,7 +371,7 @@ impl Subject {
             return Ok(());
         }
         let (configuration, model) = (&self.configuration, &self.configuration.model.path);
-        let launching = launching(configuration, model, &self.run_id, self.launches, self.debug);
+        let launching = launching(configuration, model, &self.run_id, self.launches, &self.settings);
         self.launches += 1;
         match self.runtime.block_on(async { Wire::open(&launching) }) {
             Ok(wire) => self.wire = Some(wire),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use protocol::{Frame, Message};
 
 use super::result::{Finding, Outcome};
-use crate::run::process::{Launching, Line, MAX_STRAY_LINES, Process};
+use crate::run::process::{Cause, LINE_TOO_LONG, Launching, Line, MAX_STRAY_LINES, Process, limited};
 
 pub struct Wire {
     process: Process,
@@ -56,9 +56,11 @@ impl Wire {
                 Ok(None) => return Err(self.end_of_stdout().await),
                 Err(_) => {
                     self.silent = true;
-                    let seconds = deadline.as_secs_f64();
-                    return self
-                        .give_up(format!("no answer within {seconds} s (`--timeout` sets the limit)"));
+                    let fault = match self.process.stopped().await {
+                        Some(pid) => Cause::Stopped { after: deadline, pid }.to_string(),
+                        None => format!("{} (`--timeout` sets the limit)", Cause::Timeout(deadline)),
+                    };
+                    return self.give_up(fault);
                 }
             };
             if let Some(message) = self.parse(line)? {
@@ -106,7 +108,7 @@ impl Wire {
     fn parse(&mut self, line: Line) -> Outcome<Option<(Message, Instant)>> {
         let bytes = match line.frame {
             Frame::Line(bytes) => bytes,
-            Frame::TooLong { bytes } => return self.give_up(format!("wrote a line of {bytes} bytes")),
+            Frame::TooLong { .. } => return self.give_up(format!("wrote {LINE_TOO_LONG}")),
         };
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             self.stray_lines += 1;
@@ -125,6 +127,7 @@ impl Wire {
             return self.give_up("ended in the middle of a line".into());
         }
         match message {
+            Ok(Message::Failed(failed)) => Ok(Some((Message::Failed(limited(failed)), line.at))),
             Ok(message) => Ok(Some((message, line.at))),
             Err(refused) => self.give_up(format!("wrote an invalid message: {}", refused.message)),
         }

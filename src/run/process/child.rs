@@ -19,7 +19,8 @@ use tokio::sync::mpsc;
 
 use super::handles::{Leader, ProcessHandle};
 use super::keeper::end_marked;
-use crate::machine::{ProcessFamily, processes_marked};
+use super::variables::{PassedVariables, Secrets};
+use crate::machine::{ProcessFamily, is_stopped, processes_marked};
 
 /// The maximum number of stored lines of stderr, and of characters of each line.
 const MAX_STDERR_LINES: usize = 40;
@@ -45,6 +46,8 @@ pub struct Launching {
     pub launch: String,
     /// Shows the engine's stderr, and every line in both directions.
     pub debug: bool,
+    /// The user's environment variables that the engine gets beside the usual ones.
+    pub passed: PassedVariables,
 }
 
 /// A line on the engine's stdout, with the time at which its last bytes arrived.
@@ -72,6 +75,8 @@ pub struct Process {
     paused: Vec<ProcessHandle>,
     label: String,
     debug: bool,
+    /// Values that no line of the engine may have, because lines get into the record.
+    secrets: Secrets,
     /// No process of this launch runs any more.
     is_ended: bool,
     pub pid: u32,
@@ -87,6 +92,7 @@ impl Process {
         let pipes = [stdout.try_clone()?, stderr.try_clone()?];
         #[expect(clippy::disallowed_methods, reason = "the one place that spawns engines")]
         let mut command = Command::new(program);
+        command.env_clear().envs(launching.passed.of_environment());
         command.args(arguments).envs(launching.variables.iter().map(|(name, value)| (name, value)));
         command.env(environment::RUN, &launching.run).env(environment::LAUNCH, &launching.launch);
         command.stdin(Stdio::piped()).stdout(child_stdout).stderr(child_stderr).process_group(0);
@@ -102,8 +108,10 @@ impl Process {
             (Arc::clone(&stored_lines), launching.label.clone(), launching.debug);
         std::thread::spawn(move || read_lines(stdout, &sender));
         let (open, stderr_open) = mpsc::channel(1);
+        let secrets = launching.passed.secrets();
+        let secrets_of_stderr = secrets.clone();
         std::thread::spawn(move || {
-            store_last_lines(stderr, &last_lines, debug.then_some(label.as_str()));
+            store_last_lines(stderr, &last_lines, &secrets_of_stderr, debug.then_some(label.as_str()));
             drop(open);
         });
         Ok(Self {
@@ -122,6 +130,7 @@ impl Process {
             paused: Vec::new(),
             label: launching.label.clone(),
             debug,
+            secrets,
             is_ended: false,
             started,
         })
@@ -145,6 +154,7 @@ impl Process {
             // A child of the engine may hold its stdout open. The engine's own output is in the pipe by now.
             _ = self.leader.ended() => receive_last(&mut self.lines, &self.pipes[0]).await,
         };
+        let line = line.map(|line| self.without_secrets(line));
         if let (true, Some(Line { frame: Frame::Line(bytes), .. })) = (self.debug, &line) {
             show(&self.label, ">", bytes);
         }
@@ -153,7 +163,14 @@ impl Process {
 
     /// A line that has already arrived, if any.
     pub fn waiting_line(&mut self) -> Option<Line> {
-        self.lines.try_recv().ok()
+        self.lines.try_recv().ok().map(|line| self.without_secrets(line))
+    }
+
+    fn without_secrets(&self, mut line: Line) -> Line {
+        if let Frame::Line(bytes) = &mut line.frame {
+            *bytes = self.secrets.removed_from(std::mem::take(bytes));
+        }
+        line
     }
 
     pub fn close_stdin(&mut self) {
@@ -200,6 +217,15 @@ impl Process {
         let launch = self.launch.clone();
         let all = tokio::task::spawn_blocking(move || processes_marked(environment::LAUNCH, &launch));
         all.await.unwrap_or_default()
+    }
+
+    /// A process of this launch that a signal has stopped, other than by `pause`.
+    pub async fn stopped(&self) -> Option<u32> {
+        if !self.paused.is_empty() {
+            return None;
+        }
+        let family = self.family().await?;
+        family.into_iter().find(|&pid| is_stopped(pid))
     }
 
     /// Resumes the processes. True if they were paused.
@@ -295,6 +321,10 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
         framer.push(&bytes[..read], |frame| {
             is_closed |= lines.blocking_send(Line { at, frame, is_complete: true }).is_err()
         });
+        if framer.is_too_long() {
+            // The line breaches the protocol now, and its end may never come.
+            break;
+        }
     }
     if let Some(frame) = framer.finish() {
         // The receiver may be gone.
@@ -302,12 +332,18 @@ fn read_lines(mut stdout: impl Read, lines: &mpsc::Sender<Line>) {
     }
 }
 
-fn store_last_lines(mut stderr: impl Read, lines: &Mutex<VecDeque<String>>, label: Option<&str>) {
+fn store_last_lines(
+    mut stderr: impl Read,
+    lines: &Mutex<VecDeque<String>>,
+    secrets: &Secrets,
+    label: Option<&str>,
+) {
     // Longer lines are skipped. The limit is far above the stored length of a line.
     let mut framer = Framer::with_max_bytes(64 * 1024);
     let mut bytes = vec![0; 16 * 1024];
     let store = |frame| {
         let Frame::Line(line) = frame else { return };
+        let line = secrets.removed_from(line);
         if let Some(label) = label {
             show(label, "!", &line);
         }

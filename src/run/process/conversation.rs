@@ -9,12 +9,15 @@ use protocol::{
 use rustix::io::Errno;
 
 use super::child::{Launching, Line, Process};
-use super::error::{Cause, EngineFailure};
+use super::error::{Cause, EngineFailure, limited};
 use super::library;
 use crate::record::Stage;
 
 /// The maximum number of stdout lines that are no JSON object. Libraries print a few; more is an error.
 pub const MAX_STRAY_LINES: usize = 1000;
+
+/// The breach of a line that is longer than `protocol::MAX_LINE_BYTES`.
+pub const LINE_TOO_LONG: &str = "a line of more than 16 MiB, the limit of the protocol";
 
 /// The time limits of an engine's answers.
 #[derive(Debug, Clone, Copy)]
@@ -108,8 +111,16 @@ impl Conversation {
             self.send(&hello).await?;
             self.message().await
         };
-        let Ok(answer) = tokio::time::timeout(deadline, answer).await else { return Ok(Hello::NoAnswer) };
-        match answer?.0 {
+        let answer = match tokio::time::timeout(deadline, answer).await {
+            Ok(answer) => answer?.0,
+            Err(_) => {
+                return match self.no_answer(deadline).await {
+                    Cause::Timeout(_) => Ok(Hello::NoAnswer),
+                    cause => Err(cause),
+                };
+            }
+        };
+        match answer {
             // A minimal engine reads every line as a `generate`, or ignores unknown lines.
             Message::Generated(_) => Ok(Hello::Minimal),
             Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }) => {
@@ -204,7 +215,7 @@ impl Conversation {
         match self.process.wait(deadline).await {
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(Cause::Protocol(format!("ended with {status} after `bye`"))),
-            None => Err(Cause::Timeout(deadline)),
+            None => Err(self.no_answer(deadline).await),
         }
     }
 
@@ -232,7 +243,10 @@ impl Conversation {
     }
 
     async fn send_within(&mut self, request: &Request, deadline: Duration) -> Result<(), Cause> {
-        tokio::time::timeout(deadline, self.send(request)).await.unwrap_or(Err(Cause::Timeout(deadline)))
+        match tokio::time::timeout(deadline, self.send(request)).await {
+            Ok(sent) => sent,
+            Err(_) => Err(self.no_answer(deadline).await),
+        }
     }
 
     async fn message_within(&mut self, deadline: Duration) -> Result<(Message, Instant), Cause> {
@@ -245,8 +259,18 @@ impl Conversation {
         answer_by: tokio::time::Instant,
         deadline: Duration,
     ) -> Result<(Message, Instant), Cause> {
-        let message = tokio::time::timeout_at(answer_by, self.message()).await;
-        message.unwrap_or(Err(Cause::Timeout(deadline)))
+        match tokio::time::timeout_at(answer_by, self.message()).await {
+            Ok(message) => message,
+            Err(_) => Err(self.no_answer(deadline).await),
+        }
+    }
+
+    /// The cause of a deadline without an answer.
+    async fn no_answer(&self, deadline: Duration) -> Cause {
+        match self.process.stopped().await {
+            Some(pid) => Cause::Stopped { after: deadline, pid },
+            None => Cause::Timeout(deadline),
+        }
     }
 
     /// The next message. Lines that are not messages are stored with the last lines of stderr.
@@ -262,10 +286,7 @@ impl Conversation {
     fn parse_line(&mut self, line: Line) -> Result<Option<(Message, Instant)>, Cause> {
         let bytes = match line.frame {
             Frame::Line(bytes) => bytes,
-            Frame::TooLong { bytes } => {
-                let limit = protocol::MAX_LINE_BYTES;
-                return Err(Cause::Protocol(format!("a line of {bytes} bytes, the limit is {limit}")));
-            }
+            Frame::TooLong { .. } => return Err(Cause::Protocol(LINE_TOO_LONG.into())),
         };
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             self.stray_lines += 1;
@@ -278,6 +299,7 @@ impl Conversation {
             return Ok(None);
         }
         match protocol::parse_message(&bytes) {
+            Ok(Message::Failed(failed)) => Ok(Some((Message::Failed(limited(failed)), line.at))),
             Ok(message) => Ok(Some((message, line.at))),
             Err(_) if !line.is_complete => {
                 self.process.note(&format!("(stdout, cut off) {}", String::from_utf8_lossy(&bytes)));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
-use protocol::Failed;
+use protocol::{Failed, split_hints};
 
 use crate::record::{Failure, FailureKind, Stage};
 use crate::shell::Unavailable;
@@ -38,6 +38,8 @@ pub enum Cause {
     Exited(String),
     /// No answer within the deadline.
     Timeout(Duration),
+    /// No answer within the deadline, because a signal has stopped this process of the engine.
+    Stopped { after: Duration, pid: u32 },
     /// The engine did not answer within the time that a case allows for one request.
     TooSlow(Duration),
     /// The engine speaks this other version of the protocol.
@@ -106,7 +108,7 @@ impl Cause {
         match self {
             Self::Start { .. } => FailureKind::Start,
             Self::Exited(_) => FailureKind::Exited,
-            Self::Timeout(_) => FailureKind::Timeout,
+            Self::Timeout(_) | Self::Stopped { .. } => FailureKind::Timeout,
             Self::TooSlow(_) => FailureKind::TooSlow,
             Self::Version(_) => FailureKind::Version,
             Self::Protocol(_) => FailureKind::Protocol,
@@ -127,6 +129,8 @@ impl Cause {
             Self::Start { hint, .. } => hint.clone(),
             Self::TooSlow(cap) => Some(format!("--case-cap {}s", cap.as_secs().max(1) * 5)),
             Self::Timeout(after) => Some(format!("--timeout {}", after.as_secs().max(1) * 5)),
+            // The message may be an error of this program with a hint of its own.
+            Self::Unsupported(message) => split_hints(message).1,
             _ => None,
         }
     }
@@ -135,17 +139,71 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Start { message, .. }
-            | Self::Protocol(message)
-            | Self::WrongOutput(message)
-            | Self::Unsupported(message) => f.write_str(message),
+            Self::Start { message, .. } | Self::Protocol(message) | Self::WrongOutput(message) => {
+                f.write_str(message)
+            }
+            Self::Unsupported(message) => f.write_str(&split_hints(message).0),
             Self::Exited(status) => write!(f, "ended with {status} before it answered"),
             Self::Timeout(after) => write!(f, "no answer within {} s", after.as_secs_f64()),
+            Self::Stopped { after, pid } => write!(
+                f,
+                "no answer within {} s: process {pid} is stopped, by a signal (`kill -STOP`) or by reading from the terminal",
+                after.as_secs_f64()
+            ),
             Self::TooSlow(cap) => write!(f, "too slow (> {} s)", cap.as_secs_f64()),
             Self::Version(spoken) => {
                 write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
             }
             Self::Reported(failed) => f.write_str(&failed.message),
         }
+    }
+}
+
+/// The maximum number of characters that are kept of an engine's message, and of its hint.
+const MAX_REPORTED_CHARS: usize = 1000;
+
+/// A failure as the engine reported it, with a message and a hint of limited length. Hints in the message become the hint.
+pub fn limited(failed: Failed) -> Failed {
+    let (message, hint) = split_hints(&failed.message);
+    let hint = failed.hint.or(hint);
+    Failed { message: beginning(&message), hint: hint.as_deref().map(beginning), ..failed }
+}
+
+/// The beginning of a text, and the length of a text that was cut.
+fn beginning(text: &str) -> String {
+    match text.char_indices().nth(MAX_REPORTED_CHARS) {
+        Some((end, _)) => format!("{}... ({} bytes)", &text[..end], text.len()),
+        None => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::FailureKind;
+
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_and_its_length_is_added() {
+        let failed = Failed::new(FailureKind::Internal, "ü".repeat(60_000)).hint("x".repeat(1000));
+        let limited = limited(failed);
+        assert_eq!(limited.message, format!("{}... (120000 bytes)", "ü".repeat(1000)));
+        assert_eq!(limited.hint, Some("x".repeat(1000)));
+    }
+
+    #[test]
+    fn a_hint_inside_a_message_is_the_hint() {
+        let message = "no tokenizer\nhint: send `prompt_ids`".to_string();
+        let failed = Failed { message, ..Failed::new(FailureKind::Model, "") };
+        let limited = limited(failed);
+        assert_eq!(
+            (limited.message.as_str(), limited.hint.as_deref()),
+            ("no tokenizer", Some("send `prompt_ids`"))
+        );
+        let cause = Cause::Unsupported("cannot be converted: no space\nhint: choose another disk".into());
+        assert_eq!(
+            (cause.to_string().as_str(), cause.hint().as_deref()),
+            ("cannot be converted: no space", Some("choose another disk"))
+        );
     }
 }

@@ -6,9 +6,11 @@ mod error;
 mod handles;
 mod keeper;
 mod library;
+mod variables;
 
 pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
-pub use conversation::{Answer, Conversation, Deadlines, Hello, MAX_STRAY_LINES};
-pub use error::{Cause, EngineFailure, LaunchError};
+pub use conversation::{Answer, Conversation, Deadlines, Hello, LINE_TOO_LONG, MAX_STRAY_LINES};
+pub use error::{Cause, EngineFailure, LaunchError, limited};
 pub use keeper::{Keeper, keep};
+pub use variables::PassedVariables;

@@ -16,7 +16,8 @@ const FIRST_ORDINARY_ID: u64 = 3;
 
 pub fn failed(id: &Value, kind: &str, message: &str) -> Value {
     let mut failed = json!({ "type": "failed", "kind": kind, "message": message });
-    if !id.is_null() {
+    // The protocol has no number above 2^53 - 1 as an id, so such an id is not repeated.
+    if !id.is_null() && id.as_u64().is_none_or(|id| id < 1 << 53) {
         failed["id"] = id.clone();
     }
     failed

@@ -137,7 +137,8 @@ impl Conversation {
     fn load(&mut self, read_at: Instant, request: &Value) {
         let mut script = self.initial.clone();
         if let Err(message) = script.apply(request["options"].as_object().unwrap_or(&Map::new())) {
-            return self.fail(request, "bad_request", &message);
+            let kind = if has(&script, "unsupported_option") { "unsupported" } else { "bad_request" };
+            return self.fail(request, kind, &message);
         }
         if !request["model"].is_string() {
             return self.fail(request, "bad_request", "`model`: expected a path");
@@ -195,7 +196,7 @@ impl Conversation {
             let line = generate::answer(&context, &parsed);
             match fault::before_answer(&script, &line) {
                 Some((kind, message)) => {
-                    send(&script, &format!("{}\n", answer::failed(&parsed.id, kind, message)))
+                    send(&script, &format!("{}\n", answer::failed(&parsed.id, kind, &message)))
                 }
                 None => send(&script, &line),
             }

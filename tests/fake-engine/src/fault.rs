@@ -16,6 +16,13 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("says_unavailable", "answers hello with `failed` of kind `unavailable`, and a hint"),
     ("says_bad_request_to_hello", "answers all but `generate` with `failed` of kind `bad_request`"),
     ("answers_broken_json", "answers a line that is no JSON object as a `generate` with default values"),
+    ("unsupported_option", "answers a load with an unknown option with `failed` of kind `unsupported`"),
+    ("ignores_capabilities", "supports also the features that `hello` does not claim"),
+    (
+        "checks_context_first",
+        "refuses a request beyond the context before a request for an unclaimed feature",
+    ),
+    ("accepts_large_integers", "accepts an `id` and a `seed` above 2^53 - 1"),
     ("garbage", "answers every request with a line that begins with `{` and is neither JSON nor UTF-8"),
     ("chatter", "writes a few stray lines on stdout before each answer"),
     ("hangs_in_load", "never answers load"),
@@ -34,6 +41,10 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("stderr_flood", "writes `amount` lines on stderr before the answer"),
     ("hides_time", "answers 100 ms after the reported end"),
     ("huge_line", "writes a line of JSON of 100 times `amount` bytes before the answer"),
+    ("endless_line", "writes a line of JSON without an end instead of answering"),
+    ("stops_at_sample", "stops itself by SIGSTOP instead of answering"),
+    ("long_message", "answers with `failed`, whose message has 100000 characters"),
+    ("hint_in_message", "answers with `failed`, whose message has a line with a hint"),
     ("out_of_memory", "answers with `failed` of kind `out_of_memory`"),
     ("duplicate_answer", "answers twice"),
     ("wrong_id", "answers with another id"),
@@ -117,7 +128,7 @@ pub fn before_hello(script: &Script) {
 }
 
 /// The faults before or instead of an answer to a `generate`. `Some` is the kind and message of a `failed`.
-pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'static str)> {
+pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, String)> {
     if has(script, "hangs_in_generate") {
         hang("in generate");
     }
@@ -131,8 +142,15 @@ pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'sta
     if has(script, "killed_at_sample") {
         raise(script.text("signal"));
     }
+    if has(script, "stops_at_sample") {
+        let _ = command("sh").args(["-c", "kill -STOP $PPID"]).stdin(Stdio::null()).status();
+        hang("after it was stopped");
+    }
     if has(script, "closes_stdout") {
         close_stdout();
+    }
+    if has(script, "endless_line") {
+        write_endless_line();
     }
     if has(script, "half_line_then_hangs") || has(script, "half_line_then_exits") {
         print_bytes(&line.as_bytes()[..line.len() / 2]);
@@ -156,7 +174,21 @@ pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, &'sta
         let filler = "a".repeat(amount as usize * 100);
         print(&format!("{{\"type\":\"generated\",\"filler\":\"{filler}\",\"iterations\":[]}}\n"));
     }
-    has(script, "out_of_memory").then_some(("out_of_memory", "tried to allocate 2.00 GiB, 1.25 GiB are free"))
+    let failures = [
+        ("out_of_memory", "out_of_memory", "tried to allocate 2.00 GiB, 1.25 GiB are free".to_owned()),
+        ("long_message", "internal", "a".repeat(100_000)),
+        ("hint_in_message", "device", "no kernel for this shape\nhint: --set kernels=portable".to_owned()),
+    ];
+    let mut failures = failures.into_iter().filter(|(fault, ..)| has(script, fault));
+    failures.next().map(|(_, kind, message)| (kind, message))
+}
+
+fn write_endless_line() -> ! {
+    print("{\"type\":\"generated\",\"filler\":\"");
+    let filler = [b'a'; 1 << 16];
+    let mut stdout = std::io::stdout().lock();
+    while stdout.write_all(&filler).is_ok() {}
+    hang("after an endless line")
 }
 
 pub fn leave_grandchild(script: &Script) {

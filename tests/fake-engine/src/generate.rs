@@ -65,13 +65,23 @@ pub fn parse(script: &Script, request: &Value) -> Result<Generate, (&'static str
         || Ok((number("max_new_tokens", 32, 1)?, number("iterations", 1, 1)?, number("warmup", 0, 0)?));
     let (max_new_tokens, iterations, warmup) =
         counts().map_err(|field: String| bad(&field, "a number from 1 (`warmup`: 0) to 1000000"))?;
+    if !has(script, "accepts_large_integers") {
+        refuse_large_integers(request)?;
+    }
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let limit = script.count("context_tokens");
-    if longest + max_new_tokens > limit {
+    let exceeds_context = || {
         let message =
             format!("{longest} prompt tokens and {max_new_tokens} new tokens exceed the context of {limit}");
-        return Err(("context", message));
+        if longest + max_new_tokens > limit { Err(("context", message)) } else { Ok(()) }
+    };
+    if has(script, "checks_context_first") {
+        exceeds_context()?;
     }
+    if !has(script, "ignores_capabilities") {
+        refuse_unclaimed(script, field, request)?;
+    }
+    exceeds_context()?;
     let sampled = request["sampling"]["temperature"].as_f64().is_some_and(|temperature| temperature > 0.0);
     Ok(Generate {
         id: request["id"].clone(),
@@ -83,6 +93,33 @@ pub fn parse(script: &Script, request: &Value) -> Result<Generate, (&'static str
         stream: request["stream"] == true,
         salt: if sampled { 1 + request["sampling"]["seed"].as_u64().unwrap_or(0) } else { 0 },
     })
+}
+
+/// Refuses an id or a seed that JavaScript would round.
+fn refuse_large_integers(request: &Value) -> Result<(), (&'static str, String)> {
+    const LARGEST: u64 = (1 << 53) - 1;
+    let numbers = [("id", &request["id"]), ("seed", &request["sampling"]["seed"])];
+    match numbers.into_iter().find(|(_, number)| number.as_u64().is_some_and(|number| number > LARGEST)) {
+        Some((field, _)) => Err(("bad_request", format!("`{field}`: expected at most {LARGEST}"))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a request that needs a capability which `hello` does not claim.
+fn refuse_unclaimed(script: &Script, field: &str, request: &Value) -> Result<(), (&'static str, String)> {
+    let hello = answer::hello(script);
+    let claims = |name: &str| hello["capabilities"][name] != false;
+    let prompt = if field.ends_with("_ids") { "prompt_ids" } else { "prompt" };
+    let needed = [
+        (prompt, true),
+        ("stream", request["stream"] == true),
+        ("ignore_eos", request["ignore_eos"] == true),
+        ("sampling", request["sampling"]["temperature"].as_f64().is_some_and(|it| it > 0.0)),
+    ];
+    match needed.into_iter().find(|(name, is_needed)| *is_needed && !claims(name)) {
+        Some((name, _)) => Err(("unsupported", format!("`{name}` is not supported"))),
+        None => Ok(()),
+    }
 }
 
 /// Waits for the scripted times, streams tokens if requested, and returns the answer's line.

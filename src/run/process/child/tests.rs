@@ -32,7 +32,7 @@ fn reading_continues_after_an_interrupted_read() {
     .collect();
     assert_eq!(read, [b"one".to_vec(), b"two".to_vec()]);
     let stored = Mutex::new(VecDeque::new());
-    store_last_lines(stream(), &stored, None);
+    store_last_lines(stream(), &stored, &Secrets::default(), None);
     assert_eq!(stored.into_inner().unwrap(), ["one", "two"]);
 }
 
