@@ -20,6 +20,7 @@ mod earlier_records;
 mod exit_codes;
 mod experiments;
 mod failures;
+mod false_times;
 mod generated;
 mod gpu_check;
 mod lifetime;
