@@ -200,7 +200,7 @@ impl<'a> RunData<'a> {
         self.is_row(configuration) && cases.any(|case| self.values.is_measured(case))
     }
 
-    /// All warnings: `mismatches`, contradicted claims, warnings of the record. Equal warnings are shown once, with their number.
+    /// All warnings: `mismatches`, contradicted claims, remarks on claims, warnings of the record. Equal warnings are shown once, with their number.
     pub fn warnings(&self, mismatches: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
         let recorded =
             self.record.warnings.iter().filter(|warning| !claims::is_repeated(contradictions, warning));
@@ -212,7 +212,9 @@ impl<'a> RunData<'a> {
             }
         });
         let contradicted = contradictions.iter().map(|it| sentence(&it.message));
-        let all = mismatches.into_iter().chain(contradicted).chain(recorded);
+        let remarks = claims::remarks(&self.values, &self.agreements);
+        let remarks = remarks.iter().map(|it| sentence(it));
+        let all = mismatches.into_iter().chain(contradicted).chain(remarks).chain(recorded);
         let write = |(text, times): (String, Vec<()>)| match times.len() {
             1 => text,
             times => format!("{text} ({times} times)"),

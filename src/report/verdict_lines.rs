@@ -22,7 +22,7 @@ const MAX_SENTENCES: usize = 8;
 /// Follows a ratio of an engine with unverified output.
 const UNVERIFIED: &str = "*";
 /// Follows a ratio of an engine with a contradicted claim.
-const CONTRADICTED: &str = "!";
+pub const CONTRADICTED: &str = "!";
 
 /// A space at which lines are not wrapped. After wrapping it becomes a plain space.
 const NO_BREAK_SPACE: char = '\u{a0}';
@@ -263,8 +263,9 @@ fn mark_of(report: &Report, engine: &str) -> &'static str {
     let is_unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
     let is_contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
     match (is_unverified && report.some_are_verified(), is_contradicted) {
-        (true, _) => UNVERIFIED,
-        (false, true) => CONTRADICTED,
+        // A false claim is more severe than a missing check, as in `ranking::why_unranked`.
+        (_, true) => CONTRADICTED,
+        (true, false) => UNVERIFIED,
         (false, false) => "",
     }
 }

@@ -238,8 +238,8 @@ fn preset_effects(
         .collect()
 }
 
-/// The means of all engines but the references. Verified engines come first, then engines with a contradicted claim, then
-/// unverified engines; within each group, the best comes first. An engine that failed in a workload or is wrong has no mean.
+/// The means of all engines but the references. Verified engines come first, then unverified engines, then engines with a
+/// contradicted claim; within each group, the best comes first. An engine that failed in a workload or is wrong has no mean.
 fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Vec<Mean> {
     let cases: BTreeSet<&str> = rows.iter().map(|(_, row)| row.case.label.as_str()).collect();
     let compared = rows.iter().filter(|(_, row)| !row.is_reference());
@@ -267,7 +267,7 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
         })
     };
     let mut means: Vec<Mean> = engines.into_iter().filter_map(mean).collect();
-    let rank = |mean: &Mean| (mean.is_verified, !mean.is_contradicted);
+    let rank = |mean: &Mean| (!mean.is_contradicted, mean.is_verified);
     means.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.ratio.total_cmp(&a.ratio)));
     means
 }

@@ -125,7 +125,7 @@ impl OutputChecks<'_, '_> {
                     left_out += 1;
                     continue;
                 };
-                match query_tokens(launched, &prompt, &request.1, unverified.differs_at, check_time).await {
+                match query_tokens(launched, &prompt, &request.1, unverified, check_time).await {
                     Ok(answers) => {
                         answers_by_request.insert(request.clone(), answers);
                     }
@@ -238,7 +238,7 @@ async fn query_tokens(
     verifier: &mut Launched,
     prompt: &[u32],
     output: &[u32],
-    differs_at: Option<usize>,
+    unverified: &UnverifiedSample,
     check_time: CheckTime,
 ) -> Result<Vec<ReferenceToken>, Cause> {
     let context = verifier.facts().and_then(|facts| facts.context_tokens);
@@ -254,7 +254,8 @@ async fn query_tokens(
         most_likely = all_most_likely.unwrap_or_default().into_iter().skip(before).collect();
     }
     let mut answers = Vec::new();
-    for position in positions(output.len(), differs_at, &logprobs) {
+    let UnverifiedSample { differs_at, max_positions, .. } = *unverified;
+    for position in positions(output.len(), differs_at, &logprobs, max_positions) {
         if let Some(&(verifier_token, logprob)) = most_likely.get(position) {
             answers.push(ReferenceToken {
                 verifier: verifier.launch.configuration,

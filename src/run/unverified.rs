@@ -1,15 +1,19 @@
 //! The unverified samples of a run, and which of their tokens the verifier checks. This file does no input or output.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::plan::{Model, Role};
 use crate::record::{RunRecord, Sample};
 use stats::Random;
 
-/// The maximum number of checked samples of each configuration, unless it has more workloads.
+/// The maximum number of samples of each configuration that are checked in full, unless it has more workloads.
 const MAX_SAMPLES: usize = 4;
-/// The maximum number of checked positions of each sample.
+/// The maximum number of checked positions of each sample that is checked in full.
 const MAX_POSITIONS: usize = 8;
+/// The same for the last sample of each workload in each block. These samples find output that becomes wrong late in a launch.
+/// Three positions are enough, because such output is wrong from its first token on or at its least likely ones.
+const MAX_POSITIONS_OF_LAST: usize = 3;
 /// The number of positions that are chosen because their tokens are the least likely ones to the verifier.
 const LEAST_LIKELY_POSITIONS: usize = 3;
 
@@ -21,6 +25,8 @@ pub struct UnverifiedSample {
     pub configuration: usize,
     /// The first position where the verifier's measured output for the same prompt has another id, if there is one.
     pub differs_at: Option<usize>,
+    /// The maximum number of positions to check.
+    pub max_positions: usize,
 }
 
 /// The samples of this model to check, in order. Configurations take turns, and each workload is checked once before any
@@ -55,13 +61,15 @@ pub fn unverified_samples(
         let differs_at =
             correct_ids.map(|correct| correct.iter().zip(ids).take_while(|(id, other)| id == other).count());
         let differs_at = differs_at.filter(|&position| position < ids.len());
-        let unverified = UnverifiedSample { sample: index, configuration: case.configuration, differs_at };
+        let (configuration, max_positions) = (case.configuration, MAX_POSITIONS);
+        let unverified = UnverifiedSample { sample: index, configuration, differs_at, max_positions };
         by_configuration.entry(case.configuration).or_default().push(unverified);
     }
     let chosen: Vec<Vec<Vec<UnverifiedSample>>> =
         by_configuration.into_values().map(|unverified_samples| choose(record, unverified_samples)).collect();
-    let by_group = (0..MAX_SAMPLES)
-        .map(|group| chosen.iter().map(move |groups| groups.get(group).map_or(&[][..], |it| it)));
+    let groups = chosen.iter().map(Vec::len).max().unwrap_or(0);
+    let by_group =
+        (0..groups).map(|group| chosen.iter().map(move |groups| groups.get(group).map_or(&[][..], |it| it)));
     by_group.flat_map(|lists| interleave(&lists.collect::<Vec<_>>())).collect()
 }
 
@@ -78,8 +86,9 @@ fn interleave(lists: &[&[UnverifiedSample]]) -> Vec<UnverifiedSample> {
 }
 
 /// Groups of samples. A group has at most one sample of every workload, long outputs first. The first group has the last sample
-/// of each workload; the other groups have random samples, from as many blocks as possible. So the check finds output that
-/// becomes wrong during the run.
+/// of each workload; the next groups have random samples, from as many blocks as possible. So the check finds output that
+/// becomes wrong during the run. The other groups have the last sample of each workload in each block, the latest block first. So
+/// the check finds output that becomes wrong after some number of requests, which not every block may reach.
 fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<Vec<UnverifiedSample>> {
     let sample = |unverified: &UnverifiedSample| &record.samples[unverified.sample];
     let mut by_case: BTreeMap<usize, Vec<UnverifiedSample>> = BTreeMap::new();
@@ -89,7 +98,16 @@ fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<
     let blocks: HashMap<u32, u32> = record.launches.iter().map(|it| (it.launch, it.block)).collect();
     let plan = &record.header.plan;
     let mut cases: Vec<(usize, Vec<UnverifiedSample>)> = by_case.into_iter().collect();
-    cases.sort_by_key(|(case, _)| std::cmp::Reverse(plan.cases[*case].workload.max_new_tokens));
+    cases.sort_by_key(|(case, _)| Reverse(plan.cases[*case].workload.max_new_tokens));
+    let mut last_of_blocks: BTreeMap<Reverse<Option<u32>>, BTreeMap<usize, UnverifiedSample>> =
+        BTreeMap::new();
+    for (order, (_, unverified_samples)) in cases.iter().enumerate() {
+        for unverified in unverified_samples {
+            let block = blocks.get(&sample(unverified).launch).copied();
+            // A later sample of the block replaces an earlier one.
+            last_of_blocks.entry(Reverse(block)).or_default().insert(order, *unverified);
+        }
+    }
     let orders = cases.into_iter().map(|(_, mut unverified_samples)| {
         let last = unverified_samples.pop();
         // Every configuration has the same order, so that one answer serves all configurations with the same ids.
@@ -110,12 +128,22 @@ fn choose(record: &RunRecord, unverified_samples: Vec<UnverifiedSample>) -> Vec<
         remaining -= group.len();
         groups.push(group);
     }
+    let chosen: BTreeSet<usize> = groups.iter().flatten().map(|it| it.sample).collect();
+    groups.extend(last_of_blocks.into_values().map(|of_block| {
+        let others = of_block.into_values().filter(|it| !chosen.contains(&it.sample));
+        others.map(|it| UnverifiedSample { max_positions: MAX_POSITIONS_OF_LAST, ..it }).collect()
+    }));
     groups
 }
 
 /// The positions to check in an output, the most important first because time may run out. They are the first difference from
 /// the verifier's output, the last position, the least likely ids, and then positions spread over the output.
-pub fn positions(length: usize, differs_at: Option<usize>, logprobs: &[Option<f64>]) -> Vec<usize> {
+pub fn positions(
+    length: usize,
+    differs_at: Option<usize>,
+    logprobs: &[Option<f64>],
+    max_positions: usize,
+) -> Vec<usize> {
     let last = length.saturating_sub(1);
     let mut by_likelihood: Vec<usize> = (0..length.min(logprobs.len())).collect();
     let logprob = |position: &usize| logprobs[*position].unwrap_or(f64::NEG_INFINITY);
@@ -126,7 +154,7 @@ pub fn positions(length: usize, differs_at: Option<usize>, logprobs: &[Option<f6
         differs_at.into_iter().chain([last]).chain(by_likelihood.into_iter().take(LEAST_LIKELY_POSITIONS));
     let mut positions: Vec<usize> = Vec::new();
     for position in wanted.chain(spread).chain(0..length).filter(|&position| position < length) {
-        if positions.len() < MAX_POSITIONS && !positions.contains(&position) {
+        if positions.len() < max_positions && !positions.contains(&position) {
             positions.push(position);
         }
     }

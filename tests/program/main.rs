@@ -21,6 +21,7 @@ mod environment;
 mod exit_codes;
 mod experiments;
 mod failures;
+mod false_times;
 mod generated;
 mod gpu_check;
 mod lifetime;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::run::{RUN, Run, Verifier, run, run_with_verifier, store_answers};
+use crate::support::run::{RUN, Run, Verifier, run, run_default_suite, run_with_verifier, store_answers};
 use crate::support::{Scratch, finish};
 
 /// An engine with wrong tokens from position 30 on, beginning with the third warm-up request. Earlier checks find no fault.
@@ -196,4 +196,17 @@ fn outputs_are_unverified_when_the_verifier_cannot_check_the_tokens() {
     let reasons = run.status_reasons("later-wrong");
     assert_eq!(reasons[0], "its tokens in `decode` were not checked");
     assert!(reasons[1].contains("verifier (verifier): timeout"), "{reasons:?}");
+}
+
+#[test]
+fn output_that_becomes_wrong_late_in_a_launch_is_found_in_the_default_suite() {
+    // The first launch makes more requests than the others, because it needs more warm-up requests.
+    let run = run_default_suite(&[("late", "--wrong-from 0 --at 60"), RIGHT], &[]);
+    assert_eq!((run.status("late"), run.status("right")), ("wrong", "exact"), "{}", run.report["outputs"]);
+    // The last sample of each of the five workloads in each of the five blocks is checked.
+    let samples = |label: &str| -> BTreeSet<String> {
+        let tokens = run.reference_tokens(label).into_iter();
+        tokens.map(|it| format!("{} {} {}", it["launch"], it["case"], it["index"])).collect()
+    };
+    assert!(samples("right").len() >= 25, "{:?}", samples("right"));
 }

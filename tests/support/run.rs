@@ -38,6 +38,15 @@ pub fn run_with_verifier(engines: &[(&str, &str)]) -> Run {
 }
 
 pub fn run(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Run {
+    run_selected(engines, verifier, &[RUN, options].concat())
+}
+
+/// The default suite with its five blocks. A verifier without faults checks the outputs.
+pub fn run_default_suite(engines: &[(&str, &str)], options: &[&str]) -> Run {
+    run_selected(engines, Verifier::Engine(""), &[&["--blocks", "5", "--json", "-"], options].concat())
+}
+
+fn run_selected(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Run {
     let scratch = Scratch::new();
     let mut command = scratch.orchestrate();
     for (name, settings) in engines {
@@ -51,7 +60,7 @@ pub fn run(engines: &[(&str, &str)], verifier: Verifier, options: &[&str]) -> Ru
         Verifier::Engine(settings) => command.arg("--verifier").arg(scratch.engine("verifier", settings)),
         Verifier::None | Verifier::Default => &mut command,
     };
-    let outcome = finish(command.args(RUN).args(options).arg("--results").arg(scratch.results()));
+    let outcome = finish(command.args(options).arg("--results").arg(scratch.results()));
     Run::of(&scratch, outcome)
 }
 
@@ -183,6 +192,27 @@ impl Run {
         let launches: Vec<_> = self.record.launches_of(label).iter().map(|it| &it["launch"]).collect();
         let tokens = self.record.entries("reference_token").into_iter();
         tokens.filter(|it| launches.contains(&&it["launch"])).collect()
+    }
+
+    /// The messages about claims of this engine that do not hold. Each of its rows is marked if there are any.
+    #[track_caller]
+    pub fn contradictions_of(&self, label: &str) -> Vec<&str> {
+        let contradictions = self.report["contradictions"].as_array().unwrap().len();
+        let warnings = self.report["warnings"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+        let of_engine = |list: &str| {
+            self.report[list].as_array().unwrap().iter().filter(|it| it["engine"] == label).count()
+        };
+        let count = of_engine("contradictions");
+        let cases = self.report["cases"].as_array().unwrap();
+        let marks =
+            cases.iter().filter(|case| case["engine"]["label"] == label).map(|it| &it["contradicted"]);
+        assert!(
+            marks.clone().count() > 0 && marks.clone().all(|mark| *mark == (count > 0)),
+            "{}",
+            self.report
+        );
+        // The warnings begin with the contradicted claims.
+        warnings.take(contradictions).filter(|it| it.starts_with(&format!("{label}: "))).collect()
     }
 
     pub fn status(&self, label: &str) -> &str {

@@ -24,7 +24,19 @@ const MIN_RATIO_OVER_FEW: f64 = 4.0;
 const MIN_GAIN_NS: f64 = 2e6;
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    reported_tokens(subject).into_iter().chain(faster_repeat(subject)).collect()
+    // Only an explicit denial of a cache is a false claim.
+    let denied = subject.fact(|facts| facts.prefix_cache) == Some(false);
+    let repeat = FasterRepeat::of(subject).filter(|_| denied).map(|it| {
+        subject.contradiction(About::PrefixCache, reported_cache(subject).into(), it.observed, &it.message)
+    });
+    reported_tokens(subject).into_iter().chain(repeat).collect()
+}
+
+/// A sentence on a cache of which the engine reports nothing. The measured prompts do not repeat, so a cache does not improve the
+/// results.
+pub fn remark(subject: &Subject) -> Option<String> {
+    let is_silent = subject.fact(|facts| facts.prefix_cache).is_none();
+    FasterRepeat::of(subject).filter(|_| is_silent).map(|it| it.message)
 }
 
 /// A contradiction if the engine itself reports cached tokens for a prompt that it had not received earlier.
@@ -50,33 +62,35 @@ fn reported_cache(subject: &Subject) -> &'static str {
     }
 }
 
-/// A contradiction if the engine claims no cache, but answers a repeated prompt much faster.
-fn faster_repeat(subject: &Subject) -> Option<Contradiction> {
-    let claims = subject.fact(|facts| facts.prefix_cache);
-    if claims == Some(true) {
-        return None;
+/// The observation that an engine answers a repeated prompt much faster.
+struct FasterRepeat {
+    observed: String,
+    message: String,
+}
+
+impl FasterRepeat {
+    fn of(subject: &Subject) -> Option<Self> {
+        // A prompt that is given as text has no salt: it is the same for every request.
+        let salted =
+            subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
+        let repeats = salted.filter_map(|case| Some((case, RepeatTimes::of(subject, case)?)));
+        let (case, repeat) = repeats.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
+        let ratio = three_digits(repeat.ratio);
+        let message = format!(
+            "reports {}, but answers a repeated prompt {ratio} times as fast: its first token in {} comes after {} instead of {} \
+             (the fastest other prompt of each launch; {})",
+            reported_cache(subject),
+            subject.case_name(case),
+            time(repeat.repeated_ns),
+            time(repeat.other_ns),
+            if repeat.launches == 1 {
+                "1 launch".to_string()
+            } else {
+                format!("{} launches", repeat.launches)
+            },
+        );
+        Some(Self { observed: format!("{ratio} times as fast"), message })
     }
-    // A prompt that is given as text has no salt: it is the same for every request.
-    let salted =
-        subject.cases().filter(|&case| matches!(subject.case(case).workload.prompt, Prompt::Tokens(_)));
-    let repeats = salted.filter_map(|case| Some((case, RepeatTimes::of(subject, case)?)));
-    let (case, repeat) = repeats.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))?;
-    let ratio = three_digits(repeat.ratio);
-    let message = format!(
-        "reports {}, but answers a repeated prompt {ratio} times as fast: its first token in {} comes after {} instead of {} \
-         (the fastest other prompt of each launch; {})",
-        reported_cache(subject),
-        subject.case_name(case),
-        time(repeat.repeated_ns),
-        time(repeat.other_ns),
-        if repeat.launches == 1 { "1 launch".to_string() } else { format!("{} launches", repeat.launches) },
-    );
-    // The measured prompts do not repeat, so a cache does not improve the results. Only an explicit denial of a cache is a
-    // false claim.
-    let observed = format!("{ratio} times as fast");
-    let contradiction =
-        subject.contradiction(About::PrefixCache, reported_cache(subject).into(), observed, &message);
-    Some(Contradiction { excludes_from_ranking: claims == Some(false), ..contradiction })
 }
 
 /// The time to the first token of a repeated prompt, and of the fastest other prompt of the same length.

@@ -2,12 +2,21 @@
 //! the last token, after `end_ns`, or until a streamed token arrives. If an engine computes all tokens first and stamps them
 //! together at the end, there is no gap. But a request for many tokens takes longer than a request for one token, and the
 //! difference is the time of the other tokens.
+//!
+//! `spans` measures the gaps, `growth` compares the gaps of requests of different lengths, and `groups` finds tokens that are
+//! stamped in groups.
+
+mod groups;
+mod growth;
+mod spans;
 
 use protocol::Stamp;
 
 use super::subject::{About, Contradiction, Subject, time};
 use crate::plan::Mode;
 use crate::record::{RequestKind, Sample};
+use growth::Growth;
+use spans::Length;
 use stats::{median, quantile};
 
 /// The time that the clock of a correct engine may leave out: for reading the request, writing the answer, the scheduler.
@@ -19,7 +28,8 @@ const SPAN_QUANTILE: f64 = 0.25;
 /// The least number of requests: a busy machine may have delayed all of fewer requests.
 const MIN_REQUESTS: usize = 3;
 /// If each of many requests leaves out more than this share, the clock is false, however short the time. The time must also be
-/// far above that of another engine in the same run.
+/// far above that of another engine in the same run. This check is for runs whose requests all have about the same length;
+/// for other runs, there is the check in `growth`.
 const MIN_SHARE_OF_EACH: f64 = 0.25;
 /// The least number of requests for the check of each request.
 const MANY_REQUESTS: usize = 20;
@@ -37,9 +47,11 @@ const MIN_RATIO_TO_FIRST: f64 = 0.25;
 /// A span of a request that should be close to zero.
 struct Span {
     /// The length of the span in nanoseconds.
-    ns: fn(&Subject, &Sample) -> Option<u64>,
+    ns: Length,
     /// The description of a false claim with these numbers.
     message: fn(&CaseSpan) -> String,
+    /// The description of a span that is longer in one case than in others. `None` if the span is known of too few requests.
+    growth_message: Option<fn(&str, &Growth) -> String>,
 }
 
 /// These words must not change, because warnings of older records contain them.
@@ -48,7 +60,7 @@ const LATE: &str = "after their stamps";
 
 const SPANS: [Span; 3] = [
     Span {
-        ns: left_out,
+        ns: spans::left_out,
         message: |observed| {
             let CaseSpan { case, span_ns, elapsed_ns, bound_ns } = observed;
             let (reported, passed) = (time(elapsed_ns - span_ns), time(*elapsed_ns));
@@ -59,9 +71,19 @@ const SPANS: [Span; 3] = [
                 time(*bound_ns)
             )
         },
+        growth_message: Some(|case, growth| {
+            format!(
+                "{LEAVES_OUT} {} of a request of {} in {case}, but only {} of its other requests: an overhead does not depend on \
+                 the length of a request (bound {})",
+                time(growth.span_ns),
+                time(growth.elapsed_ns),
+                time(growth.other_ns),
+                time(growth.bound_ns)
+            )
+        }),
     },
     Span {
-        ns: after_last,
+        ns: spans::after_last,
         message: |observed| {
             format!(
                 "its last token is stamped {} before `end_ns` in {}, in requests of {} (in at least three of four requests; \
@@ -72,9 +94,19 @@ const SPANS: [Span; 3] = [
                 time(observed.bound_ns)
             )
         },
+        growth_message: Some(|case, growth| {
+            format!(
+                "its last token is stamped {} before `end_ns` in {case}, in requests of {}, but only {} in its other requests \
+                 (bound {}): its stamps are too early",
+                time(growth.span_ns),
+                time(growth.elapsed_ns),
+                time(growth.other_ns),
+                time(growth.bound_ns)
+            )
+        }),
     },
     Span {
-        ns: token_delay,
+        ns: spans::token_delay,
         message: |observed| {
             format!(
                 "tokens arrive {} {LATE} in {} (streamed; bound {}): see `stamp` in its hello",
@@ -83,6 +115,8 @@ const SPANS: [Span; 3] = [
                 time(observed.bound_ns)
             )
         },
+        // One request of a case is streamed in each launch.
+        growth_message: None,
     },
 ];
 
@@ -98,9 +132,12 @@ pub fn contradictions(subject: &Subject, all: &[Subject]) -> Vec<Contradiction> 
     // A request that waits in the pipe while its process starts is older than the engine's clock.
     let is_one_shot = subject.record.header.plan.mode == Mode::OneShot;
     let spans = if is_one_shot { &[] } else { SPANS.as_slice() };
-    let gaps = spans.iter().filter_map(|span| contradiction(subject, all, span));
+    let gaps = spans.iter().filter_map(|span| {
+        contradiction(subject, all, span).or_else(|| growing(subject, span.ns, span.growth_message?))
+    });
     let stamped_together = subject.cases().find_map(|case| stamped_together(subject, case));
-    gaps.chain(stamped_together).collect()
+    let in_groups = subject.cases().find_map(|case| groups::contradiction(subject, case));
+    gaps.chain(stamped_together.or(in_groups)).collect()
 }
 
 /// Whether both texts say that the clock leaves time out, or that tokens come late.
@@ -116,6 +153,14 @@ fn contradiction(subject: &Subject, all: &[Subject], span: &Span) -> Option<Cont
     let reported = time(observed.elapsed_ns - observed.span_ns);
     let (elapsed, message) = (time(observed.elapsed_ns), (span.message)(&observed));
     Some(subject.contradiction(About::Clock, reported, elapsed, &message))
+}
+
+/// The false claim for the case in which the span is longer than in other requests.
+fn growing(subject: &Subject, length: Length, message: fn(&str, &Growth) -> String) -> Option<Contradiction> {
+    let growth = growth::largest(subject, length)?;
+    let reported = time(growth.elapsed_ns - growth.span_ns);
+    let message = message(&subject.case_name(growth.case), &growth);
+    Some(subject.contradiction(About::Clock, reported, time(growth.elapsed_ns), &message))
 }
 
 /// The span of a case, if it exceeds its bound.
@@ -166,6 +211,10 @@ impl Spans {
         if self.requests < MANY_REQUESTS || self.least_share <= MIN_SHARE_OF_EACH {
             return None;
         }
+        // Another engine may have a smaller overhead, so its spans count only if no other request shows that of this engine.
+        if growth::is_overhead_known(subject, span.ns, case) {
+            return None;
+        }
         let label = &subject.case(case).workload.label;
         let others = all.iter().filter(|other| other.configuration.engine != subject.configuration.engine);
         let other_spans = others.filter_map(|other| {
@@ -177,30 +226,6 @@ impl Spans {
         let bound = (MIN_SHARE_OF_EACH * self.elapsed_ns).max(MIN_NS + MIN_RATIO_TO_OTHER * least);
         (self.least_ns > bound).then_some(bound)
     }
-}
-
-/// The time of a request before `start_ns` and after `end_ns`.
-fn left_out(subject: &Subject, sample: &Sample) -> Option<u64> {
-    // Without `hello`, the model is loaded in the first request, before its `start_ns`.
-    let is_loaded = subject.launches.get(&sample.launch).is_some_and(|launch| launch.hello.is_some());
-    let counted = sample.iteration.end_ns.saturating_sub(sample.iteration.start_ns);
-    (is_loaded || sample.index > 0).then(|| sample.elapsed_ns().saturating_sub(counted))
-}
-
-/// The time from the last token to `end_ns`.
-fn after_last(_: &Subject, sample: &Sample) -> Option<u64> {
-    let sequences = sample.iteration.sequences.iter();
-    let last = sequences.filter_map(|sequence| match (&sequence.token_ns, &sequence.chunks) {
-        (Some(times), _) => times.last().copied(),
-        (None, chunks) => chunks.as_ref()?.last().map(|chunk| chunk.ns),
-    });
-    last.max().map(|last_ns| sample.iteration.end_ns.saturating_sub(last_ns))
-}
-
-/// The larger of the delays of the first token and of the median token: an engine may stamp only the first token early.
-fn token_delay(_: &Subject, sample: &Sample) -> Option<u64> {
-    let late = sample.late?;
-    Some(u64::try_from(late.first_ns.max(late.median_ns)).unwrap_or(0))
 }
 
 /// The false claim of an engine whose stamps of a case lie too close together.

@@ -46,8 +46,7 @@ fn contradiction(subject: &Subject, all: &[Subject]) -> Option<Contradiction> {
         "reports that it ignores EOS exactly, but gives another token at all {positions} positions where the verifier gives EOS: \
          it masks EOS; hint: report `\"ignore_eos\":\"masked\"`"
     );
-    let contradiction = subject.contradiction(About::Eos, "exact".into(), observed, &message);
-    Some(Contradiction { excludes_from_ranking: false, ..contradiction })
+    Some(subject.contradiction(About::Eos, "exact".into(), observed, &message))
 }
 
 /// The prompt of a request and the requested number of tokens; 0 for the held-out continuation.

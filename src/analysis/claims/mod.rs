@@ -37,14 +37,30 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
     let all_checks = |subject: &Subject| -> Vec<Contradiction> {
         checks.iter().flat_map(|check| check(subject, &subjects)).collect()
     };
-    // A twin repeats the claims of its original, and a verifier has no row.
-    let is_row = |it: &&Subject| !matches!(it.configuration.role, Some(Role::Twin { .. } | Role::Verifier));
-    subjects.iter().filter(is_row).flat_map(all_checks).collect()
+    subjects.iter().filter(|it| is_row(it)).flat_map(all_checks).collect()
 }
 
-/// Whether a false claim could have improved a configuration's results.
+/// A twin repeats the claims of its original, and a verifier has no row.
+fn is_row(subject: &Subject) -> bool {
+    !matches!(subject.configuration.role, Some(Role::Twin { .. } | Role::Verifier))
+}
+
+/// Whether a claim of a configuration does not hold. Each such claim has the same effect: the rows of the configuration are marked
+/// and have no rank.
 pub fn is_contradicted(contradictions: &[Contradiction], configuration: usize) -> bool {
-    contradictions.iter().any(|it| it.configuration == configuration && it.excludes_from_ranking)
+    contradictions.iter().any(|it| it.configuration == configuration)
+}
+
+/// Sentences on facts that contradict no claim, but that a reader who compares engines should know. They begin with the label of
+/// the engine.
+pub fn remarks(values: &Values, agreements: &[Agreement]) -> Vec<String> {
+    let remarks = [threads::remark, cache::remark];
+    let subjects = subjects(values, agreements);
+    let of = |subject: &Subject| -> Vec<String> {
+        let remarks = remarks.iter().filter_map(|remark| remark(subject));
+        remarks.map(|it| format!("{}: {it}", subject.configuration.label)).collect()
+    };
+    subjects.iter().filter(|it| is_row(it)).flat_map(of).collect()
 }
 
 /// Whether a warning in an older record repeats one of these contradictions.

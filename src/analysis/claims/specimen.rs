@@ -22,9 +22,14 @@ pub fn decode_record(change: impl FnOnce(&mut RunRecord)) -> RunRecord {
 
 /// A record of three blocks of these scenarios.
 pub fn record_of(scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
+    record_of_blocks(3, scenarios, change)
+}
+
+/// A record of this many blocks of these scenarios.
+pub fn record_of_blocks(blocks: u32, scenarios: &[&str], change: impl FnOnce(&mut RunRecord)) -> RunRecord {
     let mut selection = selection(&["patient-original", "beacon"]);
     selection.scenarios.retain(|it| scenarios.contains(&it.name));
-    selection.extent.blocks = Some(3);
+    selection.extent.blocks = Some(blocks);
     let mut record = measured(&selection, &[ORIGINAL, BEACON]);
     // Two threads are busy for almost the whole request.
     for sample in &mut record.samples {

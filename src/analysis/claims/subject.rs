@@ -26,7 +26,7 @@ pub struct Contradiction {
     /// A sentence with the engine, both values and the source of the observed value.
     #[serde(skip)]
     pub message: String,
-    /// Whether the false claim could have improved the results. No row of such a configuration has a rank.
+    /// True in every contradiction. Earlier versions had some without an effect on the ranking, and programs read this field.
     pub excludes_from_ranking: bool,
 }
 
@@ -99,7 +99,6 @@ pub fn subjects<'a>(values: &'a Values<'a>, agreements: &'a [Agreement]) -> Vec<
 }
 
 impl<'a> Subject<'a> {
-    /// A contradiction that excludes the configuration from the ranking.
     pub fn contradiction(
         &self,
         about: About,
@@ -109,8 +108,15 @@ impl<'a> Subject<'a> {
     ) -> Contradiction {
         let (configuration, label) = (self.index, self.configuration.label.clone());
         let message = format!("{label}: {message}");
-        let excludes_from_ranking = true;
-        Contradiction { configuration, label, about, reported, observed, message, excludes_from_ranking }
+        Contradiction {
+            configuration,
+            label,
+            about,
+            reported,
+            observed,
+            message,
+            excludes_from_ranking: true,
+        }
     }
 
     /// The facts that the engine reported after each load.

@@ -1,13 +1,14 @@
 //! All claims of two correct engines hold. Each test then changes the facts or the samples of `beacon`. The module `clocks`
 //! tests the checks of clocks.
 
+mod clock_rates;
 mod clocks;
 
 use protocol::{Capabilities, Facts, IgnoreEos};
 
 use super::specimen::{
     BEACON_INDEX, change_facts, contradictions, decode_record, launches, measured_samples, record_of,
-    samples, with_busy_cores,
+    record_of_blocks, samples, with_busy_cores,
 };
 use super::subject::About;
 use super::*;
@@ -35,12 +36,20 @@ fn single_contradiction(record: &RunRecord) -> Contradiction {
     all.remove(0)
 }
 
-/// Checks that one false claim is reported, with `expected` in its message, and that beacon is still ranked.
-fn assert_reported(record: &RunRecord, about: About, expected: &str) {
-    let Contradiction { about: found, message, .. } = single_contradiction(record);
-    assert_eq!(found, about, "{message}");
-    assert!(message.starts_with("beacon: ") && message.contains(expected), "{message}");
-    assert!(!is_contradicted(&contradictions(record), BEACON_INDEX));
+fn remarks_on(record: &RunRecord) -> Vec<String> {
+    remarks(&Values::of(record), &Agreement::of(record))
+}
+
+/// Checks that one remark has these words, and that no claim is contradicted: beacon is still ranked.
+fn assert_remarked(record: &RunRecord, expected: &str) {
+    let [remark] = &remarks_on(record)[..] else { panic!("{:?}", remarks_on(record)) };
+    assert!(remark.starts_with("beacon: ") && remark.contains(expected), "{remark}");
+    assert_eq!(contradictions_of(record), []);
+}
+
+/// Checks that the record has neither a false claim nor a remark.
+fn assert_clean(record: &RunRecord) {
+    assert_eq!((contradictions_of(record), remarks_on(record)), (Vec::new(), Vec::new()));
 }
 
 /// Checks that one false claim is reported, with `expected` in its message, and that it excludes only beacon from the ranking.
@@ -50,6 +59,7 @@ fn assert_excluded(record: &RunRecord, about: About, expected: &str) {
     assert!(message.starts_with("beacon: ") && message.contains(expected), "{message}");
     let excluded = [0, BEACON_INDEX].map(|index| is_contradicted(&contradictions(record), index));
     assert_eq!(excluded, [false, true]);
+    assert_eq!(remarks_on(record), Vec::<String>::new());
 }
 
 #[test]
@@ -243,13 +253,10 @@ fn busy(cores: f64, change: impl FnOnce(&mut RunRecord)) -> RunRecord {
 #[test]
 fn fewer_busy_cores_than_threads_are_reported_with_the_case() {
     let record = busy(1.02, |_| {});
-    assert_reported(&record, About::Threads, "2 threads, but kept fewer cores busy: 1.02 in `decode`");
-    assert_eq!(contradictions_of(&busy(1.3, |_| {})), []);
-    // One thread that waits is no false claim about threads.
-    assert_eq!(
-        contradictions_of(&busy(0.5, |record| change_facts(record, |facts| facts.threads = Some(1)))),
-        []
-    );
+    assert_remarked(&record, "2 threads, but kept fewer cores busy: 1.02 in `decode`");
+    assert_clean(&busy(1.3, |_| {}));
+    // One thread may wait.
+    assert_clean(&busy(0.5, |record| change_facts(record, |facts| facts.threads = Some(1))));
 }
 
 #[test]
@@ -261,9 +268,9 @@ fn a_report_of_idle_threads_names_the_other_cases_too() {
             sample.cpu_ns = Some(cores * (sample.answered_ns - sample.sent_ns));
         }
     });
-    assert_reported(&record, About::Threads, "busy: 1.00 in `decode` (CPU time over");
-    let message = single_contradiction(&record).message;
-    assert!(message.ends_with("elsewhere 2.00 in `prefill`"), "{message}");
+    assert_remarked(&record, "busy: 1.00 in `decode` (CPU time over");
+    let remarks = remarks_on(&record);
+    assert!(remarks[0].ends_with("elsewhere 2.00 in `prefill`"), "{remarks:?}");
 }
 
 #[test]
@@ -285,12 +292,12 @@ fn the_reported_cores_are_those_of_the_table() {
     let case = record.header.plan.cases_of(BEACON_INDEX)[0];
     let cores = three_digits(CoresBusy::of(Values::of(&record).samples(case)).unwrap().cores);
     assert_ne!(cores, "1.00");
-    assert_reported(&record, About::Threads, &format!("kept fewer cores busy: {cores} in `decode`"));
+    assert_remarked(&record, &format!("kept fewer cores busy: {cores} in `decode`"));
 }
 
 #[test]
 fn short_requests_report_nothing_about_threads() {
-    let contradictions_about_threads = |elapsed_ns: u64| {
+    let remarks_about_threads = |elapsed_ns: u64| {
         let mut record = busy(1.0, |_| {});
         let mut template = measured_samples(&mut record).next().unwrap().clone();
         template.answered_ns = template.sent_ns + elapsed_ns;
@@ -299,9 +306,9 @@ fn short_requests_report_nothing_about_threads() {
         template.cpu_ns = Some(elapsed_ns);
         record.samples.retain(|sample| sample.case != template.case);
         record.samples.extend((0..400).map(|index| Sample { index, ..template.clone() }));
-        contradictions_of(&record).into_iter().filter(|it| it.about == About::Threads).count()
+        remarks_on(&record).len()
     };
-    assert_eq!((contradictions_about_threads(1_900_000), contradictions_about_threads(2_100_000)), (0, 1));
+    assert_eq!((remarks_about_threads(1_900_000), remarks_about_threads(2_100_000)), (0, 1));
 }
 
 #[test]
@@ -313,8 +320,8 @@ fn a_crowded_machine_reports_nothing_about_idle_threads() {
             });
         })
     };
-    assert_eq!(contradictions_of(&crowded(0.3)), []);
-    assert_reported(&crowded(0.01), About::Threads, "1.00 in `decode`");
+    assert_clean(&crowded(0.3));
+    assert_remarked(&crowded(0.01), "1.00 in `decode`");
 }
 
 #[test]
@@ -327,9 +334,8 @@ fn too_little_time_or_more_threads_than_cores_report_nothing() {
         record.samples.retain(|sample| sample.case != 1 || sample.index < 3);
         samples(record).for_each(|sample| sample.iteration.sequences[0].token_ns = None);
     });
-    assert_eq!(contradictions_of(&short), []);
-    let too_few_cores = busy(1.0, |record| record.header.machine.cpu.allowed_cores = Some(1));
-    assert_eq!(contradictions_of(&too_few_cores), []);
+    assert_clean(&short);
+    assert_clean(&busy(1.0, |record| record.header.machine.cpu.allowed_cores = Some(1)));
 }
 
 // Prefix caches.
@@ -355,9 +361,9 @@ fn a_fast_answer_to_a_repeated_prompt_is_reported_with_its_ratio() {
     assert_excluded(&record, About::PrefixCache, "no prefix cache, but answers a repeated prompt 9.9");
     let message = single_contradiction(&record).message;
     assert!(message.contains("times as fast") && message.contains("in `prefill`"), "{message}");
-    assert_reported(&with_repeated_prompt(0.1, None), About::PrefixCache, "nothing about a prefix cache");
-    assert_eq!(contradictions_of(&with_repeated_prompt(0.1, Some(true))), []);
-    assert_eq!(contradictions_of(&with_repeated_prompt(0.7, Some(false))), []);
+    assert_remarked(&with_repeated_prompt(0.1, None), "nothing about a prefix cache");
+    assert_clean(&with_repeated_prompt(0.1, Some(true)));
+    assert_clean(&with_repeated_prompt(0.7, Some(false)));
 }
 
 #[test]
@@ -429,7 +435,7 @@ fn with_eos(prompts: u32, engine_id: impl Fn(usize) -> u32) -> RunRecord {
 
 #[test]
 fn an_engine_without_the_verifiers_eos_masks_it() {
-    assert_reported(&with_eos(3, |_| 5), About::Eos, "all 3 positions where the verifier gives EOS");
+    assert_excluded(&with_eos(3, |_| 5), About::Eos, "all 3 positions where the verifier gives EOS");
     // At a single position, rounding may be the cause. A single EOS shows that the engine can give EOS. A different text before
     // EOS proves nothing.
     assert_eq!(contradictions_of(&with_eos(1, |_| 5)), []);
@@ -450,7 +456,7 @@ fn the_held_out_continuation_counts_as_a_position() {
     assert_eq!(contradictions_of(&record), []);
     record.reference_answers =
         vec![ReferenceAnswers { model: "/m".into(), continued: ids(2), ..ReferenceAnswers::default() }];
-    assert_reported(&record, About::Eos, "all 2 positions");
+    assert_excluded(&record, About::Eos, "all 2 positions");
 }
 
 #[test]

@@ -21,15 +21,35 @@ const MAX_WAITED_CORES: f64 = 0.1;
 type CaseCores = (usize, CoresBusy);
 
 pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
-    if !subject.all_work_is_observed() {
-        return Vec::new();
+    // More threads than reported are an advantage over the other engines.
+    BusyCores::of(subject).and_then(|busy| busy.more_than_reported(subject)).into_iter().collect()
+}
+
+/// One sentence on all cases with idle threads. Many correct engines are parallel in prefill and serial in decode, and idle
+/// threads are no advantage. But a reader who compares speeds per thread should know it.
+pub fn remark(subject: &Subject) -> Option<String> {
+    let busy = BusyCores::of(subject)?;
+    if busy.more_than_reported(subject).is_some() { None } else { busy.fewer_than_reported(subject) }
+}
+
+/// The busy cores of the cases of an engine, and the threads that it reports.
+struct BusyCores {
+    reported: u32,
+    cases: Vec<CaseCores>,
+}
+
+impl BusyCores {
+    fn of(subject: &Subject) -> Option<Self> {
+        let reported = subject.fact(|facts| facts.threads).filter(|_| subject.all_work_is_observed())?;
+        let cases = subject.cases().filter_map(|case| Some((case, busy(subject, case)?))).collect();
+        Some(Self { reported, cases })
     }
-    let Some(reported) = subject.fact(|facts| facts.threads) else { return Vec::new() };
-    let cases: Vec<CaseCores> =
-        subject.cases().filter_map(|case| Some((case, busy(subject, case)?))).collect();
-    let too_many = cases.iter().filter(|(_, busy)| busy.cores > f64::from(reported) + MAX_EXTRA_CORES);
-    let most = too_many.max_by(|(_, a), (_, b)| a.cores.total_cmp(&b.cores));
-    let more_cores = most.map(|(case, busy)| {
+
+    fn more_than_reported(&self, subject: &Subject) -> Option<Contradiction> {
+        let reported = self.reported;
+        let is_more = |(_, busy): &&CaseCores| busy.cores > f64::from(reported) + MAX_EXTRA_CORES;
+        let too_many = self.cases.iter().filter(is_more);
+        let (case, busy) = too_many.max_by(|(_, a), (_, b)| a.cores.total_cmp(&b.cores))?;
         let cores = three_digits(busy.cores);
         let message = format!(
             "reports {}, but kept {cores} cores busy in {} (CPU time over {} of measured requests)",
@@ -37,40 +57,37 @@ pub fn contradictions(subject: &Subject, _: &[Subject]) -> Vec<Contradiction> {
             subject.case_name(*case),
             time(busy.elapsed_ns),
         );
-        // More threads than reported are an advantage over the other engines, so the engine is not ranked.
-        subject.contradiction(About::Threads, threads(reported), format!("{cores} cores"), &message)
-    });
-    more_cores.or_else(|| fewer_cores(subject, reported, &cases)).into_iter().collect()
-}
-
-/// One contradiction for all cases with idle threads. Many engines are parallel in prefill and serial in decode, which a reader
-/// who compares speeds per thread should know. The engine has no advantage from idle threads.
-fn fewer_cores(subject: &Subject, reported: u32, cases: &[CaseCores]) -> Option<Contradiction> {
-    let allowed = subject.record.header.machine.cpu.allowed_cores;
-    let min_cores = MIN_BUSY_SHARE * f64::from(reported);
-    if reported < 2 || allowed.is_some_and(|allowed| reported > allowed) {
-        return None;
+        Some(subject.contradiction(About::Threads, threads(reported), format!("{cores} cores"), &message))
     }
-    let undisturbed = cases.iter().filter(|(_, busy)| busy.waited <= MAX_WAITED_CORES);
-    let (below, others): (Vec<CaseCores>, Vec<CaseCores>) =
-        undisturbed.partition(|(_, busy)| busy.cores < min_cores);
-    let least = below.iter().map(|(_, busy)| busy.cores).reduce(f64::min)?;
-    let list = |cases: &[CaseCores]| -> String {
-        let cell = |(case, busy): &CaseCores| {
-            format!("{} in {}", three_digits(busy.cores), subject.case_name(*case))
+
+    fn fewer_than_reported(&self, subject: &Subject) -> Option<String> {
+        let reported = self.reported;
+        let allowed = subject.record.header.machine.cpu.allowed_cores;
+        let min_cores = MIN_BUSY_SHARE * f64::from(reported);
+        if reported < 2 || allowed.is_some_and(|allowed| reported > allowed) {
+            return None;
+        }
+        let undisturbed = self.cases.iter().filter(|(_, busy)| busy.waited <= MAX_WAITED_CORES);
+        let (below, others): (Vec<CaseCores>, Vec<CaseCores>) =
+            undisturbed.partition(|(_, busy)| busy.cores < min_cores);
+        if below.is_empty() {
+            return None;
+        }
+        let list = |cases: &[CaseCores]| -> String {
+            let cell = |(case, busy): &CaseCores| {
+                format!("{} in {}", three_digits(busy.cores), subject.case_name(*case))
+            };
+            cases.iter().map(cell).collect::<Vec<_>>().join(", ")
         };
-        cases.iter().map(cell).collect::<Vec<_>>().join(", ")
-    };
-    let elsewhere = if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
-    let over = time(below.iter().map(|(_, busy)| busy.elapsed_ns).sum());
-    let message = format!(
-        "reports {}, but kept fewer cores busy: {} (CPU time over {over} of measured requests){elsewhere}",
-        threads(reported),
-        list(&below),
-    );
-    let observed = format!("{} cores", three_digits(least));
-    let contradiction = subject.contradiction(About::Threads, threads(reported), observed, &message);
-    Some(Contradiction { excludes_from_ranking: false, ..contradiction })
+        let elsewhere =
+            if others.is_empty() { String::new() } else { format!("; elsewhere {}", list(&others)) };
+        let over = time(below.iter().map(|(_, busy)| busy.elapsed_ns).sum());
+        Some(format!(
+            "reports {}, but kept fewer cores busy: {} (CPU time over {over} of measured requests){elsewhere}",
+            threads(reported),
+            list(&below),
+        ))
+    }
 }
 
 fn threads(reported: u32) -> String {

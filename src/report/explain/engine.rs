@@ -72,9 +72,9 @@ fn claims(context: &Context, label: &str) -> Option<Part> {
         let message =
             claim.message.strip_prefix(label).and_then(|it| it.strip_prefix(": ")).unwrap_or(&claim.message);
         part.say(format!("Details: it {}.", message.trim_end_matches('.')));
-        if claim.excludes_from_ranking {
-            part.say("This could make its results look better than they are, so it has no rank.");
-        }
+    }
+    if !part.sentences.is_empty() {
+        part.say("Its results may look better than they are, so it has no rank.");
     }
     (!part.sentences.is_empty()).then_some(part)
 }

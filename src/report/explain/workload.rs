@@ -197,7 +197,7 @@ fn why_unranked(context: &Context, row: &Row, why: Unranked) -> String {
         }
         Unranked::Contradicted => {
             let of_row = context.report.contradictions.iter();
-            let mut of_row = of_row.filter(|it| it.label == row.engine.label && it.excludes_from_ranking);
+            let mut of_row = of_row.filter(|it| it.label == row.engine.label);
             of_row.next().map_or_else(
                 || "an observation contradicts one of its claims".into(),
                 |it| {

@@ -9,6 +9,7 @@ use crate::report::document::{Column, ColumnKind, Keep, Line, Table};
 use crate::report::ranking::{Compared, Unranked, is_quotient};
 use crate::report::rows::Row;
 use crate::report::tone::{self, Tone};
+use crate::report::verdict_lines::CONTRADICTED;
 use crate::text::shorten;
 use stats::{Summary, Verdict};
 
@@ -264,7 +265,7 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
         return String::new();
     }
     if row.is_reference() {
-        return "ref".into();
+        return format!("ref{}", contradicted_mark(row));
     }
     let pair = report.verdicts.headline(row).filter(|pair| !pair.has_failed(&report.rows));
     let Some((pair, value)) = pair.and_then(|pair| Some((pair, pair.ratio()?))) else {
@@ -272,14 +273,19 @@ fn ratio_cell(overview: &Overview, configuration: &Configuration, primary: &str)
     };
     let compared = Compared::as_stored(pair);
     let text = ratio(value, None);
-    let mark = if is_quotient(report.rows.iter(), row, value) { "" } else { NOT_A_QUOTIENT };
+    let quotient_mark = if is_quotient(report.rows.iter(), row, value) { "" } else { NOT_A_QUOTIENT };
+    let mark = format!("{quotient_mark}{}", contradicted_mark(row));
     match compared.verdict() {
         Some(Verdict::Faster) => Tone::Good.of(&format!("{text}{mark}")),
         Some(Verdict::Slower) => Tone::Bad.of(&format!("{text}{mark}")),
         Some(Verdict::Same) => format!("{text}{mark}"),
-        Some(Verdict::Inconclusive) => Tone::Dim.of("inconclusive"),
+        Some(Verdict::Inconclusive) => Tone::Dim.of(&format!("inconclusive{}", contradicted_mark(row))),
         None => Tone::Dim.of(&format!("{text}{NO_VERDICT}{mark}")),
     }
+}
+
+fn contradicted_mark(row: &Row) -> &'static str {
+    if row.contradicted { CONTRADICTED } else { "" }
 }
 
 /// The name for `--sort` that is no column of values.

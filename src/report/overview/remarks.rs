@@ -12,7 +12,7 @@ use crate::report::grid::{more_rounds, why_no_ratios};
 use crate::report::ranking::Unranked;
 use crate::report::rows::{FailureSummary, group_by_key};
 use crate::report::tone::{self, Tone};
-use crate::report::verdict_lines::{self, why_no_verdicts};
+use crate::report::verdict_lines::{self, CONTRADICTED, why_no_verdicts};
 use crate::report::verdicts::{Certainty, PairVerdict};
 use crate::shell::pasteable;
 use crate::text::{plural, shorten};
@@ -151,7 +151,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         table.lines.iter().filter_map(|line| line.cells.last()).map(|cell| tone::plain(cell)).collect();
     let has_mark = |mark: &str| last_cells.iter().any(|cell| cell.contains(mark));
     let mut notes = Vec::new();
-    if last_cells.iter().any(|cell| cell == "ref" || cell.contains('x')) {
+    if last_cells.iter().any(|cell| cell.starts_with("ref") || cell.contains('x')) {
         notes.push(format!("vs ref: speed-up over `{}`; above 1 is better", report.reference));
     }
     if has_mark(NOT_A_QUOTIENT) || is_marked_above {
@@ -162,7 +162,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     if has_mark(NO_VERDICT) {
         notes.push(format!("{NO_VERDICT} no verdict: the difference may be noise"));
     }
-    if cells.iter().any(|cell| cell == "inconclusive") {
+    if cells.iter().any(|cell| cell.starts_with("inconclusive")) {
         notes.push("inconclusive: noise is too large for a decision".into());
     }
     if cells.iter().any(|cell| cell.starts_with('~')) {
@@ -190,7 +190,8 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
     let contradicted =
         overview.configurations.iter().filter(|it| it.unranked == Some(Unranked::Contradicted));
     notes.extend(contradicted.map(|it| {
-        format!("`{}` has no rank, because a claim is contradicted (see the warning)", it.engine.label)
+        let name = &it.engine.label;
+        format!("{CONTRADICTED} `{name}` has no rank, because a claim is contradicted (see the warning)")
     }));
     let failed = overview.configurations.iter().filter_map(|it| Some((it, it.failure?)));
     let hinted = failed.filter_map(|(it, failure)| {

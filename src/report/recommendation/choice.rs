@@ -91,7 +91,7 @@ impl Candidates {
             Some(Unranked::Wrong) => (format!("its output is wrong{}", because()), None),
             Some(Unranked::Contradicted) => {
                 let mut claims = report.contradictions.iter();
-                let claim = claims.find(|it| it.label == engine.label && it.excludes_from_ranking);
+                let claim = claims.find(|it| it.label == engine.label);
                 let both = claim.map_or_else(String::new, |it| {
                     format!(" about {}: reported {}, observed {}", it.about.name(), it.reported, it.observed)
                 });

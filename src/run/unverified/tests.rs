@@ -24,6 +24,9 @@ fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
     record
 }
 
+/// The last samples of four workloads in three blocks. Those of the last block are checked in full.
+const LAST_SAMPLES: usize = 12;
+
 fn model(record: &RunRecord) -> Model {
     record.header.plan.configurations[0].model.clone()
 }
@@ -47,8 +50,10 @@ fn only_samples_that_differ_from_the_verifiers_are_unverified() {
     // Without a verifier all outputs are unverified, and no position differs.
     let all = unverified_samples(&record, &model(&record), None);
     assert!(all.iter().all(|unverified| unverified.differs_at.is_none()));
-    assert_eq!(all.iter().filter(|unverified| unverified.configuration == 0).count(), MAX_SAMPLES);
-    assert_eq!(all.iter().filter(|unverified| unverified.configuration == 1).count(), MAX_SAMPLES);
+    let of_configuration = |index| all.iter().filter(move |it| it.configuration == index);
+    let in_full = |index| of_configuration(index).filter(|it| it.max_positions == MAX_POSITIONS).count();
+    assert_eq!([in_full(0), in_full(1)], [MAX_SAMPLES; 2]);
+    assert_eq!(of_configuration(0).count(), LAST_SAMPLES);
 }
 
 #[test]
@@ -63,9 +68,9 @@ fn the_last_sample_of_each_workload_is_checked_first() {
     };
     let of_a = checked_of(0);
     let workloads: BTreeSet<usize> = of_a.iter().map(|(case, ..)| *case).collect();
-    assert!(workloads.len() > 1 && of_a.len() == MAX_SAMPLES, "{of_a:?}");
-    let (_, block, round) = of_a[0];
-    assert_eq!((block, round), (2, 1));
+    assert!(workloads.len() == 4 && of_a.len() == LAST_SAMPLES, "{of_a:?}");
+    let blocks_and_rounds: Vec<(u32, u32)> = of_a.iter().map(|(_, block, round)| (*block, *round)).collect();
+    assert_eq!(blocks_and_rounds, [[(2, 1); 4], [(1, 1); 4], [(0, 1); 4]].concat());
     // Both engines have the same order, so that one answer serves both.
     let plan = &record.header.plan;
     let with_labels = |checked: Vec<(usize, u32, u32)>| -> Vec<(String, u32, u32)> {
@@ -99,8 +104,8 @@ fn every_workload_is_checked_once_before_any_is_checked_twice() {
 #[test]
 fn one_token_outputs_are_checked_and_outputs_with_a_temperature_are_not() {
     let single = record(&["a"], |_, _| vec![5]);
-    assert_eq!(unverified_samples(&single, &model(&single), None).len(), MAX_SAMPLES);
-    for (temperature, expected) in [(0.0, MAX_SAMPLES), (0.5, 0), (1.0, 0)] {
+    assert_eq!(unverified_samples(&single, &model(&single), None).len(), LAST_SAMPLES);
+    for (temperature, expected) in [(0.0, LAST_SAMPLES), (0.5, 0), (1.0, 0)] {
         let mut random = record(&["a"], |_, _| vec![5, 6]);
         let sampling = protocol::Sampling { temperature, ..Default::default() };
         random.header.plan.cases.iter_mut().for_each(|case| case.workload.sampling = Some(sampling));
@@ -110,13 +115,14 @@ fn one_token_outputs_are_checked_and_outputs_with_a_temperature_are_not() {
 
 #[test]
 fn checked_positions_include_the_end_and_the_least_likely_tokens() {
-    assert_eq!(positions(64, None, &[]), [63, 0, 9, 18, 27, 36, 45, 54]);
-    assert_eq!(positions(3, None, &[]), [2, 0, 1]);
-    assert_eq!(positions(1, Some(0), &[Some(-1.0)]), [0]);
-    assert_eq!(positions(0, None, &[]), Vec::<usize>::new());
+    assert_eq!(positions(64, None, &[], MAX_POSITIONS), [63, 0, 9, 18, 27, 36, 45, 54]);
+    assert_eq!(positions(3, None, &[], MAX_POSITIONS), [2, 0, 1]);
+    assert_eq!(positions(1, Some(0), &[Some(-1.0)], MAX_POSITIONS), [0]);
+    assert_eq!(positions(0, None, &[], MAX_POSITIONS), Vec::<usize>::new());
     let mut logprobs = vec![Some(-0.1); 64];
     (logprobs[31], logprobs[33], logprobs[40]) = (Some(-9.0), None, Some(-5.0));
-    let chosen = positions(64, Some(30), &logprobs);
+    let chosen = positions(64, Some(30), &logprobs, MAX_POSITIONS);
     assert_eq!(chosen.len(), 8);
     assert_eq!(chosen[..5], [30, 63, 33, 31, 40]);
+    assert_eq!(positions(64, Some(30), &logprobs, MAX_POSITIONS_OF_LAST), [30, 63, 33]);
 }

@@ -73,6 +73,46 @@ pub fn bunch_times(times: &mut [u64]) {
     }
 }
 
+/// The requests that the faults of short requests affect are shorter than this.
+const SHORT_NS: u64 = 40_000_000;
+/// The tokens that `grouped_times` stamps together.
+const GROUP_TOKENS: usize = 4;
+
+/// Makes the times of an answer early, for the faults that tell the truth in streamed requests, where the orchestrator sees
+/// each token arrive.
+pub fn make_times_early(script: &Script, generated: &mut Value) {
+    for iteration in generated["iterations"].as_array_mut().into_iter().flatten() {
+        let (start_ns, end_ns) = (iteration["start_ns"].as_u64(), iteration["end_ns"].as_u64());
+        let (Some(start_ns), Some(end_ns)) = (start_ns, end_ns) else { continue };
+        let is_short = end_ns.saturating_sub(start_ns) < SHORT_NS;
+        let after_start = |ns: u64, percent: u64| start_ns + ns.saturating_sub(start_ns) * percent / 100;
+        let mut new_end_ns = end_ns;
+        for sequence in iteration["sequences"].as_array_mut().into_iter().flatten() {
+            let Some(times) = sequence["token_ns"].as_array_mut() else { continue };
+            let mut ns: Vec<u64> = times.iter().filter_map(Value::as_u64).collect();
+            if has(script, "halved_short_times") && is_short {
+                ns.iter_mut().for_each(|ns| *ns = after_start(*ns, 50));
+                new_end_ns = after_start(end_ns, 50);
+            }
+            let is_early = has(script, "early_first_token") || has(script, "early_first_token_and_end");
+            if let (true, true, Some(first)) = (is_early, is_short, ns.first_mut()) {
+                *first = after_start(*first, 75);
+            }
+            if has(script, "early_first_token_and_end") && is_short && ns.len() == 1 {
+                new_end_ns = after_start(end_ns, 75);
+            }
+            if has(script, "grouped_times") {
+                for group in ns.chunks_mut(GROUP_TOKENS) {
+                    let first = group[0];
+                    group.iter_mut().for_each(|ns| *ns = first);
+                }
+            }
+            *times = ns.into_iter().map(Value::from).collect();
+        }
+        iteration["end_ns"] = new_end_ns.into();
+    }
+}
+
 /// Changes a `token` message, so that it differs from the final answer.
 pub fn change_token(script: &Script, token: &mut Value) {
     if has(script, "streams_unknown_sequence") {

@@ -84,6 +84,13 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("early_times", "the times of tokens and of the end are halved, counted from the start"),
     ("bunched_times", "stamps all tokens together at the end"),
     ("early_tokens", "the times of tokens are halved, counted from the start; the end is true"),
+    (
+        "halved_short_times",
+        "without a stream: the times of tokens and of the end are halved in requests under 40 ms",
+    ),
+    ("early_first_token", "without a stream: the first token is a quarter early in requests under 40 ms"),
+    ("early_first_token_and_end", "as `early_first_token`; the end is early too if there is one token"),
+    ("grouped_times", "without a stream: four tokens have the time of the first of them"),
     ("repeats_at_once", "answers a repeated prompt in a twentieth of the time"),
     ("rate_without_facts", "answers with a rate in `summary` and with no iteration"),
     ("ignores_shutdown", "keeps running after `shutdown` and after the end of stdin"),

@@ -151,6 +151,9 @@ pub fn answer(context: &Context, request: &Generate) -> String {
         generated["device_memory"] = memory;
     }
     false_report::change_answer(context.script, &mut generated);
+    if !request.stream {
+        false_report::make_times_early(context.script, &mut generated);
+    }
     if has(context.script, "wrong_id") {
         generated["id"] = if request.id.is_string() { "another".into() } else { 999_999.into() };
     }

@@ -27,6 +27,44 @@ fn streamed_ids_are_the_final_ids_unless_the_fault_changes_them() {
 }
 
 #[test]
+fn early_times_are_in_answers_without_a_stream_and_not_in_streamed_ones() {
+    let settings = |fault: &str| {
+        let durations =
+            [("load_ns", 0), ("start_ns", 1000), ("first_token_ns", 4000), ("per_token_ns", 1000)];
+        let mut settings = json!({ "fault": fault, "end_ns": 1000 });
+        durations.iter().for_each(|(name, ns)| settings[name] = (*ns).into());
+        settings
+    };
+    let times_and_end = |fault: &str, tokens: u64, stream: bool| {
+        let mut fake = Fake::start(&settings(fault));
+        fake.send(&json!({ "prompt": "a", "max_new_tokens": tokens, "stream": stream }).to_string());
+        let mut answer = fake.message();
+        while answer["type"] == "token" {
+            answer = fake.message();
+        }
+        (times(&answer), iteration(&answer)["end_ns"].as_u64().unwrap())
+    };
+    let honest = (vec![5000, 6000, 7000, 8000, 9000], 10_000);
+    let expected = [
+        ("halved_short_times", vec![3000, 3500, 4000, 4500, 5000], 5500),
+        ("early_first_token", vec![4000, 6000, 7000, 8000, 9000], 10_000),
+        ("early_first_token_and_end", vec![4000, 6000, 7000, 8000, 9000], 10_000),
+        ("grouped_times", vec![5000, 5000, 5000, 5000, 9000], 10_000),
+    ];
+    for (fault, early_times, early_end) in expected {
+        assert_eq!(times_and_end(fault, 5, false), (early_times, early_end), "{fault}");
+        assert_eq!(times_and_end(fault, 5, true), honest, "{fault}");
+    }
+    assert_eq!(times_and_end("early_first_token", 1, false), (vec![4000], 6000));
+    assert_eq!(times_and_end("early_first_token_and_end", 1, false), (vec![4000], 4750));
+    // Only short requests are affected.
+    let mut slow = Fake::start(
+        &json!({ "fault": "halved_short_times", "load_ns": 0, "first_token_ns": 50_000_000, "real_sleep": false }),
+    );
+    assert_eq!(times(&slow.ask(GENERATE))[0], 50_001_000);
+}
+
+#[test]
 fn an_engine_that_exits_before_hello_writes_to_stderr() {
     let mut fake = Fake::with_fault("exits_before_hello");
     let mut stderr = String::new();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::record::Pass;
+use protocol::Stamp;
 
 #[test]
 fn a_clock_that_leaves_time_out_is_reported_with_both_times() {
@@ -112,4 +113,47 @@ fn are_stamps_reported(longer_ns: u64) -> bool {
 fn tokens_stamped_together_are_reported_beyond_the_noise_of_a_machine() {
     assert!(are_stamps_reported(100_000_000));
     assert!(!are_stamps_reported(15_000_000));
+}
+
+/// Whether the check reports beacon, whose gap after each token in a group of `tokens` is this share of the mean gap.
+fn are_groups_reported(tokens: usize, share: f64, stamp: Stamp, is_busy: bool) -> bool {
+    let record = with_busy_cores(decode_record(|record| {
+        launches(record).for_each(|launch| launch.hello.get_or_insert_default().stamp = stamp);
+        for sample in samples(record) {
+            sample.waited_ns = Some(if is_busy { sample.elapsed_ns() } else { 0 });
+            let times = sample.iteration.sequences[0].token_ns.as_mut().unwrap();
+            let (first, count) = (times[0], times.len());
+            let mean_ns = (times[count - 1] - first) as f64 / (count - 1) as f64;
+            for (index, ns) in times.iter_mut().enumerate() {
+                let (group, in_group) = (index / tokens, index % tokens);
+                let since_first = (group * tokens) as f64 + in_group as f64 * share;
+                *ns = first + (since_first * mean_ns) as u64;
+            }
+        }
+    }));
+    let contradictions = contradictions_of(&record);
+    contradictions.iter().any(|it| it.message.contains("in groups"))
+}
+
+#[test]
+fn tokens_stamped_in_groups_are_reported_unless_only_chunks_are_exact() {
+    for tokens in [2, 3, 4, 8] {
+        for is_busy in [false, true] {
+            assert!(are_groups_reported(tokens, 0.0, Stamp::Token, is_busy), "{tokens}");
+            assert!(are_groups_reported(tokens, 0.01, Stamp::Token, is_busy), "{tokens}");
+            // Speculative decoding leaves the same times.
+            assert!(!are_groups_reported(tokens, 0.0, Stamp::Chunk, is_busy), "{tokens}");
+        }
+    }
+}
+
+#[test]
+fn an_engine_that_pauses_after_every_fourth_token_is_not_reported() {
+    assert!(!are_groups_reported(4, 0.3, Stamp::Token, false));
+    assert!(!are_groups_reported(1, 0.0, Stamp::Token, false));
+    // On a busy machine, a scheduler pauses an engine too.
+    assert_eq!(
+        [false, true].map(|is_busy| are_groups_reported(4, 0.15, Stamp::Token, is_busy)),
+        [true, false]
+    );
 }

@@ -1,0 +1,80 @@
+//! Finds tokens that are stamped in groups by an engine that reports exact times of each token. Nearly no time passes between the
+//! tokens of a group, so the inter-token latency is close to zero, though no token was that fast.
+//!
+//! On a busy machine the tokens of a correct engine come in groups too: a scheduler lets it run for some milliseconds, then
+//! pauses it. Then only much smaller gaps count.
+
+use protocol::Stamp;
+
+use super::super::subject::{About, Contradiction, Subject, time};
+use crate::analysis::metric::{self, MetricId};
+use crate::record::Sample;
+use crate::text::plural;
+use stats::quantile;
+
+/// The quantile of the gaps that is compared with the mean gap. In groups of two, half of the gaps are small.
+const SMALL_QUANTILE: f64 = 0.45;
+/// The least ratio of that quantile to the mean gap. Simulated engines that share each core with one other program reach 0.5.
+const MIN_RATIO: f64 = 0.25;
+/// The same on a busy machine. Simulated engines that share each core with eight other programs reach 0.12.
+const MIN_RATIO_IF_BUSY: f64 = 0.05;
+/// The largest mean number of cores that the threads of an engine wait for on a quiet machine, as in `threads`.
+const MAX_WAITED_CORES: f64 = 0.1;
+/// The longest gaps of a request that are left out of its mean gap: a correct engine may pause, for a new block of its cache or
+/// for a collection of garbage.
+const LEFT_OUT_GAPS: usize = 2;
+/// The least number of gaps of a request.
+const MIN_GAPS: usize = 8;
+/// The least number of requests.
+const MIN_REQUESTS: usize = 3;
+
+/// The false claim of an engine that stamps the tokens of a case in groups.
+pub fn contradiction(subject: &Subject, case: usize) -> Option<Contradiction> {
+    let stamp = subject.launches.values().find_map(|launch| launch.hello.as_ref()).map(|hello| hello.stamp);
+    let inter_token = metric::by_id(MetricId::INTER_TOKEN);
+    let requests = subject.values.samples(case).map(|sample| {
+        let mut gaps = subject.values.of_request(sample, inter_token);
+        gaps.sort_unstable_by(f64::total_cmp);
+        gaps
+    });
+    let requests: Vec<Vec<f64>> = requests.filter(|gaps| gaps.len() >= MIN_GAPS).collect();
+    if stamp != Some(Stamp::Token) || requests.len() < MIN_REQUESTS {
+        return None;
+    }
+    let mean_gap = |gaps: &Vec<f64>| {
+        let counted = &gaps[..gaps.len() - LEFT_OUT_GAPS];
+        counted.iter().sum::<f64>() / counted.len() as f64
+    };
+    // The fastest request is the one that other programs disturbed least.
+    let mean_ns = requests.iter().map(mean_gap).reduce(f64::min)?;
+    let mut gaps = requests.concat();
+    gaps.sort_unstable_by(f64::total_cmp);
+    let is_quiet = is_quiet(subject.values.samples(case));
+    let bound_ns = mean_ns * if is_quiet { MIN_RATIO } else { MIN_RATIO_IF_BUSY };
+    if quantile(&gaps, SMALL_QUANTILE)? >= bound_ns {
+        return None;
+    }
+    let small = gaps.iter().filter(|gap| **gap < bound_ns).count();
+    let (mean, count) = (time(mean_ns), plural(gaps.len(), "gap"));
+    let message = format!(
+        "stamps its tokens in {} in groups: {small} of {count} between its tokens are below {}, and the mean gap is {mean}: these \
+         are no times of single tokens; hint: report `\"stamp\":\"chunk\"`",
+        subject.case_name(case),
+        time(bound_ns)
+    );
+    let reported = "the time of each token".to_string();
+    Some(subject.contradiction(
+        About::Clock,
+        reported,
+        format!("{small} of {count} below {}", time(bound_ns)),
+        &message,
+    ))
+}
+
+/// Whether the threads of the engine got a core when they needed one. If the kernel does not count this, they may not have.
+fn is_quiet<'a>(mut samples: impl Iterator<Item = &'a Sample>) -> bool {
+    let sums = samples.try_fold((0.0, 0.0), |(waited, elapsed), sample| {
+        Some((waited + sample.waited_ns? as f64, elapsed + sample.elapsed_ns() as f64))
+    });
+    sums.is_some_and(|(waited, elapsed)| waited <= MAX_WAITED_CORES * elapsed)
+}

@@ -1,0 +1,153 @@
+//! Compares a span of requests of different lengths. A correct engine needs the same time to read a request and to write its
+//! answer, however long the request takes. If an engine stamps a share of the time too early, the span is long in long requests
+//! and short in short ones. The span of another case is therefore the overhead of this engine on this machine.
+//!
+//! A busy machine delays answers too, by some milliseconds and not in every request. So a difference counts in two cases: if all
+//! requests of every launch show it, or if three of four requests of most launches show more than such a delay.
+//! `claims/tests/clock_rates.rs` has the rate of false accusations.
+
+use std::collections::BTreeMap;
+
+use super::super::subject::Subject;
+use super::spans::Length;
+use crate::record::RequestKind;
+use stats::{median, quantile};
+
+/// The accepted growth as a share of the request. A correct engine on a busy machine reached 0.04.
+const MAX_SHARE: f64 = 0.1;
+/// The accepted growth if every request of every launch exceeds it, in nanoseconds and as a share of the overhead. The overhead
+/// of a correct engine differs between cases by up to 0.1 ms, or in Python by 0.6 ms of 2 ms.
+const MAX_NS_OF_ALL: f64 = 3e5;
+const MAX_SHARE_OF_OVERHEAD: f64 = 0.5;
+/// The accepted growth if three of four requests of most launches exceed it: a delay by a scheduler is rarely longer.
+const MAX_NS_OF_MOST: f64 = 3e6;
+const MOST_QUANTILE: f64 = 0.25;
+/// The least number of requests of a case in a launch, and the least number of launches.
+const MIN_REQUESTS: usize = 3;
+const MIN_LAUNCHES: usize = 3;
+
+/// A case whose span is longer than that of other requests. All values are medians over launches.
+pub struct Growth {
+    pub case: usize,
+    /// The span in this case: of the request with the shortest span, or of three of four requests.
+    pub span_ns: f64,
+    /// The shortest span of the other requests of a launch, by the same measure.
+    pub other_ns: f64,
+    /// The time of a request.
+    pub elapsed_ns: f64,
+    /// The largest accepted span.
+    pub bound_ns: f64,
+}
+
+/// The case with the largest growth beyond the bound, as a share of its requests.
+pub fn largest(subject: &Subject, length: Length) -> Option<Growth> {
+    let levels = Levels::of(subject, length);
+    let beyond_bound = subject.cases().filter_map(|case| levels.growth(case));
+    let share = |it: &Growth| (it.span_ns - it.other_ns) / it.elapsed_ns;
+    beyond_bound.max_by(|a, b| share(a).total_cmp(&share(b)))
+}
+
+/// Whether other requests of the same launches show the overhead of the engine, so that `largest` can judge this case.
+pub fn is_overhead_known(subject: &Subject, length: Length, case: usize) -> bool {
+    Levels::of(subject, length).with_others(case).len() >= MIN_LAUNCHES
+}
+
+/// Requests of about the same length: of one case; the requests after a pause are shorter than the others.
+type Group = (usize, bool);
+
+/// The spans of the requests of one launch and one group, and their times.
+struct Level {
+    shortest_ns: f64,
+    /// Three of four requests have at least this span.
+    of_most_ns: f64,
+    fastest_ns: f64,
+    elapsed_ns: f64,
+}
+
+/// The levels of a configuration by launch.
+struct Levels(BTreeMap<u32, BTreeMap<Group, Level>>);
+
+impl Levels {
+    fn of(subject: &Subject, length: Length) -> Self {
+        let mut requests: BTreeMap<u32, BTreeMap<Group, Vec<(f64, f64)>>> = BTreeMap::new();
+        // A streamed request may be treated in another way than the measured ones.
+        for sample in subject.samples.iter().filter(|it| it.late.is_none()) {
+            if let Some(span_ns) = length(subject, sample) {
+                let group = (sample.case, sample.kind == RequestKind::Discarded);
+                let of_group = requests.entry(sample.launch).or_default().entry(group).or_default();
+                of_group.push((span_ns as f64, sample.elapsed_ns() as f64));
+            }
+        }
+        let levels = requests.into_iter().map(|(launch, groups)| {
+            let groups =
+                groups.into_iter().filter_map(|(group, requests)| Some((group, Level::of(requests)?)));
+            (launch, groups.collect())
+        });
+        Self(levels.collect())
+    }
+
+    /// The level of a case in each launch, with those of the other requests of the launch.
+    fn with_others(&self, case: usize) -> Vec<(&Level, Vec<&Level>)> {
+        let launches = self.0.values().filter_map(|groups| {
+            let others = groups.iter().filter(|(group, _)| **group != (case, false));
+            let others: Vec<&Level> = others.map(|(_, other)| other).collect();
+            Some((groups.get(&(case, false))?, others)).filter(|(_, others)| !others.is_empty())
+        });
+        launches.collect()
+    }
+
+    /// The growth of a case over the other requests, if it exceeds a bound.
+    fn growth(&self, case: usize) -> Option<Growth> {
+        let launches = self.with_others(case);
+        let shortest = |levels: &[&Level], span: fn(&Level) -> f64| {
+            levels.iter().map(|it| span(it)).fold(f64::INFINITY, f64::min)
+        };
+        let of_all = launches.iter().map(|(level, others)| {
+            let other_ns = shortest(others, |it| it.shortest_ns);
+            let least = MAX_NS_OF_ALL.max(MAX_SHARE_OF_OVERHEAD * other_ns);
+            let bound_ns = other_ns + least.max(MAX_SHARE * level.fastest_ns);
+            Growth { case, span_ns: level.shortest_ns, other_ns, elapsed_ns: level.elapsed_ns, bound_ns }
+        });
+        let of_most = launches.iter().map(|(level, others)| {
+            let other_ns = shortest(others, |it| it.of_most_ns);
+            let bound_ns = other_ns + MAX_NS_OF_MOST.max(MAX_SHARE * level.elapsed_ns);
+            Growth { case, span_ns: level.of_most_ns, other_ns, elapsed_ns: level.elapsed_ns, bound_ns }
+        });
+        let (of_all, of_most): (Vec<Growth>, Vec<Growth>) = (of_all.collect(), of_most.collect());
+        let exceeding = |growths: &[Growth]| growths.iter().filter(|it| it.span_ns > it.bound_ns).count();
+        match launches.len() {
+            ..MIN_LAUNCHES => None,
+            count if exceeding(&of_most) * 2 > count => Growth::median(&of_most),
+            count if exceeding(&of_all) == count => Growth::median(&of_all),
+            _ => None,
+        }
+    }
+}
+
+impl Level {
+    fn of(requests: Vec<(f64, f64)>) -> Option<Self> {
+        let (mut spans, mut elapsed): (Vec<f64>, Vec<f64>) = requests.into_iter().unzip();
+        spans.sort_unstable_by(f64::total_cmp);
+        elapsed.sort_unstable_by(f64::total_cmp);
+        let level = Self {
+            shortest_ns: *spans.first()?,
+            of_most_ns: quantile(&spans, MOST_QUANTILE)?,
+            fastest_ns: *elapsed.first()?,
+            elapsed_ns: quantile(&elapsed, 0.5)?,
+        };
+        (spans.len() >= MIN_REQUESTS).then_some(level)
+    }
+}
+
+impl Growth {
+    fn median(launches: &[Self]) -> Option<Self> {
+        let middle = |value: fn(&Self) -> f64| median(&launches.iter().map(value).collect::<Vec<_>>());
+        Some(Self {
+            case: launches.first()?.case,
+            span_ns: middle(|it| it.span_ns)?,
+            other_ns: middle(|it| it.other_ns)?,
+            elapsed_ns: middle(|it| it.elapsed_ns)?,
+            bound_ns: middle(|it| it.bound_ns)?,
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! The rates of the checks of clocks, over simulated runs: how many correct engines are accused, and how many false clocks are
+//! found. The noise is that of `tests/records/default-suite.jsonl`, which was measured on a busy machine: there, an answer of a
+//! request of 40 ms came 4 ms after its end in half of the requests.
+
+use super::*;
+use stats::Random;
+
+const RUNS: u64 = 300;
+const MS: f64 = 1e6;
+
+/// The load of the machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Machine {
+    Quiet,
+    Busy,
+}
+
+/// How an engine stamps the times of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Clock {
+    Correct,
+    /// Times are this share of the true times, in requests under 40 ms.
+    Early(f64),
+    /// The first token is stamped at this share of its time, and the end is true.
+    EarlyFirstToken(f64),
+    /// Four tokens have the time of the first of them.
+    Groups,
+}
+
+/// A record of five blocks in which beacon has this clock. `speed` multiplies all its times.
+fn simulated(template: &RunRecord, machine: Machine, clock: Clock, speed: f64, seed: u64) -> RunRecord {
+    let mut record = template.clone();
+    let mut random = Random::seeded(seed);
+    // Reading a request and writing an answer: 0.05 ms in a compiled engine, 2.5 ms in Python.
+    let overhead_ns = 0.05 * MS * 50f64.powf(random.unit());
+    let is_busy = machine == Machine::Busy;
+    for sample in samples(&mut record) {
+        let launch_speed = speed * if is_busy { 1.0 + 0.3 * random.unit() } else { 1.0 };
+        let start_ns = sample.iteration.start_ns;
+        let sequence = &mut sample.iteration.sequences[0];
+        let times = sequence.token_ns.as_mut().unwrap();
+        let mut stalled_ns = 0.0;
+        // The scheduler of a busy machine lets an engine run for some milliseconds, then other programs.
+        let mut slice_ns = 3.0 * MS * random.unit();
+        let mut previous = start_ns;
+        for ns in times.iter_mut() {
+            let gap_ns = (*ns - previous) as f64 * launch_speed * (0.05 * random.normal()).exp();
+            previous = *ns;
+            slice_ns -= gap_ns;
+            while is_busy && slice_ns < 0.0 {
+                slice_ns += 3.0 * MS;
+                stalled_ns += 3.0 * MS * random.unit();
+            }
+            *ns = start_ns + ((previous - start_ns) as f64 * launch_speed + stalled_ns) as u64;
+        }
+        let true_end_ns = times[times.len() - 1] + 5_000;
+        let length_ns = (true_end_ns - start_ns) as f64;
+        let share = |ns: u64, share: f64| start_ns + ((ns - start_ns) as f64 * share) as u64;
+        let mut end_ns = true_end_ns;
+        match clock {
+            Clock::Early(early) if length_ns < 40.0 * MS => {
+                times.iter_mut().for_each(|ns| *ns = share(*ns, early));
+                end_ns = share(end_ns, early);
+            }
+            Clock::EarlyFirstToken(early) => times[0] = share(times[0], early),
+            Clock::Groups => times.chunks_mut(4).for_each(|group| group.fill(group[0])),
+            Clock::Correct | Clock::Early(_) => {}
+        }
+        let chance_of_delay = if length_ns < 20.0 * MS { 0.4 } else { 0.8 };
+        let is_delayed = is_busy && random.chance(chance_of_delay);
+        let delay_ns = if is_delayed { -4.0 * MS * random.unit().ln() } else { 0.0 };
+        let own_overhead_ns = overhead_ns * (0.15 * random.normal()).exp() + 0.003 * length_ns;
+        sample.iteration.end_ns = end_ns;
+        sample.answered_ns = sample.sent_ns + true_end_ns + (own_overhead_ns + delay_ns) as u64;
+        let elapsed_ns = sample.elapsed_ns();
+        sample.cpu_ns = Some(2 * elapsed_ns);
+        sample.waited_ns = Some(stalled_ns as u64);
+    }
+    record
+}
+
+/// The messages of the runs of `RUNS` in which beacon's clock is contradicted, one for each run.
+fn accused(machine: Machine, clock: Clock, speeds: [f64; 2]) -> Vec<String> {
+    let template = record_of_blocks(5, &["ttft", "prefill", "decode"], |_| {});
+    let [slowest, fastest] = speeds.map(f64::ln);
+    let accusation = |run: u64| {
+        let speed = (slowest + (fastest - slowest) * (run as f64 / RUNS as f64)).exp();
+        let record = simulated(&template, machine, clock, speed, run);
+        let mut all = contradictions(&record).into_iter();
+        all.find(|it| (it.configuration, it.about) == (BEACON_INDEX, About::Clock)).map(|it| it.message)
+    };
+    (0..RUNS).filter_map(accusation).collect()
+}
+
+/// From requests of a tenth of a millisecond to requests of seconds.
+const ALL_SPEEDS: [f64; 2] = [0.02, 20.0];
+/// Speeds at which some requests take 5 to 40 ms. In shorter requests, a share of the time is less than the noise.
+const SHORT_REQUESTS: [f64; 2] = [0.3, 3.0];
+
+#[test]
+fn correct_clocks_are_accused_in_no_simulated_run() {
+    for machine in [Machine::Quiet, Machine::Busy] {
+        assert_eq!(accused(machine, Clock::Correct, ALL_SPEEDS), Vec::<String>::new(), "{machine:?}");
+    }
+}
+
+#[test]
+fn early_stamps_are_found_in_almost_every_simulated_run() {
+    for (machine, at_least) in [(Machine::Quiet, RUNS as usize), (Machine::Busy, RUNS as usize * 95 / 100)] {
+        for clock in [Clock::Early(0.5), Clock::Early(0.75), Clock::EarlyFirstToken(0.75)] {
+            let found = accused(machine, clock, SHORT_REQUESTS).len();
+            assert!(found >= at_least, "{machine:?} {clock:?}: {found} of {RUNS}");
+        }
+    }
+}
+
+#[test]
+fn tokens_stamped_in_groups_are_found_in_every_simulated_run() {
+    for machine in [Machine::Quiet, Machine::Busy] {
+        assert_eq!(accused(machine, Clock::Groups, ALL_SPEEDS).len(), RUNS as usize, "{machine:?}");
+    }
+}
