@@ -52,8 +52,9 @@ impl ViewArgs {
         let scenarios = SCENARIOS.iter().map(|scenario| scenario.name);
         let words: Vec<&str> = scenarios.chain([report::BY_ENGINE]).collect();
         let of_scenario = name.split(' ').next().is_some_and(|word| words.contains(&word));
-        let title = name.to_lowercase();
-        let is_title = |metric: &Metric| title.starts_with(&metric.title.to_lowercase());
+        let name_and_space = format!("{} ", name.to_lowercase());
+        let is_title =
+            |metric: &Metric| name_and_space.starts_with(&format!("{} ", metric.title.to_lowercase()));
         if of_scenario || METRICS.iter().any(|metric| metric.name() == name || is_title(metric)) {
             return Ok(());
         }

@@ -58,7 +58,7 @@ fn the_results_so_far_are_replaced_after_each_block_and_the_last_ones_stay() {
     }
     let end = &output[blocks[2]..];
     let whole = &end[end.find("F\u{1b}[J").expect(end)..];
-    assert!(whole.contains("recorded in ") && whole.contains("decode"), "{whole}");
+    assert!(whole.contains("record: ") && whole.contains("decode"), "{whole}");
     assert!(!whole.contains("so far"), "{whole}");
 }
 
