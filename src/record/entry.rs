@@ -51,9 +51,26 @@ pub struct Header {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fingerprint: String,
     pub plan: Plan,
+    /// Whether other runs on the same cores were excluded. Older records lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_lock: Option<CoreLockState>,
     /// The calibrated noise floors of this machine at the start of the run.
     #[serde(default, alias = "floors", skip_serializing_if = "Vec::is_empty")]
     pub noise_floors: Vec<CalibratedFloor>,
+}
+
+/// Whether other runs of this program on the same cores were excluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoreLockState {
+    /// No other run used the cores.
+    Held,
+    /// Another run used the cores, and the user measured anyway.
+    Shared,
+    /// The user turned the lock off.
+    Off,
+    /// The folder of the locks could not be used.
+    Unavailable,
 }
 
 /// The calibrated noise floor of one configuration on this machine, by one metric of one workload.

@@ -14,6 +14,7 @@ mod calibrate;
 mod check;
 mod cli;
 mod compare;
+mod core_lock;
 mod cuda_toolkit;
 mod devices;
 mod earlier_records;
