@@ -173,7 +173,8 @@ impl<'a> ReadyRun<'a> {
         let mut listener = |event: Event, record: &RunRecord| progress.event_of_run(event, record);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let interrupted = interrupts.count.clone();
-        let run = run::run(&mut recorder, &mut listener, settings(arguments), interrupted);
+        let settings = Settings { keeper: Some(keeper.pid()), ..settings(arguments) };
+        let run = run::run(&mut recorder, &mut listener, settings, interrupted);
         let end = runtime.block_on(run_until_interrupted(run, &interrupts));
         // After this time a thread that still blocks is abandoned; its result is not needed.
         runtime.shutdown_timeout(MAX_CLEAN_UP);
@@ -283,7 +284,7 @@ fn settings(arguments: &RunArgs) -> Settings {
         // The deadline of an answer is at least the time limit of a request.
         deadlines.answer = deadlines.answer.max(arguments.extent.case_cap);
     }
-    Settings { deadlines, debug: arguments.debug, passed: arguments.pass_env.variables() }
+    Settings { deadlines, debug: arguments.debug, keeper: None, passed: arguments.pass_env.variables() }
 }
 
 pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {

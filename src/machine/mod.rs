@@ -24,6 +24,6 @@ pub use cpu::Cpu;
 pub use description::Machine;
 pub use device::{CPU, Device};
 pub use gpu::Gpu;
-pub use processes::{ProcessFamily, is_marked, is_stopped, processes_marked};
+pub use processes::{Mark, ProcessFamily, command_line, descendants_of, is_stopped};
 pub use quiet::{PlannedEngine, QuietCheck};
 pub use used_gpus::gpus_of;

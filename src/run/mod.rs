@@ -58,7 +58,7 @@ pub async fn run(
     settings: Settings,
     mut interrupted: watch::Receiver<u32>,
 ) -> Result<End> {
-    let started = Instant::now();
+    let (started, keeper) = (Instant::now(), settings.keeper);
     let plan = &recorder.record.header.plan.clone();
     let mut journal = Journal::new(recorder, listener);
     let mut schedule = Schedule::of(plan);
@@ -80,6 +80,15 @@ pub async fn run(
     }
     let warnings = quiet.map(|quiet: QuietCheck| quiet.warnings_after(end == End::Interrupted));
     journal.warn_all(warnings.unwrap_or_default())?;
+    if let Some(keeper) = keeper {
+        let escaped = off_thread(move || process::end_descendants(keeper)).await?;
+        // After an interrupt, probes of this program may still run.
+        if end == End::Finished && !escaped.is_empty() {
+            let escaped = escaped.join(", ");
+            journal
+                .warn(None, format!("an engine left processes without a mark: {escaped}; they were ended"))?;
+        }
+    }
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).ok();
     journal.take(Entry::End(RunEnd { end, elapsed_ns }))?;
     journal.finish(end)?;

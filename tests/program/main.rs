@@ -14,6 +14,7 @@ mod calibrate;
 mod check;
 mod cli;
 mod compare;
+mod containment;
 mod core_lock;
 mod cuda_toolkit;
 mod devices;
