@@ -24,6 +24,8 @@ pub use cpu::Cpu;
 pub use description::Machine;
 pub use device::{CPU, Device};
 pub use gpu::Gpu;
-pub use processes::{Mark, ProcessFamily, command_line, descendants_of, is_stopped};
+pub use processes::{
+    Mark, ProcessFamily, command_line, descendants_of, is_kernel_thread, is_stopped, processes,
+};
 pub use quiet::{PlannedEngine, QuietCheck};
 pub use used_gpus::gpus_of;

@@ -15,7 +15,7 @@ pub fn tree(pid: u32) -> Vec<u32> {
         return descendants(pid, children);
     }
     let parents: Vec<(u32, u32)> =
-        all_pids().filter_map(|pid| Some((pid, parent(&read(format!("/proc/{pid}/stat"))?)?))).collect();
+        processes().filter_map(|pid| Some((pid, parent(&read(format!("/proc/{pid}/stat"))?)?))).collect();
     descendants(pid, |ancestor| {
         parents.iter().filter(|(_, parent)| *parent == ancestor).map(|(child, _)| *child).collect()
     })
@@ -24,6 +24,13 @@ pub fn tree(pid: u32) -> Vec<u32> {
 /// The living descendants of a process.
 pub fn descendants_of(pid: u32) -> impl Iterator<Item = u32> {
     tree(pid).into_iter().skip(1).filter(|&pid| is_living(pid))
+}
+
+/// Whether a process is a thread of the kernel: a child of `kthreadd`. A container does not see them.
+pub fn is_kernel_thread(pid: u32) -> bool {
+    const KTHREADD: u32 = 2;
+    let is_child = read(format!("/proc/{pid}/stat")).and_then(|stat| parent(&stat)) == Some(KTHREADD);
+    is_child && read(format!("/proc/{KTHREADD}/comm")).is_some_and(|name| name.trim() == "kthreadd")
 }
 
 /// The most characters of a command line in a message.
@@ -66,7 +73,7 @@ impl Mark {
     /// cannot be read, but their limits can.
     pub fn processes(&self) -> Vec<u32> {
         let own_pid = std::process::id();
-        all_pids().filter(|&pid| pid != own_pid && self.is_on(pid)).collect()
+        processes().filter(|&pid| pid != own_pid && self.is_on(pid)).collect()
     }
 
     /// Whether a living process has the mark.
@@ -148,7 +155,8 @@ fn numbers(list: &str) -> Vec<u32> {
     list.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-fn all_pids() -> impl Iterator<Item = u32> {
+/// All processes of the machine.
+pub fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
