@@ -86,6 +86,12 @@ pub struct RunArgs {
     /// Measure only engines that are ready: build and set up nothing
     #[arg(long)]
     pub no_setup: bool,
+    /// Wait until no other run uses the same cores; default: another run is an error
+    #[arg(long)]
+    pub wait: bool,
+    /// Measure beside another run on the same cores, with a warning; default: another run is an error
+    #[arg(long, conflicts_with = "wait")]
+    pub anyway: bool,
     /// Longest time of one answer or one load, in seconds; default: 120 for an answer, 600 for a load
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
@@ -203,6 +209,14 @@ pub struct JudgeArgs {
     pub force: bool,
 }
 
+/// The reaction to another run on the same cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OtherRuns {
+    Refuse,
+    Wait,
+    Ignore,
+}
+
 /// A share: 0.02 is 2 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share(pub f64);
@@ -262,6 +276,14 @@ impl RunArgs {
             warmup: self.warmup,
             temperature: self.temperature,
             ..Selection::default()
+        }
+    }
+
+    pub fn other_runs(&self) -> OtherRuns {
+        match (self.wait, self.anyway) {
+            (true, _) => OtherRuns::Wait,
+            (false, true) => OtherRuns::Ignore,
+            (false, false) => OtherRuns::Refuse,
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 
+use super::core_lock::CoreLock;
 use super::download;
 use super::interrupts::Interrupts;
 use super::noise_floors;
@@ -21,7 +22,8 @@ use crate::machine::{Machine, cpu};
 use crate::plan::selection::{self, Names, Resolved, Sources};
 use crate::plan::{Plan, Selection, values};
 use crate::record::{
-    self, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord, Warning, results_dir,
+    self, CoreLockState, End, Entry, Failure, FailureKind, Header, RECORD_VERSION, Recorder, RunRecord,
+    Warning, results_dir,
 };
 use crate::run::Event;
 use crate::run::process::{Deadlines, Keeper, PassedVariables};
@@ -56,6 +58,7 @@ pub struct ReadyRun<'a> {
     pub results: PathBuf,
     id: String,
     keeper: Keeper,
+    core_lock: CoreLock,
     interrupts: Interrupts,
     progress: Progress<'a>,
 }
@@ -91,11 +94,15 @@ impl<'a> ResolvedRun<'a> {
     /// Builds engines and sets them up as far as allowed, and hashes the models' weights. An engine that cannot run is a
     /// candidate with the reason why.
     pub fn make_ready(self) -> Result<ReadyRun<'a>> {
+        let display = if self.arguments.debug { Display::Steps } else { Display::of_stderr() };
+        let mut progress = Progress::new(display);
+        // Builds disturb another run too. While this waits, an interrupt ends the program.
+        let core_lock = CoreLock::acquire(&self.id, self.arguments.other_runs(), |problem| {
+            progress.event(Event::WaitsForRun(problem.into()));
+        })?;
         // The keeper ends every process that this run leaves behind.
         let keeper = Keeper::start(&self.id)?;
         let interrupts = Interrupts::listen(INTERRUPTED_SET_UP)?;
-        let display = if self.arguments.debug { Display::Steps } else { Display::of_stderr() };
-        let mut progress = Progress::new(display);
         let mut listener = |event| progress.event(Event::SetUp(event));
         let mut setting_up = SetUpContext::new(self.registry, keeper.mark(), &mut listener);
         let mut candidates = Vec::new();
@@ -119,6 +126,7 @@ impl<'a> ResolvedRun<'a> {
         let mut notices = setting_up.warnings;
         let (selection, identity_warnings) = self.resolved.after_set_up(candidates, &mut listener)?;
         notices.extend(identity_warnings);
+        notices.extend(core_lock.warning.clone());
         Ok(ReadyRun {
             selection,
             warnings: notices.into_iter().map(warning).collect(),
@@ -127,6 +135,7 @@ impl<'a> ResolvedRun<'a> {
             results: self.results,
             id: self.id,
             keeper,
+            core_lock,
             interrupts,
             progress,
         })
@@ -150,8 +159,8 @@ impl<'a> ReadyRun<'a> {
         let can_start = plan.configurations.iter().filter(|it| !it.command.is_empty());
         let notices = self.registry.own_python_notices(can_start.map(|it| it.engine.as_str()));
         notices.into_iter().for_each(|notice| self.warn(notice));
-        let Self { mut warnings, mut progress, interrupts, keeper, arguments, .. } = self;
-        let (header, floors_error) = header(self.id, plan);
+        let Self { mut warnings, mut progress, interrupts, keeper, core_lock, arguments, .. } = self;
+        let (header, floors_error) = header(self.id, plan, core_lock.state);
         for detail in details(&header, &arguments.pass_env.variables()) {
             progress.event(Event::Detail(detail));
         }
@@ -164,11 +173,12 @@ impl<'a> ReadyRun<'a> {
         let mut listener = |event: Event, record: &RunRecord| progress.event_of_run(event, record);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let interrupted = interrupts.count.clone();
-        let run = run::run(&mut recorder, &mut listener, settings(arguments), interrupted);
+        let settings = Settings { keeper: Some(keeper.pid()), ..settings(arguments) };
+        let run = run::run(&mut recorder, &mut listener, settings, interrupted);
         let end = runtime.block_on(run_until_interrupted(run, &interrupts));
         // After this time a thread that still blocks is abandoned; its result is not needed.
         runtime.shutdown_timeout(MAX_CLEAN_UP);
-        drop(keeper);
+        drop((keeper, core_lock));
         Ok(MeasuredRun { recorder, end })
     }
 }
@@ -204,7 +214,7 @@ fn check_destinations(results: &Path, json: Option<&Path>) -> Result<()> {
 }
 
 /// The header of the record with the known noise floors, and the error of reading them.
-fn header(id: String, plan: Plan) -> (Header, Option<String>) {
+fn header(id: String, plan: Plan, core_lock: CoreLockState) -> (Header, Option<String>) {
     let machine = Machine::probe();
     let (floors, floors_error) = noise_floors::of_plan(&plan, &machine);
     let header = Header {
@@ -217,6 +227,7 @@ fn header(id: String, plan: Plan) -> (Header, Option<String>) {
         fingerprint: machine.fingerprint(),
         machine,
         plan,
+        core_lock: Some(core_lock),
         noise_floors: floors,
     };
     (header, floors_error)
@@ -273,7 +284,7 @@ fn settings(arguments: &RunArgs) -> Settings {
         // The deadline of an answer is at least the time limit of a request.
         deadlines.answer = deadlines.answer.max(arguments.extent.case_cap);
     }
-    Settings { deadlines, debug: arguments.debug, passed: arguments.pass_env.variables() }
+    Settings { deadlines, debug: arguments.debug, keeper: None, passed: arguments.pass_env.variables() }
 }
 
 pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {

@@ -20,6 +20,7 @@ mod setup;
 mod version;
 
 // Shared by several subcommands.
+mod core_lock;
 mod download;
 mod dry_run;
 mod experiment;

@@ -1,6 +1,7 @@
 //! The CPU: model, cores, instructions for matrix work, caches and clocks.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -144,15 +145,25 @@ fn allowed_list(status: &str) -> Option<&str> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(str::trim)
 }
 
+/// The cores on which this process may run.
+pub fn allowed_cores() -> Option<BTreeSet<u32>> {
+    let ranges = ranges_of_list(allowed_list(&read("/proc/self/status")?)?)?;
+    Some(ranges.into_iter().flatten().collect())
+}
+
 /// The count of numbers in a list such as `0-3,8,10-11`.
 fn count_list(list: &str) -> Option<u32> {
-    let mut count = 0u32;
-    for part in list.trim().split(',') {
+    let counts = ranges_of_list(list)?.into_iter().map(|it| (it.end() - it.start()).checked_add(1));
+    counts.reduce(|sum, count| sum?.checked_add(count?)).flatten()
+}
+
+fn ranges_of_list(list: &str) -> Option<Vec<RangeInclusive<u32>>> {
+    let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
-        count = count.checked_add(to.checked_sub(from)?.checked_add(1)?)?;
-    }
-    Some(count)
+        (from <= to).then_some(from..=to)
+    };
+    list.trim().split(',').map(range).collect()
 }
 
 fn cache(index: u32) -> Option<Cache> {

@@ -24,6 +24,8 @@ pub use cpu::Cpu;
 pub use description::Machine;
 pub use device::{CPU, Device};
 pub use gpu::Gpu;
-pub use processes::{ProcessFamily, is_marked, is_stopped, processes_marked};
+pub use processes::{
+    Mark, ProcessFamily, command_line, descendants_of, is_kernel_thread, is_stopped, processes,
+};
 pub use quiet::{PlannedEngine, QuietCheck};
 pub use used_gpus::gpus_of;

@@ -1,10 +1,13 @@
-//! Processes that belong together: by descent, or by a mark in their environment. The processes of a launch are
+//! Processes that belong together: by descent, or by a mark that children inherit. The processes of a launch are
 //! searched often while it is measured, so most searches do not read all processes of the machine.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, WaitOptions, waitpid};
+
 use super::kernel::read;
+use crate::text;
 
 /// The process and its current descendants. A process whose parent has ended is not in the tree, but its mark identifies it.
 pub fn tree(pid: u32) -> Vec<u32> {
@@ -12,22 +15,127 @@ pub fn tree(pid: u32) -> Vec<u32> {
         return descendants(pid, children);
     }
     let parents: Vec<(u32, u32)> =
-        all_pids().filter_map(|pid| Some((pid, parent(&read(format!("/proc/{pid}/stat"))?)?))).collect();
+        processes().filter_map(|pid| Some((pid, parent(&read(format!("/proc/{pid}/stat"))?)?))).collect();
     descendants(pid, |ancestor| {
         parents.iter().filter(|(_, parent)| *parent == ancestor).map(|(child, _)| *child).collect()
     })
 }
 
-/// All processes of the machine, except this one, whose environment has exactly this entry. Processes of other users cannot be
-/// read.
-pub fn processes_marked(name: &str, value: &str) -> Vec<u32> {
-    let own_pid = std::process::id();
-    all_pids().filter(|&pid| pid != own_pid && is_marked(pid, name, value)).collect()
+/// The living descendants of a process.
+pub fn descendants_of(pid: u32) -> impl Iterator<Item = u32> {
+    tree(pid).into_iter().skip(1).filter(|&pid| is_living(pid))
 }
 
-pub fn is_marked(pid: u32, name: &str, value: &str) -> bool {
-    std::fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environment| has_entry(&environment, name, value))
+/// Whether a process is a thread of the kernel: a child of `kthreadd`. A container does not see them.
+pub fn is_kernel_thread(pid: u32) -> bool {
+    const KTHREADD: u32 = 2;
+    let is_child = read(format!("/proc/{pid}/stat")).and_then(|stat| parent(&stat)) == Some(KTHREADD);
+    is_child && read(format!("/proc/{KTHREADD}/comm")).is_some_and(|name| name.trim() == "kthreadd")
+}
+
+/// The most characters of a command line in a message.
+const MAX_COMMAND_CHARS: usize = 100;
+
+/// The beginning of a process's command line, in one safe line. The name of a process that has none.
+pub fn command_line(pid: u32) -> String {
+    let words = read(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
+    let text = match words.trim() {
+        "" => read(format!("/proc/{pid}/comm")).unwrap_or_default(),
+        words => words.to_string(),
+    };
+    let line = text::line(text.trim());
+    let start: String = line.chars().take(MAX_COMMAND_CHARS).collect();
+    if start.len() < line.len() { format!("{start}...") } else { start }
+}
+
+/// The mark of all processes of a run, or of one launch in it. Children inherit it twice: as an entry of their environment, and
+/// as their limit of file locks. No kernel since 2004 enforces that limit. A process with an emptied environment keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// The name and the value of the environment's entry.
+    name: &'static str,
+    value: String,
+    /// The limit has these bits where `mask` has ones: the upper half identifies the run, the lower half the launch.
+    limit: u64,
+    mask: u64,
+}
+
+impl Mark {
+    pub fn of_run(name: &'static str, run: &str) -> Self {
+        Self { name, value: run.into(), limit: identifier(run) << 32, mask: u64::MAX << 32 }
+    }
+
+    pub fn of_launch(name: &'static str, run: &str, launch: &str) -> Self {
+        Self { name, value: launch.into(), limit: identifier(run) << 32 | identifier(launch), mask: u64::MAX }
+    }
+
+    /// All living processes of the machine, except this one, that have the mark. The environment of other users' processes
+    /// cannot be read, but their limits can.
+    pub fn processes(&self) -> Vec<u32> {
+        let own_pid = std::process::id();
+        processes().filter(|&pid| pid != own_pid && self.is_on(pid)).collect()
+    }
+
+    /// Whether a living process has the mark.
+    pub fn is_on(&self, pid: u32) -> bool {
+        let is_in_environment = || {
+            std::fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|environment| has_entry(&environment, self.name, &self.value))
+        };
+        // The environment of an ended process is empty, its limits are not.
+        self.is_in_limits(pid) && is_living(pid) || is_in_environment()
+    }
+
+    fn is_in_limits(&self, pid: u32) -> bool {
+        let limit = read(format!("/proc/{pid}/limits")).and_then(|limits| file_locks_limit(&limits));
+        limit.is_some_and(|limit| limit & self.mask == self.limit)
+    }
+
+    /// Does some work that starts a process, which inherits the limit from its beginning. Where limits cannot be set, the
+    /// environment alone has the mark.
+    #[cfg(target_os = "linux")]
+    pub fn while_inherited<T>(&self, work: impl FnOnce() -> T) -> T {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let own = getrlimit(Resource::Locks);
+        let marked = Rlimit { current: Some(self.limit), maximum: own.maximum };
+        let is_set = setrlimit(Resource::Locks, marked).is_ok();
+        let result = work();
+        if is_set {
+            // Raising the limit to its earlier value is always allowed.
+            let _ = setrlimit(Resource::Locks, own);
+        }
+        result
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub fn while_inherited<T>(&self, work: impl FnOnce() -> T) -> T {
+        work()
+    }
+
+    /// Removes ended processes with this mark from the process table. This process adopted them, so nothing else waits for them.
+    pub fn reap_adopted(&self, except: u32) {
+        let ended = children(std::process::id()).into_iter().filter(|&pid| pid != except);
+        for pid in ended.filter(|&pid| self.is_in_limits(pid) && !is_living(pid)) {
+            let _ = waitpid(Pid::from_raw(pid as i32), WaitOptions::NOHANG);
+        }
+    }
+}
+
+/// A number between 1 and 2^31 for a text, so that no limit is zero or means `unlimited`.
+fn identifier(text: &str) -> u64 {
+    u64::from_str_radix(&paths::digest(text.as_bytes()), 16).unwrap_or_default() >> 33 | 1
+}
+
+/// The soft limit of file locks in the text of `/proc/PID/limits`. `None` if there is none.
+fn file_locks_limit(limits: &str) -> Option<u64> {
+    let values = limits.lines().find_map(|line| line.strip_prefix("Max file locks"))?;
+    values.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// False for a process that has ended, even if its parent has not waited for it yet.
+fn is_living(pid: u32) -> bool {
+    let stat = read(format!("/proc/{pid}/stat"));
+    stat.and_then(|stat| state(&stat)).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// Whether the kernel lists the children of a thread. Then only the processes of a tree are read to find it.
@@ -47,26 +155,28 @@ fn numbers(list: &str) -> Vec<u32> {
     list.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-fn all_pids() -> impl Iterator<Item = u32> {
+/// All processes of the machine.
+pub fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The parent's number in the text of `/proc/PID/stat`. It follows the command's name in parentheses, which may contain spaces
-/// and parentheses.
+/// The fields of `/proc/PID/stat` after the command's name in parentheses, which may contain spaces and parentheses.
+fn fields_after_name(stat: &str) -> Option<impl Iterator<Item = &str>> {
+    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
+}
+
+fn state(stat: &str) -> Option<char> {
+    fields_after_name(stat)?.next()?.chars().next()
+}
+
 fn parent(stat: &str) -> Option<u32> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(1)?.parse().ok()
+    fields_after_name(stat)?.nth(1)?.parse().ok()
 }
 
 /// Whether a signal or a debugger has stopped the process.
 pub fn is_stopped(pid: u32) -> bool {
-    read(format!("/proc/{pid}/stat")).is_some_and(|stat| matches!(state(&stat), Some("T" | "t")))
-}
-
-/// The letter of the state in the text of `/proc/PID/stat`.
-fn state(stat: &str) -> Option<&str> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().next()
+    read(format!("/proc/{pid}/stat")).is_some_and(|stat| matches!(state(&stat), Some('T' | 't')))
 }
 
 /// A process and its descendants. The first is `pid` itself.
@@ -96,11 +206,10 @@ const MIN_PAUSE_FACTOR: u32 = 100;
 /// The longest time between two searches, even after an expensive one.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Processes that carry a mark in their environment, and their descendants.
+/// Processes that carry a mark, and their descendants.
 #[derive(Debug)]
 pub struct ProcessFamily {
-    name: &'static str,
-    value: String,
+    mark: Mark,
     /// The marked processes in the last search of the machine. Most descend from the launch's first process; one that left
     /// the tree is known only by its mark.
     marked: Vec<u32>,
@@ -109,14 +218,14 @@ pub struct ProcessFamily {
 }
 
 impl ProcessFamily {
-    pub fn marked(name: &'static str, value: String) -> Self {
-        Self { name, value, marked: Vec::new(), last_search: None }
+    pub fn marked(mark: Mark) -> Self {
+        Self { mark, marked: Vec::new(), last_search: None }
     }
 
     /// The process `first`, its descendants, and every marked process.
     pub fn processes(&mut self, first: u32) -> Vec<u32> {
-        let (name, value) = (self.name, self.value.clone());
-        self.processes_with(first, || processes_marked(name, &value))
+        let mark = self.mark.clone();
+        self.processes_with(first, || mark.processes())
     }
 
     fn processes_with(&mut self, first: u32, search: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
@@ -126,7 +235,7 @@ impl ProcessFamily {
         };
         if self.last_search.is_some_and(is_too_soon) {
             // The number of an ended process may belong to a new process.
-            self.marked.retain(|&pid| is_marked(pid, self.name, &self.value));
+            self.marked.retain(|&pid| self.mark.is_on(pid));
         } else {
             self.marked = search();
             let ended = Instant::now();
@@ -162,7 +271,7 @@ mod tests {
         assert_eq!(parent("41 (sh) S 1 41"), Some(1));
         assert_eq!(parent("41 (sh)"), None);
         assert_eq!(parent(""), None);
-        assert_eq!(state("41 (a) b (c)) T 17 41 41 0 -1"), Some("T"));
+        assert_eq!(state("41 (a) b (c)) T 17 41 41 0 -1"), Some('T'));
     }
 
     #[test]
@@ -180,6 +289,17 @@ mod tests {
     fn children_are_parsed_from_numbers_between_spaces() {
         assert_eq!(numbers("12 34 \n"), [12, 34]);
         assert_eq!(numbers(""), [0_u32; 0]);
+    }
+
+    #[test]
+    fn the_limit_of_file_locks_is_read_or_absent() {
+        let limits =
+            "Limit   Soft Limit  Hard Limit  Units\nMax file locks            7   unlimited   locks     \n";
+        assert_eq!(file_locks_limit(limits), Some(7));
+        assert_eq!(file_locks_limit("Max file locks   unlimited   unlimited   locks\n"), None);
+        assert_eq!(file_locks_limit(""), None);
+        let limit = |text: &str| Mark::of_launch("X", text, text).limit;
+        assert!(["", "a", "run/0"].iter().all(|text| (1..u64::MAX >> 1).contains(&limit(text))));
     }
 
     #[test]
@@ -231,15 +351,15 @@ mod tests {
             let value = format!("test-{}", std::process::id());
             let child = MarkedShell::start(&value);
             assert!(tree(std::process::id()).contains(&child.id()));
-            assert_eq!(processes_marked(NAME, &value), [child.id()]);
-            assert_eq!(processes_marked(NAME, &value[..value.len() - 1]), Vec::<u32>::new());
+            assert_eq!(Mark::of_run(NAME, &value).processes(), [child.id()]);
+            assert_eq!(Mark::of_run(NAME, &value[..value.len() - 1]).processes(), Vec::<u32>::new());
         }
 
         #[test]
         fn the_machine_is_not_searched_again_soon_after_an_expensive_search() {
             let value = format!("expensive-{}", std::process::id());
             let (first, other) = (MarkedShell::start(&value), MarkedShell::start(&value));
-            let mut family = ProcessFamily::marked(NAME, value);
+            let mut family = ProcessFamily::marked(Mark::of_run(NAME, &value));
             let pids = family.processes(first.id());
             assert!(pids.contains(&first.id()) && pids.contains(&other.id()), "{pids:?}");
             family.make_search_expensive().unwrap();
@@ -254,7 +374,7 @@ mod tests {
 
         #[test]
         fn a_child_started_after_the_search_is_found_by_descent() {
-            let mut family = ProcessFamily::marked(NAME, "none".into());
+            let mut family = ProcessFamily::marked(Mark::of_run(NAME, "none"));
             family.processes_with(std::process::id(), Vec::new);
             family.make_search_expensive().unwrap();
             let child = MarkedShell::start("another");

@@ -51,9 +51,26 @@ pub struct Header {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub fingerprint: String,
     pub plan: Plan,
+    /// Whether other runs on the same cores were excluded. Older records lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core_lock: Option<CoreLockState>,
     /// The calibrated noise floors of this machine at the start of the run.
     #[serde(default, alias = "floors", skip_serializing_if = "Vec::is_empty")]
     pub noise_floors: Vec<CalibratedFloor>,
+}
+
+/// Whether other runs of this program on the same cores were excluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoreLockState {
+    /// No other run used the cores.
+    Held,
+    /// Another run used the cores, and the user measured anyway.
+    Shared,
+    /// The user turned the lock off.
+    Off,
+    /// The folder of the locks could not be used.
+    Unavailable,
 }
 
 /// The calibrated noise floor of one configuration on this machine, by one metric of one workload.
@@ -118,6 +135,10 @@ pub struct Sample {
     pub index: u32,
     #[serde(alias = "role")]
     pub kind: RequestKind,
+    /// The number of earlier requests of the same round that other processes disturbed. They are recorded as discarded. Each
+    /// repetition has a prompt of its own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeat: u32,
     /// A digest of the prompt's ids.
     pub prompt_hash: String,
     /// The time of sending, since the start of the process.
@@ -346,11 +367,23 @@ pub struct NotChecked {
     pub hint: Option<String>,
 }
 
+/// The index of a repeated request's prompt is this many times the number of repetitions above the index of the request.
+const PROMPTS_PER_REPEAT: u32 = 1 << 20;
+
 impl Sample {
+    /// The index of the prompt of a request.
+    pub fn prompt_index(index: u32, repeat: u32) -> u32 {
+        index.saturating_add(repeat.saturating_mul(PROMPTS_PER_REPEAT))
+    }
+
     /// The time from the request to its answer, on the orchestrator's clock.
     pub fn elapsed_ns(&self) -> u64 {
         self.answered_ns.saturating_sub(self.sent_ns)
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The number of new tokens of a sequence: the number of its ids, or else the number that the engine reports.

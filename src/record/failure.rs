@@ -107,6 +107,8 @@ kinds! {
     TooSlow = "too_slow",
     /// The time budget ended before the measurement.
     NoTime = "no_time",
+    /// The engine wrote more into its working folder than the limit allows.
+    FolderFull = "folder_full",
     /// The engine uses another version of the protocol.
     Version = "version",
     /// The engine sent a line that violates the protocol.

@@ -11,6 +11,7 @@ use super::launch::{EXIT_GRACE, Purpose};
 use super::launches::{Launches, end};
 use super::limits::probe_limits;
 use super::memory_groups::{Member, MemoryGroup, member, memory_groups};
+use super::other_processes::OtherProcesses;
 use super::pass::{self, sampled_pass};
 use super::request::Requests;
 use super::schedule::Schedule;
@@ -57,6 +58,7 @@ pub(super) struct Blocks<'r, 'a> {
     pub launches: &'r mut Launches<'a>,
     pub requests: &'r Requests<'a>,
     pub schedule: &'r mut Schedule<'a>,
+    pub other_processes: &'r mut OtherProcesses,
     pub warned_of_memory_groups: bool,
 }
 
@@ -229,7 +231,12 @@ impl<'a> Blocks<'_, 'a> {
             let warm_ups_left = slots * remaining - slot;
             let limit = self.schedule.time_budget.warm_up_limit(warm_ups_left);
             let (ends, began) = (self.schedule.time_budget.ends(), Instant::now());
-            let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
+            let mut cases = Cases {
+                plan: self.plan,
+                journal: &mut *self.journal,
+                requests: self.requests,
+                other_processes: &mut *self.other_processes,
+            };
             let warm_up = cases.warm_up(launched, case, self.schedule, limit);
             let outcome = within_budget(ends, warm_up).await;
             if let Some(request_ns) = self.handle_outcome(group, slot, case, outcome).await? {
@@ -354,16 +361,20 @@ impl<'a> Blocks<'_, 'a> {
     async fn measure_one_shot(&mut self, block: u32, case: usize, round: u32) -> Result<(), LaunchError> {
         let index = self.plan.cases[case].configuration;
         let mut launched = self.launches.start(self.journal, index, Purpose::OneShot(block)).await?;
-        let model = self.launches.model_path(index);
-        let mut cases = Cases { plan: self.plan, journal: &mut *self.journal, requests: self.requests };
-        let outcome = cases.request_cold(&mut launched, model, case, round).await;
+        let model = self.launches.model_path(index).to_string();
+        let outcome = self.cases().request_cold(&mut launched, &model, case, round).await;
         let can_answer = false;
         end(self.journal, launched, can_answer).await?;
         outcome
     }
 
     fn cases(&mut self) -> Cases<'_, 'a> {
-        Cases { plan: self.plan, journal: self.journal, requests: self.requests }
+        Cases {
+            plan: self.plan,
+            journal: self.journal,
+            requests: self.requests,
+            other_processes: self.other_processes,
+        }
     }
 
     /// Warns once that memory groups are measured at different times.

@@ -6,12 +6,13 @@ use protocol::{Generated, IgnoreEos};
 
 use super::journal::{Event, Journal};
 use super::launch::{Launched, load_request, stage};
+use super::other_processes::OtherProcesses;
 use super::request::Requests;
 use super::schedule::Schedule;
 use super::warm_up::WarmUp;
 use crate::plan::prompts::IDENTICAL_WARM_UPS;
 use crate::plan::{Plan, Workload};
-use crate::record::{self, RequestKind, WarmUpEnd};
+use crate::record::{self, RequestKind, Sample, WarmUpEnd};
 use crate::run::process::{Cause, LaunchError, Stage};
 
 /// Makes the requests of a plan's cases, one launch at a time.
@@ -19,6 +20,7 @@ pub(super) struct Cases<'r, 'a> {
     pub plan: &'a Plan,
     pub journal: &'r mut Journal<'a>,
     pub requests: &'r Requests<'a>,
+    pub other_processes: &'r mut OtherProcesses,
 }
 
 impl Cases<'_, '_> {
@@ -87,8 +89,38 @@ impl Cases<'_, '_> {
         if after_pause {
             self.requests.make(self.journal, launched, case, RequestKind::Discarded, round).await?;
         }
-        let (_, ns) = self.requests.make(self.journal, launched, case, RequestKind::Measured, round).await?;
-        Ok(Duration::from_nanos(ns))
+        let begin = self.other_processes.begin().await?;
+        let mut sample = self.measure_once(launched, case, round, 0).await?;
+        let disturbed = self.other_processes.end(begin, launched).await?;
+        for process in &disturbed.new {
+            let label = &self.plan.configurations[launched.launch.configuration].label;
+            let message = format!(
+                "machine: {process} while `{label}` was measured; it started during the run; each such turn is measured \
+                 again; end it, or find the engine that starts it"
+            );
+            self.journal.warn(None, message)?;
+        }
+        if disturbed.is_disturbed {
+            // The next request repeats this one, so this one is no sample.
+            let discarded = Sample { kind: RequestKind::Discarded, ..sample };
+            self.requests.record_sample(self.journal, discarded)?;
+            sample = self.measure_once(launched, case, round, 1).await?;
+        }
+        let elapsed = Duration::from_nanos(sample.elapsed_ns());
+        self.requests.record_sample(self.journal, sample)?;
+        Ok(elapsed)
+    }
+
+    async fn measure_once(
+        &mut self,
+        launched: &mut Launched,
+        case: usize,
+        round: u32,
+        repeat: u32,
+    ) -> Result<Sample, LaunchError> {
+        let kind = RequestKind::Measured;
+        let attempt = self.requests.attempt(self.journal, launched, case, kind, round, repeat).await;
+        attempt.map(|(_, sample)| sample)
     }
 
     fn begin(&mut self, launched: &mut Launched, case: usize) -> Result<(), LaunchError> {

@@ -10,6 +10,8 @@ use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunRecord, Warni
 pub enum Event {
     /// An event of set-up, which comes before the run.
     SetUp(SetUpEvent),
+    /// Another run uses the same cores, and this one waits for its end.
+    WaitsForRun(String),
     /// The run begins. If `blocks` is `None`, the run ends once the intervals are narrow enough.
     RunStarted { configurations: usize, blocks: Option<u32>, record: String },
     /// A block begins; the first one is 0. `until` blocks are planned so far; together they have this many `requests`.

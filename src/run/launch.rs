@@ -1,9 +1,12 @@
 //! One launch of a configuration, and how it is started.
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use protocol::{Facts, HelloFacts, Load, environment};
+use serde_json::{Map, Value};
 
 use super::blocking::off_thread;
 use super::journal::Journal;
@@ -27,6 +30,8 @@ pub struct Settings {
     pub debug: bool,
     /// The user's environment variables that engines get beside the usual ones.
     pub passed: PassedVariables,
+    /// The number of the keeper process. Without a keeper, the end of a run does not end this program's descendants.
+    pub keeper: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,8 +185,51 @@ pub fn load_request(configuration: &Configuration, model: &str) -> Load {
         dtype: configuration.dtype.clone(),
         threads: Some(configuration.threads),
         context_tokens: None,
-        options: configuration.options.clone(),
+        options: with_absolute_paths(&configuration.options, &|path| std::path::absolute(path).ok()),
     }
+}
+
+/// Load options in which the user's relative paths are absolute, because an engine runs in a folder of its own. A text is such a
+/// path if it begins with `./` or `../`, or if it names an existing file and has a `/` or an extension.
+fn with_absolute_paths(
+    options: &Map<String, Value>,
+    absolute: &dyn Fn(&Path) -> Option<PathBuf>,
+) -> Map<String, Value> {
+    let resolved = |value: &Value| {
+        let text = value.as_str()?;
+        let path = absolute(Path::new(text)).filter(|path| path.to_str() != Some(text))?;
+        let is_explicit = text.starts_with("./") || text.starts_with("../");
+        let looks_like_path = text.contains('/') || Path::new(text).extension().is_some();
+        let is_path = is_explicit || looks_like_path && path.exists();
+        is_path.then(|| Value::from(path.to_string_lossy()))
+    };
+    options
+        .iter()
+        .map(|(name, value)| (name.clone(), resolved(value).unwrap_or_else(|| value.clone())))
+        .collect()
+}
+
+/// Environment variables whose relative paths begin at the user's folder, not at the engine's: single paths, and lists of them.
+fn variables_with_absolute_paths() -> Vec<(String, OsString)> {
+    const LISTS: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
+    let is_path = |name: &str| name == paths::HOME_VARIABLE || name.starts_with(paths::PYTHON_VARIABLE);
+    let absolute = |path: &Path| std::path::absolute(path).ok().map(PathBuf::into_os_string);
+    let changed = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        let resolved = if LISTS.contains(&name.as_str()) {
+            // An empty entry means the current folder to loaders, so it is the user's folder too.
+            let entries = std::env::split_paths(&value);
+            let entries = entries
+                .map(|it| std::path::absolute(if it.as_os_str().is_empty() { ".".into() } else { it }));
+            std::env::join_paths(entries.collect::<Result<Vec<_>, _>>().ok()?).ok()?
+        } else if is_path(&name) && value.as_encoded_bytes().contains(&b'/') {
+            absolute(Path::new(&value))?
+        } else {
+            return None;
+        };
+        (resolved != value).then_some((name, resolved))
+    });
+    changed.collect()
 }
 
 /// The command and environment of an engine's start.
@@ -199,6 +247,7 @@ pub fn launching(
         set(environment::THREADS, &configuration.threads.to_string()),
     ];
     variables.extend(configuration.dtype.iter().map(|dtype| set(environment::DTYPE, dtype)));
+    variables.extend(variables_with_absolute_paths());
     variables.extend(gpu::order_for_processes().map(|(name, value)| set(name, value)));
     Launching {
         label: configuration.label.clone(),

@@ -62,7 +62,7 @@ impl<'a> Launches<'a> {
             }
             match self.say_hello(journal, &mut launched).await? {
                 Some(facts) => break (launched, facts),
-                None => launched.conversation.process.end(Duration::ZERO).await,
+                None => drop(launched.conversation.process.end(Duration::ZERO).await),
             };
         };
         launched.launch.hello_ns = Some(launched.conversation.since_start(Instant::now()));
@@ -255,8 +255,9 @@ pub(super) async fn end(journal: &mut Journal<'_>, mut launched: Launched, can_a
     }
     let grace = if can_answer { launched.conversation.deadlines.shutdown } else { EXIT_GRACE };
     let leftover = launched.conversation.process.end(grace).await;
-    if leftover > 0 && can_answer {
-        journal.warn(Some(index), format!("left processes behind ({leftover}); they were ended"))?;
+    if !leftover.is_empty() && can_answer {
+        journal
+            .warn(Some(index), format!("left processes behind: {}; they were ended", leftover.join(", ")))?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::schedule::Schedule;
 use super::unverified::{UnverifiedSample, greedy_ids, positions, unverified_samples};
 use crate::plan::prompts::{self, PromptKey};
 use crate::plan::{Extent, Model, Verification};
-use crate::record::{Entry, ReferenceToken};
+use crate::record::{Entry, ReferenceToken, Sample};
 use crate::run::process::{Cause, LaunchError};
 
 /// Without a budget, the time limit of the check is the run's time / `RUN_DIVISOR`, but at least `MIN_TIME` and at most
@@ -203,7 +203,8 @@ impl OutputChecks<'_, '_> {
         let record = self.journal.record();
         let sample = &record.samples[unverified.sample];
         let block = record.launches.iter().find(|it| it.launch == sample.launch)?.block;
-        let key = PromptKey { seed: self.plan.seed, block, kind: sample.kind, index: sample.index };
+        let index = Sample::prompt_index(sample.index, sample.repeat);
+        let key = PromptKey { seed: self.plan.seed, block, kind: sample.kind, index };
         let path = &self.plan.configurations[unverified.configuration].model.path;
         let ids = self.requests.prompts(path)?.ids(&self.plan.cases[sample.case].workload, key).ok()?;
         (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)

@@ -16,6 +16,7 @@ mod launches;
 mod limits;
 mod measured_tokens;
 mod memory_groups;
+mod other_processes;
 pub mod overhead;
 mod participants;
 mod pass;
@@ -48,6 +49,7 @@ use blocking::off_thread;
 use checks::OutputChecks;
 use journal::Journal;
 use launches::Launches;
+use other_processes::OtherProcesses;
 use request::Requests;
 use schedule::Schedule;
 
@@ -58,7 +60,7 @@ pub async fn run(
     settings: Settings,
     mut interrupted: watch::Receiver<u32>,
 ) -> Result<End> {
-    let started = Instant::now();
+    let (started, keeper) = (Instant::now(), settings.keeper);
     let plan = &recorder.record.header.plan.clone();
     let mut journal = Journal::new(recorder, listener);
     let mut schedule = Schedule::of(plan);
@@ -80,6 +82,15 @@ pub async fn run(
     }
     let warnings = quiet.map(|quiet: QuietCheck| quiet.warnings_after(end == End::Interrupted));
     journal.warn_all(warnings.unwrap_or_default())?;
+    if let Some(keeper) = keeper {
+        let escaped = off_thread(move || process::end_descendants(keeper)).await?;
+        // After an interrupt, probes of this program may still run.
+        if end == End::Finished && !escaped.is_empty() {
+            let escaped = escaped.join(", ");
+            journal
+                .warn(None, format!("an engine left processes without a mark: {escaped}; they were ended"))?;
+        }
+    }
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).ok();
     journal.take(Entry::End(RunEnd { end, elapsed_ns }))?;
     journal.finish(end)?;
@@ -95,6 +106,7 @@ async fn measure<'a>(
     quiet: &mut Option<QuietCheck>,
     settings: Settings,
 ) -> Result<()> {
+    let mut other_processes = OtherProcesses::at_start_of_run().await?;
     *quiet = Some(probe_quiet(plan, journal).await?);
     warn_about_fixed_prompt(plan, journal)?;
     let mut requests = Requests::of(plan);
@@ -105,7 +117,11 @@ async fn measure<'a>(
     let mut launches = Launches::of(plan, &run, settings);
     let (launches, budget_ends) = (&mut launches, schedule.budget_ends());
     OutputChecks { plan, journal, launches, requests, budget_ends }.check_held_out(schedule).await?;
-    Blocks { plan, journal, launches, requests, schedule, warned_of_memory_groups: false }.run().await?;
+    let other_processes = &mut other_processes;
+    let warned_of_memory_groups = false;
+    Blocks { plan, journal, launches, requests, schedule, other_processes, warned_of_memory_groups }
+        .run()
+        .await?;
     OutputChecks { plan, journal, launches, requests, budget_ends }.verify_measured_tokens(schedule).await
 }
 

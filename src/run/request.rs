@@ -55,11 +55,28 @@ impl<'a> Requests<'a> {
         kind: RequestKind,
         index: u32,
     ) -> Result<(Generated, u64), LaunchError> {
+        let (generated, sample) = self.attempt(journal, launched, case, kind, index, 0).await?;
+        let elapsed_ns = sample.elapsed_ns();
+        self.record_sample(journal, sample)?;
+        Ok((generated, elapsed_ns))
+    }
+
+    /// Makes one request, and gives its answer and its sample, which is not recorded yet.
+    pub async fn attempt(
+        &self,
+        journal: &mut Journal<'_>,
+        launched: &mut Launched,
+        case: usize,
+        kind: RequestKind,
+        index: u32,
+        repeat: u32,
+    ) -> Result<(Generated, Sample), LaunchError> {
         let mut workload = self.plan.cases[case].workload.clone();
         if kind == RequestKind::Discarded {
             workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
         }
-        let key = PromptKey { seed: self.plan.seed, block: launched.launch.block, kind, index };
+        let prompt_index = Sample::prompt_index(index, repeat);
+        let key = PromptKey { seed: self.plan.seed, block: launched.launch.block, kind, index: prompt_index };
         // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
         let can_stream = |hello: &HelloFacts| hello.output == Output::Ids && hello.capabilities.stream;
         let streamed_index = if workload.warmup == Some(1) { 0 } else { 1 };
@@ -72,13 +89,13 @@ impl<'a> Requests<'a> {
         // The memory is always read after the first measured request, even if reading is slow.
         let must_read = kind == RequestKind::Measured && index == 0;
         let (peak_resident_bytes, held) = launched.read_memory(must_read).await?;
-        let elapsed_ns = answer.elapsed_ns();
         let sample = Sample {
             // A launch without hello is recorded with its first answer.
             launch: launched.number(journal)?,
             case,
             index,
             kind,
+            repeat,
             prompt_hash: prompts::hash(&ids),
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
@@ -90,8 +107,7 @@ impl<'a> Requests<'a> {
             waited_ns: launched.worked.waited_ns,
             late: verify::lateness(&answer),
         };
-        self.record_sample(journal, sample)?;
-        Ok((answer.generated, elapsed_ns))
+        Ok((answer.generated, sample))
     }
 
     /// Sends the request of this key, and verifies its answer. Gives the ids of the prompt too.
@@ -152,7 +168,7 @@ impl<'a> Requests<'a> {
         })
     }
 
-    fn record_sample(&self, journal: &mut Journal<'_>, sample: Sample) -> Result<()> {
+    pub fn record_sample(&self, journal: &mut Journal<'_>, sample: Sample) -> Result<()> {
         let (launch, case, kind) = (sample.launch, sample.case, sample.kind);
         journal.take(Entry::Sample(Box::new(sample)))?;
         let planned = &self.plan.cases[case];

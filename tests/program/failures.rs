@@ -25,6 +25,7 @@ fn every_fault_of_the_fake_engine_is_in_this_matrix() {
         include_str!("failures.rs"),
         include_str!("answers.rs"),
         include_str!("false_times.rs"),
+        include_str!("containment.rs"),
         include_str!("output_checks.rs"),
         include_str!("../machine/false_claims.rs"),
     ]

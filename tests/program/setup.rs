@@ -421,3 +421,20 @@ fn source_packages_are_built_with_the_manifests_settings_and_need_a_compiler() {
     let calls = std::fs::read_to_string(scratch.join("tools/uv.calls")).unwrap();
     assert_eq!(calls.lines().filter(|line| line.starts_with("venv")).count(), 2, "{calls}");
 }
+
+#[test]
+fn a_set_up_that_waits_for_another_one_says_so() {
+    let scratch = tree();
+    let name = format!("heavy-{}", paths::digest(b"no-such-package==1.0\n"));
+    let environment = scratch.join("home/environments").join(&name);
+    std::fs::create_dir_all(environment.join("bin")).unwrap();
+    let lock = std::fs::File::create(environment.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    let mut second = Running::start(scratch.orchestrate_without_checkout().args(["setup", "heavy"]));
+    second.wait_for("heavy: waiting: another set-up creates its environment; it goes on when that one ends");
+    // The other set-up ends: the environment is complete.
+    std::fs::write(environment.join("bin/python"), "").unwrap();
+    std::fs::write(environment.join(paths::READY_FILE), "").unwrap();
+    drop(lock);
+    second.finish().exits_with(0).assert_stdout(&["`heavy` is ready"]);
+}

@@ -151,6 +151,8 @@ impl Scratch {
         command.env("ORCHESTRATE_VERIFIER", "none");
         // The settings of the fake engine and of the stand-ins for drivers and libraries.
         command.env("ORCHESTRATE_PASS_ENV", "FAKE_ENGINE*,STAND_IN*");
+        // Tests run beside each other, and beside other programs. Tests of the lock set a folder of their own.
+        command.env("ORCHESTRATE_CORE_LOCK", "off").env_remove("ORCHESTRATE_CGROUPS");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -22,10 +22,12 @@ pub const READY_FILE: &str = "orchestrate-ready";
 /// `$ORCHESTRATE_HOME`, else `$XDG_DATA_HOME/orchestrate`, else `~/.local/share/orchestrate`.
 pub fn data_dir() -> Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    variable(HOME_VARIABLE)
+    let dir = variable(HOME_VARIABLE)
         .or_else(|| variable("XDG_DATA_HOME").map(|dir| dir.join("orchestrate")))
         .or_else(|| variable("HOME").map(|home| home.join(".local/share/orchestrate")))
-        .with_context(|| format!("no home directory: set `{HOME_VARIABLE}` to a folder for data"))
+        .with_context(|| format!("no home directory: set `{HOME_VARIABLE}` to a folder for data"))?;
+    // Engines run in another folder and use paths of this one.
+    std::path::absolute(&dir).with_context(|| format!("no path of `{}`", dir.display()))
 }
 
 /// The source tree of the running program's build, or else of the working directory.

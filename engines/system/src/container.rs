@@ -40,6 +40,23 @@ pub fn cpu_statistics() -> Option<String> {
     read(Hierarchy::of_this_process("cpu", &read_text)?.folders.first()?.join("cpu.stat"))
 }
 
+/// The folders of this process's own cgroups in which a cgroup for other processes may be made: in the hierarchy of version 2,
+/// then in a hierarchy of version 1, of which any one can track processes.
+pub fn own_cgroups() -> [Option<PathBuf>; 2] {
+    let [cgroup, mounts] =
+        ["/proc/self/cgroup", "/proc/self/mountinfo"].map(|path| read(path).unwrap_or_default());
+    own_cgroups_in(&cgroup, &mounts)
+}
+
+fn own_cgroups_in(cgroup: &str, mounts: &str) -> [Option<PathBuf>; 2] {
+    let own_folder = |hierarchy: Hierarchy| hierarchy.folders.into_iter().next();
+    let of_version_one = |controller: &&str| {
+        Hierarchy::of(controller, cgroup, mounts).filter(|found| found.version == Version::One)
+    };
+    let version_one = ["freezer", "name=systemd"].iter().find_map(of_version_one);
+    [Hierarchy::of_version_two(cgroup, mounts).and_then(own_folder), version_one.and_then(own_folder)]
+}
+
 /// The bytes of memory that the container's limits leave free: the smallest number of all its folders.
 pub(crate) fn memory_left_bytes(read: Read) -> Option<u64> {
     memory_left(&Hierarchy::of_this_process("memory", read)?, read)
@@ -76,21 +93,26 @@ impl Hierarchy {
     /// Finds a controller's folders. A line of `cgroup` is `NUMBER:CONTROLLERS:PATH`, or `0::PATH` for version 2. On a
     /// mixed system, a controller belongs to only one version.
     fn of(controller: &str, cgroup: &str, mounts: &str) -> Option<Self> {
-        let lines = cgroup.lines().filter_map(|line| {
-            let (_number, rest) = line.split_once(':')?;
-            rest.split_once(':')
-        });
-        let line_where = |matches: &dyn Fn(&str) -> bool| lines.clone().find(|(names, _path)| matches(names));
-        let (version, path) = match line_where(&|names| names.split(',').any(|name| name == controller)) {
-            Some((_, path)) => (Version::One, path),
-            None => (Version::Two, line_where(&str::is_empty)?.1),
+        let has_controller = |names: &str| names.split(',').any(|name| name == controller);
+        let Some(path) = path_where(cgroup, has_controller) else {
+            return Self::of_version_two(cgroup, mounts);
         };
-        let mount = mounts.lines().filter_map(Mount::of).find(|mount| match version {
-            Version::One => mount.kind == "cgroup" && mount.options.split(',').any(|name| name == controller),
-            Version::Two => mount.kind == "cgroup2",
-        })?;
-        Some(Self { version, folders: mount.folders(path) })
+        let is_mounted = |mount: &Mount| mount.kind == "cgroup" && has_controller(mount.options);
+        let mount = mounts.lines().filter_map(Mount::of).find(is_mounted)?;
+        Some(Self { version: Version::One, folders: mount.folders(path) })
     }
+
+    fn of_version_two(cgroup: &str, mounts: &str) -> Option<Self> {
+        let path = path_where(cgroup, str::is_empty)?;
+        let mount = mounts.lines().filter_map(Mount::of).find(|mount| mount.kind == "cgroup2")?;
+        Some(Self { version: Version::Two, folders: mount.folders(path) })
+    }
+}
+
+/// The path in the first line of `/proc/PID/cgroup` whose controllers match.
+fn path_where(cgroup: &str, matches: impl Fn(&str) -> bool) -> Option<&str> {
+    let mut lines = cgroup.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    lines.find(|(names, _path)| matches(names)).map(|(_, path)| path)
 }
 
 struct Mount<'a> {
@@ -308,6 +330,24 @@ mod tests {
             limits("0::/user.slice\n", VERSION_2_MOUNTS, &root),
             (ContainerLimit::Unlimited, ContainerLimit::Unknown, None)
         );
+    }
+
+    #[test]
+    fn own_cgroups_are_found_in_both_versions_or_in_neither() {
+        let mixed = MIXED_MOUNTS.to_string()
+            + "44 31 0:44 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
+               45 31 0:45 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
+        let folders = |cgroup: &str, mounts: &str| {
+            own_cgroups_in(cgroup, mounts).map(|folder| folder.map(|it| it.display().to_string()))
+        };
+        let some = |path: &str| Some(path.to_string());
+        assert_eq!(
+            folders("9:freezer:/box\n8:name=systemd:/a\n0::/\n", &mixed),
+            [some("/sys/fs/cgroup/unified/"), some("/sys/fs/cgroup/freezer/box")]
+        );
+        assert_eq!(folders("8:name=systemd:/a\n", &mixed), [None, some("/sys/fs/cgroup/systemd/a")]);
+        assert_eq!(folders("0::/pod/box\n", VERSION_2_MOUNTS), [some("/sys/fs/cgroup/pod/box"), None]);
+        assert_eq!([folders("", &mixed), folders("0::/\n", "")], [[None, None], [None, None]]);
     }
 
     #[test]

@@ -213,7 +213,10 @@ impl<'a> Requests<'a> {
         let new_requests = new.by_case.get(&(pair.1, label))?;
         let pairs =
             || base_requests.iter().filter_map(|(round, base)| Some((round, base, new_requests.get(round)?)));
-        let prompts = pairs().find(|(_, base, new)| base.prompt_hash != new.prompt_hash);
+        // A repeated request has another prompt of the same length.
+        let is_repeat = |(_, base, new): &(_, &&Sample, &&Sample)| base.repeat != new.repeat;
+        let mut same_prompts = pairs().filter(|pair| !is_repeat(pair));
+        let prompts = same_prompts.find(|(_, base, new)| base.prompt_hash != new.prompt_hash);
         if let Some((&(block, round), base, new)) = prompts {
             let what = format!("{} (block {block}, round {round})", part_of("prompts", workload));
             return Some(Difference::new(what, &base.prompt_hash, &new.prompt_hash));

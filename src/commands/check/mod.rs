@@ -80,6 +80,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
         deadlines: Deadlines::with_timeout(arguments.timeout),
         debug: arguments.debug,
         passed: arguments.pass_env.variables(),
+        keeper: None,
     };
     let run_id = new_id();
     // The keeper ends every process that this program leaves behind.

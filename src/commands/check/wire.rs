@@ -86,9 +86,9 @@ impl Wire {
             return self.give_up(format!("did not exit within {} s", deadline.as_secs_f64()));
         };
         let remaining = self.process.end(Duration::ZERO).await;
-        match (status.success(), remaining) {
-            (true, 0) => Ok(()),
-            (true, count) => self.give_up(format!("left processes behind ({count})")),
+        match (status.success(), remaining.is_empty()) {
+            (true, true) => Ok(()),
+            (true, false) => self.give_up(format!("left processes behind: {}", remaining.join(", "))),
             (false, _) => self.give_up(format!("ended with {status}")),
         }
     }

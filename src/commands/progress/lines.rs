@@ -148,6 +148,10 @@ impl State {
         }
         match event {
             Event::SetUp(event) => return self.take_set_up(event).into_iter().map(Line::safe).collect(),
+            Event::WaitsForRun(problem) => {
+                self.status = "waiting for another run".into();
+                add(Detail::Lasting, format!("waiting: {problem}; --anyway measures beside it"));
+            }
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = match blocks {
                     Some(blocks) => text::plural(*blocks, "block"),

@@ -156,6 +156,7 @@ fn is_printed(event: &Event, verbosity: Verbosity) -> bool {
         Event::Failed { .. }
             | Event::Warned(_)
             | Event::Interrupted
+            | Event::WaitsForRun(_)
             | Event::SetUp(SetUpEvent::Warned(_) | SetUpEvent::Finished { failed: Some(_), .. })
     );
     match verbosity {

@@ -1,6 +1,6 @@
 //! Python environments of engines: made from pinned requirements, removed on request, and their disk space.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,11 @@ fn create_in(steps: &mut Steps, engine: &Engine, environment: &Environment, fold
     std::fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
     // If two runs create it at once, the second waits here and then finds a finished environment.
     let lock = File::create(folder.with_extension("lock")).context("cannot create the environment's lock")?;
+    if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+        let subject = engine.manifest.name.clone();
+        let reason = "another set-up creates its environment; it goes on when that one ends".into();
+        (steps.listener)(SetUpEvent::Waiting { subject, reason });
+    }
     lock.lock().context("cannot lock the environment")?;
     if paths::interpreter(folder).is_some() {
         return Ok(());

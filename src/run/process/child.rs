@@ -7,20 +7,21 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{ErrorKind, PipeReader, Read};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use protocol::{Frame, Framer, environment};
+use protocol::{Frame, Framer};
 use rustix::process::Signal;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 
+use super::containment::Containment;
 use super::handles::{Leader, ProcessHandle};
-use super::keeper::end_marked;
 use super::variables::{PassedVariables, Secrets};
-use crate::machine::{ProcessFamily, is_stopped, processes_marked};
+use crate::machine::{ProcessFamily, is_stopped};
 
 /// The maximum number of stored lines of stderr, and of characters of each line.
 const MAX_STDERR_LINES: usize = 40;
@@ -69,7 +70,9 @@ pub struct Process {
     stderr_open: mpsc::Receiver<()>,
     /// Stdout and stderr, only to see whether they hold unread bytes. Other handles read them.
     pipes: [PipeReader; 2],
-    launch: String,
+    containment: Arc<Mutex<Containment>>,
+    /// The working folder of the launch.
+    pub folder: PathBuf,
     family: Arc<Mutex<ProcessFamily>>,
     /// The paused processes of this launch, in any process group.
     paused: Vec<ProcessHandle>,
@@ -91,13 +94,17 @@ impl Process {
         let (stderr, child_stderr) = std::io::pipe()?;
         let pipes = [stdout.try_clone()?, stderr.try_clone()?];
         #[expect(clippy::disallowed_methods, reason = "the one place that spawns engines")]
-        let mut command = Command::new(program);
+        let mut command = Command::new(from_users_folder(program)?);
         command.env_clear().envs(launching.passed.of_environment());
         command.args(arguments).envs(launching.variables.iter().map(|(name, value)| (name, value)));
-        command.env(environment::RUN, &launching.run).env(environment::LAUNCH, &launching.launch);
         command.stdin(Stdio::piped()).stdout(child_stdout).stderr(child_stderr).process_group(0);
+        let mut containment = Containment::new(&launching.run, &launching.launch)?;
         let started = Instant::now();
-        let mut child = command.spawn()?;
+        let spawned = containment.spawn(&mut command);
+        if spawned.is_err() {
+            containment.end(0);
+        }
+        let mut child = spawned?;
         let stdin = child.stdin.take();
         let leader = Leader::new(child);
         // The command holds the other ends of the pipes. While these ends are open, the engine's streams never end.
@@ -122,11 +129,9 @@ impl Process {
             stderr: stored_lines,
             stderr_open,
             pipes,
-            launch: launching.launch.clone(),
-            family: Arc::new(Mutex::new(ProcessFamily::marked(
-                environment::LAUNCH,
-                launching.launch.clone(),
-            ))),
+            family: Arc::new(Mutex::new(containment.family())),
+            folder: containment.folder.clone(),
+            containment: Arc::new(Mutex::new(containment)),
             paused: Vec::new(),
             label: launching.label.clone(),
             debug,
@@ -214,9 +219,9 @@ impl Process {
 
     /// Every process of this launch, including those that left the group and the tree.
     pub async fn all(&self) -> Vec<u32> {
-        let launch = self.launch.clone();
-        let all = tokio::task::spawn_blocking(move || processes_marked(environment::LAUNCH, &launch));
-        all.await.unwrap_or_default()
+        let containment = Arc::clone(&self.containment);
+        let search = move || containment.lock().map(|it| it.processes()).unwrap_or_default();
+        tokio::task::spawn_blocking(search).await.unwrap_or_default()
     }
 
     /// A process of this launch that a signal has stopped, other than by `pause`.
@@ -253,8 +258,8 @@ impl Process {
         push(&self.stderr, line);
     }
 
-    /// Ends the process: closes its stdin, sends SIGTERM, then SIGKILL, and ends all leftovers. Gives the number of leftovers.
-    pub async fn end(&mut self, grace: Duration) -> usize {
+    /// Ends the process: closes its stdin, sends SIGTERM, then SIGKILL, and ends all leftovers. Gives the leftovers' commands.
+    pub async fn end(&mut self, grace: Duration) -> Vec<String> {
         self.resume();
         self.close_stdin();
         if !self.has_ended(grace).await {
@@ -267,8 +272,9 @@ impl Process {
         }
         // This ends the processes left in the group, with or without the mark.
         self.leader.end_group();
-        let launch = self.launch.clone();
-        let left = tokio::task::spawn_blocking(move || end_marked(environment::LAUNCH, &launch)).await;
+        let (containment, leader) = (Arc::clone(&self.containment), self.pid);
+        let end = move || containment.lock().map(|mut it| it.end(leader)).unwrap_or_default();
+        let left = tokio::task::spawn_blocking(end).await;
         self.is_ended = left.is_ok();
         left.unwrap_or_default()
     }
@@ -276,6 +282,11 @@ impl Process {
     async fn has_ended(&mut self, grace: Duration) -> bool {
         self.wait(grace).await.is_some()
     }
+}
+
+/// A program's path, made absolute: it begins at the user's folder, not at the working folder of the launch.
+fn from_users_folder(program: &str) -> std::io::Result<PathBuf> {
+    if program.contains('/') { std::path::absolute(program) } else { Ok(Path::new(program).into()) }
 }
 
 /// The next item from a pipe whose writer has ended, or `None` if nothing more comes.
@@ -304,8 +315,10 @@ impl Drop for Process {
         self.leader.end_group();
         // This blocks the thread for a few milliseconds at a time. A drop cannot be awaited, and a new thread might not finish
         // before the program ends. The number of searches is limited, and the keeper searches once more.
-        if !self.is_ended {
-            end_marked(environment::LAUNCH, &self.launch);
+        if !self.is_ended
+            && let Ok(mut containment) = self.containment.lock()
+        {
+            containment.end(self.pid);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Requests to an engine and its answers, each answer with a deadline. Knows the protocol, but no scenario.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use protocol::{
@@ -9,6 +10,7 @@ use protocol::{
 use rustix::io::Errno;
 
 use super::child::{Launching, Line, Process};
+use super::containment::excess_bytes;
 use super::error::{Cause, EngineFailure, limited};
 use super::library;
 use crate::record::Stage;
@@ -18,6 +20,9 @@ pub const MAX_STRAY_LINES: usize = 1000;
 
 /// The breach of a line that is longer than `protocol::MAX_LINE_BYTES`.
 pub const LINE_TOO_LONG: &str = "a line of more than 16 MiB, the limit of the protocol";
+
+/// The time between two looks at the working folder of an engine that does not answer yet.
+const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time limits of an engine's answers.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +162,7 @@ impl Conversation {
 
     /// Requests tokens. A load within this request may report progress, which sets a later deadline.
     pub async fn generate(&mut self, generate: Generate, deadline: Duration) -> Result<Answer, Cause> {
+        check_folder(&self.process.folder).await?;
         let (id, sent) = (generate.id.clone(), Instant::now());
         self.send_within(&Request::Generate(generate), deadline).await?;
         let mut tokens = Vec::new();
@@ -259,10 +265,20 @@ impl Conversation {
         answer_by: tokio::time::Instant,
         deadline: Duration,
     ) -> Result<(Message, Instant), Cause> {
-        match tokio::time::timeout_at(answer_by, self.message()).await {
-            Ok(message) => message,
-            Err(_) => Err(self.no_answer(deadline).await),
+        let folder = self.process.folder.clone();
+        {
+            // The future lives through all checks, because it may be waiting for the end of the process.
+            let mut message = std::pin::pin!(self.message());
+            loop {
+                let check_at = tokio::time::Instant::now() + FOLDER_CHECK_INTERVAL;
+                match tokio::time::timeout_at(answer_by.min(check_at), &mut message).await {
+                    Ok(message) => return message,
+                    Err(_) if tokio::time::Instant::now() >= answer_by => break,
+                    Err(_) => check_folder(&folder).await?,
+                }
+            }
         }
+        Err(self.no_answer(deadline).await)
     }
 
     /// The cause of a deadline without an answer.
@@ -320,6 +336,13 @@ impl Conversation {
             None => Cause::Protocol("closed its stdout and kept running".into()),
         }
     }
+}
+
+/// Refuses an engine that fills the disk. An engine usually writes nothing, so this reads one empty folder.
+async fn check_folder(folder: &Path) -> Result<(), Cause> {
+    let folder = folder.to_path_buf();
+    let excess = tokio::task::spawn_blocking(move || excess_bytes(&folder)).await.ok().flatten();
+    excess.map_or(Ok(()), |(bytes, limit)| Err(Cause::FolderFull { bytes, limit }))
 }
 
 /// `exit code 3`, or the signal with its name.

@@ -5,8 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
+use model_files::size;
 use protocol::{Failed, split_hints};
 
+use super::containment::FOLDER_LIMIT_VARIABLE;
 use crate::record::{Failure, FailureKind, Stage};
 use crate::shell::Unavailable;
 
@@ -42,6 +44,8 @@ pub enum Cause {
     Stopped { after: Duration, pid: u32 },
     /// The engine did not answer within the time that a case allows for one request.
     TooSlow(Duration),
+    /// The engine wrote this many bytes into its working folder, more than the limit.
+    FolderFull { bytes: u64, limit: u64 },
     /// The engine speaks this other version of the protocol.
     Version(u32),
     /// The engine's output violates the protocol.
@@ -110,6 +114,7 @@ impl Cause {
             Self::Exited(_) => FailureKind::Exited,
             Self::Timeout(_) | Self::Stopped { .. } => FailureKind::Timeout,
             Self::TooSlow(_) => FailureKind::TooSlow,
+            Self::FolderFull { .. } => FailureKind::FolderFull,
             Self::Version(_) => FailureKind::Version,
             Self::Protocol(_) => FailureKind::Protocol,
             Self::WrongOutput(_) => FailureKind::WrongOutput,
@@ -128,6 +133,10 @@ impl Cause {
             Self::Reported(failed) => failed.hint.clone(),
             Self::Start { hint, .. } => hint.clone(),
             Self::TooSlow(cap) => Some(format!("--case-cap {}s", cap.as_secs().max(1) * 5)),
+            Self::FolderFull { limit, .. } => Some(format!(
+                "export {FOLDER_LIMIT_VARIABLE}={}",
+                size(limit.saturating_mul(5)).replace(' ', "")
+            )),
             Self::Timeout(after) => Some(format!("--timeout {}", after.as_secs().max(1) * 5)),
             // The message may be an error of this program with a hint of its own.
             Self::Unsupported(message) => split_hints(message).1,
@@ -151,6 +160,10 @@ impl fmt::Display for Cause {
                 after.as_secs_f64()
             ),
             Self::TooSlow(cap) => write!(f, "too slow (> {} s)", cap.as_secs_f64()),
+            Self::FolderFull { bytes, limit } => {
+                let (bytes, limit) = (size(*bytes), size(*limit));
+                write!(f, "wrote {bytes} into its working folder, the limit is {limit}")
+            }
             Self::Version(spoken) => {
                 write!(f, "speaks protocol {spoken}, this orchestrator speaks {}", protocol::version::CURRENT)
             }

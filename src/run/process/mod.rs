@@ -1,6 +1,7 @@
 //! The only code that talks to engine processes: start and end, requests and answers, failures.
 
 mod child;
+mod containment;
 mod conversation;
 mod error;
 mod handles;
@@ -10,6 +11,7 @@ mod variables;
 
 pub use crate::record::Stage;
 pub use child::{Launching, Line, Process};
+pub use containment::end_descendants;
 pub use conversation::{Answer, Conversation, Deadlines, Hello, LINE_TOO_LONG, MAX_STRAY_LINES};
 pub use error::{Cause, EngineFailure, LaunchError, limited};
 pub use keeper::{Keeper, keep};

@@ -99,6 +99,11 @@ pub const FAULTS: &[(&str, &str)] = &[
         "leaves_grandchild",
         "leaves `sleep 1000` behind, in its own session, and writes its process id on stderr",
     ),
+    (
+        "leaves_daemon",
+        "leaves `sleep 1000` behind after two forks, in its own session, with an emptied environment; writes its process id on stderr",
+    ),
+    ("fills_folder", "writes `amount` bytes into its working folder and never answers"),
     ("grandchild_holds_stdout", "as `leaves_grandchild`, and the grandchild holds stdout and stderr open"),
 ];
 
@@ -138,6 +143,9 @@ pub fn before_hello(script: &Script) {
 pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, String)> {
     if has(script, "hangs_in_generate") {
         hang("in generate");
+    }
+    if has(script, "fills_folder") {
+        fill_folder(script);
     }
     if has(script, "exits_at_sample") {
         exit(script, "fake: error: assertion `tokens > 0` failed\n");
@@ -210,6 +218,25 @@ pub fn leave_grandchild(script: &Script) {
         Ok(child) => eprint(&format!("fake: grandchild {}\n", child.id())),
         Err(error) => exit(script, &format!("fake: `setsid` does not start: {error}\n")),
     }
+}
+
+/// The shell that starts the daemon ends at once, so the daemon has no parent of this engine.
+pub fn leave_daemon(script: &Script) {
+    if !has(script, "leaves_daemon") {
+        return;
+    }
+    let start = "setsid env -i sleep 1000 >/dev/null 2>&1 & echo $!";
+    match command("sh").args(["-c", start]).stdin(Stdio::null()).output() {
+        Ok(output) => eprint(&format!("fake: daemon {}", String::from_utf8_lossy(&output.stdout))),
+        Err(error) => exit(script, &format!("fake: `sh` does not start: {error}\n")),
+    }
+}
+
+fn fill_folder(script: &Script) -> ! {
+    if let Err(error) = std::fs::write("fill", vec![1; script.count("amount") as usize]) {
+        exit(script, &format!("fake: cannot write `fill`: {error}\n"));
+    }
+    hang("after it wrote a file")
 }
 
 pub fn print(text: &str) {

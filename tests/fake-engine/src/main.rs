@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     };
     fault::before_hello(&script);
     fault::leave_grandchild(&script);
+    fault::leave_daemon(&script);
     conversation::answer_requests(script);
     ExitCode::SUCCESS
 }

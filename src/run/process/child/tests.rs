@@ -3,7 +3,7 @@ use super::*;
 fn launching(script: &str) -> Launching {
     let launch = format!("test-{}/{:p}", std::process::id(), script);
     let command = ["sh", "-c", script].map(str::to_string).to_vec();
-    Launching { command, run: "test".into(), launch, ..Launching::default() }
+    Launching { command, launch, ..Launching::default() }
 }
 
 /// A stream that gives one part for each read. `None` is a read that a signal interrupts.

@@ -1,0 +1,218 @@
+//! The lock of the cores that a run uses. Two runs on the same cores disturb each other, and neither notices the cause.
+//!
+//! Each run has a file in one folder of the machine, with its cores and its command, and keeps the file locked until it ends.
+//! The kernel releases the lock of a process that was killed, so a leftover file holds nothing.
+
+use std::collections::BTreeSet;
+use std::fs::{File, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::OtherRuns;
+use crate::machine::cpu;
+use crate::record::CoreLockState;
+use crate::shell::{pasteable, this_program};
+use crate::text;
+
+/// The environment variable with the folder of the locks; `off` turns them off, for tests and for simulated nodes.
+const VARIABLE: &str = "ORCHESTRATE_CORE_LOCK";
+const OFF: &str = "off";
+/// A folder that all users of the machine share, so not the one of TMPDIR.
+const FOLDER: &str = "/tmp/orchestrate-runs";
+/// The file that is locked while files of runs are examined and made.
+const GATE: &str = "gate";
+
+/// The most characters of another run's command in a message.
+const MAX_COMMAND_CHARS: usize = 80;
+
+/// The cores of a run, locked until this is dropped.
+pub struct CoreLock {
+    pub state: CoreLockState,
+    /// A warning for the record.
+    pub warning: Option<String>,
+    held: Option<(File, PathBuf)>,
+}
+
+/// A run as its file describes it to others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Holder {
+    pid: u32,
+    /// UTC, as RFC 3339 writes it.
+    since: String,
+    command: String,
+    /// Empty if the cores are unknown: then all.
+    cores: BTreeSet<u32>,
+}
+
+impl CoreLock {
+    /// Locks the cores that this process may use. `on_wait` gets a message before each wait for another run.
+    pub fn acquire(run: &str, other_runs: OtherRuns, mut on_wait: impl FnMut(&str)) -> Result<Self> {
+        let setting = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
+        if setting.as_deref() == Some(OFF) {
+            return Ok(Self { state: CoreLockState::Off, warning: None, held: None });
+        }
+        let folder = PathBuf::from(setting.as_deref().unwrap_or(FOLDER));
+        let own = Holder::of_this_process();
+        loop {
+            let attempt = Attempt::begin(&folder).and_then(|attempt| Ok((attempt.holders(&own)?, attempt)));
+            let (holders, attempt) = match attempt {
+                Ok(begun) => begun,
+                Err(error) => {
+                    let message = format!(
+                        "machine: other runs were not excluded, because `{}` cannot be used: {error:#}; \
+                         export {VARIABLE}=DIR",
+                        folder.display()
+                    );
+                    return Ok(Self {
+                        state: CoreLockState::Unavailable,
+                        warning: Some(message),
+                        held: None,
+                    });
+                }
+            };
+            let Some((holder, file)) = holders.into_iter().next() else {
+                return attempt.hold(run, &own, CoreLockState::Held, None);
+            };
+            let problem = format!("another run uses the same cores: {}", holder.described());
+            match other_runs {
+                OtherRuns::Refuse => {
+                    let words: Vec<String> = std::env::args().skip(1).collect();
+                    let command = format!("{} {}", this_program(), pasteable(&words));
+                    return Err(anyhow!(
+                        "{problem}\nhint: {} --wait # or --anyway, and both runs disturb each other",
+                        command.trim_end()
+                    ));
+                }
+                OtherRuns::Ignore => {
+                    let warning = format!("machine: {problem}; measure again when it has ended");
+                    return attempt.hold(run, &own, CoreLockState::Shared, Some(warning));
+                }
+                OtherRuns::Wait => {
+                    // Another run can begin or end while this one waits.
+                    drop(attempt);
+                    on_wait(&problem);
+                    file.lock_shared().context("cannot wait for another run")?;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for CoreLock {
+    fn drop(&mut self) {
+        if let Some((_, path)) = &self.held {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The folder of the locks, while no other run examines it.
+struct Attempt<'a> {
+    folder: &'a Path,
+    _gate: File,
+}
+
+impl<'a> Attempt<'a> {
+    fn begin(folder: &'a Path) -> Result<Self> {
+        if !folder.is_dir() {
+            std::fs::create_dir_all(folder)?;
+            // Every user of the machine makes files here, and removes only their own.
+            std::fs::set_permissions(folder, Permissions::from_mode(0o1777))?;
+        }
+        let path = folder.join(GATE);
+        // The file may belong to another user, and then it can only be read.
+        let gate = File::open(&path).or_else(|_| create_readable(&path))?;
+        gate.lock()?;
+        Ok(Self { folder, _gate: gate })
+    }
+
+    /// The living runs on some of the same cores, each with its file.
+    fn holders(&self, own: &Holder) -> Result<Vec<(Holder, File)>> {
+        let mut holders = Vec::new();
+        for entry in std::fs::read_dir(self.folder)?.flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let Ok(mut file) = File::open(&path) else { continue };
+            if file.try_lock_shared().is_ok() {
+                // Its run was killed. A file of another user stays.
+                let _ = std::fs::remove_file(&path);
+                continue;
+            }
+            let mut text = String::new();
+            let _ = file.read_to_string(&mut text);
+            let holder: Holder = serde_json::from_str(&text).unwrap_or_default();
+            if holder.shares_cores_with(own) {
+                holders.push((holder, file));
+            }
+        }
+        Ok(holders)
+    }
+
+    fn hold(
+        &self,
+        run: &str,
+        own: &Holder,
+        state: CoreLockState,
+        warning: Option<String>,
+    ) -> Result<CoreLock> {
+        let path = self.folder.join(format!("{run}.json"));
+        let write = || {
+            let mut file = create_readable(&path)?;
+            file.lock()?;
+            file.write_all(serde_json::to_string(own)?.as_bytes())?;
+            anyhow::Ok(file)
+        };
+        let file = write().with_context(|| format!("cannot write the lock `{}`", path.display()))?;
+        Ok(CoreLock { state, warning, held: Some((file, path)) })
+    }
+}
+
+impl Holder {
+    fn of_this_process() -> Self {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        Self {
+            pid: std::process::id(),
+            since: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
+            command: format!("orchestrate {}", pasteable(&words)).trim_end().into(),
+            cores: cpu::allowed_cores().unwrap_or_default(),
+        }
+    }
+
+    fn shares_cores_with(&self, other: &Self) -> bool {
+        self.cores.is_empty() || other.cores.is_empty() || !self.cores.is_disjoint(&other.cores)
+    }
+
+    fn described(&self) -> String {
+        let (command, since) = (text::line(&self.command), text::line(&self.since));
+        let start: String = command.chars().take(MAX_COMMAND_CHARS).collect();
+        let command = if start == command { start } else { format!("{start}...") };
+        format!("`{command}` (process {}, since {since})", self.pid)
+    }
+}
+
+/// Creates a file that all users can read, and so lock.
+fn create_readable(path: &Path) -> std::io::Result<File> {
+    let file = File::create(path)?;
+    file.set_permissions(Permissions::from_mode(0o644))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_on_other_cores_do_not_conflict_and_unknown_cores_are_all() {
+        let on = |cores: &[u32]| Holder { cores: cores.iter().copied().collect(), ..Holder::default() };
+        assert!(on(&[0, 1]).shares_cores_with(&on(&[1, 2])));
+        assert!(!on(&[0, 1]).shares_cores_with(&on(&[2, 3])));
+        assert!(on(&[]).shares_cores_with(&on(&[2])) && on(&[2]).shares_cores_with(&on(&[])));
+    }
+}

@@ -1,0 +1,300 @@
+//! The surroundings of one launch: none of its processes can leave them, and nothing that it writes there remains.
+//!
+//! - Its processes are found by the launch's mark, which they inherit from their beginning.
+//! - Where this user may make a cgroup, they are in one, which ends all of them at once, even if they start others without end.
+//! - This process adopts processes whose parent has ended, so they stay among its descendants.
+//! - Its working folder is new, and is removed with all content.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use protocol::environment;
+use rustix::process::Signal;
+
+use super::handles::ProcessHandle;
+use crate::machine::{Mark, ProcessFamily, command_line, descendants_of};
+use crate::shell::{Usage, parse_bytes};
+
+/// The environment variable that selects the version of cgroups for launches.
+const CGROUPS_VARIABLE: &str = "ORCHESTRATE_CGROUPS";
+/// The environment variable with the largest size of a working folder.
+pub const FOLDER_LIMIT_VARIABLE: &str = "ORCHESTRATE_WORKING_FOLDER_LIMIT";
+const DEFAULT_FOLDER_LIMIT: u64 = 2_000_000_000;
+/// The least size that counts for a file, so that empty files count too.
+const MIN_FILE_BYTES: u64 = 4096;
+/// The most searches for remaining processes. A killed process is listed until it is reaped, unless it is stuck in the kernel.
+const MAX_SEARCHES: u32 = 100;
+const SEARCH_INTERVAL: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub struct Containment {
+    mark: Mark,
+    run: String,
+    launch: String,
+    cgroup: Option<Cgroup>,
+    /// The working folder of the launch.
+    pub folder: PathBuf,
+}
+
+impl Containment {
+    /// Makes the working folder of a launch.
+    pub fn new(run: &str, launch: &str) -> std::io::Result<Self> {
+        let folder = folder_of_run(run).join(name_in_run(launch));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let mark = Mark::of_launch(environment::LAUNCH, run, launch);
+        Ok(Self { mark, run: run.into(), launch: launch.into(), cgroup: None, folder })
+    }
+
+    /// Starts the launch's first process.
+    pub fn spawn(&mut self, command: &mut Command) -> std::io::Result<Child> {
+        command.env(environment::RUN, &self.run).env(environment::LAUNCH, &self.launch);
+        command.current_dir(&self.folder);
+        // Unit tests have no run. Their launches are in one process, and must not mark the children of other tests.
+        let child = match self.run.is_empty() {
+            true => command.spawn()?,
+            false => self.mark.while_inherited(|| command.spawn())?,
+        };
+        self.cgroup = Cgroup::with(&self.run, &self.launch, child.id());
+        Ok(child)
+    }
+
+    /// The marked processes and their descendants.
+    pub fn family(&self) -> ProcessFamily {
+        ProcessFamily::marked(self.mark.clone())
+    }
+
+    /// Every process of the launch, in any process group, session or environment.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut all = self.mark.processes();
+        all.extend(self.cgroup.iter().flat_map(|cgroup| processes_in(&cgroup.folder)));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Ends every process of the launch and removes its folders. Returns the command lines of the processes. `leader` is the
+    /// launch's first process, for which another thread waits.
+    pub fn end(&mut self, leader: u32) -> Vec<String> {
+        if let Some(cgroup) = &mut self.cgroup {
+            cgroup.wait_for_placing();
+        }
+        let mut ended = BTreeMap::new();
+        for _ in 0..MAX_SEARCHES {
+            let living = self.processes();
+            if living.is_empty() {
+                break;
+            }
+            for &pid in &living {
+                ended.entry(pid).or_insert_with(|| command_line(pid));
+            }
+            if let Some(cgroup) = &self.cgroup {
+                kill_all_in(&cgroup.folder);
+            }
+            // A process may have ended by now. A process that reuses its number has no mark.
+            kill_each(living, |pid| self.mark.is_on(pid));
+            self.mark.reap_adopted(leader);
+            std::thread::sleep(SEARCH_INTERVAL);
+        }
+        self.mark.reap_adopted(leader);
+        if let Some(cgroup) = self.cgroup.take() {
+            remove_cgroup(&cgroup.folder);
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+        // The folder of the run is removed with its last launch; while it is not empty, this fails.
+        let _ = std::fs::remove_dir(folder_of_run(&self.run));
+        ended.into_iter().map(|(pid, command)| format!("`{command}` (process {pid})")).collect()
+    }
+}
+
+/// The largest size of a working folder, and the bytes in one, if it is larger.
+pub fn excess_bytes(folder: &Path) -> Option<(u64, u64)> {
+    let limit = folder_limit().unwrap_or(DEFAULT_FOLDER_LIMIT);
+    let mut bytes = 0;
+    add_bytes_in(folder, &mut bytes, limit);
+    (bytes > limit).then_some((bytes, limit))
+}
+
+fn folder_limit() -> Option<u64> {
+    std::env::var(FOLDER_LIMIT_VARIABLE).ok().and_then(|text| parse_bytes(&text))
+}
+
+/// Adds the sizes of all files on the disk, until the sum is above the limit.
+fn add_bytes_in(folder: &Path, bytes: &mut u64, limit: u64) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        *bytes += (metadata.blocks() * 512).max(MIN_FILE_BYTES);
+        if *bytes > limit {
+            return;
+        }
+        if metadata.is_dir() {
+            add_bytes_in(&entry.path(), bytes, limit);
+        }
+    }
+}
+
+/// The folder with the working folders of a run.
+fn folder_of_run(run: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("orchestrate-{run}"))
+}
+
+/// The last part of a launch's identifier, which is its own in the run.
+fn name_in_run(launch: &str) -> &str {
+    launch.rsplit('/').next().unwrap_or(launch)
+}
+
+/// Prepares this process for launches: it adopts processes whose parent has ended. Refuses invalid settings.
+pub fn prepare() -> Result<(), Usage> {
+    #[cfg(target_os = "linux")]
+    {
+        // Any number means yes. Without this feature (before Linux 3.4) the marks must suffice.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    }
+    Versions::of_environment()?;
+    match std::env::var(FOLDER_LIMIT_VARIABLE) {
+        Ok(text) if parse_bytes(&text).is_none() => {
+            Err(Usage(format!("{FOLDER_LIMIT_VARIABLE}: `{text}` is no size, expected for example `2GB`")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ends all descendants of this process, except the keeper, and returns their command lines. After the last launch these are
+/// processes that removed every mark.
+pub fn end_descendants(keeper: u32) -> Vec<String> {
+    let mut ended = BTreeMap::new();
+    for _ in 0..MAX_SEARCHES {
+        let living: Vec<u32> = descendants_of(std::process::id()).filter(|&pid| pid != keeper).collect();
+        if living.is_empty() {
+            break;
+        }
+        for &pid in &living {
+            ended.entry(pid).or_insert_with(|| command_line(pid));
+        }
+        kill_each(living, |pid| descendants_of(std::process::id()).any(|it| it == pid));
+        std::thread::sleep(SEARCH_INTERVAL);
+    }
+    ended.into_iter().map(|(pid, command)| format!("`{command}` (process {pid})")).collect()
+}
+
+/// Ends every process of a run, and those that they start meanwhile, until `empty_searches` searches in a row find none. Removes
+/// the folders of the run's launches.
+pub fn end_run(run: &str, empty_searches: u32) {
+    let mark = Mark::of_run(environment::RUN, run);
+    let cgroups: Vec<PathBuf> = cgroups_of_run(run).into_iter().filter(|folder| folder.is_dir()).collect();
+    let mut empty = 0;
+    for _ in 0..MAX_SEARCHES + empty_searches {
+        let mut living = mark.processes();
+        living.extend(cgroups.iter().flat_map(|folder| processes_in(folder)));
+        empty = if living.is_empty() { empty + 1 } else { 0 };
+        if empty >= empty_searches {
+            break;
+        }
+        cgroups.iter().for_each(|folder| kill_all_in(folder));
+        kill_each(living, |pid| mark.is_on(pid));
+        std::thread::sleep(SEARCH_INTERVAL);
+    }
+    cgroups.iter().for_each(|folder| remove_cgroup(folder));
+    let _ = std::fs::remove_dir_all(folder_of_run(run));
+}
+
+/// Kills processes that are still the ones that a search found.
+fn kill_each(pids: Vec<u32>, is_same: impl Fn(u32) -> bool) {
+    for pid in pids {
+        if let Some(handle) = ProcessHandle::open(pid).filter(|_| is_same(pid)) {
+            handle.signal(Signal::KILL);
+        }
+    }
+}
+
+/// The cgroup of one launch.
+#[derive(Debug)]
+struct Cgroup {
+    folder: PathBuf,
+    /// The kernel takes milliseconds to move a process, so another thread waits for it.
+    placing: Option<JoinHandle<()>>,
+}
+
+impl Cgroup {
+    /// A cgroup with this process, in the first hierarchy that allows it. A process that the first one has started before
+    /// is found by its mark.
+    fn with(run: &str, launch: &str, pid: u32) -> Option<Self> {
+        let folders = cgroups_of_run(run).into_iter().map(|parent| parent.join(name_in_run(launch)));
+        let folder = folders.into_iter().find(|folder| std::fs::create_dir_all(folder).is_ok())?;
+        let processes = folder.join("cgroup.procs");
+        let placing = std::thread::spawn(move || drop(std::fs::write(processes, pid.to_string())));
+        Some(Self { folder, placing: Some(placing) })
+    }
+
+    fn wait_for_placing(&mut self) {
+        let _ = self.placing.take().map(JoinHandle::join);
+    }
+}
+
+/// The versions of cgroups that launches may use.
+struct Versions {
+    two: bool,
+    one: bool,
+}
+
+impl Versions {
+    fn of_environment() -> Result<Self, Usage> {
+        let (two, one) = match std::env::var(CGROUPS_VARIABLE).as_deref() {
+            Err(_) | Ok("") => (true, true),
+            Ok("2") => (true, false),
+            Ok("1") => (false, true),
+            Ok("none") => (false, false),
+            Ok(other) => {
+                let message =
+                    format!("{CGROUPS_VARIABLE}: `{other}` is not known, expected `2`, `1` or `none`");
+                return Err(Usage(message));
+            }
+        };
+        Ok(Self { two, one })
+    }
+}
+
+/// The folders in which the cgroups of a run's launches may lie, the preferred one first.
+fn cgroups_of_run(run: &str) -> Vec<PathBuf> {
+    let Ok(versions) = Versions::of_environment() else { return Vec::new() };
+    let [two, one] = system::container::own_cgroups();
+    let own = [two.filter(|_| versions.two), one.filter(|_| versions.one)].into_iter().flatten();
+    own.map(|folder| folder.join(format!("orchestrate-{run}"))).collect()
+}
+
+/// The processes of a cgroup and of those below it.
+fn processes_in(cgroup: &Path) -> Vec<u32> {
+    let own = system::read(cgroup.join("cgroup.procs")).unwrap_or_default();
+    let mut pids: Vec<u32> = own.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    // A process of another container has the number 0.
+    pids.retain(|&pid| pid > 0);
+    pids.extend(folders_in(cgroup).flat_map(|folder| processes_in(&folder)));
+    pids
+}
+
+/// Kills every process of a cgroup and of those below it. Version 1, and Linux before 5.14, cannot do that at once.
+fn kill_all_in(cgroup: &Path) {
+    if std::fs::write(cgroup.join("cgroup.kill"), "1").is_err() {
+        kill_each(processes_in(cgroup), |pid| processes_in(cgroup).contains(&pid));
+    }
+}
+
+/// Removes a cgroup and those below it, and the cgroup of its run if no launch is left in it.
+fn remove_cgroup(cgroup: &Path) {
+    folders_in(cgroup).for_each(|folder| remove_cgroup(&folder));
+    let _ = std::fs::remove_dir(cgroup);
+    let is_of_run = |parent: &&Path| {
+        parent.file_name().is_some_and(|name| name.to_string_lossy().starts_with("orchestrate-"))
+    };
+    if let Some(parent) = cgroup.parent().filter(is_of_run) {
+        let _ = std::fs::remove_dir(parent);
+    }
+}
+
+fn folders_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}

@@ -1,0 +1,48 @@
+//! A process that starts during a run, through another program, and uses the processor in turns of other engines.
+
+use std::process::Stdio;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::support::record::Record;
+use crate::support::{Running, Scratch, fake_engine, finish};
+
+#[test]
+fn a_process_that_uses_the_processor_in_anothers_turn_is_named_and_the_turn_is_measured_again() {
+    let scratch = Scratch::new();
+    let (requests, once, stop) = (scratch.join("requests"), scratch.join("once"), scratch.join("stop"));
+    mknodat(CWD, &requests, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let burner = scratch.script("burner", &format!("while [ ! -e '{}' ]; do :; done", stop.display()));
+    // A service that ran before the run, so no mark and no tree connects its processes with the engine.
+    let service = scratch.script(
+        "service",
+        &format!("read -r line < '{}'; '{}' & wait", requests.display(), burner.display()),
+    );
+    let service = Running::start(scratch.command(service).stdout(Stdio::null()).stderr(Stdio::null()));
+    let slow = format!("exec '{}' --per_token_ns 4000000", fake_engine().display());
+    let starts_burner =
+        format!("mkdir '{}' 2>/dev/null && echo go > '{}'\n{slow}", once.display(), requests.display());
+    let mut command = scratch.orchestrate();
+    command
+        .arg("-e")
+        .arg(scratch.script("liar", &starts_burner))
+        .arg("-e")
+        .arg(scratch.script("honest", &slow));
+    command.args(["-s", "decode", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
+    command.arg("--verifier").arg(scratch.engine("verifier", ""));
+    let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
+    std::fs::write(&stop, "").unwrap();
+    service.finish();
+    let record = Record::only_one_in(&scratch.results());
+    let warnings: Vec<_> =
+        record.entries("warning").iter().map(|it| it["message"].as_str().unwrap()).collect();
+    let named = |it: &&&str| it.contains("/burner` (process ") && it.contains("% of a core while `");
+    assert_eq!(warnings.iter().filter(named).count(), 1, "{outcome:?}");
+    for engine in ["liar", "honest"] {
+        let samples = record.samples_of(engine);
+        assert_eq!(samples.len(), 3, "{samples:?}");
+        assert!(samples.iter().any(|sample| sample["repeat"] == 1), "{samples:?}");
+        // The verifier gets the prompts of repeated requests too.
+        assert_eq!(record.entries_of("not_checked", engine), Vec::<&serde_json::Value>::new());
+    }
+}
