@@ -162,6 +162,8 @@ impl<'a> Blocks<'_, 'a> {
             let configuration = group.slots[slot].configuration;
             self.schedule.add_time(configuration, began.elapsed(), began.elapsed());
         }
+        // From here on, no time of a launch is measured.
+        group.enter_cgroup(slot).await;
         Ok(())
     }
 
@@ -221,6 +223,7 @@ impl<'a> Blocks<'_, 'a> {
             if group.slots[slot].launched.is_none() {
                 // The engine ended in an earlier case. This case gets a new launch.
                 self.fill(group, slot, block).await?;
+                group.enter_cgroup(slot).await;
             }
             group.resume_only(slot).await;
             let Some(launched) =

@@ -127,10 +127,17 @@ impl<'a> Launches<'a> {
         left: Option<Duration>,
     ) -> Result<Option<Launched>, LaunchError> {
         let launch = self.launch(journal, index, Purpose::OutputCheck);
-        match left {
-            None => launch.await.map(Some),
-            Some(left) => tokio::time::timeout(left, launch).await.map_or(Ok(None), |it| it.map(Some)),
+        let launched = match left {
+            None => launch.await.map(Some)?,
+            Some(left) => match tokio::time::timeout(left, launch).await {
+                Ok(launched) => Some(launched?),
+                Err(_) => None,
+            },
+        };
+        if let Some(launched) = &launched {
+            launched.conversation.process.enter_cgroup().await;
         }
+        Ok(launched)
     }
 
     async fn load(&mut self, journal: &mut Journal<'_>, launched: &mut Launched) -> Result<(), Cause> {

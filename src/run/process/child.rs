@@ -279,6 +279,18 @@ impl Process {
         left.unwrap_or_default()
     }
 
+    /// Moves the launch into a cgroup of its own, from where no process can escape. Until then, its mark finds its processes.
+    pub async fn enter_cgroup(&self) {
+        let containment = Arc::clone(&self.containment);
+        let enter = move || {
+            if let Ok(mut containment) = containment.lock() {
+                containment.enter_cgroup();
+            }
+        };
+        // Without a cgroup the mark must suffice.
+        let _ = tokio::task::spawn_blocking(enter).await;
+    }
+
     async fn has_ended(&mut self, grace: Duration) -> bool {
         self.wait(grace).await.is_some()
     }

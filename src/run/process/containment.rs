@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use protocol::environment;
@@ -35,7 +34,8 @@ pub struct Containment {
     mark: Mark,
     run: String,
     launch: String,
-    cgroup: Option<Cgroup>,
+    /// The folder of the launch's cgroup, if it is in one.
+    cgroup: Option<PathBuf>,
     /// The working folder of the launch.
     pub folder: PathBuf,
 }
@@ -58,8 +58,23 @@ impl Containment {
             true => command.spawn()?,
             false => self.mark.while_inherited(|| command.spawn())?,
         };
-        self.cgroup = Cgroup::with(&self.run, &self.launch, child.id());
         Ok(child)
+    }
+
+    /// Moves the launch's processes into a cgroup of its own, in the first hierarchy that allows it. The kernel takes
+    /// milliseconds for it, and starts no thread of any process meanwhile, so this must not run while something is timed.
+    pub fn enter_cgroup(&mut self) {
+        if self.cgroup.is_some() {
+            return;
+        }
+        let name = name_in_run(&self.launch);
+        let mut folders = cgroups_of_run(&self.run).into_iter().map(|parent| parent.join(name));
+        self.cgroup = folders.find(|folder| std::fs::create_dir_all(folder).is_ok());
+        let Some(folder) = &self.cgroup else { return };
+        for pid in self.mark.processes() {
+            // A process that has ended by now cannot be moved.
+            let _ = std::fs::write(folder.join("cgroup.procs"), pid.to_string());
+        }
     }
 
     /// The marked processes and their descendants.
@@ -70,7 +85,7 @@ impl Containment {
     /// Every process of the launch, in any process group, session or environment.
     pub fn processes(&self) -> Vec<u32> {
         let mut all = self.mark.processes();
-        all.extend(self.cgroup.iter().flat_map(|cgroup| processes_in(&cgroup.folder)));
+        all.extend(self.cgroup.iter().flat_map(|cgroup| processes_in(cgroup)));
         all.sort_unstable();
         all.dedup();
         all
@@ -79,9 +94,6 @@ impl Containment {
     /// Ends every process of the launch and removes its folders. Returns the command lines of the processes. `leader` is the
     /// launch's first process, for which another thread waits.
     pub fn end(&mut self, leader: u32) -> Vec<String> {
-        if let Some(cgroup) = &mut self.cgroup {
-            cgroup.wait_for_placing();
-        }
         let mut ended = BTreeMap::new();
         for _ in 0..MAX_SEARCHES {
             let living = self.processes();
@@ -92,7 +104,7 @@ impl Containment {
                 ended.entry(pid).or_insert_with(|| command_line(pid));
             }
             if let Some(cgroup) = &self.cgroup {
-                kill_all_in(&cgroup.folder);
+                kill_all_in(cgroup);
             }
             // A process may have ended by now. A process that reuses its number has no mark.
             kill_each(living, |pid| self.mark.is_on(pid));
@@ -101,7 +113,7 @@ impl Containment {
         }
         self.mark.reap_adopted(leader);
         if let Some(cgroup) = self.cgroup.take() {
-            remove_cgroup(&cgroup.folder);
+            remove_cgroup(&cgroup);
         }
         let _ = std::fs::remove_dir_all(&self.folder);
         // The folder of the run is removed with its last launch; while it is not empty, this fails.
@@ -207,30 +219,6 @@ fn kill_each(pids: Vec<u32>, is_same: impl Fn(u32) -> bool) {
         if let Some(handle) = ProcessHandle::open(pid).filter(|_| is_same(pid)) {
             handle.signal(Signal::KILL);
         }
-    }
-}
-
-/// The cgroup of one launch.
-#[derive(Debug)]
-struct Cgroup {
-    folder: PathBuf,
-    /// The kernel takes milliseconds to move a process, so another thread waits for it.
-    placing: Option<JoinHandle<()>>,
-}
-
-impl Cgroup {
-    /// A cgroup with this process, in the first hierarchy that allows it. A process that the first one has started before
-    /// is found by its mark.
-    fn with(run: &str, launch: &str, pid: u32) -> Option<Self> {
-        let folders = cgroups_of_run(run).into_iter().map(|parent| parent.join(name_in_run(launch)));
-        let folder = folders.into_iter().find(|folder| std::fs::create_dir_all(folder).is_ok())?;
-        let processes = folder.join("cgroup.procs");
-        let placing = std::thread::spawn(move || drop(std::fs::write(processes, pid.to_string())));
-        Some(Self { folder, placing: Some(placing) })
-    }
-
-    fn wait_for_placing(&mut self) {
-        let _ = self.placing.take().map(JoinHandle::join);
     }
 }
 
