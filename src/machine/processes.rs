@@ -34,7 +34,7 @@ pub fn is_kernel_thread(pid: u32) -> bool {
 }
 
 /// The most characters of a command line in a message.
-const MAX_COMMAND_CHARS: usize = 100;
+const MAX_COMMAND_CHARS: usize = 60;
 
 /// The beginning of a process's command line, in one safe line. The name of a process that has none.
 pub fn command_line(pid: u32) -> String {
@@ -43,7 +43,12 @@ pub fn command_line(pid: u32) -> String {
         "" => read(format!("/proc/{pid}/comm")).unwrap_or_default(),
         words => words.to_string(),
     };
+    // The name of a program says more than the beginning of its path.
     let line = text::line(text.trim());
+    let (program, arguments) =
+        line.split_once(' ').map_or((line.as_str(), None), |(it, rest)| (it, Some(rest)));
+    let program = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
+    let line = arguments.map_or_else(|| program.to_string(), |arguments| format!("{program} {arguments}"));
     let start: String = line.chars().take(MAX_COMMAND_CHARS).collect();
     if start.len() < line.len() { format!("{start}...") } else { start }
 }

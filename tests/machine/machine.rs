@@ -35,7 +35,7 @@ fn the_page_of_the_machine_fits_eighty_columns_and_has_all_facts() {
     let outcome = finish(&mut machine_command(&Scratch::new(), &[]));
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
     assert!(outcome.stdout.lines().all(|line| line.chars().count() <= 80), "{}", outcome.stdout);
-    for label in "machine CPU cores SIMD memory kernel container load energy GPU versions".split(' ') {
+    for label in "fingerprint CPU cores SIMD memory kernel container load energy GPU versions".split(' ') {
         assert!(outcome.stdout.lines().any(|line| line.starts_with(label)), "{label}: {}", outcome.stdout);
     }
 }
