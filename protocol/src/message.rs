@@ -111,7 +111,7 @@ pub struct Failed {
     pub id: Option<Id>,
     pub kind: FailureKind,
     pub message: String,
-    /// What to do, if possible as a command or a setting to paste.
+    /// The remedy, if possible as a command or a setting to paste.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }

@@ -12,7 +12,7 @@ use crate::{Architecture, Config, Dtype, SHAPES};
 
 use Outcome::{Carried, NoEffect, Refused};
 
-/// What a conversion does with another value of a field.
+/// The effect of another value of a field on a conversion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Outcome {
     /// The GGUF file differs.
