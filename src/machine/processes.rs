@@ -36,21 +36,29 @@ pub fn is_kernel_thread(pid: u32) -> bool {
 /// The most characters of a command line in a message.
 const MAX_COMMAND_CHARS: usize = 60;
 
-/// The beginning of a process's command line, in one safe line. The name of a process that has none.
+/// The beginning of a process's command line, in one safe line, without the folders of absolute paths. The name of a process
+/// that has no command line.
 pub fn command_line(pid: u32) -> String {
     let words = read(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
     let text = match words.trim() {
         "" => read(format!("/proc/{pid}/comm")).unwrap_or_default(),
         words => words.to_string(),
     };
-    // The name of a program says more than the beginning of its path.
     let line = text::line(text.trim());
-    let (program, arguments) =
-        line.split_once(' ').map_or((line.as_str(), None), |(it, rest)| (it, Some(rest)));
-    let program = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
-    let line = arguments.map_or_else(|| program.to_string(), |arguments| format!("{program} {arguments}"));
+    let mut words = line.split(' ');
+    // The name of a program or a file says more than the beginning of its path.
+    let program = words.next().map(|program| name_of_path(program).unwrap_or(program).to_string());
+    let arguments = words.map(|word| match name_of_path(word) {
+        Some(name) if word.starts_with('/') => format!(".../{name}"),
+        _ => word.to_string(),
+    });
+    let line = program.into_iter().chain(arguments).collect::<Vec<_>>().join(" ");
     let start: String = line.chars().take(MAX_COMMAND_CHARS).collect();
     if start.len() < line.len() { format!("{start}...") } else { start }
+}
+
+fn name_of_path(word: &str) -> Option<&str> {
+    word.rsplit_once('/').map(|(_, name)| name).filter(|name| !name.is_empty())
 }
 
 /// The mark of all processes of a run, or of one launch in it. Children inherit it twice: as an entry of their environment, and
