@@ -106,7 +106,7 @@ async fn measure<'a>(
     quiet: &mut Option<QuietCheck>,
     settings: Settings,
 ) -> Result<()> {
-    let mut other_processes = OtherProcesses::at_start_of_run().await?;
+    let mut other_processes = OtherProcesses::at_start_of_run(journal.record().header.core_lock).await?;
     *quiet = Some(probe_quiet(plan, journal).await?);
     warn_about_fixed_prompt(plan, journal)?;
     let mut requests = Requests::of(plan);

@@ -14,6 +14,7 @@ use super::blocking::off_thread;
 use super::launch::Launched;
 use crate::machine::cpu_time::CpuTime;
 use crate::machine::{command_line, is_kernel_thread, memory, processes};
+use crate::record::CoreLockState;
 
 /// The share of one core, in a turn, from which a process disturbs the turn.
 const MIN_SHARE: f64 = 0.1;
@@ -25,6 +26,8 @@ const MAX_NAMED: usize = 5;
 /// The processes that started during the run, and their CPU time in turns of others.
 #[derive(Default)]
 pub(super) struct OtherProcesses {
+    /// False where the user lets other runs use the cores: their engines would disturb every turn.
+    observes: bool,
     /// The processes that ran before the run.
     earlier: Arc<BTreeSet<u32>>,
     used: BTreeMap<u32, Duration>,
@@ -46,9 +49,10 @@ pub(super) struct Disturbed {
 }
 
 impl OtherProcesses {
-    pub async fn at_start_of_run() -> Result<Self> {
+    pub async fn at_start_of_run(core_lock: Option<CoreLockState>) -> Result<Self> {
+        let observes = !matches!(core_lock, Some(CoreLockState::Shared | CoreLockState::Off));
         let earlier = off_thread(|| processes().collect()).await?;
-        Ok(Self { earlier: Arc::new(earlier), ..Self::default() })
+        Ok(Self { observes, earlier: Arc::new(earlier), ..Self::default() })
     }
 
     pub async fn begin(&self) -> Result<TurnBegin> {
@@ -92,6 +96,9 @@ impl OtherProcesses {
 
     /// The CPU time of the processes that started during the run, in nanoseconds.
     async fn clocks(&self) -> Result<BTreeMap<u32, u64>> {
+        if !self.observes {
+            return Ok(BTreeMap::new());
+        }
         let earlier = Arc::clone(&self.earlier);
         let read = move || {
             let new = processes().filter(|pid| !earlier.contains(pid));

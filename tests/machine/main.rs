@@ -1,5 +1,5 @@
-//! Tests of blocks, false claims, limits and the machine's facts. They are a separate binary, because cargo runs one test
-//! binary at a time: the computations of `tests/models` would disturb these tests.
+//! Tests of blocks, false claims, limits, other processes and the machine's facts. They are a separate binary, because cargo
+//! runs one test binary at a time: the computations of `tests/models` would disturb these tests.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -11,3 +11,4 @@ mod false_claims;
 mod gpu_limits;
 mod limits;
 mod machine;
+mod other_processes;

@@ -29,7 +29,6 @@ mod gpu_check;
 mod lifetime;
 mod measured_tokens;
 mod names;
-mod other_processes;
 mod output_checks;
 mod own_python;
 mod recommend;

@@ -23,6 +23,8 @@ fn a_process_that_uses_the_processor_in_anothers_turn_is_named_and_the_turn_is_m
     let starts_burner =
         format!("mkdir '{}' 2>/dev/null && echo go > '{}'\n{slow}", once.display(), requests.display());
     let mut command = scratch.orchestrate();
+    // Without the lock, other runs may use the cores, and other processes are not observed.
+    command.env("ORCHESTRATE_CORE_LOCK", scratch.join("locks"));
     command
         .arg("-e")
         .arg(scratch.script("liar", &starts_burner))
