@@ -198,7 +198,7 @@ fn unbroken_words(text: &str) -> Vec<String> {
     if is_open { text.split(' ').map(String::from).collect() } else { words }
 }
 
-/// A value with three significant digits: `0.0312`, `4.13`, `41.3`, `413`, `4130`.
+/// A value with three significant digits: `0.0312`, `4.13`, `41.3`, `413`, `4,130`.
 pub fn three_digits(value: f64) -> String {
     significant_digits(value, 3)
 }
@@ -214,7 +214,9 @@ pub fn significant_digits(value: f64, digits: i32) -> String {
     let exponent: i32 = written.rsplit_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
     if exponent > last {
         let step = 10f64.powi(exponent - last);
-        return format!("{:.0}", (value / step).round() * step);
+        let rounded = ((value / step).round() * step).abs();
+        let sign = if value < 0.0 { "-" } else { "" };
+        return format!("{sign}{}", with_commas(format_args!("{rounded:.0}")));
     }
     format!("{value:.*}", (last - exponent) as usize)
 }

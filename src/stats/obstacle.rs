@@ -11,9 +11,12 @@ const MAX_PROPOSED_BLOCKS: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Obstacle {
-    /// The interval is too wide. About `blocks` blocks with the same spread would decide; `None` if they are too many.
+    /// The interval includes faster and slower. About `blocks` blocks with the same spread would decide; `None` if they are too
+    /// many.
     WideInterval { blocks: Option<usize> },
-    /// The estimate does not exceed the noise floor. No number of blocks helps.
+    /// The estimate is near zero, and the interval is too wide for `same`.
+    TooWideForSame { blocks: Option<usize> },
+    /// The estimate does not exceed the noise floor. No number of blocks with the same mean helps.
     NoiseFloor,
     /// The difference is certain on its own, but not among all comparisons of the record (Holm's correction).
     ManyComparisons { blocks: Option<usize> },
@@ -40,7 +43,7 @@ impl Comparison {
             // The noise floor does not widen the zone of equality, so a narrow interval can still be decided.
             Some(Verdict::Inconclusive) if estimate < same => {
                 let blocks = self.blocks_for(&interval, same - estimate, CONFIDENCE);
-                Some(Obstacle::WideInterval { blocks })
+                Some(Obstacle::TooWideForSame { blocks })
             }
             Some(Verdict::Inconclusive) => Some(Obstacle::NoiseFloor),
             _ => None,
@@ -123,7 +126,7 @@ mod tests {
             "too many blocks"
         );
         let near_zero = compared(0.0, 0.03, None, 0).obstacle();
-        assert!(matches!(near_zero, Some(Obstacle::WideInterval { blocks: Some(_) })), "{near_zero:?}");
+        assert!(matches!(near_zero, Some(Obstacle::TooWideForSame { blocks: Some(_) })), "{near_zero:?}");
     }
 
     #[test]

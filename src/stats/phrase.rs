@@ -1,7 +1,7 @@
 //! Ratios and changes in words for people: `4.1 times as fast [3.9, 4.3]`, `40 % slower [36, 44]`, `252 times as slow`.
 //!
 //! A number has at most three digits. Its last decimal place is that of the first digit of the interval's half width, or of the
-//! second digit if the first is 1. The direction is a word, never a sign or a fraction. A difference without a verdict is never
+//! second digit if the first is 1. A multiple has at least two digits. The direction is a word, never a sign or a fraction. A difference without a verdict is never
 //! stated as certain.
 
 use std::fmt;
@@ -96,8 +96,7 @@ impl Phrase {
                 } else if decision.lost_to_correction {
                     format!("({}): not significant among all comparisons of the run", range())
                 } else {
-                    let sign = if difference.ends_with('%') { "±" } else { "" };
-                    format!("({}): within the noise of this machine ({sign}{difference})", range())
+                    format!("({}): within the noise of this machine ({difference})", range())
                 };
                 Self { change: "inconclusive".into(), bounds, caution: "" }
             }
@@ -123,7 +122,7 @@ impl Phrase {
         let scale = Scale::of(estimate, if is_one_sided { high } else { estimate });
         let [least, most] = scale.numbers(low, high);
         let number = scale.number(estimate);
-        let places = decimals(number, half_width_in(scale, low, high));
+        let places = scale.decimals(number, half_width_in(scale, low, high));
         let change = scale.write(number, places);
         let bounds = if is_one_sided {
             format!("[{}, {}]", scale.write(least, places), scale.write(most, places))
@@ -213,6 +212,12 @@ impl Scale {
         numbers
     }
 
+    /// The decimal places that the interval supports. A multiple has at least two digits.
+    fn decimals(self, number: f64, half_width: f64) -> i32 {
+        let supported = decimals(number, half_width);
+        if self == Self::Percent { supported } else { supported.max(1 - exponent_and_mantissa(number).0) }
+    }
+
     fn write(self, number: f64, places: i32) -> String {
         if self == Self::Percent { write_number(number, places) } else { write_multiple(number, places) }
     }
@@ -258,7 +263,7 @@ fn range_in_words(low: f64, high: f64, kind: MetricKind) -> String {
     let farthest = if high <= 0.0 { low } else { high };
     let scale = Scale::of(farthest, farthest);
     let [least, most] = scale.numbers(low, high);
-    let places = decimals(most, half_width_in(scale, low, high));
+    let places = scale.decimals(most, half_width_in(scale, low, high));
     let [least, most] = [least, most].map(|it| scale.write(it, places));
     format!("between {least} and {most} {}", scale.words(farthest, words))
 }
@@ -334,9 +339,14 @@ fn is_zero(text: &str) -> bool {
     !text.bytes().any(|byte| (b'1'..=b'9').contains(&byte))
 }
 
-/// The smallest difference that counts: `2.1 %`, or `a factor of 2.3` for more than 100 %.
+/// The smallest difference that counts.
 fn smallest_difference(thresholds: VerdictThresholds) -> String {
-    let share = thresholds.difference().exp_m1();
+    size(thresholds.difference())
+}
+
+/// The size of a difference, rounded up: `2.1 %`, or `a factor of 2.3` for more than 100 %.
+pub fn size(log_ratio: f64) -> String {
+    let share = log_ratio.exp_m1();
     if share <= 1.0 {
         return format!("{} %", percent_rounded_up(share));
     }

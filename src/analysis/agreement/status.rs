@@ -120,7 +120,7 @@ pub fn two_digits(value: f64) -> String {
     let exponent: i32 = written.rsplit_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
     match exponent {
         _ if value == 0.0 => "0".into(),
-        -3..=0 => format!("{value:.*}", (1 - exponent) as usize),
+        -4..=0 => format!("{value:.*}", (1 - exponent) as usize),
         1..=3 => format!("{value:.0}"),
         _ => written,
     }

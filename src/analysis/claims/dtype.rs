@@ -134,11 +134,12 @@ fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
     let has_wide_cache = subject.fact(|facts| facts.kv_dtype.as_deref()).is_none_or(is_wide);
     let rms = rms(subject)
         .filter(|rms| has_plain_weights && has_own_numbers && has_wide_cache && *rms > MIN_RMS_OF_ROUNDING)?;
-    let (observed, difference) = (format!("{rms:.1e}"), two_digits(rms));
+    let difference = two_digits(rms);
     let message = format!(
         "reports that it computes in `{compute}`, but its log-probabilities differ from those of f32 by {difference} nats (root \
          mean square): it computes in a narrower dtype, or another model"
     );
+    let observed = format!("{difference} nats from f32");
     Some(subject.contradiction(About::Dtype, compute.into(), observed, &message))
 }
 
@@ -165,10 +166,11 @@ fn unrounded_scores(subject: &Subject) -> Option<Contradiction> {
         (None, None) => return None,
     };
     let rms = rms(subject).filter(|rms| *rms < MAX_RMS_OF_F32)?;
-    let (observed, difference) = (format!("{rms:.1e}"), two_digits(rms));
+    let difference = two_digits(rms);
     let message = format!(
         "reports that it {verb} `{reported}`, but its log-probabilities are those of f32 (they differ by {difference} nats, root \
          mean square): it does not round"
     );
+    let observed = format!("{difference} nats from f32");
     Some(subject.contradiction(About::Dtype, reported.into(), observed, &message))
 }

@@ -95,10 +95,11 @@ mod tests {
     #[test]
     fn numbers_have_three_significant_digits() {
         let written = [0.03124, 0.9996, 4.127, 9.996, 41.27, 412.7, 999.6, 4127.0, 123_456.0];
-        let expected = ["0.0312", "1.00", "4.13", "10.0", "41.3", "413", "1000", "4130", "123000"];
+        let expected = ["0.0312", "1.00", "4.13", "10.0", "41.3", "413", "1,000", "4,130", "123,000"];
         assert_eq!(written.map(three_digits), expected);
         assert_eq!([0.0, f64::NAN, f64::INFINITY].map(three_digits), ["0", "n/a", "n/a"]);
         assert_eq!(three_digits(-4.127), "-4.13");
+        assert_eq!(three_digits(-413_000.0), "-413,000");
     }
 
     #[test]

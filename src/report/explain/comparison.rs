@@ -80,7 +80,7 @@ fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
                 FloorSource::Twin => format!("the twin of `{label}`"),
                 FloorSource::Calibration => format!("the calibration of `{label}`"),
             };
-            format!("noise floor {}, from {source}", percent(floor.log_ratio().exp_m1()))
+            format!("noise floor {}, from {source}", stats::size(floor.log_ratio()))
         }
         None => "noise floor unknown".into(),
     };
@@ -128,15 +128,15 @@ fn probability(part: &mut Part, comparison: &Comparison, family: usize) {
         1e-4..0.1 => format!("in about 1 of {} runs", with_commas((1.0 / p).round() as u64)),
         _ => format!("in about {:.0} % of runs", 100.0 * p),
     };
+    let correction = if decision.p_adjusted.is_some() && family > 1 {
+        format!(", corrected for {family} comparisons by Holm's method")
+    } else {
+        String::new()
+    };
     part.say(format!(
-        "If both were equal, noise alone would show such a difference {frequency} ({}).",
+        "If both were equal, noise alone would show such a difference {frequency} ({}{correction}).",
         p_text(p)
     ));
-    if decision.p_adjusted.is_some() && family > 1 {
-        part.say(format!(
-            "This p value is corrected for the {family} comparisons that are made together (Holm's method)."
-        ));
-    }
 }
 
 fn p_text(p: f64) -> String {
@@ -149,11 +149,11 @@ fn p_text(p: f64) -> String {
 
 /// The noise floor, its source, and the smallest difference that counts.
 fn noise_floor(context: &Context, comparison: &Comparison) -> String {
-    let counts = percent(comparison.decision.thresholds.difference().exp_m1());
+    let counts = stats::size(comparison.decision.thresholds.difference());
     let Some(SourcedFloor { floor, source, of }) = comparison.floor else {
         return format!("The noise floor is unknown. A difference must exceed {counts}.");
     };
-    let (label, size) = (&context.data.engines[of].label, percent(floor.log_ratio().exp_m1()));
+    let (label, size) = (&context.data.engines[of].label, stats::size(floor.log_ratio()));
     let blocks = plural(floor.blocks(), "block");
     let source = match source {
         FloorSource::Twin => format!("`{label}` and its twin differed by up to that in {blocks}"),
@@ -183,7 +183,6 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
         }
         return;
     }
-    let (low, high) = comparison.evidence.ends();
     let more = |part: &mut Part, blocks: Option<usize>| match blocks {
         Some(blocks) => {
             part.say(format!(
@@ -195,11 +194,11 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
     };
     match comparison.obstacle() {
         None => {}
-        Some(Obstacle::WideInterval { blocks }) if low < 0.0 && high > 0.0 => {
+        Some(Obstacle::WideInterval { blocks }) => {
             part.say("It is inconclusive because the interval is too wide: it includes faster and slower.");
             more(part, blocks);
         }
-        Some(Obstacle::WideInterval { blocks }) => {
+        Some(Obstacle::TooWideForSame { blocks }) => {
             part.say("It is inconclusive because the interval is too wide for `same`, which needs all of it within 2 %.");
             more(part, blocks);
         }
@@ -210,13 +209,14 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             more(part, blocks);
         }
         Some(Obstacle::NoiseFloor) => {
-            let share = comparison.decision.thresholds.difference().exp_m1();
-            let sign = if share > 1.0 { "" } else { "±" };
             part.say(format!(
-                "It is inconclusive because the difference is not beyond the noise of this machine ({sign}{}).",
-                percent(share)
+                "It is inconclusive because the estimated difference, {}, is not beyond the noise of this machine ({}).",
+                stats::size(comparison.evidence.estimate().abs()),
+                stats::size(comparison.decision.thresholds.difference())
             ));
-            part.say("More blocks do not help. A quieter machine does: end other programs, or measure at another time.");
+            part.say(
+                "More blocks help only if they change this estimate. A quieter machine helps: end other programs, or measure at another time.",
+            );
             part.hint("orchestrate machine");
             let is_of_few = comparison.floor.is_some_and(|it| !it.floor.is_reliable());
             let remedy = &context.report.verdicts.calibration.remedy;
@@ -229,14 +229,5 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
     if comparison.stopped_by == StoppedBy::Time && comparison.obstacle().is_some() {
         part.say("The time budget ended this workload.");
         part.hint("measure again with a larger `--budget`");
-    }
-}
-
-/// A share in per cent; above 100 % a factor is easier to read.
-pub fn percent(share: f64) -> String {
-    if share > 1.0 {
-        format!("a factor of {}", three_digits(1.0 + share))
-    } else {
-        format!("{} %", three_digits(100.0 * share))
     }
 }

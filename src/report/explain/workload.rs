@@ -79,7 +79,7 @@ fn extent(context: &Context, workload: &str) -> Part {
             part.say(format!(
                 "`{}` and its twin, the same program, differed by up to {} in {}: this is noise.",
                 noise.engine,
-                comparison::percent(floor.log_ratio().exp_m1()),
+                stats::size(floor.log_ratio()),
                 plural(floor.blocks(), "block")
             ));
         }
@@ -235,7 +235,7 @@ pub fn failure(label: &str, failure: &FailureSummary) -> Part {
     part
 }
 
-/// Launches, requests, spread, outliers, warm-up.
+/// Launches, requests, spread, warm-up.
 fn measurement(context: &Context, row: &Row) -> Part {
     let mut part = Part::titled("measurement");
     part.say(format!(
@@ -256,9 +256,12 @@ fn measurement(context: &Context, row: &Row) -> Part {
             ));
         }
         part.say(format!(
-            "{} of {} are outliers, which are included; single values lie between {} and {}.",
-            with_commas(summary.outliers),
-            plural(with_commas(summary.n), "value"),
+            "{} between {} and {}.",
+            if summary.n == 1 {
+                "Its only value lies".into()
+            } else {
+                format!("Its {} values lie", with_commas(summary.n))
+            },
             show(summary.min),
             show(summary.max)
         ));

@@ -4,7 +4,7 @@ use stats::Verdict;
 
 use crate::analysis::metric::{Scale, Unit};
 use crate::report::ranking::Compared;
-use crate::text::{significant_digits, with_commas};
+use crate::text::significant_digits;
 
 /// A ratio below this is written as a fraction: `1/253`.
 const LEAST_RATIO: f64 = 0.1;
@@ -20,30 +20,24 @@ pub fn scale(unit: Unit) -> Scale {
     }
 }
 
-/// A value in its scale, with commas: `10,200`.
-pub fn number(value: f64, scale: Scale) -> String {
-    let text = scale.write(value);
-    if text.bytes().all(|byte| byte.is_ascii_digit()) { with_commas(text) } else { text }
-}
-
 pub fn number_with_unit(value: f64, unit: Unit) -> String {
     let scale = scale(unit);
-    format!("{} {}", number(value, scale), scale.symbol)
+    format!("{} {}", scale.write(value), scale.symbol)
 }
 
 /// A speed-up with the digits that its interval supports: `59x`, `0.87x`, `1/253`.
 pub fn ratio(ratio: f64, bounds: Option<(f64, f64)>) -> String {
     let digits = digits(ratio, bounds);
     if ratio < LEAST_RATIO {
-        return format!("1/{}", with_commas_if_whole(1.0 / ratio, digits));
+        return format!("1/{}", significant_digits(1.0 / ratio, digits));
     }
-    format!("{}x", with_commas_if_whole(ratio, digits))
+    format!("{}x", significant_digits(ratio, digits))
 }
 
 /// `[54, 66]`
 pub fn interval(ratio: f64, (low, high): (f64, f64)) -> String {
     let digits = digits(ratio, Some((low, high)));
-    let write = |end: f64| with_commas_if_whole(end, digits);
+    let write = |end: f64| significant_digits(end, digits);
     if ratio < LEAST_RATIO {
         return format!("[1/{}, 1/{}]", write(1.0 / low), write(1.0 / high));
     }
@@ -53,11 +47,6 @@ pub fn interval(ratio: f64, (low, high): (f64, f64)) -> String {
 fn digits(ratio: f64, bounds: Option<(f64, f64)>) -> i32 {
     let is_wide = |(low, high): (f64, f64)| (high - low) / 2.0 > MAX_SHARE_OF_THREE_DIGITS * ratio;
     if bounds.is_some_and(is_wide) { 2 } else { 3 }
-}
-
-fn with_commas_if_whole(value: f64, digits: i32) -> String {
-    let text = significant_digits(value, digits);
-    if text.bytes().all(|byte| byte.is_ascii_digit()) { with_commas(text) } else { text }
 }
 
 /// Follows a ratio that differs from the ratio of the shown values.
@@ -84,13 +73,12 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
     }
 }
 
-/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`.
+/// The reason why an interval without 1 is inconclusive: ` (noise 97 %)`.
 fn noise(compared: &Compared, bounds: Option<(f64, f64)>) -> String {
     let excludes_one = bounds.is_some_and(|(low, high)| low > 1.0 || high < 1.0);
     let decision = compared.pair.comparison().map(|it| &it.decision).filter(|_| excludes_one);
     decision.map_or_else(String::new, |decision| {
-        let percent = 100.0 * decision.thresholds.difference().exp_m1();
-        format!(" (noise ±{} %)", with_commas_if_whole(percent, 2))
+        format!(" (noise {})", stats::size(decision.thresholds.difference()))
     })
 }
 

@@ -1,7 +1,7 @@
 //! The table of the default report: one row for each configuration, always the same columns in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
-use super::cells::{NOT_A_QUOTIENT, number, ratio, scale};
+use super::cells::{NOT_A_QUOTIENT, ratio, scale};
 use super::configurations::{Configuration, Overview};
 use crate::analysis::metric::{Better, METRICS, Metric, MetricId, Shown, by_id};
 use crate::plan::scenario::{Kind, SCENARIOS};
@@ -81,7 +81,7 @@ impl ValueColumn<'_> {
         };
         let summary = row.and_then(|row| row.summary(self.metric.id));
         let is_uncertain = self.is_p99 && summary.is_some_and(|it| it.n < MIN_VALUES_FOR_P99);
-        let text = number(value, scale(self.metric.unit));
+        let text = scale(self.metric.unit).write(value);
         let text = if is_uncertain { format!("~{text}") } else { text };
         if best == Some(value) { Tone::Good.of(&text) } else { text }
     }
