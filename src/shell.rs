@@ -49,9 +49,9 @@ pub fn listed(known: &[&str]) -> String {
     if known.is_empty() { "there are none".into() } else { format!("there are {}", known.join(", ")) }
 }
 
-/// The one known name that the user probably meant: the nearest one, if a third of its letters or fewer differ, or else the
-/// only one that begins with the name. Two names that are equally near give `None`, because a guess could select another
-/// model.
+/// The one known name that the user probably meant: the nearest one, if at most a third of the letters of the longer name
+/// differ, or else the only one that begins with the name. Two names that are equally near give `None`, because a guess could
+/// select another model.
 pub fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let only = |names: Vec<&'a str>| (names.len() == 1).then(|| names.first().copied()).flatten();
@@ -69,8 +69,8 @@ pub fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     only(known.iter().filter(begins).copied().collect())
 }
 
-/// The command line of this program with `right` in place of `wrong`, wherever a word has it as a whole name. `None` if no word
-/// has it.
+/// The command line of this program with `right` in place of `wrong`, in each word that has `wrong` as a whole name. `None` if
+/// no word has it.
 fn corrected(arguments: impl Iterator<Item = String>, wrong: &str, right: &str) -> Option<String> {
     let mut found = false;
     let words = arguments.map(|word| {

@@ -21,8 +21,8 @@ pub fn line(text: &str) -> String {
 
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-/// Skips the rest of an escape sequence: a control sequence (`[`), a string up to a bell or another escape (`]`, `P`, `X`,
-/// `^`, `_`), or two characters.
+/// Skips the rest of an escape sequence: a control sequence (`[`), a string up to its terminator (`]`, `P`, `X`, `^`, `_`), or
+/// one or two characters.
 fn skip_escape(chars: &mut Chars) {
     match chars.next() {
         Some('[') => skip_control_sequence(chars),

@@ -198,7 +198,7 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "memory of the process tree that no file backs, shared memory included: the kernel cannot drop it. The \
-                largest value during the sampled pass or after an answer; the peak of the load is not sampled. Each page \
+                largest value during the sampled pass or after an answer; samplers do not run during `load`. Each page \
                 counts once (Pss_Anon and Pss_Shmem of smaps_rollup).",
         of: resources::memory_anonymous,
     },

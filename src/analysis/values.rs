@@ -162,7 +162,7 @@ impl CaseValues {
         Summary::of(&self.launches())
     }
 
-    /// The values for a comparison: one value for each round of each block.
+    /// The values for a comparison: one for each round of each block, or one for each block (`Per::Launch`).
     pub fn blocks(&self) -> Blocks {
         let mut blocks = Blocks::new();
         match self.per {

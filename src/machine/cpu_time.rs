@@ -2,8 +2,8 @@
 
 use super::kernel::read;
 
-/// The CPU time of processes that were known before a request. Reading it takes a few system calls for each process and no
-/// search, so it is done directly before and after the request.
+/// The CPU time of processes that were known before a request. Reading it takes a few system calls for each of their threads,
+/// and no search for processes, so it is done directly before and after the request.
 #[derive(Debug, Default)]
 pub struct CpuTime {
     pids: Vec<u32>,
@@ -23,7 +23,7 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
-    /// The difference to an earlier value. `None` if a value fell, which happens when a thread ends.
+    /// The difference to an earlier value. A field is `None` if it fell: the waiting time falls when a thread ends.
     pub fn since(self, before: Self) -> Self {
         let difference = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
         Self {

@@ -8,7 +8,7 @@ use super::gpu::{self, Gpu};
 use super::kernel::{load_average, read};
 use super::{energy, memory, quiet};
 
-/// The machine's description. Each fact is read within milliseconds.
+/// The machine's description. Each fact is read within milliseconds, except those of GPUs: opening NVIDIA's library takes longer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {

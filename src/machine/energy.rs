@@ -46,7 +46,7 @@ struct Counter {
     range: Option<u64>,
 }
 
-/// A part of a processor with an energy counter.
+/// A processor package, or its memory, with an energy counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
     /// `package-0`, `package-0 dram`.

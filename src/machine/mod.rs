@@ -1,7 +1,7 @@
-//! The machine's description, read from /proc and /sys within milliseconds. Outside Linux most facts are absent. An absent fact
-//! is unknown, never zero.
+//! The machine's description, from /proc, /sys and NVIDIA's library, and samplers of processes and GPUs. Outside Linux most facts
+//! are absent. An absent fact is unknown, never zero.
 //!
-//! Nothing here changes the machine. Only `versions` and `gpu_limits` run other programs.
+//! Nothing here changes the machine. Only `versions` and `gpu_limits` start processes.
 
 pub mod cpu;
 pub mod cpu_time;

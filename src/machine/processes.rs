@@ -36,8 +36,8 @@ pub fn is_kernel_thread(pid: u32) -> bool {
 /// The most characters of a command line in a message.
 const MAX_COMMAND_CHARS: usize = 60;
 
-/// The beginning of a process's command line, in one safe line, without the folders of absolute paths. The name of a process
-/// that has no command line.
+/// The beginning of a process's command line, in one safe line, without the folders of the program and of absolute paths. For a
+/// process without a command line, its name.
 pub fn command_line(pid: u32) -> String {
     let words = read(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
     let text = match words.trim() {

@@ -12,7 +12,7 @@ use crate::machine::observed::{GpuPass, HeldMemory};
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// The time from one sample to the next is at least this many times the duration of a sample.
 const MIN_TIME_FACTOR: u32 = 10;
-/// The time between two GPU samples. The driver's own utilisation is a mean over about this time.
+/// The time between two GPU samples. The driver's own utilisation is a mean over a sixth of a second or more.
 const GPU_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The target of the samples: memory or GPUs, not both at once. Reading memory uses a core, which would add to the measured

@@ -65,7 +65,7 @@ pub struct PairResult {
 pub struct Comparison {
     /// The evidence on the log ratio: above zero is better, for every metric.
     pub evidence: Evidence,
-    /// The bootstrap interval, from 20 blocks on.
+    /// The bootstrap interval, for 20 to 200 blocks.
     pub bootstrap: Option<(f64, f64)>,
     pub decision: Decision,
     /// The number of blocks that both configurations have.

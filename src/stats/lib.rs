@@ -7,7 +7,7 @@
 //!     --decision (floor, verdict)--> faster, slower, same, inconclusive --phrase--> words for a report
 //! ```
 //!
-//! `experiment` takes all these steps for many configurations and metrics.
+//! `experiment` takes the steps up to the verdict for many configurations and metrics.
 
 mod decision;
 mod distribution;

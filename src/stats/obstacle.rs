@@ -40,7 +40,7 @@ impl Comparison {
             Some(Verdict::Inconclusive) if estimate > difference => {
                 Some(Obstacle::WideInterval { blocks: self.blocks_for(&interval, estimate, CONFIDENCE) })
             }
-            // The noise floor does not widen the zone of equality, so a narrow interval can still be decided.
+            // The noise floor does not widen the zone of equality, so more blocks can still give `Same`.
             Some(Verdict::Inconclusive) if estimate < same => {
                 let blocks = self.blocks_for(&interval, same - estimate, CONFIDENCE);
                 Some(Obstacle::TooWideForSame { blocks })

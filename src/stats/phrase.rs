@@ -1,8 +1,8 @@
 //! Ratios and changes in words for people: `4.1 times as fast [3.9, 4.3]`, `40 % slower [36, 44]`, `252 times as slow`.
 //!
-//! A number has at most three digits. Its last decimal place is that of the first digit of the interval's half width, or of the
-//! second digit if the first is 1. A multiple has at least two digits. The direction is a word, never a sign or a fraction. A difference without a verdict is never
-//! stated as certain.
+//! A number has at most three significant digits, and a multiple at least two. Its last decimal place is that of the first digit
+//! of the interval's half width, or of the second digit if the first is 1. The direction is a word, never a sign; only the cell
+//! of a table may have a fraction (`times`). A difference without a verdict is never stated as certain.
 
 use std::fmt;
 
@@ -231,7 +231,7 @@ impl Scale {
     }
 }
 
-/// The half width of an interval on a scale. On both sides of zero, a number in per cent has a sign.
+/// The half width of an interval on a scale. Per cent are computed with their signs, because the interval may contain zero.
 fn half_width_in(scale: Scale, low: f64, high: f64) -> f64 {
     match scale {
         Scale::Percent => 50.0 * (high.exp() - low.exp()),

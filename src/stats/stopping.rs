@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The numbers of blocks with an interim analysis. Each analysis costs confidence (see `Design::t_confidence`), so there are
-/// few. Each step adds about half of the blocks so far, because fewer blocks would hardly narrow an interval.
+/// few. Each step adds at least half of the blocks so far, because fewer blocks would hardly narrow an interval.
 pub const INTERIM_ANALYSES: [usize; 4] = [5, 8, 12, 20];
 
 /// Ends an experiment by the width of its intervals alone (Chow and Robbins, "On the Asymptotic Theory of Fixed-Width

@@ -19,21 +19,21 @@ pub const NEAR_TIE: f64 = 0.01;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// f32, with the model's own numbers.
+    /// Nothing is rounded below f32: weights are in f32 or are the model's own numbers.
     Full,
-    /// Weights, arithmetic or cache in bf16, f16 or tf32.
+    /// Weights, arithmetic or cache rounded to bf16, f16 or tf32.
     Bits16,
-    /// Weights or activations in 8 bits.
+    /// Weights, activations or cache rounded to 8 bits.
     Bits8,
-    /// Weights in 5 or 6 bits where the model has more, or in an unknown dtype.
+    /// Weights or cache rounded to 5 or 6 bits, or weights of an unknown dtype.
     Bits6,
-    /// Weights in 4 bits where the model has more.
+    /// Weights or cache rounded to 4 bits.
     Bits4,
-    /// Weights in 3 bits or fewer.
+    /// Weights or cache rounded to 3 bits or fewer.
     Bits3,
 }
 
-/// The requested settings that allow an engine a larger difference.
+/// The facts of a configuration that its precision depends on, besides the reports of its launches.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Requested<'a> {
     pub dtype: Option<&'a str>,

@@ -18,9 +18,9 @@ pub struct Scores {
     /// The stretch with the largest root mean square.
     pub worst: Option<Stretch>,
     /// The number of values that the verifier has and the engine lacks, because the engine found the token impossible or left
-    /// the value out.
+    /// the value out. Values of the engine after the verifier's last one count too.
     pub missing: usize,
-    /// The first missing value: the index of the text, and the position of the id in the text.
+    /// The first value that the engine lacks: the index of the text, and the position of the id in the text.
     pub first_missing: Option<(usize, usize)>,
 }
 

@@ -1,5 +1,5 @@
-//! Compares the bandwidth that an engine needs for its decode with the largest bandwidth of the probes. Every token needs all
-//! weights once, so no engine can exceed the bandwidth of the machine.
+//! Compares the bandwidth that an engine needs for its decode with the largest bandwidth of the probes. Every step of a
+//! decode reads all weights once, so no engine can exceed the bandwidth of the machine.
 //!
 //! Probes do not always reach that bandwidth: other virtual machines on the host change it (36 and 64 GB/s were observed), and
 //! a busy program halves it. A false accusation is worse than a small exaggeration that passes. So this check needs several
@@ -41,8 +41,8 @@ fn is_reliable(limit: &Limit) -> bool {
     limit.probes.len() >= MIN_PROBES && !limit.is_unsteady()
 }
 
-/// Whether other programs may have slowed the probes: they ran when the run began, or while engines answered. The bounds are
-/// those of the warnings about a busy machine.
+/// Whether other programs may have slowed the probes: they ran when the run began, or while engines answered. As in the
+/// warning before a run, a load average above half of the cores is too much.
 fn is_busy(record: &RunRecord) -> bool {
     let machine = &record.header.machine;
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);

@@ -12,7 +12,7 @@ use stats::median;
 /// The largest number of ids at the start that different prompts share: a tokenizer puts BOS before every text, and the four
 /// random ids of the salt may be equal by chance.
 const MAX_SHARED_TOKENS: u32 = 5;
-/// The least number of tokens in the repeated prompt: for a shorter prompt, a cache saves nothing.
+/// The least number of tokens in the repeated prompt: for a shorter prompt, a cache saves too little time.
 const MIN_PROMPT_TOKENS: u32 = 64;
 /// The least ratio that shows a cache: the time of the fastest other prompt divided by the time of the repeated prompt.
 const MIN_RATIO: f64 = 2.0;

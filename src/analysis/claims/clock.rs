@@ -27,13 +27,13 @@ const ALLOWED_SHARE: f64 = 0.05;
 const SPAN_QUANTILE: f64 = 0.25;
 /// The least number of requests: a busy machine may have delayed all of fewer requests.
 const MIN_REQUESTS: usize = 3;
-/// If each of many requests leaves out more than this share, the clock is false, however short the time. The time must also be
-/// far above that of another engine in the same run. This check is for runs whose requests all have about the same length;
-/// for other runs, there is the check in `growth`.
+/// If each of many requests leaves out more than this share, the clock is false, even if the time is below `ALLOWED_NS`. The time
+/// must also be far above that of another engine in the same run. This check is for runs whose requests all have about the same
+/// length; for other runs, there is the check in `growth`.
 const MIN_SHARE_OF_EACH: f64 = 0.25;
 /// The least number of requests for the check of each request.
 const MANY_REQUESTS: usize = 20;
-/// The accepted missing time is `MIN_NS` plus the shortest missing time of another engine, multiplied by this ratio.
+/// The accepted missing time is `MIN_NS` plus this many times the shortest missing time of another engine.
 const MIN_RATIO_TO_OTHER: f64 = 3.0;
 /// The missing time that is accepted even if another engine has none.
 const MIN_NS: f64 = 1e6;
@@ -206,7 +206,7 @@ impl Spans {
         })
     }
 
-    /// The bound of the check of each request; `None` if some request does not exceed it.
+    /// The bound of the check of each request. `None` if some request does not exceed it, or if the check does not apply.
     fn bound_of_each(&self, subject: &Subject, all: &[Subject], span: &Span, case: usize) -> Option<f64> {
         if self.requests < MANY_REQUESTS || self.least_share <= MIN_SHARE_OF_EACH {
             return None;

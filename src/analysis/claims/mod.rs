@@ -1,6 +1,6 @@
-//! Checks whether an engine ran in the configuration that it reports. Each check compares a claim with observed data: the memory
-//! and CPU time of its processes, its scores, the time of a repeated prompt, the orchestrator's clock. The checks use only the
-//! record, so they also work on an old record.
+//! Checks whether an engine ran in the configuration that it reports. Each check compares a claim with other data: the memory and
+//! CPU time of its processes, its scores and tokens, the time of a repeated prompt, the probed limits, the orchestrator's clock.
+//! The checks use only the record, so they also work on an old record.
 //!
 //! A check reports nothing if it cannot prove anything: for small models, short requests, missing facts.
 

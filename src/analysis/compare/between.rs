@@ -77,7 +77,7 @@ impl<'a> ComparedRecord<'a> {
 }
 
 /// Compares every metric that both sides of a pair have, for every shared workload. A value that is not positive gives a reason
-/// instead of a comparison.
+/// instead of a comparison. A pair with wrong output is left out.
 pub fn compare_between(
     base: &ComparedRecord,
     new: &ComparedRecord,

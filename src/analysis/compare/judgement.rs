@@ -41,7 +41,7 @@ pub struct Judgement {
 pub enum Conclusion {
     Passed,
     Worse,
-    /// No gating metric is worse by a severity that fails, but at least one is inconclusive or missing.
+    /// No gating metric is worse by a severity that fails, but at least one is inconclusive or missing, or none is known.
     Inconclusive,
 }
 

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_without_both_parts_has_no_latency() {
+    fn a_record_with_neither_part_has_no_latency() {
         let load = crate::plan::scenario::named("load").unwrap();
         let selection = crate::plan::Selection { scenarios: load, ..selection(&["patient-original"]) };
         let record = measured(&selection, &[ORIGINAL]);

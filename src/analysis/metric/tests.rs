@@ -82,7 +82,7 @@ fn the_first_run_is_the_time_of_the_first_request() {
 
 #[test]
 fn one_sequence_gives_the_values_computed_by_hand() {
-    // 100 prompt tokens until 11 ms after a start at 1 ms; then gaps of 10, 10 and 20 ms.
+    // 100 prompt tokens from 1 ms, the start, to 11 ms; then gaps of 10, 10 and 20 ms.
     let observed = || vec![sequence(100, &[11, 21, 31, 51])];
     assert_eq!(warm_values("first_token", observed()), [10e6]);
     assert_eq!(warm_values("inter_token", observed()), [10e6, 10e6, 20e6]);

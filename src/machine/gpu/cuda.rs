@@ -1,7 +1,7 @@
 //! The GPU that `cuda:1` names. By default CUDA gives the fastest GPU the index 0, `CUDA_VISIBLE_DEVICES` hides and renumbers
-//! GPUs, and the driver's management library (NVML) knows neither rule. So every process that this program starts counts GPUs by
-//! slot, and the values of both variables are kept with the machine. From them a reader of the record finds the same GPU for the
-//! same name.
+//! GPUs, and the driver's management library (NVML) knows neither rule. So every engine and every probe of GPUs counts GPUs by
+//! slot (`CUDA_DEVICE_ORDER`), unless the user chose an order. The values of both variables are kept with the machine. From them
+//! a reader of the record finds the same GPU for the same name.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 /// The order of the slots.
 const BY_SLOT: &str = "PCI_BUS_ID";
 
-/// CUDA's variables, as the processes that this program starts have them.
+/// CUDA's variables, as engines and probes have them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cuda {

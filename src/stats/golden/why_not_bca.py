@@ -16,7 +16,7 @@ random = np.random.default_rng(2)
 
 
 def slow_blocks(n):
-    """Normal noise of log ratios; in one block of ten, one of the two engines has 0.44 of its speed (`SLOW_SPEED`)."""
+    """Normal noise of log ratios; in one block of ten, one of the two engines has 0.44 of its speed, as in `tests/noise.rs`."""
     slow = np.where(random.random(n) < 0.5, 1, -1) * np.log(0.44)
     return random.normal(0, 0.01, n) + np.where(random.random(n) < 0.1, slow, 0)
 

@@ -44,7 +44,7 @@ fn a_large_difference_is_a_multiple_and_a_small_one_per_cent() {
 fn a_small_fraction_is_written_as_its_inverse() {
     assert_eq!(phrase(0.232, 0.256, MetricKind::Speed), "4.1 times as slow [3.9, 4.3]");
     assert_eq!(phrase(0.00386, 0.00406, MetricKind::Speed), "253 times as slow [246, 259]");
-    // A log ratio of ln 0.1 of an amount is worse: ten times the amount.
+    // A log ratio of ln 10 is better: a tenth of the amount.
     assert_eq!(phrase(9.5, 10.5, MetricKind::Amount), "10.0 times less [9.5, 10.5]");
     assert_eq!(
         [11.04, 0.604, 1.0 / 252.0].map(|it| times(it, MetricKind::Speed)),
@@ -169,7 +169,7 @@ fn bounds_on_both_sides_are_words_in_place_of_signs() {
     assert_eq!(change(0.999, 0.2, 4.1), "no difference seen [5.0 times as slow, 4.1 times as fast]");
     let bounds = "[25000 times as slow, over 1000000 times as fast]";
     assert_eq!(change(0.999, 0.00004, 4e9), format!("no difference seen {bounds}"));
-    // On one side, a bound of `MIN_MULTIPLE_OF_BOUND` turns the change into a multiple.
+    // If the bounds are on one side of zero, an upper bound above `MIN_MULTIPLE_OF_BOUND` turns the change into a multiple.
     assert_eq!(change(1.4, 1.1, 2.3), "1.4 times as fast [1.1, 2.3]");
     let words = phrase_without_verdict(&[0.1, -0.9, 0.9], MetricKind::Amount);
     assert_eq!(words.to_string(), "no difference seen [9.7 times less, 9.1 times as much] (tentative)");

@@ -16,8 +16,8 @@ pub enum Noise {
     Skewed(f64),
     /// The time of every round has a log-normal addition, on both sides.
     SkewedTimes,
-    /// The machine runs at 1 or at 0.44 of its speed, for several rounds at a time. Rounds interleave the engines, so most are
-    /// slow on both sides.
+    /// The machine runs at 1 or at 0.44 of its speed, for several rounds at a time. Rounds interleave the engines, so most
+    /// slow rounds are slow on both sides.
     Plateaus,
     /// In one block of ten, all rounds of one of the two engines are slow.
     HitOnEitherSide,

@@ -14,14 +14,15 @@ use stats::quantile;
 
 /// The quantile of the gaps that is compared with the mean gap. In groups of two, half of the gaps are small.
 const SMALL_QUANTILE: f64 = 0.45;
-/// The least ratio of that quantile to the mean gap. Simulated engines that share each core with one other program reach 0.5.
+/// The least ratio of that quantile to the mean gap. With simulated engines that share each core with one other
+/// program, the ratio falls to 0.5.
 const MIN_RATIO: f64 = 0.25;
-/// The same on a busy machine. Simulated engines that share each core with eight other programs reach 0.12.
+/// The same on a busy machine. With simulated engines that share each core with eight other programs, the ratio falls to 0.12.
 const MIN_RATIO_IF_BUSY: f64 = 0.05;
 /// The largest mean number of cores that the threads of an engine wait for on a quiet machine, as in `threads`.
 const MAX_WAITED_CORES: f64 = 0.1;
-/// The longest gaps of a request that are left out of its mean gap: a correct engine may pause, for a new block of its cache or
-/// for a collection of garbage.
+/// The number of gaps of a request, the longest ones, that its mean gap leaves out: a correct engine may pause, for a new block
+/// of its cache or for a collection of garbage.
 const LEFT_OUT_GAPS: usize = 2;
 /// The least number of gaps of a request.
 const MIN_GAPS: usize = 8;
@@ -71,7 +72,7 @@ pub fn contradiction(subject: &Subject, case: usize) -> Option<Contradiction> {
     ))
 }
 
-/// Whether the threads of the engine got a core when they needed one. If the kernel does not count this, they may not have.
+/// Whether the threads of the engine got a core when they needed one. False if the kernel does not count their waiting.
 fn is_quiet<'a>(mut samples: impl Iterator<Item = &'a Sample>) -> bool {
     let sums = samples.try_fold((0.0, 0.0), |(waited, elapsed), sample| {
         Some((waited + sample.waited_ns? as f64, elapsed + sample.elapsed_ns() as f64))

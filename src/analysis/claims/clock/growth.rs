@@ -13,13 +13,13 @@ use super::spans::Length;
 use crate::record::RequestKind;
 use stats::{median, quantile};
 
-/// The accepted growth as a share of the request. A correct engine on a busy machine reached 0.04.
+/// The largest accepted growth as a share of the request. A correct engine on a busy machine reached 0.04.
 const MAX_SHARE: f64 = 0.1;
-/// The accepted growth if every request of every launch exceeds it, in nanoseconds and as a share of the overhead. The overhead
-/// of a correct engine differs between cases by up to 0.1 ms, or in Python by 0.6 ms of 2 ms.
+/// The largest accepted growth for the check of every request of every launch, in nanoseconds and as a share of the overhead.
+/// The overhead of a correct engine differs between cases by up to 0.1 ms, or in Python by 0.6 ms of 2 ms.
 const MAX_NS_OF_ALL: f64 = 3e5;
 const MAX_SHARE_OF_OVERHEAD: f64 = 0.5;
-/// The accepted growth if three of four requests of most launches exceed it: a delay by a scheduler is rarely longer.
+/// The largest accepted growth for the check of three of four requests of most launches: a delay by a scheduler is rarely longer.
 const MAX_NS_OF_MOST: f64 = 3e6;
 const MOST_QUANTILE: f64 = 0.25;
 /// The least number of requests of a case in a launch, and the least number of launches.
@@ -29,7 +29,7 @@ const MIN_LAUNCHES: usize = 3;
 /// A case whose span is longer than that of other requests. All values are medians over launches.
 pub struct Growth {
     pub case: usize,
-    /// The span in this case: of the request with the shortest span, or of three of four requests.
+    /// The span in this case: the shortest one, or the one that three of four requests reach.
     pub span_ns: f64,
     /// The shortest span of the other requests of a launch, by the same measure.
     pub other_ns: f64,
@@ -39,7 +39,7 @@ pub struct Growth {
     pub bound_ns: f64,
 }
 
-/// The case with the largest growth beyond the bound, as a share of its requests.
+/// Of the cases beyond the bound, the one with the largest growth as a share of the time of its requests.
 pub fn largest(subject: &Subject, length: Length) -> Option<Growth> {
     let levels = Levels::of(subject, length);
     let beyond_bound = subject.cases().filter_map(|case| levels.growth(case));
@@ -52,7 +52,7 @@ pub fn is_overhead_known(subject: &Subject, length: Length, case: usize) -> bool
     Levels::of(subject, length).with_others(case).len() >= MIN_LAUNCHES
 }
 
-/// Requests of about the same length: of one case; the requests after a pause are shorter than the others.
+/// Requests of about the same length: their case, and whether they are the discarded ones after a pause, which are shorter.
 type Group = (usize, bool);
 
 /// The spans of the requests of one launch and one group, and their times.

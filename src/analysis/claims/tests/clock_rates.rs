@@ -1,6 +1,6 @@
 //! The rates of the checks of clocks, over simulated runs: how many correct engines are accused, and how many false clocks are
-//! found. The noise is that of `tests/records/default-suite.jsonl`, which was measured on a busy machine: there, an answer of a
-//! request of 40 ms came 4 ms after its end in half of the requests.
+//! found. The noise is that of `tests/records/default-suite.jsonl`, which was measured on a busy machine: in half of the
+//! requests of about 40 ms, the answer came more than 2 ms after the end that the engine stamped.
 
 use super::*;
 use stats::Random;
@@ -79,7 +79,7 @@ fn simulated(template: &RunRecord, machine: Machine, clock: Clock, speed: f64, s
     record
 }
 
-/// The messages of the runs of `RUNS` in which beacon's clock is contradicted, one for each run.
+/// The messages that contradict beacon's clock in `RUNS` simulated runs, at most one for each run.
 fn accused(machine: Machine, clock: Clock, speeds: [f64; 2]) -> Vec<String> {
     let template = record_of_blocks(5, &["ttft", "prefill", "decode"], |_| {});
     let [slowest, fastest] = speeds.map(f64::ln);

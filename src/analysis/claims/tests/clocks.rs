@@ -46,7 +46,7 @@ fn stamps_at_half_the_true_times_are_reported_with_and_without_an_early_end() {
 }
 
 #[test]
-fn a_quarter_missing_from_short_requests_is_reported_if_another_engine_is_correct() {
+fn half_missing_from_short_requests_is_reported_if_another_engine_is_correct() {
     // Requests of about 6 ms: half of a request is below the fixed bounds.
     let shorter = |record: &mut RunRecord| {
         for sample in &mut record.samples {
