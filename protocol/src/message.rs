@@ -93,10 +93,10 @@ pub struct Scored {
     pub id: Option<Id>,
     /// Natural logarithms; n ids give n - 1 values; minus infinity is null.
     pub logprobs: Vec<Vec<Option<f64>>>,
-    /// The most likely id at the place of each of these values. Only with `most_likely`.
+    /// The most likely id at the position of each log-probability. Only with `most_likely`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_likely_ids: Option<Vec<Vec<u32>>>,
-    /// The values of `most_likely_ids`.
+    /// The log-probabilities of `most_likely_ids`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_likely_logprobs: Option<Vec<Vec<f64>>>,
     /// The duration.

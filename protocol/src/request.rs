@@ -32,7 +32,7 @@ pub enum Id {
     Text(String),
 }
 
-/// Written by hand: serde's error for an untagged enum names only its variants, which the sender does not know.
+/// Written by hand: serde's error for an untagged enum names only the Rust type, and not the types that are allowed.
 impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AnyId)

@@ -24,7 +24,7 @@ pub const INTERRUPTED: u8 = 130;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    the selection was measured (with --all: engines that cannot run here are only listed)
-  1    in a comparison, a case fails that was measured before, or its headline metric is worse by
+  1    in a comparison, a case that was measured before fails now, or a headline metric is worse by
        at least the severity of --fail-on
   2    the command line is invalid
   3    in a comparison, a headline metric is inconclusive, or none was compared; or the machine was

@@ -1,4 +1,4 @@
-//! The arguments of all commands that measure, and the thresholds of a comparison.
+//! The arguments of all commands that measure engines, and the thresholds of a comparison.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use stats::{Rule, Severity, SeverityThresholds};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Measure every engine that this machine can run; build and set up what is missing
+    /// Measure every engine that can run here; build what is missing
     #[arg(long)]
     pub all: bool,
     /// Measure every preset of the selected engines; default: the default preset
@@ -71,7 +71,7 @@ pub struct RunArgs {
     /// Seed of prompts and of sampling
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Sampling temperature, 0 for greedy decoding; default: the scenario's
+    /// Sampling temperature; default: 0, which is greedy decoding
     #[arg(long, value_name = "T", value_parser = parse_temperature, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
     /// Use one process for all requests of a launch (`warm`), or one for each request (`one-shot`)

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_selects_the_same_configurations_and_requests() {
+    fn the_arguments_of_a_plan_select_the_same_configurations_and_requests() {
         for arguments in [
             "-e /bin/true",
             "-e /bin/true -e /bin/false --reference /bin/false --threads 1,7 -s decode,ttft",

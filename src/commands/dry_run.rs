@@ -164,7 +164,7 @@ fn describe_time(plan: &Plan, times: &EarlierTimes) -> Vec<String> {
     lines
 }
 
-/// The warning that a budget which the user set is too short, if earlier runs on this machine show it.
+/// The warning about a budget of the user that is too short, if earlier runs on this machine show this.
 pub fn too_short_budget(plan: &Plan, results: &Path) -> Option<String> {
     plan.extent.set_budget()?;
     Budget::of(plan)?.warning(&Expected::of(plan, &EarlierTimes::of(&history(results))))
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_too_short_is_named_before_the_run() {
+    fn a_budget_that_is_too_short_gets_a_warning() {
         assert_eq!(
             budget(10.0).warning(&EXPECTED).as_deref(),
             Some(

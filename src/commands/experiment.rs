@@ -1,5 +1,5 @@
-//! An experiment from the command line to its record, for every command that measures. `resolve` gives a `ResolvedRun`. Its
-//! `make_ready` gives a `ReadyRun`, from which the command makes a plan. `ReadyRun::run` gives a `MeasuredRun`.
+//! An experiment from the command line to its record, for every command that measures engines. `resolve` gives a `ResolvedRun`.
+//! Its `make_ready` gives a `ReadyRun`, from which the command makes a plan. `ReadyRun::run` gives a `MeasuredRun`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -123,13 +123,13 @@ impl<'a> ResolvedRun<'a> {
             }
             candidates.push(candidate);
         }
-        let mut notices = setting_up.warnings;
+        let mut warnings = setting_up.warnings;
         let (selection, identity_warnings) = self.resolved.after_set_up(candidates, &mut listener)?;
-        notices.extend(identity_warnings);
-        notices.extend(core_lock.warning.clone());
+        warnings.extend(identity_warnings);
+        warnings.extend(core_lock.warning.clone());
         Ok(ReadyRun {
             selection,
-            warnings: notices.into_iter().map(warning).collect(),
+            warnings: warnings.into_iter().map(warning).collect(),
             registry: self.registry,
             arguments: self.arguments,
             results: self.results,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailable_preset_fails_a_run_only_if_the_user_named_it() {
+    fn an_unsupported_preset_fails_a_run_only_if_the_user_named_it() {
         let mut record = specimen::checked();
         let configuration = specimen::ENGINE;
         record.header.plan.configurations[configuration].preset = Some("graphs".into());

@@ -1,4 +1,4 @@
-//! `orchestrate explain`: why an engine has its verdict, its output status or its warnings.
+//! `orchestrate explain`: why an engine or a case has its verdicts, its verification status or its warnings.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! The subcommands. To add one, write its arguments and a function that is a straight pipeline over lower modules, and
-//! give it an entry in `commands!`.
+//! The subcommands. To add one, write its arguments and a function that only calls lower modules in turn, and give it an entry
+//! in `commands!`.
 
 mod baseline;
 mod calibrate;
@@ -80,7 +80,7 @@ commands! {
     Explain(arguments: explain::ExplainArgs) => explain::explain(&arguments),
     /// Measure the engines that are set up, and recommend the engine and preset with the lowest chat latency
     ///
-    /// No engine is built or set up, also with `--all`.
+    /// No engine is built or set up, even with `--all`.
     Recommend(arguments: Box<recommend::RecommendArgs>) => recommend::recommend(*arguments),
     /// Compare two run records or baselines
     Compare(arguments: records::CompareArgs) => records::compare(&arguments),

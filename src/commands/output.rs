@@ -1,4 +1,4 @@
-//! The output of this program: results on stdout, errors on stderr. No other code writes a report.
+//! The output of this program: results on stdout, errors on stderr. No other code writes to stdout.
 
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -34,11 +34,11 @@ pub fn print_error(error: &anyhow::Error) {
     let chain = format!("{error:#}");
     // A hint deep in the chain still comes last.
     let (message, hints) = protocol::split_hints(&chain);
-    // The message of another tool may begin with this word already.
     let paint = |code: &str, word: &str| match has_colour(&std::io::stderr()) {
         true => format!("\u{1b}[{code}m{word}\u{1b}[0m"),
         false => word.to_string(),
     };
+    // The message of another tool may begin with `error: ` already.
     eprintln!("{} {}", paint("31", "error:"), message.strip_prefix("error: ").unwrap_or(&message));
     for hint in hints.iter().flat_map(|hints| hints.lines()) {
         eprintln!("{} {hint}", paint("36", "hint:"));

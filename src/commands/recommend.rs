@@ -38,7 +38,7 @@ pub fn recommend(RecommendArgs { record, mut run }: RecommendArgs) -> Result<u8>
     let registry = Registry::open()?;
     let named = Names { all: run.engines.is_empty() || run.all, ..run.names() };
     run.engines = rows(&registry, &named);
-    // Nothing is built or downloaded: the rows that are not ready are listed with the command that makes them ready.
+    // No engine is built or set up: the rows that are not ready are listed with the command that makes them ready.
     (run.all, run.presets, run.no_setup) = (false, false, true);
     let resolved = experiment::resolve(&registry, &run)?;
     if run.extent.dry_run {

@@ -45,7 +45,7 @@ pub fn report(arguments: &ReportArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// The record of the folder that was started last. Without a record, the error has the command that makes or finds one.
+/// The folder's record with the latest start. Without a record, the error has the command that makes or finds one.
 pub fn latest_record(results: &Path) -> Result<PathBuf> {
     let missing = || {
         let hint = no_record_hint(results);

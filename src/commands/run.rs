@@ -21,7 +21,7 @@ pub fn run(arguments: &RunArgs) -> Result<u8> {
     let registry = Registry::open()?;
     let resolved = experiment::resolve(&registry, arguments)?;
     if arguments.extent.dry_run {
-        // Weights can be compared only after they are read, so a dry run refuses no comparison.
+        // Weights can be compared only after they are read. So a dry run accepts differences, as with `--force`.
         let judge = JudgeArgs { force: true, ..arguments.judge };
         let (plan, _) = planned(&resolved.without_set_up()?, base.as_ref(), &judge)?;
         return dry_run::show(&plan, &resolved.results);

@@ -1,4 +1,4 @@
-//! The version of this program, and the commit that it was built from. `build.rs` sets these variables.
+//! The version of this program, and the commit that it was built from. `build.rs` sets the variables `BUILD_*`.
 
 use std::sync::OnceLock;
 

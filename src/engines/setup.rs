@@ -1,4 +1,4 @@
-//! Builds engines and creates their environments. Only this code installs anything, and it states the size of a download first.
+//! Builds engines and creates their environments. Only this code installs anything, and it states an environment's size first.
 //! Each step is one command, and its output goes to the displays line by line.
 
 mod environment;

@@ -14,8 +14,8 @@ use crate::shell::pasteable;
 const DEFAULT_MODEL: &str = "embedded";
 
 impl Plan {
-    /// The options that select these cases again, quoted for a shell. Settings with their default values are left out. The
-    /// options select a cross product, so they may select more cases than these.
+    /// The options that select these cases again, quoted for a shell. Settings with their default values are left out, except
+    /// the threads. The options select a cross product, so they may select more cases than these.
     pub fn arguments_of(&self, cases: &[usize]) -> String {
         let cases: Vec<&Case> = cases.iter().map(|&case| &self.cases[case]).collect();
         let rows = distinct(cases.iter().map(|case| case.configuration));

@@ -93,7 +93,7 @@ pub struct Extent {
     /// The time budget of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_ns: Option<u64>,
-    /// The user gave no budget. The first block is then measured completely, however long it takes.
+    /// The user set neither a budget nor a number of blocks. The first block is then measured completely, however long it takes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_default_budget: bool,
     /// The time limit of a request. A case with a longer request fails as too slow.
@@ -272,7 +272,7 @@ pub struct Workload {
     /// The number of warm-up requests. `None`: until their times agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<u32>,
-    /// The number of rounds in a block: each launch has one measured request in each round.
+    /// The number of rounds in a block: each configuration has one measured request in each round.
     pub rounds: u32,
 }
 
@@ -312,7 +312,8 @@ pub enum Prompt {
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
     Warmup,
-    /// The first request after the engine's processes were paused while another engine was measured.
+    /// A request whose time does not count: the first one after the engine's processes were paused while another engine was
+    /// measured, or one that other processes disturbed.
     Discarded,
     #[default]
     Measured,

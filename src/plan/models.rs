@@ -12,7 +12,7 @@ use super::{Model, Sizes};
 use crate::engines::setup::SetUpEvent;
 use crate::shell::{Unavailable, Usage, access_hint};
 
-/// Weights up to this size are read in less than a second, so no progress is shown.
+/// Weights up to this size are usually read within a second, so no progress is shown.
 const MAX_SILENT_BYTES: u64 = 1_000_000_000;
 
 /// The models with these names. `open` finds one by its name; `None` is the embedded model.

@@ -1,4 +1,5 @@
-//! Prompts as token ids: windows of real text. Each sample has a different window, and every engine gets the same windows.
+//! Prompts as token ids: the user's text, or windows of real text. Each sample has a different window, and every engine gets the
+//! same windows.
 
 pub mod held_out;
 
@@ -10,7 +11,8 @@ use crate::plan::{Prompt, RequestKind, Workload, context};
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
-/// The number of warm-up requests with the same prompt at the start of each launch. Their answers must be equal.
+/// The number of warm-up requests with the same prompt at the start of each case of a launch. An engine that reports
+/// `deterministic` must answer them with equal ids.
 pub const IDENTICAL_WARM_UPS: u32 = 2;
 
 /// The tokenizer and the text from which prompts for one model are made.

@@ -14,7 +14,7 @@ pub struct Scenario {
     /// One case for each prompt length.
     pub prompt_tokens: &'static [u32],
     pub max_new_tokens: u32,
-    /// The number of measured requests in each launch, interleaved with those of the other engines.
+    /// The number of measured requests in each block, interleaved with those of the other engines.
     pub rounds: u32,
     /// The metric by which engines are compared in this scenario.
     pub headline: MetricId,

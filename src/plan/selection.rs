@@ -125,7 +125,7 @@ impl Resolved<'_> {
         self.engines.iter().zip(&self.selection.candidates)
     }
 
-    /// Whether a row of this candidate on this device can be measured, as far as its engine accepts the values.
+    /// Whether the candidate's engine accepts the values of at least one of its rows on this device.
     pub fn is_supported(&self, candidate: &Candidate, device: &Device) -> bool {
         self.selection.supports(candidate, device)
     }

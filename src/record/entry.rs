@@ -100,7 +100,7 @@ pub struct Launch {
     #[serde(default, alias = "proves", skip_serializing_if = "std::ops::Not::not")]
     pub for_output_checks: bool,
     pub pid: u32,
-    /// Absent for an engine that supports only `generate`.
+    /// Absent in one-shot mode, and for an engine that supports only `generate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hello: Option<HelloFacts>,
     /// The arrival of the answer to `hello`.
@@ -131,7 +131,7 @@ pub struct Converted {
 pub struct Sample {
     pub launch: u32,
     pub case: usize,
-    /// The number of earlier requests of the same case, launch and kind. For a measured request this is the round.
+    /// The round. Of a warm-up request: the number of earlier warm-up requests of the same case in the launch.
     pub index: u32,
     #[serde(alias = "role")]
     pub kind: RequestKind,
@@ -237,7 +237,7 @@ impl From<End> for RunEnd {
     }
 }
 
-/// The machine's limits just before a block.
+/// The machine's limits just before a block, or after the last one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// The block that follows; after the last one, the number of blocks.
@@ -282,7 +282,7 @@ pub struct Idle {
     pub energy: Vec<Energy>,
 }
 
-/// The orchestrator's overhead, measured with an engine that does nothing, just before the run.
+/// The orchestrator's overhead, measured with an engine that computes nothing, at the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overhead {
     /// The median time from a request to its answer.

@@ -17,7 +17,7 @@ pub struct Failure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<u32>,
     pub kind: FailureKind,
-    /// A `Stage` as text, or a text that a later version of this program wrote.
+    /// A `Stage` as text, or a text that a later version of this program wrote. Empty if the time budget ended before the case.
     pub when: String,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The program could not be started, or ended before its first line.
+    /// The program could not be started, or the system's loader could not load its libraries.
     Start = "start",
     /// The process ended before it answered.
     Exited = "exited",

@@ -162,7 +162,7 @@ pub fn check_writable(folder: &Path) -> Result<()> {
 pub const RESULTS_VARIABLE: &str = "ORCHESTRATE_RESULTS";
 
 /// The folder for records: the one that the command line names, else the one of `ORCHESTRATE_RESULTS`, else `results` of the
-/// working directory. All commands that write or read records use it.
+/// current folder. All commands that write or read records use it.
 pub fn results_dir(named: Option<&Path>) -> PathBuf {
     let variable = || std::env::var_os(RESULTS_VARIABLE).filter(|it| !it.is_empty()).map(PathBuf::from);
     named.map(Path::to_path_buf).or_else(variable).unwrap_or_else(|| "results".into())
@@ -193,7 +193,7 @@ pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The record of a folder that was started last. Files that are no record are ignored.
+/// The folder's record with the latest start. Files that are no record are ignored.
 pub fn latest_in(folder: &Path) -> Result<Option<PathBuf>> {
     let headers = files_in(folder)?.into_iter().filter_map(|path| Some((header(&path).ok()?, path)));
     let latest = headers.max_by_key(|(header, _)| order_key(header));

@@ -1,4 +1,5 @@
-//! A whole record with its entries by kind, and its parser. The parser checks every index, so other code uses indices directly.
+//! A whole record with its entries by kind, and its parser. The parser checks every index except a failure's launch, so other
+//! code uses indices directly.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -90,7 +91,7 @@ impl RunRecord {
     }
 
     /// Parses a record. An incomplete last line is ignored, because the run was cut off there. Every index in the result is
-    /// valid.
+    /// valid, except the launch of a failure.
     pub fn parse(mut lines: impl BufRead) -> Result<Self> {
         let mut parsed: Option<(Self, Indices)> = None;
         let mut unparsed: Option<(usize, serde_json::Error)> = None;

@@ -1,5 +1,5 @@
-//! The golden files show the wire format. Each must parse, serialise to the same JSON, and match the schema. The Python
-//! kit's tests read the same files.
+//! The golden files show the wire format. Each request and each message must parse, serialise to the same JSON, and match the
+//! schema. Each line in `refused.json` must be refused. The Python kit's tests read the same files.
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it cannot continue")]
 
@@ -113,7 +113,7 @@ fn every_golden_file_matches_the_schema() {
 
 #[test]
 fn every_kind_of_request_has_a_golden_file() {
-    // A new variant stops this match from compiling; give it a golden file and count it.
+    // A new variant stops this match from compiling: then add a golden file, and the name to the list below.
     let kind = |request: &Request| match request {
         Request::Hello(_) => "hello",
         Request::Load(_) => "load",

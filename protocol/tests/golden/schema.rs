@@ -1,4 +1,4 @@
-//! Checks values with the committed schema. It knows only the keywords of JSON Schema that this schema uses, and panics at
+//! Checks values with the committed schema. This code knows only the keywords of JSON Schema that this schema uses, and panics at
 //! others. A complete validator would take too long to compile.
 
 use std::collections::BTreeSet;

@@ -34,8 +34,8 @@ impl fmt::Display for NotABaseline {
 
 impl std::error::Error for NotABaseline {}
 
-/// A run becomes a baseline when it ended by itself and when, in every case, two successive blocks agree: their medians
-/// of the headline metric lie within 10 % of each other.
+/// A run becomes a baseline if it ended by itself, and if two successive blocks agree in every case that the baseline will have:
+/// their medians of the headline metric lie within 10 % of each other.
 ///
 /// If the machine changed its speed while a baseline was measured, every later comparison is wrong in the same direction. One
 /// block cannot tell a slow engine from a slow moment. The bound is loose: launches on a quiet machine differ by a

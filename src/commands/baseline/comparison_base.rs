@@ -66,12 +66,14 @@ impl ComparisonBase {
         Ok((reruns.into_iter().fold(plan, |plan, rerun| rerun.join(plan)), warnings))
     }
 
-    /// The warnings about a program that is measured again. A changed program is refused without `--force`.
+    /// The warnings about a program that is measured again. A change of its dependencies or of the model is refused without
+    /// `--force`.
     fn warnings(&self, rerun: &Rerun, plan: &Plan, judge: &JudgeArgs) -> Result<Vec<Warning>> {
         let Some(Role::Baseline { of }) = rerun.configuration.role else { return Ok(Vec::new()) };
         let label = &plan.configurations[of].label;
         let changes = rerun.changes.join("; ");
-        let refused = format!("the baseline's program of `{label}` has changed: {changes}\nhint: --force");
+        let refused =
+            format!("the baseline of `{label}` cannot be measured as before: {changes}\nhint: --force");
         ensure!(judge.force || changes.is_empty(), Usage(refused));
         let note = match self {
             Self::Saved { baseline, .. } => {

@@ -99,7 +99,7 @@ impl Baseline {
         Age::since(&self.measured, now)
     }
 
-    /// The first line wherever a baseline is used: `baseline `main`, 3 days old, orchestrate 0.1.0 at commit abc`.
+    /// The baseline in a few words: `baseline `main`, 3 days old, orchestrate 0.1.0 at commit abc`.
     pub fn summary(&self, now: SystemTime) -> String {
         let commit =
             self.commit.as_ref().map(|commit| format!(" at commit {}", line(commit))).unwrap_or_default();

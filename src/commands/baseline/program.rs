@@ -58,7 +58,7 @@ pub enum DependencyKind {
     Environment,
     /// The user's own Python interpreter, in which an engine's worker ran.
     Python,
-    /// A shared library in a folder that the program names, outside the system's folders.
+    /// A shared library in a folder that the program itself names.
     Library,
 }
 

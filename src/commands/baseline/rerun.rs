@@ -17,17 +17,17 @@ pub struct Rerun {
     pub configuration: Configuration,
     /// A note for the user: whether the unchanged program runs, or its copy.
     pub note: String,
-    /// The reasons why the program may differ from the one that the baseline measured.
+    /// The changes of the program's dependencies and of the model since the baseline was measured.
     pub changes: Vec<String>,
 }
 
-/// A rerun for each row of the baseline: its configuration and program, with the model of this run. An unchanged program runs
-/// from its old path, otherwise its copy runs.
+/// A rerun for each row of the baseline that this run has too: its configuration and program, with the model of this run. An
+/// unchanged program runs from its old path, otherwise its copy runs.
 pub fn reruns(baseline: &Baseline, baseline_plan: &Plan, plan: &Plan) -> Result<Vec<Rerun>> {
     let (name, mut reruns) = (&baseline.name, Vec::new());
     for (old_index, index) in matching(baseline_plan, plan).pairs {
         let (old, row) = (&baseline_plan.configurations[old_index], &plan.configurations[index]);
-        // A configuration that failed is not in the baseline.
+        // A configuration that failed, or had wrong output, is not in the baseline.
         let saved = baseline.configurations.iter().find(|saved| saved.label == old.label);
         let Some(Row { label, engine, program }) = saved else { continue };
         let (path, note) = current_program(name, program).map_err(|why| {

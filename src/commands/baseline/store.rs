@@ -115,8 +115,8 @@ impl Staged {
         Ok(Self { path, name: name.into() })
     }
 
-    /// Copies a program. Equal programs share one copy. Returns the digest of the copied bytes, and the path of the copy in the
-    /// folder.
+    /// Copies a program. Equal programs with the same file name share one copy. Returns the digest of the copied bytes, and the
+    /// path of the copy in the folder.
     pub fn copy_program(&mut self, program: &Path) -> Result<(String, String)> {
         let partial = self.path.join(PROGRAMS).join("partial");
         let written = File::create(&partial).and_then(|mut copy| copy_with_digest(program, &mut copy));
@@ -185,7 +185,7 @@ fn hidden_folder(name: &str, kind: &str) -> Result<PathBuf> {
     Ok(root()?.join(format!(".{name}.{kind}.{}", std::process::id())))
 }
 
-/// Removes the folders of processes that were killed while they saved, also of one that had the number of this process. The
+/// Removes the folders of processes that were killed while they saved, also of one whose process id this process has now. The
 /// folders of other running processes stay.
 fn remove_leftovers(name: &str) {
     restore(name);
@@ -206,7 +206,7 @@ fn restore(name: &str) {
     }
 }
 
-/// The hidden folders of a baseline, each with its path, its process and `new` or `old`.
+/// The hidden folders of a baseline, each with its path, the id of its process, and `new` or `old`.
 fn hidden_folders(name: &str) -> Vec<(PathBuf, i32, &'static str)> {
     let entries = root().and_then(|root| Ok(fs::read_dir(root)?)).into_iter().flatten().flatten();
     let hidden = entries.filter_map(|entry| {

@@ -169,7 +169,7 @@ fn refuses_large_integers(subject: &mut Subject) -> Outcome {
     Ok(())
 }
 
-/// An unclaimed feature, in a line that is invalid too, and in a line that is too long for the context too.
+/// Requests each unclaimed feature in two lines: one is also invalid, the other also exceeds the context.
 fn answers_the_first_error(subject: &mut Subject) -> Outcome {
     let capabilities = subject.hello()?.capabilities;
     let too_large = (capabilities.batch < MAX_TESTED_BATCH).then(|| subject.batch(capabilities.batch + 1));

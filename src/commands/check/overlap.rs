@@ -47,7 +47,7 @@ const MAX_CANCEL_DELAY: Duration = Duration::from_millis(200);
 fn cancels(subject: &mut Subject) -> Outcome {
     let capabilities = subject.claims("stream or concurrency", |it| it.stream || it.concurrency > 1)?;
     let context = subject.load_answer()?.facts.context_tokens.unwrap_or(2048);
-    // Many tokens, so that the cancel arrives before the end; prompt and output leave 64 positions of the context unused.
+    // Many tokens, so that the cancel arrives before the end, but fewer than the context holds.
     let tokens = context.saturating_sub(subject.prompt_ids().len() as u32 + 64).clamp(64, 4000);
     let mut line =
         subject.line(json!({ "id": "long", "max_new_tokens": tokens, "stream": capabilities.stream }));

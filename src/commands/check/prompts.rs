@@ -94,7 +94,7 @@ fn refuses_unknown_ids(subject: &mut Subject) -> Outcome {
     let Some(size) = facts.vocabulary_size else {
         return absent("`loaded` has no `vocabulary_size`");
     };
-    // The second line is too long for the context too. The vocabulary comes first.
+    // The second line also exceeds the context. The error of the vocabulary is the first in order.
     for tokens in [Some(1), facts.context_tokens].into_iter().flatten() {
         let line = json!({ "prompt_ids": [size], "max_new_tokens": tokens });
         subject.expect_refusal(&protocol::encode(&line), &[BadRequest])?;
@@ -117,7 +117,7 @@ fn answers_batches(subject: &mut Subject) -> Outcome {
         true => json!({ "prompts_ids": [ids[..ids.len() - 1], ids], "max_new_tokens": 4 }),
         false => json!({ "prompts": ["Hello", "Hello, and good morning"], "max_new_tokens": 4 }),
     };
-    // A padding side that the engine supports. An engine that packs sequences without padding has no side.
+    // A layout that the engine supports, or the default one if the engine lists none.
     line["padding"] = json!(capabilities.padding_sides.first().copied().unwrap_or_default());
     subject.generate_verified(&line).map(drop)
 }

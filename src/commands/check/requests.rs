@@ -92,7 +92,7 @@ impl Subject {
         let answer = self.next_generated(line, sent, deadline);
         self.has_answered |= answer.is_ok();
         match answer {
-            // An engine that never answered gets no more requests.
+            // A minimal engine that never answered gets no more requests.
             Err(Finding::Wrong(fault)) if self.is_minimal() && !self.has_answered => self.block(fault),
             answer => answer,
         }
@@ -200,7 +200,7 @@ impl Subject {
         }
     }
 
-    /// Requires that the next request gets exactly one answer.
+    /// Requires that earlier requests caused no further message, and that the next request gets its answer.
     pub fn answers_next_request(&mut self) -> Outcome {
         match self.generate(&self.line(json!({ "max_new_tokens": 1 }))) {
             Err(Finding::Wrong(fault)) => wrong(format!("the next request: {fault}")),

@@ -29,8 +29,8 @@ fn scores(subject: &mut Subject) -> Outcome {
     }
 }
 
-/// The greedy token has the highest probability, and the sum of all probabilities is at most 1. Logarithms of base 2
-/// and raw logits violate these rules.
+/// The greedy token has the highest probability, and the sum of all probabilities is at most 1. Raw logits and logarithms of
+/// base 10 usually violate the second rule.
 fn scores_greedy_highest(subject: &mut Subject) -> Outcome {
     subject.claims("score", |it| it.score && it.prompt_ids)?;
     if subject.hello()?.output == Output::Text {

@@ -56,7 +56,7 @@ pub struct Subject {
     pub has_answered: bool,
     /// Successive checks that ended without an answer.
     silent_checks: u32,
-    /// The reason why no check can be made: the engine does not start, or does not load.
+    /// The reason why no more checks can be made, for example that the engine does not start or does not load.
     blocked: Option<String>,
     /// Whether no request got a protocol message as an answer.
     pub no_engine: bool,
@@ -149,8 +149,9 @@ impl Subject {
         }
     }
 
-    /// Handles a `hello` that got no message as an answer. A program that then answers `generate` is a minimal engine; any
-    /// other program is no engine.
+    /// Handles a `hello` that got no valid answer, by sending a `generate` to a new process. If that is not answered either, the
+    /// program is no engine. If it is answered, an engine that kept running and wrote no message after `hello` is a minimal
+    /// engine; for any other engine, the fault at `hello` counts.
     fn handshake_without_answer(&mut self, hello_fault: String) -> Outcome {
         let was_quiet = self.wire.as_ref().is_some_and(|wire| !wire.ended && wire.received.is_empty());
         let evidence = self.wire.as_ref().map(evidence_of).unwrap_or_default();
@@ -396,7 +397,7 @@ impl Subject {
         self.start()
     }
 
-    /// Replaces the default device by the engine's first one, if the engine lacks it. The next process starts with the new one.
+    /// Replaces the default device, if the engine does not list it, by the engine's first device. The next process uses that one.
     fn select_device(&mut self) {
         let devices = self.known_hello().map(|hello| hello.capabilities.devices.clone()).unwrap_or_default();
         let supports_device =

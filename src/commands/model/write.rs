@@ -97,7 +97,7 @@ fn default_dtype(model: &ModelFolder, to: Format) -> Result<Dtype> {
 }
 
 /// The path of the result: the model's name with its dtype, beside the model if it is given by its path. Other
-/// models lie in a cache, so their conversion goes to the working directory.
+/// models lie in a cache, so their conversion goes to the current folder.
 fn default_path(argument: &str, model: &ModelFolder, to: Format, dtype: Dtype) -> PathBuf {
     let path = model.path.canonicalize().unwrap_or_else(|_| model.path.clone());
     let is_embedded = argument == model_files::embedded::NAME;

@@ -105,7 +105,7 @@ pub enum Detail {
     Lasting,
     /// All displays. The final report has it too, so a terminal shows it only until then.
     UntilReport,
-    /// The lines of a log: one for each block.
+    /// Both kinds of log, but no terminal.
     Block,
     /// Only the log of all steps.
     Step,
@@ -303,7 +303,7 @@ impl State {
     }
 
     /// The share of the run that is done, and the time left: that of the planned requests, but at most the rest of the budget.
-    /// The default budget ends no block, so the rest of the block counts too.
+    /// The default budget ends no block, so its rest is at least that of the block.
     fn share_and_time_left(&self, clock: Clock) -> Option<(f64, Duration)> {
         // The average time of the finished requests applies to the remaining ones.
         let time_until = |requests: u64| {

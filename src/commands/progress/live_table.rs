@@ -1,4 +1,4 @@
-//! The results so far on a terminal, replaced in place. It draws only between blocks, while no engine runs.
+//! The results so far on a terminal, replaced in place. The table is drawn only between blocks, while no engine runs.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ fn erase(lines: usize) -> String {
     if lines == 0 { String::new() } else { format!("\x1b[{lines}F\x1b[J") }
 }
 
-/// The lines that are left to the live line of the progress and to the line below the table.
+/// The rows that the table leaves free, for the live line of the progress and for the line below the table.
 const RESERVED_ROWS: usize = 3;
 const CUT: &str =
     "(the rest of the table does not fit into the terminal; the whole table follows at the end)";

@@ -1,6 +1,6 @@
 //! The progress of a run on stderr, from its events: a live line on a terminal, otherwise one line for each block.
 //!
-//! It draws only when an event comes: no thread ticks, so nothing runs while an engine measures.
+//! It draws only when an event comes: there is no timer, so nothing runs while an engine computes.
 
 mod lines;
 mod live_table;
@@ -138,7 +138,7 @@ impl<'a> Progress<'a> {
             return;
         }
         self.last_shown = Some(Instant::now());
-        // Only this call draws.
+        // The bar has no timer: only this call and `suspend` draw it.
         bar.set_message(self.state.bar_text(clock, width()));
     }
 

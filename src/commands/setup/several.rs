@@ -59,7 +59,7 @@ fn name(engine: &Engine) -> &str {
     &engine.manifest.name
 }
 
-/// The engines that would be built and downloaded, and those that would not.
+/// The text before the question: the builds and downloads, then the engines that are ready or cannot run here.
 fn plan(needed: &[Needed]) -> String {
     let mut text = String::from("to set up:\n");
     let mut environments: BTreeMap<&PathBuf, (&str, &Environment)> = BTreeMap::new();
@@ -150,7 +150,7 @@ fn summary(needed: &[Needed], failed: &[(&str, String)]) -> String {
     let ready = needed.iter().filter(|it| !it.devices.is_empty() && !has_failed(it));
     let mut text = list_of("ready", ready);
     for (engine, error) in failed {
-        // The message of a tool may begin with this word.
+        // The message of a tool may begin with `error: `.
         let error = error.strip_prefix("error: ").unwrap_or(error);
         for (index, line) in error.lines().enumerate() {
             let start = if index == 0 { format!("failed: `{engine}`: ") } else { "    ".into() };
