@@ -63,8 +63,8 @@ fn with_commas_if_whole(value: f64, digits: i32) -> String {
 /// Follows a ratio that differs from the ratio of the shown values.
 pub const NOT_A_QUOTIENT: &str = "*";
 
-/// A comparison in a few words: `2.1x beacon [1.9, 2.4]`, `same as beacon`, `inconclusive: beacon [0.92, 1.3]`. Without
-/// `other`, the column names the other side. `is_quotient`: the ratio is that of the shown values.
+/// A comparison in a few words: `2.1x beacon [1.9, 2.4]`, `same as beacon [0.99, 1.01]`, `inconclusive: beacon [0.92, 1.3]`.
+/// Without `other`, the column names the other side. `is_quotient`: the ratio is that of the shown values.
 pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -> String {
     let Some(value) = compared.ratio() else { return "n/a".into() };
     let bounds = compared.bounds();
