@@ -111,8 +111,8 @@ fn blocks(report: &Report) -> String {
     format!("{}{details}", plural(most, "block"))
 }
 
-/// `load, ttft 16, decode`: the selected workloads. A scenario has a workload for each prompt length. If all are selected, it
-/// is named once.
+/// `load, ttft 16, decode`: the selected workloads. A scenario has a workload for each prompt length. If all of
+/// them are selected, the scenario is named once.
 fn workloads(report: &Report, is_selected: impl Fn(&MeasuredWorkload) -> bool) -> String {
     let mut names: Vec<&str> = Vec::new();
     for workload in report.workloads.iter().filter(|workload| is_selected(workload)) {

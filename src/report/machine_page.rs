@@ -97,7 +97,7 @@ impl Page {
                 String::new()
             }
             Some(number) => format!("`--device cuda:{number}`"),
-            None if visible.is_empty() => "hidden from engines: CUDA_VISIBLE_DEVICES is empty".into(),
+            None if visible.is_empty() => "hidden from engines: CUDA_VISIBLE_DEVICES names no GPU".into(),
             None => "hidden from engines: CUDA_VISIBLE_DEVICES names other GPUs".into(),
         }
     }

@@ -1,5 +1,5 @@
-//! Notes about results, with a remedy where there is one: results that drift, prompts of unequal length, an engine that does not
-//! report its configuration.
+//! Notes about results, with a remedy where there is one: for example about drift, about prompts of another length than planned,
+//! and about settings that an engine does not report.
 
 mod stability;
 

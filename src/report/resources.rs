@@ -16,8 +16,8 @@ use stats::median;
 /// Each entry has a field of `Resources` (its name in JSON), its function, and its columns and lines in RESOURCE_FACTS.
 macro_rules! resources {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $value:expr, [$($fact:expr),* $(,)?];)+) => {
-        /// The resources of a case. JSON has these names: add, never rename. Units are bytes, cores, joules, watts and
-        /// per cent. The metrics among them are estimates.
+        /// The resources of a case. JSON has these names: add, never rename. The name of a value contains its unit.
+        /// The metrics among them are estimates.
         #[derive(Debug, Clone, Default, PartialEq, Serialize)]
         pub struct Resources {
             $($(#[$doc])* pub $name: $type,)+

@@ -1,4 +1,5 @@
-//! The rows of a report: a case with its engine and results, or with its failure. Every text is one line, safe to print.
+//! The rows of a report: a case with its engine and results, or with its failure. Every text is one line, safe to print; only
+//! a hint may have several lines.
 
 use std::fmt;
 

@@ -200,7 +200,8 @@ impl<'a> RunData<'a> {
         self.is_row(configuration) && cases.any(|case| self.values.is_measured(case))
     }
 
-    /// All warnings: `mismatches`, contradicted claims, remarks on claims, warnings of the record. Equal warnings are shown once, with their number.
+    /// All warnings: `mismatches`, contradicted claims, remarks on claims, warnings of the record. Equal warnings are shown once,
+    /// with their number.
     pub fn warnings(&self, mismatches: Vec<String>, contradictions: &[Contradiction]) -> Vec<String> {
         let recorded =
             self.record.warnings.iter().filter(|warning| !claims::is_repeated(contradictions, warning));

@@ -15,7 +15,8 @@ use crate::plan::{Mode, Order};
 use crate::record::{Overhead, RunRecord};
 use crate::text::{line, plural};
 
-/// A report of one run. Every text of the report is one safe line, without control characters and escape sequences.
+/// A report of one run. Every text of the report is one safe line, without control characters and escape sequences; only a hint
+/// may have several lines.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// The record's id.
@@ -46,7 +47,7 @@ pub struct Report {
     pub notices: Vec<String>,
     /// The run is not finished yet.
     pub is_running: bool,
-    /// All rows, grouped by case in the plan's order.
+    /// All rows, grouped by workload in the plan's order.
     pub rows: Vec<Row>,
     pub failed: Vec<FailedConfiguration>,
     pub verdicts: Verdicts,
@@ -69,7 +70,7 @@ pub struct ModelFacts {
     pub parameters: Option<u64>,
 }
 
-/// The optional parts of a report. Formats for programs always have all of them.
+/// The optional parts and the order of a report for people. JSON always has all parts.
 #[derive(Debug, Clone, Default)]
 pub struct View {
     /// The full report in place of one screen.

@@ -1,5 +1,6 @@
-//! The table for a terminal. A table that is too wide loses space between columns first, then its versions move to the
-//! caption. Finally it is split into several tables, and each repeats the names of the rows.
+//! The table for a terminal. In the default report, a table that is too wide loses columns. In the full report it loses space
+//! between columns first, then its versions move to the caption. Finally it is split into several tables, and each repeats the
+//! names of the rows.
 
 use std::ops::Range;
 

@@ -102,7 +102,7 @@ fn empty_record() -> RunRecord {
     planned(&selection(&["patient-original", "beacon"]))
 }
 
-/// Nine engines, names that are paths and names in other scripts, failures of every kind, an interrupted run.
+/// Nine engines, names that are paths and names in other scripts, failures of several kinds, an interrupted run.
 fn worst_record() -> RunRecord {
     let path_a = "/home/someone/projects/my-new-engine/target/release/my-new-engine-with-a-long-name";
     let path_b = "/opt/other-place/my-new-engine/target/release/my-new-engine-with-a-long-name";

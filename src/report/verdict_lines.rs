@@ -209,7 +209,7 @@ fn noise(report: &Report, labels: &Labels) -> Option<String> {
     Some(format!("noise floor, {source}: {floors}{calibration}"))
 }
 
-/// The engines with a calibration on this machine, and the command for the others.
+/// The time of the calibration, the engines that lack one, and the command that calibrates them.
 fn calibration(calibration: &Calibration, labels: &Labels) -> String {
     let Calibration { since, uncalibrated, remedy } = calibration;
     let name = |it: &Uncalibrated| {
@@ -307,7 +307,7 @@ pub fn legend(report: &Report, pairs: bool) -> Vec<String> {
     marks.into_iter().filter(|(occurs, _)| *occurs).map(|(_, meaning)| meaning).collect()
 }
 
-/// The short form of a verdict: `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.91x, 1.08x]`, or `decode 1.61x?`
+/// The short form of a verdict: `decode 11.0x [10.9, 11.1]`, `prefill same`, `ttft 16 ? [0.910x, 1.08x]`, or `decode 1.61x?`
 /// without a verdict. It stays on one line.
 fn compact(pair: &PairVerdict) -> String {
     let case = &pair.case;

@@ -63,7 +63,7 @@ pub(super) struct Blocks<'r, 'a> {
 }
 
 impl<'a> Blocks<'_, 'a> {
-    /// Measures every configuration of the plan, until every workload has enough blocks.
+    /// Measures every configuration of the plan, until every workload has enough blocks or the time is over.
     pub async fn run(&mut self) -> Result<()> {
         let all = self.plan.measured();
         match self.plan.order {
@@ -78,7 +78,7 @@ impl<'a> Blocks<'_, 'a> {
         self.schedule.record_unmeasured_cases(self.journal)
     }
 
-    /// Measures blocks of these configurations, until every workload has enough blocks.
+    /// Measures blocks of these configurations, until every workload has enough blocks or the time is over.
     async fn measure_blocks_of(&mut self, configurations: &[usize]) -> Result<()> {
         for block in 0.. {
             let members = self.schedule.participants(configurations, block);
@@ -162,7 +162,7 @@ impl<'a> Blocks<'_, 'a> {
             let configuration = group.slots[slot].configuration;
             self.schedule.add_time(configuration, began.elapsed(), began.elapsed());
         }
-        // From here on, no time of a launch is measured.
+        // The launch cases are measured, so this cannot delay them.
         group.enter_cgroup(slot).await;
         Ok(())
     }
@@ -388,8 +388,8 @@ impl<'a> Blocks<'_, 'a> {
         let label = |index: &usize| format!("`{}`", self.plan.configurations[*index].label);
         let names = groups.iter().map(|group| group.iter().map(label).collect::<Vec<_>>().join(" and "));
         let message = format!(
-            "the engines may not fit into memory together; from block {} on they run in groups: {}; ratios between groups are \
-             less precise; use fewer engines or a smaller model",
+            "some engines cannot stay paused in memory while others run; from block {} on they run in groups: {}; ratios between \
+             groups are less precise; use fewer engines or a smaller model",
             block + 1,
             names.collect::<Vec<_>>().join(", then ")
         );

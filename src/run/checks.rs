@@ -19,7 +19,7 @@ use crate::run::verify::verify_scores;
 use crate::shell::this_program;
 use crate::text::with_commas;
 
-/// The time limit of a request of a check, unless the run's budget ends earlier.
+/// The time limit of a request that is made even if little time remains, unless the run's budget ends earlier.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 /// The shortest useful time for an answer.
 const MIN_REQUEST_TIME: Duration = Duration::from_secs(1);
@@ -181,7 +181,7 @@ impl Scoring {
     }
 }
 
-/// The time limit of an output check in one launch, including the start of the engine.
+/// The time limit of an output check in one launch. It includes the start of the engine only in `measured_tokens`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckTime {
     began: Instant,

@@ -1,5 +1,5 @@
-//! Format conversions of a model. An engine that reads another format than the model's gets a conversion. It is
-//! made before any time is measured, and stored for later runs. The record names it.
+//! Format conversions of a model. An engine that reads another format than the model's gets a conversion. It is made before any
+//! time of that engine is measured, and stored for later runs. The record names it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl<'a> Conversions<'a> {
         self.conversion_for(configuration).map_or(unconverted, |converted| &converted.path)
     }
 
-    /// Converts the model if the engine does not read its format. Returns whether this call converted it.
+    /// Gives the engine a conversion if it does not read the model's format. Returns whether this call did so.
     pub async fn convert_for(
         &mut self,
         journal: &mut Journal<'_>,

@@ -128,7 +128,7 @@ impl OutputChecks<'_, '_> {
         answered.and(ended.map_err(LaunchError::from))
     }
 
-    /// Scores the held-out texts from short to long, because the time of the first predicts the time of the later ones. Then
+    /// Scores the held-out texts from short to long, because the times of shorter texts predict the time of a longer one. Then
     /// continues the prompt.
     async fn request_answers(
         &mut self,
@@ -239,7 +239,7 @@ impl OutputChecks<'_, '_> {
         }
     }
 
-    /// Records a failed check. An invalid answer or a failed load becomes the row's failure, as in a block. After other
+    /// Records a failed check. An invalid answer or a failed launch becomes the row's failure, as in a block. After other
     /// failures the engine can still be measured.
     fn record_failed_check(
         &mut self,

@@ -12,13 +12,13 @@ pub enum Event {
     SetUp(SetUpEvent),
     /// Another run uses the same cores, and this one waits for its end.
     WaitsForRun(String),
-    /// The run begins. If `blocks` is `None`, the run ends once the intervals are narrow enough.
+    /// The run begins. If `blocks` is `None`, the intervals and the time budget decide when it ends.
     RunStarted { configurations: usize, blocks: Option<u32>, record: String },
     /// A block begins; the first one is 0. `until` blocks are planned so far; together they have this many `requests`.
     BlockStarted { block: u32, until: u32, requests: u64 },
     /// The block is complete, and no engine is running. Displays may show the results so far.
     BlockFinished { block: u32 },
-    /// A process is about to start.
+    /// A process of a block is about to start. One-shot processes have no such event.
     LaunchStarted { label: String },
     /// An engine loads its model, or the model is converted for it.
     Loading { label: String, phase: String, fraction: Option<f64> },
@@ -30,7 +30,8 @@ pub enum Event {
     CheckingTokens { label: String, samples: usize },
     /// The next request is the first one of a case in a launch.
     CaseStarted { label: String, workload: String },
-    /// A request of the plan is done, and its sample is in the record. A `warmup` is not measured.
+    /// A request of the plan is done, and its sample is in the record. `warmup` is true for each request that is not measured,
+    /// such as a discarded one.
     Sampled { label: String, workload: String, warmup: bool, launch: u32, case: usize },
     /// A case or a whole configuration failed.
     Failed { label: String, failure: Failure },
@@ -65,7 +66,7 @@ impl<'a> Journal<'a> {
         self.recorder.path.display().to_string()
     }
 
-    /// Ends the record. It is removed if nothing was measured because of the command line.
+    /// Ends the record. It is removed if every engine refused what the command line selects.
     pub fn finish(&mut self, end: End) -> Result<()> {
         let is_kept = end != End::Finished || !self.record().is_refused();
         let record = is_kept.then(|| self.path());

@@ -44,7 +44,7 @@ pub(super) enum Purpose {
     OutputCheck,
 }
 
-/// An engine that is started and, if it speaks the whole protocol, loaded.
+/// A started engine. `Launches::launch` also loads it, if it speaks the whole protocol.
 pub(super) struct Launched {
     pub conversation: Conversation,
     /// The launch as known so far.
@@ -190,7 +190,7 @@ pub fn load_request(configuration: &Configuration, model: &str) -> Load {
 }
 
 /// Load options in which the user's relative paths are absolute, because an engine runs in a folder of its own. A text is such a
-/// path if it begins with `./` or `../`, or if it names an existing file and has a `/` or an extension.
+/// path if it begins with `./` or `../`, or if it names an existing file or folder and has a `/` or an extension.
 fn with_absolute_paths(
     options: &Map<String, Value>,
     absolute: &dyn Fn(&Path) -> Option<PathBuf>,

@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(limit_s(Some(200), 10), MAX_TIME.as_secs());
         assert_eq!(limit_s(None, 400), 20);
         assert_eq!(limit_s(None, 1), MIN_TIME.as_secs());
-        // The default budget is no limit.
+        // The check may end after the default budget.
         let by_default = |ran| limit_of(Extent { has_default_budget: true, ..extent(Some(180)) }, ran);
         assert_eq!([by_default(170), by_default(400), by_default(10)], [10, 10, MAX_TIME.as_secs()]);
     }

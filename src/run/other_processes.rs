@@ -1,8 +1,8 @@
 //! Processes outside an engine that use the processor while the engine is measured. Only processes that started during the run
 //! are observed: an engine may have started them through another program, so that no mark and no tree has them.
 //!
-//! Each look lists the processes of the machine, and reads the clocks of the new ones. Both looks of a turn are outside the time
-//! of its request.
+//! Before and after each turn, the processes of the machine are listed, and the clocks of the new ones are read. This is outside
+//! the time of the turn's request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,14 +16,15 @@ use crate::machine::cpu_time::CpuTime;
 use crate::machine::{command_line, is_kernel_thread, memory, processes};
 use crate::record::CoreLockState;
 
-/// The share of one core, in a turn, from which a process disturbs the turn.
+/// A process that disturbs a turn uses at least this share of one core during the turn.
 const MIN_SHARE: f64 = 0.1;
-/// The CPU time in turns from which a process disturbs. Programs that only begin and end use less.
+/// A process disturbs only once its CPU time, over all turns with at least `MIN_SHARE`, reaches this. Programs that only begin
+/// and end use less.
 const MIN_CPU_TIME: Duration = Duration::from_millis(100);
 /// The most processes that are named. A build starts hundreds.
 const MAX_NAMED: usize = 5;
 
-/// The processes that started during the run, and their CPU time in turns of others.
+/// The processes that started during the run, and their CPU time in the turns of engines that they do not belong to.
 #[derive(Default)]
 pub(super) struct OtherProcesses {
     /// False where the user lets other runs use the cores: their engines would disturb every turn.

@@ -37,18 +37,18 @@ const STREAMED_TOKENS: u32 = 1000;
 const PACED_TOKENS: u32 = 1000;
 const WAITS: usize = 3;
 const SECOND: Duration = Duration::from_secs(1);
-/// The lengths of prompt and output, as in a decode scenario.
+/// The lengths of prompt and output in tokens.
 const PROMPT_TOKENS: u32 = 128;
 const OUTPUT_TOKENS: u32 = 64;
 
-/// The quick measurement before a run, which takes a tenth of a second.
+/// The quick measurement before a run, which takes less than a tenth of a second.
 const BRIEF_REQUESTS: usize = 50;
 const BRIEF_STREAMS: usize = 3;
 const BRIEF_TOKENS: u32 = 100;
 const BRIEF_DEADLINE: Duration = Duration::from_secs(5);
 
 impl Overhead {
-    /// Measures all costs. This takes about six seconds, half of which are deliberate waits.
+    /// Measures all costs. This takes about five seconds, of which four are deliberate waits.
     pub fn measure() -> Result<Self> {
         let run = new_id();
         // When the keeper is dropped, it ends every process that is started below.

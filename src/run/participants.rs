@@ -3,7 +3,7 @@
 //! All take part if the time allows it. If it does not, a configuration that takes much longer than the others (a long launch, or
 //! slow requests) takes part in fewer blocks, so that the others get the blocks that a verdict needs. A block is still
 //! complete for each of its configurations, and a pair is compared in the blocks that both have. The choice depends on
-//! times of whole blocks and on the budget, never on a ratio.
+//! the times of earlier blocks and on the budget, never on a ratio.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -48,7 +48,7 @@ pub(super) async fn sample_idle_energy(plan: &Plan, journal: &mut Journal<'_>) -
     journal.take(Entry::Idle(Idle { energy }))
 }
 
-/// The counters now. If all engines are on the CPU, the GPUs' driver is not asked.
+/// The counters now. The GPUs' driver is asked only if `with_gpus` is true.
 async fn read_counters(with_gpus: bool) -> Result<Reading> {
     off_thread(if with_gpus { Reading::with_gpus } else { Reading::of_processors }).await
 }

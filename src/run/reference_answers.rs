@@ -1,4 +1,4 @@
-//! `reference-answers.json` beside a model: the answers of a verifier, stored so that a run need not start that
+//! `reference-answers.json` in the folder of a model: the answers of a verifier, stored so that a run need not start that
 //! engine. They are valid only for the same requests and weights.
 
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct AnswersFile {
     pub continued: Vec<u32>,
 }
 
-/// The reference answers beside the model, if they belong to these requests and weights.
+/// The reference answers in the model's folder, if they belong to these requests and weights.
 pub fn find(model: &Model, held_out: &HeldOut) -> Option<ReferenceAnswers> {
     let folder = Path::new(&model.path);
     let answers = [FILE_NAME, OLD_FILE_NAME].iter().find_map(|name| read(&folder.join(name)).ok())?;

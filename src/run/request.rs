@@ -154,7 +154,8 @@ impl<'a> Requests<'a> {
         Ok(answer)
     }
 
-    /// Limits a request to the time that a case allows. A load within the request has its own deadline.
+    /// Limits a request to the time that a case allows. Except in one-shot mode, a request that also loads the
+    /// model has no such limit.
     async fn generate_within_cap(&self, launched: &mut Launched, request: Generate) -> Result<Answer, Cause> {
         let longest = launched.conversation.deadlines.answer;
         let cap = Duration::from_nanos(self.plan.extent.case_cap_ns);

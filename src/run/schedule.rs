@@ -25,7 +25,7 @@ pub(super) struct Schedule<'a> {
     pub time_budget: TimeBudget,
     /// Failed cases, which get no more requests.
     failed: BTreeSet<usize>,
-    /// Workloads with enough blocks, by label.
+    /// Workloads that get no more blocks, by label.
     closed: BTreeSet<String>,
     /// The number of warm-up requests that a case needed in an earlier launch.
     pub needed_warm_ups: BTreeMap<usize, u32>,
@@ -120,8 +120,8 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// A budget in which all configurations have the blocks that a verdict needs, from the blocks so far. `None` before the end
-    /// of the first complete block.
+    /// A budget in which all configurations have the blocks that a verdict needs, estimated from the blocks so far. `None` before
+    /// the end of the first complete block.
     fn sufficient_budget(&self) -> Option<String> {
         let known: Duration = self.block_times.values().map(|time| time.whole).sum();
         // In sequential order, the later configurations have no time yet.
@@ -207,7 +207,8 @@ impl<'a> Schedule<'a> {
         off_thread(move || workloads.iter().map(|it| Some(analysis(it))).collect()).await
     }
 
-    /// Sends the event of a new block, with the total number of requests up to the next interim analysis.
+    /// Sends the event of a new block, with the number of requests up to the fixed number of blocks, or else up to the next
+    /// interim analysis.
     pub fn announce(&self, journal: &mut Journal, block: u32, configurations: &[usize]) {
         let next = INTERIM_ANALYSES.into_iter().find(|&analysis| analysis > block as usize);
         let until = self.plan.extent.blocks.unwrap_or(next.map_or(block + 1, |blocks| blocks as u32));

@@ -13,7 +13,7 @@ const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
 /// The shortest limit of that check with the default budget: an engine is always checked, because unverified output is not
 /// ranked.
 const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
-/// The output check before the blocks takes at most the budget divided by this. The rest is for measuring.
+/// The output check before the blocks (the first output check) gets the budget divided by this. The rest is for measuring.
 const FIRST_CHECK_DIVISOR: u32 = 4;
 /// The budget divided by this is reserved for the check of the measured tokens after the last block.
 const TOKEN_CHECK_DIVISOR: u32 = 10;

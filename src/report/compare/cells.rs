@@ -134,7 +134,7 @@ fn mean(mean: &Mean) -> String {
     }
 }
 
-/// The summary: `6 headline metrics: 1 worse (1 critical), 3 the same, 2 inconclusive`.
+/// The summary: `6 headline metrics: 1 worse, 3 the same, 2 inconclusive (1 critical)`.
 pub fn summary(judgement: &Judgement) -> String {
     let gating: Vec<&Change> = judgement.changes.iter().filter(|it| it.gating).collect();
     let verdict = |wanted: Verdict| {

@@ -63,6 +63,7 @@ struct ChangeEntry<'a> {
 #[derive(Serialize)]
 struct MeanEntry<'a> {
     configuration: &'a str,
+    /// The number of workloads; the name is that of earlier versions.
     scenarios: usize,
     times_as_good: Option<f64>,
     caution: &'static str,

@@ -13,7 +13,7 @@ fn run(selection: &Selection, slowdown: f64, deviation: f64, seed: u64) -> RunRe
     measured(selection, 8, move |_| Some(10.0 * slowdown * (deviation * random.normal()).exp()))
 }
 
-/// A judgement with every kind of line: worse, inconclusive, failing, the same; forced, after an interrupted run.
+/// A judgement with several kinds of lines: worse, inconclusive, failing, the same; forced, after an interrupted run.
 fn judgement() -> Judgement {
     let all = selection(&["reference", "an-engine-of-a-longer-name"], &["load", "ttft", "decode"]);
     let base = run(&all, 1.0, 0.001, 1);

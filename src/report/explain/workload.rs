@@ -87,7 +87,7 @@ fn extent(context: &Context, workload: &str) -> Part {
     part
 }
 
-/// `5 blocks were measured, because all intervals were narrow.`
+/// `It ended after 5 blocks of 3 rounds, because all intervals were narrow enough.`
 fn blocks(context: &Context, workload: &str) -> String {
     let Some(measured) = context.report.workloads.iter().find(|it| it.workload == workload) else {
         return "The number of blocks is unknown.".into();

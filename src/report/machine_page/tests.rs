@@ -4,7 +4,7 @@ use crate::machine::gpu::facts::GpuProcess;
 use crate::report::tests::{assert_fits, words};
 use crate::report::{FORMATS, shown};
 
-/// A machine with every fact.
+/// A machine of which most facts are known.
 fn page() -> Page {
     let cpu = Cpu {
         model: Some("AMD EPYC 9554 64-Core Processor\u{1b}[2J".into()),
@@ -158,7 +158,7 @@ fn visible_devices_that_name_no_gpu_have_their_own_message() {
         page.machine.cuda =
             Some(Cuda { device_order: "PCI_BUS_ID".into(), visible_devices: Some(list.into()) });
         let text = shown(&page, "table", Some(200));
-        assert!(text.contains("hidden from engines: CUDA_VISIBLE_DEVICES is empty"), "{text}");
+        assert!(text.contains("hidden from engines: CUDA_VISIBLE_DEVICES names no GPU"), "{text}");
     }
 }
 

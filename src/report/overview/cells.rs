@@ -52,8 +52,8 @@ fn digits(ratio: f64, bounds: Option<(f64, f64)>) -> i32 {
 /// Follows a ratio that differs from the ratio of the shown values.
 pub const NOT_A_QUOTIENT: &str = "*";
 
-/// A comparison in a few words: `2.1x beacon [1.9, 2.4]`, `same as beacon`, `inconclusive: beacon [0.92, 1.3]`. Without
-/// `other`, the column names the other side. `is_quotient`: the ratio is that of the shown values.
+/// A comparison in a few words: `2.1x beacon [1.9, 2.4]`, `same as beacon [0.99, 1.01]`, `inconclusive: beacon [0.92, 1.3]`.
+/// Without `other`, the column names the other side. `is_quotient`: the ratio is that of the shown values.
 pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -> String {
     let Some(value) = compared.ratio() else { return "n/a".into() };
     let bounds = compared.bounds();

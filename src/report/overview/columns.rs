@@ -1,4 +1,4 @@
-//! The table of the default report: one row for each configuration, always the same columns in the same order. A workload that
+//! The table of the default report: one row for each configuration, with the columns always in the same order. A workload that
 //! was not measured has no column. A narrow terminal leaves columns out, a wide one has more of them.
 
 use super::cells::{NOT_A_QUOTIENT, ratio, scale};
@@ -25,7 +25,8 @@ const MAX_FAILURE_WIDTH: usize = 12;
 
 type Statistic = fn(&Summary) -> f64;
 
-/// A column of values. `value` gives the number of a configuration and, where it depends on few samples, a mark.
+/// A column of values. `value` gives the number of a configuration. `cell` writes it, with a mark where it depends on few
+/// samples.
 struct ValueColumn<'a> {
     title: String,
     metric: &'static Metric,
@@ -291,7 +292,7 @@ fn contradicted_mark(row: &Row) -> &'static str {
 /// The name for `--sort` that is no column of values.
 pub const BY_ENGINE: &str = "engine";
 
-/// Sorts the rows by the column of a workload, scenario or metric, best first, or by `engine`. Rows without a rank stay last.
+/// Sorts all rows by `engine`, or by the column of a workload, scenario or metric: best first, and rows without a rank last.
 /// Returns whether the table has such a column.
 pub fn sort(overview: &mut Overview, name: &str) -> bool {
     if name == BY_ENGINE {

@@ -45,7 +45,7 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     (parts, (!next_steps.is_empty()).then(|| list(next_steps)))
 }
 
-/// `embedded (llama, 2.9 M parameters) · CPU, 2 threads · AMD EPYC · 5 blocks · 3 min 24 s`
+/// `embedded (llama, 2.89 M parameters) · CPU, 2 threads · AMD EPYC · 5 blocks · 3 min 24 s`
 fn title(report: &Report) -> String {
     let models = report.models.iter().map(|model| {
         let millions =

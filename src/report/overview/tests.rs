@@ -100,7 +100,7 @@ fn an_unverified_engine_never_leads() {
     );
     let hint = "`text-only` UNVERIFIED: gives text, not ids; hint: implement `score` and `prompt_ids`,";
     assert!(text.contains(hint), "{text}");
-    // Colours make it less prominent, and no other row.
+    // Colours make its row less prominent.
     let report = &Report::of(&seven_engines());
     let content = ReportContent { report, view: View::default(), judgement: None, saved: None };
     let screen = Screen { width: Some(100), has_colour: true };

@@ -156,9 +156,8 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
     vec![format!("use: no engine can be recommended, because {why}")]
 }
 
-/// One line for each of the first reasons, with its engines, and the number of the other engines.
+/// One line for each of the first reasons, with the engines that share it, and the number of the other engines.
 fn listed(title: &str, engines: &[NotTried]) -> Vec<String> {
-    // Engines with the same reason share a line.
     let groups = crate::report::rows::group_by_key(
         engines.iter().map(|it| ((it.reason.clone(), it.hint.clone()), it.engine.clone())),
     );

@@ -35,6 +35,7 @@ pub struct ForModel {
     pub not_recommended: Vec<NotTried>,
 }
 
+/// An engine or a GPU that was not measured, or a measured engine that is not recommended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct NotTried {
     pub engine: String,

@@ -4,7 +4,7 @@ use crate::plan::{Extent, Selection, Verification};
 use crate::record::specimen::{BEACON, InventedEngine, ORIGINAL, REED, add_unavailable, failure};
 use crate::report::tests::assert_fits;
 
-/// The records of `ttft` and `decode` by these engines, all with the verifier's output. The first is the verifier.
+/// A record of `ttft` and `decode` with these engines, all with the verifier's output. The first engine is the verifier.
 fn record(engines: &[InventedEngine]) -> RunRecord {
     record_of_blocks(engines, 5)
 }

@@ -59,7 +59,7 @@ fn resources(record: &RunRecord, engine: &str) -> Resources {
 }
 
 #[test]
-fn a_row_has_memory_in_parts_cores_energy_and_gpu() {
+fn a_row_on_the_cpu_has_memory_in_parts_cores_and_energy() {
     let it = resources(&with_resources(), "beacon");
     assert_eq!((it.anonymous_bytes, it.file_bytes), (Some(30e6), Some(10e6)));
     // The peak of 61 MB counts shared pages once for each process, 10 MB too much: 50 MB are resident, the PSS is 40 MB.
@@ -209,7 +209,7 @@ fn without_energy_counters_the_legend_names_the_missing_columns() {
 }
 
 #[test]
-fn json_and_csv_always_have_resources_with_null_for_unknown() {
+fn json_has_null_for_an_unknown_resource_and_csv_has_lines_of_known_ones() {
     let json = json(&with_resources());
     let of_engine = |engine: &str| &json_case(&json, "decode", engine)["resources"];
     assert!(

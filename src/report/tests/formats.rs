@@ -12,7 +12,7 @@ fn engine_text_cannot_control_the_terminal_or_leave_its_cell() {
         let control = text.chars().find(|char| char.is_control() && !separates(format, *char));
         assert_eq!(control, None, "{}", format.name);
     }
-    // No cell has a separator of any format.
+    // No cell has a line break or another control character.
     let report = &Report::of(&worst_record());
     let lines = ReportContent { report, view: full(), judgement: None, saved: None }.lines().unwrap().lines;
     let cells: Vec<&str> = lines.iter().flatten().map(|(_, field)| field.0.as_str()).collect();

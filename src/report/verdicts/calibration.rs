@@ -61,6 +61,7 @@ impl Calibration {
         let remedy = format!("orchestrate calibrate {}", plan.arguments_of(&uncalibrated_cases));
         Self { since, uncalibrated, remedy: line(&remedy) }
     }
+
     /// The command that calibrates the rows that lack it, if any.
     pub fn remedy(&self) -> Option<&str> {
         (!self.uncalibrated.is_empty()).then_some(self.remedy.as_str())

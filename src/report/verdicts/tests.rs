@@ -207,7 +207,6 @@ fn a_workload_without_a_calibration_is_named_beside_its_engine() {
                 workload: case.workload.label.clone(),
                 metric: crate::analysis::metric::headline(&plan, &case.workload).unwrap().id,
                 paired: NoiseFloor::of(&[0.01; 20]).unwrap(),
-                // Between two runs.
                 between: None,
                 since: "2026-01-01T00:00:00Z".into(),
             });

@@ -32,8 +32,8 @@ const MIN_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 const MAX_OUTPUT_WAIT: Duration = Duration::from_secs(10);
 /// The maximum number of searches in one pause, because an engine may start processes without end.
 const MAX_PAUSE_SEARCHES: usize = 10;
-/// The maximum number of received lines that no call of `line` has taken. After that the engine's next write blocks, so this
-/// program's memory does not grow.
+/// The maximum number of received lines that no call of `line` has taken. After that the pipe fills and the engine's
+/// writes block, so this program's memory does not grow.
 const MAX_UNREAD_LINES: usize = 64;
 
 /// The command to start, and its environment.
@@ -182,8 +182,8 @@ impl Process {
         self.stdin = None;
     }
 
-    /// Pauses every process of this launch, so that none of their threads runs while another engine is measured. The kernel
-    /// stops the processes before the call that sends the signal returns.
+    /// Pauses every process of this launch, so that none of their threads runs while another engine is measured. A process that
+    /// waits for a processor stops when it gets one, before it computes.
     pub async fn pause(&mut self) {
         if !self.leader.keeps_its_number() {
             return;

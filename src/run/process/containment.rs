@@ -1,7 +1,8 @@
 //! The surroundings of one launch: none of its processes can leave them, and nothing that it writes there remains.
 //!
 //! - Its processes are found by the launch's mark, which they inherit from their beginning.
-//! - Where this user may make a cgroup, they are in one, which ends all of them at once, even if they start others without end.
+//! - Where this user may make a cgroup, `enter_cgroup` moves them into one, where all of them can be ended at once, even if they
+//!   start others without end.
 //! - This process adopts processes whose parent has ended, so they stay among its descendants.
 //! - Its working folder is new, and is removed with all content.
 
@@ -25,7 +26,8 @@ pub const FOLDER_LIMIT_VARIABLE: &str = "ORCHESTRATE_WORKING_FOLDER_LIMIT";
 const DEFAULT_FOLDER_LIMIT: u64 = 2_000_000_000;
 /// The least size that counts for a file, so that empty files count too.
 const MIN_FILE_BYTES: u64 = 4096;
-/// The most searches for remaining processes. A killed process is listed until it is reaped, unless it is stuck in the kernel.
+/// The most searches for remaining processes. A killed process is listed until it is reaped, which never happens while it is
+/// stuck in the kernel.
 const MAX_SEARCHES: u32 = 100;
 const SEARCH_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -122,7 +124,7 @@ impl Containment {
     }
 }
 
-/// The largest size of a working folder, and the bytes in one, if it is larger.
+/// The bytes in a working folder and the largest allowed size, if the folder is larger.
 pub fn excess_bytes(folder: &Path) -> Option<(u64, u64)> {
     let limit = folder_limit().unwrap_or(DEFAULT_FOLDER_LIMIT);
     let mut bytes = 0;
@@ -153,7 +155,7 @@ fn folder_of_run(run: &str) -> PathBuf {
     std::env::temp_dir().join(format!("orchestrate-{run}"))
 }
 
-/// The last part of a launch's identifier, which is its own in the run.
+/// The last part of a launch's identifier, which is unique in the run.
 fn name_in_run(launch: &str) -> &str {
     launch.rsplit('/').next().unwrap_or(launch)
 }

@@ -18,10 +18,10 @@ use crate::record::Stage;
 /// The maximum number of stdout lines that are no JSON object. Libraries print a few; more is an error.
 pub const MAX_STRAY_LINES: usize = 1000;
 
-/// The breach of a line that is longer than `protocol::MAX_LINE_BYTES`.
+/// The message about a line that is longer than `protocol::MAX_LINE_BYTES`.
 pub const LINE_TOO_LONG: &str = "a line of more than 16 MiB, the limit of the protocol";
 
-/// The time between two looks at the working folder of an engine that does not answer yet.
+/// The time between two checks of the working folder of an engine that does not answer yet.
 const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time limits of an engine's answers.
@@ -126,7 +126,7 @@ impl Conversation {
             }
         };
         match answer {
-            // A minimal engine reads every line as a `generate`, or ignores unknown lines.
+            // A minimal engine reads every line as a `generate`, or refuses unknown lines.
             Message::Generated(_) => Ok(Hello::Minimal),
             Message::Failed(Failed { kind: FailureKind::BadRequest | FailureKind::Unsupported, .. }) => {
                 Ok(Hello::Minimal)

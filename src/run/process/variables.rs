@@ -1,5 +1,5 @@
-//! The environment variables that an engine gets of the user's: those that say where things are and how to compute. Others may
-//! hold secrets, which an engine could print.
+//! The user's environment variables that an engine gets: those that say where things are and how to compute. Others may hold
+//! secrets, which an engine could print.
 
 use std::ffi::{OsStr, OsString};
 
@@ -118,7 +118,7 @@ impl PassedVariables {
         let Some(name) = name.to_str().filter(|name| !SET_BY_LAUNCH.contains(name)) else { return false };
         let mut patterns = PASSED.iter().copied().chain(self.patterns.iter().map(String::as_str));
         match is_secret(name) {
-            // Only its whole name passes a secret.
+            // A secret is passed only if the user gives its whole name.
             true => self.patterns.iter().any(|pattern| pattern == name),
             false => patterns.any(|pattern| match pattern.strip_suffix('*') {
                 Some(beginning) => name.starts_with(beginning),

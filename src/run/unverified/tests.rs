@@ -2,7 +2,7 @@ use super::*;
 use crate::plan::Verification;
 use crate::record::specimen::{planned, selection, timed};
 
-/// Three blocks of two rounds of two workloads for each engine. `ids` gives the output of a configuration in a block.
+/// Three blocks of two rounds of four workloads for each engine. `ids` gives the output of a configuration in a block.
 fn record(names: &[&str], ids: impl Fn(usize, u32) -> Vec<u32>) -> RunRecord {
     let mut selection = selection(names);
     selection.verification = Verification::Named;
