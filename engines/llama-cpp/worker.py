@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import engine_kit
 from engine_kit import Failed, read_choice, read_flag
 
-# The dtypes of conversions to GGUF. A GGUF file in any other dtype is loaded without a conversion.
+# The dtypes of conversions to GGUF. A GGUF file in another dtype can be loaded as it is.
 DTYPES = ["bf16", "f16", "f32", "q8_0", "q4_0", "q4_k", "q6_k"]
 
 # The dtype of a load that requests none: the model keeps its own.

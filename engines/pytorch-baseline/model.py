@@ -1,8 +1,8 @@
 """The decoder of Llama, Mistral and Qwen2 in eager PyTorch, written as in a textbook. Subclasses add the differences of
 Qwen3, Phi-3 and Gemma.
 
-The decoder is deliberately slow, but only in these ways: no KV cache, no fused kernel, no compiler, logits of
-every position, a device synchronisation after every layer.
+The decoder is deliberately slow: no KV cache, no fused kernel, no compiler, logits of every position, a device
+synchronisation after every layer. README.md lists all the ways.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import nn
 class Decoder(nn.Module):
     """Computes logits from token ids. Parameters have the names of the checkpoints, so that weights need no renaming."""
 
-    # A checkpoint without the output matrix omits this prefix in every tensor name.
+    # Some checkpoints without the output matrix omit this prefix in every tensor name.
     prefix = "model."
 
     def __init__(self, shape):

@@ -149,5 +149,5 @@ class LoadedModel(FolderText, Model):
                 raise self._worker_failure
 
     def _first_eos_id_or_zero(self):
-        """Zero for a model without EOS ids: no sequence stops there, and `score` uses only the logits."""
+        """Zero for a model without EOS ids: its sequences do not stop at an EOS id, and `score` uses only the logits."""
         return next(iter(self._folder.eos_ids), 0)

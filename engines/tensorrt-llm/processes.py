@@ -9,7 +9,8 @@ from types import SimpleNamespace
 # The orchestrator sets this variable in all processes that it starts; children inherit it.
 LAUNCH_VARIABLE = "ORCHESTRATE_LAUNCH"
 
-# The paths of all device files of GPUs begin with this. A process that computes on a GPU has some of these files open.
+# The paths of the GPUs' device files begin with this, except under Windows (WSL). A process that computes on a GPU has some
+# of these files open.
 DEVICE_FILES = "/dev/nvidia"
 # The time for killed processes to end.
 KILL_TIMEOUT_S = 1.0

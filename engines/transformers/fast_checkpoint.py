@@ -139,7 +139,7 @@ def read_network(folder, shape, dtype, is_int8, progress):
             with safe_open(path, framework="pt") as file:
                 names = file.keys()
             for name in names:
-                # A checkpoint without the output matrix omits the prefix `model.`.
+                # Some checkpoints without the output matrix omit the prefix `model.`.
                 full_name = name if name in targets else f"model.{name}"
                 if full_name in targets:
                     # Opened again for each tensor: the process's memory includes the read pages of an open file.

@@ -1,6 +1,6 @@
 """Opens a model folder with the kit's `model_folder`, and reads tensor headers and the sizes that limit requests.
 
-This module reads only config fields that all architectures have.
+This module reads only the config fields that its checks need, under the names that model families give them.
 """
 
 import re

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 from engine_kit import Failed, read_choice, read_flag
 
-# The decode paths.
 PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
 # Paths with a decode step that this engine captures as a CUDA graph.
 CAPTURED_PATHS = ("cuda-graph", "jit-cuda-graph")

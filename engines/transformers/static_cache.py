@@ -178,7 +178,7 @@ def capacity_for(tokens, smallest, limit):
 
 
 def count_layers(config, capacity, architecture):
-    """The number of layers. Refuses attention other than full, and windows of fewer than `capacity` tokens."""
+    """The number of layers. Refuses layers without full or sliding attention, and windows of fewer than `capacity` tokens."""
     kinds = layer_kinds(config)
     if unsupported_kinds := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
         message = f"a static cache of architecture `{architecture}`: it has layers of kind `{unsupported_kinds[0]}`"

@@ -72,7 +72,7 @@ macro_rules! config {
     };
 }
 
-/// Implements `Decoder` for the models of candle that have methods of the same names.
+/// Implements `Decoder` for the models of candle that have the methods `forward` and `clear_kv_cache`.
 macro_rules! decoders {
     ($($decoder:ty, keeps_masks: $keeps_masks:literal;)*) => {
         $(impl Decoder for $decoder {

@@ -46,7 +46,7 @@ pub struct Shape {
     pub tied: bool,
 }
 
-/// The fields of a folder's config.json that `model_files` does not read.
+/// The fields of a folder's config.json, with checks that candle computes them.
 pub struct Fields<'a> {
     pub folder: &'a ModelFolder,
 }

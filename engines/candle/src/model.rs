@@ -38,8 +38,8 @@ impl Model for LoadedModel {
                 let is_first = input.len() == prompt.len();
                 let id = sampler.sample(&logits).map_err(sampling)?;
                 let is_last = tokens.push(index, id) == Flow::Done;
-                // Keys and values of NaN stay in the cache, so the last token shows every one before it. The check at the
-                // first token ends a request with broken weights at once. No other token pays for a check.
+                // Keys and values of NaN stay in the cache, so NaN at any token gives NaN at the last token. The check at the
+                // first token ends a request with broken weights at once. The other tokens are not checked, to save time.
                 if (is_first || is_last) && !is_finite(&logits).map_err(sampling)? {
                     return Err(Failed::new(FailureKind::Model, NOT_FINITE));
                 }
@@ -74,7 +74,8 @@ fn is_finite(logits: &Tensor) -> CandleResult<bool> {
     Ok(logits.sum_all()?.to_scalar::<f32>()?.is_finite())
 }
 
-/// candle's own sampler, configured as in its examples. Its argmax takes the lowest id among equals.
+/// candle's own sampler, configured as in its examples. On the CPU its argmax takes the lowest id among equals; README.md has the
+/// rule on CUDA.
 fn sampler(requested: Option<Sampling>) -> LogitsProcessor {
     let requested = requested.unwrap_or_default();
     // candle divides in f32, where a tiny temperature makes probabilities of NaN.

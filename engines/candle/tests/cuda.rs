@@ -75,7 +75,8 @@ impl StandIn {
     }
 }
 
-/// The numbers of calls that the stand-ins got; `products` are matrix products.
+/// The numbers of calls that the stand-ins got. `kernels` includes copies and fills within the GPU's memory; `products` are
+/// matrix products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counts {
     kernels: u64,

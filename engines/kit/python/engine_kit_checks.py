@@ -9,7 +9,7 @@ import traceback
 from engine_kit_tokens import is_greedy
 from engine_kit_wire import Failed
 
-# The default capabilities. The kit provides the first three; the other values are the protocol's defaults.
+# The default capabilities. The kit provides the first four; the other values are the protocol's defaults.
 CAPABILITIES = {
     "stream": True,
     "prompt": True,
@@ -164,7 +164,7 @@ def check_logprobs(values, ids, sequence):
 
 def check_logit(largest, model_name):
     """Refuses the largest of a token's logits if it is NaN or infinite: an id that is chosen from such logits means nothing.
-    For engines, with every token that they choose; numpy and PyTorch put NaN before every other number."""
+    Engines call this for each token. In numpy and PyTorch, the largest of several numbers is NaN if one of them is NaN."""
     if not math.isfinite(largest):
         raise Failed("model", f"model `{model_name}`: its weights lead to logits that are NaN or infinite")
 

@@ -18,7 +18,7 @@ class Run:
         self.loaded = self.tokens = None
 
     def begin(self, check_cancel=None):
-        """Begins the next iteration: reads the clock, tokenises, then checks the length."""
+        """Begins the next iteration: reads the clock, tokenises texts, then checks the ids."""
         request, conversation = self.request, self._conversation
         start_ns = self._clock() - request.read_ns
         prompts = self._ids

@@ -1,4 +1,4 @@
-//! The only writer of protocol messages: it writes whole lines and flushes each.
+//! Writes protocol messages as whole lines, and flushes each line.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_reported_once_and_does_not_panic() {
+    fn a_closed_pipe_is_reported_and_does_not_panic() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let output = Output::new(writer);

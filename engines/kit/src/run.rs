@@ -111,7 +111,7 @@ impl RunningGenerate {
         }
     }
 
-    /// Begins the next iteration: reads the clock, tokenises, then checks the length.
+    /// Begins the next iteration: reads the clock, tokenises texts, and checks their ids.
     pub fn begin<M>(
         &self,
         loaded_model: &LoadedModel<M>,

@@ -76,7 +76,7 @@ pub(crate) fn exit_code(served: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Returns the real stdout, and redirects file descriptor 1 to stderr. Called once, before any library is loaded.
+/// Returns the real stdout, and redirects file descriptor 1 to stderr. Called once, before the first call into the engine.
 fn redirect_stdout() -> io::Result<File> {
     // The clone is close-on-exec: a child that outlives this process must not keep the protocol's pipe open.
     let stdout = io::stdout().as_fd().try_clone_to_owned()?;

@@ -210,7 +210,7 @@ fn the_first_of_several_errors_is_the_answer() {
         assert_eq!(failure.kind, kind, "{line}");
         assert!(failure.message.starts_with(message), "{failure:?}");
     }
-    // A request that no load could answer causes none.
+    // This engine cannot stream with any model, so the first request causes no load.
     let environment = Environment { model: Some("/no/such/model".into()), ..Environment::default() };
     let session = converse(toy, environment, b"{\"prompt\":\"a\",\"stream\":true}\n{\"prompt\":\"a\"}");
     let kinds: Vec<FailureKind> = session.messages.iter().map(|message| failed(message).kind).collect();

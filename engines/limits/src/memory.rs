@@ -14,7 +14,7 @@ pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
 /// The approximate bytes that all threads together read in a pass. Each pass reads the next window (a piece of each thread's
 /// part), so that no byte is read twice before the whole buffer was read. Other processes disturb short passes less often.
 const PASS_BYTES: usize = 64 << 20;
-/// The fewest windows of a buffer; one of `MIN_BUFFER_BYTES` has this number.
+/// The fewest windows of a buffer. A buffer of `MIN_BUFFER_BYTES` has this number.
 const MIN_WINDOWS: usize = 5;
 /// The smallest ratio of the buffer to the last-level cache. In a smaller buffer, the cache could answer some repeated reads.
 const CACHE_FACTOR: u64 = 4;

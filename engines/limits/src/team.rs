@@ -153,8 +153,7 @@ impl Shared {
     }
 }
 
-/// Selects `count` processors, spread as widely as possible, so that few of them share caches and memory channels. On an idle
-/// machine, a scheduler places threads in this way.
+/// Selects `count` processors at equal distances in the list. Neighbours in the list may share caches and memory channels.
 pub fn spread(processors: &[usize], count: usize) -> Vec<usize> {
     let count = count.min(processors.len());
     (0..count).map(|index| processors[index * processors.len() / count]).collect()

@@ -1,6 +1,6 @@
 //! Compares the declarations of CUDA's driver and of cuBLAS with NVIDIA's own headers. The test extracts types, names and
-//! numbers from the sources, so there is no second list, and a C++ compiler compares them. The test does nothing without
-//! headers (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`) or without a compiler.
+//! numbers from the sources, so there is no second list, and a C++ compiler compares them. Without headers (`CUDA_HOME`,
+//! `CUDA_PATH`, `/usr/local/cuda`) or without a compiler, the test only counts the comparisons.
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it cannot continue")]
 

@@ -24,7 +24,7 @@ from engine_kit import Job, Phases, Tokens
 from loading import convert
 from worker import OWN_DTYPE, LlamaCpp
 
-# All computation is in f32. Fused attention would round keys and values to 16 bits, even in an f32 cache.
+# With these options and f32 weights, all computation is in f32. Fused attention would round keys and values to 16 bits.
 EXACT_OPTIONS = {"kv": "f32", "attention": "plain"}
 
 _files = {}

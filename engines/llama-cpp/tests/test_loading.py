@@ -144,7 +144,7 @@ class RefusalCase(unittest.TestCase):
 
 
 class Refusals(RefusalCase):
-    def test_a_broken_file_is_refused_with_the_last_error_of_llama_cpp(self):
+    def test_a_broken_file_is_refused_with_the_reason(self):
         content = gguf_file("f32").read_bytes()
         self.assertIn(ARCHITECTURE + b"llama", content)
         unknown_architecture = content.replace(ARCHITECTURE + b"llama", ARCHITECTURE + b"lamma")

@@ -26,7 +26,7 @@ pub fn data_dir() -> Result<PathBuf> {
         .or_else(|| variable("XDG_DATA_HOME").map(|dir| dir.join("orchestrate")))
         .or_else(|| variable("HOME").map(|home| home.join(".local/share/orchestrate")))
         .with_context(|| format!("no home directory: set `{HOME_VARIABLE}` to a folder for data"))?;
-    // Engines run in another folder and use paths of this one.
+    // An absolute path, because engines run in another current folder.
     std::path::absolute(&dir).with_context(|| format!("no path of `{}`", dir.display()))
 }
 

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 GOLDEN = Path(__file__).with_name("golden.json")
 TOKENS = 200
-# The file has the logits of these positions, and of every 13th id.
+# At these positions, the file has the logits of every 13th id.
 POSITIONS = [0, 1, 99, 199]
 VOCABULARY_STEP = 13
 MAX_LOGIT_DIFFERENCE = 1e-4

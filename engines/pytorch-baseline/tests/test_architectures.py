@@ -67,7 +67,7 @@ class Architectures(unittest.TestCase):
     def test_the_embedding_is_the_output_matrix_of_gemma_and_gpt2_by_default(self):
         for name, embeddings in {"gemma": "model.embed_tokens.weight", "gpt2": "transformer.wte.weight"}.items():
             case, weights = CASES[name], make_weights(CASES[name])
-            # A separate output matrix of zeros changes the logits only if it is used, so it is refused where it is not.
+            # An output matrix of zeros is refused beside a tied embedding, from which it differs. Otherwise all logits are 0.
             with_head = {**weights, "lm_head.weight": torch.zeros_like(weights[embeddings])}
             with self.assertRaisesRegex(Failed, "`lm_head.weight` differs from"):
                 self.logits(case, weights=with_head)

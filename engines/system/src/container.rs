@@ -40,8 +40,8 @@ pub fn cpu_statistics() -> Option<String> {
     read(Hierarchy::of_this_process("cpu", &read_text)?.folders.first()?.join("cpu.stat"))
 }
 
-/// The folders of this process's own cgroups in which a cgroup for other processes may be made: in the hierarchy of version 2,
-/// then in a hierarchy of version 1, of which any one can track processes.
+/// The folders of this process's own cgroups: in the hierarchy of version 2, then in one hierarchy of version 1. A cgroup for
+/// other processes may be made in them. Every hierarchy can track processes, so one of version 1 suffices.
 pub fn own_cgroups() -> [Option<PathBuf>; 2] {
     let [cgroup, mounts] =
         ["/proc/self/cgroup", "/proc/self/mountinfo"].map(|path| read(path).unwrap_or_default());
@@ -186,8 +186,8 @@ fn memory_left(hierarchy: &Hierarchy, read: Read) -> Option<u64> {
     hierarchy.folders.iter().filter_map(left).min()
 }
 
-/// The smallest limit of all folders. There is none if version 2 lists the controller at its mount, and no folder has a file
-/// with a limit.
+/// The smallest limit of all folders. `Unlimited` if the files state no limit, or if no folder has such a file and version 2
+/// lists the controller at its mount.
 fn smallest_limit(
     controller: &str,
     hierarchy: Option<Hierarchy>,

@@ -61,8 +61,8 @@ def random_weights(config, seed=1):
 
 
 def write_folder(test, changes=None, weights=None, shards=None, tokenizer_words=None, **files):
-    """Writes a model folder, until the end of the test. `changes`: fields of the config. `shards`: the number of weight files.
-    `tokenizer_words`: the number of words of a tokenizer. `files`: stems and contents of other JSON files."""
+    """Writes a model folder, which the end of the test deletes. `changes`: fields of the config. `shards`: the number of weight
+    files. `tokenizer_words`: the number of words of a tokenizer. `files`: stems and contents of other JSON files."""
     from safetensors.torch import save_file
 
     folder = tempfile.TemporaryDirectory()
@@ -88,7 +88,7 @@ def write_folder(test, changes=None, weights=None, shards=None, tokenizer_words=
 
 
 def write_network(test, config):
-    """Writes a model folder of any architecture with random weights, until the end of the test."""
+    """Writes a model folder of any architecture with random weights. The end of the test deletes it."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,5 +1,5 @@
-"""Compares this engine with the engine `pytorch-baseline`, in every CPU preset with the embedded model. f32 gives the same
-ids. The other presets have the drift that the README reports."""
+"""Compares this engine with the engine `pytorch-baseline`, in several presets with the embedded model on a CPU. f32 gives the
+same ids. The other presets have the drift that the README reports."""
 
 import json
 import os
@@ -16,7 +16,7 @@ BOS_ID = 0
 # The start and the length of each prompt in the held-out ids.
 PROMPTS = [(0, 5), (3000, 100), (9000, 400)]
 NEW_TOKENS = 48
-# The scored part of the held-out ids, as long as in the orchestrator's output check. Its first token has no score.
+# The scored part of the held-out ids. It has as many scores as the orchestrator's output check, 1659: the first token has none.
 SCORED_START, SCORED_TOKENS = 20_000, 1660
 
 # Options, dtype (None: the default) and drift of each preset, as in the README. The drift is the root mean square of the

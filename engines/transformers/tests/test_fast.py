@@ -1,5 +1,5 @@
-"""Compares path `fast` with Hugging Face's classes, and tests its requests. Most of these tests run the step uncompiled,
-which takes seconds. `test_fast_compiled.py` compiles the step."""
+"""Compares path `fast` with Hugging Face's classes, and tests its requests. These tests run the step uncompiled, which
+takes seconds. `test_fast_compiled.py` compiles the step."""
 
 import unittest
 from types import SimpleNamespace

@@ -1,5 +1,5 @@
-//! The only file that calls CUDA, through candle's handle (cudarc). It reads only what candle does not provide: the GPU's
-//! identity, the library versions, and the memory of this process.
+//! The only file that calls CUDA. It opens the GPU, and reads what candle does not provide: the GPU's name and compute
+//! capability, the library versions, and the memory of this process.
 //!
 //! candle allocates every tensor in stream order (`cuMemAllocAsync`) from the device's default memory pool. So the pool
 //! knows the memory in use and the peak, for this process alone. It does not count CUDA's context, kernel code and cuBLAS's
