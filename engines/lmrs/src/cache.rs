@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! keys    [head_dim][64 positions]                   a vector holds one dimension of many positions: no sums across lanes
-//! values  [head_dim / 64][64 positions][64]          strips of 64 dimensions, the last one narrower
+//! values  [head_dim / 64][64 positions][64]          strips of 64 dimensions; the last one may be narrower
 //! ```
 
 use std::ops::Range;

@@ -36,8 +36,8 @@ pub fn choose_context(
     Ok((tokens, None))
 }
 
-/// The whole context, or the largest power of two that fits. Powers of two keep the result the same when the free memory
-/// differs a little from load to load.
+/// The whole context, or the largest power of two that fits, but at least one block. Powers of two keep the result the same
+/// when the free memory differs a little from load to load.
 fn longest_context(context: usize, fits: impl Fn(usize) -> bool) -> usize {
     if fits(context) {
         return context;

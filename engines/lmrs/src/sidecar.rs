@@ -230,8 +230,8 @@ fn make_room(
     Ok(())
 }
 
-/// Removes abandoned files, and the least recently used ones until at most `limit` bytes remain. Returns the remaining bytes.
-/// `replaced` stays and does not count.
+/// Removes abandoned files. Of the others, from the most recently used on, it keeps each one that still fits into `limit`
+/// bytes. Returns the remaining bytes. `replaced` stays and does not count.
 fn shrink(directory: &Path, limit: u64, replaced: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let mut remaining = Vec::new();

@@ -1,5 +1,5 @@
-//! The network against PyTorch, and against itself: with and without the cache, at once and in pieces, as single sequences and
-//! in batches.
+//! The network against PyTorch, and against itself: at once and in pieces, as single sequences and in batches, on any number
+//! of threads.
 //!
 //! The expected numbers are in `tests/golden/*.json`, which `tests/golden/make.py` writes.
 #![expect(clippy::unwrap_used, reason = "tests panic")]

@@ -120,7 +120,8 @@ fn missing_config_fields_of_windows_have_the_defaults_of_transformers() {
     assert_eq!(windows("layer_types", json!(["sliding_attention", "full_attention"])), [Some(4096), None]);
 }
 
-/// Since version 5 of transformers, `rope_parameters` takes precedence over `rope_theta` and `rope_scaling`.
+/// Since version 5 of transformers, `rope_theta` in `rope_parameters` takes precedence. An empty `rope_scaling` counts as
+/// absent.
 #[test]
 fn rope_theta_is_read_from_rope_parameters_first() {
     let (_folder, path) = synthesise_model("llama");
@@ -160,7 +161,7 @@ fn an_output_matrix_other_than_the_tied_embedding_is_refused() {
     assert_eq!(failed.kind, FailureKind::Model);
     assert_eq!(failed.message, format!("model `untied`: `tie_word_embeddings` is true, and {difference}"));
     assert!(failed.hint.unwrap().starts_with("set `tie_word_embeddings` to false in `"));
-    // A copy of the embedding is no other matrix.
+    // A copy of the embedding is accepted.
     let folder = ModelFolder::open(&out).unwrap();
     let bytes_of = |name: &str| {
         let tensor = folder.tensors.iter().find(|tensor| tensor.name == name).unwrap();
@@ -350,7 +351,7 @@ fn least_sufficient(is_enough: impl Fn(u64) -> bool) -> u64 {
 }
 
 #[test]
-fn a_model_larger_than_memory_is_refused_before_it_is_read_or_mapped() {
+fn a_model_larger_than_memory_is_refused_before_it_is_read() {
     let (_folder, path) = synthesise_model("llama");
     let folder = ModelFolder::open(&path).unwrap();
     let shape = Shape::of(&folder).unwrap();

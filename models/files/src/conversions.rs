@@ -45,7 +45,7 @@ pub fn convert_cached(
     dtype: Dtype,
     on_progress: OnProgress,
 ) -> Result<PathBuf> {
-    // The identity may be older than the output matrix, which is no part of it.
+    // A stored identity is found without this check, and the config may have changed since.
     model.refuse_second_output_matrix()?;
     let (cache, name) = (cache()?, dtype.as_str().to_ascii_lowercase());
     let entry = format!("{}-{}-{}-{name}", model.identity()?, digest_of_other_files(model), format.as_str());
@@ -172,7 +172,8 @@ pub fn clear() -> Result<u64> {
     Ok(removed)
 }
 
-/// Removes the least recently used conversions until the remaining ones fit the limit, but never `in_use`.
+/// From the most recently used conversion on, keeps `in_use` and each one that still fits into the limit; removes the others.
+/// Returns the bytes removed.
 fn shrink(limit: u64, in_use: Option<&Path>) -> Result<u64> {
     remove_abandoned(&cache()?, None);
     let (mut total, mut removed) = (0, 0);

@@ -292,7 +292,7 @@ pub(crate) fn check_fits_some_matrix(parts: &[Part], dtypes: &[Dtype], requested
     Ok(())
 }
 
-/// The dtypes of the parts when all matrices have the requested one.
+/// The dtype of each part for this goal.
 pub(crate) fn dtypes(parts: &[Part], goal: &Goal) -> Result<Vec<Dtype>> {
     check(goal.format, goal.dtype)?;
     let numbers = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.elements()));

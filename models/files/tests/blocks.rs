@@ -1,4 +1,4 @@
-//! Tests each dtype against `gguf`, the Python package of llama.cpp, and tests properties that every dtype must have.
+//! Tests each dtype but F32 against `gguf`, the Python package of llama.cpp, and tests properties that every dtype must have.
 //! `tests/blocks/make_golden.py` describes and generates the golden files.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 

@@ -11,7 +11,7 @@ lmrs-bench: the speed of each kernel of lmrs, compared with the limits of this m
 
   cargo run --release -p lmrs --example lmrs-bench [-- OPTIONS]
 
-Default: every kernel at the shapes of llama-3.2-1b, in some minutes.
+Default: every kernel, with products at the shapes of llama-3.2-1b, in some minutes.
 
   --quick                     fewer shapes and rounds
   --only products|attention   kernels of one kind; default: both

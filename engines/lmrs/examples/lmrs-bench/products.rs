@@ -72,7 +72,7 @@ fn units(level: Level, format: &'static Format) -> &'static [&'static str] {
     }
 }
 
-/// The memory of all matrices: the same bytes for every format.
+/// The memory of all matrices except packed rows: the same bytes for every format.
 struct Weights(Region);
 
 impl Weights {

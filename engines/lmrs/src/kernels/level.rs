@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 
-/// A level that this machine has. Only `available`, `best` and parsing create one, so a value proves that it is available.
+/// A level that this machine has. Only `PORTABLE`, `available`, `best` and parsing give one, so a value proves that it is
+/// available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(Instructions);
 

@@ -278,8 +278,8 @@ const _: () = assert!(
     "a chunk of a prompt must be one pass: other cuts could leave a pass of a few rows"
 );
 
-/// The smallest capacity of a cache, in tokens. Untouched memory costs almost nothing, and with this capacity most requests
-/// can reuse the same memory.
+/// The smallest capacity of a cache, in tokens, unless the context is shorter. Untouched memory costs almost nothing, and with
+/// this capacity most requests can reuse the same memory.
 const MIN_CACHE_TOKENS: usize = 4096;
 
 /// A network with its weights and its threads.

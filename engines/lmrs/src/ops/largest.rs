@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_with_a_nan_or_an_infinity_have_no_largest() {
+    fn a_nan_or_an_infinite_largest_number_gives_no_output() {
         for numbers in
             [[f32::NAN; 3], [1.0, f32::NAN, 0.0], [f32::INFINITY, 1.0, 0.0], [f32::NEG_INFINITY; 3]]
         {

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::AtomicU32;
 
-/// Pools of several sizes, some with more threads than processors: the system may run them in any order.
+/// Pools of several sizes, some perhaps with more threads than processors: the system may run the threads in any order.
 fn pools() -> impl Iterator<Item = Pool> {
     [1, 2, 3, 4, 8].into_iter().map(|threads| Pool::start(threads, None))
 }

@@ -1,4 +1,4 @@
-//! The architectures: the properties that depend on the name alone and that no config field has.
+//! The architectures: the properties that follow from the name alone, and the defaults of some config fields.
 //!
 //! A new architecture is one entry in `ARCHITECTURES`. `model-files` knows its tensors, and the defaults of sizes and norms.
 
@@ -90,7 +90,7 @@ pub enum Windows {
 
 impl Architecture {
     pub fn of(folder: &ModelFolder) -> Result<&'static Self, Failed> {
-        // GGUF uses one name for several architectures, and its metadata distinguishes them.
+        // In GGUF some architectures share a name; `model-files` then gives the first of them.
         let config_name = folder.config.architecture.as_str();
         let name = folder.architecture().map_or(config_name, |known| known.name);
         ARCHITECTURES.iter().find(|architecture| architecture.name == name).ok_or_else(|| {

@@ -36,7 +36,7 @@ impl Files {
             Ok(Region::from_file(map))
         };
         let maps: Vec<Region> = folder.weights.iter().map(map).collect::<Result<_, Failed>>()?;
-        // If a file was replaced after its headers were read, this check reports an error and prevents an invalid read.
+        // If a file became shorter after its headers were read, this check reports an error and prevents an invalid read.
         for tensor in &folder.tensors {
             let end = tensor.offset + tensor.bytes;
             let file_bytes = maps[tensor.file].bytes().len() as u64;
@@ -187,7 +187,7 @@ impl Plan {
     }
 }
 
-/// Whether a part is stored transposed, so that it can only be read as a whole.
+/// Whether safetensors files store the part transposed. Such a part can only be read as a whole, also from a GGUF.
 fn is_transposed(part: &Part) -> bool {
     part.gguf_layout == GgufLayout::Transposed
 }

@@ -1,8 +1,8 @@
 //! The weights of a model, as the network uses them.
 //!
 //! ```text
-//! Plan::of                     headers, and the output matrix of a tied model if it has one: the weights that are used in place, and those that are read into owned memory,
-//!                              with their formats
+//! Plan::of                     the weights that are used in place, and those that are read into owned memory; their formats.
+//!                              Reads only headers, and the output matrix if the files of a tied model have one
 //! Plan::refuse_if_too_large    refuses a model that does not fit into memory, before anything is read
 //! Plan::read                   fills the owned memory, on all threads: one region, which the sidecar may store and supply
 //!                              next time
@@ -145,7 +145,7 @@ impl FileTable {
         blocks::widen(self.stored, stored, row).unwrap_or_default();
         let Some(dtype) = self.rounded else { return };
         let mut rounded = vec![0; dtype.bytes(self.width as u64) as usize];
-        // Numbers that the dtype cannot hold stay unchanged; the same matrix as output would have been refused.
+        // Numbers that the dtype cannot hold stay unchanged. If the matrix is also the output, the load has refused them.
         if blocks::narrow(dtype, row, &mut rounded).is_ok() {
             blocks::widen(dtype, &rounded, row).unwrap_or_default();
         }

@@ -1,4 +1,4 @@
-//! The plan of a load, from headers alone.
+//! The plan of a load, from headers.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -109,7 +109,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Bytes of all weights, in any memory.
+    /// Bytes of the layers' matrices, the output matrix and the learned positions, in any memory.
     pub fn bytes(&self) -> u64 {
         self.owned_bytes as u64 + self.mapped_bytes + self.learned_positions_bytes
     }
@@ -298,7 +298,7 @@ impl Plan {
 fn refuse_unknown_tensors(folder: &ModelFolder, parts: &[Part]) -> Result<(), Failed> {
     let only_network = folder.format == model_files::Format::Gguf;
     let architecture = folder.architecture().or_fail(FailureKind::Model)?;
-    // A tied output has no tensor of its own but counts as a part: a bias there would change the results.
+    // A tied output has no tensor of its own, but counts as a module: a bias there would change the results.
     let modules: HashSet<&str> = parts.iter().map(|part| module(&part.name)).chain(["lm_head"]).collect();
     let mut names = folder.unused_tensors(parts).into_iter().map(|tensor| tensor.name.as_str());
     match names.find(|name| only_network || modules.contains(module(architecture.shorter_name(name)))) {

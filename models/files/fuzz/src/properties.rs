@@ -70,7 +70,7 @@ pub fn check_no_overlap(tensors: &[Tensor]) {
     }
 }
 
-/// Checks that numbers that engines divide by are not zero.
+/// Checks the numbers that engines divide by: sizes above 0, heads in whole groups, a finite `rope_theta` above 0.
 pub fn check_config(config: &Config) {
     let positive = [
         config.hidden_size,
@@ -85,7 +85,7 @@ pub fn check_config(config: &Config) {
     assert!(config.rope_theta.is_none_or(|theta| theta.is_finite() && theta > 0.0), "{config:?}");
 }
 
-/// The bytes of a tensor: from `Dtype` for the formats that this program writes, else from the table or the bits in the name.
+/// The bytes of a tensor: from `Dtype` for its quantized dtypes, else from the table or the bits in the name.
 fn bytes_of(dtype: &str, elements: u64) -> u128 {
     if let Some(dtype) = Dtype::named(dtype).filter(|dtype| !dtype.is_float()) {
         return dtype.bytes(elements).into();

@@ -1,5 +1,4 @@
-//! Valid files for the fuzzer to start from: files of this repository, and small files that use all features of the
-//! formats.
+//! Valid files for the fuzzer to start from: files of this repository, and small files with other features of the formats.
 
 use std::path::Path;
 

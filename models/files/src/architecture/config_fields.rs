@@ -44,7 +44,7 @@ const STORAGE: &str = "tensors have their dtype in the weight file";
 const NAME: &str = "a name";
 const LEARNED: &str = "positions are learned";
 
-/// Each field for all architectures, or for one of them, which then counts.
+/// Each field, for all architectures (an empty name) or for one, whose entry takes precedence.
 const FIELDS: &[(&str, &str, Other, Outcome)] = &[
     ("activation_function", "", Json("\"relu\""), Refused("`activation_function`")),
     ("add_cross_attention", "", Json("true"), Refused("`add_cross_attention`")),

@@ -39,7 +39,7 @@ impl Architecture {
             let value = if key.is_real {
                 MetadataValue::F32(value as f32)
             } else {
-                // Every whole number here was read as 32 bits, or computed from such numbers.
+                // Sizes were read as 32 bits. Another number beyond 32 bits becomes the nearest number of 32 bits.
                 MetadataValue::U32(value as u32)
             };
             metadata.push((format!("{}.{}", self.gguf, key.gguf), value));

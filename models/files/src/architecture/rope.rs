@@ -14,7 +14,7 @@ use crate::text::{json_text, printable};
 /// GGUF's tensor with a divisor for each frequency.
 pub const FACTORS: &str = "rope_freqs.weight";
 
-/// Llama 3.1 and later: `factor` stretches low frequencies. High frequencies stay, and the frequencies between are mixed.
+/// Llama 3.1 and later: `factor` divides low frequencies. High frequencies stay, and those between are interpolated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3 {
     pub factor: f64,
@@ -119,7 +119,7 @@ fn expressible_yarn_factor(rule: &Map<String, Value>, factor: f64) -> Result<f64
     let name = if has_weights { "mscale" } else { "attention_factor" };
     for (name, given, default) in [
         (name, attention_factor, scale(1.0)),
-        // The library takes 0 for an absent number.
+        // The library treats 0 as an absent number.
         ("beta_fast", number("beta_fast")?.filter(|beta| *beta != 0.0), 32.0),
         ("beta_slow", number("beta_slow")?.filter(|beta| *beta != 0.0), 1.0),
     ] {

@@ -1,9 +1,9 @@
 //! The dtypes that this crate reads and writes, byte for byte as ggml defines them. A quantized dtype stores numbers in
 //! quantization blocks, here called blocks: each has some numbers and their common scales.
 //!
-//! The code is arithmetic on slices, without files, threads or tensors. It uses only operations that IEEE 754 makes exact
-//! (add, multiply, divide, compare; no fused multiply-add, no libm), in an order fixed by the source. So the same numbers
-//! give the same bytes on every machine.
+//! The code is arithmetic on slices, without files, threads or tensors. It uses only operations that IEEE 754 defines to the
+//! last bit (add, multiply, divide, compare; no fused multiply-add, no libm), in an order fixed by the source. So the same
+//! numbers give the same bytes on every machine.
 //!
 //! A number that a dtype cannot hold is refused. A finite number never becomes infinite: `F16` and `BF16` refuse numbers
 //! beyond their range, and quantized dtypes refuse a block with an overflowing scale. Float dtypes keep NaN and infinities;
@@ -30,7 +30,7 @@ pub struct Dtype(&'static Encoding);
 
 /// The properties of a dtype.
 struct Encoding {
-    /// The name in the headers of GGUF and safetensors.
+    /// The name in ggml, and in the headers of safetensors.
     name: &'static str,
     /// The number of the tensor type in GGUF.
     gguf: u32,

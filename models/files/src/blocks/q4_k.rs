@@ -18,7 +18,7 @@
 //!    those with the least error of the stored numbers.
 //! 4. With all scales and minima fixed, fit `d` and `dmin` by least squares again; keep them if the error is smaller.
 //!
-//! As in all existing files, `d` and `dmin` are not negative. So 0 can always be represented, and a group of only positive
+//! As in llama.cpp's files, `d` and `dmin` are not negative. So 0 can always be represented, and a group of only positive
 //! numbers has the minimum 0.
 
 use half::f16;

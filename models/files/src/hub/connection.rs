@@ -1,5 +1,5 @@
 //! Requests to the hub, and their settings from the environment. Every wait has a bound, transient failures are retried, and
-//! a refusal names a remedy.
+//! most refusals name a remedy.
 
 use std::cell::Cell;
 use std::path::PathBuf;

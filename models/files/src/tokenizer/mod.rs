@@ -1,6 +1,7 @@
 //! Text to ids and back, with the model's own tokenizer; and tokenizers as tables, for synthesised and converted models.
 //!
-//! The only encoder is that of the crate `tokenizers`. Tables from GGUF reach it as a `tokenizer.json`.
+//! Only the crate `tokenizers` encodes texts; tables from GGUF reach it as a `tokenizer.json`. (`synthesise` has an encoder for
+//! single words.)
 
 mod facts;
 mod gguf;

@@ -1,7 +1,7 @@
 //! Reads tables from `tokenizer.json`, for the two families of BPE that GGUF supports.
 //!
-//! A step before or after the merging is accepted if GGUF can express it. Every other step is refused by name: a GGUF
-//! without that step would silently give other ids.
+//! A step before or after the merging is accepted if GGUF can express it, or if it is NFC, which llama.cpp omits. Every other
+//! step is refused by name: a GGUF without that step would silently give other ids.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -171,7 +171,7 @@ fn is_byte(token: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == 2 && u8::from_str_radix(digits, 16).is_ok())
 }
 
-/// Sets the tokens that begin, end and pad a text, from `tokenizer_config.json`.
+/// Sets the special tokens and the chat template, from `tokenizer_config.json`.
 fn add_config(tables: &mut TokenizerTables, path: &Path) -> Result<()> {
     let config: Value = serde_json::from_slice(&std::fs::read(path)?)?;
     let id_of_field = |key: &str| {

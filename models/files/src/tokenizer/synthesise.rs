@@ -1,9 +1,10 @@
 //! A working tokenizer of any size, for a model with random weights.
 //!
-//! Real vocabularies have 32,000 to 256,000 ids. Each synthesised id has a text that encodes to this id alone. So the
-//! output of an engine that gives text can be checked, and encoding costs as much as with a real tokenizer. The first
-//! tokens are learned from a text of this project; the others are composed from them. The same text gives the same tokens
-//! on every machine: no code iterates over a hash table, and among equally frequent pairs the lowest ids win.
+//! Real vocabularies have 32,000 to 256,000 ids. Each synthesised id has a text that encodes to this id alone, except the 128
+//! bytes beyond ASCII, which are parts of characters. So the output of an engine that gives text can be checked, and encoding
+//! costs as much as with a real tokenizer. The first tokens are learned from a text of this project; the others are composed
+//! from them. The same text gives the same tokens on every machine: no code iterates over a hash table, and among equally
+//! frequent pairs the lowest ids win.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -4,7 +4,7 @@
 //! and each number stores an index into this list. The few numbers with other exponents are stored whole, as exceptions.
 //!
 //! ```text
-//! a block   sixteen rows (the last of a matrix may have fewer). Rows of more than 2,048 inputs are cut into equal parts, and
+//! a block   sixteen rows (the last of a matrix may have fewer). Rows of more than 2,048 inputs are cut into parts, and
 //!           the first parts of all rows come before the second ones
 //! a group   a part of four of its rows: their headers, a line of 64 bytes each; then for each 128 inputs a section of
 //!           three lines of the first row, of the second, the third, the fourth

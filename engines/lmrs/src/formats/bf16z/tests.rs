@@ -75,7 +75,7 @@ fn zeros_nans_and_rare_exponents_are_restored() {
     let mut rng = TestRng::new(78);
     let mut row = numbers(&mut rng, 2048);
     row[..1200].fill(0);
-    // Exceptions at both ends, in all four sets, and side by side.
+    // Rare numbers at both ends, in all four sets, and side by side.
     let positions = [0, 31, 32, 63, 64, 127, 128, 1200, 2046, 2047];
     let rare = [0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8000, 0x7f7f, 0x4049, 0x8001, 0x6000, 0xe123];
     for (position, bits) in positions.into_iter().zip(rare) {

@@ -30,7 +30,8 @@ pub enum KvDtype {
     F32,
 }
 
-/// A tile of a KV cache: consecutive rows of `width` numbers. `width` is a multiple of 16 and at most 64.
+/// The keys of a tile of the KV cache, or a strip of its values: consecutive rows of `width` numbers. `width` is a multiple of
+/// 16 and at most 64.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheRows<'a> {
     pub bytes: &'a [u8],

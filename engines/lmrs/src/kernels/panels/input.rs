@@ -111,7 +111,7 @@ impl Input {
         &self.blocks[start * self.token_blocks() + block * tile_tokens + token - start]
     }
 
-    /// Divides the tokens into this number of parts, or fewer if there are few tokens, for threads to fill.
+    /// Divides the tokens into at most this number of parts, of whole tiles, for threads to fill.
     pub fn parts(&mut self, parts: usize) -> impl Iterator<Item = InputPart<'_>> {
         let part_tiles = self.tokens.div_ceil(TILE_TOKENS).div_ceil(parts.max(1)).max(1);
         let (tokens, token_blocks) = (self.tokens, self.token_blocks());

@@ -4,7 +4,7 @@
 //! read faster from several streams, a range of panels is divided into eight parts; one panel of each part is read at once,
 //! line by line in turn.
 //!
-//! With many tokens, arithmetic limits the speed. As many panels as fit into the second-level cache are multiplied with all
+//! With many tokens, arithmetic limits the speed. As many panels as fill half of a second-level cache are multiplied with all
 //! tokens before the next panels are read.
 #![expect(unsafe_code, reason = "registers of a level, and addresses within a panel")]
 
@@ -284,7 +284,7 @@ struct Group<const PANELS: usize> {
     heads: [*const u8; PANELS],
 }
 
-/// Adds the products of one run of each panel (inputs that share a scale).
+/// Adds the products of one run (inputs that share a scale) of each panel.
 ///
 /// # Safety
 /// The processor has the features of `L`; in each panel, `group` points to a group of `N` and to the head of its section;
@@ -312,7 +312,7 @@ unsafe fn add_run<
             let correction = N::correction::<RUN>(x(token));
             if N::STORED_PLUS_128 { L::splat_for_dot_128(correction) } else { L::splat(correction) }
         }); PANELS];
-        // A group has 16 lines of four inputs; a block has eight such quads.
+        // A group has 16 quads (four inputs each), and a block of activations has eight. A line has one quad of each output.
         let lines = 16 / N::RUNS;
         let first_quad = if N::RUNS == 2 { 0 } else { RUN % 2 * lines };
         for line in 0..lines {

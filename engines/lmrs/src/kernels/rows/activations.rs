@@ -39,8 +39,8 @@ impl AlignedBf16 {
     }
 }
 
-/// `[tokens][lines]`: an odd number of lines for each token, so that no two tokens map to the same cache sets. The contents
-/// after a token's last input are unspecified.
+/// `[tokens][lines]`: an odd number of lines for each token, so that the same inputs of neighbouring tokens map to different
+/// cache sets. The contents after a token's last input are unspecified.
 #[derive(Debug, Default)]
 pub struct PaddedRows {
     lines: Vec<Bf16Line>,

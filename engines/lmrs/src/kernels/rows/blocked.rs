@@ -1,7 +1,7 @@
 //! Rows of bf16 times several tokens, as pairs. Each weight is read from memory once and stays in the cache for all tokens.
 //!
 //! ```text
-//! for each block of rows that fills half of a second-level cache
+//! for each block of rows that fills a quarter of a second-level cache
 //!     for each group of a few tokens
 //!         for each chunk of inputs that lets the tokens' numbers stay in the first-level cache
 //!             for each four rows of the block: sums[token][row] += weights[row] * x[token], in registers
@@ -27,9 +27,11 @@ const TOTAL_TOKENS: usize = 4;
 /// The most inputs of a chunk: six tokens and four rows of this length fill about a first-level cache (`MEASURED.md`).
 const MAX_CHUNK_INPUTS: usize = 2048;
 const NUMBER_BYTES: usize = 2;
-/// Bytes of a block of rows, which all tokens use: half of a second-level cache. Meanwhile the next block is prefetched.
+/// Bytes of a block of rows, which all tokens use: a quarter of a second-level cache of 1 MiB. Meanwhile the next block is
+/// prefetched.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes of the first block of a product, which was not prefetched. Each next block is twice as large, up to `BLOCK_BYTES`.
+/// Bytes of the first block of a product, if the last product did not prefetch it. Each next block is twice as large, up to
+/// `BLOCK_BYTES`.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
 const LINE_BYTES: usize = 64;
 

@@ -1,8 +1,9 @@
 //! Dot products of rows of weights with the activations of a few tokens.
 //!
-//! With few tokens each weight is used only a few times, so memory limits the speed. For a single token, rows are read one
-//! after the other. Several tokens share each read of a row, and several rows share each read of a token. A large batch is
-//! divided into groups of tokens, which read all rows in turn. Levels with a prefetch instruction load the next rows meanwhile.
+//! With few tokens each weight is used only a few times, so memory limits the speed. For a single token, most large matrices
+//! are read row after row (`streams`). Several tokens share each read of a row, and several rows share each read of a token. A
+//! large batch is divided into groups of tokens, which read all rows in turn. Levels with a prefetch instruction load the next
+//! rows meanwhile.
 #![expect(unsafe_code, reason = "unaligned weights, and SIMD instructions")]
 
 use std::ops::Range;

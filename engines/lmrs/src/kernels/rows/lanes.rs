@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "unaligned weights, and SIMD instructions")]
 #![expect(
     unsafe_op_in_unsafe_fn,
-    reason = "each method is one or two instructions, and `Lanes` states the requirements"
+    reason = "each method is a few instructions, and `Lanes` states the requirements"
 )]
 
 #[cfg(target_arch = "aarch64")]
@@ -14,7 +14,7 @@ use half::f16;
 
 /// A register of f32 sums, or of the numbers whose products are added to them.
 ///
-/// Each method is one or two instructions of its level, inlined into a function that enables the level's features. Methods take
+/// Each method is a few instructions of its level, inlined into a function that enables the level's features. Methods take
 /// pointers because weights lie at any address.
 ///
 /// # Safety
@@ -165,7 +165,7 @@ impl Wide for PortableLanes {
     }
 }
 
-/// A level's registers of f32. Each method is one or two instructions.
+/// A level's registers of f32.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! lanes {
     (

@@ -32,7 +32,7 @@ pub(crate) trait PackedBf16: 'static {
 
     fn unpack(level: Level, block: Block, rows: Range<usize>, destination: &mut [u16]);
 
-    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights unpacked in registers. Sums have the order of `super::paired`.
+    /// Multiplies at most `MAX_DOT_TOKENS` tokens with weights unpacked in registers. Sums have the order of `super::dots`.
     ///
     /// # Safety
     ///
@@ -43,7 +43,7 @@ pub(crate) trait PackedBf16: 'static {
 
 /// Bytes of unpacked rows that a single token uses once: half of a first-level cache.
 const SINGLE_TOKEN_BYTES: usize = 16 << 10;
-/// Bytes of unpacked rows that several tokens use repeatedly: half of a second-level cache.
+/// Bytes of unpacked rows that several tokens use repeatedly: a quarter of a second-level cache of 1 MiB.
 const MANY_TOKENS_BYTES: usize = 256 << 10;
 /// Bytes of unpacked rows for at most `MAX_FEW_TOKENS` tokens, whose activations fit into the second-level cache too.
 const FEW_TOKENS_BYTES: usize = 32 << 10;

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! `pack` makes the lines, and `WidenedPanels` makes rows from panels. `TileUnit` is the trait of a level; `pairs` and `amx`
-//! implement it. Products use `amx` only. `pairs` serves tests on machines without AMX; `examples/panel-rates` measures it.
+//! implement it. Products are summed by `amx` only. The sums of `pairs` serve tests on machines without AMX;
+//! `examples/panel-rates` measures them.
 #![expect(unsafe_code, reason = "SIMD instructions")]
 
 pub mod amx;
@@ -327,8 +328,8 @@ const LINE_INPUTS: usize = 32;
 ///     rounded to bf16               32 inputs are a line of pairs
 /// ```
 ///
-/// Number and factor have 19 to 24 bits together, so the f32 values are exact, except that Q4_K's addition rounds. A weight is
-/// off by at most half a unit of the last place of bf16, 2^-8 of itself.
+/// Number and factor have at most 24 bits together, so the f32 values are exact, except that Q4_K's addition rounds. A weight
+/// is off by at most half a unit of the last place of bf16, 2^-8 of itself.
 pub struct WidenedPanels<'a, N> {
     matrix: &'a Matrix,
     format: PhantomData<N>,

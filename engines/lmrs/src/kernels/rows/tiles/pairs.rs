@@ -134,7 +134,8 @@ pub unsafe fn transpose(block: &mut U32Square) {
         }
         for column in 0..4 {
             let four = |at: usize| four_rows[4 * at + column];
-            // `even` has the columns `column` and `column + 8`, `odd` has `column + 4` and `column + 12`; `.0` of rows 0 to 7.
+            // `even` has the columns `column` and `column + 8`, `odd` has `column + 4` and `column + 12`. `.0` is of rows 0 to
+            // 7, and `.1` of rows 8 to 15.
             let even = (
                 _mm512_shuffle_f32x4::<0x88>(four(0), four(1)),
                 _mm512_shuffle_f32x4::<0x88>(four(2), four(3)),
