@@ -5,7 +5,7 @@ It prints a row for each model and each way to compute it: the root mean square 
 the held-out text (`rms`), the same over its worst stretch of 128 tokens (`stretch`), the median and the largest absolute
 difference, and the gaps of log-probability between the engine's greedy tokens and the verifier's own. `correct` rows are
 candle in every dtype that it supports, and the verifier on quantized weights. A `wrong` row is the verifier in f32 on a copy
-of the model with one mistake."""
+of the model with one mistake, or without the first id."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ import mistakes  # noqa: E402
 from programs import Failed, Orchestrate, ProtocolEngine  # noqa: E402
 
 EMBEDDED = ROOT / "models/embedded"
-# The lengths of the windows that an output check scores, in tokens.
+# The lengths of the scored windows, in tokens. The first is the length of the longest window of an output check.
 CHECK_LENGTHS = (1152, 256)
 STRETCH_TOKENS = 128
 PROMPT_TOKENS, NEW_TOKENS = 128, 64

@@ -1,4 +1,4 @@
-"""Documents about things and quantities: letters, recipes, shops, sheds and sums that come out right."""
+"""Documents about things and quantities: letters, recipes, shops, sheds, sums and auctions. All amounts and sums are right."""
 
 from draw import Draw, a, counted, listing, number, plural, capitalized
 from narratives import things

@@ -1,4 +1,4 @@
-"""Narratives: a journey, a visit, a diary, a song. Later text depends on earlier text."""
+"""Narratives: a journey, a visit, a diary, a song, a walk, a mystery. Later text depends on earlier text."""
 
 from draw import Draw, ORDINALS, a, listing, number, the, capitalized
 from words import (ANIMALS, CHORES, COLOURS, DAYS, HABITATS, KIN, LANDMARKS, MATERIALS, SEASONS, STATES, TEMPERS,

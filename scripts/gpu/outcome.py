@@ -41,8 +41,8 @@ def main():
 
 def outcome(report, device, record, code=DONE):
     """Returns the lines to print, and the exit code. `code` is the exit code of the run: it ignores engines of `--all` that
-    cannot start, and counts presets for other devices as failures. This function judges these two cases itself. For any other
-    failure, `code` decides."""
+    cannot start, and counts presets for other devices as failures. So this function judges each failure in the report itself.
+    If the report has none, `code` shows whether something else failed."""
     outputs = {output["engine"]: output for output in report["outputs"]}
     measured = {case["engine"]["label"] for case in report["cases"] if case["samples"]}
     faulty = [(case["engine"], case["failure"]) for case in report["cases"] if case["failure"]]

@@ -62,7 +62,7 @@ fn run_page(page: &Page) -> Vec<String> {
     problems.into_iter().map(|(line, problem)| format!("{}:{line}: {problem}", page.path)).collect()
 }
 
-/// Checks a block. `output` is the output of the last commands that ran, and of no others.
+/// Checks a block. `output` is the output of the last block of commands; `None` if they did not run.
 fn check_block(session: &Session, block: &Block, output: &mut Option<String>) -> Vec<Problem> {
     let here = |problem: String| vec![(block.line, problem)];
     match (block.language.as_str(), block.tags.first().map(String::as_str)) {
@@ -210,7 +210,7 @@ fn without_numbers(line: &str) -> String {
 }
 
 #[test]
-fn a_command_with_an_unknown_option_fails_the_test() {
+fn a_wrong_command_language_or_output_fails_the_test() {
     let block = |info: &str, text: &str| format!("```{info}\n{text}\n```\n");
     let broken = [
         block("console gpu", "orchestrate -e candle --no-such-option"),

@@ -28,7 +28,7 @@ const TENSOR_FRAMEWORKS: &[&str] = &[
 // Dependencies.
 
 #[test]
-fn the_protocol_crate_depends_only_on_serde() {
+fn the_protocol_crate_depends_only_on_serde_and_schemars() {
     let allowed = ["serde", "serde_json", "serde_path_to_error", "schemars"];
     for dependency in Workspace::read().dependencies("protocol") {
         assert!(

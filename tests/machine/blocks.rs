@@ -62,7 +62,8 @@ fn steps(record: &Record) -> Vec<Step<'_>> {
 #[test]
 fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
     let scratch = Scratch::new();
-    // Short requests are discarded after a pause. The median of three warm-up requests is short on a busy machine too.
+    // If requests are short, the first one after a pause is discarded. The median of three warm-up requests is short on a busy
+    // machine too.
     let options = ["--blocks", "2", "--iterations", "2", "--warmup", "3"];
     let record = record_of_run(&scratch, &two_engines(&scratch), &options);
     let steps = steps(&record);
@@ -278,7 +279,7 @@ fn an_engine_that_the_end_of_the_budget_interrupts_has_not_failed() {
 }
 
 #[test]
-fn an_engine_that_takes_long_to_start_leaves_the_blocks_to_the_others_and_says_so() {
+fn an_engine_that_takes_long_to_start_has_fewer_blocks_than_the_others_and_a_warning() {
     let scratch = Scratch::new();
     let slow = scratch.engine("slow", "--load-ns 6000000000");
     let engines = [scratch.engine("one", ""), scratch.engine("other", ""), slow];

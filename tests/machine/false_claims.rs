@@ -216,7 +216,7 @@ fn an_engine_that_stamps_all_tokens_at_the_end_is_named() {
 #[test]
 fn an_engine_that_reports_f32_and_computes_less_precisely_is_named() {
     let verifier = fake_engine().display().to_string();
-    // The embedded model is stored in bf16, and f32 represents all bf16 numbers exactly.
+    // The embedded model is stored in bf16. f32 represents all bf16 numbers exactly, so an engine in f32 rounds no weight.
     let options = [DECODE, &["--verifier", &verifier]].concat();
     let trial = Trial::run(&[("rounds", "--score-noise 0.004"), ("true", "")], &options);
     let words = ["reports that it computes in `f32`", "from those of f32"];

@@ -9,7 +9,7 @@ use crate::support::record::Record;
 use crate::support::run::RUN;
 use crate::support::{Running, Scratch, fake_engine, finish, wait_until};
 
-/// The versions of cgroups that this machine may have; a missing one leaves an engine without a cgroup.
+/// The versions of cgroups. With `none`, and with a version that this machine lacks, engines have no cgroup.
 const CGROUPS: [&str; 3] = ["2", "1", "none"];
 
 fn one_block(scratch: &Scratch, engine: &Path) -> Command {
@@ -27,7 +27,7 @@ fn folder_of_work(scratch: &Scratch) -> std::path::PathBuf {
     folder
 }
 
-/// Waits for an engine's message `fake: NAME NUMBER`, and returns the number.
+/// The process id at the end of an engine's message `fake: NAME NUMBER`.
 fn process_in(line: &str) -> u32 {
     line.trim().rsplit(' ').next().unwrap().parse().unwrap_or_else(|error| panic!("{error}: {line}"))
 }
@@ -224,7 +224,7 @@ fn relative_paths_begin_at_the_users_folder() {
         (&load["options"]["engine"], &load["options"]["version"]),
         (&path("draft.gguf").into(), &path("new/1").into())
     );
-    // Neither begins with `./` nor exists: it may be no path.
+    // `a/b` does not begin with `./` and does not exist, so it may be no path.
     assert_eq!(load["options"]["signal"], "a/b");
 }
 

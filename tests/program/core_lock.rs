@@ -40,7 +40,7 @@ fn a_second_run_on_the_same_cores_is_refused_and_names_the_first() {
     holder.interrupt();
     finish(&mut command(&scratch, "after", fake_engine())).exits_with(0);
     assert_eq!([core_lock(&scratch, "held"), core_lock(&scratch, "after")], ["held", "held"]);
-    assert_eq!(std::fs::read_dir(scratch.join("locks")).unwrap().count(), 1, "only the gate remains");
+    assert_eq!(std::fs::read_dir(scratch.join("locks")).unwrap().count(), 1, "only the file `gate` remains");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_run_beside_another_one_has_a_warning_and_its_record_says_so() {
     let outcome = finish(command(&scratch, "shared", fake_engine()).arg("--anyway")).exits_with(0);
     outcome.assert_stdout(&["! machine: another run uses the same cores:"]);
     assert_eq!(core_lock(&scratch, "shared"), "shared");
-    // The setting of simulated nodes turns the lock off.
+    // The value `off` turns the lock off.
     finish(command(&scratch, "off", fake_engine()).env("ORCHESTRATE_CORE_LOCK", "off")).exits_with(0);
     assert_eq!(core_lock(&scratch, "off"), "off");
     holder.interrupt();

@@ -7,7 +7,7 @@ const NAME: &str = "engine";
 /// Requests of 4 to 22 ms.
 const TIMES: &str = "--first-token-ns 1000000 --per-prompt-token-ns 20000 --per-token-ns 250000";
 
-/// Runs an engine with this fault alone: no other engine shows what this machine can do. A fixed number of warm-up requests keeps
+/// Runs only an engine with this fault, so no other engine shows how fast this machine is. A fixed number of warm-up requests keeps
 /// the run short.
 fn run_with_fault(fault: &str) -> Run {
     let settings = format!("{TIMES} {fault}");
@@ -46,7 +46,7 @@ fn a_first_token_and_an_end_that_are_a_quarter_early_are_found() {
 #[test]
 fn tokens_that_are_stamped_in_groups_of_four_are_found() {
     assert_contradicted(&run_with_fault("--fault grouped_times"), "stamps its tokens in `decode` in groups");
-    // An engine with speculative decoding leaves the same times. It reports that only the times of chunks are exact.
+    // An engine with speculative decoding has the same times. It reports that only the times of chunks are exact.
     let run = run_with_fault("--fault grouped_times --stamp chunk");
     assert_eq!(run.contradictions_of(NAME), Vec::<&str>::new());
 }

@@ -1,4 +1,4 @@
-//! Runs that Ctrl-C, SIGKILL or a closed pipe ends: they keep their results and leave no process behind.
+//! Ctrl-C, SIGKILL, a closed stdout or a hanging driver during a run: its results are kept, and no process is left.
 
 use std::process::Command;
 

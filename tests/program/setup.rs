@@ -266,7 +266,7 @@ fn the_option_all_measures_the_engines_that_build_and_lists_the_others_without_f
     assert_eq!((kind, message), ("unavailable", "it does not build: no compiler here"));
     assert!(hint.unwrap().ends_with("setup broken"), "{hint:?}");
     assert!(failure(&record, "foreign").1.contains("needs plan9"), "{record:?}");
-    // An environment is set up only on request, so that a run does not download by itself.
+    // The manifest has no `setup = "auto"`, so a run does not set up the environment and downloads nothing.
     let (_, message, hint) = failure(&record, "heavy");
     assert!(message.contains("2.9 GB to download") && hint.unwrap().ends_with("setup heavy"), "{message}");
     scratch.assert_no_processes_left();

@@ -29,7 +29,7 @@ fn on_terminal(columns: u16, rows: u16, options: &[&str]) -> String {
         command.arg("-e").arg(scratch.engine(name, ""));
     }
     let mut child = command.stdin(Stdio::null()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
-    // The command and this process hold the terminal open, so that reading would never end.
+    // While the command and this process hold the terminal open, reading does not end.
     drop((command, inner));
     let output = read_to_end(terminal);
     assert!(child.wait().unwrap().success(), "{output}");

@@ -1,5 +1,5 @@
 /* A stand-in for NVIDIA's management library (NVML), for machines without a GPU. The first three readings of a GPU's energy (one
- * for the list of counters, two for idle power) are 1.5 J apart. Every later reading is 1000 J higher. Variables:
+ * for the list of counters, two for idle power) are 1.5 J apart. Every later reading is its number times 1000 J. Variables:
  * - STAND_IN_GPUS: the number of GPUs.
  * - STAND_IN_USED: the index of the GPU on which launches compute. While a launch lives, the GPU uses 3 GiB more.
  * - STAND_IN_PROCESSES: with `own`, that GPU names the launch's processes with 2 GiB each; with `none`, no process. Otherwise

@@ -1,6 +1,6 @@
 //! The engine's answers as JSON values, and the deliberate errors in them.
 //!
-//! This module reads no clock and writes nothing: the same script and the same request give the same answer.
+//! This module reads no clock and writes nothing: the same script, environment and request give the same answer.
 
 use std::f64::consts::TAU;
 
@@ -209,7 +209,7 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
     logprobs
 }
 
-/// The most likely id at the place of every id after the first, and its log-probability.
+/// The most likely id at the position of every id after the first, and its log-probability.
 pub fn most_likely(script: &Script, ids: &[u64]) -> (Vec<u64>, Vec<f64>) {
     let vocabulary = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1);
     let places = (1..ids.len()).map(|length| likeliest(state_after(0, &ids[..length]), vocabulary));

@@ -220,7 +220,7 @@ pub fn leave_grandchild(script: &Script) {
     }
 }
 
-/// The shell that starts the daemon ends at once, so the daemon has no parent of this engine.
+/// The shell that starts the daemon ends at once, so the daemon's parent is no process of this engine.
 pub fn leave_daemon(script: &Script) {
     if !has(script, "leaves_daemon") {
         return;
@@ -268,7 +268,7 @@ fn raise(signal: &str) -> ! {
     hang("after a signal that did nothing")
 }
 
-/// Replaces the process by `sleep`, which never writes and has no stdout.
+/// Replaces the process by `sleep`, which never writes. The stdout of `sleep` is `/dev/null`, so the pipe is closed.
 fn close_stdout() -> ! {
     use std::os::unix::process::CommandExt;
     let error = command("sleep").arg("1000").stdout(Stdio::null()).exec();
