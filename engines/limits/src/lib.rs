@@ -110,7 +110,7 @@ const MEMORY_THIRDS: u32 = 2;
 /// Measures the limits for about the time of the budget. Meanwhile it keeps one processor busy for each thread, and holds
 /// `buffer_bytes` of memory. The result lacks probes that are impossible on this machine.
 pub fn probe(settings: &ProbeSettings) -> Limits {
-    let allowed = processors::cores_first();
+    let (allowed, cores) = (processors::cores_first(), processors::one_per_core());
     let max = u32::try_from(allowed.len()).unwrap_or(u32::MAX).max(1);
     let mut threads: Vec<u32> = settings.threads.iter().map(|&threads| threads.clamp(1, max)).collect();
     threads.sort_unstable();
@@ -119,7 +119,7 @@ pub fn probe(settings: &ProbeSettings) -> Limits {
     let memory_budget = if settings.buffer_bytes > 0 { budget * MEMORY_THIRDS / 3 } else { Duration::ZERO };
     let mut limits = Limits::default();
     for threads in threads {
-        let team = team::spread(&allowed, threads as usize);
+        let team = team::spread(&allowed, &cores, threads as usize);
         limits.reads.extend(memory::probe(&team, settings.buffer_bytes, memory_budget));
         limits.units.extend(units::probe(&team, budget - memory_budget));
     }

@@ -153,10 +153,13 @@ impl Shared {
     }
 }
 
-/// Selects `count` processors at equal distances in the list. Neighbours in the list may share caches and memory channels.
-pub fn spread(processors: &[usize], count: usize) -> Vec<usize> {
-    let count = count.min(processors.len());
-    (0..count).map(|index| processors[index * processors.len() / count]).collect()
+/// Selects `count` processors of `cores_first`, which begins with `one_per_core`. Few threads are at equal distances among the
+/// cores, because neighbours may share caches and memory channels; on an idle machine, a scheduler does the same.
+pub fn spread(cores_first: &[usize], one_per_core: &[usize], count: usize) -> Vec<usize> {
+    if count > one_per_core.len() {
+        return cores_first.iter().copied().take(count).collect();
+    }
+    (0..count).map(|index| one_per_core[index * one_per_core.len() / count]).collect()
 }
 
 #[cfg(test)]
@@ -214,11 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn few_threads_are_spread_over_all_processors() {
-        assert_eq!(spread(&[0, 1, 2, 3, 4, 5, 6, 7], 2), [0, 4]);
-        assert_eq!(spread(&[0, 1, 2], 2), [0, 1]);
-        assert_eq!(spread(&[5, 9], 2), [5, 9]);
-        assert_eq!(spread(&[5, 9], 7), [5, 9]);
-        assert_eq!(spread(&[], 1), [0; 0]);
+    fn few_threads_are_spread_over_all_cores() {
+        let cores_first = [0, 1, 2, 3, 4, 5, 6, 7];
+        assert_eq!(spread(&cores_first, &cores_first, 2), [0, 4]);
+        assert_eq!(spread(&cores_first, &[0, 1, 2, 3], 2), [0, 2], "processors 0 and 4 are of one core");
+        assert_eq!(spread(&cores_first, &[0, 1, 2, 3], 6), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(spread(&[5, 9], &[5, 9], 7), [5, 9]);
+        assert_eq!(spread(&[], &[], 1), [0; 0]);
     }
 }

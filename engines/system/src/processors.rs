@@ -1,5 +1,6 @@
 //! The processors that this process may use, and pinning of threads. A processor is a hardware thread, by the kernel's number.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// A thread pinned to one processor. Drop it on the same thread to undo the pinning.
@@ -40,24 +41,33 @@ pub fn allowed() -> &'static [usize] {
 
 /// The allowed processors: first one of each core, then the second ones. Two processors of a core share its arithmetic units.
 pub fn cores_first() -> Vec<usize> {
-    let mut processors = allowed().to_vec();
-    processors.sort_by_key(|&processor| (index_in_core(processor), processor));
-    processors
+    by_rank(allowed(), siblings).into_iter().map(|(_, processor)| processor).collect()
 }
 
-/// 0 for the first processor of a core, 1 for its second; 0 if unknown.
-fn index_in_core(processor: usize) -> usize {
-    let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list");
-    crate::read(path).map_or(0, |list| siblings_before(&list, processor))
+/// One allowed processor of each core.
+pub fn one_per_core() -> Vec<usize> {
+    let ranked = by_rank(allowed(), siblings).into_iter();
+    ranked.filter(|(rank, _)| *rank == 0).map(|(_, processor)| processor).collect()
 }
 
-/// The number of processors that a list such as `0,32` or `0-1` has before this one.
-fn siblings_before(list: &str, processor: usize) -> usize {
-    let ranges = list.trim().split(',').filter_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?))
-    });
-    ranges.map(|(first, last)| processor.min(last.saturating_add(1)).saturating_sub(first)).sum()
+/// The kernel's list of the processors of a core, such as `0,32` or `0-1`.
+fn siblings(processor: usize) -> Option<String> {
+    crate::read(format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"))
+}
+
+/// Processors with their rank among the given ones of the same core, sorted by rank, then by number. A processor whose core is
+/// unknown has rank 0.
+fn by_rank(processors: &[usize], siblings: impl Fn(usize) -> Option<String>) -> Vec<(usize, usize)> {
+    let mut seen = HashMap::<String, usize>::new();
+    let rank = |processor| {
+        let Some(core) = siblings(processor) else { return (0, processor) };
+        let count = seen.entry(core).or_default();
+        *count += 1;
+        (*count - 1, processor)
+    };
+    let mut ranked: Vec<_> = processors.iter().copied().map(rank).collect();
+    ranked.sort_unstable();
+    ranked
 }
 
 /// The processors that the calling thread may use. Empty outside Linux, and if the machine has more processors than `CpuSet`
@@ -88,15 +98,25 @@ fn set_affinity(_: &[usize]) {}
 mod tests {
     use super::*;
 
+    /// Four cores with two processors each: 0 and 4, 1 and 5, and so on.
+    fn core(processor: usize) -> Option<String> {
+        Some(format!("{},{}", processor % 4, processor % 4 + 4))
+    }
+
     #[test]
-    fn siblings_give_the_index_of_a_processor_in_its_core() {
-        assert_eq!([0, 32].map(|processor| siblings_before("0,32\n", processor)), [0, 1]);
-        assert_eq!([4, 5].map(|processor| siblings_before("4-5\n", processor)), [0, 1]);
-        assert_eq!([siblings_before("", 3), siblings_before("x-y", 3), siblings_before("7", 7)], [0, 0, 0]);
+    fn every_core_comes_once_before_any_core_comes_twice() {
+        let order = |processors: &[usize]| {
+            by_rank(processors, core).into_iter().map(|(_, processor)| processor).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&[0, 1, 2, 3, 4, 5, 6, 7]), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(order(&[0, 4, 5]), [0, 5, 4], "only the second processor of a core is allowed");
+        assert_eq!(by_rank(&[2, 6, 3], core), [(0, 2), (0, 3), (1, 6)]);
+        assert_eq!(by_rank(&[2, 6], |_| None), [(0, 2), (0, 6)], "unknown cores");
     }
 
     #[test]
     fn at_least_one_processor_is_allowed() {
-        assert!(!cores_first().is_empty());
+        assert!(!one_per_core().is_empty());
+        assert!(cores_first().starts_with(&one_per_core()));
     }
 }
