@@ -177,22 +177,22 @@ model embedded, cpu, f32, 2 threads
 5 blocks, interleaved; rounds: 1 (load), 5 (ttft), 3 (prefill, decode); warm after 3 to 6 requests
 AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 
-                                        cold           ITL                      peak
-case     engine           version load start TTFT  p50  p95  p99 prefill decode  mem vs ref
-                                    ms    ms   ms   ms   ms   ms   tok/s  tok/s   MB
-───────────────────────────────────────────────────────────────────────────────────────────
-load     patient-original 0.1.0   2290  2320 28.0                                412    ref
-         beacon           0.9.1   30.9  34.2 3.22                               61.0  67.8x
-ttft 16  patient-original 0.1.0              27.9                    574         412    ref
-         beacon           0.9.1              3.23                   4950        61.0  8.68x
-ttft 128 patient-original 0.1.0              73.4                   1740         414    ref
-         beacon           0.9.1              12.4                  10300        63.0  5.91x
-ttft 512 patient-original 0.1.0               228                   2250         420    ref
-         beacon           0.9.1              44.0                  11600        69.0  5.22x
-prefill  patient-original 0.1.0               436                   2350         428    ref
-         beacon           0.9.1              85.9                  11900        77.0  5.09x
-decode   patient-original 0.1.0              34.4 21.5 22.4 24.2     929   46.4  412    ref
-         beacon           0.9.1              4.53 1.90 1.98 4.89    7060    510 61.0  11.0x
+                                         cold           ITL                      peak
+case     engine           version  load start TTFT  p50  p95  p99 prefill decode  mem vs ref
+                                     ms    ms   ms   ms   ms   ms   tok/s  tok/s   MB
+────────────────────────────────────────────────────────────────────────────────────────────
+load     patient-original 0.1.0   2,290 2,320 28.0                                412    ref
+         beacon           0.9.1    30.9  34.2 3.22                               61.0  67.8x
+ttft 16  patient-original 0.1.0               27.9                    574         412    ref
+         beacon           0.9.1               3.23                  4,950        61.0  8.68x
+ttft 128 patient-original 0.1.0               73.4                  1,740         414    ref
+         beacon           0.9.1               12.4                 10,300        63.0  5.91x
+ttft 512 patient-original 0.1.0                228                  2,250         420    ref
+         beacon           0.9.1               44.0                 11,600        69.0  5.22x
+prefill  patient-original 0.1.0                436                  2,350         428    ref
+         beacon           0.9.1               85.9                 11,900        77.0  5.09x
+decode   patient-original 0.1.0               34.4 21.5 22.4 24.2     929   46.4  412    ref
+         beacon           0.9.1               4.53 1.90 1.98 4.89   7,060    510 61.0  11.0x
 -        coal             unavailable: not set up
 
 verdicts, 95 % intervals over 5 blocks:
@@ -259,8 +259,8 @@ AMD EPYC, 2 cores; orchestrate 0.1.0, record 2026-01-02T03-04-05Z-123
 case    engine            start  total  TTFT   p50   p95   p99  prefill  decode   mem  vs ref
                              ms     ms    ms    ms    ms    ms    tok/s   tok/s    MB
 ─────────────────────────────────────────────────────────────────────────────────────────────
-decode  patient-original   2320   3680  34.3  21.5  22.3  24.2      932    46.5   412     ref
-        beacon             35.5    159  4.54  1.91  1.99  4.89     7050     509  61.0   23.1x
+decode  patient-original  2,320  3,680  34.3  21.5  22.3  24.2      932    46.5   412     ref
+        beacon             35.5    159  4.54  1.91  1.99  4.89    7,050     509  61.0   23.1x
 
 verdicts, 95 % intervals over 5 blocks:
 - `beacon` answers 23.1 times as fast as `patient-original` [23.0, 23.2]
@@ -293,11 +293,11 @@ case      n  load  start  TTFT   p50   p95   p99  prefill  decode   mem
                ms     ms    ms    ms    ms    ms    tok/s   tok/s    MB
 ───────────────────────────────────────────────────────────────────────
 load      2  29.9   33.0  3.12                                     61.0
-ttft 16   5               3.14                       5090          61.0
-ttft 128  5               12.1                      10600          63.0
-ttft 512  5               42.9                      11900          69.0
-prefill   3               83.8                      12200          77.0
-decode    3               4.41  1.86  1.89  4.86     7250     524  61.0
+ttft 16   5               3.14                      5,090          61.0
+ttft 128  5               12.1                     10,600          63.0
+ttft 512  5               42.9                     11,900          69.0
+prefill   3               83.8                     12,200          77.0
+decode    3               4.41  1.86  1.89  4.86    7,250     524  61.0
 
 output: not checked, because of `--verifier none`; hint: `--verifier ENGINE`
 explanations: orchestrate explain, orchestrate metrics

@@ -96,7 +96,11 @@ impl Phrase {
                 } else if decision.lost_to_correction {
                     format!("({}): not significant among all comparisons of the run", range())
                 } else {
-                    format!("({}): within the noise of this machine ({difference})", range())
+                    format!(
+                        "({}): within the noise of this machine ({})",
+                        range(),
+                        noise(decision.thresholds.difference())
+                    )
                 };
                 Self { change: "inconclusive".into(), bounds, caution: "" }
             }
@@ -353,6 +357,12 @@ pub fn size(log_ratio: f64) -> String {
     // `percent_rounded_up` multiplies by a hundred.
     let factor = (1.0 + share).min(MAX_MULTIPLE);
     format!("a factor of {}", percent_rounded_up(factor / 100.0))
+}
+
+/// A difference that noise may cause, in both directions: `±97 %`, or `a factor of 2.3` for more than 100 %.
+pub fn noise(log_ratio: f64) -> String {
+    let size = size(log_ratio);
+    if size.ends_with('%') { format!("±{size}") } else { size }
 }
 
 /// A share in per cent, rounded up: the printed threshold is never below the real one.

@@ -189,7 +189,7 @@ mod tests {
             refused.starts_with("`b` `decode`: no two successive blocks of 3 agree in decode"),
             "{refused}"
         );
-        assert!(refused.contains("1000000 tok/s and 500000 tok/s, 100 % apart"), "{refused}");
+        assert!(refused.contains("1,000,000 tok/s and 500,000 tok/s, 100 % apart"), "{refused}");
         assert!(refused.contains("\nhint: --blocks 5"), "{refused}");
     }
 

@@ -129,12 +129,12 @@ fn probability(part: &mut Part, comparison: &Comparison, family: usize) {
         _ => format!("in about {:.0} % of runs", 100.0 * p),
     };
     let correction = if decision.p_adjusted.is_some() && family > 1 {
-        format!(", corrected for {family} comparisons by Holm's method")
+        format!(", corrected for {family} comparisons (Holm's method)")
     } else {
         String::new()
     };
     part.say(format!(
-        "If both were equal, noise alone would show such a difference {frequency} ({}{correction}).",
+        "{}{correction}: between equal sides, noise would show such a difference {frequency}.",
         p_text(p)
     ));
 }
@@ -212,7 +212,7 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             part.say(format!(
                 "It is inconclusive because the estimated difference, {}, is not beyond the noise of this machine ({}).",
                 stats::size(comparison.evidence.estimate().abs()),
-                stats::size(comparison.decision.thresholds.difference())
+                stats::noise(comparison.decision.thresholds.difference())
             ));
             part.say(
                 "More blocks help only if they change this estimate. A quieter machine helps: end other programs, or measure at another time.",

@@ -21,7 +21,7 @@ pub fn parts(limits: &Limits) -> Vec<Section> {
     parts
 }
 
-/// `GPU 0, NVIDIA H100: copies 2900 GB/s; 10⁹ operations/s: cublas_bf16 610000`.
+/// `GPU 0, NVIDIA H100: copies 2,900 GB/s; 10⁹ operations/s: cublas_bf16 610,000`.
 fn gpu(gpu: &GpuLimits) -> String {
     let copies = best(gpu.copies.iter().map(|it| (it.bytes, it.ns)));
     let copies = if copies.is_empty() { "copies n/a".into() } else { format!("copies {copies} GB/s") };
@@ -113,7 +113,7 @@ mod tests {
             Limits { gpus: vec![gpu], absent: vec!["cuBLAS: no such library".into()], ..Limits::default() };
         let text = lines(&limits, 80).join("\n");
         assert!(
-            text.contains("GPU 0, Pretence: copies 2900 GB/s; 10⁹ operations/s: cublas_bf16 610000"),
+            text.contains("GPU 0, Pretence: copies 2,900 GB/s; 10⁹ operations/s: cublas_bf16 610,000"),
             "{text}"
         );
         assert!(text.contains("not probed: cuBLAS: no such library"), "{text}");

@@ -73,12 +73,12 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
     }
 }
 
-/// The reason why an interval without 1 is inconclusive: ` (noise 97 %)`.
+/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`.
 fn noise(compared: &Compared, bounds: Option<(f64, f64)>) -> String {
     let excludes_one = bounds.is_some_and(|(low, high)| low > 1.0 || high < 1.0);
     let decision = compared.pair.comparison().map(|it| &it.decision).filter(|_| excludes_one);
     decision.map_or_else(String::new, |decision| {
-        format!(" (noise {})", stats::size(decision.thresholds.difference()))
+        format!(" (noise {})", stats::noise(decision.thresholds.difference()))
     })
 }
 

@@ -187,7 +187,7 @@ fn rows_on_a_gpu_have_the_limits_from_the_only_probe_of_that_gpu() {
     record.limits[0].probed.gpus = vec![gpu];
     let table = words(&rendered(&record, "table", 80));
     let expected =
-        "limits: 2900 GB/s copied in memory on cuda:0, 60000 × 10⁹ cublas_f32 operations/s (1 probe)";
+        "limits: 2,900 GB/s copied in memory on cuda:0, 60,000 × 10⁹ cublas_f32 operations/s (1 probe)";
     assert!(table.contains(expected), "{table}");
     assert_eq!(table.matches("limits:").count(), 1, "{table}");
     let csv = rendered(&record, "csv", 80);
