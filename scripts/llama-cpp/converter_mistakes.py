@@ -1,4 +1,4 @@
-"""Makes GGUF files with typical mistakes of a converter. llama.cpp opens these files, and the check must find each mistake."""
+"""Makes GGUF files with typical mistakes of a converter. llama.cpp opens these files, and compare.py must find each mistake."""
 
 import shutil
 from pathlib import Path

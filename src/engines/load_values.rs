@@ -18,7 +18,7 @@ pub struct LoadValues {
     pub options: Option<Vec<String>>,
 }
 
-/// A value of the command line that an engine may not accept.
+/// A value of the command line that an engine might refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadValue<'a> {
     Device(&'a Device),

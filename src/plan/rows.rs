@@ -81,7 +81,7 @@ impl Selection {
         })
     }
 
-    /// The values of a row that its engine may not accept.
+    /// The values of a row that its engine might refuse.
     fn load_values<'a>(
         &'a self,
         device: &'a Device,

@@ -109,7 +109,7 @@ pub fn resolve<'a>(
     Ok(Resolved { registry, verifier, engines, selection })
 }
 
-/// Whether the command line has a value that an engine may not accept. Every engine is expected to run on the CPU.
+/// Whether the command line has a value that an engine might refuse. Every engine is expected to run on the CPU.
 fn names_load_values(settings: &Selection) -> bool {
     let has_device = settings.devices.iter().any(|device| !device.is_cpu());
     has_device || settings.dtypes.iter().any(Option::is_some) || !settings.options.is_empty()

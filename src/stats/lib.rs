@@ -1,10 +1,14 @@
 //! Pure statistics over `f64`, without samples, engines, units or clocks. Every method cites its source, and tests compare
 //! the results with numpy and scipy.
 //!
+//! Each arrow has the name of a module:
+//!
 //! ```text
 //! values of two configurations, block by block --ratio--> one log ratio for each block
-//!     --interval--> Student's t over blocks, corrected for the interim analyses of --stopping-->
-//!     --decision (floor, verdict)--> faster, slower, same, inconclusive --phrase--> words for a report
+//!     --interval--> Student's t over blocks, corrected for interim analyses
+//!     --stopping--> enough blocks
+//!     --decision (noise_floor, verdict)--> faster, slower, same, inconclusive
+//!     --phrase--> words for a report
 //! ```
 //!
 //! `experiment` takes the steps up to the verdict for many configurations and metrics.

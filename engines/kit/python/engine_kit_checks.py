@@ -1,4 +1,5 @@
-"""The checks of a request, and the conversion of exceptions to failures. The messages match those of the Rust kit."""
+"""The checks of a request, and the conversion of exceptions to failures. A check that both kits make has the same words
+in its message; quoted values and hints may differ."""
 
 import json
 import math
@@ -81,7 +82,7 @@ def read_choice(options, name, offered, default=...):
     if value is None:
         return offered[0] if default is ... else default
     if not isinstance(value, str):
-        raise Failed("bad_request", f"option `{name}`: expected a string, found `{str(value)[:80]}`")
+        raise Failed("bad_request", f"option `{name}`: expected a text, found `{str(value)[:80]}`")
     check_offered(f"option `{name}`", value, offered)
     return value
 
@@ -97,7 +98,7 @@ def read_flag(options, name, default):
 
 
 def check_capabilities(request, capabilities):
-    """Checks that the engine supports every field of the request. This needs no model, so it comes before a load."""
+    """Checks that the engine supports the request, before any load. `use_cache` and the padding are checked after the load."""
     count = len(request.prompts or request.prompts_ids or [None])
     if count > capabilities["batch"]:
         raise Failed("unsupported", f"a batch of {count}: the largest is {capabilities['batch']}")

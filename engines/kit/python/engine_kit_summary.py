@@ -1,6 +1,7 @@
 """The summary of an answer, for a person at a shell.
 
-The formulas are those of the orchestrator, which ignores the summary and computes its own results from the timestamps.
+For one sequence without cached prompt tokens, the formulas are those of the orchestrator. The orchestrator ignores the summary,
+and computes its own results from the timestamps.
 """
 
 import json

@@ -32,7 +32,7 @@ class Options(unittest.TestCase):
     def test_an_invalid_option_is_refused_with_its_name(self):
         for read_option, message in (
             (lambda: read_choice({"mode": "slow"}, "mode", ["plain", "fast"]), "option `mode` `slow`: expected one of `plain`, `fast`"),
-            (lambda: read_choice({"mode": 3}, "mode", ["plain", "fast"]), "option `mode`: expected a string, found `3`"),
+            (lambda: read_choice({"mode": 3}, "mode", ["plain", "fast"]), "option `mode`: expected a text, found `3`"),
             (lambda: read_flag({"pin": 1}, "pin", False), "option `pin`: expected true or false, found `1`"),
         ):
             with self.assertRaises(Failed) as caught:

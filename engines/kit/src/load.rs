@@ -127,7 +127,7 @@ impl Phases {
 /// The last part of a delay, which is a busy wait, because a sleep can end late.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
-/// A deliberate delay before each token of a sequence after the first, to test the detection of slowdowns on any real engine.
+/// A deliberate delay before each token of a sequence except its first, to test the detection of slowdowns on any real engine.
 /// The kit removes the option of the delay, so engines do not see it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PlantedDelay(Duration);

@@ -75,7 +75,7 @@ impl RunningGenerate {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Checks that the engine supports every field of the request. This needs no model, so it comes before a load.
+    /// Checks that the engine supports the request, before any load. `use_cache` and the padding are checked after the load.
     pub fn check_capabilities(&self, capabilities: &Capabilities) -> Result<(), Failed> {
         let (request, count) = (&self.request, self.prompts.count());
         if count > capabilities.batch.max(1) as usize {

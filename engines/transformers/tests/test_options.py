@@ -46,7 +46,7 @@ class Options(unittest.TestCase):
         failed = failure(self, {"path": "fastest"})
         self.assertIn("option `path` `fastest`: expected one of `generate`, `loop`", failed.message)
         for options, text in [
-            ({"path": 3}, "option `path`: expected a string, found `3`"),
+            ({"path": 3}, "option `path`: expected a text, found `3`"),
             ({"shard": "two"}, "option `shard`: expected a whole number of at least 1, found `two`"),
             ({"cache_tokens": 0, "path": "jit"}, "option `cache_tokens`: expected a whole number of at least 16"),
             ({"fusion": "perhaps", "path": "compile"}, "option `fusion`: expected true or false"),

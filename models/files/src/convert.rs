@@ -232,8 +232,8 @@ pub(crate) fn metadata(content: &Content, dtype: Dtype) -> Result<Vec<(String, M
     let Config { bos_id, eos_ids, .. } = &content.config;
     let eos_id = match &content.tokenizer {
         Some(tokenizer) => {
-            // An id that the tokenizer adds to every text must keep its key. Else the ids of the config count: those of a
-            // tokenizer may be older.
+            // An EOS that the tokenizer adds to every text stays the EOS of the file. Otherwise the config's EOS takes
+            // precedence, because the tokenizer's may be older.
             let eos = tokenizer.add_eos.or(eos_ids.first().copied()).or(tokenizer.eos);
             let tokenizer = TokenizerTables { eos, ..tokenizer.clone() };
             metadata.extend(tokenizer.to_gguf(content.config.vocabulary_size)?);

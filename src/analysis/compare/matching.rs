@@ -38,7 +38,8 @@ pub fn matching(base: &Plan, new: &Plan) -> Matching {
     Matching { pairs, only_base, only_new: new_rows }
 }
 
-/// Whether two configurations are the same program with the same settings. If so, only the machine can cause a difference.
+/// Whether two configurations have the same settings, reported version and dtype of the weights. A difference between them then
+/// counts as a change of the machine.
 pub fn is_same_program(base: (&RunRecord, usize), new: (&RunRecord, usize)) -> bool {
     factors(base.0, base.1) == factors(new.0, new.1)
 }

@@ -13,7 +13,7 @@ const HEADLINE_LEGEND: &str = "* decides the exit status: the scenario's headlin
 pub const MEAN_CAUTION: &str =
     "each workload has the same weight in a geometric mean; no single workload has this ratio";
 
-/// The lines before the table: forced comparison, notices of an unfinished run, base and new.
+/// The lines before the table: forced comparison, notices about the records, base and new.
 pub fn lines_before_table(judgement: &Judgement) -> Vec<String> {
     let differences = judgement.forced_differences.iter();
     let forced = differences.map(|it| format!("not comparable, but compared because of `--force`: {it}"));

@@ -89,7 +89,7 @@ fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
     format!("Evidence: {blocks}; {floor}{p}.")
 }
 
-/// The meaning of the two numbers in brackets.
+/// The interval in sentences: its ends as speed-ups, the blocks that it is from, and the bootstrap interval.
 fn interval(part: &mut Part, comparison: &Comparison) {
     let blocks = plural(comparison.blocks, "block");
     let (low, high) = comparison.evidence.ends();
@@ -113,9 +113,7 @@ fn interval(part: &mut Part, comparison: &Comparison) {
     }
     if let Some((low, high)) = comparison.bootstrap {
         let (low, high) = (three_digits(low.exp()), three_digits(high.exp()));
-        part.say(format!(
-            "The bootstrap interval, which assumes nothing about the noise, is {low} to {high}."
-        ));
+        part.say(format!("The bootstrap interval, which assumes no shape of the noise, is {low} to {high}."));
     }
 }
 

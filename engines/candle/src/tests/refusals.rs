@@ -1,4 +1,4 @@
-//! Tests that a load refuses what candle does not compute, and that the message names the field or the tensor.
+//! Tests that a load refuses what candle does not compute, and that the message gives the reason.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ fn missing_tensor(tensor: &str) -> String {
 }
 
 #[test]
-fn an_invalid_field_is_refused_by_name() {
+fn an_invalid_config_is_refused_with_the_reason() {
     let config_failure = |message: &str| format!("model: `FOLDER/config.json`: {message}");
     let cases = [
         ("rms_norm_eps", Value::Null, config_failure("`rms_norm_eps` is missing")),
@@ -323,7 +323,7 @@ fn unsupported_metadata_is_refused() {
 }
 
 #[test]
-fn an_architecture_without_a_quantized_model_in_candle_is_refused_in_a_gguf() {
+fn an_architecture_that_candle_does_not_load_from_gguf_is_refused() {
     for tiny in [GEMMA, MISTRAL] {
         let folder = tempfile::tempdir().unwrap();
         let failure = failure_of(&tiny.write_gguf(folder.path(), GgmlDType::F32));
