@@ -118,7 +118,9 @@ fn an_engine_has_its_verdict_with_the_evidence() {
     assert!(text.contains("times as fast as `patient-original` ["), "{text}");
     assert!(text.contains("with 95 % confidence, over 5 blocks with paired rounds."), "{text}");
     assert!(
-        text.contains("p < 0.0001, corrected for 2 comparisons (Holm's method): between equal sides, noise would show"),
+        text.contains(
+            "p < 0.0001, corrected for 2 comparisons (Holm's method): between equal sides, noise would show"
+        ),
         "{text}"
     );
     assert!(text.contains("Best: `beacon` decodes 39.9 % slower"), "{text}");
@@ -150,7 +152,8 @@ fn a_noise_floor_is_named_with_its_source() {
         since: "2026-01-01T00:00:00Z".into(),
     }];
     let text = explained(&record, "beacon decode");
-    let floor = "The noise floor is 35 %: the calibration of `beacon` found it in 20 blocks (2026-01-01T00:00:00Z).";
+    let floor =
+        "The noise floor is 35 %: the calibration of `beacon` found it in 20 blocks (2026-01-01T00:00:00Z).";
     assert!(text.contains(floor), "{text}");
 }
 
