@@ -90,7 +90,7 @@ impl ListedRecord {
             suite: suite_of(plan.cases.iter().map(|it| &it.workload)).map(|suite| suite.name),
             blocks: measured.len(),
             end: match record.end {
-                Some(End::Finished) => "as planned",
+                Some(End::Finished) => "finished",
                 Some(End::Interrupted) => "interrupted",
                 None => "cut off",
             },
@@ -98,7 +98,7 @@ impl ListedRecord {
         }
     }
 
-    /// `2026-01-02 03:04 results/x.jsonl: embedded, decode, 5 blocks, as planned; engines: a, b`.
+    /// `2026-01-02 03:04 results/x.jsonl: embedded, decode, 5 blocks, finished; engines: a, b`.
     fn sentence(&self) -> String {
         let (models, engines) = (self.models.join(", "), self.engines.join(", "));
         let scenarios = self.suite.map_or_else(|| self.scenarios.join(", "), String::from);

@@ -1,6 +1,7 @@
 //! The comparisons of a plan, and the configurations that are added for comparisons: twins and verifiers.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::{Configuration, Model, Order, Plan, Role, Selection, VERIFIER_DTYPE, engine_name};
 use crate::engines::manifest::DEFAULT_PRESET;
@@ -143,6 +144,16 @@ impl Plan {
             (usize::from(it.label == self.reference), equal, Reverse(*index))
         };
         references.into_iter().max_by_key(rank).map(|(index, _)| index)
+    }
+
+    /// The label of the reference if all configurations have the same one; otherwise the label or engine that the user named.
+    pub fn reference_label(&self) -> &str {
+        let references: BTreeSet<usize> =
+            self.row_indices().filter_map(|row| self.reference_of(row)).collect();
+        match references.first() {
+            Some(&only) if references.len() == 1 => &self.configurations[only].label,
+            _ => &self.reference,
+        }
     }
 
     /// The twin of a configuration, which shows the noise of its measurements.

@@ -96,6 +96,14 @@ fn every_block_launches_each_configuration_once_and_none_is_always_first() {
 }
 
 #[test]
+fn the_reference_is_named_by_its_label_where_it_is_the_only_one() {
+    let mut selection = selection();
+    assert_eq!(Plan::new(&selection).reference_label(), "a", "a row for each number of threads");
+    selection.candidates.truncate(1);
+    assert_eq!(Plan::new(&selection).reference_label(), "a 1 thread", "threads are compared with each other");
+}
+
+#[test]
 fn each_reference_has_a_twin_when_verdicts_are_possible() {
     let plan = Plan::new(&selection());
     assert_eq!(plan.pairs(), [(1, 0), (3, 2)]);

@@ -185,7 +185,7 @@ pub enum Keep {
     Always,
     /// Left out with a note. A lower number stays longer.
     Standard(u8),
-    /// Only on wide terminals: left out without a note.
+    /// Only above 100 columns, so that all records have the same columns there: left out without a note.
     Extra(u8),
 }
 

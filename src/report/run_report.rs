@@ -129,7 +129,7 @@ impl Report {
             workloads: data.workloads(),
             budget_ns: plan.extent.budget_ns,
             seed: plan.seed,
-            reference: line(&plan.reference),
+            reference: line(plan.reference_label()),
             notices: data.notices(),
             is_running: false,
             rows: rows.into_iter().map(|(_, row)| row).collect(),

@@ -28,6 +28,8 @@ pub const FORMAT: Format = Format {
 
 /// The most lines of stderr below the table; the record has more.
 const MAX_STDERR_LINES: usize = 4;
+/// The least width of a table with columns that are extras.
+const MIN_WIDTH_OF_EXTRAS: usize = 101;
 /// The least width of a failure or of a shortened or wrapped cell, on any terminal.
 const MIN_CELL_WIDTH: usize = 12;
 /// A longer version, device, dtype or case is shortened.
@@ -97,6 +99,14 @@ fn draw(table: Table, limit: usize, shortened: &mut Vec<String>) -> Vec<String> 
 /// Leaves out columns until the table fits, as far as `Column::keep` allows. A note names those that are not extras.
 fn leave_out_columns(table: &mut Table, limit: usize) {
     let mut left_out: Vec<String> = Vec::new();
+    if limit < MIN_WIDTH_OF_EXTRAS {
+        let is_kept = |column: &Column| !matches!(column.keep, Keep::Extra(_));
+        for line in &mut table.lines {
+            let mut columns = table.columns.iter();
+            line.cells.retain(|_| columns.next().is_none_or(is_kept));
+        }
+        table.columns.retain(is_kept);
+    }
     while Split::of(table).width(0..table.columns.len()) > limit {
         let last = table.columns.iter().enumerate().max_by_key(|(index, column)| (column.keep, *index));
         let Some((index, keep)) = last.map(|(index, column)| (index, column.keep)) else { break };

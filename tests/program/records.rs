@@ -91,7 +91,7 @@ fn records_are_listed_newest_first_in_every_format() {
         let text = list(&format).stdout;
         let at = |word: &str| text.find(word).unwrap_or_else(|| panic!("{format}: no `{word}`\n{text}"));
         assert!(at("results/a.jsonl") < at("results/z.jsonl"), "{format}\n{text}");
-        for word in ["embedded", "decode", "as planned", "cut off"] {
+        for word in ["embedded", "decode", "finished", "cut off"] {
             at(word);
         }
     }

@@ -39,7 +39,9 @@ pub fn explain(
         }
     };
     part.say(format!("{intro}: {}.", sentence(context, row, against, compared.pair, &comparison)));
-    let family = pairs.iter().filter(|pair| pair.is_headline && pair.result.is_ok()).count();
+    // The correction counts the comparisons that have a p value.
+    let has_p = |pair: &&PairVerdict| pair.comparison().is_some_and(|it| it.decision.p.is_some());
+    let family = pairs.iter().filter(|pair| pair.is_headline).filter(has_p).count();
     match detail {
         // Without a verdict, the sentence itself has the number of blocks.
         Detail::Brief if comparison.decision.verdict.is_none() => {}

@@ -2,12 +2,15 @@
 
 use super::cells::{comparison, number_with_unit};
 use super::configurations::{Configuration, MAX_LABEL_WIDTH, Overview};
-use crate::report::document::{Column, Keep, Line, Table};
+use crate::report::document::{Column, Keep, Line, Overflow, Table};
 use crate::report::ranking::{self, Compared, Ranking};
 use crate::report::rows::Row;
 use crate::report::tone::Tone;
 use crate::text::shorten_start;
 use stats::Verdict;
+
+/// The cell of the best engine against the reference, if it is the reference.
+const IS_REFERENCE: &str = "is the reference";
 
 /// A line for each scenario and model in which some comparison has a verdict: of several prompt lengths, the longest one.
 pub fn table(overview: &Overview) -> Option<Table> {
@@ -21,13 +24,13 @@ pub fn table(overview: &Overview) -> Option<Table> {
         text("best".into(), Keep::Always),
         text("engine".into(), Keep::Always),
         Column { is_text: false, ..Column::named("result") },
-        text("against the next best".into(), Keep::Always),
+        Column { overflow: Overflow::Wrapped, ..text("against the next best".into(), Keep::Always) },
         text(format!("against {reference}"), Keep::Standard(1)),
     ];
     let mut table = Table { columns, lines, gap: 3, ..Table::default() };
-    // Without a next best, or where the reference is always the next best, a column is empty.
+    // Without a next best, or where the reference is always the best or the next best, a column says nothing.
     for index in [4, 3] {
-        if table.lines.iter().all(|line| line.cells[index].is_empty()) {
+        if table.lines.iter().all(|line| line.cells[index].is_empty() || line.cells[index] == IS_REFERENCE) {
             table.columns.remove(index);
             table.lines.iter_mut().for_each(|line| drop(line.cells.remove(index)));
         }
@@ -86,7 +89,7 @@ fn line(overview: &Overview, ranking: &Ranking) -> Option<Line> {
             let is_quotient = reference.is_none_or(|reference| is_quotient(reference, &compared));
             toned(&compared, &comparison(&compared, None, is_quotient))
         }
-        None if best.is_reference() => "is the reference".into(),
+        None if best.is_reference() => IS_REFERENCE.into(),
         None => String::new(),
     };
     let title = overview.title(ranking.case).replace('\n', " ");

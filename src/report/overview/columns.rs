@@ -99,7 +99,7 @@ pub fn table(overview: &Overview) -> Table {
         }
     };
     add(Column::named("engine"), &|it| it.label());
-    let version = Column { keep: Keep::Extra(6), ..Column::fact("version") };
+    let version = Column { keep: Keep::Extra(5), ..Column::fact("version") };
     add(version, &|it| it.engine.version.as_ref().map_or_else(String::new, |it| shorten(it, MAX_WORD_WIDTH)));
     let dtype = Column { keep: Keep::Standard(5), ..Column::fact("dtype") };
     add(dtype, &|it| {
@@ -115,7 +115,7 @@ pub fn table(overview: &Overview) -> Table {
     }
     if configurations.iter().any(|it| limit_share(overview, it).is_some()) {
         let share = |it: &Configuration| limit_share(overview, it);
-        let column = Column { keep: Keep::Extra(5), ..Column::value("of\nlimit", "%") };
+        let column = Column { keep: Keep::Extra(4), ..Column::value("of\nlimit", "%") };
         add(column, &|it| share(it).map_or_else(String::new, |share| format!("{:.0}", 100.0 * share)));
     }
     if let Some(primary) = overview.primary.filter(|_| has_ratios(overview)) {
@@ -165,8 +165,8 @@ fn value_columns<'a>(overview: &Overview<'a>) -> Vec<ValueColumn<'a>> {
         if is_primary {
             let metric = by_id(MetricId::INTER_TOKEN);
             let percentiles: [(&str, Statistic, Keep); 3] = [
-                ("p50", |it| it.p50, Keep::Extra(4)),
-                ("p95", |it| it.p95, Keep::Extra(3)),
+                ("p50", |it| it.p50, Keep::Extra(3)),
+                ("p95", |it| it.p95, Keep::Extra(2)),
                 ("p99", |it| it.p99, Keep::Standard(7)),
             ];
             columns.extend(percentiles.map(|(name, statistic, keep)| ValueColumn {
@@ -177,12 +177,12 @@ fn value_columns<'a>(overview: &Overview<'a>) -> Vec<ValueColumn<'a>> {
                 statistic,
                 is_p99: name == "p99",
             }));
-            columns.push(extra(MetricId::TOTAL, Some(workload), Keep::Extra(2), estimate));
+            columns.push(extra(MetricId::TOTAL, Some(workload), Keep::Extra(1), estimate));
         }
     }
     for workload in launch {
         columns.extend(headline(overview, workload, Keep::Standard(6)));
-        columns.push(extra(MetricId::LOAD, Some(workload), Keep::Extra(1), estimate));
+        columns.push(extra(MetricId::LOAD, Some(workload), Keep::Standard(9), estimate));
     }
     columns.push(extra(MetricId::PEAK_MEMORY, None, Keep::Standard(4), estimate));
     columns.push(extra(MetricId::DEVICE_MEMORY, None, Keep::Standard(4), estimate));
