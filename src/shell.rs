@@ -50,8 +50,8 @@ pub fn listed(known: &[&str]) -> String {
 }
 
 /// The one known name that the user probably meant: the nearest one, if at most a third of the letters of the longer name
-/// differ, or else the only one that begins with the name. Two names that are equally near give `None`, because a guess could
-/// select another model.
+/// differ, or else the only one that begins with the name, if the name has two letters or more. Two names that are equally near
+/// give `None`, because a guess could select another model.
 pub fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let only = |names: Vec<&'a str>| (names.len() == 1).then(|| names.first().copied()).flatten();
@@ -151,8 +151,8 @@ pub fn pasteable(command: &[String]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The hint of an error of opening a path, on a line of its own: the command that grants this access (`u+r`, `u+x`) if it is
-/// denied. Empty for other errors.
+/// The hint for a path that cannot be opened, on a line of its own: if access is denied, the command that grants it (`u+r`,
+/// `u+x`). Empty for other errors.
 pub fn access_hint(error: &std::io::Error, path: &Path, access: &str) -> String {
     if error.kind() != std::io::ErrorKind::PermissionDenied {
         return String::new();

@@ -14,7 +14,7 @@ pub const USAGE: u8 = 2;
 /// enough for a baseline.
 pub const INCONCLUSIVE: u8 = 3;
 /// Something could not be measured, or its output is wrong. The record has the reason and all other results. In `check`:
-/// a breach of the protocol. In `setup`: one of several engines was not set up.
+/// the engine violates the protocol, or could not be checked. In `setup`: one of several engines was not set up.
 pub const FAILED_CASES: u8 = 4;
 /// This program failed.
 pub const ERROR: u8 = 5;

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentage_without_a_sign_is_refused_if_it_could_be_a_share() {
+    fn a_number_without_a_percent_sign_is_refused_if_it_could_be_a_share() {
         for text in ["2%", "2 %", "2", " 2% "] {
             assert_eq!(parse_share(text), Ok(Share(0.02)), "{text}");
         }

@@ -185,7 +185,7 @@ impl<'a> Program<'a> {
 }
 
 impl Engine {
-    /// The program for every device that the manifest does not name.
+    /// The program for every device without a program of its own.
     pub fn own_program(&self) -> Program<'_> {
         let Manifest { binary, build, .. } = &self.manifest;
         Program { engine: self, binary, build: build.as_ref(), only_for: None, more_needs: None }

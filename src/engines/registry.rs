@@ -91,7 +91,7 @@ pub enum State {
     Ready(PathBuf),
     NotBuilt,
     NoEnvironment,
-    /// It cannot run here, and no command of this program helps.
+    /// It cannot run here, and no set-up by this program changes that.
     Never(Unavailable),
 }
 

@@ -129,7 +129,8 @@ fn workload_arguments(cases: &[&Case]) -> Vec<String> {
     words
 }
 
-/// The dtypes that the command line must name. `None` if each row has the dtype that its preset or its engine chooses.
+/// The dtypes that the command line must name. `None` if each row has the dtype that its preset or its engine chooses, or if
+/// one of the rows has no requested dtype.
 fn dtypes(rows: &[&Configuration]) -> Option<Vec<String>> {
     let is_own = |row: &&Configuration| match own_preset(row) {
         Some(preset) => row.dtype == preset.dtype,
@@ -142,7 +143,7 @@ fn dtypes(rows: &[&Configuration]) -> Option<Vec<String>> {
     dtypes.map(|dtypes| distinct(dtypes.into_iter()))
 }
 
-/// The options that no preset of these rows sets: those of the command line.
+/// The options that the rows do not have from their presets: those of the command line.
 fn own_options(rows: &[&Configuration]) -> Map<String, Value> {
     let mut options = Map::new();
     for row in rows {
@@ -153,7 +154,8 @@ fn own_options(rows: &[&Configuration]) -> Map<String, Value> {
     options
 }
 
-/// The preset of a row as its manifest defines it. A preset without a manifest here is taken to have set everything itself.
+/// The preset of a row as its manifest defines it. Without a manifest, the preset is assumed to have set the row's dtype and all
+/// its options.
 fn own_preset(row: &Configuration) -> Option<Preset> {
     let name = row.preset.as_deref().unwrap_or(DEFAULT_PRESET);
     let engines = manifest::embedded().unwrap_or_default();

@@ -80,8 +80,8 @@ const DTYPE_BEGINNINGS: &[&str] = &[
     "w",
 ];
 
-/// The bits of a number without scales: the first number in the name (`q4_k`, `bf16`, `float32`, `int8`, `w4a16`). `None`
-/// if the name does not begin like a dtype's.
+/// The bits of a number without scales: those in the arithmetic of a `Float`, or else the first number in the name (`q4_k`,
+/// `int8`, `w4a16`). `None` if the name does not begin like a dtype's.
 pub fn nominal_bits(dtype: &str) -> Option<u32> {
     if let Some(float) = Float::named(dtype) {
         return Some(float.nominal_bits());

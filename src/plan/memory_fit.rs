@@ -11,8 +11,8 @@ const MAX_MEMORY_SHARE: f64 = 0.9;
 const CACHE_BYTES: f64 = 2.0;
 
 impl Plan {
-    /// Marks the configurations whose weights, keys and values do not fit into the memory as unavailable, with both sizes.
-    /// Nothing is started for them. A configuration of unknown size is not marked.
+    /// Marks the configurations whose weights, keys and values do not fit into the memory as unavailable. The reason has the
+    /// needed size and that of the memory. Nothing is started for them. A configuration of unknown size is not marked.
     pub fn without_what_does_not_fit(mut self, machine: &Machine) -> Self {
         let reasons: Vec<Option<Unavailable>> =
             (0..self.configurations.len()).map(|index| self.why_too_large(index, machine)).collect();
@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-/// The dtype of the weights in memory: as requested, else as in the model's files.
+/// The dtype of the weights in memory: f32 for the verifier, else as requested, else as in the model's files.
 fn dtype_of(configuration: &Configuration) -> Option<&str> {
     match configuration.role {
         Some(Role::Verifier) => Some(VERIFIER_DTYPE),

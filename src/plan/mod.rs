@@ -61,10 +61,11 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verification {
-    /// The answers that are stored beside the model, or else the engine whose manifest says `reference`, if it can run.
+    /// The engine whose manifest says `reference`, if it can run. For held-out text, the reference answers in the model's folder
+    /// replace its answers.
     #[default]
     Usual,
-    /// The engine that the user named, which answers in this run.
+    /// The engine that the user named. It also answers for held-out text, even if there are reference answers.
     Named,
     Off,
 }
@@ -302,7 +303,7 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// This many tokens of the default text, from a different window for each request.
+    /// This many tokens of the default text, from a different window for each measured request.
     Tokens(u32),
     Text(String),
 }

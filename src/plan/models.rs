@@ -48,8 +48,8 @@ pub fn model(name: Option<&str>) -> Result<Model> {
     Ok(Model { name: model_name, path: path.to_string_lossy().into_owned(), ..Model::default() })
 }
 
-/// Refuses what no engine can load: an empty folder, and a `.gguf` file of another format. Other engines may have other formats, so
-/// everything else is left to them.
+/// Refuses what no engine can load: an empty folder, and a `.gguf` file of another format. Engines may read formats that are
+/// unknown here, so everything else is left to them.
 fn check_is_model(path: &Path) -> Result<()> {
     let shown = path.display();
     if path.is_dir() {
@@ -106,7 +106,7 @@ fn name_from_path(path: &Path) -> String {
 }
 
 /// Adds facts from the models' files and the identity of their weights. The first identification of a model reads all its
-/// weights. A model that this program cannot open stays unchanged, because an engine may read it. Returns warnings for other
+/// weights. A model that this program cannot open stays unchanged: an engine might read it. Returns warnings for other
 /// failures.
 pub fn identify(models: &mut [Model], listener: &mut dyn FnMut(SetUpEvent)) -> Vec<String> {
     let mut warnings = Vec::new();

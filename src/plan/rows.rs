@@ -73,7 +73,7 @@ impl Selection {
         rows
     }
 
-    /// Whether the engine accepts the values of one of the candidate's rows on a device.
+    /// Whether the engine accepts the values of at least one of the candidate's rows on a device.
     pub(super) fn supports(&self, candidate: &Candidate, device: &Device) -> bool {
         self.dtypes.iter().any(|dtype| {
             let values = self.load_values(device, dtype.as_deref());

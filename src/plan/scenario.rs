@@ -11,7 +11,7 @@ pub struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
     pub kind: Kind,
-    /// One case for each prompt length.
+    /// The prompt lengths: one workload for each.
     pub prompt_tokens: &'static [u32],
     pub max_new_tokens: u32,
     /// The number of measured requests in each block, interleaved with those of the other engines.
@@ -69,7 +69,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "depth",
-        about: "decode after 8192 tokens: reading keys and values takes as long as reading weights; a run takes minutes",
+        about: "decode after 8192 tokens, when each step also reads many keys and values; a run takes minutes",
         kind: Kind::Warm,
         prompt_tokens: &[8192],
         max_new_tokens: 32,

@@ -287,7 +287,7 @@ pub fn scenarios(registry: &Registry, names: &[String]) -> Result<Vec<Scenario>>
         };
         for scenario in scenarios {
             match selected.iter_mut().find(|it| it.name == scenario.name) {
-                // A suite may have only some of its prompt lengths.
+                // A suite may have only some prompt lengths of the scenario: the longer list counts.
                 Some(known) if known.prompt_tokens.len() < scenario.prompt_tokens.len() => *known = scenario,
                 Some(_) => {}
                 None => selected.push(scenario),

@@ -68,7 +68,7 @@ pub struct Comparison {
     /// The bootstrap interval, for 20 to 200 blocks.
     pub bootstrap: Option<(f64, f64)>,
     pub decision: Decision,
-    /// The number of blocks that both configurations have.
+    /// The number of blocks in which the two share a round.
     pub blocks: usize,
     /// The number of blocks in which the two share no round.
     pub unpaired: usize,
@@ -185,9 +185,9 @@ impl Experiment {
         (undecided, floor)
     }
 
-    /// The highest noise floor: of the stored floors of both sides, and of the twins in this run. A quiet run does not lower
-    /// the calibrated floor, because the noise may return. A noisy run raises the floor. Values are not pooled: the many
-    /// values of a quiet calibration would hide the few values of a noisy run.
+    /// The highest noise floor among the stored floors of both sides and the floors from their twins in this run. A quiet run
+    /// does not lower the calibrated floor, because the noise may return. A noisy run raises the floor. Values are not pooled:
+    /// the many values of a quiet calibration would hide the few values of a noisy run.
     fn highest_floor(&self, series: &Series, pair: (usize, usize)) -> Option<SourcedFloor> {
         let stored = [pair.0, pair.1].into_iter().filter_map(|of| {
             let floor = series.floors.get(of).copied().flatten()?;

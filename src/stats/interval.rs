@@ -45,7 +45,7 @@ impl Design {
         }
     }
 
-    /// Corrects a two-sided p value: the result is at most 1 - CONFIDENCE exactly if the interval excludes zero.
+    /// Corrects a two-sided p value for interim analyses: a p value of 1 - `t_confidence` becomes 1 - CONFIDENCE.
     pub fn correct_p(self, p: f64, blocks: usize) -> f64 {
         correct_p(p, self.t_confidence(blocks))
     }
@@ -203,7 +203,7 @@ const RESAMPLES: usize = 10_000;
 /// A bootstrap interval of the mean, without an assumption on the shape of the noise: the expanded percentile interval of
 /// Hesterberg, "What Teachers Should Know About the Bootstrap: Resampling in the Undergraduate Statistics Curriculum", The
 /// American Statistician 69 (2015). Its percentiles of the resampled means lie further out, so that normal noise gives
-/// the t interval. `None` for fewer than 20 values or more than 200.
+/// the t interval. `None` for fewer than 20 values or more than 200, or if a value is not finite.
 ///
 /// BCa (Efron, "Better Bootstrap Confidence Intervals", JASA 82 (1987)) covers less than t on the mean of 20 blocks, except under
 /// strong skew (`uv run src/stats/golden/why_not_bca.py`). This interval covers more than t only where noise is skewed, so it

@@ -10,7 +10,8 @@ use super::summary::{Moments, ascending, quantile};
 /// The smallest difference that counts. A change of a few bytes in a program's memory layout can cause smaller differences
 /// (Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", ASPLOS 2009).
 const MIN_DIFFERENCE: f64 = 0.02;
-/// The number of values that a 95th percentile needs. With fewer values, the percentile lies between the two largest.
+/// The number of values that a 95th percentile needs. With 20 values, the percentile is close to the second largest value. With
+/// fewer, it depends more on the largest value.
 const MIN_RELIABLE_BLOCKS: usize = 20;
 
 /// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A/A, the engine against itself (linear

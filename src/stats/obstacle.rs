@@ -18,7 +18,7 @@ pub enum Obstacle {
     TooWideForSame { blocks: Option<usize> },
     /// The estimate does not exceed the noise floor. No number of blocks with the same mean helps.
     NoiseFloor,
-    /// The difference is certain on its own, but not among all comparisons of the record (Holm's correction).
+    /// The difference is certain on its own, but not among all gating comparisons (Holm's correction).
     ManyComparisons { blocks: Option<usize> },
 }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_below_the_noise_floor_needs_no_blocks() {
+    fn more_blocks_do_not_help_a_difference_below_the_noise_floor() {
         assert_eq!(compared(0.1, 0.01, Some(0.2), 0).obstacle(), Some(Obstacle::NoiseFloor));
         assert_eq!(compared(0.1, 0.01, Some(0.05), 0).obstacle(), None);
     }

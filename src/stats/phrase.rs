@@ -55,7 +55,7 @@ impl Words {
 pub struct Phrase {
     pub change: String,
     pub bounds: String,
-    /// The reason why there is no verdict: `tentative` or `range only`. Empty for a verdict.
+    /// The kind of evidence, if there is no verdict: `tentative` or `range only`. Empty for a verdict.
     pub caution: &'static str,
 }
 
@@ -189,7 +189,8 @@ enum Scale {
 }
 
 impl Scale {
-    /// The scale of a change of the metric, in log ratios. `most` is the upper end of an interval on one side of zero.
+    /// The scale of a change, in log ratios. `most` is the upper end of an interval that lies on one side of zero, or else the
+    /// change itself.
     fn of(change: f64, most: f64) -> Self {
         let exceeds = |change: f64, factor: f64| change >= factor.ln() - 1e-12;
         if exceeds(-change, MIN_INVERSE) {
@@ -246,7 +247,7 @@ fn half_width_in(scale: Scale, low: f64, high: f64) -> f64 {
     }
 }
 
-/// The bounds of the metric itself, in log ratios: less memory is below zero. The lower bound comes first.
+/// The bounds of the speed or amount itself, in log ratios: less memory is below zero. The lower bound comes first.
 fn of_metric(low: f64, high: f64, kind: MetricKind) -> [f64; 2] {
     let mut bounds = [low, high].map(|it| without_rounding_error(kind.sign() * it));
     bounds.sort_unstable_by(f64::total_cmp);

@@ -83,7 +83,10 @@ impl fmt::Display for NoRatio {
         match self {
             Self::NothingShared => write!(f, "no round has values of both sides"),
             Self::UnusableValue { block, round, value } => {
-                write!(f, "block {block}, round {round}: `{value}` is not positive, so there is no ratio")
+                write!(
+                    f,
+                    "block {block}, round {round}: `{value}` is not positive and finite, so there is no ratio"
+                )
             }
         }
     }
@@ -149,7 +152,10 @@ mod tests {
             }
         }
         let refused = Ratios::paired(&blocks(&[&[0.0]]), &blocks(&[&[1.0]])).unwrap_err();
-        assert_eq!(refused.to_string(), "block 0, round 0: `0` is not positive, so there is no ratio");
+        assert_eq!(
+            refused.to_string(),
+            "block 0, round 0: `0` is not positive and finite, so there is no ratio"
+        );
     }
 
     #[test]

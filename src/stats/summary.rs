@@ -54,7 +54,7 @@ impl Moments {
 
 /// The geometric mean of ratios: the only mean that does not depend on the choice of reference (Fleming and Wallace, "How Not
 /// to Lie with Statistics: The Correct Way to Summarize Benchmark Results", Communications of the ACM 29 (1986)). `None` if a
-/// workload has no ratio above zero: leaving out the workload would favour an engine that failed in it.
+/// workload has no finite ratio above zero: leaving out the workload would favour an engine that failed in it.
 ///
 /// The geometric mean does not predict time: a workload of a millisecond counts as much as a workload of an hour. A real
 /// application may have another ratio (Smith, "Characterizing Computer Performance with a Single Number", Communications of the

@@ -63,7 +63,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// 1 if more of the metric is better, -1 if less is better.
+    /// The sign that turns a log ratio, which is above zero if better, into a change of the speed (1) or of the amount (-1).
     pub(crate) fn sign(self) -> f64 {
         if self == Self::Speed { 1.0 } else { -1.0 }
     }

@@ -117,7 +117,7 @@ impl RepeatTimes {
                 let (first, repeated) = (warm_up(0)?, warm_up(1)?);
                 let is_long =
                     repeated.iteration.sequences.iter().all(|it| it.prompt_tokens >= MIN_PROMPT_TOKENS);
-                // A discarded request follows a pause of the engine's processes, and generates less.
+                // A discarded request followed a pause of the engine's processes, or other processes disturbed it.
                 let others = requests().filter(|it| match it.kind {
                     RequestKind::Warmup => it.index >= IDENTICAL_WARM_UPS,
                     RequestKind::Measured => true,

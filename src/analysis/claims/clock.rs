@@ -25,7 +25,7 @@ const ALLOWED_NS: f64 = 20e6;
 const ALLOWED_SHARE: f64 = 0.05;
 /// The quantile of the spans that is compared: a false clock affects every request, a busy machine delays only some.
 const SPAN_QUANTILE: f64 = 0.25;
-/// The least number of requests: a busy machine may have delayed all of fewer requests.
+/// The least number of requests. If there are fewer, a busy machine may have delayed all of them.
 const MIN_REQUESTS: usize = 3;
 /// If each of many requests leaves out more than this share, the clock is false, even if the time is below `ALLOWED_NS`. The time
 /// must also be far above that of another engine in the same run. This check is for runs whose requests all have about the same
@@ -188,7 +188,7 @@ struct Spans {
 
 impl Spans {
     fn of(subject: &Subject, span: &Span, case: usize) -> Option<Self> {
-        // A discarded request follows a pause and is shorter than the requests of the case.
+        // A discarded request follows a pause and is shorter than the others, or other processes disturbed it.
         let requests =
             subject.samples.iter().filter(|it| it.case == case && it.kind != RequestKind::Discarded);
         let spans_and_times =

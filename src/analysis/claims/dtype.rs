@@ -14,8 +14,8 @@ const MIN_RESIDENT_SHARE: f64 = 0.8;
 /// The least difference between the sizes in f32 and in the reported dtype. A smaller difference may be other memory:
 /// interpreters and frameworks need 200 to 400 MB, and packed copies of single matrices come and go.
 const MIN_F32_EXCESS_BYTES: f64 = (512 << 20) as f64;
-/// The bits of the widest dtype.
-const WIDEST_BITS: f64 = 32.0;
+/// The bits of a number in f32.
+const F32_BITS: f64 = 32.0;
 /// The assumed bits of a number in a cache of keys and values whose dtype is not reported.
 const WIDEST_KV_BITS: f64 = 32.0;
 /// The largest difference between engines in f32 that add in different orders (root mean square over tokens, in
@@ -95,8 +95,8 @@ fn too_small(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
 
 /// A contradiction if the processes hold as much memory as f32 needs, for a narrower dtype.
 fn too_large(subject: &Subject, weights: &Weights) -> Option<Contradiction> {
-    let bits = weights.bits.filter(|bits| *bits < WIDEST_BITS)?;
-    let f32_bytes = weights.bytes * WIDEST_BITS / bits;
+    let bits = weights.bits.filter(|bits| *bits < F32_BITS)?;
+    let f32_bytes = weights.bytes * F32_BITS / bits;
     // The memory after each answer counts: weights are held between requests.
     let least = subject.measured().filter_map(|sample| Some(sample.held?.anonymous_bytes)).min()? as f64;
     let cache = kv_cache_bytes(subject);
@@ -122,7 +122,7 @@ fn kv_cache_bytes(subject: &Subject) -> f64 {
     numbers as f64 * f64::from(positions) * bits.unwrap_or(WIDEST_KV_BITS) / 8.0
 }
 
-/// A contradiction if the engine reports f32 throughout, with the model's own numbers, but scores as a narrower dtype does.
+/// A contradiction if the engine reports f32 arithmetic with the model's own numbers, but scores as a narrower dtype does.
 fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
     let is_wide = |dtype: &str| dtype::bits(dtype).is_some_and(|bits| bits >= 32.0);
     let on_disk = subject.configuration.model.dtype.as_deref()?;

@@ -153,8 +153,8 @@ fn compare_metric(
 /// - the calibrations stored in either record: within one run, and between two runs;
 /// - the difference between a twin and its original, in either run;
 /// - the differences between the blocks of one run, for either run (`NoiseFloor::between_blocks`);
-/// - the change of the reference between the runs, if both references are the same program with the same settings, so that only
-///   the machine can have changed.
+/// - the change of the reference between the runs, if both references have the same settings, reported version and dtype of the
+///   weights (`is_same_program`): it counts as a change of the machine.
 fn highest_floor(
     base: &ComparedRecord,
     new: &ComparedRecord,

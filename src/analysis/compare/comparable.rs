@@ -1,5 +1,5 @@
-//! Checks whether two records may be compared: the same weights, prompts, token counts, workloads and machine. Other
-//! settings may differ on purpose, and `matching` names their differences.
+//! Checks whether two records may be compared: they must have the same machine, mode, weights, prompts and token counts, and
+//! share a workload. Other settings may differ on purpose, and `matching` names their differences.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

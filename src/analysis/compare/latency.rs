@@ -2,7 +2,7 @@
 //! prompt, and the time of the tokens after it at the rate of the decode workload.
 //!
 //! Each block gives a latency for each configuration, from the medians of its rounds. The latencies of a block are paired, as
-//! the rounds of a workload are, so the comparison has the same interval, noise floor and correction.
+//! the rounds of a workload are, so the comparison has an interval, a noise floor and a correction of the same kind.
 
 use std::collections::BTreeMap;
 

@@ -74,7 +74,7 @@ impl OnGpus {
     }
 
     /// The memory of the engine's processes, if the driver names them. In a container, or under some kernels, the driver names
-    /// no process or uses the host's numbers. Then the growth of the whole devices is the best value.
+    /// no process, or names them by the ids of the host. Then the growth of the whole devices is the best value.
     pub fn counted_bytes(&self) -> Option<u64> {
         self.process_bytes.or(self.growth_bytes)
     }

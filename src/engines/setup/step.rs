@@ -13,7 +13,7 @@ const MAX_OUTPUT_LINES: usize = 6;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum SetUpEvent {
-    /// A build, an installation or the reading of a large model began. `note` says how much is downloaded or read.
+    /// A build, an installation or the reading of a large model began. `note` is for the user, as in `1.2 GB to download`.
     Started {
         subject: String,
         step: String,
@@ -40,7 +40,7 @@ pub enum SetUpEvent {
 }
 
 pub struct Steps<'a> {
-    /// The name and value of a variable that marks every process of this run, so that the keeper can end them.
+    /// The name and value of a variable that marks every process of this run, so that `run::process::keeper` can end them.
     pub run_mark: (&'static str, &'a str),
     pub listener: &'a mut dyn FnMut(SetUpEvent),
 }

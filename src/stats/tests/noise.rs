@@ -37,7 +37,7 @@ pub const ALL: [Noise; 8] = [
 ];
 
 const ROUNDS: usize = 5;
-/// The speed of a slow machine as a share of its full speed. A matrix unit was measured at this share.
+/// The speed of a slow machine as a share of its full speed. The matrix unit of a real machine was measured at this share.
 const SLOW_SPEED: f64 = 0.44;
 /// The mean number of rounds at one speed.
 const ROUNDS_AT_ONE_SPEED: f64 = 6.0;

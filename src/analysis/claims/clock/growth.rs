@@ -1,6 +1,6 @@
-//! Compares a span of requests of different lengths. A correct engine needs the same time to read a request and to write its
-//! answer, however long the request takes. If an engine stamps a share of the time too early, the span is long in long requests
-//! and short in short ones. The span of another case is therefore the overhead of this engine on this machine.
+//! Compares a span of requests of different lengths. The time in which a correct engine reads a request and writes its answer
+//! does not depend on the length of the request. If an engine stamps a share of the time too early, the span is long in long
+//! requests and short in short ones. The span of another case is therefore the overhead of this engine on this machine.
 //!
 //! A busy machine delays answers too, by some milliseconds and not in every request. So a difference counts in two cases: if all
 //! requests of every launch show it, or if three of four requests of most launches show more than such a delay.
@@ -52,7 +52,7 @@ pub fn is_overhead_known(subject: &Subject, length: Length, case: usize) -> bool
     Levels::of(subject, length).with_others(case).len() >= MIN_LAUNCHES
 }
 
-/// Requests of about the same length: their case, and whether they are the discarded ones after a pause, which are shorter.
+/// The case of requests, and whether they were discarded: those after a pause are shorter than the others.
 type Group = (usize, bool);
 
 /// The spans of the requests of one launch and one group, and their times.

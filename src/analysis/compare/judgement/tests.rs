@@ -173,7 +173,7 @@ fn another_engine_is_named_with_the_differing_factors() {
 }
 
 #[test]
-fn configurations_and_scenarios_of_only_one_record_are_listed() {
+fn configurations_and_workloads_of_only_one_record_are_listed() {
     let base = run(&selection(&["a", "b"], &["decode", "prefill"]), 1.0, 1);
     let new = run(&selection(&["a", "c"], &["decode", "load"]), 1.0, 2);
     let notes = compare(&base, &new).notes;
@@ -220,7 +220,7 @@ fn missing_calibrations_are_listed_as_a_command() {
 }
 
 #[test]
-fn the_mean_over_scenarios_uses_only_headline_metrics() {
+fn the_mean_over_workloads_uses_only_headline_metrics() {
     let both = selection(&["a"], &["prefill", "decode"]);
     let record = |prefill: f64, decode: f64| {
         measured(&both, 5, move |at| Some(if at.workload == "decode" { decode } else { prefill }))

@@ -124,7 +124,7 @@ fn a_failed_comparison_includes_the_reason() {
     let compared = Compared { result: Err(refusal), ..compared("decode_rate", 1.0, 0.0, 5) };
     assert_eq!(
         sentence(&plan(), &compared),
-        "`a` decodes: no comparison with `b`: block 2, round 1: `0` is not positive, so there is no ratio"
+        "`a` decodes: no comparison with `b`: block 2, round 1: `0` is not positive and finite, so there is no ratio"
     );
 }
 
