@@ -26,7 +26,7 @@ pub const FORMAT: Format = Format {
     }),
 };
 
-/// The most lines of stderr below the table; the record has more.
+/// The most lines of stderr below the table; the record can have more.
 const MAX_STDERR_LINES: usize = 4;
 /// The least width of a failure or of a shortened or wrapped cell, on any terminal.
 const MIN_CELL_WIDTH: usize = 12;
