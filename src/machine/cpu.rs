@@ -1,4 +1,4 @@
-//! The CPU: model, cores, instructions for matrix work, caches and clocks.
+//! The CPU: model, cores, instruction set extensions, caches and clocks.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

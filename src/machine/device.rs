@@ -44,7 +44,7 @@ impl Device {
         start.eq_ignore_ascii_case(CPU) && !rest.starts_with(|next: char| next.is_alphabetic())
     }
 
-    /// The name without an index, in lower case: `cuda` for `cuda:1`. Manifests describe programs by family.
+    /// The name without an index, in lower case: `cuda` for `cuda:1`. Manifests list device settings by family.
     pub fn family(&self) -> String {
         self.0.split(':').next().unwrap_or_default().to_ascii_lowercase()
     }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cuda_index_is_read_only_from_a_cuda_device() {
+    fn only_a_cuda_device_has_a_cuda_index() {
         let index = |name: &str| Device::from(name).cuda_index();
         assert_eq!(["cuda", "cuda:2", "CUDA:1"].map(index), [Some(0), Some(2), Some(1)]);
         assert_eq!((Device::cuda(3).as_str(), Device::cuda(3).cuda_index()), ("cuda:3", Some(3)));

@@ -1,4 +1,4 @@
-//! The limits of GPUs, measured in a separate process that ends. A CUDA context holds some hundred MiB of a device while its
+//! The limits of GPUs, measured in a separate process that ends. A CUDA context holds hundreds of MiB of a device while its
 //! process lives. A driver that hangs or crashes must not disturb a run.
 
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ pub fn probe(devices: Vec<u32>) -> Limits {
     probe_gpus(&GpuProbeSettings { devices, folders: cublas_folders(), budget: BUDGET })
 }
 
-/// The start of the variables that name the user's own Pythons.
+/// The start of the names of variables that select the user's own Pythons.
 const OWN_PYTHON_PREFIX: &str = "ORCHESTRATE_PYTHON";
 
 /// The folders with cuBLAS that the loader does not search. They belong to the user's own Pythons, to this program's environments

@@ -10,8 +10,8 @@ use crate::machine::observed::HeldMemory;
 pub use super::processes::tree;
 pub use system::memory::available_bytes;
 
-/// The time between two readings is at least this many times the duration of a reading, which is tens of milliseconds for
-/// gigabytes.
+/// The time before an optional reading is at least this many times the duration of the last reading, which is tens of
+/// milliseconds for gigabytes.
 const MIN_PAUSE_FACTOR: u32 = 100;
 
 /// The sum of these processes' largest resident sizes (VmHWM), as far as they can still be read. `None` if none can. Shared pages

@@ -54,7 +54,7 @@ pub struct GpuPass {
     /// The largest memory use of the engine's processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_bytes: Option<u64>,
-    /// The lowest and the highest clock of the streaming processors.
+    /// The lowest and the highest clock of the streaming multiprocessors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

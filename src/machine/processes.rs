@@ -26,7 +26,7 @@ pub fn descendants_of(pid: u32) -> impl Iterator<Item = u32> {
     tree(pid).into_iter().skip(1).filter(|&pid| is_living(pid))
 }
 
-/// Whether a process is a thread of the kernel: a child of `kthreadd`. A container does not see them.
+/// Whether a process is a thread of the kernel: a child of `kthreadd`. A container sees no such threads.
 pub fn is_kernel_thread(pid: u32) -> bool {
     const KTHREADD: u32 = 2;
     let is_child = read(format!("/proc/{pid}/stat")).and_then(|stat| parent(&stat)) == Some(KTHREADD);
@@ -62,7 +62,7 @@ fn name_of_path(word: &str) -> Option<&str> {
 }
 
 /// The mark of all processes of a run, or of one launch in it. Children inherit it twice: as an entry of their environment, and
-/// as their limit of file locks. No kernel since 2004 enforces that limit. A process with an emptied environment keeps it.
+/// as their limit of file locks, which no kernel since 2004 enforces. A process with an emptied environment keeps the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     /// The name and the value of the environment's entry.
@@ -216,7 +216,7 @@ fn has_entry(environment: &[u8], name: &str, value: &str) -> bool {
 
 /// The time between two searches of all processes is at least this many times the duration of a search.
 const MIN_PAUSE_FACTOR: u32 = 100;
-/// The longest time between two searches, even after an expensive one.
+/// The longest pause that an expensive search causes.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Processes that carry a mark, and their descendants.

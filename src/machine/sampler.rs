@@ -1,4 +1,4 @@
-//! Samples an engine from a separate thread, during requests that are not timed.
+//! Samples an engine's memory or GPUs from a separate thread, in the sampled pass.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;

@@ -40,7 +40,7 @@ pub fn probe() -> BTreeMap<&'static str, String> {
     answers
 }
 
-/// The first word that has digits and a point.
+/// The first word that begins with a digit, after an optional `v`, and has a point.
 fn version(text: &str) -> Option<String> {
     let words = text.split(|it: char| it.is_whitespace() || it == ',');
     let mut versions = words.map(|word| word.trim_start_matches(['v', 'V'])).filter(|word| {

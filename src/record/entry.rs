@@ -158,7 +158,7 @@ pub struct Sample {
     /// CPU time of the process tree from the request to its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ns: Option<u64>,
-    /// The time in which the engine's threads were ready to run, but other processes used the cores.
+    /// The time in which the engine's threads were ready to run and waited for a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_ns: Option<u64>,
     /// Absent if the request was not streamed.

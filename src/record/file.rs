@@ -1,4 +1,4 @@
-//! Run records as files: read whole, written entry by entry.
+//! Run records as files: found, read, and written entry by entry.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -200,7 +200,7 @@ pub fn latest_in(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(latest.map(|(_, path)| path))
 }
 
-/// Sorts records by start. Two runs of the same second differ in their ids.
+/// The key by which records are sorted: the start of the run. Two runs of the same second differ in their ids.
 pub fn order_key(header: &Header) -> (Option<SystemTime>, String) {
     (humantime::parse_rfc3339(&header.started).ok(), header.id.clone())
 }

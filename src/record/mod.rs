@@ -1,8 +1,8 @@
 //! The run record: the file in the results folder with the machine, the plan, every raw sample and every failure.
 //!
-//! A record has one line of JSON for each entry. Each line is written at once, so a crash can lose only the last one. Reports
-//! compute every number from the record again. `file` finds and reads records, and is the only writer in the results folder.
-//! The other modules do no input or output.
+//! A record has one line of JSON for each entry. Each line is written with one call, so a crash can lose only the last one.
+//! Reports compute every number from the record again. `file` finds and reads records, and is the only writer in the results
+//! folder. The other modules do no input or output.
 
 mod entry;
 mod failure;

@@ -160,8 +160,8 @@ fn is_measurement(sample: &Sample, is_for_output_checks: impl FnOnce() -> bool) 
     sample.kind == RequestKind::Measured && !is_for_output_checks()
 }
 
-/// The indices that are valid after the entries read so far. The launch of a failure is not checked, because an engine can fail
-/// before its launch is recorded. Names of metrics are not checked here: `analysis::metric::unknown_metrics` reports unknown ones.
+/// The indices that are valid after the entries read so far. The launch of a failure is not checked, because in older records it
+/// may have no entry. Names of metrics are not checked here: `analysis::metric::unknown_metrics` reports unknown ones.
 struct Indices {
     /// The configuration of each case.
     cases: Vec<usize>,

@@ -14,7 +14,7 @@ use crate::record::{Overhead, WarmUpEnd};
 use crate::text::{plural, shorten};
 use stats::StoppedBy;
 
-/// The largest width of a model or a list of GPUs, in columns. CSV and JSON have the full text.
+/// The largest width of a model or a list of GPUs, in columns. JSON has the full text.
 const MAX_MODEL_WIDTH: usize = 40;
 /// The same for a version, device or dtype.
 const MAX_WORD_WIDTH: usize = 24;
@@ -171,7 +171,7 @@ fn machine(report: &Report) -> String {
     let machine = &report.machine;
     let cores = machine.cpu.allowed_cores.or(machine.cpu.logical_cores);
     let parts = machine.cpu.model.iter().cloned().chain(cores.map(|cores| plural(cores, "core")));
-    // Without a row on a GPU these facts explain nothing.
+    // GPUs explain nothing where no row ran on one.
     let on_gpu = report.rows.iter().any(|row| row.engine.device.as_ref().is_some_and(|it| !it.is_cpu()));
     let gpus =
         (on_gpu && !machine.gpus.is_empty()).then(|| shorten(&machine.gpus_by_kind(), MAX_MODEL_WIDTH));

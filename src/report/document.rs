@@ -71,7 +71,7 @@ impl Format {
     }
 }
 
-/// A table with a wide and a narrow layout.
+/// A table whose layout depends on the format and the width.
 #[derive(Debug, Clone, Copy)]
 pub enum TableId {
     Results,
@@ -79,7 +79,7 @@ pub enum TableId {
     Resources,
 }
 
-/// The layout of each table, as the format chooses it from `Content::table`.
+/// The layout that the format chose for each table.
 pub type Layouts<'a> = &'a dyn Fn(TableId) -> Layout;
 
 /// The layout of a table for a terminal's width. Widths are in columns of the terminal.

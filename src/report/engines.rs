@@ -9,7 +9,7 @@ use crate::plan::{Configuration, Plan, Role};
 use crate::record::{Launch, RunRecord};
 use crate::text::{line, shorten};
 
-/// The largest width, in columns, of a text that an engine sent, in any format.
+/// The largest width, in columns, of a short text that an engine sent, such as its version, in any format.
 const MAX_WORD_WIDTH: usize = 200;
 /// The largest width of such a text within a sentence.
 const MAX_WORD_IN_SENTENCE: usize = 24;

@@ -1,5 +1,6 @@
 //! Factors: the options and facts that may differ between rows, apart from the engine. A factor that the plan varied is a
-//! column and part of the row's name. A fact that engines report differently is a column too. The caption has all other facts.
+//! column, or part of the engine's name where the column does not fit. A fact that engines report differently is a column too.
+//! The caption has all other facts.
 
 use super::rows::{Dtype, Engine, Row};
 use crate::machine::Device;

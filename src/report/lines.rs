@@ -1,4 +1,5 @@
-//! A report for spreadsheets: one line for each case and metric, in the metric's own unit; and one for each failure.
+//! A report for spreadsheets: one line for each case and value (a metric, a part of the wall time or a resource), in its own
+//! unit. Failures, the overhead and the machine's limits have lines too.
 
 use super::document::{Lines, NamedField, column};
 use super::resources;

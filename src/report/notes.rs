@@ -159,7 +159,7 @@ impl Range {
     }
 }
 
-/// Notes about requested options that a measured engine does not confirm.
+/// Notes about a requested device or dtype that a measured engine does not report. The device `cpu` needs no report.
 fn unreported(data: &RunData) -> Vec<String> {
     let mut notes = Vec::new();
     for (_, engine) in data.engines.iter().enumerate().filter(|(index, _)| data.is_measured_row(*index)) {

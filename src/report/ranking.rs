@@ -20,7 +20,7 @@ pub struct Ranking<'a> {
     pub unranked: Vec<(&'a Row, Unranked)>,
 }
 
-/// The reason why a row has no rank. The most severe reason counts.
+/// The reason why a row has no rank. Of several reasons, the first in this order counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unranked {
     Failed,

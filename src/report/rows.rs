@@ -14,7 +14,7 @@ use crate::machine::Device;
 use crate::record::{FailureKind, Stage, WarmUp};
 use stats::{StoppedBy, Summary};
 
-/// If the ratio of the best launch to the worst is larger, the cause is probably the machine and not the engine.
+/// If the ratio of a row's largest launch median to its smallest is larger, the cause is probably the machine and not the engine.
 const MAX_NORMAL_SPREAD: f64 = 2.0;
 
 /// One case: an engine configuration with one workload.
@@ -48,7 +48,7 @@ pub struct Case {
     pub headline: Option<&'static Metric>,
     /// Measured requests in each launch.
     pub rounds: u32,
-    /// The planned warm-up requests; `None` where the warm-up went on until request times were steady.
+    /// The planned warm-up requests; `None` where the run itself decided when each warm-up ended.
     pub warmup: Option<u32>,
 }
 
@@ -123,7 +123,7 @@ pub struct FailureSummary {
     /// A remedy in each line; the first can be pasted.
     pub hint: Option<String>,
     pub stderr: Vec<String>,
-    /// How often the failure happened, at most once in each launch.
+    /// The number of failures, at most one in each launch. The other fields describe the first.
     pub times: usize,
 }
 
@@ -157,7 +157,7 @@ impl Row {
         self.reference.as_ref() == Some(&self.engine.label)
     }
 
-    /// The ratio of the best launch to the worst, by the headline, where it is above `MAX_NORMAL_SPREAD`.
+    /// The ratio of the largest launch median to the smallest, by the headline, where it is above `MAX_NORMAL_SPREAD`.
     pub fn wide_spread(&self) -> Option<f64> {
         let summary = self.summary(self.case.headline?.id).filter(|_| self.failure.is_none())?;
         summary.launch_spread().filter(|&spread| spread > MAX_NORMAL_SPREAD)

@@ -145,7 +145,7 @@ impl<'a> RunData<'a> {
         begun_blocks(self.record)
     }
 
-    /// A larger number of blocks for a remedy: that of the next interim analysis after the first, or twice the current number.
+    /// A larger number of blocks for a remedy: that of the next interim analysis (8, 12 or 20), or else twice the current number.
     pub fn more_blocks(&self) -> usize {
         let blocks = self.begun_blocks().max(self.plan.extent.blocks.unwrap_or(0)) as usize;
         let mut analyses = INTERIM_ANALYSES.into_iter().skip(1);

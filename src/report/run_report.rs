@@ -1,5 +1,5 @@
-//! The report of one run, from its record. Raw samples become results and failures become rows. A row shows the facts that
-//! the engine reported, not the options that were requested.
+//! The report of one run, from its record. Raw samples become results and failures become rows. A row has the facts that
+//! the engine reported, and beside them the options that were requested.
 
 use super::engines::{mismatches, word};
 use super::notes;
@@ -75,7 +75,7 @@ pub struct ModelFacts {
 pub struct View {
     /// The full report in place of one screen.
     pub full: bool,
-    /// The workload or metric by which the rows of the one screen are sorted.
+    /// The workload, scenario, metric or column title by which the rows of the one screen are sorted, or `engine`.
     pub sort: Option<String>,
     /// Verdicts on every pair, not only on each engine against its reference.
     pub pairs: bool,
@@ -150,7 +150,7 @@ impl Report {
     }
 
     /// The warnings for people. Equal warnings about several engines share a line that names these engines. `short` gives the
-    /// name of a label.
+    /// short form of a label.
     pub fn warning_lines(&self, short: impl Fn(&str) -> String) -> Vec<String> {
         let of_engine = |warning: &String| {
             let rest =

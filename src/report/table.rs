@@ -26,7 +26,7 @@ pub const FORMAT: Format = Format {
     }),
 };
 
-/// The most lines of stderr below the table; the record has more.
+/// The most lines of stderr below the table; the record can have more.
 const MAX_STDERR_LINES: usize = 4;
 /// The least width of a table with columns that are extras.
 const MIN_WIDTH_OF_EXTRAS: usize = 101;

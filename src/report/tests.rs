@@ -306,7 +306,7 @@ explanations: orchestrate explain, orchestrate metrics
 }
 
 #[test]
-fn a_record_without_samples_says_so_in_every_format() {
+fn a_record_without_samples_gives_a_report_without_rows() {
     let expected = "\
 note: the run was cut off before its end: only its recorded samples are shown
 note: none of 12 cases has samples

@@ -167,7 +167,7 @@ fn remarks(report: &Report, labels: &Labels) -> Vec<String> {
     remarks
 }
 
-/// `precision impact, \`toy:half\` against \`toy\`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)`.
+/// ``precision impact, `toy:half` against `toy`: decode 1.61x [1.60, 1.63] (3.10 ms a token less)``.
 fn preset_effect(report: &Report, labels: &Labels, preset: &PresetEffect) -> Option<String> {
     let shown =
         |pair: &&PairVerdict| pair.is_headline && pair.result.is_ok() && !pair.has_failed(&report.rows);
@@ -263,7 +263,7 @@ fn mark_of(report: &Report, engine: &str) -> &'static str {
     let is_unverified = report.outputs.iter().any(|it| it.engine == engine && it.is_unverified());
     let is_contradicted = report.rows.iter().any(|row| row.engine.label == engine && row.contradicted);
     match (is_unverified && report.some_are_verified(), is_contradicted) {
-        // A false claim is more severe than a missing check, as in `ranking::why_unranked`.
+        // Of both reasons the contradicted claim counts, as in `ranking::why_unranked`.
         (_, true) => CONTRADICTED,
         (true, false) => UNVERIFIED,
         (false, false) => "",

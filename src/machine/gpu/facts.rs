@@ -27,7 +27,7 @@ pub struct Gpu {
     pub memory_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
-    /// The clock of the streaming processors.
+    /// The clock of the streaming multiprocessors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub struct Gpu {
     pub temperature_celsius: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,
-    /// The power draw as the driver reports it: since the Ampere generation, the mean over a second.
+    /// The power draw as the driver reports it: since the Ampere generation (except the A100), the mean over a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
     /// The power limit in effect.

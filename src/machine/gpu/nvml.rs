@@ -21,7 +21,7 @@ const HARMLESS: ThrottleReasons = ThrottleReasons::GPU_IDLE
     .union(ThrottleReasons::APPLICATIONS_CLOCKS_SETTING)
     .union(ThrottleReasons::DISPLAY_CLOCK_SETTING);
 
-/// Paths where containers mount the driver's library. The loader of the container may not search them.
+/// Paths where containers mount the driver's library. The container's loader might not search them.
 const MOUNTED_LIBRARIES: &[&str] =
     &["/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 
@@ -143,7 +143,7 @@ fn sample_one(index: u32, device: &Device, pids: &[u32], at: Duration) -> GpuSam
     }
 }
 
-/// The throttle reasons as bits. CUDA 13 deprecates the call and CUDA 14 refuses it: the reasons are then unknown.
+/// The throttle reasons as bits. CUDA 13 deprecates the call. If a driver refuses it, the reasons are unknown.
 fn throttle_reasons(device: &Device) -> Option<u64> {
     match device.current_throttle_reasons_strict() {
         Ok(reasons) => Some(reasons.bits()),

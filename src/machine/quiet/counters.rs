@@ -1,5 +1,5 @@
-//! The kernel's counters of CPU time, stolen time, swapping, waiting for memory and heat. The difference of two readings
-//! shows the events in between. A counter that this system lacks is absent.
+//! The kernel's counters of CPU time, stolen time, swapping, waiting for memory, pauses by the container's CPU limit, and heat.
+//! The difference of two readings shows the events in between. A counter that this system lacks is absent.
 
 use std::time::Instant;
 

@@ -69,7 +69,7 @@ impl QuietCheck {
     }
 
     /// The disturbances since `probe`. After an interrupt the CPU time of the ended engines is unknown and would count as
-    /// other programs' work, so that message is left out.
+    /// other programs' work, so the message about other programs is left out.
     pub fn warnings_after(&self, interrupted: bool) -> Vec<String> {
         let threads = (!interrupted).then_some(self.threads);
         warnings_between(&self.counters, &Counters::read(), threads)

@@ -72,7 +72,7 @@ fn sentence(
     line(&compare::sentence(plan, &Compared { workload, metric, configuration, against, gating, result }))
 }
 
-/// `Evidence: 5 blocks; noise floor 3.10 %, from the twin of `toy`; p < 0.0001.`
+/// ``Evidence: 5 blocks; noise floor 3.10 %, from the twin of `toy`; p < 0.0001.``
 fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
     let blocks = plural(comparison.blocks, "block");
     let floor = match comparison.floor {

@@ -79,7 +79,7 @@ fn claims(context: &Context, label: &str) -> Option<Part> {
     (!part.sentences.is_empty()).then_some(part)
 }
 
-/// The warnings of the record about this engine. Contradicted claims have a part of their own.
+/// The warnings about this engine. Contradicted claims have a part of their own.
 fn warnings(context: &Context, label: &str) -> Option<Part> {
     let is_claim = |text: &str| context.report.contradictions.iter().any(|it| text.starts_with(&it.message));
     let about_engine = |text: &&String| {
@@ -97,7 +97,7 @@ fn load(row: &Row) -> Option<Part> {
     let time = |ns: f64| Unit::Nanoseconds.show(ns);
     let mut part = Part::titled(format!("load: {}", time(load.estimate)));
     part.say(format!(
-        "From the start of the process to its `loaded` answer, {} pass (median of {}).",
+        "It takes {} from the start of the process to its `loaded` answer (median of {}).",
         time(load.estimate),
         launches(load.launches)
     ));

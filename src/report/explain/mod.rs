@@ -1,5 +1,5 @@
 //! Explanations of a record: why an engine has its verdict, its output status or its warnings, in plain sentences with the
-//! values. All values come from `analysis` and from the report; nothing is computed here.
+//! values. All values come from `analysis` and from the report.
 
 mod comparison;
 mod context;

@@ -365,7 +365,7 @@ pub fn memory(row: &Row) -> Option<Part> {
     if let Some(peak) = resources.peak_bytes {
         part.title = format!("memory: peak {}", show(peak));
         part.say(format!(
-            "Its processes held at most {} of memory, from the start to the end of this case.",
+            "Its processes held at most {} of memory, from their start to the end of this case.",
             show(peak)
         ));
     }

@@ -14,7 +14,7 @@ const SLOW_FIRST_FACTOR: f64 = 1.25;
 /// A smaller rise or fall over a run is normal for a good machine.
 const MIN_DRIFT_SHARE: f64 = 0.1;
 /// A drift has a Kendall's tau above this, or below its negative, between the number of a block and the block's level: the median
-/// of `costs`. Over five blocks, one row in sixty has such a tau by chance; over more blocks, fewer rows do.
+/// of `costs`. Over five blocks, one row in sixty has such a tau by chance; over eight, one in 576.
 const MIN_DRIFT_TAU: f64 = 0.8;
 /// The least share of outliers in a row that gets a note, and the least number.
 const MIN_OUTLIER_SHARE: f64 = 0.05;

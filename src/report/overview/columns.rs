@@ -20,7 +20,7 @@ pub const NO_VERDICT: &str = "?";
 /// The status of an output whose check continues after the last block.
 pub const NOT_YET_CHECKED: &str = "later";
 const MAX_WORD_WIDTH: usize = 14;
-/// The width of the reason why a case has no value.
+/// The largest width of the reason why a case has no value.
 const MAX_FAILURE_WIDTH: usize = 12;
 
 type Statistic = fn(&Summary) -> f64;
@@ -292,8 +292,8 @@ fn contradicted_mark(row: &Row) -> &'static str {
 /// The name for `--sort` that is no column of values.
 pub const BY_ENGINE: &str = "engine";
 
-/// Sorts all rows by `engine`, or by the column of a workload, scenario or metric: best first, and rows without a rank last.
-/// Returns whether the table has such a column.
+/// Sorts all rows by `engine`; or by the column with this workload, scenario, metric or title, best first, and rows without a
+/// rank last. Returns whether the table has such a column.
 pub fn sort(overview: &mut Overview, name: &str) -> bool {
     if name == BY_ENGINE {
         overview.configurations.sort_by(|a, b| a.engine.label.cmp(&b.engine.label));

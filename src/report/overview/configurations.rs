@@ -79,7 +79,8 @@ impl<'a> Overview<'a> {
                 let output = self.report.output_of(row);
                 output.is_none_or(|it| it.agreement.scores.is_none() && it.agreement.gaps.is_none())
             };
-            // An engine that runs no model is the fastest, so engines without any checked output are the last unverified ones.
+            // An engine that runs no model would be the fastest. So engines without any checked output come after the other
+            // unverified ones.
             unranked.sort_by_key(|(row, why)| {
                 let is_last = *why == Unranked::Unverified && has_no_evidence(row);
                 (ORDER.iter().position(|it| it == why), is_last)

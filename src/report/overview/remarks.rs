@@ -20,7 +20,7 @@ use crate::text::{plural, shorten};
 /// The most lines of `Report::warning_lines`; the full report has all.
 const MAX_WARNINGS: usize = 4;
 const MAX_WARNING_WIDTH: usize = 300;
-/// The most failures, and the most hints below the table.
+/// The most failures above the table, and the most hints below it.
 const MAX_FAILURES: usize = 3;
 const ALL_HINT: &str = "`orchestrate report --full`";
 
@@ -141,8 +141,8 @@ pub fn has_inexact_ratio(best: &Table) -> bool {
     cells.any(|cell| cell.contains(&format!("x{NOT_A_QUOTIENT}")))
 }
 
-/// The explanations of the words and marks that the table has. `is_marked_above`: the table of the best engines has
-/// `NOT_A_QUOTIENT` too.
+/// The explanations of the words and marks that the table has, and the hints of configurations without results.
+/// `is_marked_above`: the table of the best engines has `NOT_A_QUOTIENT` too.
 pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> Vec<String> {
     let report = overview.report;
     let cells: Vec<String> =
@@ -178,7 +178,7 @@ pub fn footnotes(overview: &Overview, table: &Table, is_marked_above: bool) -> V
         let reasons = &it.agreement.reasons;
         let with_hint = reasons.iter().skip(1).find(|reason| reason.contains("(hint: "));
         let recorded = reasons.first().into_iter().chain(with_hint).map(|reason| crate::text::line(reason));
-        // A recorded reason has its own hint.
+        // An engine with scores needs no such hint, and a recorded reason has its own.
         let has_hint = it.agreement.scores.is_some() || it.agreement.recorded_hint().is_some();
         let hint = (!has_hint).then(|| format!("hint: {UNVERIFIED_HINT}"));
         let why = recorded.chain(hint).collect::<Vec<_>>().join("; ");

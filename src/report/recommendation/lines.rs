@@ -174,7 +174,8 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Engines that failed as a whole, and GPUs that no engine used: the record has no result of them.
+/// The engines that failed as a whole; and the first GPU, if all configurations are on the CPU. The record has no result of
+/// these.
 pub fn not_tried(data: &RunData, report: &Report) -> Vec<NotTried> {
     let failed = report.failed.iter().filter(|it| {
         let configuration = data.engines.iter().position(|engine| engine.label == it.engine.label);

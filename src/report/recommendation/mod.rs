@@ -1,9 +1,9 @@
 //! The recommendation of an engine and a preset for each model of a record, for the latency of a chat: the best of all, the best
 //! without quantization and the best at a lower precision, each with its evidence, and a list of what was not tried.
 //!
-//! Only an engine with verified output is recommended, and none with a contradicted claim. If the difference between two engines
-//! is not certain and at most `MAX_TIE_RATIO`, they tie. The status of the output decides a tie, then the higher precision,
-//! then the smaller memory.
+//! Only an engine with verified output is recommended, and none with a contradicted claim. If the difference between an engine
+//! and the fastest one is not certain, and their ratio is at most `MAX_TIE_RATIO`, they tie. The status of the output decides a
+//! tie, then the higher precision, then the smaller memory.
 
 mod choice;
 mod lines;

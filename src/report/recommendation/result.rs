@@ -16,7 +16,7 @@ pub struct Recommendation {
     /// The workload of the decode rate.
     pub decode: Option<String>,
     pub models: Vec<ForModel>,
-    /// Engines and presets without a result, with the reason and the remedy.
+    /// Engines, presets and a GPU without a result, with the reason and the remedy.
     pub not_tried: Vec<NotTried>,
     /// The recommendation in sentences, for people.
     pub sentences: Vec<String>,
@@ -27,7 +27,7 @@ pub struct ForModel {
     pub model: String,
     /// The engine for the lowest latency. Absent if no engine can be recommended.
     pub best: Option<Choice>,
-    /// The best of the engines whose weights have the precision of the model, or whose output is exact.
+    /// The best of the engines whose weights have at least the precision of the model, or whose output is exact.
     pub without_quantization: Option<Choice>,
     /// The best of the others.
     pub lower_precision: Option<Choice>,
@@ -71,7 +71,7 @@ pub struct Against {
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
-    /// Null if there are too few blocks for a verdict.
+    /// Null without a verdict: too few blocks, or sequential order.
     pub verdict: Option<Verdict>,
     pub blocks: usize,
 }

@@ -109,7 +109,7 @@ fn on_a_gpu(process_bytes: Option<u64>) -> RunRecord {
 }
 
 #[test]
-fn gpu_values_are_in_every_format() {
+fn gpu_values_are_in_tables_json_and_csv() {
     let record = on_a_gpu(Some(3_000_000_000));
     let table = rendered_with(&record, "table", Some(80), RESOURCES);
     assert_fits(&table, 80);

@@ -122,7 +122,7 @@ fn formats_for_people_have_a_report_and_its_judgement_in_one_document() {
 }
 
 #[test]
-fn every_format_shows_the_overhead_of_orchestrate() {
+fn the_overhead_of_orchestrate_is_shown_where_it_was_measured() {
     let mut record = measured(&selection(&["patient-original", "beacon"]), &[ORIGINAL, BEACON]);
     for format in FORMATS {
         let page = rendered(&record, format.name, 100);

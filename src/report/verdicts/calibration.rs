@@ -62,7 +62,7 @@ impl Calibration {
         Self { since, uncalibrated, remedy: line(&remedy) }
     }
 
-    /// The command that calibrates the rows that lack it, if any.
+    /// The command that calibrates the uncalibrated rows, if there are any.
     pub fn remedy(&self) -> Option<&str> {
         (!self.uncalibrated.is_empty()).then_some(self.remedy.as_str())
     }
