@@ -1,5 +1,5 @@
-//! Parses lines to requests and messages. An error is the answer to the line: it names the column and the field, and has the
-//! `id` of the line if it could be read.
+//! Parses lines to requests and messages. An error names the column or the field where it can, and has the `id` of the line if
+//! the id could be read. The error of a request is the engine's answer to it.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_line_is_refused_with_the_error_and_its_column() {
+    fn an_invalid_line_is_refused_with_the_reason() {
         assert_eq!(refusal(r#"<"prompt":"Hello","iterations":50}"#), "column 1: expected `{`, found `<`");
         assert_eq!(refusal(""), "empty line: expected one JSON object");
         assert_eq!(refusal("   "), "empty line: expected one JSON object");

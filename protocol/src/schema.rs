@@ -1,4 +1,4 @@
-//! Makes the JSON Schema of the wire from the types, and compares it with the committed file.
+//! Makes the JSON Schema of the protocol from the types, and compares it with the committed file.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
 //! The smallest change that this machine can show: engines are measured against themselves, each with a twin. The noise floors
-//! are printed and stored for the machine, and every later run has them in its record's header.
+//! are printed and stored for the machine. The header of every later record has those of its own cases.
 
 use std::path::Path;
 

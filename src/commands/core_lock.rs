@@ -18,7 +18,7 @@ use crate::record::CoreLockState;
 use crate::shell::{pasteable, this_program};
 use crate::text;
 
-/// The environment variable with the folder of the locks; `off` turns them off, for tests and for simulated nodes.
+/// The environment variable with the folder of the locks; `off` turns them off, which tests need.
 const VARIABLE: &str = "ORCHESTRATE_CORE_LOCK";
 const OFF: &str = "off";
 /// A folder that all users of the machine share, so not the one of TMPDIR.

@@ -190,7 +190,7 @@ enum Fit {
     TooShort(usize),
 }
 
-/// The share of a budget that the check of the measured tokens leaves to the blocks.
+/// The share of a budget that is not reserved for the check of the measured tokens.
 const BLOCKS_SHARE: f64 = 0.9;
 /// The share of a budget that the first output check may use.
 const CHECKS_SHARE: f64 = 0.25;

@@ -292,7 +292,7 @@ pub fn exit_code(record: &RunRecord, end: Option<End>, names: &Names) -> u8 {
         return INTERRUPTED;
     }
     // An engine or preset that the user did not name may fail: an engine of `--all` that cannot run, or a preset of
-    // `--presets` or of a suite that this device does not support.
+    // `--presets` or of a suite, if the preset is not supported on this device.
     let is_excused = |failure: &Failure| {
         let configuration = &record.header.plan.configurations[failure.configuration];
         let engine = &configuration.engine;

@@ -1,4 +1,4 @@
-//! The subcommands. To add one, write its arguments and a function that only calls lower modules in turn, and give it an entry
+//! The subcommands. To add one, write its arguments and a function that only calls lower modules, and give it an entry
 //! in `commands!`.
 
 mod baseline;

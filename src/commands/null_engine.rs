@@ -1,5 +1,5 @@
-//! An engine that computes nothing: its measured cost is the cost of a request. It uses only the protocol crate: an engine kit would
-//! add to the cost. Its time stamps come from a real clock. It sleeps for each token as long as the option `ms_per_token` says.
+//! An engine that computes nothing: its measured cost is the cost of a request. It uses no engine kit, which would add to the
+//! cost. Its time stamps come from a real clock. It sleeps for each token as long as the option `ms_per_token` says.
 
 use std::io::Read;
 use std::time::{Duration, Instant};

@@ -20,8 +20,8 @@ use crate::plan::scenario::Kind;
 use crate::plan::{Mode, Order, Plan};
 use crate::run::process::LaunchError;
 
-/// After a pause, caches are cold and threads must wake up, which slows down short requests. So a measured request shorter than
-/// this follows a discarded one.
+/// After a pause, caches are cold and threads must wake up, which slows down short requests. If requests are shorter than this,
+/// the first one after a pause is discarded.
 const MAX_REQUEST_SLOWED_BY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The part of one configuration in the rounds of a workload.

@@ -37,8 +37,8 @@ impl Cases<'_, '_> {
         Ok(())
     }
 
-    /// Warms up with requests like the measured ones, until their times are steady or `limit` is over. Gives the median time of
-    /// the last requests in nanoseconds; `None` without requests.
+    /// Warms up with requests like the measured ones, until `WarmUp::end` gives a reason to end, such as steady times or the end
+    /// of `limit`. Gives the median time of the last requests in nanoseconds; `None` without requests.
     pub async fn warm_up(
         &mut self,
         launched: &mut Launched,
@@ -95,7 +95,7 @@ impl Cases<'_, '_> {
         for process in &disturbed.new {
             let label = &self.plan.configurations[launched.launch.configuration].label;
             let message = format!(
-                "machine: {process} while `{label}` was measured; it started during the run; each such turn is measured \
+                "machine: {process} while `{label}` was measured; it started during the run; each such request is measured \
                  again; end it, or find the engine that starts it"
             );
             self.journal.warn(None, message)?;

@@ -220,7 +220,7 @@ impl CheckTime {
         self.left_of_budget().map_or(usual, |left| left.min(usual))
     }
 
-    /// The rest of the run's budget. `None` without a budget.
+    /// The rest of the budget that the user set. `None` if the user set none.
     pub fn left_of_budget(&self) -> Option<Duration> {
         self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }

@@ -249,7 +249,7 @@ impl OutputChecks<'_, '_> {
     ) -> Result<()> {
         let configuration = &self.plan.configurations[index];
         let is_verifier = configuration.role == Some(Role::Verifier);
-        // One-shot processes speak only `generate`, so this failure does not concern them.
+        // A one-shot process gets no `hello`, and `load` only if options are set. So this failure may not concern it.
         let would_fail_in_block = self.plan.mode == Mode::Warm && failure.when != Stage::OutputCheck;
         if !is_verifier && (would_fail_in_block || is_invalid_answer(&failure.cause)) {
             if let Some(twin) = self.plan.twin_of(index) {

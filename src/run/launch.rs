@@ -44,7 +44,7 @@ pub(super) enum Purpose {
     OutputCheck,
 }
 
-/// A started engine. `Launches::launch` also loads it, if it speaks the whole protocol.
+/// A started engine. `Launches::launch` also loads the model, if the engine speaks the whole protocol.
 pub(super) struct Launched {
     pub conversation: Conversation,
     /// The launch as known so far.

@@ -195,7 +195,8 @@ impl<'a> Launches<'a> {
         Ok(Launched::of(conversation, launch))
     }
 
-    /// Whether this is the first time that an engine does not answer `hello`. If so, warns that it is started once more.
+    /// Whether an engine did not answer `hello` for the first time, or for the first time since its last answer. If so, warns
+    /// that the engine is started once more.
     fn warn_of_first_missed_hello(&mut self, journal: &mut Journal<'_>, index: usize) -> Result<bool> {
         let is_first = self.missed_hello.insert(index);
         if is_first {
@@ -206,8 +207,8 @@ impl<'a> Launches<'a> {
         Ok(is_first)
     }
 
-    /// Converts the model for one-shot processes. A separate process reports the formats, because a one-shot process gets only
-    /// its request.
+    /// Converts the model for one-shot processes. A separate process reports the formats, because a one-shot process gets no
+    /// `hello`.
     pub async fn convert_for_one_shots(
         &mut self,
         journal: &mut Journal<'_>,

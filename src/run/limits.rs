@@ -1,6 +1,6 @@
 //! The machine's limits, probed before each block and once after the last one, because they change. No engine of this run is
 //! running during a probe, and the probe's memory is freed before the memory of an engine is measured. A GPU's limits do not
-//! change, so they are probed once. A separate process does that, because a context in this process would occupy device memory.
+//! change, so they are probed once, in a separate process: a context in this process would occupy device memory.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -33,7 +33,7 @@ impl OutputChecks<'_, '_> {
             return Ok(());
         }
         for model in self.checked_models() {
-            // If no verifier exists or answers, the record already has the reason.
+            // If there is no verifier, or it did not answer, the record already has the reason.
             let mut not_checked = self.journal.record().not_checked.iter();
             if !not_checked.any(|it| it.model.as_ref() == Some(&model.path)) {
                 self.check_tokens_of(schedule, &model).await?;

@@ -74,7 +74,7 @@ pub(super) fn memory_shortage(configuration: &Configuration) -> Option<String> {
     ))
 }
 
-/// Memory groups in the members' order, each as full as possible.
+/// Memory groups. In their order, the members join the first group in which they fit, or begin a new one.
 pub fn memory_groups(members: &[Member], available_bytes: u64) -> Vec<Vec<usize>> {
     let usable = (available_bytes as f64 * (1.0 - FREE_SHARE)) as u64;
     let mut groups: Vec<Vec<Member>> = Vec::new();

@@ -87,8 +87,10 @@ pub async fn run(
         // After an interrupt, probes of this program may still run.
         if end == End::Finished && !escaped.is_empty() {
             let escaped = escaped.join(", ");
-            journal
-                .warn(None, format!("an engine left processes without a mark: {escaped}; they were ended"))?;
+            journal.warn(
+                None,
+                format!("an engine left processes without `ORCHESTRATE_LAUNCH`: {escaped}; they were ended"),
+            )?;
         }
     }
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).ok();

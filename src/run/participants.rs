@@ -26,7 +26,7 @@ impl BlockTime {
     }
 }
 
-/// A row together with its twin and its baseline, which are measured only beside it.
+/// A row together with its twin and its baseline, which take part in a block only with this row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unit {
     pub configurations: Vec<usize>,
@@ -70,7 +70,7 @@ pub fn participants(units: &[Unit], missing: u32, left: Duration) -> Vec<usize> 
 }
 
 /// The indices of the times that fit into `time`. Each has an equal share of it, and the part that shorter times do not use.
-/// These are all times if their sum fits.
+/// If the sum of all times fits, no index is missing.
 fn with_enough_time(times: &[Duration], mut time: Duration) -> Vec<usize> {
     let order = ascending(times);
     let fits = |&(position, index): &(usize, usize)| {

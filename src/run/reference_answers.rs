@@ -1,5 +1,5 @@
-//! `reference-answers.json` in the folder of a model: the answers of a verifier, stored so that a run need not start that
-//! engine. They are valid only for the same requests and weights.
+//! `reference-answers.json` in the folder of a model: the answers of a verifier, stored so that the check of held-out text need
+//! not start that engine. They are valid only for the same requests and weights.
 
 use std::path::{Path, PathBuf};
 

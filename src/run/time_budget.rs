@@ -1,7 +1,7 @@
 //! The time budget of a run. It limits the number of blocks, and the warm-up and the rounds in each block.
 //!
-//! A budget that the user set is a limit: nothing begins after its end. The default budget only decides what follows the
-//! first block, which is always complete.
+//! A budget that the user set is a limit: nothing begins after its end. The default budget ends no run before the first block
+//! is complete. In this block it only shortens the warm-up and reduces the rounds.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
 /// The shortest limit of that check with the default budget: an engine is always checked, because unverified output is not
 /// ranked.
 const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
-/// The output check before the blocks (the first output check) gets the budget divided by this. The rest is for measuring.
+/// The output check before the blocks (the first output check) gets the budget divided by this.
 const FIRST_CHECK_DIVISOR: u32 = 4;
 /// The budget divided by this is reserved for the check of the measured tokens after the last block.
 const TOKEN_CHECK_DIVISOR: u32 = 10;
@@ -24,7 +24,8 @@ const RESERVE: f64 = 1.1;
 
 #[derive(Debug, Clone)]
 pub struct TimeBudget {
-    /// The start of the first output check, and after it the start of the measurements.
+    /// The start of the first output check, and after it the start of the measurements. In sequential order: the start of one
+    /// configuration's measurements.
     started: Instant,
     /// The part of `total` for measuring all configurations, or for one of them if they are measured one after the other.
     budget: Option<Duration>,

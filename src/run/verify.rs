@@ -29,7 +29,7 @@ const MAX_LOGPROB: f64 = 1e-3;
 impl Expected {
     /// Adds the facts of hello and load that matter for an answer.
     pub fn with_engine(mut self, hello: Option<&HelloFacts>, facts: Option<&Facts>) -> Self {
-        // An engine that can ignore EOS either masks it or treats it as an ordinary token. So EOS ids are not checked then.
+        // If the request ignores EOS, an engine masks it or treats it as an ordinary token. So EOS ids are not checked then.
         let can_ignore_eos = hello.is_none_or(|hello| hello.capabilities.ignore_eos != IgnoreEos::No);
         if !(self.ignore_eos && can_ignore_eos) {
             self.eos_ids = facts.and_then(|facts| facts.eos_ids.clone()).unwrap_or_default();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn times_must_increase_and_agree_with_the_orchestrators_clock() {
+    fn times_must_be_in_order_and_agree_with_the_orchestrators_clock() {
         for (times, start) in [
             (vec![20, 19, 30], "protocol: `token_ns[1]`"),
             (vec![10, 20, 30], "protocol: `token_ns[0]`"),

@@ -95,7 +95,10 @@ fn a_daemon_that_removes_every_mark_is_ended_and_named_at_the_end_of_the_run() {
     let lines = outcome.stderr.lines().filter(|line| line.contains("fake: daemon"));
     let daemons: Vec<u32> = lines.map(process_in).collect();
     assert!(!daemons.is_empty() && daemons.iter().all(|&pid| !runs(pid)), "{outcome:?}");
-    let named = format!("an engine left processes without a mark: `sleep 1000` (process {}", daemons[0]);
+    let named = format!(
+        "an engine left processes without `ORCHESTRATE_LAUNCH`: `sleep 1000` (process {}",
+        daemons[0]
+    );
     let record = Record::only_one_in(&scratch.results());
     let warnings = record.entries("warning");
     assert!(warnings.iter().any(|it| it["message"].as_str().unwrap().contains(&named)), "{warnings:?}");

@@ -1,6 +1,6 @@
 //! The stored program of a configuration, so that the program can be measured again: a copy and its digest. A script, a Python
-//! engine or a program with own libraries needs more than one file. The other files are only listed, so that a later run
-//! can report their changes.
+//! engine or a program with own libraries needs more than one file. The others are only listed. A later run reports those that
+//! are missing, and the files with a digest that have changed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -157,8 +157,8 @@ pub fn store(staged: &mut store::Staged, configuration: &Configuration, began: &
     program
 }
 
-/// Whether a file changed after the run began. The change time (ctime) also shows a file that was moved to this path. The
-/// start of the run is known to the second.
+/// Whether a file changed after the run began. The change time (ctime) also shows a file that was moved to this path. Times are
+/// compared in whole seconds, because the record has the start in seconds.
 fn changed_since(metadata: &std::fs::Metadata, began: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(began) = humantime::parse_rfc3339(began) else { return false };
@@ -180,8 +180,8 @@ fn dependencies(path: &Path, metadata: &std::fs::Metadata, engine: &str) -> Vec<
     dependencies
 }
 
-/// The environment of an engine's Python worker, where its manifest has one. The worker's own files are compiled into its
-/// program (`engine_kit::python`), and are stored with the program.
+/// The Python environment of an engine's worker, or the user's own interpreter in its place. `None` for an engine without a
+/// worker. The worker's own files are compiled into the program (`engine_kit::python`), and are stored with it.
 fn python_dependency(engine: &str) -> Option<Dependency> {
     let registry = Registry::open().ok()?;
     let engine = registry.named(engine)?;

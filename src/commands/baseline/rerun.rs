@@ -60,7 +60,7 @@ pub fn reruns(baseline: &Baseline, baseline_plan: &Plan, plan: &Plan) -> Result<
     Ok(reruns)
 }
 
-/// The rerun of a program that is given by its path, beside the only row of a plan.
+/// The rerun of a program that is given by its path, in turn with the only row of a plan.
 pub fn from_program(program: &Path, plan: &Plan) -> Result<Rerun> {
     let rows: Vec<usize> = plan.row_indices().collect();
     let &[of] = &rows[..] else {

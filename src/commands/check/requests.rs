@@ -27,7 +27,7 @@ pub fn outputs(answer: &Answer) -> Vec<Value> {
     sequences.map(output).collect()
 }
 
-/// The line with these fields instead of its own.
+/// The line with these fields added. They replace the line's own fields of the same names.
 pub fn with(mut line: Value, fields: &Value) -> Value {
     for (name, value) in fields.as_object().into_iter().flatten() {
         line[name] = value.clone();

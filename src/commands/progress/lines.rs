@@ -150,7 +150,7 @@ impl State {
             Event::SetUp(event) => return self.take_set_up(event).into_iter().map(Line::safe).collect(),
             Event::WaitsForRun(problem) => {
                 self.status = "waiting for another run".into();
-                add(Detail::Lasting, format!("waiting: {problem}; --anyway measures beside it"));
+                add(Detail::Lasting, format!("waiting: {problem}; --anyway measures without waiting"));
             }
             Event::RunStarted { configurations, blocks, record } => {
                 let blocks = match blocks {
@@ -303,7 +303,7 @@ impl State {
     }
 
     /// The share of the run that is done, and the time left: that of the planned requests, but at most the rest of the budget.
-    /// The default budget ends no block, so its rest is at least that of the block.
+    /// The default budget ends no block, so the time left is at least that of the current block.
     fn share_and_time_left(&self, clock: Clock) -> Option<(f64, Duration)> {
         // The average time of the finished requests applies to the remaining ones.
         let time_until = |requests: u64| {

@@ -253,7 +253,7 @@ impl Process {
         self.stderr.lock().map(|lines| lines.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Adds a line of the orchestrator to the stored lines of stderr.
+    /// Adds a line that was not on stderr to the stored lines of stderr.
     pub fn note(&self, line: &str) {
         push(&self.stderr, line);
     }

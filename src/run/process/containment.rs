@@ -24,7 +24,7 @@ const CGROUPS_VARIABLE: &str = "ORCHESTRATE_CGROUPS";
 /// The environment variable with the largest size of a working folder.
 pub const FOLDER_LIMIT_VARIABLE: &str = "ORCHESTRATE_WORKING_FOLDER_LIMIT";
 const DEFAULT_FOLDER_LIMIT: u64 = 2_000_000_000;
-/// The least size that counts for a file, so that empty files count too.
+/// The least size that counts for a file or a folder, so that empty ones count too.
 const MIN_FILE_BYTES: u64 = 4096;
 /// The most searches for remaining processes. A killed process is listed until it is reaped, which never happens while it is
 /// stuck in the kernel.
@@ -124,7 +124,7 @@ impl Containment {
     }
 }
 
-/// The bytes in a working folder and the largest allowed size, if the folder is larger.
+/// If a working folder is above the limit: the bytes that were counted before the count stopped, and the limit.
 pub fn excess_bytes(folder: &Path) -> Option<(u64, u64)> {
     let limit = folder_limit().unwrap_or(DEFAULT_FOLDER_LIMIT);
     let mut bytes = 0;
@@ -136,7 +136,7 @@ fn folder_limit() -> Option<u64> {
     std::env::var(FOLDER_LIMIT_VARIABLE).ok().and_then(|text| parse_bytes(&text))
 }
 
-/// Adds the sizes of all files on the disk, until the sum is above the limit.
+/// Adds the sizes on the disk of the files and folders in `folder`, until the sum is above the limit.
 fn add_bytes_in(folder: &Path, bytes: &mut u64, limit: u64) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(metadata) = entry.metadata() else { continue };

@@ -44,7 +44,7 @@ pub enum Cause {
     Stopped { after: Duration, pid: u32 },
     /// The engine did not answer within the time that a case allows for one request.
     TooSlow(Duration),
-    /// The engine wrote this many bytes into its working folder, more than the limit.
+    /// The engine wrote at least this many bytes into its working folder, which is more than the limit.
     FolderFull { bytes: u64, limit: u64 },
     /// The engine speaks this other version of the protocol.
     Version(u32),
@@ -175,7 +175,8 @@ impl fmt::Display for Cause {
 /// The maximum number of characters that are kept of an engine's message, and of its hint.
 const MAX_REPORTED_CHARS: usize = 1000;
 
-/// A failure as the engine reported it, with a message and a hint of limited length. Hints in the message become the hint.
+/// A failure as the engine reported it, with a message and a hint of limited length. Hints in the message become the hint, if
+/// the engine gave no other hint.
 pub fn limited(failed: Failed) -> Failed {
     let (message, hint) = split_hints(&failed.message);
     let hint = failed.hint.or(hint);

@@ -1,11 +1,11 @@
-//! The missing shared library of a program that the system's loader could not start. Such an end has its own exit status, and
-//! says nothing about the engine.
+//! The missing or unusable shared library of a program that the system's loader could not start. Linux loaders end such a
+//! program with an exit status of their own, and the macOS loader ends it with a signal. Neither says anything about the engine.
 
 use std::process::ExitStatus;
 
 use super::error::Cause;
 
-/// The exit status by which Linux loaders (glibc, musl) end a program. A shell uses it for a missing program.
+/// The exit status by which Linux loaders (glibc, musl) end a program. A shell uses the same status for a missing program.
 const NOT_LOADED_STATUS: i32 = 127;
 /// The beginnings of the names of NVIDIA's driver libraries, which no toolkit or package contains.
 const NVIDIA_DRIVER_PREFIXES: [&str; 3] = ["libcuda.so", "libnvidia-", "libnvcuvid.so"];
