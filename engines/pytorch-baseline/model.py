@@ -170,7 +170,7 @@ class Embedding(nn.Embedding):
 
 
 class Qwen3(Decoder):
-    """Qwen2 with a norm of each head of queries and keys before the rotation."""
+    """Llama with a norm of each head of queries and keys before the rotation."""
 
     def layer_classes(self):
         return RMSNorm, NormedAttention, MLP

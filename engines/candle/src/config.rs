@@ -1,8 +1,8 @@
 //! Checks that candle computes every feature of a config.json, and limits the context to what candle computes.
 //!
 //! candle ignores unknown fields, so a model with an unsupported feature would run and give wrong answers. This file
-//! refuses every feature by name unless the architecture supports it. So if a list lacks a feature, a model is refused,
-//! and no wrong answer is measured.
+//! refuses every `Feature` unless the architecture lists it. If a list lacks a feature that candle computes, a model is
+//! refused without need, but no wrong answer is measured.
 
 use std::path::PathBuf;
 
@@ -174,7 +174,7 @@ impl Fields<'_> {
         }
     }
 
-    /// The refusal of a field that candle ignores or computes differently.
+    /// The refusal of a field whose value candle would ignore.
     pub fn ignored_field(&self, name: &str, value: &str) -> Failed {
         let value = value.escape_debug();
         unsupported(format!("`{}` has `{name}` `{value}`, which candle would ignore", self.folder.name))

@@ -62,8 +62,8 @@ impl Engine for CandleEngine {
     }
 }
 
-/// Refuses forward passes in candle's thread pool on every device but the CPU. A GPU orders work by the calling thread, so a
-/// forward pass in a thread of the pool would not wait for input from another thread.
+/// Refuses `own_pool` on every device but the CPU. On other devices candle runs forward passes outside its pool anyway, so the
+/// option would have no effect.
 fn expect_cpu_for_own_pool(location: DeviceLocation) -> Result<(), Failed> {
     match location {
         DeviceLocation::Cpu => Ok(()),
@@ -100,15 +100,15 @@ fn libraries(device: &Device) -> BTreeMap<String, String> {
     compiled.chain(device::libraries(device)).collect()
 }
 
-/// The environment variables of candle's two pools: rayon's global one (gemm and elementwise work), and its own barrier pool
-/// (copies, quantized products), which prefers the second variable.
+/// The environment variables with the sizes of candle's pools. The first is for rayon's global pool (gemm, elementwise work) and
+/// for the pool of `own_pool`. The barrier pool (copies, quantized products) reads the second, and without it the first.
 const THREAD_VARIABLES: [&str; 2] = ["RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"];
 
 /// The size of the pools, which the first load sets.
 static POOL_THREADS: OnceLock<u32> = OnceLock::new();
 
 /// Sizes the pools at the first load, and returns the number in effect. With `None` candle decides: the environment's
-/// number, else one thread for each physical core.
+/// number, else one thread for each physical core, or for each fast core if the cores differ.
 ///
 /// A pool takes its size from the environment at first use and keeps it, so a later load with another number is refused. The
 /// first variable is set even if candle decides, because candle would otherwise read `/proc/cpuinfo` at every matrix product.

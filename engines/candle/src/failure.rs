@@ -16,7 +16,7 @@ pub fn model_failure(file: &Path, error: impl std::fmt::Display) -> Failed {
     Failed::new(FailureKind::Model, format!("`{}`: {error}", file.display()))
 }
 
-/// The failure for a model that candle does not support, or would compute wrongly.
+/// The failure for a model or a setting that candle does not support, or for a model that it would compute wrongly.
 pub fn unsupported(message: impl Into<String>) -> Failed {
     Failed::new(FailureKind::Unsupported, message)
 }

@@ -171,9 +171,9 @@ fn weights_dtype(folder: &ModelFolder) -> String {
         .unwrap_or_default()
 }
 
-/// The dtype to which candle rounds the activations before a product with weights of this dtype. It widens float matrices to
-/// f32. Its kernels for quantization blocks round to 8 bits: on the CPU to the type that ggml names for these weights, on CUDA
-/// always to `q8_1`, on Metal not at all.
+/// The dtype to which candle rounds the activations before a product with weights of this dtype. Float matrices are widened to
+/// f32, and their activations stay in f32. The kernels for quantization blocks round to 8 bits: on the CPU to the type that ggml
+/// names for these weights, on CUDA always to `q8_1`, on Metal not at all.
 fn compute_dtype(weights_dtype: &str, device: &Device) -> &'static str {
     match weights_dtype {
         "f32" | "f16" | "bf16" => "f32",

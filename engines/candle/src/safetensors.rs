@@ -70,7 +70,7 @@ pub fn load(
     Ok(decoder)
 }
 
-/// The dtype of this name, if candle computes the model in it.
+/// The dtype of this name, or the default without a name, if candle computes the model in it.
 fn dtype(
     name: Option<&str>,
     on_gpu: bool,

@@ -135,7 +135,7 @@ fn texts(answer: &Value) -> HashMap<&str, &str> {
 }
 
 #[test]
-fn hello_states_the_target_architecture_without_calling_the_driver() {
+fn hello_states_the_target_architecture_on_a_machine_without_a_gpu() {
     let hello = StandIn::new().answer(&[("STAND_IN_GPUS", "0")], json!({"type": "hello", "protocol": 1}));
     let features = hello["build"]["features"].as_array().unwrap();
     assert!(features.contains(&json!("cuda")) && features.contains(&json!("sm_90a")), "{hello}");

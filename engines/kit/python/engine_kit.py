@@ -72,7 +72,7 @@ class Engine:
 class Model:
     """A loaded model. The kit makes one call at a time, from the main thread.
 
-    An engine that advances several requests at once (the capability `concurrency` is the largest number) implements three more
+    An engine that advances several requests at once (as many as its capability `concurrency` at most) implements three more
     methods. `admit(slot, job)` takes a request. `step(tokens)` advances every admitted request by a token with
     `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes a request.
     """

@@ -116,7 +116,7 @@ def check_capabilities(request, capabilities):
 
 
 def check_use_cache(request, capabilities, facts):
-    # An engine without a cache supports `use_cache: false`, and only its model knows that.
+    # An engine without a cache supports `use_cache: false`. Only the facts of the model state that there is no cache.
     if not request.use_cache and not capabilities["use_cache_toggle"] and facts.get("use_cache") is not False:
         raise Failed("unsupported", "`use_cache`: this engine always uses its cache")
 

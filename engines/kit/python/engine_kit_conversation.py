@@ -1,4 +1,4 @@
-"""Answers requests in their order, and converts errors to failures.
+"""Takes requests in their order, answers each once, and converts errors to failures.
 
 One thread answers all requests. Lines and their timestamps come through a queue. After every token of an engine the
 thread checks the queue, so that a `cancel` has an effect. This module uses no file descriptor and no process, so tests run
@@ -133,7 +133,7 @@ class Conversation:
         return self._hello()["capabilities"]
 
     def _load(self, request, progress=None):
-        """Loads a model, and returns the fields of `loaded`. `progress` is None if a `generate` loads the model."""
+        """Loads a model, and returns the fields of `loaded`. `progress` is None if another request than `load` causes the load."""
         began_ns = self._clock()
         failure_reason = f"the load of `{request.model}` failed" if progress is not None else None
         if self._model is None:
@@ -283,7 +283,7 @@ class Conversation:
 
     def _accept(self, request):
         if request.type == "cancel":
-            # A late cancel or an unknown id has no effect: a cancel has no answer.
+            # A late cancel or an unknown id is ignored: a cancel has no answer, so it cannot fail.
             self._cancelled_ids.update({request.id} & self._unanswered_ids)
             return
         if request.type in ("generate", "score") and request.id is not None:

@@ -27,7 +27,7 @@ class Invalid(Exception):
         path = "".join(steps).removeprefix(".")
         message = f"`{path}`: {self.message}" if path else self.message
         position = self.position if self.start is None else _nested_position(text, self.start, self.steps[1:])
-        # Columns count bytes, as in every other engine.
+        # Columns count bytes, as in the Rust kit.
         return message if position is None else f"column {len(text[:position].encode('utf-8'))}: {message}"
 
 
@@ -76,7 +76,7 @@ def _unsigned(largest, name):
 u32 = _unsigned(2**32 - 1, "u32")
 _u64 = _unsigned(2**64 - 1, "u64")
 
-# The largest number as an id, and the largest seed: JavaScript reads no larger integer exactly.
+# The largest number as an id, and the largest seed: JavaScript may round larger integers.
 MAX_INTEGER = 2**53 - 1
 
 

@@ -52,8 +52,8 @@ class Run:
         return len(self._iterations) == self.request.iterations or self._conversation.is_cancelled(self.request)
 
     def answer(self, decode, device_memory):
-        """The answer. It has text only for prompts in text, because ids need no tokenizer. The answer to a cancelled request
-        has at least one cancelled iteration, which may have no tokens."""
+        """The answer. It has text only for prompts in text, because ids need no tokenizer. If a cancel ended the request
+        early, the last iteration in it is cancelled, and may have no tokens."""
         if self._texts is not None:
             self._write_texts(decode)
         if len(self._iterations) < self.request.iterations and not _has_cancelled(self._iterations[-1:]):

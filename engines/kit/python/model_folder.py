@@ -22,7 +22,7 @@ SINGLE_FILE = "model.safetensors"
 # The format's own limit on the size of a header.
 MAX_HEADER_BYTES = 100_000_000
 
-# The names of the embedding in the checkpoints of Llama's successors and of GPT-2.
+# The names of the embedding in the checkpoints of architectures like Llama, and of GPT-2.
 EMBEDDINGS = ("model.embed_tokens.weight", "embed_tokens.weight", "transformer.wte.weight", "wte.weight")
 
 # The bytes of two tensors that are compared at once.

@@ -60,7 +60,7 @@ class Sampling(unittest.TestCase):
 
     def test_sampled_frequencies_follow_the_softmax_at_the_temperature(self):
         logits = [0.0, math.log(3.0)]
-        # 0.03 is about four standard deviations of 4000 draws. The seed is fixed, so the result never varies.
+        # 0.03 is more than four standard deviations of 4000 draws. The seed is fixed, so the result never varies.
         self.assertAlmostEqual(shares(logits)[1], 0.75, delta=0.03)
         self.assertAlmostEqual(shares(logits, temperature=0.5)[1], 0.9, delta=0.03)
 

@@ -56,7 +56,8 @@ pub trait Slots {
     /// `tokens` is `None` for free slots. `Tokens::fail` fails one request; an `Err` fails all of them.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
-    /// Removes a request that is done, cancelled or failed. The kit calls `leave` once for every admitted request.
+    /// Removes a request that is done, cancelled or failed. The kit calls `leave` once after each successful `admit`, unless a
+    /// panic has dropped the model.
     fn leave(&mut self, slot: usize);
 }
 
@@ -104,8 +105,8 @@ impl From<Failed> for CallError {
     }
 }
 
-/// Calls into the engine, and catches a panic. After `Panicked`, the caller drops everything that the call had borrowed,
-/// because its state is unknown.
+/// Calls into the engine, and catches a panic. `Server::failure_of` drops the model after `Panicked`, because its state is
+/// unknown.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T, Failed>) -> Result<T, CallError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(CallError::Failed),

@@ -17,7 +17,7 @@ pub fn hello(engine: &str, version_of_engine: &str) -> HelloFacts {
     }
 }
 
-/// The capabilities that the kit gives every engine. The engine adds its own.
+/// The default capabilities of an engine on this kit. The engine replaces values and adds its own.
 pub fn capabilities() -> Capabilities {
     Capabilities {
         dtypes: vec!["f32".into()],

@@ -83,7 +83,7 @@ impl Inbox {
         self.close();
     }
 
-    /// Adds one line. Waits while the queue is full.
+    /// Adds one line, and waits while the queue is full. A `cancel` takes effect at once and is not added.
     pub fn accept(&self, frame: Frame, read_at: Instant) {
         let line = match &frame {
             Frame::TooLong { bytes } => Line::Invalid(Failed::new(
@@ -137,7 +137,7 @@ impl Inbox {
         }
     }
 
-    /// Sets the cancel flag of a request. A late cancel or an unknown id has no effect: a cancel has no answer.
+    /// Sets the cancel flag of a request. A late cancel or an unknown id is ignored: a cancel has no answer, so it cannot fail.
     fn cancel(&self, id: &Id) {
         if let Some(cancelled) = self.lock().cancel_flags.get(id) {
             cancelled.store(true, Ordering::Relaxed);

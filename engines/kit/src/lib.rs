@@ -44,13 +44,13 @@
 //! # Structure
 //!
 //! ```text
-//! stdin -> Inbox (reads, stamps the line, parses; acts on cancel) -> Server (answers each request once, in order)
+//! stdin -> Inbox (reads, stamps the line, parses; acts on cancel) -> Server (takes requests in order, answers each once)
 //!            load -> model::LoadedModel      generate -> RunningGenerate (checks, iterations) -> Model::generate -> Tokens
 //!                                    or, with a request id and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!
-//! The kit does no arithmetic on tensors, and derives no metric. Only `summary`, for a person at a shell, computes with times;
-//! the orchestrator ignores the summary.
+//! The kit does no arithmetic on tensors, except that `sampling` chooses tokens from logits. It derives no metric. Only
+//! `summary`, for a person at a shell, computes with times; the orchestrator ignores the summary.
 
 mod engine;
 pub mod facts;

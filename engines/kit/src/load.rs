@@ -80,7 +80,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Phases without an output are only timed: a load that a `generate` caused has one answer and no progress messages.
+    /// Phases without an output are only timed: a load that another request than `load` causes has no progress messages.
     pub fn new(output: Option<Output>) -> Self {
         Self { output, running: None, done: Vec::new() }
     }

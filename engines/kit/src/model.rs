@@ -22,7 +22,7 @@ pub(crate) struct LoadedModel<M> {
     requested_context_tokens: Option<u32>,
 }
 
-/// The model and settings that the environment names for a `generate` without a `load`.
+/// The model and settings that the environment names for a `generate` or `score` without a `load`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     pub model: Option<String>,

@@ -149,7 +149,7 @@ fn setup_command(name: &str, in_checkout: bool) -> String {
     }
 }
 
-/// The exit code for the status of the worker. Reports a crash, because a crashed worker cannot.
+/// The exit code for the status of the worker. Reports every unsuccessful end, because a crashed worker cannot report it.
 fn exit_code_of(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;

@@ -101,7 +101,7 @@ impl RunningGenerate {
 
     /// Checks that the loaded model can answer the request.
     pub fn check_model(&self, capabilities: &Capabilities, facts: &Facts) -> Result<(), Failed> {
-        // An engine without a cache supports `use_cache: false`, and only its model knows that.
+        // An engine without a cache supports `use_cache: false`. Only the facts of the model state that there is no cache.
         if !self.request.use_cache && !capabilities.use_cache_toggle && facts.use_cache != Some(false) {
             return unsupported("`use_cache`: this engine always uses its cache".into());
         }
@@ -166,7 +166,7 @@ impl RunningGenerate {
         self.iterations.len() >= self.request.iterations as usize || self.is_cancelled()
     }
 
-    /// The answer. For a cancelled request it has at least one cancelled iteration, which may have no tokens.
+    /// The answer. If a cancel ended the request early, the last iteration in it is cancelled, and may have no tokens.
     pub fn answer<M>(
         mut self,
         loaded_model: Option<&LoadedModel<M>>,

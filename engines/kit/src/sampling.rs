@@ -1,4 +1,4 @@
-//! Chooses a token from logits, in the same way for every engine with logits on the host.
+//! Chooses a token from logits on the host. The Python kit chooses the same token from the same logits and seed.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;

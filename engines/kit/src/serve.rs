@@ -46,7 +46,7 @@ pub(crate) fn read_stdin() -> io::Result<Arc<Inbox>> {
 )]
 fn end_with_reader(stdout: File, work: Work) -> io::Result<()> {
     let end_process = move || {
-        // If `poll` fails, the next write reports the error.
+        // If `poll` fails, only the next write can notice that the reader is gone.
         if wait_until_closed(&stdout).is_ok() {
             work.wait_until_begun();
             // `exit_code` prints the error.

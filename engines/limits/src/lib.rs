@@ -18,7 +18,7 @@ use system::processors;
 pub use gpu::{GpuProbeSettings, probe_gpus};
 pub use memory::{STREAMS, buffer_bytes};
 
-/// The names of arithmetic units in answers and records.
+/// The names of arithmetic units in JSON.
 pub mod names {
     pub const F32_FMA: &str = "f32_fma";
     pub const AVX512_BF16: &str = "avx512_bf16";
@@ -87,7 +87,7 @@ pub struct Copies {
 pub struct Operations {
     /// `f32_fma`, `avx512_bf16`, `avx512_vnni`, `avx_vnni`, `amx_bf16`, `amx_int8`; in `GpuLimits`, `cublas_...`.
     pub unit: String,
-    /// Whether operands are read from the nearest cache; otherwise they stay in registers.
+    /// Whether operands are loaded: on the CPU from the nearest cache, on a GPU by cuBLAS. Otherwise they stay in registers.
     pub loads: bool,
     pub threads: u32,
     pub operations: u64,

@@ -174,7 +174,7 @@ fn touch(part: &mut [MaybeUninit<Page>]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) }
 }
 
-/// Requests huge pages, as engines do: with small pages, reads also wait for page tables. The kernel may ignore the advice.
+/// Requests huge pages, as `lmrs` does: with small pages, reads also wait for page tables. The kernel may ignore the advice.
 #[cfg(target_os = "linux")]
 fn advise_huge_pages(pages: &mut [MaybeUninit<Page>]) {
     use rustix::mm::{Advice, madvise};

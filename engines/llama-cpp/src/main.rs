@@ -2,7 +2,7 @@
 //! engine's pinned Python packages; the worker inherits stdin and stdout.
 //!
 //! `llama-cpp-engine convert MODEL [DTYPE]` writes the model as a GGUF file into the cache of conversions. It prints its
-//! progress on stdout line by line (`0.25`), and then the path of the file. The worker calls this command.
+//! progress on stdout line by line (`0.250`), and then the path of the file. The worker calls this command.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

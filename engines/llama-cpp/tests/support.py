@@ -40,7 +40,8 @@ def gguf_file(dtype):
 def with_metadata(content, numbers):
     """The bytes of a GGUF file with additional whole numbers in its metadata."""
     entries = [(key, struct.pack("<II", 4, number)) for key, number in numbers.items()]
-    # Tensors begin at multiples of 32 bytes, so a text fills the last such multiple. Without the text its entry takes 32 bytes.
+    # Tensors begin at multiples of 32 bytes, so the added bytes must be a multiple of 32. The entry `general.fill` takes 32 bytes
+    # without its text, and the text supplies the missing bytes.
     length = sum(8 + len(key) + len(value) for key, value in entries)
     filler = bytes(-length % 32)
     entries.append(("general.fill", struct.pack("<IQ", 8, len(filler)) + filler.replace(b"\0", b" ")))

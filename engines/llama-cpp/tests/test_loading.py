@@ -57,7 +57,7 @@ class Loads(unittest.TestCase):
     def test_the_default_number_of_threads_does_not_exceed_the_processors(self):
         self.assertIn(load_model(threads=None).facts()["threads"], range(1, os.cpu_count() + 1))
 
-    def test_a_model_answers_with_every_option(self):
+    def test_a_model_answers_with_options_other_than_the_defaults(self):
         for options in ({"attention": "plain"}, {"attention": "fused"}, {"kv": "bf16"}, {"repack": "false"}):
             self.assertEqual(len(generate(load_model(gguf_file("q4_0"), options), [[0, 5]], 4, ignore_eos=True)[0]), 4)
 

@@ -133,8 +133,8 @@ fn lookup(engine: &str, get: impl Fn(&str) -> Option<OsString>) -> Result<Option
     Ok(None)
 }
 
-/// Resolves a path, or a name in PATH. Links are not resolved, because Python finds a virtual environment by the location of the
-/// interpreter's link, not by its target.
+/// Finds a program by its path, or by its name in PATH. The result can be a link: Python finds a virtual environment by the
+/// location of the interpreter's link, not of its target.
 fn find_program(value: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
     let candidates: Vec<PathBuf> = match value.as_encoded_bytes().contains(&b'/') {
         false => std::env::split_paths(path?).map(|folder| folder.join(value)).collect(),

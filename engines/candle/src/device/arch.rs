@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_for_an_ampere_run_on_later_gpus_of_its_generation() {
+    fn kernels_run_on_later_minor_versions_of_their_major_version() {
         let ampere = Arch::parse("8.6").unwrap();
         assert!(ampere.runs_on((8, 6)) && ampere.runs_on((8, 9)));
         assert!(!ampere.runs_on((8, 0)) && !ampere.runs_on((9, 0)) && !ampere.runs_on((7, 5)));

@@ -18,7 +18,8 @@ use engine_kit::{
 #[path = "../../../../models/files/tests/tiny/mod.rs"]
 pub mod tiny;
 
-/// The first id of a prompt selects a behaviour. After any other id `n`, the token at `index` is 3 + (n + index) % 40.
+/// Each of these ids, as the first id of a prompt or of a scored sequence, selects a behaviour. After any other first id `n`,
+/// the token at `index` is 3 + (n + index) % 40.
 pub const ENDS_WITH_EOS: u32 = 50;
 pub const PANICS: u32 = 51;
 pub const CANCELS_REQUEST_7: u32 = 52;

@@ -25,7 +25,7 @@ type Opaque = *mut c_void;
 const L2_CACHE_SIZE: c_int = 38;
 /// `CU_EVENT_DEFAULT`: events with timing.
 const WITH_TIME: c_uint = 0;
-/// The default stream, which synchronizes with all other streams of a context, including those of cuBLAS.
+/// The default stream, in which cuBLAS also starts its work.
 const DEFAULT_STREAM: Opaque = null_mut();
 
 /// The most passes. More passes would not make the time of a short pass more accurate.

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_256_bits_run_on_machines_with_avx512() {
+    fn the_f32_unit_of_256_bits_also_runs_on_machines_with_avx512() {
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             #[expect(unsafe_code, reason = "the function needs instructions that not every machine has")]
             // SAFETY: the features were just detected.
