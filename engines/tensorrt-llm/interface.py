@@ -1,8 +1,8 @@
 """Compares the installed library with the interface that this engine uses.
 
 Releases of the library rename fields and move arguments. With a wrong name a load would fail after minutes, or the
-library would silently use a default. So this file lists every name that `library.py` uses. Each name must exist in the
-installed library before a model is read.
+library would silently use a default. So this file lists every name that `library.py` requires. Each name must exist in
+the installed library before a model is read.
 """
 
 import dataclasses

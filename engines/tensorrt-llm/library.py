@@ -1,6 +1,7 @@
 """Calls TensorRT-LLM, and converts its exceptions to failures. No other file calls the library.
 
-`interface.py` lists every call, field and attribute used here, and compares them with the installed library before a load.
+`interface.py` lists every call, field and attribute that this file requires, and compares them with the installed library
+before a load. Other attributes may be missing: `getattr` reads them with a default.
 Importing this file is quick; `open_library` imports the library.
 """
 

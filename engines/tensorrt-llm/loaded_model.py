@@ -20,7 +20,7 @@ class LoadedModel(FolderText, Model):
     def __init__(self, llm, folder, settings, facts, workers):
         self._llm, self._folder, self._settings, self._facts, self._workers = llm, folder, settings, facts, workers
         self._reader = Reader(llm)
-        # The sequences of each slot, closed ones too: their responses are no longer passed on.
+        # The sequences of each slot. Responses of closed sequences are no longer passed on.
         self._sequences = {}
         self._peak_bytes, self._worker_failure = 0, None
 

@@ -1,4 +1,4 @@
-"""Ways to run a decode step: plain, compiled, captured as a CUDA graph, or both.
+"""Ways to run a decode step: plain, compiled or traced. Each of these can also be captured as a CUDA graph.
 
 An object of a step class belongs to one decode state. A call takes the last id of each sequence, and reads the rest from the
 state. There is no fallback: a failure to compile or capture is an error.

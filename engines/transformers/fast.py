@@ -1,5 +1,5 @@
 """Path `fast`: PyTorch at its fastest. It has a network of its own (`fast_network.py`), one decode step compiled whole at
-the load, and a KV cache at a fixed address. Only the ids for the user cross between host and device."""
+the load, and a KV cache at a fixed address. In greedy requests, only the ids for the user cross between host and device."""
 
 import math
 import os

@@ -289,7 +289,8 @@ def product(x, matrix, bias=None):
 
 
 def int8_product(x, codes, scales, bias=None):
-    """Multiplies with the unscaled codes, and scales each sum. For many rows, dequantizes the matrix piece by piece."""
+    """Multiplies with the unscaled codes, and scales each sum. For many rows, or uncompiled, dequantizes the matrix piece by
+    piece."""
     is_compiling = torch.compiler.is_compiling()
     if not is_compiling or x.shape[0] > MAX_LOOP_ROWS[x.device.type]:
         # On a CPU the compiler would unroll the many pieces, so a custom operation hides them from the compiler.

@@ -34,7 +34,7 @@ def load(request, folder, options, phases):
         if options.quantize != "nf4":
             check_free_memory(needed_bytes, dtype)
         network = read_network(folder, config, network_class, dtype, options, **placement)
-        # Quantization replaces the output matrix, so this comes before it.
+        # Checked now, because quantization may replace the output matrix.
         own_output_matrix = uses_own_output_matrix(network)
     if not placement:
         with phases.time("device"), explain_memory_errors("moving the weights", device):

@@ -10,7 +10,7 @@ from engine_kit import Failed, read_choice, read_flag
 PATHS = ["generate", "loop", "compile", "cuda-graph", "jit", "jit-cuda-graph", "fast"]
 # Paths with a decode step that this engine captures as a CUDA graph.
 CAPTURED_PATHS = ("cuda-graph", "jit-cuda-graph")
-# Paths with a decode step that is compiled or traced.
+# Paths with the library's network, and a decode step that is compiled or traced.
 COMPILED_PATHS = ("compile", "jit", "jit-cuda-graph")
 # Paths with a static KV cache and the library's network.
 STATIC_CACHE_PATHS = (*CAPTURED_PATHS, *COMPILED_PATHS)
@@ -104,7 +104,7 @@ def _read_and_check(options, device):
 
 
 def uses_inductor(options):
-    """Whether Inductor compiles the decode step."""
+    """Whether `torch.compile` compiles a step of the library's network: by Inductor, unless `fusion` is false."""
     return options.path == "compile" or (options.path in COMPILED_PATHS and options.compiler == "inductor")
 
 

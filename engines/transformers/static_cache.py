@@ -1,4 +1,5 @@
-"""The decode paths with a static cache: path `loop` with a decode step that is compiled, captured as a CUDA graph, or both.
+"""The decode paths with a static cache: the loop of path `loop`, with a decode step that is compiled or traced, captured as a
+CUDA graph, or both.
 
 Keys and values are in tensors of fixed size and address. Capacities double, so that a few decode states serve every
 request: each state compiles or captures its step once. Prompts run uncompiled, because each length would be compiled again.

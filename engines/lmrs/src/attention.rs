@@ -44,7 +44,8 @@ pub struct Scratch(Vec<Mutex<[Partial; 2]>>);
 
 /// The most rows of queries in a job: more would not fit into the processor's cache together with a tile.
 const MAX_JOB_ROWS: usize = 64;
-/// With at least this number of jobs for each thread, jobs are not divided: a delayed thread leaves whole jobs to the others.
+/// With at least this number of jobs for each thread, jobs are not divided: the other threads take the whole jobs that a delayed
+/// thread would otherwise take.
 const JOBS_PER_THREAD: usize = 4;
 /// Blocks of a partition: 512 positions.
 const PARTITION_BLOCKS: usize = 8;

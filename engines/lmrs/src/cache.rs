@@ -19,7 +19,7 @@ use crate::shape::Shape;
 
 /// Dimensions side by side in a strip of values.
 pub const STRIP_DIMS: usize = 64;
-/// Head dimensions are padded to a multiple of this number, which fills whole vectors at every level.
+/// The dimensions of values are padded to a multiple of this number, which fills whole vectors at every level.
 const DIM_PADDING: usize = 16;
 
 /// Numbers of a head's values at one position, padded to whole vectors.

@@ -67,7 +67,7 @@ impl Engine for Lmrs {
         let file_dtype = file_dtype.as_str().to_ascii_lowercase();
         let requested = RequestedFormat::from_name(load.dtype.as_deref(), &file_dtype)?;
         requested.refuse_if_no_row_fits(&shape)?;
-        // With f32 nothing is rounded, neither in computation nor in the cache.
+        // In an f32 load nothing is narrower than f32, neither in computation nor in the cache.
         let is_f32 = load.dtype.as_deref().unwrap_or(&file_dtype) == "f32";
         let kv_dtype = if is_f32 { KvDtype::F32 } else { KvDtype::F16 };
         let mut plan = Plan::of(folder, &shape, requested)?;

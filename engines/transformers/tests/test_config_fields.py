@@ -1,4 +1,4 @@
-"""Tests that the committed list of config fields is that of the installed library: a new field must be decided in model-files."""
+"""Tests that the committed list of config fields is that of the installed library: model-files must handle each new field."""
 
 import json
 import runpy

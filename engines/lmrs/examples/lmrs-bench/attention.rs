@@ -1,4 +1,4 @@
-//! Attention, head by head: one token at several depths, or a whole prompt. Keys and values fill so many layers that no
+//! Attention of all heads of a layer: one token at several depths, or a whole prompt. Keys and values fill so many layers that no
 //! processor cache holds them, as in a model, where weights are read in between.
 
 use std::rc::Rc;

@@ -151,7 +151,7 @@ impl Format {
         }
     }
 
-    /// The fewest rows that are packed together; ranges of this size are independent in memory.
+    /// Rows that are stored together as a block. Blocks are independent in memory.
     pub fn block_rows(&self) -> usize {
         match &self.storage {
             Storage::Rows(_) => 1,

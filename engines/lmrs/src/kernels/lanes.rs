@@ -14,7 +14,7 @@ pub fn sum_of_squares(x: &[f32]) -> f32 {
     fold(x, |x| x * x)
 }
 
-/// Whether no number is NaN or infinite: only for these is `x * 0.0` not zero.
+/// Whether no number is NaN or infinite. For every other number, `x * 0.0` is zero.
 pub fn all_finite(x: &[f32]) -> bool {
     fold(x, |x| x * 0.0) == 0.0
 }

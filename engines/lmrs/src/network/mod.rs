@@ -322,7 +322,7 @@ impl Decoder for NetworkDecoder {
     }
 }
 
-/// NaN comes from the weights of the model. Other errors are internal, because the kit checks requests.
+/// `NotFinite` is an error of the model's weights. Other errors are internal, because the kit checks requests.
 fn to_failed(error: anyhow::Error) -> Failed {
     let kind = if error.is::<NotFinite>() { FailureKind::Model } else { FailureKind::Internal };
     Failed::new(kind, format!("{error:#}"))

@@ -211,7 +211,8 @@ struct Workers<'a> {
 }
 
 impl Workers<'_> {
-    /// Runs the work for each number below `count` once, on any thread, at most `max_len` at a time.
+    /// Runs the work for each number below `count` once: on any thread and at most `max_len` at a time, or all at once on the
+    /// caller's thread if `is_serial`.
     fn share(&self, count: usize, max_len: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
         if self.is_serial {
             work(0..count);

@@ -114,7 +114,8 @@ impl PanelLanes for Avx2 {
     #[inline(always)]
     unsafe fn dot_128(sums: Self::Ints, numbers: Self::Bytes, at: *const i8) -> Self::Ints {
         // The sum of two products of 255 * 127 would not fit into an i16. After the subtraction of 128, and with the sign moved
-        // to the other factor, a product is at most 128 * 127, and the sum fits. No activation is -128: +128 is no i8.
+        // to the other factor, a product is at most 128 * 127, and the sum fits. No activation is -128, whose
+        // negative would not fit into an i8.
         zip_two(sums, numbers, |sums, numbers| {
             let signed = _mm256_xor_si256(numbers, _mm256_set1_epi8(-128));
             let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(quad(at), signed));

@@ -41,7 +41,7 @@ pub fn several_streams_are_faster(level: Level) -> bool {
     level.name() == "amx"
 }
 
-/// Rows that `dot` multiplies at once: their sums with a few tokens stay in registers.
+/// The most rows that `dot` multiplies at once: their sums with a few tokens stay in registers.
 pub fn rows_at_once(level: Level) -> usize {
     match level.instructions() {
         #[cfg(target_arch = "x86_64")]

@@ -148,7 +148,7 @@ fn a_token_has_the_same_outputs_alone_and_in_a_batch_with_a_large_matrix() {
     }
 }
 
-/// Rows that are longer than a chunk, fill several blocks, or end within a register.
+/// Rows that are longer than a chunk, fill several blocks, or end within a register; and one matrix that does none of these.
 #[test]
 fn a_token_has_the_same_outputs_alone_and_in_a_batch_with_long_rows() {
     let mut rng = TestRng::new(10);
@@ -177,7 +177,7 @@ fn a_token_has_the_same_outputs_alone_and_in_a_batch_with_long_rows() {
     }
 }
 
-/// With such activations, only additions are rounded.
+/// If all activations and weights are bf16 numbers, their products are exact in f32, and only additions are rounded.
 #[test]
 fn no_level_rounds_activations_that_are_bf16_numbers() {
     let mut rng = TestRng::new(9);

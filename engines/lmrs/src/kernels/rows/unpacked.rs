@@ -24,7 +24,7 @@ pub(crate) trait PackedBf16: 'static {
 
     fn row_bytes(inputs: usize) -> usize;
 
-    /// Rows that must be unpacked together: 1 if each row can be unpacked alone.
+    /// Rows that are unpacked together, so that memory is read sequentially: 1 if rows do not interleave.
     fn rows_unpacked_together(inputs: usize) -> usize;
 
     /// Packs rows of `inputs` numbers, in the layout of files, into the memory of one block.
@@ -101,8 +101,8 @@ pub fn tile<P: PackedBf16>(level: Level, matrix: &Matrix, packed: &TileInput, ou
     });
 }
 
-/// Unpacks chunks of at most `max_bytes`, but at least the rows that must be unpacked together, and calls `multiply` for each
-/// chunk.
+/// Unpacks chunks of at most `max_bytes`, but at least `rows_unpacked_together` rows if there are so many, and calls `multiply`
+/// for each chunk.
 fn for_each_unpacked_chunk<P: PackedBf16>(
     level: Level,
     matrix: &Matrix,

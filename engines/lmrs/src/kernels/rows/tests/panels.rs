@@ -171,7 +171,7 @@ fn a_widened_weight_is_rounded_to_the_nearest_bf16() {
                 for (token, weight) in weights.iter().enumerate() {
                     let actual = out.row(token)[output];
                     let nearest = f32::from_bits(u32::from(half::bf16::from_f32(*weight).to_bits()) << 16);
-                    // A level may round Q4_K's subtraction in f32 differently from model-files, before bf16 rounds.
+                    // A level may round Q4_K's subtraction in f32 differently from model-files, before it rounds to bf16.
                     let is_near = *format == Q4_K && (actual - weight).abs() <= weight.abs() / 511.0 + 1e-4;
                     assert!(actual == nearest || is_near, "{:?} {level}: {actual} for {weight}", format);
                 }

@@ -120,7 +120,8 @@ fn products_with_damaged_bytes_do_not_panic() {
     for outputs in [1, 3, 9, 18] {
         let mut region = NewRegion::new(BF16Z.bytes(outputs, 256)).unwrap();
         region.bytes_mut().iter_mut().for_each(|byte| *byte = rng.bits() as u8);
-        // These exceptions are at positions below 256, in any order; most others are beyond the last input.
+        // In the first header of each group, exceptions are at positions below 256, in any order. Most others are beyond the
+        // last input.
         for header in region.bytes_mut().chunks_mut(64).step_by(7) {
             header[16..].chunks_exact_mut(4).for_each(|exception| exception[1] = 0);
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! for each block of weights (some rows, some steps) that fills half of a second-level cache, widened once
-//!     for each few groups of tokens, as many as a tile has
+//!     for each set of as many groups of tokens as a tile has
 //!         for each chunk of steps that lets the tokens' lines stay in the first-level cache
 //!             for each tile's outputs: sums[output][token] += weights[output][step] * lines[step][token]
 //!         transpose the sums and add them to the outputs
@@ -29,7 +29,7 @@ use crate::matrix::{Floats, GROUP_INPUTS, Matrix, PANEL_OUTPUTS, Rows};
 
 /// Bytes of widened weights that all tokens use before the next block: about half of a second-level cache.
 const WEIGHTS_BYTES: usize = 512 << 10;
-/// The most outputs of a block. More give no speed, and the sums would leave the first-level cache.
+/// The most outputs of a block. More are not faster, and their sums would leave the first-level cache.
 const MAX_OUTPUTS: usize = 96;
 /// The most steps of a block: `MAX_OUTPUTS` rows of this length fit into `WEIGHTS_BYTES`. Of longer rows, a block would have
 /// fewer, and all activations would be read more often.
