@@ -94,7 +94,7 @@ impl Architecture {
         self.prefix.and_then(|(prefix, _)| name.strip_prefix(prefix)).unwrap_or(name)
     }
 
-    /// Every tensor of a model with this config, in the order of the network.
+    /// Every tensor of a model with this config: embeddings, then layer by layer, then the last norm and the output.
     pub fn parts(&self, config: &Config) -> Result<Vec<Part>> {
         let sizes = [
             ("hidden size", config.hidden_size),
@@ -133,8 +133,9 @@ pub(crate) fn prefixed_name(name: &str) -> Option<String> {
     prefix.map(|(prefix, _)| format!("{prefix}{name}"))
 }
 
-/// A bound on sizes: the product of two stays far below the largest u64, and lists of parts stay short.
+/// A bound on sizes: the product of two stays far below the largest u64.
 const MAX_SIZE: u32 = 1 << 24;
+/// A bound on layers: the list of parts stays short.
 const MAX_LAYERS: u32 = 4096;
 
 /// Finds the architecture of a model, and the source of that fact: its config, else the class that the config names, else
