@@ -1,4 +1,4 @@
-//! Tests valid GGUF headers and headers with false sizes.
+//! Tests valid and invalid GGUF headers.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;

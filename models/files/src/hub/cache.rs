@@ -61,7 +61,7 @@ impl Cache {
         Some(folder.join(file)).filter(|path| is_inside && path.is_file())
     }
 
-    /// Every snapshot of every repository: once for each branch or tag at its commit, else once for its commit.
+    /// Every snapshot of every repository: once for each branch or tag that names its commit, or once if none does.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let mut snapshots = BTreeSet::new();
         for name in names_in(&self.folder) {
