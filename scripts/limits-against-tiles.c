@@ -12,7 +12,7 @@
 
 enum { ROUNDS = 20000, PASSES = 60 };
 
-static uint8_t ones[1024] __attribute__((aligned(64)));
+static uint8_t inputs[1024] __attribute__((aligned(64)));
 
 static double now(void) {
     struct timespec time;
@@ -37,10 +37,10 @@ static void configure(void) {
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    _tile_loadd(4, ones, 64);
-    _tile_loadd(5, ones, 64);
-    _tile_loadd(6, ones, 64);
-    _tile_loadd(7, ones, 64);
+    _tile_loadd(4, inputs, 64);
+    _tile_loadd(5, inputs, 64);
+    _tile_loadd(6, inputs, 64);
+    _tile_loadd(7, inputs, 64);
 }
 
 static void bf16(void) {
@@ -80,7 +80,7 @@ int main(void) {
         puts("no AMX here");
         return 3;
     }
-    memset(ones, 0x3f, sizeof ones);
+    memset(inputs, 0x3f, sizeof inputs);
     configure();
     if (edx >> 22 & 1) measure("amx_bf16", bf16, 32);
     if (edx >> 25 & 1) measure("amx_int8", int8, 64);

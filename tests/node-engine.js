@@ -41,7 +41,7 @@ function logProbabilities(state, vocabulary) {
   return logits.map((logit) => logit - normalizer);
 }
 
-/** The largest value; the lowest id among equals. */
+/** The id of the largest value, and the lowest id among equals. */
 const greedy = (values) => values.reduce((best, value, id) => (value > values[best] ? id : best), 0);
 
 /** Draws an id. `random` is between 0 and 1. */

@@ -4,7 +4,7 @@ from these results.
 It prints a row for each model and each way to compute it: the root mean square of the differences of log-probabilities over
 the held-out text (`rms`), the same over its worst stretch of 128 tokens (`stretch`), the median and the largest absolute
 difference, and the gaps of log-probability between the engine's greedy tokens and the verifier's own. `correct` rows are
-candle in every dtype that it supports, and the verifier on quantized weights. A `wrong` row is the verifier in f32 on a copy
+candle in seven dtypes, and the verifier on quantized weights. A `wrong` row is the verifier in f32 on a copy
 of the model with one mistake, or without the first id."""
 
 import argparse

@@ -46,7 +46,7 @@ def tokens_within(pattern: re.Pattern, text: str, offsets: list) -> np.ndarray:
 
 
 def print_parts(texts: list, encoded: list, ngram_nats: list, model_nats: list) -> None:
-    """Perplexities over some of the tokens, selected by their position or their text, and by no model."""
+    """Perplexities over some of the tokens, which their position or their text selects, not a model's results."""
     positions = [np.arange(len(x)) / len(x) for x in model_nats]
     selections = {"first third of each document": [p < 1 / 3 for p in positions],
                   "last third of each document": [p >= 2 / 3 for p in positions],

@@ -117,7 +117,7 @@ def sums(d: Draw) -> str:
 
 
 def sale(d: Draw) -> str:
-    """An auction: lots with owners and bids, then the list of who has what."""
+    """An auction: lots with two bids each, then the list of who has what."""
     crier, *bidders = d.people(6)
     lots, town = things(d, d.between(4, 6)), d.invented_name()
     lines, won = [f"{crier} held an auction in {town} in {d.pick(SEASONS)}. There were {number(len(lots))} lots."], []

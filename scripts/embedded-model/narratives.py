@@ -85,7 +85,7 @@ def visit(d: Draw) -> str:
 
 
 def diary(d: Draw) -> str:
-    """A week day by day, then a summary of the same week."""
+    """Four to seven days of a week, one by one, then a summary of them."""
     writer, guest = d.people(2)
     place, kin = d.invented_name(), d.pick(KIN[guest.they])
     days = DAYS[:d.between(4, 7)]

@@ -14,7 +14,7 @@ use crate::engine::{
 use crate::support::record::Record;
 use crate::support::{Outcome, Scratch, finish, root};
 
-/// The largest difference of log-probabilities (natural logarithm) between engines in f32.
+/// The largest difference of an engine in f32 from the stored reference answers, in log-probability (natural logarithm).
 const TOLERANCE: f64 = 1e-3;
 /// The samples of an engine in one block of the default suite with `--iterations 2`: one of `load`, two at each of the two
 /// prompt lengths of `ttft`, two of `prefill` and two of `decode`.

@@ -13,7 +13,7 @@ fn a_process_that_uses_the_processor_in_anothers_turn_is_named_and_the_turn_is_m
     let (requests, once, stop) = (scratch.join("requests"), scratch.join("once"), scratch.join("stop"));
     mknodat(CWD, &requests, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     let burner = scratch.script("burner", &format!("while [ ! -e '{}' ]; do :; done", stop.display()));
-    // A service that ran before the run, so no mark and no tree connects its processes with the engine.
+    // A service from before the run: neither the environment nor the parents of its processes show that an engine uses it.
     let service = scratch.script(
         "service",
         &format!("read -r line < '{}'; '{}' & wait", requests.display(), burner.display()),

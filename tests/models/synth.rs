@@ -119,7 +119,7 @@ opens_in_every_format! {
     a_gemma_opens_in_every_format "gemma",
 }
 
-/// The hashes of synthesised files. They must not change by accident: records identify weights by hashes of these bytes.
+/// The hashes of synthesised files. They must not change by accident: the identity of weights in records depends on these bytes.
 const EXPECTED_SHA256: &[(&str, &str, &str)] = &[
     ("tiny-gpt2.gguf", "", "e9d0c6867d279191d3561f52950c783822f81d119d76f3de84c0017cf9e17ed2"),
     ("tiny-llama", "config.json", "eae394d0f44c697e9151a41f08b399f6bc9d2668004e2d122ca8702e0c9ce764"),

@@ -152,7 +152,7 @@ fn a_daemon_is_paused_while_another_engine_is_measured() {
     command.args(RUN).arg("-e").arg(first).arg("-e").arg(second);
     finish(command.arg("--results").arg(scratch.results())).exits_with(0);
     let states = std::fs::read_to_string(state).unwrap();
-    // `R` is a process that waits for a busy processor: it stops when it gets the processor. A running daemon would sleep: `S`.
+    // `R` is a process that waits for a busy processor: it stops when it gets the processor. An unpaused daemon sleeps: `S`.
     assert!(states.lines().count() > 2 && states.lines().all(|it| ["T", "R"].contains(&it)), "{states}");
 }
 

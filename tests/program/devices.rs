@@ -199,7 +199,7 @@ fn with_a_driver_each_device_gets_its_program_built_and_measured() {
     for label in ["able cpu", "able cuda:0", "shared cpu", "shared cuda:0"] {
         assert_eq!(record.samples_of(label).len(), 1, "{label}");
     }
-    // A paused process keeps its device memory, so no other engine is in its memory group.
+    // A paused process keeps its device memory, so no other engine is resident at the same time.
     assert_eq!(configuration(&record, "able cuda:0")["alone"], true);
 }
 

@@ -29,7 +29,7 @@ pub struct Config {
     /// Empty if the model names none.
     pub eos_ids: Vec<u32>,
     pub tie_word_embeddings: bool,
-    /// Whether queries, keys and values have biases, and the output of attention in architectures that allow one there.
+    /// `attention_bias` of config.json (Qwen 2 and GPT-2 have biases without it); for GGUF, whether queries have a bias.
     pub attention_bias: bool,
     pub mlp_bias: bool,
     /// config.json unchanged; for GGUF its metadata, with arrays as their lengths.

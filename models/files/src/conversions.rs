@@ -67,7 +67,7 @@ fn digest_of_other_files(model: &ModelFolder) -> String {
     let mut content = vec![RULES_VERSION];
     content.extend(model.config.raw.to_string().into_bytes());
     for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
-        // A missing or unreadable file counts as empty: a conversion does not copy it either.
+        // A missing or unreadable file counts as empty.
         content.extend(std::fs::read(model.folder().join(name)).unwrap_or_default());
     }
     if model.format == Format::Gguf {
@@ -104,7 +104,7 @@ fn create(
     let created = convert(model, &Goal { format, dtype, out }, on_progress).and_then(|_| {
         label.write(&temporary)?;
         if model_in(folder).is_none() {
-            // The folder has no complete model: a conversion was interrupted, or a user removed files.
+            // If the folder exists, it has no complete model, for example because a user removed files.
             let _ = std::fs::remove_dir_all(folder);
             let renamed = std::fs::rename(&temporary, folder);
             renamed.with_context(|| cannot_write(folder))?;

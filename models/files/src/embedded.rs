@@ -15,7 +15,7 @@ pub fn folder() -> Result<PathBuf> {
     }
 }
 
-/// Text that the model was not trained on: for prompts and perplexity.
+/// Text that the model was not trained on.
 pub fn heldout_text() -> Result<String> {
     let path = folder()?.join("heldout.txt");
     std::fs::read_to_string(&path).with_context(|| format!("`{}`", path.display()))

@@ -269,7 +269,7 @@ fn plan_file(name: String, shard_parts: &[usize], parts: &[Part], dtypes: &[Dtyp
         tensors.push(TensorPlan { part, dtype, offset: begin });
     }
     let mut text = Value::Object(header).to_string().into_bytes();
-    // Tensors begin at a multiple of eight bytes.
+    // The first tensor begins at a multiple of eight bytes.
     text.resize(text.len().next_multiple_of(8), b' ');
     let start = 8 + text.len() as u64;
     tensors.iter_mut().for_each(|tensor| tensor.offset += start);

@@ -1,4 +1,4 @@
-//! Tests valid GGUF headers and headers with false sizes.
+//! Tests valid and invalid GGUF headers.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod gguf_file;
@@ -290,7 +290,7 @@ fn the_error_about_every_truncated_file_names_the_incomplete_item() {
         "claims 2 tensors",
         "claims 9 metadata values",
     ];
-    // The file is complete without the last bytes, which belong to no tensor.
+    // The last 12 bytes belong to no tensor, so the file is complete without them. The loop ends before them.
     for cut in 0..whole.len() - 32 {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let error = format!("{:#}", gguf::read_header(&path, 0).unwrap_err());

@@ -1,4 +1,4 @@
-//! Tests headers with false sizes. The error names the file and the tensor, and comes before any allocation of that size.
+//! Tests valid and invalid safetensors headers. An error names the file, and comes before any allocation of a false size.
 #![expect(clippy::unwrap_used, reason = "tests panic and print")]
 
 mod tiny;

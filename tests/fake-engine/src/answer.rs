@@ -212,8 +212,8 @@ pub fn logprobs(script: &Script, ids: &[u64]) -> Vec<f64> {
 /// The most likely id at the position of every id after the first, and its log-probability.
 pub fn most_likely(script: &Script, ids: &[u64]) -> (Vec<u64>, Vec<f64>) {
     let vocabulary = script.count("vocabulary_size").max(FIRST_ORDINARY_ID + 1);
-    let places = (1..ids.len()).map(|length| likeliest(state_after(0, &ids[..length]), vocabulary));
-    places.map(|id| (id, LIKELIEST_LOGPROB)).unzip()
+    let likeliest_ids = (1..ids.len()).map(|length| likeliest(state_after(0, &ids[..length]), vocabulary));
+    likeliest_ids.map(|id| (id, LIKELIEST_LOGPROB)).unzip()
 }
 
 /// The model's state after these ids. The next id depends only on this state, so any two fake engines agree.

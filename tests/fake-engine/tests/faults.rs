@@ -1,4 +1,4 @@
-//! Tests that each fault has the effect of its name. Tests of the engine without faults are in `healthy.rs`.
+//! Tests that faults have the effects of their names. Tests of the engine without faults are in `healthy.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

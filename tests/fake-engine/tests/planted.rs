@@ -71,7 +71,7 @@ fn a_drift_starts_at_the_given_time_in_every_process() {
 }
 
 #[test]
-fn noise_percent_varies_between_launches_and_request_noise_percent_between_requests() {
+fn launch_noise_differs_between_launches_and_request_noise_between_requests() {
     let factors = |planted: Value| -> Vec<f64> {
         launch_times(script(planted), 3).iter().map(|times| factor(times)).collect()
     };

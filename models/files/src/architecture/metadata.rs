@@ -44,7 +44,7 @@ impl Architecture {
             };
             metadata.push((format!("{}.{}", self.gguf, key.gguf), value));
         }
-        // GPT-2 has learned positions.
+        // GPT-2 has learned positions and no RoPE.
         if self.keys.iter().any(|key| key.config == "rope_theta") {
             metadata.extend(rope::to_gguf(self.gguf, config)?);
         }
@@ -142,8 +142,8 @@ impl Architecture {
         self.check_window(config, raw)
     }
 
-    /// Refuses a sliding window that GGUF lacks. The library transformers cuts the cache of every architecture to a window in the
-    /// config, unless the architecture has a switch for it.
+    /// Refuses a sliding window below the context, if GGUF has no key for it. The library transformers limits the cache of every
+    /// architecture to a window in the config, unless the architecture has a switch for it.
     fn check_window(&self, config: &Config, raw: &Map<String, Value>) -> Result<()> {
         let name = "sliding_window";
         if self.keys.iter().any(|key| key.config == name) || self.constants.contains("use_sliding_window") {

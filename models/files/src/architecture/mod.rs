@@ -94,7 +94,7 @@ impl Architecture {
         self.prefix.and_then(|(prefix, _)| name.strip_prefix(prefix)).unwrap_or(name)
     }
 
-    /// Every tensor of a model with this config, in the order of the network.
+    /// Every tensor of a model with this config: embeddings, then layer by layer, then the last norm and the output.
     pub fn parts(&self, config: &Config) -> Result<Vec<Part>> {
         let sizes = [
             ("hidden size", config.hidden_size),
@@ -133,16 +133,17 @@ pub(crate) fn prefixed_name(name: &str) -> Option<String> {
     prefix.map(|(prefix, _)| format!("{prefix}{name}"))
 }
 
-/// A bound on sizes: the product of two stays far below the largest u64, and lists of parts stay short.
+/// A bound on sizes: the product of two stays far below the largest u64.
 const MAX_SIZE: u32 = 1 << 24;
+/// A bound on layers: the list of parts stays short.
 const MAX_LAYERS: u32 = 4096;
 
 /// Finds the architecture of a model, and the source of that fact: its config, else the class that the config names, else
-/// its tensors' names. `folder` is the model's name; it decides between architectures with the same tensors.
+/// its tensors' names. The model's name decides between architectures with the same tensors.
 pub(crate) fn detect<'a>(
     config: &Value,
     tensors: impl Iterator<Item = &'a str> + Clone,
-    folder: &str,
+    model_name: &str,
 ) -> Option<(String, &'static str)> {
     if let Some(stated) = config.get("model_type").or_else(|| config.pointer("/text_config/model_type")) {
         return Some((stated.as_str()?.into(), "`model_type` of config.json"));
@@ -152,8 +153,8 @@ pub(crate) fn detect<'a>(
     if let Some(known) = ARCHITECTURES.iter().find(|architecture| Some(architecture.class) == class) {
         return Some((known.name.into(), "`architectures` of config.json"));
     }
-    let (candidates, folder) = (matching_architectures(tensors), folder.to_ascii_lowercase());
-    match candidates.iter().find(|candidate| folder.contains(candidate.name)) {
+    let (candidates, model_name) = (matching_architectures(tensors), model_name.to_ascii_lowercase());
+    match candidates.iter().find(|candidate| model_name.contains(candidate.name)) {
         Some(candidate) if candidates.len() > 1 => {
             Some((candidate.name.into(), "the names of its tensors and of its folder"))
         }
@@ -161,8 +162,8 @@ pub(crate) fn detect<'a>(
     }
 }
 
-/// The architectures that match the tensors' names: all of their own marks occur, and no
-/// mark that they cannot have. The architecture with most marks comes first.
+/// The architectures that match the tensors' names: all of their own marks occur, and no mark that they cannot have. The
+/// architecture with most marks comes first.
 pub(crate) fn matching_architectures<'a>(
     tensors: impl Iterator<Item = &'a str> + Clone,
 ) -> Vec<&'static Architecture> {

@@ -72,7 +72,7 @@ pub(super) fn to_gguf(prefix: &str, config: &Config) -> Result<Vec<(String, Meta
     }
 }
 
-/// Refuses RoPE settings whose meaning this crate would miss.
+/// Refuses RoPE settings that this crate would read wrongly.
 fn check_settings(config: &Config) -> Result<()> {
     let Some(fields) = config.fields() else { return Ok(()) };
     for name in ["rope_scaling", "rope_parameters"] {

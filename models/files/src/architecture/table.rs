@@ -33,7 +33,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         parts: |config| decoder(config, &Flavour { qkv_bias: true, ..Flavour::default() }),
         ..LLAMA
     },
-    // Qwen 2 with norms for each head.
+    // Llama with norms for each head of queries and keys; GGUF does not reorder its heads.
     &Architecture {
         name: "qwen3",
         gguf: "qwen3",

@@ -11,15 +11,16 @@
 //!
 //! ggml defines only the reading. The writer's choice of scales aims at the least squared error:
 //!
-//! 1. For each group alone, find a line with real coefficients: number = step * q + floor. Steps around (max - min) / 15 are
-//!    tried, each with the least-squares line through its integers; the best line is then improved: round to it, fit again.
+//! 1. For each group alone, find a line with real coefficients: number = step * q + floor. Steps around (max - min) / 15,
+//!    with min at most 0, are tried, each with the least-squares line through its integers; the best line is then improved:
+//!    round to it, fit again.
 //! 2. `d` is the largest step / 63 and `dmin` the largest -floor / 63, rounded up to f16: no scale or minimum exceeds 63.
 //! 3. For each group, try the three scales nearest to step / `d`, each with the best minimum and its neighbours, and take
 //!    those with the least error of the stored numbers.
 //! 4. With all scales and minima fixed, fit `d` and `dmin` by least squares again; keep them if the error is smaller.
 //!
-//! As in llama.cpp's files, `d` and `dmin` are not negative. So 0 can always be represented, and a group of only positive
-//! numbers has the minimum 0.
+//! As in llama.cpp's files, `d` and `dmin` are not negative. So no floor is above 0, and a group of only positive numbers
+//! has the minimum 0.
 
 use half::f16;
 

@@ -28,8 +28,8 @@ pub struct Header {
     pub tensors: Vec<Tensor>,
 }
 
-/// A metadata value. An array keeps only its position, because vocabularies are long. `read_texts` and others read
-/// its elements.
+/// A metadata value. An array is kept without its elements, because vocabularies are long; `read_texts` and others read
+/// them from the file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Unsigned(u64),

@@ -1,5 +1,5 @@
 //! The cache that is shared by all programs that use the hub. The folder of a repository holds `blobs/` (the bytes of each
-//! file, named by their hash), `refs/` (a file with the commit of each branch or tag) and `snapshots/` (for each commit a
+//! file, named by their hash), `refs/` (for each branch or tag a file with its commit) and `snapshots/` (for each commit a
 //! folder of links to blobs, which is the model folder).
 
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ impl Cache {
         Some(folder.join(file)).filter(|path| is_inside && path.is_file())
     }
 
-    /// Every snapshot of every repository: once for each branch or tag at its commit, else once for its commit.
+    /// Every snapshot of every repository: once for each branch or tag that names its commit, or once if none does.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let mut snapshots = BTreeSet::new();
         for name in names_in(&self.folder) {

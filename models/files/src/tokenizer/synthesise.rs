@@ -3,8 +3,8 @@
 //! Real vocabularies have 32,000 to 256,000 ids. Each synthesised id has a text that encodes to this id alone, except the 128
 //! bytes beyond ASCII, which are parts of characters. So the output of an engine that gives text can be checked, and encoding
 //! costs as much as with a real tokenizer. The first tokens are learned from a text of this project; the others are composed
-//! from them. The same text gives the same tokens on every machine: no code iterates over a hash table, and among equally
-//! frequent pairs the lowest ids win.
+//! from them. The same text gives the same tokens on every machine: no result depends on the order of a hash table, and
+//! among equally frequent pairs the lowest ids win.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -217,7 +217,7 @@ fn learn(text: &str, pre: &Pre, limit: usize, excluded: &HashSet<&str>) -> Resul
     Ok(Learned { texts, merges })
 }
 
-/// Counts each word of a text, as `tokenizers` cuts them. A word has a character for each byte.
+/// Counts the words into which `tokenizers` cuts a text. A word has a character for each byte.
 fn count_words(text: &str, pre: &Pre) -> Result<BTreeMap<String, u64>> {
     let mut pre_tokenized = PreTokenizedString::from(text);
     let pre_tokenizer: PreTokenizerWrapper = serde_json::from_value(pre_tokenizer_json(pre))?;
