@@ -10,7 +10,7 @@ use super::journal::Journal;
 use super::launch::Launched;
 use super::launches::Launches;
 use super::request::Requests;
-use super::schedule::longer_budget;
+use super::schedule::{LONGER, budget_text};
 use crate::engines::manifest;
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
@@ -23,6 +23,8 @@ use crate::text::with_commas;
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 /// The shortest useful time for an answer.
 const MIN_REQUEST_TIME: Duration = Duration::from_secs(1);
+/// A hint gives a check this many times the time that it probably needs.
+const SAFETY_FACTOR: f64 = 1.25;
 /// Increases a time that is estimated from shorter texts, because the time of attention grows with the square of the tokens.
 const ATTENTION_FACTOR: f64 = 1.5;
 
@@ -52,9 +54,14 @@ impl OutputChecks<'_, '_> {
         self.add_unchecked_model(model, reason.into(), Some(hint))
     }
 
-    /// The hint for a check that had too little time. Without a budget, no option gives it more.
+    /// The hint for a check that had too little time, by an unknown amount.
     pub fn longer_budget_hint(&self) -> Option<String> {
-        self.plan.extent.budget().map(|budget| format!("--budget {}", longer_budget(budget)))
+        self.budget_hint(f64::from(LONGER))
+    }
+
+    /// The hint for a check that needed this many times its time. Without a budget, no option gives it more.
+    pub fn budget_hint(&self, times: f64) -> Option<String> {
+        self.plan.extent.budget().map(|budget| format!("--budget {}", budget_text(budget.mul_f64(times))))
     }
 
     pub fn add_unchecked_model(&mut self, model: &Model, reason: String, hint: Option<String>) -> Result<()> {
@@ -141,35 +148,40 @@ impl Scoring {
         self.per_token = self.per_token.max(time / tokens.max(1) as u32);
     }
 
-    /// The reason why a held-out text of this length is not scored, and whether the reason is the time. `None` if it is scored.
+    /// The reason why a held-out text of this length is not scored. If the reason is the time, also how many times its time the
+    /// check needs. `None` if the text is scored.
     pub fn reason_to_skip(
         &self,
         tokens: usize,
         launched: &Launched,
         check_time: CheckTime,
-    ) -> Option<(String, bool)> {
+    ) -> Option<(String, Option<f64>)> {
         let context = launched.facts().and_then(|facts| facts.context_tokens);
         if let Some(context) = context.filter(|&context| (context as usize) < tokens) {
             let so_far = self.so_far();
             let reason =
                 format!("a held-out text of {tokens} tokens exceeds its context of {context}{so_far}");
-            return Some((reason, false));
+            return Some((reason, None));
         }
         let total = check_time.total.as_secs_f64();
         if self.tokens == 0 {
             let reason =
                 format!("no log-probabilities were requested: the {total:.0} s of the check were over");
-            return check_time.is_over().then_some((reason, true));
+            return check_time.is_over().then_some((reason, Some(f64::from(LONGER))));
         }
         let estimate = self.per_token.mul_f64(tokens as f64 * ATTENTION_FACTOR);
-        let is_too_long = check_time.is_over() || estimate > check_time.left();
+        let left = check_time.left();
+        let is_too_long = check_time.is_over() || estimate > left;
         is_too_long.then(|| {
+            let needed = check_time.began.elapsed().as_secs_f64() + estimate.as_secs_f64();
+            let times = (SAFETY_FACTOR * needed / total.max(1.0)).max(SAFETY_FACTOR);
+            let left = left.as_secs_f64();
             let (scored, tokens, seconds) = (with_commas(self.tokens), with_commas(tokens), estimate.as_secs_f64());
             let reason = format!(
                 "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {seconds:.0} s, \
-                 and the check has {total:.0} s"
+                 and {left:.0} of the {total:.0} s of the check are left"
             );
-            (reason, true)
+            (reason, Some(times))
         })
     }
 

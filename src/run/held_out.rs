@@ -154,8 +154,8 @@ impl OutputChecks<'_, '_> {
         let (configuration, launch) = (launched.launch.configuration, launched.launch.launch);
         let mut scoring = Scoring::default();
         for (sequence, ids) in held_out.sequences.iter().enumerate() {
-            if let Some((reason, is_time)) = scoring.reason_to_skip(ids.len(), launched, check_time) {
-                let hint = self.longer_budget_hint().filter(|_| is_time);
+            if let Some((reason, times)) = scoring.reason_to_skip(ids.len(), launched, check_time) {
+                let hint = times.and_then(|times| self.budget_hint(times));
                 return Ok(self.add_unchecked(configuration, reason, hint)?);
             }
             match launched.score(ids, check_time.request_limit()).await {

@@ -274,7 +274,7 @@ impl<'a> Schedule<'a> {
             if self.failed.contains(&case) || measured.contains(&case) {
                 continue;
             }
-            let larger = self.sufficient_budget().unwrap_or_else(|| longer_budget(budget));
+            let larger = self.sufficient_budget().unwrap_or_else(|| budget_text(budget * LONGER));
             let failure = Failure {
                 configuration: self.plan.cases[case].configuration,
                 case: Some(case),
@@ -325,13 +325,8 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// The suggested budget divided by one that was too short, if the needed time is unknown.
-const LONGER: u32 = 4;
-
-/// The suggested budget after one that was too short by an unknown time.
-pub(super) fn longer_budget(budget: Duration) -> String {
-    budget_text(budget * LONGER)
-}
+/// The suggested budget divided by one that was too short by an unknown time.
+pub(super) const LONGER: u32 = 4;
 
 /// A budget as a user gives it: `1m30s`.
 pub(super) fn as_given(budget: Duration) -> String {
@@ -339,7 +334,7 @@ pub(super) fn as_given(budget: Duration) -> String {
 }
 
 /// A sufficient budget: `90s`, `5m`. It is rounded up, to a second, to ten seconds or to a minute.
-fn budget_text(budget: Duration) -> String {
+pub(super) fn budget_text(budget: Duration) -> String {
     let seconds = budget.as_secs_f64();
     match seconds {
         ..=60.0 => format!("{}s", seconds.ceil()),

@@ -12,7 +12,7 @@ pub use columns::BY_ENGINE;
 
 use std::collections::BTreeSet;
 
-use super::document::{List, Section, Table};
+use super::document::{List, Section};
 use super::run_report::{Report, View};
 use crate::machine::Device;
 use crate::text::{plural, shorten, three_digits};
@@ -32,15 +32,15 @@ pub fn sections(report: &Report, view: &View, saved: Option<&str>) -> (Vec<Secti
     let is_marked_above = best.as_ref().is_some_and(remarks::has_inexact_ratio);
     parts.extend(best.map(Section::Table));
     let list = |lines: Vec<String>| Section::List(List::plain(lines));
-    let warnings = remarks::warnings(&overview, missing_sort.as_deref());
+    let mut warnings = remarks::warnings(&overview, missing_sort.as_deref());
+    let mut table = (!overview.configurations.is_empty()).then(|| columns::table(&overview));
+    if let Some(table) = &mut table {
+        table.notes = remarks::footnotes(&overview, table, is_marked_above);
+    }
+    let notes = table.iter_mut().flat_map(|table| &mut table.notes);
+    remarks::suggest_one_budget(&mut warnings.iter_mut().chain(notes).collect::<Vec<_>>());
     parts.extend((!warnings.is_empty()).then(|| list(warnings)));
-    parts.push(match overview.configurations.is_empty() {
-        true => Section::NoTable("nothing was measured"),
-        false => {
-            let table = columns::table(&overview);
-            Section::Table(Table { notes: remarks::footnotes(&overview, &table, is_marked_above), ..table })
-        }
-    });
+    parts.push(table.map_or(Section::NoTable("nothing was measured"), Section::Table));
     let next_steps = remarks::next_steps(&overview, saved);
     (parts, (!next_steps.is_empty()).then(|| list(next_steps)))
 }

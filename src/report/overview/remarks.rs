@@ -1,6 +1,8 @@
 //! The warnings above the table of the default report, the explanations of its marks below, and the next commands. The full report
 //! has every warning and note; `orchestrate explain` has the reasons.
 
+use std::time::Duration;
+
 use super::best;
 use super::cells::NOT_A_QUOTIENT;
 use super::columns::{MIN_VALUES_FOR_P99, NO_VERDICT, NOT_YET_CHECKED};
@@ -135,6 +137,24 @@ fn inconclusive(overview: &Overview) -> Option<String> {
     Some(format!("noise makes {of_all} inconclusive{hint}"))
 }
 
+/// Replaces the budget of each hint by the largest one of the screen, which is enough for all of them.
+pub fn suggest_one_budget(lines: &mut [&mut String]) {
+    const OPTION: &str = "--budget ";
+    let values = |line: &str| -> Vec<(String, Duration)> {
+        let texts = line.split(OPTION).skip(1).map(|rest| {
+            rest.split(|it: char| !it.is_ascii_alphanumeric()).next().unwrap_or_default().to_string()
+        });
+        texts.filter_map(|text| Some((text.clone(), humantime::parse_duration(&text).ok()?))).collect()
+    };
+    let all = lines.iter().flat_map(|line| values(line));
+    let Some((largest, _)) = all.max_by_key(|(_, value)| *value) else { return };
+    for line in lines {
+        for (text, _) in values(line) {
+            **line = line.replace(&format!("{OPTION}{text}"), &format!("{OPTION}{largest}"));
+        }
+    }
+}
+
 /// Whether a ratio in the table of the best engines differs from the ratio of the shown values.
 pub fn has_inexact_ratio(best: &Table) -> bool {
     let mut cells = best.lines.iter().flat_map(|line| &line.cells);
@@ -215,4 +235,18 @@ pub fn next_steps(overview: &Overview, saved: Option<&str>) -> Vec<String> {
         vec![format!("record: {record}"), format!("full report{notes}: orchestrate report {record} --full")];
     steps.extend(first.map(|label| format!("explanation: orchestrate explain {label} {record}")));
     steps.into_iter().map(|step| Tone::Dim.of(&step)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_hints_of_a_screen_have_the_largest_budget() {
+        let mut lines = ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 90s)", "without a hint"]
+            .map(String::from);
+        suggest_one_budget(&mut lines.iter_mut().collect::<Vec<_>>());
+        assert_eq!(lines[..2], ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 14m)"]);
+        assert_eq!(lines[2], "without a hint");
+    }
 }
