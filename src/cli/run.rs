@@ -71,6 +71,9 @@ pub struct RunArgs {
     /// Seed of prompts and of sampling
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// Nonce of an earlier run, to repeat its prompts; default: a random number for each run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=protocol::MAX_INTEGER))]
+    pub nonce: Option<u64>,
     /// Sampling temperature; default: 0, which is greedy decoding
     #[arg(long, value_name = "T", value_parser = parse_temperature, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
@@ -270,6 +273,7 @@ impl RunArgs {
             order: self.extent.order,
             extent: self.extent.extent(),
             seed: self.seed,
+            nonce: self.nonce,
             prompt: self.prompt.clone(),
             max_new_tokens: self.max_new_tokens,
             rounds: self.iterations,

@@ -1,6 +1,7 @@
 //! An experiment from the command line to its record, for every command that measures engines. `resolve` gives a `ResolvedRun`.
 //! Its `make_ready` gives a `ReadyRun`, from which the command makes a plan. `ReadyRun::run` gives a `MeasuredRun`.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -155,7 +156,11 @@ impl<'a> ReadyRun<'a> {
         self.progress.show_after_blocks(report);
     }
 
-    pub fn run(mut self, plan: Plan) -> Result<MeasuredRun> {
+    pub fn run(mut self, mut plan: Plan) -> Result<MeasuredRun> {
+        match plan.nonce {
+            Some(nonce) => self.warn(repeated_prompts(nonce)),
+            None => plan.nonce = Some(random_nonce()),
+        }
         let can_start = plan.configurations.iter().filter(|it| !it.command.is_empty());
         let notices = self.registry.own_python_notices(can_start.map(|it| it.engine.as_str()));
         notices.into_iter().for_each(|notice| self.warn(notice));
@@ -181,6 +186,19 @@ impl<'a> ReadyRun<'a> {
         drop((keeper, core_lock));
         Ok(MeasuredRun { recorder, end })
     }
+}
+
+/// A number that no engine can predict. It is short enough to be typed.
+fn random_nonce() -> u64 {
+    // The keys of a new `RandomState` come from the random numbers of the operating system.
+    RandomState::new().build_hasher().finish() >> 32
+}
+
+fn repeated_prompts(nonce: u64) -> String {
+    format!(
+        "the prompts are those of every run with the nonce {nonce}, so an engine can answer with stored answers; without `--nonce` \
+         no prompt repeats"
+    )
 }
 
 /// A warning about the whole run.
@@ -267,6 +285,7 @@ fn details(header: &Header, passed: &PassedVariables) -> Vec<String> {
         details.push(format!("environment: engines do not get {} (--pass-env)", withheld.join(", ")));
     }
     details.push(format!("reference: {}", plan.reference));
+    details.extend(plan.nonce.map(|nonce| format!("prompts: seed {}, nonce {nonce}", plan.seed)));
     details.extend(plan.configurations.iter().map(|it| {
         let dtype = it.dtype.as_deref().unwrap_or("default dtype");
         let options = serde_json::Value::Object(it.options.clone());

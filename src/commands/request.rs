@@ -1,4 +1,5 @@
-//! `orchestrate request ENGINE SCENARIO`: the exact lines that a run would send, to pipe into any engine by hand.
+//! `orchestrate request ENGINE SCENARIO`: the lines that a run would send, to pipe into any engine by hand. With the nonce of a
+//! run, they are exactly the lines of that run.
 
 use std::str::FromStr;
 
@@ -10,7 +11,7 @@ use super::output;
 use crate::engines::load_values::LoadValues;
 use crate::engines::registry::Registry;
 use crate::machine::{CPU, Device, cpu};
-use crate::plan::prompts::{PromptKey, Prompts};
+use crate::plan::prompts::Prompts;
 use crate::plan::selection::{Names, Sources, resolve};
 use crate::plan::{Plan, Selection, models};
 use crate::record::RequestKind;
@@ -35,6 +36,9 @@ pub struct RequestArgs {
     /// Seed of the prompts
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// Nonce of a run, to repeat its prompts (see `orchestrate explain ENGINE CASE`); default: none
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=protocol::MAX_INTEGER))]
+    pub nonce: Option<u64>,
 }
 
 pub fn request(arguments: &RequestArgs) -> Result<u8> {
@@ -47,7 +51,8 @@ pub fn request(arguments: &RequestArgs) -> Result<u8> {
     };
     let devices = vec![arguments.device.clone()];
     let threads = vec![cpu::all_threads()];
-    let settings = Selection { devices, threads, seed: arguments.seed, ..Selection::default() };
+    let RequestArgs { seed, nonce, .. } = *arguments;
+    let settings = Selection { devices, threads, seed, nonce, ..Selection::default() };
     // The engine is not started, so the values that a program without a manifest accepts are unknown.
     let sources = Sources { load_values: &mut |_| Ok(LoadValues::default()), model: &mut models::model };
     let selection = resolve(&registry, &names, settings, sources)?.without_set_up()?;
@@ -69,8 +74,7 @@ fn lines(selection: &Selection, text: bool) -> Result<Vec<u8>> {
         vec![Request::Hello(hello), Request::Load(load_request(configuration, &configuration.model.path))];
     for (number, case) in plan.cases_of(0).into_iter().enumerate() {
         let workload = &plan.cases[case].workload;
-        let key = PromptKey { seed: plan.seed, block: 0, kind: RequestKind::Measured, index: 0 };
-        let ids = prompts.ids(workload, key)?;
+        let ids = prompts.ids(workload, plan.prompt_key(0, RequestKind::Measured, 0))?;
         let capabilities = (!text).then_some(&assumed_capabilities);
         requests.push(Request::Generate(prompts.request(workload, &ids, capabilities, number as u64)));
     }

@@ -16,6 +16,7 @@ const DEFAULT_MODEL: &str = "embedded";
 impl Plan {
     /// The options that select these cases again, quoted for a shell. Settings with their default values are left out, except
     /// the threads. The options select a cross product, so they may select more cases than these.
+    /// The prompts have the same recipe and another nonce.
     pub fn arguments_of(&self, cases: &[usize]) -> String {
         let cases: Vec<&Case> = cases.iter().map(|&case| &self.cases[case]).collect();
         let rows = distinct(cases.iter().map(|case| case.configuration));
@@ -45,6 +46,25 @@ impl Plan {
         }
         words.extend(self.reference_argument(&rows));
         words.join(" ")
+    }
+
+    /// The arguments with which `orchestrate request` prints the first measured request of a case. `None` for requests that it
+    /// cannot print.
+    pub fn request_arguments(&self, case: usize) -> Option<String> {
+        let (nonce, case) = (self.nonce?, &self.cases[case]);
+        let (row, workload) = (&self.configurations[case.configuration], &case.workload);
+        let scenario = SCENARIOS.iter().find(|it| it.name == workload.scenario)?;
+        let is_of_scenario = matches!(workload.prompt, Prompt::Tokens(_))
+            && workload.max_new_tokens == scenario.max_new_tokens
+            && workload.sampling.is_none();
+        let mut words = vec![row.engine_argument(), pasteable(std::slice::from_ref(&workload.scenario))];
+        words.extend(model_arguments(&[row]));
+        if !row.device.is_cpu() {
+            words.push(format!("--device {}", pasteable(&[row.device.to_string()])));
+        }
+        words.extend((self.seed != 0).then(|| format!("--seed {}", self.seed)));
+        words.push(format!("--nonce {nonce}"));
+        is_of_scenario.then(|| words.join(" "))
     }
 
     /// The reference, if it is one of these rows and not the default among them.
@@ -254,6 +274,25 @@ mod tests {
         assert_eq!(plain, format!("-e {name}:{preset} -s decode --threads 2"));
         of_preset.options.insert("of_command_line".into(), true.into());
         assert_eq!(arguments(vec![of_preset], &decode()), plain + " --set of_command_line=true");
+    }
+
+    #[test]
+    fn a_request_is_named_with_its_nonce_if_a_command_can_print_it() {
+        let mut plan = plan(vec![row("a")], &decode());
+        assert_eq!(plan.request_arguments(0), None);
+        plan.nonce = Some(7);
+        assert_eq!(plan.request_arguments(0).unwrap(), "/x/a decode --nonce 7");
+        plan.seed = 3;
+        plan.configurations[0].device = Device::from("cuda:0");
+        (plan.configurations[0].model.name, plan.configurations[0].model.path) = ("m".into(), "/m".into());
+        assert_eq!(
+            plan.request_arguments(0).unwrap(),
+            "/x/a decode -m /m --device cuda:0 --seed 3 --nonce 7"
+        );
+        plan.cases[0].workload.max_new_tokens += 1;
+        assert_eq!(plan.request_arguments(0), None);
+        plan.cases[0].workload = Workload { prompt: Prompt::Text("Hello".into()), ..decode() };
+        assert_eq!(plan.request_arguments(0), None);
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub struct Plan {
     pub order: Order,
     pub extent: Extent,
     pub seed: u64,
+    /// A number of this run that enters every measured prompt, so that no answer of an earlier run fits. It is drawn when the run
+    /// begins. Older records lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<u64>,
     /// The label or engine of the reference, with which the other configurations are compared.
     pub reference: String,
     #[serde(default, alias = "proof")]
@@ -338,6 +342,8 @@ pub struct Selection {
     pub order: Order,
     pub extent: Extent,
     pub seed: u64,
+    /// The nonce that the user set.
+    pub nonce: Option<u64>,
     pub prompt: Option<String>,
     pub max_new_tokens: Option<u32>,
     pub rounds: Option<u32>,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use model_files::{ModelFolder, Tokenizer, embedded};
 use protocol::{Capabilities, Generate, Id};
 
-use crate::plan::{Prompt, RequestKind, Workload, context};
+use crate::plan::{Plan, Prompt, RequestKind, Workload, context};
 
 /// The number of random ids at the start of a prompt, so that a prefix cache has no part of it.
 const SALT_TOKENS: usize = 4;
@@ -29,6 +29,9 @@ pub struct Prompts {
 #[derive(Debug, Clone, Copy)]
 pub struct PromptKey {
     pub seed: u64,
+    /// The nonce of the run. Without it, the key gives the prompt of the recipe: the same in every run with the same text, lengths
+    /// and seed.
+    pub nonce: Option<u64>,
     pub block: u32,
     pub kind: RequestKind,
     pub index: u32,
@@ -106,7 +109,19 @@ pub fn hash(ids: &[u32]) -> String {
     paths::digest(&bytes)
 }
 
+impl Plan {
+    /// The key of the prompt of a request in this run.
+    pub fn prompt_key(&self, block: u32, kind: RequestKind, index: u32) -> PromptKey {
+        PromptKey { seed: self.seed, nonce: self.nonce, block, kind, index }
+    }
+}
+
 impl PromptKey {
+    /// The key of the same request in the recipe.
+    pub fn without_nonce(self) -> Self {
+        Self { nonce: None, ..self }
+    }
+
     fn is_identical_warm_up(self) -> bool {
         self.kind == RequestKind::Warmup && self.index < IDENTICAL_WARM_UPS
     }
@@ -122,7 +137,8 @@ fn random(label: &str, key: PromptKey, position: u64) -> u64 {
         RequestKind::Measured => u64::from(key.index) << 2 | 2,
     };
     let label = label.bytes().map(u64::from);
-    label.chain([u64::from(key.block), index, position]).fold(key.seed, |state, part| {
+    let parts = label.chain(key.nonce).chain([u64::from(key.block), index, position]);
+    parts.fold(key.seed, |state, part| {
         let mut state = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -139,7 +155,21 @@ mod tests {
     }
 
     fn key(block: u32, kind: RequestKind, index: u32) -> PromptKey {
-        PromptKey { seed: 0, block, kind, index }
+        PromptKey { seed: 0, nonce: None, block, kind, index }
+    }
+
+    #[test]
+    fn each_nonce_gives_other_prompts_of_the_same_lengths_and_repeats_its_own() {
+        let (prompts, workload) = (prompts(), Workload::specimen(Prompt::Tokens(64)));
+        let nonces = [None, Some(0), Some(1), Some(2), Some(protocol::MAX_INTEGER)];
+        for kind in [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured] {
+            let with = |nonce| prompts.ids(&workload, PromptKey { nonce, ..key(0, kind, 0) }).unwrap();
+            let all: std::collections::BTreeSet<Vec<u32>> = nonces.into_iter().map(with).collect();
+            assert!(all.len() == nonces.len() && all.iter().all(|ids| ids.len() == 64), "{kind:?}");
+            assert_eq!(with(Some(7)), with(Some(7)));
+            let of_recipe = PromptKey { nonce: Some(7), ..key(0, kind, 0) }.without_nonce();
+            assert_eq!(prompts.ids(&workload, of_recipe).unwrap(), with(None));
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ impl Plan {
             order: selection.order,
             extent: selection.extent.with_default_budget(),
             seed: selection.seed,
+            nonce: selection.nonce,
             reference: selection.reference.clone(),
             verification: selection.verification,
             ..Self::default()

@@ -141,6 +141,9 @@ pub struct Sample {
     pub repeat: u32,
     /// A digest of the prompt's ids.
     pub prompt_hash: String,
+    /// A digest of the ids that the prompt would have without the nonce of the run. Absent if it is `prompt_hash`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe_hash: Option<String>,
     /// The time of sending, since the start of the process.
     pub sent_ns: u64,
     /// The arrival of the answer's bytes, since the start of the process.
@@ -371,6 +374,11 @@ pub struct NotChecked {
 const PROMPTS_PER_REPEAT: u32 = 1 << 20;
 
 impl Sample {
+    /// Identifies the text, the tokenizer, the length and the seed of the prompt: equal in all runs with the same recipe.
+    pub fn recipe(&self) -> &str {
+        self.recipe_hash.as_deref().unwrap_or(&self.prompt_hash)
+    }
+
     /// The index of the prompt of a request.
     pub fn prompt_index(index: u32, repeat: u32) -> u32 {
         index.saturating_add(repeat.saturating_mul(PROMPTS_PER_REPEAT))

@@ -41,6 +41,8 @@ pub struct Report {
     /// The time budget of the whole run, where it has one.
     pub budget_ns: Option<u64>,
     pub seed: u64,
+    /// The nonce of the prompts. Older records lack it.
+    pub nonce: Option<u64>,
     /// The label or the engine name of the reference.
     pub reference: String,
     /// The reasons why the run did not end as planned, shown before anything else.
@@ -129,6 +131,7 @@ impl Report {
             workloads: data.workloads(),
             budget_ns: plan.extent.budget_ns,
             seed: plan.seed,
+            nonce: plan.nonce,
             reference: line(plan.reference_label()),
             notices: data.notices(),
             is_running: false,

@@ -13,7 +13,7 @@ use super::launch::Launched;
 use super::memory_groups::memory_shortage;
 use super::schedule::Schedule;
 use super::unverified::{UnverifiedSample, greedy_ids, positions, unverified_samples};
-use crate::plan::prompts::{self, PromptKey};
+use crate::plan::prompts;
 use crate::plan::{Extent, Model, Verification};
 use crate::record::{Entry, ReferenceToken, Sample};
 use crate::run::process::{Cause, LaunchError};
@@ -204,7 +204,7 @@ impl OutputChecks<'_, '_> {
         let sample = &record.samples[unverified.sample];
         let block = record.launches.iter().find(|it| it.launch == sample.launch)?.block;
         let index = Sample::prompt_index(sample.index, sample.repeat);
-        let key = PromptKey { seed: self.plan.seed, block, kind: sample.kind, index };
+        let key = self.plan.prompt_key(block, sample.kind, index);
         let path = &self.plan.configurations[unverified.configuration].model.path;
         let ids = self.requests.prompts(path)?.ids(&self.plan.cases[sample.case].workload, key).ok()?;
         (prompts::hash(&ids) == sample.prompt_hash).then_some(ids)

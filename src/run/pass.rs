@@ -14,7 +14,6 @@ use crate::machine::gpu;
 use crate::machine::sampler::{Sampler, Target};
 use crate::machine::{Device, gpus_of};
 use crate::plan::Plan;
-use crate::plan::prompts::PromptKey;
 use crate::record::{Entry, Idle, Pass, RequestKind, output_tokens};
 use crate::run::process::{LaunchError, Stage};
 
@@ -163,8 +162,8 @@ async fn make_request(
     let mut workload = cases.plan.cases[pass.case].workload.clone();
     workload.max_new_tokens = workload.max_new_tokens.min(max_new_tokens);
     let index = INDEX_OFFSET + launched.requests as u32;
-    let (seed, block, stream) = (cases.plan.seed, launched.launch.block, false);
-    let key = PromptKey { seed, block, kind: RequestKind::Measured, index };
+    let key = cases.plan.prompt_key(launched.launch.block, RequestKind::Measured, index);
+    let stream = false;
     let (_, answer) = cases.requests.send(launched, &workload, key, Stage::Pass, stream).await?;
     let sequences = answer.generated.iterations.iter().flat_map(|iteration| &iteration.sequences);
     for sequence in sequences {

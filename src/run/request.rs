@@ -76,7 +76,7 @@ impl<'a> Requests<'a> {
             workload.max_new_tokens = workload.max_new_tokens.min(DISCARDED_TOKENS);
         }
         let prompt_index = Sample::prompt_index(index, repeat);
-        let key = PromptKey { seed: self.plan.seed, block: launched.launch.block, kind, index: prompt_index };
+        let key = self.plan.prompt_key(launched.launch.block, kind, prompt_index);
         // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
         let can_stream = |hello: &HelloFacts| hello.output == Output::Ids && hello.capabilities.stream;
         let streamed_index = if workload.warmup == Some(1) { 0 } else { 1 };
@@ -88,6 +88,8 @@ impl<'a> Requests<'a> {
         let iteration = answer.generated.iterations.first().cloned().unwrap_or_default();
         // The memory is always read after the first measured request, even if reading is slow.
         let must_read = kind == RequestKind::Measured && index == 0;
+        let prompt_hash = prompts::hash(&ids);
+        let recipe_hash = self.recipe_hash(launched, &workload, key).filter(|hash| *hash != prompt_hash);
         let (peak_resident_bytes, held) = launched.read_memory(must_read).await?;
         let sample = Sample {
             // A launch without hello is recorded with its first answer.
@@ -96,7 +98,8 @@ impl<'a> Requests<'a> {
             index,
             kind,
             repeat,
-            prompt_hash: prompts::hash(&ids),
+            prompt_hash,
+            recipe_hash,
             sent_ns: answer.sent_ns,
             answered_ns: answer.answered_ns,
             iteration,
@@ -110,6 +113,17 @@ impl<'a> Requests<'a> {
         Ok((answer.generated, sample))
     }
 
+    /// The digest of the prompt that the request would have without the nonce.
+    fn recipe_hash(&self, launched: &Launched, workload: &Workload, key: PromptKey) -> Option<String> {
+        let ids = self.prompts_of(launched).ok()?.ids(workload, key.without_nonce()).ok()?;
+        Some(prompts::hash(&ids))
+    }
+
+    fn prompts_of(&self, launched: &Launched) -> Result<&Prompts> {
+        let path = &self.plan.configurations[launched.launch.configuration].model.path;
+        self.prompts(path).with_context(|| format!("no prompts for `{path}`"))
+    }
+
     /// Sends the request of this key, and verifies its answer. Gives the ids of the prompt too.
     pub async fn send(
         &self,
@@ -119,8 +133,7 @@ impl<'a> Requests<'a> {
         when: Stage,
         stream: bool,
     ) -> Result<(Vec<u32>, Answer), LaunchError> {
-        let path = &self.plan.configurations[launched.launch.configuration].model.path;
-        let prompts = self.prompts(path).with_context(|| format!("no prompts for `{path}`"))?;
+        let prompts = self.prompts_of(launched)?;
         let ids = prompts.ids(workload, key);
         let ids = ids.map_err(|error| launched.failure(when, Cause::unsupported(&error)))?;
         let id = launched.next_id();

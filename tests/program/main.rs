@@ -29,6 +29,7 @@ mod gpu_check;
 mod lifetime;
 mod measured_tokens;
 mod names;
+mod nonces;
 mod output_checks;
 mod own_python;
 mod recommend;

@@ -1,5 +1,6 @@
-//! Checks whether two records may be compared: they must have the same machine, mode, weights, prompts and token counts, and
-//! share a workload. Other settings may differ on purpose, and `matching` names their differences.
+//! Checks whether two records may be compared: they must have the same machine, mode, weights, recipe of prompts and token
+//! counts, and share a workload. The prompts themselves differ, because each run has a nonce of its own. Other settings may differ
+//! on purpose, and `matching` names their differences.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,9 +12,13 @@ use crate::analysis::values::{Values, workloads};
 use crate::plan::{Configuration, Mode, Plan, Prompt, Workload};
 use crate::record::{RunRecord, Sample, output_tokens};
 use crate::text::{self, shorten};
+use stats::median;
 
 /// The largest width of a value in a message, in columns. Longer values, mostly prompts, are shortened.
 const MAX_COLUMNS: usize = 60;
+/// The largest relative difference between the median prompt tokens of two runs. The tokens of an engine that gets text vary
+/// with the text. A chat template, which is work that the other run does not have, adds more to a short prompt.
+const MAX_PROMPT_TOKENS_RATIO: f64 = 0.25;
 
 /// A difference that prevents a comparison. Its fields are fields of the JSON report: add fields, but never rename a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -156,7 +161,7 @@ fn workload_differences(base: &Workload, new: &Workload) -> Vec<Difference> {
         .collect()
 }
 
-/// The difference between the seeds, if prompts are drawn at random. With different seeds, the prompts differ.
+/// The difference between the seeds, if prompts are drawn at random. The seed is a part of their recipe.
 fn seed_difference(plans: [&Plan; 2], workload: &Workload) -> Option<Difference> {
     let [base, new] = plans.map(|plan| plan.seed);
     let is_drawn = matches!(workload.prompt, Prompt::Tokens(_));
@@ -202,7 +207,7 @@ impl<'a> Requests<'a> {
         Self { seed: values.plan.seed, by_case: by_case.collect() }
     }
 
-    /// The first block and round whose requests have different prompts, or else different token counts.
+    /// The first block and round whose prompts have different recipes, or else the first with different token counts.
     fn difference(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
         if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
             // `seed_difference` reports this.
@@ -215,17 +220,38 @@ impl<'a> Requests<'a> {
             || base_requests.iter().filter_map(|(round, base)| Some((round, base, new_requests.get(round)?)));
         // A repeated request has another prompt of the same length.
         let is_repeat = |(_, base, new): &(_, &&Sample, &&Sample)| base.repeat != new.repeat;
-        let mut same_prompts = pairs().filter(|pair| !is_repeat(pair));
-        let prompts = same_prompts.find(|(_, base, new)| base.prompt_hash != new.prompt_hash);
-        if let Some((&(block, round), base, new)) = prompts {
-            let what = format!("{} (block {block}, round {round})", part_of("prompts", workload));
-            return Some(Difference::new(what, &base.prompt_hash, &new.prompt_hash));
+        let mut same_recipes = pairs().filter(|pair| !is_repeat(pair));
+        let recipes = same_recipes.find(|(_, base, new)| base.recipe() != new.recipe());
+        if let Some((&(block, round), base, new)) = recipes {
+            let what = format!("{} (block {block}, round {round})", part_of("recipe of prompts", workload));
+            return Some(Difference::new(what, base.recipe(), new.recipe()));
         }
-        let (&(block, round), base, new) =
-            pairs().find(|(_, base, new)| token_counts(base) != token_counts(new))?;
-        let what = format!("{} (block {block}, round {round})", part_of("tokens", workload));
-        Some(Difference::new(what, token_counts_in_words(base), token_counts_in_words(new)))
+        if let Some((&(block, round), base, new)) = pairs().find(|(_, base, new)| counts_differ(base, new)) {
+            let what = format!("{} (block {block}, round {round})", part_of("tokens", workload));
+            return Some(Difference::new(what, token_counts_in_words(base), token_counts_in_words(new)));
+        }
+        let [base, new] = [base_requests, new_requests].map(median_prompt_tokens);
+        let (base, new) = base.zip(new)?;
+        let allowed = (MAX_PROMPT_TOKENS_RATIO * base).max(1.0);
+        let what = part_of("median prompt tokens", workload);
+        ((base - new).abs() > allowed).then(|| Difference::new(what, base, new))
     }
+}
+
+/// Whether the token counts of two requests differ. For different prompts of the same recipe, the number of prompt tokens is not
+/// compared here: an engine that gets text splits each text into tokens by itself.
+fn counts_differ(base: &Sample, new: &Sample) -> bool {
+    if base.prompt_hash == new.prompt_hash {
+        return token_counts(base) != token_counts(new);
+    }
+    let outputs = |it: &Sample| token_counts(it).into_iter().map(|(_, output)| output).collect::<Vec<_>>();
+    outputs(base) != outputs(new)
+}
+
+/// The median over all requests.
+fn median_prompt_tokens(requests: &ByRound) -> Option<f64> {
+    let counts = requests.values().flat_map(|it| token_counts(it)).map(|(prompt, _)| f64::from(prompt));
+    median(&counts.collect::<Vec<_>>())
 }
 
 /// The token counts of the prompt and of the output, for each sequence.

@@ -266,6 +266,9 @@ fn measurement(context: &Context, row: &Row) -> Part {
             show(summary.max)
         ));
     }
+    if let Some(arguments) = context.case(row).and_then(|case| context.data.plan.request_arguments(case)) {
+        part.say(format!("This command prints its first request: `orchestrate request {arguments}`."));
+    }
     part.sentences.extend(warm_ups(&row.warm_ups));
     if let Some(cores) = row.resources.as_ref().and_then(|it| it.cores_busy) {
         part.say(format!("During requests it kept {} cores busy on average.", three_digits(cores)));

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::answer::{self, EOS};
 use crate::false_report;
 use crate::fault::{self, has};
+use crate::kept_answers::{self, Answers};
 use crate::planted::Launch;
 use crate::script::Script;
 
@@ -170,11 +171,17 @@ pub fn answer(context: &Context, request: &Generate) -> String {
 fn iteration(context: &Context, request: &Generate, number: u64, factor: f64, now_ns: &mut u64) -> Value {
     let script = context.script;
     let salt = request.salt + if has(script, "nondeterministic") { context.number << 32 } else { 0 };
-    let mut outputs: Vec<Vec<u64>> = (request.prompts.iter())
-        .map(|prompt| answer::output_ids(script, prompt, request.max_new_tokens, request.ignore_eos, salt))
-        .collect();
+    let compute = || -> Vec<Vec<u64>> {
+        let (max_new_tokens, ignore_eos) = (request.max_new_tokens, request.ignore_eos);
+        (request.prompts.iter())
+            .map(|prompt| answer::output_ids(script, prompt, max_new_tokens, ignore_eos, salt))
+            .collect()
+    };
+    let settings = [request.max_new_tokens, u64::from(request.ignore_eos), salt];
+    let Answers { mut outputs, factor: factor_of_kept } =
+        kept_answers::read_or_compute(script, &request.prompts, settings, compute);
     outputs.iter_mut().for_each(|ids| false_report::add_id(script, ids));
-    let factor = factor * false_report::factor_of_repeated_prompts(script, &request.prompts);
+    let factor = factor * factor_of_kept * false_report::factor_of_repeated_prompts(script, &request.prompts);
     let streams = request.stream || has(script, "streams_unrequested");
     let start_ns = *now_ns;
     let longest_prompt = request.prompts.iter().map(Vec::len).max().unwrap_or(0) as u64;

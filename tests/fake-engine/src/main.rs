@@ -10,6 +10,7 @@ mod conversation;
 mod false_report;
 mod fault;
 mod generate;
+mod kept_answers;
 mod planted;
 mod script;
 

@@ -11,6 +11,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("exit_code", "3", "the exit code of faults that exit"),
     ("signal", "\"SEGV\"", "the signal of `killed_at_sample`"),
     (
+        "answers_folder",
+        "\"\"",
+        "the folder of stored answers: an answer of an earlier run takes a thousandth of the time",
+    ),
+    (
         "amount",
         "200000",
         "lines of a flood, bytes of `fills_folder`; bytes of `huge_line` are 100 times as many",

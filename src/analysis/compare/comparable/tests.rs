@@ -60,7 +60,7 @@ fn other_weights_of_the_same_name_are_refused() {
 #[test]
 fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
     let found = after_change(|new| new.samples[4].prompt_hash = "other".into());
-    let expected = "prompts of decode (block 1, round 1): base `decode 1 1`, new `other`";
+    let expected = "recipe of prompts of decode (block 1, round 1): base `decode 1 1`, new `other`";
     assert_eq!(found, [expected]);
     let found = after_change(|new| new.samples[0].iteration.sequences[0].prompt_tokens = 45);
     let expected = "tokens of decode (block 0, round 0): base `32 + 64`, new `45 + 64`";
@@ -70,6 +70,50 @@ fn other_prompts_and_token_counts_are_refused_with_their_block_and_round() {
         new.samples.iter_mut().for_each(|it| it.prompt_hash.push('7'));
     });
     assert_eq!(found, ["prompts of decode: base `seed 0`, new `seed 7`"]);
+}
+
+/// The record of another run with the same recipe: each prompt differs, and has this many tokens.
+fn with_other_nonce(new: &mut RunRecord, prompt_tokens: impl Fn(usize) -> u32) {
+    new.header.plan.nonce = Some(7);
+    for (index, sample) in new.samples.iter_mut().enumerate() {
+        sample.recipe_hash = Some(std::mem::replace(&mut sample.prompt_hash, format!("prompt {index}")));
+        sample.iteration.sequences[0].prompt_tokens = prompt_tokens(index);
+    }
+}
+
+#[test]
+fn runs_with_different_nonces_are_comparable_if_the_recipe_of_their_prompts_is_the_same() {
+    assert_eq!(after_change(|new| with_other_nonce(new, |_| 32)), [""; 0]);
+    let mut first = record();
+    with_other_nonce(&mut first, |_| 32);
+    let mut second = first.clone();
+    second.header.plan.nonce = Some(8);
+    second.samples.iter_mut().for_each(|it| it.prompt_hash.push('8'));
+    assert_eq!(texts(&first, &second), [""; 0]);
+    // Another text, tokenizer or length.
+    second.samples.iter_mut().for_each(|it| it.recipe_hash = Some("other".into()));
+    let expected = "recipe of prompts of decode (block 0, round 0): base `decode 0 0`, new `other`";
+    assert_eq!(texts(&first, &second), [expected]);
+    let found = after_change(|new| {
+        with_other_nonce(new, |_| 32);
+        new.header.plan.seed = 7;
+    });
+    assert_eq!(found, ["prompts of decode: base `seed 0`, new `seed 7`"]);
+}
+
+#[test]
+fn an_engine_that_splits_texts_by_itself_may_have_slightly_longer_prompts() {
+    let varied = |index: usize| [31, 32, 33, 34][index % 4];
+    assert_eq!(after_change(|new| with_other_nonce(new, varied)), [""; 0]);
+    // A chat template adds tokens to every prompt.
+    let found = after_change(|new| with_other_nonce(new, |index| varied(index) + 13));
+    assert_eq!(found, ["median prompt tokens of decode: base `32`, new `45`"]);
+    let found = after_change(|new| {
+        with_other_nonce(new, |_| 32);
+        new.samples[4].iteration.sequences[0].output_ids = Some(vec![1, 2]);
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("tokens of decode (block 1, round 1)"), "{found:?}");
 }
 
 #[test]
