@@ -8,16 +8,18 @@ use crate::support::{Outcome, Scratch, fake_engine, finish};
 
 fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Record) {
     let mut command = scratch.orchestrate();
-    command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--blocks", "2"]);
-    command.args(["--threads", "1"]).args(words).arg("--results").arg(scratch.results());
+    command.arg("-e").arg(fake_engine()).args(["-s", "decode", "--iterations", "1", "--threads", "1"]);
+    if !words.contains(&"--blocks") {
+        command.args(["--blocks", "2"]);
+    }
+    command.args(words).arg("--results").arg(scratch.results());
     let outcome = finish(command.current_dir(&scratch.path)).exits_with(0);
     let record = Record::only_one_in(&scratch.results());
     (outcome, record)
 }
 
-#[test]
-fn limits_are_probed_around_each_block_while_no_engine_runs() {
-    let scratch = Scratch::new();
+/// Writes a model, `large`, whose weights of 100 MB or more are in no usual cache.
+fn write_large_model(scratch: &Scratch) {
     let config = json!({
         "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 16,
         "intermediate_size": 8192, "vocab_size": 2048, "max_position_embeddings": 512, "tie_word_embeddings": true
@@ -25,6 +27,12 @@ fn limits_are_probed_around_each_block_while_no_engine_runs() {
     write_sparse_model(&scratch.join("large"), &config);
     let small = scratch.synth("tiny-llama", "bf16", "small");
     std::fs::copy(small.join("tokenizer.json"), scratch.join("large/tokenizer.json")).unwrap();
+}
+
+#[test]
+fn limits_are_probed_around_each_block_while_no_engine_runs() {
+    let scratch = Scratch::new();
+    write_large_model(&scratch);
     let (_, record) = run(&scratch, &["-m", "large"]);
     let header = &record.0[0];
     // The weights are f32.
@@ -56,6 +64,19 @@ fn limits_are_probed_around_each_block_while_no_engine_runs() {
     let expected = ["limits 0", "launch 0", "limits 1", "launch 1", "limits 2", "end"];
     let expected = expected.into_iter().filter(|it| is_probed || !it.starts_with("limits"));
     assert_eq!(order, expected.collect::<Vec<_>>());
+}
+
+/// The engine answers at once, so it needs hundreds of times what the machine can do. Two probes on a busy machine prove that too.
+#[test]
+fn a_rate_that_no_machine_reaches_is_contradicted_after_one_block() {
+    let scratch = Scratch::new();
+    write_large_model(&scratch);
+    let (outcome, record) = run(&scratch, &["-m", "large", "--blocks", "1", "--format", "json"]);
+    let (report, probes) = (outcome.json(), record.entries("limits").len());
+    let warnings = report["warnings"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+    let about_rates = warnings.filter(|it| it.contains("this run's best probe")).count();
+    assert_eq!((probes, about_rates), if probes == 0 { (0, 0) } else { (2, 1) }, "{}", report["warnings"]);
+    assert!(probes == 0 || report["cases"][0]["contradicted"] == true, "{report}");
 }
 
 #[test]

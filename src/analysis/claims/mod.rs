@@ -4,11 +4,11 @@
 //!
 //! A check reports nothing if it cannot prove anything: for small models, short requests, missing facts.
 
-mod bandwidth;
 mod cache;
 mod clock;
 mod dtype;
 mod eos;
+mod rates;
 mod subject;
 mod threads;
 
@@ -28,7 +28,7 @@ pub fn contradictions(values: &Values, agreements: &[Agreement]) -> Vec<Contradi
     let subjects = subjects(values, agreements);
     let checks = [
         dtype::contradictions,
-        bandwidth::contradictions,
+        rates::contradictions,
         threads::contradictions,
         cache::contradictions,
         eos::contradictions,

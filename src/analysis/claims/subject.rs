@@ -131,10 +131,14 @@ impl<'a> Subject<'a> {
 
     /// Whether the processes that a run starts do all the work of the engine, so that their memory and CPU time are complete.
     pub fn all_work_is_observed(&self) -> bool {
-        let reported = self.fact(|facts| facts.device.as_deref());
-        let device = Device::in_effect(reported, &self.configuration.device);
         let loaded = self.launches.values().filter_map(|launch| launch.loaded.as_ref());
-        device.is_cpu() && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
+        self.is_on_cpu() && loaded.map(|loaded| loaded.pids.len()).sum::<usize>() == 0
+    }
+
+    /// Whether the engine computes on the CPU, as it reports or as requested.
+    pub fn is_on_cpu(&self) -> bool {
+        let reported = self.fact(|facts| facts.device.as_deref());
+        Device::in_effect(reported, &self.configuration.device).is_cpu()
     }
 
     /// The measured cases of the configuration, in the plan's order.

@@ -6,7 +6,7 @@ use machine_limits::{Copies, GpuLimits, Limits, Operations, Reads, names};
 use protocol::{Facts, Sequence};
 
 use super::limits::{Key, Work};
-use super::observation::{Observation, positive_span};
+use super::observation::{Observation, Timed, positive_span};
 use crate::machine::cpu::{last_level_cache_bytes, min_uncached_bytes, min_uncached_bytes_for_cache};
 use crate::machine::{Cpu, Device};
 use crate::plan::dtype::{Float, bits};
@@ -21,6 +21,22 @@ pub fn bandwidth(observed: &Observation) -> Vec<f64> {
 /// The share of the compute units' rate, from the start of a request to its first token.
 pub fn compute(observed: &Observation) -> Vec<f64> {
     compute_of(observed).filter(|share| share.is_finite()).into_iter().collect()
+}
+
+/// The operations of a decode as a share of the compute units' rate, from the first token to the last. Memory usually limits a
+/// decode, so the share is small. But it holds for weights in a cache too.
+pub fn compute_of_decode(observed: &Observation) -> Option<f64> {
+    let inputs = Inputs::of(observed).filter(|_| observed.kind == Kind::Warm)?;
+    let of_sequence = |timed: Timed| {
+        let weights = timed.after_first as f64 * inputs.sizes.read_per_token as f64;
+        let attended = positions_read(timed.positions, timed.after_first);
+        2.0 * (weights + attended * inputs.sizes.attended_per_position as f64)
+    };
+    let operations: f64 = observed.timed_sequences().map(of_sequence).sum();
+    let (first_ns, last_ns) = observed.first_and_last_ns()?;
+    let seconds = positive_span(last_ns, first_ns)? / 1e9;
+    let share = operations / seconds / inputs.processor.unit(inputs.facts)?.per_second()?;
+    Some(share).filter(|share| share.is_finite())
 }
 
 /// A reason why a request has no bandwidth share.
