@@ -11,6 +11,7 @@ use super::launch::Launched;
 use super::launches::Launches;
 use super::request::Requests;
 use super::schedule::{LONGER, budget_text};
+use crate::analysis::metric::Unit;
 use crate::engines::manifest;
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
@@ -68,6 +69,11 @@ impl OutputChecks<'_, '_> {
         let not_checked = NotChecked { configuration: None, model: Some(model.path.clone()), reason, hint };
         self.journal.take(Entry::NotChecked(not_checked))
     }
+}
+
+/// `31.0 s`
+fn time(time: Duration) -> String {
+    Unit::Nanoseconds.show(time.as_nanos() as f64)
 }
 
 pub(super) fn is_invalid_answer(cause: &Cause) -> bool {
@@ -163,10 +169,10 @@ impl Scoring {
                 format!("a held-out text of {tokens} tokens exceeds its context of {context}{so_far}");
             return Some((reason, None));
         }
-        let total = check_time.total.as_secs_f64();
+        let total = check_time.total;
         if self.tokens == 0 {
             let reason =
-                format!("no log-probabilities were requested: the {total:.0} s of the check were over");
+                format!("no log-probabilities were requested: the {} of the check were over", time(total));
             return check_time.is_over().then_some((reason, Some(f64::from(LONGER))));
         }
         let estimate = self.per_token.mul_f64(tokens as f64 * ATTENTION_FACTOR);
@@ -174,12 +180,13 @@ impl Scoring {
         let is_too_long = check_time.is_over() || estimate > left;
         is_too_long.then(|| {
             let needed = check_time.began.elapsed().as_secs_f64() + estimate.as_secs_f64();
-            let times = (SAFETY_FACTOR * needed / total.max(1.0)).max(SAFETY_FACTOR);
-            let left = left.as_secs_f64();
-            let (scored, tokens, seconds) = (with_commas(self.tokens), with_commas(tokens), estimate.as_secs_f64());
+            let times = (SAFETY_FACTOR * needed / total.as_secs_f64().max(1.0)).max(SAFETY_FACTOR);
+
+            let (scored, tokens) = (with_commas(self.tokens), with_commas(tokens));
             let reason = format!(
-                "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {seconds:.0} s, \
-                 and {left:.0} of the {total:.0} s of the check are left"
+                "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {}, \
+                 and {} of the {} of the check are left",
+                time(estimate), time(left), time(total)
             );
             (reason, Some(times))
         })

@@ -196,7 +196,7 @@ fn an_engine_in_node_that_was_written_from_the_page_passes() {
 #[test]
 fn an_engine_that_no_run_can_verify_gets_the_next_step() {
     let scratch = Scratch::new();
-    let hint = "\nUNVERIFIED in every run: a check of its output needs `score` and `prompt_ids`\n";
+    let hint = "\nUNVERIFIED in every run; hint: implement `score` and `prompt_ids`, or name --verifier\n";
     for capabilities in [r#"{"score":false}"#, r#"{"prompt_ids":false}"#] {
         let engine = scratch.engine("partial", &format!("--capabilities '{capabilities}'"));
         assert!(check(&scratch, &engine, &[]).stdout.ends_with(hint), "{capabilities}");

@@ -135,7 +135,9 @@ fn unscored_window(
     match verifier.logprobs(sequence) {
         Some(_) => Vec::new(),
         None => {
-            vec![format!("the verifier did not score the held-out text of {} tokens", with_commas(length))]
+            let of_verifier = reasons(record, |it| verifier.configuration.is_some() && it.configuration == verifier.configuration);
+            let why = of_verifier.first().map_or_else(String::new, |why| format!(": {why}"));
+            vec![format!("the verifier did not score the held-out text of {} tokens{why}", with_commas(length))]
         }
     }
 }

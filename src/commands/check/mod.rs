@@ -22,6 +22,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use clap::Args;
 
+use crate::analysis::agreement::UNVERIFIED_HINT;
 use crate::cli::PassEnvArgs;
 use crate::cli::exit_code::{DONE, FAILED_CASES};
 use crate::commands::output;
@@ -108,7 +109,7 @@ pub fn check(arguments: &CheckArgs) -> Result<u8> {
     };
     output::print(verdict)?;
     if subject.blocked().is_none() && !subject.can_be_verified() {
-        output::print("UNVERIFIED in every run: a check of its output needs `score` and `prompt_ids`\n")?;
+        output::print(format!("UNVERIFIED in every run; hint: {UNVERIFIED_HINT}\n"))?;
     }
     Ok(if printed.counts.wrong + printed.counts.skipped == 0 { DONE } else { FAILED_CASES })
 }

@@ -5,6 +5,7 @@
 mod lines;
 mod live_table;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub struct Progress<'a> {
     run_started: Option<Instant>,
     first_block_started: Option<Instant>,
     last_shown: Option<Instant>,
+    /// The lines that the report repeats. Each is printed once.
+    printed: BTreeSet<String>,
 }
 
 /// The minimum time between two redraws. Thousands of samples may come in a second.
@@ -56,6 +59,7 @@ impl<'a> Progress<'a> {
             run_started: None,
             first_block_started: None,
             last_shown: None,
+            printed: BTreeSet::new(),
         }
     }
 
@@ -93,7 +97,12 @@ impl<'a> Progress<'a> {
     fn show(&mut self, event: Event, described: Described) {
         let is_sample = matches!(event, Event::Sampled { .. });
         let is_finished = matches!(event, Event::RunFinished { .. });
-        let lines = self.state.take(&event, &described);
+        let mut lines = self.state.take(&event, &described);
+        let is_quiet = verbosity() == Verbosity::Quiet && self.report.is_some();
+        lines.retain(|line| {
+            let is_in_report = line.detail == Detail::UntilReport;
+            !is_in_report || !is_quiet && self.printed.insert(line.text.clone())
+        });
         if !is_printed(&event, verbosity()) {
             return;
         }

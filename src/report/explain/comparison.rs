@@ -94,17 +94,15 @@ fn brief_evidence(context: &Context, comparison: &Comparison) -> String {
 /// The interval in sentences: its ends as speed-ups, the blocks that it is from, and the bootstrap interval.
 fn interval(part: &mut Part, comparison: &Comparison) {
     let blocks = plural(comparison.blocks, "block");
-    let (low, high) = comparison.evidence.ends();
-    let (low, high) = (three_digits(low.exp()), three_digits(high.exp()));
     part.say(match comparison.evidence {
         Evidence::WithinLaunch { .. } => {
-            format!("With {blocks} there is no interval: the speed-ups of single rounds lie between {low} and {high}.")
+            format!("With {blocks} there is no interval: the brackets have the range over single rounds.")
         }
         Evidence::Tentative(_) => {
-            format!("The speed-up lies between {low} and {high} with 95 % confidence. Over {blocks} this is tentative.")
+            format!("The true value lies in the brackets with 95 % confidence. Over {blocks} this is tentative.")
         }
         Evidence::Firm(_) => format!(
-            "The speed-up lies between {low} and {high} with 95 % confidence, over {blocks} with paired rounds."
+            "The true value lies in the brackets with 95 % confidence, over {blocks} with paired rounds."
         ),
     });
     if comparison.unpaired > 0 {
@@ -115,7 +113,7 @@ fn interval(part: &mut Part, comparison: &Comparison) {
     }
     if let Some((low, high)) = comparison.bootstrap {
         let (low, high) = (three_digits(low.exp()), three_digits(high.exp()));
-        part.say(format!("The bootstrap interval, which assumes no shape of the noise, is {low} to {high}."));
+        part.say(format!("The bootstrap interval of the speed-up, which assumes no shape of the noise, is {low} to {high}."));
     }
 }
 
@@ -226,7 +224,13 @@ fn obstacle(context: &Context, part: &mut Part, comparison: &Comparison, family:
             }
         }
     }
-    if comparison.stopped_by == StoppedBy::Time && comparison.obstacle().is_some() {
+    let blocks_help = |obstacle| match obstacle {
+        Obstacle::WideInterval { blocks }
+        | Obstacle::TooWideForSame { blocks }
+        | Obstacle::ManyComparisons { blocks } => blocks.is_some(),
+        Obstacle::NoiseFloor => false,
+    };
+    if comparison.stopped_by == StoppedBy::Time && comparison.obstacle().is_some_and(blocks_help) {
         part.say("The time budget ended this workload.");
         part.hint("measure again with a larger `--budget`");
     }

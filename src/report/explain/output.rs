@@ -4,6 +4,7 @@ use super::context::{Context, Part};
 use crate::analysis::agreement::bounds::{AGREES, EXACT};
 use crate::analysis::agreement::{Against, Agreement, NoChecks, Status, two_digits};
 use crate::text::{line, plural, with_commas};
+use protocol::Capabilities;
 
 pub fn part(context: &Context, configuration: usize) -> Option<Part> {
     let label = &context.data.engines[configuration].label;
@@ -43,7 +44,7 @@ fn meaning(agreement: &Agreement) -> &'static str {
             "It is the verifier: it answers in f32, and the outputs of the other engines are compared with its answers."
         }
         (Status::Exact, _) => {
-            "Exact: apart from rounding in f32, it gives the verifier's log-probabilities and the same tokens."
+            "Exact: it gives the verifier's tokens, and its log-probabilities within the bound below."
         }
         (Status::Agrees, _) => {
             "Agrees: its output is as close to the verifier's as that of correct engines in 16 or 8 bits."
@@ -154,16 +155,18 @@ fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement
         Status::Wrong => part.hint(format!("orchestrate check {}", planned.engine_argument())),
         Status::Unverified => {
             let hello = context.record.launches_of(configuration).find_map(|launch| launch.hello.as_ref());
-            let missing: Vec<&str> = hello.map_or_else(Vec::new, |hello| {
-                let capabilities = &hello.capabilities;
-                let all = [("`score`", capabilities.score), ("`prompt_ids`", capabilities.prompt_ids)];
-                all.into_iter().filter(|(_, has)| !has).map(|(name, _)| name).collect()
-            });
+            // An engine without `hello` supports neither.
+            let has = |feature: fn(&Capabilities) -> bool| hello.is_some_and(|hello| feature(&hello.capabilities));
+            let all = [("`score`", has(|it| it.score)), ("`prompt_ids`", has(|it| it.prompt_ids))];
+            let missing: Vec<&str> = all.into_iter().filter(|(_, has)| !has).map(|(name, _)| name).collect();
             if let (true, Some(hint)) = (missing.is_empty(), agreement.recorded_hint()) {
                 match hint.starts_with("--") {
                     true => part.hint(format!("measure again with `{hint}`")),
                     false => part.hint(hint),
                 }
+            } else if missing.is_empty() && agreement.against != Against::Nothing {
+                part.say("Next step: its author removes the first reason.");
+                part.hint(format!("orchestrate check {}", planned.engine_argument()));
             } else if missing.is_empty() {
                 part.say("Next step: name a verifier that runs this model in f32.");
                 part.hint("measure again with `--verifier ENGINE`");

@@ -306,11 +306,12 @@ pub fn sort(overview: &mut Overview, name: &str) -> bool {
     };
     // Of several prompt lengths of a scenario, the last one counts.
     let by_workload = columns.iter().rev().find(|column| is_workload(column));
-    // As in the head of the table: `TTFT @512`, `ITL p99`, or `TTFT` for the last of these columns.
-    let wanted = name.to_lowercase();
+    // As in the head of the table: `TTFT @512` or `TTFT@512`, `ITL p99`, or `TTFT` for the last of these columns.
+    let without_spaces = |text: &str| text.to_lowercase().split_whitespace().collect::<String>();
+    let wanted = without_spaces(name);
     let has_title = |column: &&ValueColumn| {
-        let title = column.title.replace('\n', " ").to_lowercase();
-        title == wanted || title.starts_with(&format!("{wanted} "))
+        let first_word = column.title.split_whitespace().next().unwrap_or_default();
+        without_spaces(&column.title) == wanted || without_spaces(first_word) == wanted
     };
     let by_title = || columns.iter().rev().find(has_title);
     let by_metric = || columns.iter().find(|column| column.metric.name() == name);

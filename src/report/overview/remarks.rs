@@ -137,20 +137,24 @@ fn inconclusive(overview: &Overview) -> Option<String> {
     Some(format!("noise makes {of_all} inconclusive{hint}"))
 }
 
-/// Replaces the budget of each hint by the largest one of the screen, which is enough for all of them.
+/// Replaces the budget of each hint by the largest one of the screen's hints, which is enough for all of them.
 pub fn suggest_one_budget(lines: &mut [&mut String]) {
-    const OPTION: &str = "--budget ";
+    const HINTS: [&str; 3] = ["hint: --budget ", "hint: `--budget ", "need about `--budget "];
     let values = |line: &str| -> Vec<(String, Duration)> {
-        let texts = line.split(OPTION).skip(1).map(|rest| {
-            rest.split(|it: char| !it.is_ascii_alphanumeric()).next().unwrap_or_default().to_string()
+        let rests = HINTS.iter().flat_map(|hint| line.split(hint).skip(1).map(move |rest| (hint, rest)));
+        let texts = rests.map(|(hint, rest)| {
+            let text = rest.split(|it: char| !it.is_ascii_alphanumeric()).next().unwrap_or_default();
+            (format!("{hint}{text}"), humantime::parse_duration(text).ok())
         });
-        texts.filter_map(|text| Some((text.clone(), humantime::parse_duration(&text).ok()?))).collect()
+        texts.filter_map(|(text, value)| Some((text, value?))).collect()
     };
-    let all = lines.iter().flat_map(|line| values(line));
-    let Some((largest, _)) = all.max_by_key(|(_, value)| *value) else { return };
+    let all: Vec<(String, Duration)> = lines.iter().flat_map(|line| values(line)).collect();
+    let Some((largest, _)) = all.iter().max_by_key(|(_, value)| *value) else { return };
+    let largest = largest.rsplit(' ').next().unwrap_or_default();
     for line in lines {
         for (text, _) in values(line) {
-            **line = line.replace(&format!("{OPTION}{text}"), &format!("{OPTION}{largest}"));
+            let start = text.len() - text.rsplit(' ').next().unwrap_or_default().len();
+            **line = line.replace(&text, &format!("{}{largest}", &text[..start]));
         }
     }
 }
@@ -243,10 +247,9 @@ mod tests {
 
     #[test]
     fn all_hints_of_a_screen_have_the_largest_budget() {
-        let mut lines = ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 90s)", "without a hint"]
-            .map(String::from);
+        let fact = "no time: `--budget 3s` ended before this case was measured";
+        let mut lines = ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 90s)", fact].map(String::from);
         suggest_one_budget(&mut lines.iter_mut().collect::<Vec<_>>());
-        assert_eq!(lines[..2], ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 14m)"]);
-        assert_eq!(lines[2], "without a hint");
+        assert_eq!(lines, ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 14m)", fact]);
     }
 }
