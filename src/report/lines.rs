@@ -176,7 +176,7 @@ fn output(report: &Report, row: &Row) -> Vec<NamedField> {
     ]
 }
 
-/// The lines of the orchestrator's overhead. They have no case, and `orchestrate` in place of the engine.
+/// The lines of the orchestrator's overhead. Their case is empty, and their engine is `orchestrate`.
 fn overhead(report: &Report, overhead: &Overhead) -> Vec<Vec<NamedField>> {
     let values =
         [("overhead.request", overhead.request_ns), ("overhead.streamed_token", overhead.streamed_token_ns)];

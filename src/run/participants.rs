@@ -49,7 +49,7 @@ pub fn units(
 }
 
 /// The configurations of the next block; empty if the time that is `left` is too short for a block. `missing` is the number of
-/// blocks that a verdict still needs. These blocks may have fewer rounds. A further block must be complete.
+/// wanted blocks that are still to be measured. These blocks may have fewer rounds. A further block must be complete.
 pub fn participants(units: &[Unit], missing: u32, left: Duration) -> Vec<usize> {
     if left.is_zero() {
         return Vec::new();

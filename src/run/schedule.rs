@@ -120,7 +120,7 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// A budget in which all configurations have the blocks that a verdict needs, estimated from the blocks so far. `None` before
+    /// A budget in which all configurations have the wanted blocks, estimated from the blocks so far. `None` before
     /// the end of the first complete block.
     fn sufficient_budget(&self) -> Option<String> {
         let known: Duration = self.block_times.values().map(|time| time.whole).sum();

@@ -19,7 +19,7 @@ const FIRST_CHECK_DIVISOR: u32 = 4;
 const TOKEN_CHECK_DIVISOR: u32 = 10;
 /// The longest warm-up of a case in a launch.
 const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
-/// Blocks differ, so a sufficient budget is larger than the time of the blocks so far by this factor.
+/// Blocks differ, so a sufficient budget is larger than the expected time of its blocks by this factor.
 const RESERVE: f64 = 1.1;
 
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ pub struct TimeBudget {
     is_limit: bool,
     /// The time that the first output check has used.
     used_by_checks: Duration,
-    /// The number of blocks that must fit into the budget.
+    /// The number of blocks that must fit into the budget: those that the user requests, or else those that a verdict needs.
     wanted_blocks: u32,
     /// The number of blocks so far.
     blocks: u32,
@@ -97,7 +97,7 @@ impl TimeBudget {
         self.blocks += 1;
     }
 
-    /// The number of blocks that a verdict still needs.
+    /// The number of wanted blocks that are still to be measured.
     pub fn missing_blocks(&self) -> u32 {
         self.wanted_blocks.saturating_sub(self.blocks)
     }
@@ -118,7 +118,7 @@ impl TimeBudget {
         can_end && self.budget.is_some_and(|budget| self.started.elapsed() > budget)
     }
 
-    /// The budget of a run with all blocks that a verdict needs, if a block of all configurations takes `block_time`.
+    /// The budget of a run with all wanted blocks, if a block of all configurations takes `block_time`.
     pub fn sufficient(&self, plan: &Plan, block_time: Duration) -> Duration {
         let blocks = (block_time * self.wanted_blocks).mul_f64(RESERVE) + self.used_by_checks;
         let reserved = for_token_check(plan, blocks);

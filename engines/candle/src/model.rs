@@ -1,4 +1,5 @@
-//! A loaded model: generation and scoring, as in candle's examples. A prompt is fed in one call, then each new id alone.
+//! A loaded model: generation and scoring, as in candle's examples. With the KV cache, `generate` feeds a prompt in one
+//! call, then each new id alone.
 
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_transformers::generation::{LogitsProcessor, Sampling as SamplingMethod};

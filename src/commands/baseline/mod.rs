@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! a run --accept--> its record and its programs --store--> $DATA/baselines/NAME/
-//! NAME --open--> values to compare with, or --reruns--> its programs, measured in turn with those of the run
+//! NAME --open--> values to compare with
+//! NAME --reruns--> its programs, measured in turn with those of the run
 //! ```
 //!
 //! `$DATA` is the user's data folder. A baseline's folder has the record (`record.jsonl`), the description (`baseline.json`)

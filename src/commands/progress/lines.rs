@@ -103,9 +103,9 @@ pub struct State {
 pub enum Detail {
     /// All displays: it stays above a live line too.
     Lasting,
-    /// All displays. The final report has it too, so a terminal shows it only until then.
+    /// All displays. The final report has it too, so the live display shows it only until then.
     UntilReport,
-    /// Both kinds of log, but no terminal.
+    /// Both displays of lines that stay, but not the live one.
     Block,
     /// Only the log of all steps.
     Step,

@@ -177,7 +177,7 @@ fn the_compute_share_of_a_prefill_depends_on_its_dtypes() {
 }
 
 #[test]
-fn without_tiles_the_fastest_available_unit_is_the_limit() {
+fn without_tiles_the_fastest_unit_for_the_dtypes_is_the_limit() {
     let mut observed = Setup::of(vec![sequence(100, &[2000])]);
     let share_with_tiles = observed.share("compute_share")[0];
     observed.limits.probed.units.retain(|unit| !unit.unit.starts_with("amx"));
