@@ -31,12 +31,12 @@ impl Model for LoadedModel {
             let device = self.network.device.clone();
             let mut sequence = self.network.start(job.use_cache);
             let mut input = prompt.clone();
+            let mut is_first = true;
             loop {
                 let logits = sequence
                     .feed(&input)
                     .map_err(|error| compute_failure("forward pass", &error, &device))?;
                 let sampling = |error| compute_failure("sampling a token", &error, &device);
-                let is_first = input.len() == prompt.len();
                 let id = sampler.sample(&logits).map_err(sampling)?;
                 let is_last = tokens.push(index, id) == Flow::Done;
                 // Keys and values of NaN stay in the cache, so NaN at any token gives NaN at the last token. The check at the
@@ -47,6 +47,7 @@ impl Model for LoadedModel {
                 if is_last {
                     break;
                 }
+                is_first = false;
                 input = vec![id];
             }
         }

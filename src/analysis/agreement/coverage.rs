@@ -135,9 +135,14 @@ fn unscored_window(
     match verifier.logprobs(sequence) {
         Some(_) => Vec::new(),
         None => {
-            let of_verifier = reasons(record, |it| verifier.configuration.is_some() && it.configuration == verifier.configuration);
+            let of_verifier = reasons(record, |it| {
+                verifier.configuration.is_some() && it.configuration == verifier.configuration
+            });
             let why = of_verifier.first().map_or_else(String::new, |why| format!(": {why}"));
-            vec![format!("the verifier did not score the held-out text of {} tokens{why}", with_commas(length))]
+            vec![format!(
+                "the verifier did not score the held-out text of {} tokens{why}",
+                with_commas(length)
+            )]
         }
     }
 }

@@ -99,7 +99,9 @@ fn interval(part: &mut Part, comparison: &Comparison) {
             format!("With {blocks} there is no interval: the brackets have the range over single rounds.")
         }
         Evidence::Tentative(_) => {
-            format!("The true value lies in the brackets with 95 % confidence. Over {blocks} this is tentative.")
+            format!(
+                "The true value lies in the brackets with 95 % confidence. Over {blocks} this is tentative."
+            )
         }
         Evidence::Firm(_) => format!(
             "The true value lies in the brackets with 95 % confidence, over {blocks} with paired rounds."
@@ -113,7 +115,9 @@ fn interval(part: &mut Part, comparison: &Comparison) {
     }
     if let Some((low, high)) = comparison.bootstrap {
         let (low, high) = (three_digits(low.exp()), three_digits(high.exp()));
-        part.say(format!("The bootstrap interval of the speed-up, which assumes no shape of the noise, is {low} to {high}."));
+        part.say(format!(
+            "The bootstrap interval of the speed-up, which assumes no shape of the noise, is {low} to {high}."
+        ));
     }
 }
 

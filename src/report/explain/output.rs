@@ -156,7 +156,8 @@ fn next_step(context: &Context, part: &mut Part, configuration: usize, agreement
         Status::Unverified => {
             let hello = context.record.launches_of(configuration).find_map(|launch| launch.hello.as_ref());
             // An engine without `hello` supports neither.
-            let has = |feature: fn(&Capabilities) -> bool| hello.is_some_and(|hello| feature(&hello.capabilities));
+            let has =
+                |feature: fn(&Capabilities) -> bool| hello.is_some_and(|hello| feature(&hello.capabilities));
             let all = [("`score`", has(|it| it.score)), ("`prompt_ids`", has(|it| it.prompt_ids))];
             let missing: Vec<&str> = all.into_iter().filter(|(_, has)| !has).map(|(name, _)| name).collect();
             if let (true, Some(hint)) = (missing.is_empty(), agreement.recorded_hint()) {

@@ -248,7 +248,8 @@ mod tests {
     #[test]
     fn all_hints_of_a_screen_have_the_largest_budget() {
         let fact = "no time: `--budget 3s` ended before this case was measured";
-        let mut lines = ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 90s)", fact].map(String::from);
+        let mut lines =
+            ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 90s)", fact].map(String::from);
         suggest_one_budget(&mut lines.iter_mut().collect::<Vec<_>>());
         assert_eq!(lines, ["fewer blocks; hint: `--budget 14m`", "(hint: --budget 14m)", fact]);
     }
