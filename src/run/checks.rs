@@ -11,14 +11,13 @@ use super::launch::Launched;
 use super::launches::Launches;
 use super::request::Requests;
 use super::schedule::{LONGER, budget_text};
-use crate::analysis::metric::Unit;
 use crate::engines::manifest;
 use crate::plan::{Model, Plan, Verification};
 use crate::record::{Entry, NotChecked};
 use crate::run::process::Cause;
 use crate::run::verify::verify_scores;
 use crate::shell::this_program;
-use crate::text::with_commas;
+use crate::text::{three_digits, with_commas};
 
 /// The time limit of a request that is made even if little time remains, unless the run's budget ends earlier.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
@@ -73,7 +72,7 @@ impl OutputChecks<'_, '_> {
 
 /// `31.0 s`
 fn time(time: Duration) -> String {
-    Unit::Nanoseconds.show(time.as_nanos() as f64)
+    format!("{} s", three_digits(time.as_secs_f64()))
 }
 
 pub(super) fn is_invalid_answer(cause: &Cause) -> bool {
@@ -181,7 +180,6 @@ impl Scoring {
         is_too_long.then(|| {
             let needed = check_time.began.elapsed().as_secs_f64() + estimate.as_secs_f64();
             let times = (SAFETY_FACTOR * needed / total.as_secs_f64().max(1.0)).max(SAFETY_FACTOR);
-
             let (scored, tokens) = (with_commas(self.tokens), with_commas(tokens));
             let reason = format!(
                 "its log-probabilities were compared on {scored} tokens; a text of {tokens} would take about {}, \
