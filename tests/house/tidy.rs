@@ -114,8 +114,11 @@ fn crates_of_engines_are_compiled_with_the_full_optimisation() {
 fn compiled_into(package: &str) -> Vec<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tree = command(cargo);
-    tree.args(["tree", "--offline", "-p", package, "-e", "normal", "--prefix", "none"]).current_dir(root());
-    let tree = String::from_utf8(tree.output().unwrap().stdout).unwrap();
+    // A new machine has not downloaded the crates of every engine yet, and `cargo tree` reads them.
+    tree.args(["tree", "--locked", "-p", package, "-e", "normal", "--prefix", "none"]).current_dir(root());
+    let output = tree.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
     tree.lines().filter_map(|line| Some(line.split(' ').next()?.to_string())).collect()
 }
 
