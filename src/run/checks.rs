@@ -1,5 +1,5 @@
 //! The parts that both output checks use, `held_out` before the blocks and `measured_tokens` after them: requests to one launch,
-//! time limits, and the reasons for missing checks. No check discards a result.
+//! time limits, and the reasons for missing checks. A check that was not possible discards no result.
 
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ impl Launched {
         Ok((scored.logprobs.swap_remove(0), took))
     }
 
-    /// The log-probability of every id but the first, and the most likely id at each of these places with its log-probability,
+    /// The log-probability of every id but the first, and the most likely id at each of these positions with its log-probability,
     /// if the engine gives them.
     pub async fn score_with_most_likely(
         &mut self,
@@ -265,7 +265,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_budget_limits_every_request_and_every_launch() {
+    fn a_budget_limits_every_request_and_the_exit_of_an_engine() {
         let over = CheckTime::start(HOUR, Some(Instant::now()));
         assert!(over.is_over() && over.budget_is_over());
         let zero = Duration::ZERO;

@@ -1,8 +1,8 @@
-//! The surroundings of one launch: none of its processes can leave them, and nothing that it writes there remains.
+//! The surroundings of one launch. They find its processes, so that all are ended, and remove the files in its working folder.
 //!
 //! - Its processes are found by the launch's mark, which they inherit from their beginning.
-//! - Where this user may make a cgroup, `enter_cgroup` moves them into one, where all of them can be ended at once, even if they
-//!   start others without end.
+//! - Where this user may make a cgroup, `enter_cgroup` moves them into one. Version 2 (from Linux 5.14) ends all of them at once,
+//!   even if they start others without end.
 //! - This process adopts processes whose parent has ended, so they stay among its descendants.
 //! - Its working folder is new, and is removed with all content.
 
