@@ -136,8 +136,8 @@ impl Resolved<'_> {
         Ok(Selection { verifier: self.verifier.candidate(self.registry)?, ..self.selection.clone() })
     }
 
-    /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model without an
-    /// identity.
+    /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model whose
+    /// identification failed.
     pub fn after_set_up(
         self,
         candidates: Vec<Candidate>,

@@ -242,8 +242,8 @@ impl CheckTime {
         self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether a missing answer says only that the check was short: the engine had less time than the deadline of an answer.
-    pub fn is_why(&self, cause: &Cause, answer_deadline: Duration) -> bool {
+    /// Whether the end of the check explains a missing answer: the engine had less time than the deadline of an answer.
+    pub fn explains(&self, cause: &Cause, answer_deadline: Duration) -> bool {
         matches!(cause, Cause::Timeout(limit) if *limit < answer_deadline)
     }
 
@@ -286,8 +286,8 @@ mod tests {
     fn an_answer_that_misses_only_the_end_of_the_check_is_no_timeout_of_the_engine() {
         let check_time = CheckTime::start(Duration::from_secs(3), None);
         let timeout = |seconds| Cause::Timeout(Duration::from_secs(seconds));
-        assert!(check_time.is_why(&timeout(3), HOUR) && !check_time.is_why(&timeout(3600), HOUR));
-        assert!(!check_time.is_why(&Cause::Exited("exit code 3".into()), HOUR));
+        assert!(check_time.explains(&timeout(3), HOUR) && !check_time.explains(&timeout(3600), HOUR));
+        assert!(!check_time.explains(&Cause::Exited("exit code 3".into()), HOUR));
     }
 
     #[test]

@@ -167,7 +167,7 @@ pub fn prepare() -> Result<(), Usage> {
         // Any number means yes. Without this feature (before Linux 3.4) the marks must suffice.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
-    Versions::of_environment()?;
+    CgroupVersions::of_environment()?;
     match std::env::var(FOLDER_LIMIT_VARIABLE) {
         Ok(text) if parse_bytes(&text).is_none() => {
             Err(Usage(format!("{FOLDER_LIMIT_VARIABLE}: `{text}` is no size, expected for example `2GB`")))
@@ -225,12 +225,12 @@ fn kill_each(pids: Vec<u32>, is_same: impl Fn(u32) -> bool) {
 }
 
 /// The versions of cgroups that launches may use.
-struct Versions {
+struct CgroupVersions {
     two: bool,
     one: bool,
 }
 
-impl Versions {
+impl CgroupVersions {
     fn of_environment() -> Result<Self, Usage> {
         let (two, one) = match std::env::var(CGROUPS_VARIABLE).as_deref() {
             Err(_) | Ok("") => (true, true),
@@ -249,7 +249,7 @@ impl Versions {
 
 /// The folders in which the cgroups of a run's launches may lie, the preferred one first.
 fn cgroups_of_run(run: &str) -> Vec<PathBuf> {
-    let Ok(versions) = Versions::of_environment() else { return Vec::new() };
+    let Ok(versions) = CgroupVersions::of_environment() else { return Vec::new() };
     let [two, one] = system::container::own_cgroups();
     let own = [two.filter(|_| versions.two), one.filter(|_| versions.one)].into_iter().flatten();
     own.map(|folder| folder.join(format!("orchestrate-{run}"))).collect()
