@@ -146,7 +146,7 @@ pub const METRICS: &[Metric] = &[
                 The time: from the first token to the last. Weights count in the reported dtype, and once for a whole batch. \
                 Probes run before each block and after the last one. On an NVIDIA GPU the limit is the rate of copies within \
                 its memory, probed once. Absent for weights under four times the last-level cache. Above 100 %, the machine \
-                was slower during the probes, or a reported fact is wrong.",
+                was slower during the probes, the engine used more threads than requested, or a reported fact is wrong.",
         of: share::bandwidth,
     },
     Metric {
@@ -160,8 +160,8 @@ pub const METRICS: &[Metric] = &[
         about: "operations that a prefill must do per second, as a share of the best rate of this run's probes with as many \
                 threads. The operations: two for each weight and prompt token (for the weights of the output: one token), \
                 and two for each attended key and value. The time: from the request to the first token. The limit is the \
-                fastest unit for the compute dtype: f32 units for f32, f32 and bf16 units for bf16 and f16, any unit for \
-                quantized weights. Rates of matrix tiles include the reading of their operands. On an NVIDIA GPU the limit is \
+                fastest unit for the compute dtype. For f32: f32 units. For bf16 and f16: f32 and bf16 units. For \
+                quantized weights: any unit. Rates of matrix tiles include the reading of their operands. On an NVIDIA GPU the limit is \
                 cuBLAS in the compute dtype, probed once. Not for the first request of a launch.",
         of: share::compute,
     },
@@ -211,8 +211,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "memory of the process tree that a file backs: libraries and mapped weights. Sampled together with anonymous \
-                memory. Each page counts once, and in full if another engine maps the same file (the sum of Pss_File of \
-                smaps_rollup, but at least the largest RssFile).",
+                memory. Each page counts once, and in full if another engine maps the same file. It is the sum of Pss_File \
+                of smaps_rollup, but at least the largest RssFile.",
         of: resources::memory_file,
     },
     Metric {
@@ -293,7 +293,7 @@ pub enum Per {
     Launch,
 }
 
-/// The columns of a metric in the main table. CSV and JSON have all values.
+/// The columns of a metric in the table of the full report. CSV and JSON have all values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     Estimate,

@@ -20,7 +20,7 @@ const MIN_INTERVAL_BLOCKS: usize = 3;
 pub enum Design {
     /// The number was fixed beforehand.
     Fixed,
-    /// Interim analyses ended the experiment when its intervals were narrow (`stopping`).
+    /// Interim analyses could end the experiment as soon as its intervals were narrow (`stopping`).
     Interim,
 }
 

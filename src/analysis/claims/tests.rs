@@ -135,7 +135,7 @@ fn memory_of_engines_in_other_processes_or_on_a_gpu_is_not_compared() {
     }
 }
 
-/// A record of an engine that reports a narrow dtype, with this much memory that no file backs.
+/// A record of an engine that reports this dtype, with this much memory that no file backs.
 fn with_anonymous_memory(dtype: &str, weights_bytes: u64, anonymous_bytes: u64) -> RunRecord {
     decode_record(|record| {
         change_facts(record, |facts| {
