@@ -79,8 +79,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "time from a launch's first request of a case to its whole answer, on the orchestrator's clock. The request \
-                may be a warm-up. The time includes cold caches, compiling of kernels and allocation of memory. One value \
-                for each launch.",
+                may be a warm-up. In one-shot mode the time starts with the process. It includes cold caches, compiling of \
+                kernels and allocation of memory. One value for each launch.",
         of: |observed| observed.first.map_or_else(Vec::new, |first| total_of(first, observed.mode)),
     },
     Metric {
@@ -117,7 +117,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Estimate,
         about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns). Tokens that the \
                 engine reports as cached do not count. In a batch: all prompts, until the last sequence has its first token. \
-                Not for the first request of a launch, which is cold.",
+                Absent in the scenario `load`, whose requests are cold.",
         of: prefill_rate,
     },
     Metric {
@@ -162,7 +162,7 @@ pub const METRICS: &[Metric] = &[
                 and two for each attended key and value. The time: from the request to the first token. The limit is the \
                 fastest unit for the compute dtype. For f32: f32 units. For bf16 and f16: f32 and bf16 units. For \
                 quantized weights: any unit. Rates of matrix tiles include the reading of their operands. On an NVIDIA GPU the limit is \
-                cuBLAS in the compute dtype, probed once. Not for the first request of a launch.",
+                cuBLAS in the compute dtype, probed once. Absent in the scenario `load`.",
         of: share::compute,
     },
     Metric {
