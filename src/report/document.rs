@@ -33,7 +33,7 @@ pub struct Format {
     pub shape: Shape,
 }
 
-/// The shape of content that a format renders. Commands tell formats apart by their shape, never by their name.
+/// The shape of content that a format renders.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
     /// For people.
