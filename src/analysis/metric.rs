@@ -251,7 +251,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "energy of the sampled pass above idle, for each new token; the energy of the prompt is included. The \
                 counters are those of processor packages and their memory (RAPL), and of the GPUs that the engine uses \
-                (NVML). Absent if one of them cannot be read, for a part of a GPU (MIG), and for a GPU in a sampled pass \
+                (NVML). Absent if one cannot be read, for a part of a GPU (MIG), and for a GPU in a sampled pass \
                 under one second. Most virtual machines have no processor counters.",
         of: resources::joules_per_token,
     },
