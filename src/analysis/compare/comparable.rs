@@ -1,5 +1,5 @@
-//! Checks whether two records may be compared: they must have the same machine, mode, weights, recipe of prompts, token counts,
-//! EOS setting and sampling, both or neither have a warm-up, and they must share a workload. The prompts themselves differ, because each run has a nonce of its own. Other settings may differ
+//! Checks whether two records may be compared. They must share a workload, and have the same machine, mode, weights, recipe of
+//! prompts, token counts, EOS setting and sampling. Both or neither must have a warm-up. The prompts themselves differ, because each run has a nonce of its own. Other settings may differ
 //! on purpose, and `matching` names their differences.
 
 use std::collections::{BTreeMap, HashMap};
