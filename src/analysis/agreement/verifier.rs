@@ -81,7 +81,8 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// A dtype other than f32 that a configuration reports. `None` if every launch that loaded the model reports f32 for weights and arithmetic.
+/// A dtype other than f32 that a configuration reports. `None` if every launch that loaded the model reports
+/// f32 for weights and arithmetic.
 fn dtype_other_than_f32(record: &RunRecord, configuration: usize) -> Option<String> {
     let unreported = || "an unreported dtype".to_string();
     let launches = record.launches.iter().filter(|it| it.configuration == configuration);

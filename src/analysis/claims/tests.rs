@@ -1,5 +1,5 @@
-//! All claims of two correct engines hold. Each test then changes the facts or the samples of `beacon`. The modules
-//! `clocks` and `clock_rates` test the checks of clocks.
+//! All claims of two correct engines hold. Each test then changes the facts or the samples of `beacon`. The
+//! modules `clocks` and `clock_rates` test the checks of clocks.
 
 mod clock_rates;
 mod clocks;

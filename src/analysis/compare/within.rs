@@ -1,5 +1,5 @@
-//! Compares the configurations of one record. Their values are paired round by round, because rounds are interleaved, except in a
-//! sequential run, which gets no verdicts.
+//! Compares the configurations of one record. Their values are paired round by round, because rounds are
+//! interleaved, except in a sequential run, which gets no verdicts.
 
 use std::collections::HashMap;
 

@@ -346,7 +346,10 @@ fn limit(context: &Context, row: &Row) -> Option<Part> {
         ));
     }
     if share_is_above_one(row) {
-        part.say("Above 100 %, the machine was slower during the probes, the engine used more threads than requested, or a reported fact is wrong.");
+        part.say(
+            "Above 100 %, the machine was slower during the probes, the engine used more threads than requested, \
+             or a reported fact is wrong.",
+        );
     }
     part.sentences.extend(limits::changed(limit));
     Some(part)

@@ -94,7 +94,8 @@ fn accused(machine: Machine, clock: Clock, time_factors: [f64; 2]) -> Vec<String
 
 /// From requests of a tenth of a millisecond to requests of seconds.
 const ALL_LENGTHS: [f64; 2] = [0.02, 20.0];
-/// Factors with which some requests take 5 to 40 ms. In shorter requests, a share of the time is less than the noise.
+/// Factors with which some requests take 5 to 40 ms. In shorter requests, a share of the time is less than
+/// the noise.
 const SHORT_REQUESTS: [f64; 2] = [0.3, 3.0];
 
 #[test]
