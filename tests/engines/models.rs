@@ -1,8 +1,8 @@
-//! Tests of every engine in the tree with a small model of every architecture, in every format that the engine reads. An
-//! engine must load the models that it claims, and all engines must compute the same.
+//! Tests of every engine in the tree that computes on the CPU, with a small model of every architecture and in every format
+//! that it reads. An engine must load the models that it claims, and all engines must compute the same.
 //!
 //! Engines are the folders with a manifest, their claims are in their `hello`, and shapes and architectures are tables of
-//! `model-files`. A new engine or shape gets all these tests, and no engine is named here.
+//! `model-files`. A new engine or shape `tiny-*` gets all these tests, and no engine is named here.
 
 use std::path::{Path, PathBuf};
 

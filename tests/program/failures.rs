@@ -8,7 +8,7 @@ use crate::support::record::{Record, files};
 use crate::support::run::{FaultCase, Run, assert_faults, run_program_with_healthy, run_with_healthy};
 use crate::support::{Outcome, Scratch, command, fake_engine, finish, write_program};
 
-/// A run sends no request that an engine must refuse, so only tests of `check` have these faults.
+/// Faults of answers to requests that an engine must refuse. Only tests of `check` have these faults.
 const ONLY_IN_CHECKS: &[&str] = &[
     "answers_broken_json",
     "unsupported_option",

@@ -1,5 +1,6 @@
-//! Engines whose time stamps are wrong only a little, in the default suite with its five blocks: shares of short requests, and
-//! tokens in groups. Their streamed requests have true stamps. Tests of larger errors are in `tests/machine/false_claims.rs`.
+//! Engines whose time stamps are wrong only a little, in the default suite with its five blocks: short requests with early
+//! times, and tokens that are stamped in groups. Their streamed requests have true stamps. Tests of larger errors are in
+//! `tests/machine/false_claims.rs`.
 
 use crate::support::run::{Run, run_default_suite};
 
