@@ -104,7 +104,7 @@ fn describe_requests(workload: &Workload) -> String {
 #[derive(Debug, Default)]
 struct Expected<'a> {
     checks_ns: f64,
-    /// A block, and a block with one round. No block is shorter.
+    /// A block, and a block with one round.
     block_ns: f64,
     min_block_ns: f64,
     unknown: Vec<&'a str>,
