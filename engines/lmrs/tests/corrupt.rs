@@ -1,5 +1,5 @@
 //! Damaged files, truncated files and files with false sizes: each is loaded or refused, without a panic and without an
-//! allocation larger than the file justifies.
+//! allocation of 32 MiB or more.
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 #![expect(unsafe_code, reason = "an allocator that records the largest request")]
 
