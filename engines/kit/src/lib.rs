@@ -49,7 +49,7 @@
 //!                                    or, with a request id and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!
-//! The kit does no arithmetic on tensors, except that `sampling` chooses tokens from logits. It derives no metric. Only
+//! The kit does no arithmetic on tensors, except that `sampling` computes with logits. It derives no metric. Only
 //! `summary`, for a person at a shell, computes with times; the orchestrator ignores the summary.
 
 mod engine;
