@@ -1,4 +1,4 @@
-//! The common parts of every engine: JSON, clocks, tokenising, iterations and warm-up, streaming, batches, overlapping
+//! The common parts of engines: JSON, clocks, tokenising, iterations and warm-up, streaming, batches, overlapping
 //! requests, cancelling, length and end of sequence, failures on the wire.
 //!
 //! An engine is two types and a `main`. This engine is complete; it repeats the prompt's last token:
