@@ -1,5 +1,5 @@
-"""The checks of a request, and the conversion of exceptions to failures. A check that both kits make has the same words
-in its message; quoted values and hints may differ."""
+"""The checks of a request, and the conversion of exceptions to failures. If the Rust kit makes a check of this
+module too, its message has the same words; quoted values and hints may differ."""
 
 import json
 import math
