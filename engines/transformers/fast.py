@@ -72,7 +72,7 @@ class FastPath(DecodePath):
         self._decoders, self._uses_graphs = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence, so that no request of one sequence compiles. Batches compile their own at first use."""
+        """Compiles the step of one sequence at the load. Each batch size compiles its own step at its first use."""
         self._decoder_and_step(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):
