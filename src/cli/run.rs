@@ -124,7 +124,8 @@ pub struct PassEnvArgs {
     /// Environment variables that engines get beside the usual ones: `NAME` or `PREFIX*`; default: ORCHESTRATE_PASS_ENV
     ///
     /// Engines get the variables of paths, languages, devices, threads and caches, such as PATH, LD_LIBRARY_PATH, CUDA_* and
-    /// HF_HOME. A token or a key is passed only by its whole name, and its value is removed from the engine's lines.
+    /// HF_HOME. A token or a key is passed only by its whole name, and its value is removed from the engine's lines. A value of
+    /// fewer than 6 bytes is not removed.
     #[arg(long = "pass-env", value_name = "NAME", value_delimiter = ',', value_parser = parse_variable_name)]
     names: Vec<String>,
 }

@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use super::output::{self, WIDTH};
 use crate::analysis::values::Values;
+use crate::plan::scenario::Kind;
 use crate::plan::{Configuration, Mode, Order, Plan, Role, Verification, Workload, context, models};
 use crate::record::{self, RunRecord};
+use crate::run;
 use crate::text::{self, plural};
 use anyhow::Result;
 use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, median};
 
 /// The maximum number of earlier records that are read, the newest first.
 const MAX_RECORDS: usize = 30;
-/// The requests of a usual warm-up. Only the first launch of a configuration makes more: nine or more, unless its time ends
-/// earlier (`run/warm_up.rs`).
-const WARM_UP_REQUESTS: f64 = 3.0;
 
 pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
     output::succeed(describe(plan, &history(results)))
@@ -115,8 +114,8 @@ impl<'a> Expected<'a> {
         let is_measured = |it: &&Configuration| it.unavailable.is_none() && it.role != Some(Role::Verifier);
         let mut expected = Self { checks_ns: times.checks_ns(plan), ..Self::default() };
         for configuration in plan.configurations.iter().filter(is_measured) {
-            let ns_with = |max_rounds: u32| times.block_ns(plan, configuration, max_rounds);
-            match ns_with(u32::MAX).zip(ns_with(1)) {
+            let ns_of = |extent| times.block_ns(plan, configuration, extent);
+            match ns_of(BlockExtent::Usual).zip(ns_of(BlockExtent::Shortest)) {
                 Some((ns, min_ns)) => {
                     expected.block_ns += ns;
                     expected.min_block_ns += min_ns;
@@ -126,6 +125,14 @@ impl<'a> Expected<'a> {
         }
         expected
     }
+}
+
+/// The requests of a block that are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BlockExtent {
+    Usual,
+    /// One round of each workload, after the shortest warm-up.
+    Shortest,
 }
 
 /// The fewest and the most blocks of a run that the budget does not end.
@@ -174,6 +181,8 @@ pub fn too_short_budget(plan: &Plan, results: &Path) -> Option<String> {
 /// A time budget, and the blocks that should fit into it.
 struct Budget {
     ns: f64,
+    /// The part of `ns` that is reserved for the check of the measured tokens.
+    reserved_ns: f64,
     is_default: bool,
     blocks: usize,
     max_blocks: usize,
@@ -191,15 +200,12 @@ enum Fit {
     TooShort(usize),
 }
 
-/// The share of a budget that is not reserved for the check of the measured tokens.
-const BLOCKS_SHARE: f64 = 0.9;
-/// The share of a budget that the first output check may use.
-const CHECKS_SHARE: f64 = 0.25;
-
 impl Budget {
     fn of(plan: &Plan) -> Option<Self> {
-        let (ns, (blocks, max_blocks)) = (plan.extent.budget_ns? as f64, planned_blocks(plan));
-        Some(Self { ns, is_default: plan.extent.has_default_budget, blocks, max_blocks })
+        let (budget, (blocks, max_blocks)) = (plan.extent.budget()?, planned_blocks(plan));
+        let reserved_ns = run::for_token_check(plan, budget).as_nanos() as f64;
+        let (ns, is_default) = (budget.as_nanos() as f64, plan.extent.has_default_budget);
+        Some(Self { ns, reserved_ns, is_default, blocks, max_blocks })
     }
 
     fn fit(&self, expected: &Expected) -> Fit {
@@ -208,9 +214,9 @@ impl Budget {
         }
         let checks_ns = match self.is_default {
             true => expected.checks_ns,
-            false => expected.checks_ns.min(self.ns * CHECKS_SHARE),
+            false => expected.checks_ns.min(self.ns / f64::from(run::FIRST_CHECK_DIVISOR)),
         };
-        let (left_ns, wanted) = (self.ns * BLOCKS_SHARE - checks_ns, self.blocks as f64);
+        let (left_ns, wanted) = (self.ns - self.reserved_ns - checks_ns, self.blocks as f64);
         match () {
             () if expected.block_ns * wanted <= left_ns => {
                 Fit::Complete(((left_ns / expected.block_ns) as usize).min(self.max_blocks))
@@ -259,7 +265,8 @@ impl Budget {
 
     /// A budget for all wanted blocks, rounded up to 10 s.
     fn sufficient(&self, expected: &Expected) -> String {
-        let ns = (expected.block_ns * self.blocks as f64 + expected.checks_ns) / BLOCKS_SHARE;
+        let blocks_share = 1.0 - self.reserved_ns / self.ns;
+        let ns = (expected.block_ns * self.blocks as f64 + expected.checks_ns) / blocks_share;
         rounded_time((ns / 1e10).ceil() * 1e10).replace(' ', "")
     }
 }
@@ -312,20 +319,31 @@ impl EarlierTimes {
     }
 
     /// The time of a configuration's launch, warm-up and rounds in one block; `None` where a part is not known.
-    fn block_ns(&self, plan: &Plan, configuration: &Configuration, max_rounds: u32) -> Option<f64> {
+    fn block_ns(&self, plan: &Plan, configuration: &Configuration, extent: BlockExtent) -> Option<f64> {
         let key = key(configuration);
         let mut ns = *self.launches.get(&key)?;
         let index = plan.configurations.iter().position(|it| it.label == configuration.label)?;
-        // With several engines, a discarded request may precede each measured one (`run/block.rs`). All are counted here.
-        let requests_a_round = if plan.measured().len() > 1 && plan.mode == Mode::Warm { 2.0 } else { 1.0 };
         for case in plan.cases_of(index) {
-            let workload = &plan.cases[case].workload;
-            let request_ns = self.requests.get(&(key.clone(), shape(workload)))?;
-            let warm_up = workload.warmup.map_or(WARM_UP_REQUESTS, f64::from);
-            ns += request_ns * (warm_up + requests_a_round * f64::from(workload.rounds.min(max_rounds)));
+            let request_ns = *self.requests.get(&(key.clone(), shape(&plan.cases[case].workload)))?;
+            ns += request_ns
+                * f64::from(requests_of(plan, case, Duration::from_nanos(request_ns as u64), extent));
         }
         Some(ns)
     }
+}
+
+/// The number of requests of a case in one block, by the rules of a run.
+fn requests_of(plan: &Plan, case: usize, request_time: Duration, extent: BlockExtent) -> u32 {
+    let workload = &plan.cases[case].workload;
+    let (warm_up, rounds) = match extent {
+        BlockExtent::Usual => (run::usual_requests(workload.warmup, request_time), workload.rounds),
+        BlockExtent::Shortest => (run::fewest_requests(workload.warmup), workload.rounds.min(1)),
+    };
+    if plan.mode == Mode::OneShot || workload.kind == Kind::Launch {
+        return rounds;
+    }
+    let discards = run::is_paused_between_requests(plan, case) && run::is_slowed_by_pause(request_time);
+    warm_up.saturating_add(rounds.saturating_mul(if discards { 2 } else { 1 }))
 }
 
 /// The key of configurations with equal times: all settings, without the label and the role.
@@ -413,19 +431,52 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_counts_launch_warm_up_and_both_requests_of_a_round() {
+    fn the_estimate_counts_the_requests_that_a_run_makes() {
+        let engines = selection(&["patient-original", "beacon"]);
+        let mut record = measured(&engines, &[ORIGINAL, BEACON]);
+        let case = record.header.plan.cases.iter().position(|it| it.workload.label == "decode").unwrap();
+        record.header.plan.cases[case].workload.rounds = 4;
+        let (fast, slow) = (Duration::from_millis(100), Duration::from_secs(20));
+        let counted = |plan: &Plan, time| {
+            [BlockExtent::Usual, BlockExtent::Shortest].map(|extent| requests_of(plan, case, time, extent))
+        };
+        let mut plan = record.header.plan.clone();
+        assert_eq!(counted(&plan, fast), [3 + 2 * 4, 1 + 2], "one is discarded before each measured request");
+        assert_eq!(counted(&plan, slow), [1 + 4, 1 + 1], "a pause does not slow down a long request");
+        plan.order = Order::Sequential;
+        assert_eq!(counted(&plan, fast), [3 + 4, 1 + 1], "engines that run alone are not paused");
+        plan.cases[case].workload.warmup = Some(0);
+        assert_eq!(counted(&plan, fast), [4, 1]);
+        plan.mode = Mode::OneShot;
+        assert_eq!(counted(&plan, fast), [4, 1]);
+    }
+
+    #[test]
+    fn the_estimate_of_a_block_has_its_launch_and_its_requests() {
         let engines = selection(&["patient-original", "beacon"]);
         let record = measured(&engines, &[ORIGINAL, BEACON]);
         let times = EarlierTimes::of(std::slice::from_ref(&record));
         let plan = &record.header.plan;
+        let configuration = &plan.configurations[0];
         let decode = plan.cases.iter().find(|case| case.workload.label == "decode").unwrap();
-        let request = times.requests[&(key(&plan.configurations[0]), shape(&decode.workload))];
+        let request_ns = times.requests[&(key(configuration), shape(&decode.workload))];
         let one_case = Plan { cases: vec![decode.clone()], ..plan.clone() };
-        let launch = times.launches[&key(&plan.configurations[0])];
-        let block_ns = times.block_ns(&one_case, &plan.configurations[0], u32::MAX).unwrap();
-        assert!((block_ns - (launch + request * (WARM_UP_REQUESTS + 2.0 * 3.0))).abs() < 1.0, "{block_ns}");
-        let block_ns = times.block_ns(&one_case, &plan.configurations[0], 1).unwrap();
-        assert!((block_ns - (launch + request * (WARM_UP_REQUESTS + 2.0))).abs() < 1.0, "{block_ns}");
+        let requests = requests_of(&one_case, 0, Duration::from_nanos(request_ns as u64), BlockExtent::Usual);
+        let expected_ns = times.launches[&key(configuration)] + request_ns * f64::from(requests);
+        let block_ns = times.block_ns(&one_case, configuration, BlockExtent::Usual).unwrap();
+        assert!((block_ns - expected_ns).abs() < 1.0, "{block_ns}");
+    }
+
+    #[test]
+    fn a_budget_is_reserved_for_the_token_check_only_where_tokens_are_checked() {
+        let mut engines =
+            Selection { verification: Verification::Usual, ..selection(&["patient-original", "beacon"]) };
+        engines.extent.budget_ns = Some(10_000_000_000);
+        let mut plan = planned(&engines).header.plan;
+        plan.configurations.iter_mut().for_each(|it| it.verifies = false);
+        assert_eq!(Budget::of(&plan).unwrap().reserved_ns, 0.0);
+        plan.configurations[0].verifies = true;
+        assert_eq!(Budget::of(&plan).unwrap().reserved_ns, 1e9);
     }
 
     /// Blocks of 8.6 s, or 3 s with one round, after output checks of 2 s.
@@ -433,7 +484,7 @@ mod tests {
         Expected { checks_ns: 2e9, block_ns: 8.6e9, min_block_ns: 3e9, unknown: Vec::new() };
 
     fn budget(seconds: f64) -> Budget {
-        Budget { ns: seconds * 1e9, is_default: false, blocks: 5, max_blocks: 20 }
+        Budget { ns: seconds * 1e9, reserved_ns: seconds * 1e8, is_default: false, blocks: 5, max_blocks: 20 }
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Content for Overhead {
         let line = |it: &Timing| -> Vec<NamedField> {
             vec![
                 (column!("cost"), Field(it.name.into())),
-                (column!("unit"), "ns".into()),
+                (column!("unit"), it.unit.into()),
                 (column!("n"), it.n.into()),
                 (column!("median"), it.median_ns.into()),
                 (column!("p95"), it.p95_ns.into()),
@@ -75,10 +75,19 @@ mod tests {
 
     #[test]
     fn values_are_aligned_under_their_headings() {
-        let request = Timing { name: "request", about: "a request", n: 2, median_ns: 3e3, p95_ns: 4e3 };
+        let request =
+            Timing { name: "request", about: "a request", n: 2, unit: "ns", median_ns: 3e3, p95_ns: 4e3 };
         let overhead = Overhead { timings: vec![request] };
         let text = shown(&overhead, "table", None);
         let (head, about) = ("cost     n   median      p95\n", "- request: a request");
         assert!(text.contains(head) && text.contains(about), "{text}");
+    }
+
+    #[test]
+    fn each_line_of_a_spreadsheet_has_the_unit_of_its_cost() {
+        let timing = |name, unit| Timing { name, about: "a cost", n: 2, unit, median_ns: 3.0, p95_ns: 4.0 };
+        let overhead = Overhead { timings: vec![timing("request", "ns"), timing("CPU", "ns/s")] };
+        let text = shown(&overhead, "csv", None);
+        assert!(text.contains("request,ns,2,3,4") && text.contains("CPU,ns/s,2,3,4"), "{text}");
     }
 }

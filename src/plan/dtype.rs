@@ -102,11 +102,20 @@ pub fn is_same(dtype: &str, other: &str) -> bool {
     dtype.eq_ignore_ascii_case(other) || float.is_some() && float == Float::named(other)
 }
 
+/// Whether two dtypes hold the same numbers: the same dtype by any name, or packed bf16 and bf16.
+pub fn has_same_numbers(dtype: &str, other: &str) -> bool {
+    is_same(unpacked(dtype), unpacked(other))
+}
+
 /// Whether `dtype` has fewer bits than `other`. False if one of them is unknown.
 pub fn is_narrower(dtype: &str, other: &str) -> bool {
-    // Packed bf16 rounds nothing, so it counts as bf16.
-    let bits = |name: &str| bits(if name.eq_ignore_ascii_case(PACKED_BF16) { "bf16" } else { name });
+    let bits = |name: &str| bits(unpacked(name));
     bits(dtype).zip(bits(other)).is_some_and(|(bits, other)| bits < other)
+}
+
+/// Packed bf16 rounds nothing, so it counts as bf16.
+fn unpacked(dtype: &str) -> &str {
+    if dtype.eq_ignore_ascii_case(PACKED_BF16) { "bf16" } else { dtype }
 }
 
 #[cfg(test)]
@@ -123,6 +132,7 @@ mod tests {
         assert_eq!(["half", "TF32", "fp32"].map(nominal_bits), [16, 19, 32].map(Some));
         assert_eq!(nominal_bits("bf16z"), Some(16), "packing keeps every bit of bf16");
         assert!(is_same("float16", "f16") && is_same("Q8_0", "q8_0") && !is_same("f16", "bf16"));
+        assert!(has_same_numbers("bf16z", "bfloat16") && !has_same_numbers("bf16z", "f16"));
         assert!(!is_narrower("bf16z", "bf16") && is_narrower("q8_0", "bf16z"));
         assert!(is_narrower("q8_0", "bf16") && !is_narrower("bf16", "f16") && !is_narrower("fancy", "f32"));
     }

@@ -75,6 +75,8 @@ fn needed_bytes(model: &Model, dtype: &str, positions: u64) -> Option<f64> {
 /// The memory of the GPU, or of the machine within the limit of its container.
 fn memory_of(configuration: &Configuration, machine: &Machine) -> Option<f64> {
     if let Some(index) = configuration.device.cuda_index() {
+        // CUDA and NVML count GPUs differently.
+        let index = machine.gpu_of(index)?;
         let gpu = machine.gpus.iter().find(|gpu| gpu.index == index)?;
         return gpu.memory_bytes.map(|bytes| bytes as f64);
     }
@@ -85,6 +87,7 @@ fn memory_of(configuration: &Configuration, machine: &Machine) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::gpu::{Cuda, Gpu};
     use crate::plan::Sizes;
 
     /// A model of this many parameters in bf16, with an engine in that dtype, one in f32 and one in 4 bits.
@@ -123,6 +126,24 @@ mod tests {
         assert!(left_out.configurations[1].command.is_empty());
         let limited = Machine { memory_limit_bytes: Some(1_000_000_000), ..machine(64) };
         assert_eq!(fitting(plan(1_000_000_000), &limited), ["small"], "the container's limit counts");
+    }
+
+    #[test]
+    fn the_memory_is_that_of_the_gpu_that_cuda_gives_this_index() {
+        let gpu = |index, gigabytes: u64| Gpu {
+            index,
+            memory_bytes: Some(gigabytes * 1_000_000_000),
+            ..Gpu::default()
+        };
+        let visible = |devices: &str| Machine {
+            gpus: vec![gpu(0, 1), gpu(1, 80)],
+            cuda: Some(Cuda { device_order: "PCI_BUS_ID".into(), visible_devices: Some(devices.into()) }),
+            ..Machine::default()
+        };
+        let mut on_gpu = plan(1_000_000_000);
+        on_gpu.configurations.iter_mut().for_each(|it| it.device = "cuda:0".into());
+        assert_eq!(fitting(on_gpu.clone(), &visible("0,1")), ["small"]);
+        assert_eq!(fitting(on_gpu, &visible("1")), ["own", "exact", "small"]);
     }
 
     #[test]

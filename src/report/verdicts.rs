@@ -262,7 +262,8 @@ fn means(rows: &[(usize, Row)], pairs: &[PairVerdict], outputs: &[Output]) -> Ve
             ratio,
             workloads: cases.len(),
             is_conclusive: verdicts.iter().all(|pair| pair.certainty() != Some(Certainty::Inconclusive)),
-            is_verified: !outputs.iter().any(|it| it.engine == *engine && it.is_unverified()),
+            // Without output checks there is no `Output`, and nothing is verified.
+            is_verified: outputs.iter().any(|it| it.engine == *engine && !it.is_unverified()),
             is_contradicted: rows.iter().any(|row| row.contradicted),
         })
     };

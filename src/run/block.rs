@@ -47,8 +47,25 @@ impl Turn {
 
     /// Whether the first request after a pause is discarded.
     fn discards_first(&self) -> bool {
-        self.is_paused_between && self.request_time.is_some_and(|time| time < MAX_REQUEST_SLOWED_BY_PAUSE)
+        self.is_paused_between && self.request_time.is_some_and(is_slowed_by_pause)
     }
+}
+
+/// Whether a request of this time is slower after a pause, so that one is discarded before it.
+pub fn is_slowed_by_pause(request_time: Duration) -> bool {
+    request_time < MAX_REQUEST_SLOWED_BY_PAUSE
+}
+
+/// Whether the engine of a case is paused between its requests, because other engines have the same workload in each block.
+pub fn is_paused_between_requests(plan: &Plan, case: usize) -> bool {
+    let is_warm = plan.mode == Mode::Warm && plan.cases[case].workload.kind == Kind::Warm;
+    let has_workload = |it: usize| {
+        plan.cases_of(it)
+            .iter()
+            .any(|&other| plan.cases[other].workload.label == plan.cases[case].workload.label)
+    };
+    let others = plan.measured().into_iter().filter(|&it| it != plan.cases[case].configuration);
+    is_warm && plan.order == Order::Interleaved && others.into_iter().any(has_workload)
 }
 
 /// Carries out the schedule, block by block.

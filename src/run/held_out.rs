@@ -232,7 +232,7 @@ impl OutputChecks<'_, '_> {
         // An engine that cannot go on sends `failed` and ends.
         match launched.conversation.process.wait(EXIT_GRACE).await {
             Some(status) => {
-                let cause = Cause::Exited(format!("{status} after `failed`"));
+                let cause = Cause::ExitedAfterFailed(status.to_string());
                 Err(launched.failure(Stage::OutputCheck, cause))
             }
             None => Ok(()),

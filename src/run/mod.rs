@@ -30,8 +30,11 @@ pub mod verify;
 mod warm_up;
 
 pub use ask::ask_load_values;
+pub use block::{is_paused_between_requests, is_slowed_by_pause};
 pub use journal::{Event, Listener};
 pub use launch::{Settings, launching, load_request};
+pub use time_budget::{FIRST_CHECK_DIVISOR, for_token_check};
+pub use warm_up::{fewest_requests, usual_requests};
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -41,7 +44,7 @@ use tokio::sync::watch;
 
 use crate::machine::{self, QuietCheck};
 use crate::plan::{Configuration, Plan, Prompt, Role};
-use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunEnd, Stage, Warning};
+use crate::record::{End, Entry, Failure, FailureKind, Recorder, RunEnd, Stage};
 use crate::shell::Unavailable;
 
 use block::Blocks;
@@ -210,16 +213,15 @@ async fn record_overhead(plan: &Plan, journal: &mut Journal<'_>, schedule: &Sche
     if !(0..plan.configurations.len()).any(|configuration| schedule.has_open_cases(configuration)) {
         return Ok(());
     }
-    let entry = match overhead::measure_briefly(&journal.record().header.id).await {
-        Ok(overhead) => Entry::Overhead(overhead),
+    match overhead::measure_briefly(&journal.record().header.id).await {
+        Ok(overhead) => journal.take(Entry::Overhead(overhead)),
         Err(error) => {
             let message = format!(
                 "the overhead of `orchestrate` was not measured: {error:#}; try `orchestrate overhead`"
             );
-            Entry::Warning(Warning { configuration: None, message })
+            journal.warn(None, message)
         }
-    };
-    journal.take(entry)
+    }
 }
 
 /// The engines of a plan, with the facts that the machine's checks need.

@@ -24,7 +24,8 @@ pub struct Timing {
     pub name: &'static str,
     pub about: &'static str,
     pub n: usize,
-    /// In nanoseconds. For `CPU while waiting`: nanoseconds per second.
+    /// The unit of the values: `ns`, or `ns/s` for CPU time per second.
+    pub unit: &'static str,
     pub median_ns: f64,
     pub p95_ns: f64,
 }
@@ -95,7 +96,7 @@ impl Timing {
         values.sort_unstable_by(f64::total_cmp);
         let (median_ns, p95_ns) =
             median(&values).zip(quantile(&values, 0.95)).context("nothing was measured")?;
-        Ok(Self { name, about, n: values.len(), median_ns, p95_ns })
+        Ok(Self { name, about, n: values.len(), unit: "ns", median_ns, p95_ns })
     }
 }
 
@@ -219,11 +220,12 @@ async fn wait(run: &str) -> Result<Timing> {
         values.push(cpu_ns / answer.elapsed_ns() as f64 * SECOND.as_nanos() as f64);
     }
     end(conversation).await?;
-    Timing::of(
+    let timing = Timing::of(
         "CPU while waiting",
         "this program's CPU time per second while an engine works without output",
         values,
-    )
+    )?;
+    Ok(Timing { unit: "ns/s", ..timing })
 }
 
 /// Starts and loads the null engine, which is a subcommand of this program. `launch` is a name that is used once in the run.

@@ -14,11 +14,11 @@ const MAX_CHECK_TIME: Duration = Duration::from_secs(120);
 /// ranked.
 const MIN_DEFAULT_CHECK_TIME: Duration = Duration::from_secs(20);
 /// The output check before the blocks (the first output check) gets the budget divided by this.
-const FIRST_CHECK_DIVISOR: u32 = 4;
+pub const FIRST_CHECK_DIVISOR: u32 = 4;
 /// The budget divided by this is reserved for the check of the measured tokens after the last block.
 const TOKEN_CHECK_DIVISOR: u32 = 10;
 /// The longest warm-up of a case in a launch.
-const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
+pub const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
 /// Blocks differ, so a sufficient budget is larger than the expected time of its blocks by this factor.
 const RESERVE: f64 = 1.1;
 
@@ -160,7 +160,7 @@ impl TimeBudget {
 }
 
 /// The part of a budget that is reserved for the check of the measured tokens.
-fn for_token_check(plan: &Plan, total: Duration) -> Duration {
+pub fn for_token_check(plan: &Plan, total: Duration) -> Duration {
     let is_checked = plan.configurations.iter().any(|it| plan.verifier_of(&it.model).is_some());
     if is_checked { total / TOKEN_CHECK_DIVISOR } else { Duration::ZERO }
 }

@@ -119,9 +119,8 @@ impl Expected {
             let early = if index == 0 { time <= previous } else { time < previous };
             if early || time > iteration.end_ns {
                 let end = iteration.end_ns;
-                return protocol_error(format!(
-                    "`token_ns[{index}]` {time} lies outside {previous} to {end}"
-                ));
+                let name = if sequence.chunks.is_some() { "chunks" } else { "token_ns" };
+                return protocol_error(format!("`{name}[{index}]` {time} lies outside {previous} to {end}"));
             }
             previous = time;
         }
@@ -434,6 +433,11 @@ mod tests {
         };
         let counted = refusal(chunks([Some(1), Some(9)]));
         assert_eq!(counted, "protocol: `chunks` have 10 tokens, but `output_tokens` is 3");
+        let early = refusal(|it| {
+            chunks([Some(1), Some(2)])(it);
+            it.sequences[0].chunks.iter_mut().flatten().for_each(|chunk| chunk.ns = 5);
+        });
+        assert!(early.starts_with("protocol: `chunks[0]` 5 lies outside "), "{early}");
         let mut partly_counted = answer();
         chunks([None, Some(9)])(&mut partly_counted.iterations[0]);
         assert!(expected().verify(&partly_counted).is_ok());

@@ -1,15 +1,35 @@
 //! The end of a case's warm-up. The user may set the number of requests. Otherwise, warm-up ends after as many requests as an
 //! earlier launch needed, when three windows in a row, of three requests each, have similar medians, or after a time limit.
 
+use std::time::Duration;
+
+use super::time_budget::MAX_WARM_UP_TIME;
 use crate::record::WarmUpEnd;
 use stats::median;
 
+/// The fewest requests, if the user sets no number.
+const MIN_REQUESTS: u32 = 1;
 const WINDOW_REQUESTS: usize = 3;
 const WINDOWS: usize = 3;
 /// The number of requests of the shortest warm-up that ends because the windows agree.
 pub const MIN_WARM_UPS: u32 = (WINDOWS * WINDOW_REQUESTS) as u32;
 /// The largest allowed ratio between the medians of the windows.
 const MAX_RATIO: f64 = 1.1;
+
+/// The number of warm-up requests in most launches of a case, if each takes `request_time`. Only the first launch makes more: nine
+/// or more, unless its time ends earlier.
+pub fn usual_requests(requested: Option<u32>, request_time: Duration) -> u32 {
+    requested.unwrap_or_else(|| {
+        // The request that is running at the end of the time is the last one.
+        let in_time = MAX_WARM_UP_TIME.as_nanos().div_ceil(request_time.as_nanos().max(1));
+        u32::try_from(in_time).unwrap_or(u32::MAX).clamp(MIN_REQUESTS, WINDOW_REQUESTS as u32)
+    })
+}
+
+/// The fewest warm-up requests of a launch, when no time is left.
+pub fn fewest_requests(requested: Option<u32>) -> u32 {
+    requested.unwrap_or(MIN_REQUESTS)
+}
 
 /// The durations of a case's warm-up requests so far, in nanoseconds.
 #[derive(Debug, Clone, Default)]
@@ -43,7 +63,7 @@ impl WarmUp {
         if self.is_steady() {
             return Some(WarmUpEnd::Steady);
         }
-        (!in_time && self.requests() > 0).then_some(WarmUpEnd::Time)
+        (!in_time && self.requests() >= MIN_REQUESTS).then_some(WarmUpEnd::Time)
     }
 
     fn is_steady(&self) -> bool {
@@ -119,6 +139,14 @@ mod tests {
         assert_eq!(after(&[100; 9]).needed(), 3);
         assert_eq!(after(&[100; 2]).end(None, Some(3), IN_TIME), None);
         assert_eq!(after(&[100; 3]).end(None, Some(3), IN_TIME), Some(WarmUpEnd::AsBefore));
+    }
+
+    #[test]
+    fn slow_requests_warm_up_with_fewer_requests() {
+        let usual = |seconds| usual_requests(None, Duration::from_secs(seconds));
+        assert_eq!([0, 1, 5, 30].map(usual), [3, 3, 2, 1]);
+        assert_eq!(usual_requests(Some(7), Duration::from_secs(30)), 7);
+        assert_eq!([None, Some(0)].map(fewest_requests), [1, 0]);
     }
 
     #[test]

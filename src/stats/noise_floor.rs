@@ -71,11 +71,6 @@ impl NoiseFloor {
     pub fn is_reliable(&self) -> bool {
         self.blocks >= MIN_RELIABLE_BLOCKS
     }
-
-    #[cfg(test)]
-    pub fn highest(floors: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
-        floors.into_iter().flatten().max_by(|a, b| a.log_ratio.total_cmp(&b.log_ratio))
-    }
 }
 
 /// The thresholds of a difference and of equality, as log ratios. That of a difference is never below that of equality.
@@ -91,6 +86,11 @@ impl VerdictThresholds {
     pub fn above_floor(floor: Option<NoiseFloor>) -> Self {
         let same = MIN_DIFFERENCE.ln_1p();
         Self { difference: floor.map_or(0.0, |floor| floor.log_ratio).max(same), same }
+    }
+
+    /// Whether no noise floor raises the threshold of a difference.
+    pub fn is_smallest(self) -> bool {
+        self == Self::above_floor(None)
     }
 
     /// The threshold that the estimate of a difference must exceed.
@@ -157,13 +157,6 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_run_keeps_the_stored_floor_and_a_noisy_run_raises_it() {
-        let (low, high) = (NoiseFloor::of(&[0.01; 40]), NoiseFloor::of(&[-0.05; 5]));
-        assert_eq!((NoiseFloor::highest([low, high]), NoiseFloor::highest([high, low])), (high, high));
-        assert_eq!((NoiseFloor::highest([low, None]), NoiseFloor::highest([None])), (low, None));
-    }
-
-    #[test]
     fn a_twin_with_few_blocks_gives_no_noise_floor() {
         assert_eq!(NoiseFloor::of_twin(&Ratios::of_blocks(&[0.1; 4])), None);
         let floor = NoiseFloor::of_twin(&Ratios::of_blocks(&[0.1; 5])).unwrap();
@@ -186,7 +179,9 @@ mod tests {
     fn a_difference_must_exceed_two_percent_even_where_the_floor_is_lower() {
         assert_eq!(VerdictThresholds::above_floor(None).difference(), 0.02f64.ln_1p());
         assert_eq!(VerdictThresholds::above_floor(NoiseFloor::of(&[0.001])).difference(), 0.02f64.ln_1p());
+        assert!(VerdictThresholds::above_floor(NoiseFloor::of(&[0.001])).is_smallest());
         let thresholds = VerdictThresholds::above_floor(NoiseFloor::of(&[-0.1]));
+        assert!(!thresholds.is_smallest());
         assert_eq!((thresholds.difference(), thresholds.same()), (0.1, 0.02f64.ln_1p()));
     }
 }

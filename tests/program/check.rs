@@ -73,6 +73,11 @@ fn check_reports_an_engine_that_does_not_answer_generate() {
 }
 
 #[test]
+fn check_reports_an_engine_that_sends_progress_and_never_answers() {
+    assert_found("progress_without_end", "plain-line", &["--timeout", "10"]);
+}
+
+#[test]
 fn check_reports_an_engine_that_does_not_exit() {
     assert_found("ignores_shutdown", "shutdown", &[]);
     assert_found("ignores_sigterm", "end-of-stdin", &[]);

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use crate::plan::Configuration;
-use crate::plan::dtype::nominal_bits;
+use crate::plan::dtype::{has_same_numbers, nominal_bits};
 use crate::record::Launch;
 
 /// The largest root mean square of the differences of log-probabilities, in nats, with the status `exact`.
@@ -118,7 +118,7 @@ impl Precision {
         let known = [weights, requested.dtype, model].into_iter().flatten();
         let with_bits = |name| Some((name, nominal_bits(name)?));
         let Some((weights, weight_bits)) = known.filter_map(with_bits).next() else { return Self::Bits6 };
-        let is_own = model.is_some_and(|model| weights.eq_ignore_ascii_case(model));
+        let is_own = model.is_some_and(|model| has_same_numbers(weights, model));
         let of_weights = match weight_bits {
             // The weights are the model's own, and the verifier has the same. Kernels for narrow weights round activations to 8
             // bits.
@@ -160,6 +160,8 @@ mod tests {
     fn bounds_depend_on_the_rounding_of_the_models_own_numbers() {
         assert_eq!(precision_of("f32", "f32", "bf16"), Precision::Full);
         assert_eq!(precision_of("bf16", "f32", "bf16"), Precision::Full);
+        assert_eq!(precision_of("bfloat16", "f32", "bf16"), Precision::Full, "another name");
+        assert_eq!(precision_of("bf16z", "f32", "bf16"), Precision::Full, "packed without loss");
         assert_eq!(precision_of("bf16", "f32", "f32"), Precision::Bits16);
         assert_eq!(precision_of("bf16", "bf16", "bf16"), Precision::Bits16);
         assert_eq!(precision_of("tf32", "tf32", "f32"), Precision::Bits16);

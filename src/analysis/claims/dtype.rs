@@ -129,7 +129,7 @@ fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
     // An engine may round activations to multiply them with quantization blocks, whatever dtype it reports.
     let has_plain_weights = dtype::bits(on_disk).is_some_and(|bits| bits >= 16.0);
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref())?;
-    let has_own_numbers = is_wide(weights) || weights.eq_ignore_ascii_case(on_disk);
+    let has_own_numbers = is_wide(weights) || dtype::has_same_numbers(weights, on_disk);
     let compute = subject.fact(|facts| facts.compute_dtype.as_deref()).filter(|dtype| is_wide(dtype))?;
     let has_wide_cache = subject.fact(|facts| facts.kv_dtype.as_deref()).is_none_or(is_wide);
     let rms = rms(subject)

@@ -24,6 +24,9 @@ use stats::{
 /// The name of a comparison: the workload's label, the metric's index in `METRICS`, the configurations' indices (base, new).
 pub type Key = (String, usize, (usize, usize));
 
+/// The source of a threshold that no noise floor raises.
+pub const SMALLEST_THRESHOLD: &str = "smallest threshold";
+
 /// The comparison of one metric, within a record or between two records.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MetricComparison {
@@ -179,12 +182,10 @@ fn highest_floor(
     floors.extend(shift_of_reference(base, new, key).map(|floor| (floor, "change of the reference")));
     let highest = floors.into_iter().max_by(|(a, _), (b, _)| a.log_ratio().total_cmp(&b.log_ratio()));
     match highest {
-        Some((floor, source))
-            if VerdictThresholds::above_floor(Some(floor)) != VerdictThresholds::above_floor(None) =>
-        {
+        Some((floor, source)) if !VerdictThresholds::above_floor(Some(floor)).is_smallest() => {
             (Some(floor), source)
         }
-        floor => (floor.map(|(floor, _)| floor), "smallest threshold"),
+        floor => (floor.map(|(floor, _)| floor), SMALLEST_THRESHOLD),
     }
 }
 

@@ -17,4 +17,4 @@ pub use comparable::differences;
 pub use judgement::{Judgement, judge, judge_within};
 pub use matching::matching;
 pub use sentence::sentence;
-pub use within::{Compared, all_pairs, compare_within, interim_analysis};
+pub use within::{Compared, all_pairs, compare_within, interim_analysis, stored_floor};

@@ -7,7 +7,7 @@ use crate::analysis::agreement;
 use crate::analysis::metric::{self, METRICS, Metric, MetricId};
 use crate::analysis::values::{Measured, Values};
 use crate::plan::{Order, Plan, Role, Workload};
-use crate::record::{End, RunRecord};
+use crate::record::{CalibratedFloor, End, RunRecord};
 use stats::{Analysis, Comparison, Experiment, NoRatio, NoiseFloor, Rule, Series, StoppedBy, Twin};
 
 /// The comparison of one configuration with another, by one metric of one workload.
@@ -127,6 +127,21 @@ pub(super) fn row_of(plan: &Plan, configuration: usize) -> usize {
         Some(Role::Twin { of } | Role::Baseline { of }) => of,
         Some(Role::Verifier) | None => configuration,
     }
+}
+
+/// The calibrated noise floor of a configuration, or else of the row that it belongs to.
+pub fn stored_floor<'a>(
+    record: &'a RunRecord,
+    configuration: usize,
+    workload: &str,
+    metric: MetricId,
+) -> Option<&'a CalibratedFloor> {
+    let of = |configuration: usize| {
+        // As in `stored_floors`, the last of several floors counts.
+        let mut stored = record.header.noise_floors.iter().rev();
+        stored.find(|it| (it.configuration, &*it.workload, it.metric) == (configuration, workload, metric))
+    };
+    of(configuration).or_else(|| of(row_of(&record.header.plan, configuration)))
 }
 
 /// The calibrated noise floors in the record's header, by configuration, workload and metric.

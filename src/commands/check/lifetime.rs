@@ -73,7 +73,7 @@ fn answers_one_shot(subject: &mut Subject) -> Outcome {
     let line = subject.line_of_text("Hello", json!({ "max_new_tokens": 2 }));
     let sent = subject.send_json(&line)?;
     subject.close_stdin();
-    let answer = subject.receive_generated(&line, sent, subject.deadlines.load)?;
+    let answer = subject.receive_generated(&line, sent, true)?;
     subject.verify(&line, &answer)?;
     subject.wait_for_exit()
 }

@@ -30,6 +30,8 @@ fn overlaps(subject: &mut Subject) -> Outcome {
             (Message::Generated(generated), at) => (generated, at),
             (other, _) => return unexpected(&other, "generated"),
         };
+        // The next open request has a deadline of its own.
+        subject.restart_deadline();
         let id = serde_json::to_value(&generated.id).unwrap_or_default();
         let Some(index) = open.iter().position(|(line, _)| line["id"] == id) else {
             return wrong(format!("answered id `{id}`, which has no open request"));

@@ -82,14 +82,13 @@ impl Subject {
         self.expect_no_message()?;
         // An engine without `load` loads with the first request to its process.
         let loads = self.is_minimal() && self.is_fresh();
-        let deadline = if loads { self.deadlines.load } else { self.deadlines.answer };
         let sent = self.send_json(line)?;
-        self.receive_generated(line, sent, deadline)
+        self.receive_generated(line, sent, loads)
     }
 
-    /// Waits for the `generated` of a request that was sent. Each message extends the deadline.
-    pub fn receive_generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Outcome<Answer> {
-        let answer = self.next_generated(line, sent, deadline);
+    /// Waits for the `generated` of a request that was sent. `loads`: the engine loads the model for this request.
+    pub fn receive_generated(&mut self, line: &Value, sent: Instant, loads: bool) -> Outcome<Answer> {
+        let answer = self.next_generated(line, sent, loads);
         self.has_answered |= answer.is_ok();
         match answer {
             // A minimal engine that never answered gets no more requests.
@@ -98,16 +97,21 @@ impl Subject {
         }
     }
 
-    fn next_generated(&mut self, line: &Value, sent: Instant, deadline: Duration) -> Outcome<Answer> {
+    fn next_generated(&mut self, line: &Value, sent: Instant, loads: bool) -> Outcome<Answer> {
+        let deadline = if loads { self.deadlines.load } else { self.deadlines.answer };
         let mut tokens = Vec::new();
         loop {
             match self.receive_at(deadline)? {
+                // The progress of a load within the request. An engine without `load` has none.
+                (Message::Progress(_), _) if loads && !self.is_minimal() => self.restart_deadline(),
                 (Message::Progress(_), _) => {}
                 (Message::Token(token), at) => {
                     require_same_id(&token.id, line, "token")?;
                     tokens.push((token, elapsed_ns(sent, at)));
                 }
                 (Message::Generated(generated), at) => {
+                    // The next of several open requests has a deadline of its own.
+                    self.restart_deadline();
                     require_same_id(&generated.id, line, "generated")?;
                     return Ok(Answer { generated, tokens, sent_ns: 0, answered_ns: elapsed_ns(sent, at) });
                 }

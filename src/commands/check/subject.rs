@@ -274,7 +274,8 @@ impl Subject {
         let sent = self.send_json(line)?;
         loop {
             match self.receive_at(self.deadlines.load)? {
-                (Message::Progress(_), _) => {}
+                // The protocol gives a load more time for each `progress`.
+                (Message::Progress(_), _) => self.restart_deadline(),
                 (Message::Loaded(loaded), at) => {
                     self.loaded = Some(loaded.clone());
                     return Ok(Ok((loaded, elapsed_ns(sent, at))));
@@ -334,10 +335,15 @@ impl Subject {
         self.receive_at(deadline).map(|(message, _)| message)
     }
 
-    /// The next message, with the arrival time of its bytes.
+    /// The next message, with the arrival time of its bytes. The deadline counts from the last line that was sent.
     pub fn receive_at(&mut self, deadline: Duration) -> Outcome<(Message, Instant)> {
         let wire = self.wire.as_mut().ok_or_else(not_started)?;
         self.runtime.block_on(wire.receive(deadline))
+    }
+
+    /// Measures the next deadline from now on, and not from the last line that was sent.
+    pub fn restart_deadline(&mut self) {
+        self.wire.iter_mut().for_each(Wire::restart_deadline);
     }
 
     /// Starts a new process, which has had no request.

@@ -9,6 +9,8 @@ use crate::run::process::{Cause, LINE_TOO_LONG, Launching, Line, MAX_STRAY_LINES
 
 pub struct Wire {
     process: Process,
+    /// The beginning of the present deadline: the time when the last line was sent, or a later `progress` of a load.
+    deadline_began: Instant,
     /// The last line sent, and the last one received after it.
     pub sent: Vec<u8>,
     pub received: Vec<u8>,
@@ -28,6 +30,7 @@ impl Wire {
         let process = Process::start(launching)?;
         Ok(Self {
             process,
+            deadline_began: Instant::now(),
             sent: Vec::new(),
             received: Vec::new(),
             first_stray_line: None,
@@ -38,8 +41,13 @@ impl Wire {
         })
     }
 
+    pub fn restart_deadline(&mut self) {
+        self.deadline_began = Instant::now();
+    }
+
     pub async fn send(&mut self, line: &[u8], deadline: Duration) -> Outcome {
         self.sent = line.to_vec();
+        self.restart_deadline();
         self.received.clear();
         match tokio::time::timeout(deadline, self.process.write(line)).await {
             Ok(Ok(())) => Ok(()),
@@ -48,13 +56,15 @@ impl Wire {
         }
     }
 
+    /// The next message. All messages that answer a line share one deadline, so an engine that sends messages without end cannot
+    /// delay it.
     pub async fn receive(&mut self, deadline: Duration) -> Outcome<(Message, Instant)> {
-        let until = tokio::time::Instant::now() + deadline;
+        let until = self.deadline_began + deadline;
         loop {
-            let line = match tokio::time::timeout_at(until, self.process.line()).await {
-                Ok(Some(line)) => line,
+            let line = match tokio::time::timeout_at(until.into(), self.process.line()).await {
+                Ok(Some(line)) if line.at <= until => line,
                 Ok(None) => return Err(self.end_of_stdout().await),
-                Err(_) => {
+                Ok(Some(_)) | Err(_) => {
                     self.silent = true;
                     let fault = match self.process.stopped().await {
                         Some(pid) => Cause::Stopped { after: deadline, pid }.to_string(),

@@ -49,7 +49,7 @@ pub fn explain(
         Detail::Full => {
             interval(part, &comparison);
             probability(part, &comparison, family);
-            part.say(noise_floor(context, &comparison));
+            part.say(noise_floor(context, compared.pair, &comparison));
         }
     }
     obstacle(context, part, &comparison, family);
@@ -150,7 +150,7 @@ fn p_text(p: f64) -> String {
 }
 
 /// The noise floor, its source, and the smallest difference that counts.
-fn noise_floor(context: &Context, comparison: &Comparison) -> String {
+fn noise_floor(context: &Context, pair: &PairVerdict, comparison: &Comparison) -> String {
     let counts = stats::size(comparison.decision.thresholds.difference());
     let Some(SourcedFloor { floor, source, of }) = comparison.floor else {
         return format!("The noise floor is unknown. A difference must exceed {counts}.");
@@ -160,7 +160,8 @@ fn noise_floor(context: &Context, comparison: &Comparison) -> String {
     let source = match source {
         FloorSource::Twin => format!("`{label}` and its twin differed by up to that in {blocks}"),
         FloorSource::Calibration => {
-            let since = context.report.verdicts.calibration.since.as_deref().unwrap_or("an earlier day");
+            let stored = compare::stored_floor(context.record, of, &pair.case, pair.metric.id);
+            let since = stored.map_or("an earlier day".into(), |floor| line(&floor.since));
             format!("the calibration of `{label}` found it in {blocks} ({since})")
         }
     };

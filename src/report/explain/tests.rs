@@ -143,14 +143,17 @@ fn a_noise_floor_is_named_with_its_source() {
     let mut record = decoding(&[ORIGINAL, BEACON]);
     let text = explained(&record, "beacon decode");
     assert!(text.contains("`patient-original` and its twin differed by up to that in 5 blocks"), "{text}");
-    record.header.noise_floors = vec![crate::record::CalibratedFloor {
-        configuration: 1,
+    let calibrated = |configuration: usize, floor: f64, since: &str| crate::record::CalibratedFloor {
+        configuration,
         workload: "decode".into(),
         metric: crate::analysis::metric::MetricId::DECODE_RATE,
-        paired: stats::NoiseFloor::of(&[0.3; 20]).unwrap(),
+        paired: stats::NoiseFloor::of(&[floor; 20]).unwrap(),
         between: None,
-        since: "2026-01-01T00:00:00Z".into(),
-    }];
+        since: since.into(),
+    };
+    // The date is that of the floor that counts, not the oldest one of the record.
+    record.header.noise_floors =
+        vec![calibrated(0, 0.001, "2025-01-01T00:00:00Z"), calibrated(1, 0.3, "2026-01-01T00:00:00Z")];
     let text = explained(&record, "beacon decode");
     let floor =
         "The noise floor is 35 %: the calibration of `beacon` found it in 20 blocks (2026-01-01T00:00:00Z).";

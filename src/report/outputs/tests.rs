@@ -113,6 +113,9 @@ fn an_unverified_engine_keeps_its_ratio_with_a_mark_and_its_mean_comes_after_the
     let order: Vec<(&str, bool)> = means.iter().map(|it| (it.engine.as_str(), it.is_verified)).collect();
     assert_eq!(order, [("beacon", true), ("reed", false)]);
     assert!(means[1].ratio > means[0].ratio, "{means:?}");
+    record.header.plan.verification = Verification::Off;
+    let means = Report::of(&record).verdicts.means;
+    assert!(!means.is_empty() && means.iter().all(|it| !it.is_verified), "{means:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Values and ratios as text, in the units and the precision of the default report.
 
-use stats::Verdict;
+use stats::{Comparison, Obstacle, Verdict};
 
 use crate::analysis::metric::{Scale, Unit};
 use crate::report::ranking::Compared;
@@ -66,20 +66,26 @@ pub fn comparison(compared: &Compared, other: Option<&str>, is_quotient: bool) -
         Some(Verdict::Same) if other.is_some() => format!("same as{name}{interval}"),
         Some(Verdict::Same) => format!("same{interval}"),
         Some(Verdict::Inconclusive) if other.is_some() => {
-            format!("inconclusive:{name}{interval}{}", noise(compared, bounds))
+            format!("inconclusive:{name}{interval}{}", why_inconclusive(compared))
         }
         Some(Verdict::Inconclusive) => format!("inconclusive{interval}"),
         None => format!("{times}?{name}"),
     }
 }
 
-/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`.
-fn noise(compared: &Compared, bounds: Option<(f64, f64)>) -> String {
-    let excludes_one = bounds.is_some_and(|(low, high)| low > 1.0 || high < 1.0);
-    let decision = compared.pair.comparison().map(|it| &it.decision).filter(|_| excludes_one);
-    decision.map_or_else(String::new, |decision| {
-        format!(" (noise {})", stats::noise(decision.thresholds.difference()))
+/// The reason why an interval without 1 is inconclusive: ` (noise ±97 %)`, ` (not significant among all)`.
+fn why_inconclusive(compared: &Compared) -> String {
+    compared.pair.comparison().map_or_else(String::new, |comparison| match comparison.obstacle() {
+        Some(Obstacle::ManyComparisons { .. }) => " (not significant among all)".into(),
+        _ if excludes_one(comparison) => {
+            format!(" (noise {})", stats::noise(comparison.decision.thresholds.difference()))
+        }
+        _ => String::new(),
     })
+}
+
+fn excludes_one(comparison: &Comparison) -> bool {
+    comparison.evidence.interval_of_enough_blocks().is_some_and(|interval| interval.excludes_zero())
 }
 
 #[cfg(test)]

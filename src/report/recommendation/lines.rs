@@ -2,7 +2,7 @@
 
 use super::choice::MAX_TIE_RATIO;
 use super::result::{Choice, ForModel, NotTried, Recommendation};
-use crate::analysis::agreement::{Status, two_digits};
+use crate::analysis::agreement::{NoChecks, Status, two_digits};
 use crate::analysis::compare::latency::ANSWER_TOKENS;
 use crate::analysis::metric::Unit;
 use crate::report::run_data::RunData;
@@ -139,8 +139,13 @@ fn no_engine(recommendation: &Recommendation, model: &ForModel, report: &Report)
         "the record measures neither the time to first token nor the decode rate; hint: `-s ttft,decode`"
     } else if model.not_recommended.is_empty() {
         "no engine was measured; hint: `orchestrate engines`"
-    } else if report.no_checks.is_some() {
-        "no output was checked; hint: leave out `--verifier none`"
+    } else if let Some(no_checks) = report.no_checks {
+        match no_checks {
+            NoChecks::ByRequest => "no output was checked; hint: leave out `--verifier none`",
+            NoChecks::ByAge => {
+                "the record is older than output checks; hint: measure again with `orchestrate run`"
+            }
+        }
     } else if model.not_recommended.iter().any(|it| it.reason.contains("unverified")) {
         let hint = report.outputs.iter().find_map(|it| it.agreement.recorded_hint());
         let hint = hint

@@ -162,6 +162,11 @@ fn without_verified_output_nothing_is_recommended_and_the_remedy_is_named() {
         unchecked.contains("because no output was checked; hint: leave out `--verifier none`"),
         "{unchecked}"
     );
+    record.header.plan.verification = Verification::Usual;
+    record.header.record_version = 2;
+    let old = text(&record);
+    assert!(old.contains("the record is older than output checks; hint: measure again"), "{old}");
+    assert!(!old.contains("--verifier"), "{old}");
 }
 
 #[test]

@@ -233,12 +233,10 @@ impl Process {
         family.into_iter().find(|&pid| is_stopped(pid))
     }
 
-    /// Resumes the processes. True if they were paused.
-    pub fn resume(&mut self) -> bool {
+    pub fn resume(&mut self) {
         let paused = std::mem::take(&mut self.paused);
         signal_each(&paused, Signal::CONT);
         self.leader.signal_group(Signal::CONT);
-        !paused.is_empty()
     }
 
     /// The exit status, if the process ends within `grace`. Its remaining output on stderr has been read by then.

@@ -38,6 +38,8 @@ pub enum Cause {
     Start { message: String, hint: Option<String> },
     /// The exit code or the signal of a process that ended before it answered.
     Exited(String),
+    /// The exit code or the signal of a process that ended after it answered `failed`.
+    ExitedAfterFailed(String),
     /// No answer within the deadline.
     Timeout(Duration),
     /// No answer within the deadline, because a signal has stopped this process of the engine.
@@ -111,7 +113,7 @@ impl Cause {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Start { .. } => FailureKind::Start,
-            Self::Exited(_) => FailureKind::Exited,
+            Self::Exited(_) | Self::ExitedAfterFailed(_) => FailureKind::Exited,
             Self::Timeout(_) | Self::Stopped { .. } => FailureKind::Timeout,
             Self::TooSlow(_) => FailureKind::TooSlow,
             Self::FolderFull { .. } => FailureKind::FolderFull,
@@ -152,6 +154,7 @@ impl fmt::Display for Cause {
                 f.write_str(message)
             }
             Self::Unsupported(message) => f.write_str(&split_hints(message).0),
+            Self::ExitedAfterFailed(status) => write!(f, "ended with {status} after `failed`"),
             Self::Exited(status) => write!(f, "ended with {status} before it answered"),
             Self::Timeout(after) => write!(f, "no answer within {} s", after.as_secs_f64()),
             Self::Stopped { after, pid } => write!(

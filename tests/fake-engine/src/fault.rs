@@ -30,6 +30,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ("fails_in_load", "answers load with `failed` of kind `model`"),
     ("slow_progress", "loads for at least 2 s and sends progress every 50 ms"),
     ("hangs_in_generate", "never answers generate"),
+    ("progress_without_end", "sends progress every 50 ms and never answers generate"),
     ("hangs_in_score", "never answers score"),
     ("exits_at_sample", "writes a line on stderr and exits with `exit_code` instead of answering"),
     ("killed_at_sample", "ends by `signal` instead of answering"),
@@ -143,6 +144,12 @@ pub fn before_hello(script: &Script) {
 pub fn before_answer(script: &Script, line: &str) -> Option<(&'static str, String)> {
     if has(script, "hangs_in_generate") {
         hang("in generate");
+    }
+    if has(script, "progress_without_end") {
+        loop {
+            print("{\"type\":\"progress\",\"phase\":\"pretend\"}\n");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
     }
     if has(script, "fills_folder") {
         fill_folder(script);

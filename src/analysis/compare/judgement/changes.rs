@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::analysis::compare::between::{ComparedRecord, Key, MetricComparison};
+use crate::analysis::compare::between::{ComparedRecord, Key, MetricComparison, SMALLEST_THRESHOLD};
 use crate::analysis::compare::comparable::shared_workloads;
 use crate::analysis::compare::sentence::{Other, Sentence, why_no_verdict, workload_name};
 use crate::analysis::compare::within::Compared;
@@ -10,7 +10,9 @@ use crate::analysis::metric::{self, METRICS, Metric};
 use crate::plan::Workload;
 use crate::record::{Failure, FailureKind, RunRecord};
 use crate::text;
-use stats::{Phrase, Severity, SeverityThresholds, Verdict, geometric_mean, median};
+use stats::{
+    FloorSource, Phrase, Severity, SeverityThresholds, SourcedFloor, Verdict, geometric_mean, median,
+};
 
 /// The change of one metric of one configuration in one workload.
 #[derive(Debug, Clone)]
@@ -83,9 +85,13 @@ pub fn of_within(compared: Compared) -> (Key, Result<MetricComparison, String>) 
     let index = compared.metric.index().unwrap_or(METRICS.len());
     let key = (compared.workload, index, (compared.against, compared.configuration));
     let found = compared.result.map(|it| MetricComparison {
+        threshold_source: match it.floor.filter(|_| !it.decision.thresholds.is_smallest()) {
+            Some(SourcedFloor { source: FloorSource::Calibration, .. }) => "calibration",
+            Some(SourcedFloor { source: FloorSource::Twin, .. }) => "twin",
+            None => SMALLEST_THRESHOLD,
+        },
         evidence: it.evidence,
         decision: it.decision,
-        threshold_source: "calibration or twin, measured side by side",
         blocks: (it.blocks, it.blocks),
         p_mann_whitney: it.p.mann_whitney,
     });
