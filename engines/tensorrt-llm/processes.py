@@ -6,7 +6,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-# The orchestrator sets this variable in all processes that it starts; children inherit it.
+# The orchestrator sets this variable for each engine process that it starts; children inherit it.
 LAUNCH_VARIABLE = "ORCHESTRATE_LAUNCH"
 
 # The paths of the GPUs' device files begin with this, except under Windows (WSL). A process that computes on a GPU has some

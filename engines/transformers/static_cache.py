@@ -29,7 +29,7 @@ from growing_cache import LoopPath
 from network import layer_kinds, one_line
 from options import CAPTURED_PATHS, COMPILED_PATHS, GRAPH_MODES
 
-# The most decode states that are kept, each with a cache and possibly a graph. Every suite needs fewer.
+# The most decode states that are kept, each with a cache and possibly a graph.
 MAX_STATES = 8
 
 # The tokens of the first trial prompt, with which a step is compiled and captured.

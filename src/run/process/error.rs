@@ -82,7 +82,7 @@ impl From<anyhow::Error> for LaunchError {
 }
 
 impl EngineFailure {
-    /// A failure before a process existed, so it has no lines of stderr.
+    /// A failure that no output of a process explains, so it has no lines of stderr.
     pub fn without_process(when: Stage, cause: Cause) -> Self {
         Self { when, cause, stderr: Vec::new(), launch: None }
     }

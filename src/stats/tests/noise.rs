@@ -44,7 +44,8 @@ const HIT_PROBABILITY: f64 = 0.1;
 
 pub struct Machine {
     noise: Noise,
-    /// The deviation of a block's log ratio, apart from plateaus and hits.
+    /// The deviation of a block's log ratio, apart from plateaus and hits. For `SkewedTimes`: the scale of
+    /// the additions.
     deviation: f64,
     slow: bool,
     /// The mean number of rounds at one speed.

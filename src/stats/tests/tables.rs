@@ -7,8 +7,8 @@ use super::noise::{ALL, Machine, Noise};
 use crate::interval::{CONFIDENCE, Design};
 use crate::stopping::Rule;
 
-/// Deviations of a block, as multiples of the target. At the smallest, five blocks are always enough; at the largest, twenty
-/// are never enough.
+/// Deviations of a block, as multiples of the target. At the smallest, five blocks are almost always enough;
+/// at the largest, twenty almost never are.
 const SCALES: [f64; 6] = [0.3, 0.8, 1.2, 1.7, 2.5, 5.0];
 
 /// The largest claimed number of false verdicts in a thousand.

@@ -10,7 +10,7 @@
 //! lower half for k < 2 and its upper half otherwise, and in byte l of h at bit 2 k.
 //! ```
 //!
-//! ggml defines only the reading. The writer's choice of scales aims at the least squared error:
+//! The format defines only the reading. The writer here searches for the scales with the least squared error:
 //!
 //! 1. For each group alone, find a real step: number = step * q. The number of largest magnitude is to become about -32,
 //!    whatever its sign. Several such steps are tried, each followed by the least-squares step for its integers.
