@@ -144,7 +144,7 @@ impl State {
         let mut lines = Vec::new();
         let mut add = |detail, text: String| lines.push(Line::new(detail, text));
         if !matches!(event, Event::Warned(_) | Event::Failed { .. } | Event::Detail(_)) {
-            self.shown_ins.clear();
+            self.details.clear();
         }
         match event {
             Event::SetUp(event) => return self.take_set_up(event).into_iter().map(Line::safe).collect(),
@@ -197,14 +197,14 @@ impl State {
             }
             Event::CaseStarted { label, workload } => {
                 self.show_request(label, workload, facts);
-                self.shown_ins.insert(1, ", warm-up".into());
+                self.details.insert(1, ", warm-up".into());
                 add(ShownIn::Step, format!("  {workload}: {label}"));
             }
             Event::Sampled { label, workload, warmup, .. } => {
                 self.done += 1;
                 self.show_request(label, workload, facts);
                 if *warmup {
-                    self.shown_ins.insert(1, ", warm-up".into());
+                    self.details.insert(1, ", warm-up".into());
                 } else if let Some(estimate) = &facts.estimate {
                     add(ShownIn::Step, format!("  {workload}: {label} {estimate}"));
                 }
@@ -239,7 +239,7 @@ impl State {
         self.status = format!("{} · {workload} · {label}", self.block);
         let dtype = facts.dtype.as_ref().map(|dtype| format!(" ({})", text::line(dtype)));
         let estimate = facts.estimate.as_ref().map(|estimate| format!("  {estimate}"));
-        self.shown_ins = vec![dtype.unwrap_or_default(), estimate.unwrap_or_default()];
+        self.details = vec![dtype.unwrap_or_default(), estimate.unwrap_or_default()];
     }
 
     /// The text of a step in the current block, or before the first block.
@@ -287,8 +287,8 @@ impl State {
             None => String::new(),
         };
         let with_details =
-            |count: usize| format!("{begin}{}{}", self.status, self.shown_ins[..count].concat());
-        let texts = (0..=self.shown_ins.len()).rev().map(with_details);
+            |count: usize| format!("{begin}{}{}", self.status, self.details[..count].concat());
+        let texts = (0..=self.details.len()).rev().map(with_details);
         texts
             .into_iter()
             .find(|text| text::width(text) <= width)
