@@ -286,8 +286,7 @@ impl State {
             }
             None => String::new(),
         };
-        let with_details =
-            |count: usize| format!("{begin}{}{}", self.status, self.details[..count].concat());
+        let with_details = |count: usize| format!("{begin}{}{}", self.status, self.details[..count].concat());
         let texts = (0..=self.details.len()).rev().map(with_details);
         texts
             .into_iter()
