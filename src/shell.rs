@@ -43,10 +43,13 @@ pub fn did_you_mean(name: &str, known: &[&str]) -> Option<String> {
     Some(command.unwrap_or_else(|| format!("did you mean `{similar}`?")))
 }
 
-/// `there are `a`, `b``.
+/// `choose one of `a`, `b``.
 pub fn listed(known: &[&str]) -> String {
-    let known: Vec<_> = known.iter().map(|name| format!("`{name}`")).collect();
-    if known.is_empty() { "there are none".into() } else { format!("there are {}", known.join(", ")) }
+    match known {
+        [] => "there are none".into(),
+        [only] => format!("the only one is `{only}`"),
+        known => format!("choose one of {}", text::quoted(known)),
+    }
 }
 
 /// The one known name that the user probably meant: the nearest one, if at most a third of the letters of the longer name

@@ -221,6 +221,19 @@ pub fn significant_digits(value: f64, digits: i32) -> String {
     format!("{value:.*}", (last - exponent) as usize)
 }
 
+/// `a`, `b`, `c`
+pub fn quoted(names: &[impl AsRef<str>]) -> String {
+    names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>().join(", ")
+}
+
+/// `a`, `b` or `c`
+pub fn either(names: &[impl AsRef<str>]) -> String {
+    match names {
+        [before @ .., last] if !before.is_empty() => format!("{} or `{}`", quoted(before), last.as_ref()),
+        names => quoted(names),
+    }
+}
+
 /// A count with its noun: `1 block`, `5 blocks`.
 pub fn plural(count: impl std::fmt::Display, noun: &str) -> String {
     let count = count.to_string();

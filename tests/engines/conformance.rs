@@ -228,18 +228,57 @@ fn a_reference_without_environment_is_a_row_with_a_hint() {
 fn the_manifest_and_hello_list_the_same_values_of_load() {
     let _slot = slot();
     for engine in Engine::start_all() {
-        let path = root().join("engines").join(&engine.name).join("engine.toml");
-        let manifest: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let manifest = manifest(&engine.name);
         let listed = |kind: &str| -> BTreeSet<String> {
             let names = manifest["load"][kind].as_array().unwrap();
             names.iter().map(|name| name.as_str().unwrap().to_string()).collect()
         };
         let (name, offered) = (&engine.name, engine.hello.capabilities.clone());
         assert_eq!(listed("dtypes"), offered.dtypes.into_iter().collect(), "{name}");
-        assert_eq!(listed("options"), offered.options.unwrap().into_iter().collect(), "{name}");
+        let options: BTreeSet<String> = options_of(&manifest).keys().cloned().collect();
+        assert_eq!(options, offered.options.unwrap().into_iter().collect(), "{name}");
         // A program for one family of devices lists only its own.
         let devices: BTreeSet<String> = offered.devices.into_iter().collect();
         assert!(devices.is_subset(&listed("devices")), "{name}: {devices:?}");
+    }
+}
+
+#[test]
+fn the_manifest_and_the_engine_accept_the_same_values_of_each_load_option() {
+    let (_slot, scratch) = (slot(), Scratch::new());
+    // An engine reads its options before the weights, so it refuses a value before it finds that they are broken.
+    let broken = scratch.join("broken");
+    std::fs::create_dir(&broken).unwrap();
+    for entry in std::fs::read_dir(embedded::folder().unwrap()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), broken.join(entry.file_name())).unwrap();
+    }
+    std::fs::write(broken.join("model.safetensors"), "no weights").unwrap();
+    for mut engine in Engine::start_all() {
+        for (option, values) in &options_of(&manifest(&engine.name)) {
+            let (accepted, refused): (Vec<String>, Vec<String>) = match values {
+                toml::Value::String(any) if any == "any" => continue,
+                toml::Value::String(_) => (vec!["true".into(), "false".into()], vec!["yes".into()]),
+                toml::Value::Array(texts) => {
+                    let texts = texts.iter().map(|text| text.as_str().unwrap().to_string());
+                    (texts.collect(), vec!["no-such-value".into()])
+                }
+                range => {
+                    let [min, max] = ["min", "max"].map(|end| Some(range.get(end)?.as_integer().unwrap()));
+                    let outside = min.map(|min| min - 1).into_iter().chain(max.map(|max| max + 1));
+                    let ends = min.into_iter().chain(max).map(|it| it.to_string());
+                    (ends.collect(), outside.map(|it| it.to_string()).collect())
+                }
+            };
+            let wanted = accepted.iter().map(|it| (it, true)).chain(refused.iter().map(|it| (it, false)));
+            for (value, is_accepted) in wanted {
+                let failed = engine.load_with_option(&broken, (option, value)).unwrap_err();
+                let case = format!("{}: {option}={value}: {failed:?}", engine.name);
+                let names_option = failed.message.contains(&format!("`{option}`"));
+                let is_refused = names_option && failed.message.contains("expected");
+                assert_eq!(!is_refused, is_accepted, "{case}");
+            }
+        }
     }
 }
 
@@ -299,6 +338,16 @@ fn the_smallest_engine_is_measured_by_its_path() {
 }
 
 /// The engines in the tree that compute on the CPU, the reference first.
+fn manifest(engine: &str) -> toml::Table {
+    let path = root().join("engines").join(engine).join("engine.toml");
+    toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The load options of a manifest, each with its values.
+fn options_of(manifest: &toml::Table) -> toml::Table {
+    manifest["load"]["options"].as_table().unwrap().clone()
+}
+
 fn cpu_engines() -> Vec<String> {
     engines_in_tree().into_iter().filter(|name| !needs_driver(name)).collect()
 }

@@ -79,10 +79,10 @@ fn without_a_similar_name_the_hint_lists_the_known_ones() {
     let scratch = tree();
     let outcome =
         finish(scratch.orchestrate_without_checkout().args(["setup", "steam-engine"])).exits_with(2);
-    outcome.assert_stderr(&["no engine named `steam-engine`\nhint: there are `beacon`"]);
+    outcome.assert_stderr(&["no engine named `steam-engine`\nhint: the only one is `beacon`"]);
     // `llama-` begins the names of several shapes, and a wrong guess would be another model.
     refused(&["model", "synth", "llama-", "--out", "x"])
-        .assert_stderr(&["hint: there are `", "`llama-2-7b`"]);
+        .assert_stderr(&["hint: choose one of `", "`llama-2-7b`"]);
 }
 
 #[test]
