@@ -144,6 +144,12 @@ pub fn this_program() -> String {
     }
 }
 
+/// The command line of this process with more words at its end.
+pub fn this_command_with(words: &[&str]) -> String {
+    let words: Vec<String> = std::env::args().skip(1).chain(words.iter().map(|it| it.to_string())).collect();
+    format!("{} {}", this_program(), pasteable(&words))
+}
+
 /// A command with the quotes that a shell needs.
 pub fn pasteable(command: &[String]) -> String {
     let needs_no_quotes = |it: char| it.is_alphanumeric() || "-_./=:,+@%".contains(it);

@@ -165,12 +165,14 @@ fn more_threads_than_processors_are_refused_with_the_most_that_are_possible() {
 #[test]
 fn a_reference_that_is_not_measured_is_refused() {
     let scratch = tree();
-    let message = "--reference: `wide` is not measured in this run, only `narrow:late`";
-    assert_refused(
-        &scratch,
-        &["-e", "narrow:late", "--reference", "wide"],
-        &format!("error: {message}\nhint: -e wide --reference wide\n"),
-    );
+    let outcome = run(&scratch, &["-e", "narrow:late", "--reference", "wide"]).exits_with(2);
+    // The hint keeps the engines of the command line.
+    outcome.assert_stderr(&[
+        "error: --reference: `wide` is not measured in this run, only `narrow:late`\n\
+         hint: ./bin/orchestrate -e narrow:late --reference wide ",
+        " -e wide\n",
+    ]);
+    assert!(!scratch.join("target").exists() && !scratch.results().exists(), "{outcome:?}");
     // The name of an engine means its only row.
     let (outcome, record) = measure(&scratch, &["-e", "narrow:late", "-e", "wide", "--reference", "narrow"]);
     assert_eq!((outcome.code, record.samples_of("wide").len()), (Some(0), 1), "{outcome:?}");
@@ -198,6 +200,12 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
             "`decode`: 2 prompt tokens and 4,000 new tokens exceed the context of 2,048",
             "--max-new-tokens 2046",
         ),
+        (
+            // The hint fits all selected scenarios.
+            &["-s", "decode,prefill", "--max-new-tokens", "2040"],
+            "`decode`: 32 prompt tokens and 2,040 new tokens exceed the context of 2,048",
+            "--max-new-tokens 1024",
+        ),
     ] {
         let message = format!("the requests do not fit the context of `embedded`:\n{requests}");
         let expected = format!("error: {message}\nhint: {hint}\n");
@@ -207,7 +215,7 @@ fn requests_beyond_the_context_of_the_model_are_refused() {
     all.assert_stderr(&[
         "`load`: 16 prompt tokens",
         "`prefill`: 1,024 prompt tokens",
-        "--max-new-tokens 2032",
+        "--max-new-tokens 1024",
     ]);
 }
 
