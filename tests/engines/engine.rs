@@ -271,7 +271,7 @@ fn is_reference(name: &str) -> bool {
     manifest(name).get("reference").and_then(toml::Value::as_bool).unwrap_or(false)
 }
 
-fn manifest(name: &str) -> toml::Table {
+pub fn manifest(name: &str) -> toml::Table {
     let manifest = std::fs::read_to_string(root().join("engines").join(name).join("engine.toml")).unwrap();
     manifest.parse().unwrap()
 }
