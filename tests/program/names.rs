@@ -48,7 +48,11 @@ fn the_hint_after_a_mistyped_name_is_the_command_with_the_right_one() {
             "--sort: no workload or metric named `decode_rat`",
             "report x --sort decode_rate",
         ),
-        (&["report", "x", "--sort", "itll"], "--sort: no workload or metric named `itll`", "report x --sort itl"),
+        (
+            &["report", "x", "--sort", "itll"],
+            "--sort: no workload or metric named `itll`",
+            "report x --sort itl",
+        ),
         (&["metrics", "itll"], "no metric named `itll`", "metrics itl"),
         (&["metrics", "load,decode-rate"], "no metric named `decode-rate`", "metrics load,decode_rate"),
         (&["model", "info", "llama3-8b"], "no model at `llama3-8b`", "model info llama-3-8b"),
