@@ -150,9 +150,14 @@ fn explain_without_a_record_explains_the_latest_one() {
     orchestrate(&["explain", "steady"]).exits_with(2).assert_stderr(&["no run record in", "hint: "]);
     // The terms need no record.
     let terms = orchestrate(&["explain"]).exits_with(0);
-    terms.assert_stdout(&["\n- *: such a ratio.", "\n- inconclusive, ?: ", "\n- TTFT: ", "\n- no time: "]);
+    terms.assert_stdout(&[
+        "\n- *: a ratio of paired rounds",
+        "\n- inconclusive, ?: ",
+        "\n- TTFT: ",
+        "\n- no time: ",
+    ]);
     let star = orchestrate(&["explain", "*"]).exits_with(0).stdout;
-    assert!(star.contains("- *: such a ratio.") && !star.contains("TTFT"), "{star}");
+    assert!(star.contains("- *: a ratio of paired rounds") && !star.contains("TTFT"), "{star}");
     orchestrate(&["explain", "noise", "floor"])
         .exits_with(0)
         .assert_stdout(&["- noise floor: the difference"]);
