@@ -52,8 +52,8 @@ pub fn listed(known: &[&str]) -> String {
     }
 }
 
-/// The one known name that the user probably meant: the nearest one, if at most a third of the letters of the longer name
-/// differ, or else the only one that begins with the name, if the name has two letters or more. Two names that are equally near
+/// The one known name that the user probably meant. This is the nearest one, if at most a third of the letters of the longer name
+/// differ. Otherwise it is the only one that begins with the name, if the name has two letters or more. Two names that are equally near
 /// give `None`, because a guess could select another model.
 pub fn similar_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();

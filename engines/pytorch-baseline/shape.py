@@ -105,7 +105,7 @@ def _read_gpt2_shape(config):
 
 def _read_window(architecture, config):
     """The number of tokens that a token attends to, including itself. None: all earlier tokens."""
-    # Qwen's field for windows in some layers only. No published checkpoint has such windows.
+    # Qwen's field for windows in some layers only.
     _refuse_flag(config, "use_sliding_window", "this engine attends to the whole sequence")
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):

@@ -12,7 +12,7 @@ from engine_kit import Failed
 
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
-# The order of the slots in the machine, which the orchestrator sets for all its processes. CUDA's own default is by speed.
+# The order of the slots in the machine, which a run sets for engines unless its user chose another. CUDA's default is by speed.
 BY_SLOT = "PCI_BUS_ID"
 
 # The caller's values, read before a load makes fewer devices visible.

@@ -9,7 +9,7 @@ from engine_kit import Failed, Model
 from model_folder import FolderText
 from reader import Reader
 
-# The time for the library to shut down. The orchestrator ends an engine five seconds after `shutdown`.
+# The time for the library to shut down. The orchestrator ends an engine five seconds after its `bye`.
 SHUTDOWN_TIMEOUT_S = 3.0
 
 # The slot of a request that runs alone. The kit gives slots only to overlapping requests.

@@ -62,7 +62,7 @@ def _choice_parser(values):
 
 
 def _parse_switch(name, value):
-    # A value from a command line is text, such as `true`.
+    # A text that holds a bool is accepted too.
     parsed = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     if type(parsed) is not bool:
         raise _invalid(name, "true or false", value)

@@ -75,8 +75,8 @@ class DecodePath(FolderText, Model):
         except RuntimeError as error:
             if "No available kernel" not in str(error):
                 raise
-            message = f"attention `flash`: PyTorch's flash kernel supports neither pads nor f32 on {self.device}"
-            raise Failed("unsupported", message, "--set attention=sdpa") from None
+            cause = f"PyTorch's flash kernel cannot compute this on {self.device}; on CUDA it supports neither pads nor f32"
+            raise Failed("unsupported", f"attention `flash`: {cause}", "--set attention=sdpa") from None
 
     @torch.no_grad()
     def score(self, ids):

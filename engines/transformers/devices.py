@@ -15,7 +15,7 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # The folder with the files of a container's memory limit.
 CGROUP_FOLDER = Path("/sys/fs/cgroup")
 
-# PyTorch's default number of threads, read before it is changed.
+# PyTorch's number of threads at its import: its default, or the number of the first load (`prepare_environment`).
 DEFAULT_THREADS = torch.get_num_threads()
 
 

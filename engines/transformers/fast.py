@@ -1,5 +1,5 @@
 """Path `fast`: PyTorch at its fastest. It has a network of its own (`fast_network.py`), one decode step compiled whole at
-the load, and a KV cache at a fixed address. In greedy requests, only the ids for the user cross between host and device."""
+the load, and a KV cache at a fixed address. In greedy requests, only token ids cross between host and device."""
 
 import math
 import os
@@ -72,7 +72,7 @@ class FastPath(DecodePath):
         self._decoders, self._uses_graphs = {}, loaded.device.type == "cuda"
 
     def prepare(self):
-        """Compiles the step of one sequence, so that no request needs a compilation. Batches compile their step at first use."""
+        """Compiles the step of one sequence at the load. Each batch size compiles its own step at its first use."""
         self._decoder_and_step(1, self.loaded.context_tokens)
 
     def run(self, job, tokens):

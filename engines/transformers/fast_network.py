@@ -1,8 +1,8 @@
 """The network for `path=fast`: the decoder of Llama and similar models, its KV cache, and its products in several dtypes.
 
 Matrices with the same input are joined. The cache has a fixed address, and the step itself advances the decode state, so that
-the step can be compiled whole and replayed. Norms, rotations and attention are in f32 in every load. The results of products
-are in the dtype of the load, even with int8 matrices.
+the step can be compiled whole and replayed. Norms, rotations and the step's attention are in f32 in every load. A prompt's
+attention and the results of products are in the dtype of the load, even with int8 matrices.
 """
 
 import math

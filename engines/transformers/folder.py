@@ -21,8 +21,8 @@ LAYER_NUMBER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|
 
 
 def open_folder(path):
-    """The result of `model_folder.open_folder`, with `tensors`, `context_tokens` (None if the config has none),
-    `vocabulary_size`, `hidden_size`."""
+    """The result of `model_folder.open_folder`, with `tensors`, and with `context_tokens`, `vocabulary_size` and `hidden_size`,
+    each None if the config has none."""
     folder = model_folder.open_folder(path)
     if folder.architecture is None:
         raise Failed("model", f"`{folder.path / 'config.json'}`: `model_type` is missing")

@@ -13,7 +13,7 @@ class GeneratePath(DecodePath):
         eos_ids = [] if job.ignore_eos else self.loaded.folder.eos_ids
         pad_id = next(iter(self.loaded.folder.eos_ids), 0)
         batch = make_batch(job.prompts, job.padding, self.device, pad_id)
-        # All settings are explicit, so that neither the folder nor the library's defaults apply.
+        # These settings are explicit, so that those of the folder do not apply.
         config = GenerationConfig(
             max_new_tokens=job.max_new_tokens,
             do_sample=False,

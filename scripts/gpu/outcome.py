@@ -77,7 +77,8 @@ NO_DRIVER = "no NVIDIA driver found"
 
 
 def is_excused(engine, failure, device):
-    """Whether a failure is expected: the engine cannot be packed, or is not for this device."""
+    """Whether a failure is expected: the engine or its preset is not for this device, its Python library is missing, or (in a
+    rehearsal) its program is not packed."""
     manifest_text = manifest(engine["name"])
     # A missing driver is no refusal by the engine.
     is_refused = failure["kind"] in ("unsupported", "unavailable") and failure["message"] != NO_DRIVER

@@ -23,7 +23,7 @@ except ModuleNotFoundError:
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICE_FAMILY = "cuda"
-# The most bytes, with the checkout, that can be copied to a machine without a network.
+# The limit for the packed programs together with the checkout: they are copied to a machine without a network.
 MAX_BYTES = 64 << 20
 # The packed programs use the instructions of this common processor level, because the GPU machine may lack newer ones.
 PROCESSOR = "x86-64-v3"

@@ -111,7 +111,7 @@ class Outcome(unittest.TestCase):
             self.assertEqual(self.code([(label, failure)]), outcome.FAILED, label)
         self.assertEqual(self.code([("library", {"kind": "exited", "message": "killed"})]), outcome.FAILED)
 
-    def test_engines_that_cannot_be_packed_and_presets_for_other_devices_are_no_failures(self):
+    def test_engines_without_their_library_and_presets_for_other_devices_are_no_failures(self):
         self.assertEqual(self.code([("library", NO_DRIVER)]), outcome.DONE)
         unsupported = {"kind": "unsupported", "message": "`own_pool` is for the CPU"}
         # The exit code of the run counts this failure.

@@ -79,8 +79,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "time from a launch's first request of a case to its whole answer, on the orchestrator's clock. The request \
-                may be a warm-up. The time includes cold caches, compiling of kernels and allocation of memory. One value \
-                for each launch.",
+                may be a warm-up. In one-shot mode the time starts with the process. It includes cold caches, compiling of \
+                kernels and allocation of memory. One value for each launch.",
         of: |observed| observed.first.map_or_else(Vec::new, |first| total_of(first, observed.mode)),
     },
     Metric {
@@ -117,7 +117,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::Estimate,
         about: "prompt tokens per second until the first token: prompt_tokens / (token_ns[0] - start_ns). Tokens that the \
                 engine reports as cached do not count. In a batch: all prompts, until the last sequence has its first token. \
-                Not for the first request of a launch, which is cold.",
+                Absent in the scenario `load`, whose requests are cold.",
         of: prefill_rate,
     },
     Metric {
@@ -146,7 +146,7 @@ pub const METRICS: &[Metric] = &[
                 The time: from the first token to the last. Weights count in the reported dtype, and once for a whole batch. \
                 Probes run before each block and after the last one. On an NVIDIA GPU the limit is the rate of copies within \
                 its memory, probed once. Absent for weights under four times the last-level cache. Above 100 %, the machine \
-                was slower during the probes, or a reported fact is wrong.",
+                was slower during the probes, the engine used more threads than requested, or a reported fact is wrong.",
         of: share::bandwidth,
     },
     Metric {
@@ -160,9 +160,9 @@ pub const METRICS: &[Metric] = &[
         about: "operations that a prefill must do per second, as a share of the best rate of this run's probes with as many \
                 threads. The operations: two for each weight and prompt token (for the weights of the output: one token), \
                 and two for each attended key and value. The time: from the request to the first token. The limit is the \
-                fastest unit for the compute dtype: f32 units for f32, f32 and bf16 units for bf16 and f16, any unit for \
-                quantized weights. Rates of matrix tiles include the reading of their operands. On an NVIDIA GPU the limit is \
-                cuBLAS in the compute dtype, probed once. Not for the first request of a launch.",
+                fastest unit for the compute dtype. For f32: f32 units. For bf16 and f16: f32 and bf16 units. For \
+                quantized weights: any unit. Rates of matrix tiles include the reading of their operands. On an NVIDIA GPU the limit is \
+                cuBLAS in the compute dtype, probed once. Absent in the scenario `load`.",
         of: share::compute,
     },
     Metric {
@@ -211,8 +211,8 @@ pub const METRICS: &[Metric] = &[
         per: Per::Launch,
         shown: Shown::AsHeadline,
         about: "memory of the process tree that a file backs: libraries and mapped weights. Sampled together with anonymous \
-                memory. Each page counts once, and in full if another engine maps the same file (the sum of Pss_File of \
-                smaps_rollup, but at least the largest RssFile).",
+                memory. Each page counts once, and in full if another engine maps the same file. It is the sum of Pss_File \
+                of smaps_rollup, but at least the largest RssFile.",
         of: resources::memory_file,
     },
     Metric {
@@ -251,7 +251,7 @@ pub const METRICS: &[Metric] = &[
         shown: Shown::AsHeadline,
         about: "energy of the sampled pass above idle, for each new token; the energy of the prompt is included. The \
                 counters are those of processor packages and their memory (RAPL), and of the GPUs that the engine uses \
-                (NVML). Absent if one of them cannot be read, for a part of a GPU (MIG), and for a GPU in a sampled pass \
+                (NVML). Absent if one cannot be read, for a part of a GPU (MIG), and for a GPU in a sampled pass \
                 under one second. Most virtual machines have no processor counters.",
         of: resources::joules_per_token,
     },
@@ -293,7 +293,7 @@ pub enum Per {
     Launch,
 }
 
-/// The columns of a metric in the main table. CSV and JSON have all values.
+/// The columns of a metric in the table of the full report. CSV and JSON have all values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     Estimate,

@@ -1,5 +1,5 @@
-//! The parts of the command line that several commands share: groups of arguments, the parsers of their values, exit
-//! codes. A command's own arguments are in its file.
+//! The parts of the command line that several commands share: groups of arguments, the parsers of their values, exit codes, and
+//! the verbosity. A command's own arguments are in its file.
 
 pub mod exit_code;
 mod run;

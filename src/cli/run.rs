@@ -21,7 +21,7 @@ pub struct RunArgs {
     /// Measure all engines that can run here; `run` builds missing ones
     #[arg(long)]
     pub all: bool,
-    /// Measure every preset of the selected engines; default: the default preset
+    /// Measure all presets of the engines, except those of suites; default: the default preset
     #[arg(long)]
     pub presets: bool,
     /// Precision of every engine, such as `int8`, `nf4` or `float16`; default: that of the default preset

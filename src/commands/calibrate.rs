@@ -181,11 +181,11 @@ fn percent(floor: NoiseFloor) -> String {
 
 fn notes(floors: &[KnownFloor], file: Option<&str>) -> Vec<String> {
     let mut notes = vec![
-        "paired: the difference between an engine and its twin in one block (95th percentile); two engines of one run \
-         count as different only if they differ by more than this and by more than 2 %"
+        "paired: the difference between an engine and its twin in one block (95th percentile). In one run, only a \
+         difference above this and above 2 % counts"
             .to_string(),
-        "between: the difference between two blocks of one engine, minutes apart (95th percentile); two runs count as \
-         different only if they differ by more than this"
+        "between: the difference between two blocks of one engine, minutes apart (95th percentile). Between two runs, \
+         only a difference above this and above 2 % counts"
             .to_string(),
     ];
     let fewest = floors.iter().map(|it| it.paired).min_by_key(|floor| floor.blocks());

@@ -14,7 +14,8 @@ use stats::{INTERIM_ANALYSES, MIN_VERDICT_BLOCKS, median};
 
 /// The maximum number of earlier records that are read, the newest first.
 const MAX_RECORDS: usize = 30;
-/// The requests of a usual warm-up. Only the first launch of a configuration needs more: at least nine (`run/warm_up.rs`).
+/// The requests of a usual warm-up. Only the first launch of a configuration makes more: nine or more, unless its time ends
+/// earlier (`run/warm_up.rs`).
 const WARM_UP_REQUESTS: f64 = 3.0;
 
 pub fn show(plan: &Plan, results: &Path) -> Result<u8> {
@@ -103,7 +104,7 @@ fn describe_requests(workload: &Workload) -> String {
 #[derive(Debug, Default)]
 struct Expected<'a> {
     checks_ns: f64,
-    /// A block, and a block with one round. No block is shorter.
+    /// A block, and a block with one round.
     block_ns: f64,
     min_block_ns: f64,
     unknown: Vec<&'a str>,
@@ -178,7 +179,7 @@ struct Budget {
     max_blocks: usize,
 }
 
-/// The blocks that fit into a budget. Unknown times count as 0, so a budget is called too short only if this is certain.
+/// The blocks that fit into a budget. Unknown times count as 0, so they make no budget too short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Unknown,
@@ -315,7 +316,7 @@ impl EarlierTimes {
         let key = key(configuration);
         let mut ns = *self.launches.get(&key)?;
         let index = plan.configurations.iter().position(|it| it.label == configuration.label)?;
-        // With several engines, an unmeasured request precedes each measured one, and takes at most as long.
+        // With several engines, a discarded request may precede each measured one (`run/block.rs`). All are counted here.
         let requests_a_round = if plan.measured().len() > 1 && plan.mode == Mode::Warm { 2.0 } else { 1.0 };
         for case in plan.cases_of(index) {
             let workload = &plan.cases[case].workload;

@@ -19,7 +19,7 @@ mod run;
 mod setup;
 mod version;
 
-// Shared by several subcommands.
+// Parts of the subcommands.
 mod core_lock;
 mod download;
 mod dry_run;

@@ -110,7 +110,7 @@ pub enum ColorChoice {
     Never,
 }
 
-/// The choice of the command line, which `main` sets once.
+/// The choice of the command line, which `Cli::dispatch` sets once.
 static COLOR: OnceLock<ColorChoice> = OnceLock::new();
 
 pub fn set_color(choice: ColorChoice) {

@@ -74,7 +74,7 @@ fn rows(registry: &Registry, named: &Names) -> Vec<String> {
 
 /// The plan without the precisions that do not fit into the memory, with a twin that gives a noise floor.
 fn plan(selection: &Selection) -> Plan {
-    let mut plan = Plan::new(selection).without_what_does_not_fit(&Machine::probe());
+    let mut plan = Plan::new(selection).mark_too_large(&Machine::probe());
     let can_start = |plan: &Plan, index: usize| plan.configurations[index].unavailable.is_none();
     let with_twin = plan.row_indices().find(|&row| can_start(&plan, row) && plan.twin_of(row).is_some());
     let first = plan.row_indices().find(|&row| can_start(&plan, row));

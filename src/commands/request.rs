@@ -1,5 +1,5 @@
 //! `orchestrate request ENGINE SCENARIO`: the lines that a run would send, to pipe into any engine by hand. With the nonce of a
-//! run, they are exactly the lines of that run.
+//! run, each request is one of that run, apart from its id.
 
 use std::str::FromStr;
 

@@ -1,5 +1,5 @@
-//! `engines/NAME/engine.toml`: how an engine is built, set up and started, and its presets: load options under names, their
-//! comparisons, and the suites made of them. Its capabilities come from its `hello`.
+//! `engines/NAME/engine.toml`: how an engine is built, set up and started, the values that its `load` accepts, and its presets:
+//! load options under names, their comparisons, and the suites made of them. Other capabilities come from its `hello`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct Manifest {
     pub name: String,
     pub about: String,
     pub binary: String,
-    /// Whether the engine is the reference, unless the user names another.
+    /// Whether the engine is the reference and the verifier, unless the user names others.
     #[serde(default)]
     pub reference: bool,
     /// Whether the engine cannot stay paused while others are measured, because it has its own server or holds a device.

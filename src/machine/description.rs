@@ -109,8 +109,8 @@ impl Machine {
         }
     }
 
-    /// The properties that identify the machine in comparisons, by name. Kernel, governor and load are excluded: they change on
-    /// the same machine, and their effect is measured as noise.
+    /// The properties that identify the machine in comparisons, by name. Kernel, governor and load are excluded, because they
+    /// change on the same machine.
     pub fn identifying_properties(&self) -> Vec<(&'static str, String)> {
         let unknown = || "unknown".to_string();
         // The size is rounded, because the kernel reserves an amount that varies from boot to boot.

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_spellings_of_cpu_are_equal() {
+    fn every_spelling_of_cpu_is_the_cpu() {
         for name in ["cpu", "cpu:0", "CPU", "cpu0", "CPU (AVX2)"] {
             assert!(Device::from(name).is_cpu(), "{name}");
         }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_with_an_index_is_no_device_to_request() {
+    fn a_cpu_with_an_index_above_zero_cannot_be_requested() {
         let is_accepted = |name: &str| name.parse::<Device>().is_ok();
         assert_eq!(
             ["cpu", "CPU", "cpu:0", "cpu:7", "cuda:7"].map(is_accepted),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_names_a_device() {
+    fn an_empty_device_name_is_refused() {
         assert!("".parse::<Device>().is_err() && " ".parse::<Device>().is_err());
         assert_eq!("cuda:1".parse(), Ok(Device::from("cuda:1")));
     }

@@ -13,7 +13,7 @@ const CACHE_BYTES: f64 = 2.0;
 impl Plan {
     /// Marks the configurations whose weights, keys and values do not fit into the memory as unavailable. The reason has the
     /// needed size and that of the memory. Nothing is started for them. A configuration of unknown size is not marked.
-    pub fn without_what_does_not_fit(mut self, machine: &Machine) -> Self {
+    pub fn mark_too_large(mut self, machine: &Machine) -> Self {
         let reasons: Vec<Option<Unavailable>> =
             (0..self.configurations.len()).map(|index| self.why_too_large(index, machine)).collect();
         for (configuration, reason) in self.configurations.iter_mut().zip(reasons) {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn fitting(plan: Plan, machine: &Machine) -> Vec<String> {
-        let plan = plan.without_what_does_not_fit(machine);
+        let plan = plan.mark_too_large(machine);
         let rows = plan.configurations.iter().filter(|it| it.role.is_none() && it.unavailable.is_none());
         rows.map(|it| it.label.clone()).collect()
     }
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(fitting(plan(1_000_000_000), &machine(8)), ["own", "exact", "small"]);
         assert_eq!(fitting(plan(1_000_000_000), &machine(4)), ["own", "small"]);
         assert_eq!(fitting(plan(1_000_000_000), &machine(1)), ["small"]);
-        let left_out = plan(1_000_000_000).without_what_does_not_fit(&machine(1));
+        let left_out = plan(1_000_000_000).mark_too_large(&machine(1));
         let reason = &left_out.configurations[1].unavailable.as_ref().unwrap().reason;
         assert_eq!(reason, "it needs about 4.0 GB in f32, and 90 % of the 1.0 GB of memory may be used");
         assert!(left_out.configurations[1].command.is_empty());

@@ -274,7 +274,7 @@ pub struct Workload {
     pub ignore_eos: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
-    /// The number of warm-up requests. `None`: until their times agree.
+    /// The number of warm-up requests that the user set. `None`: until their times agree, within a time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<u32>,
     /// The number of rounds in a block: each configuration has one measured request in each round.
@@ -307,7 +307,7 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prompt {
-    /// This many tokens of the default text, from a different window for each measured request.
+    /// This many tokens of the default text, from a random window for each measured request.
     Tokens(u32),
     Text(String),
 }

@@ -1,5 +1,5 @@
-//! Prompts as token ids: the user's text, or windows of real text. Each sample has a different window, and every engine gets the
-//! same windows.
+//! Prompts as token ids: the user's text, or windows of real text. Random numbers choose the window of each sample, and every
+//! engine gets the same windows.
 
 pub mod held_out;
 
@@ -173,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn all_requests_except_identical_warm_ups_have_different_windows() {
+    fn all_requests_except_identical_warm_ups_have_different_random_numbers() {
         let kinds = [RequestKind::Warmup, RequestKind::Discarded, RequestKind::Measured];
         let numbers = kinds.into_iter().flat_map(|kind| {
             (0..3).flat_map(move |block| {
                 (IDENTICAL_WARM_UPS..20).map(move |index| random("decode", key(block, kind, index), 0))
             })
         });
-        let windows: std::collections::BTreeSet<u64> = numbers.collect();
-        assert_eq!(windows.len(), kinds.len() * 3 * (IDENTICAL_WARM_UPS..20).len());
+        let distinct: std::collections::BTreeSet<u64> = numbers.collect();
+        assert_eq!(distinct.len(), kinds.len() * 3 * (IDENTICAL_WARM_UPS..20).len());
         assert_eq!(
             random("decode", key(1, RequestKind::Warmup, 0), 0),
             random("decode", key(1, RequestKind::Warmup, 1), 0)

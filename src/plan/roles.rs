@@ -1,4 +1,4 @@
-//! The comparisons of a plan, and the configurations that are added for comparisons: twins and verifiers.
+//! The comparisons of a plan, and the configurations that are added to its rows: twins and verifiers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::metric_id::MetricId;
 use crate::engines::registry::Registry;
 
-/// A named set of requests: their prompt lengths, the number of tokens to generate, and how many of them in a launch.
+/// A named set of requests: their prompt lengths, the number of tokens to generate, and the number of requests in each block.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
     pub name: &'static str,
@@ -82,18 +82,18 @@ pub const SCENARIOS: &[Scenario] = &[
 pub struct Suite {
     pub name: &'static str,
     pub about: &'static str,
-    pub parts: &'static [Part],
+    pub parts: &'static [SuitePart],
 }
 
 /// A scenario of a suite.
 #[derive(Debug)]
-pub struct Part {
+pub struct SuitePart {
     pub scenario: &'static str,
     /// The prompt lengths; empty for all lengths of the scenario.
     pub prompt_tokens: &'static [u32],
 }
 
-impl Part {
+impl SuitePart {
     const fn all(scenario: &'static str) -> Self {
         Self { scenario, prompt_tokens: &[] }
     }
@@ -103,16 +103,16 @@ pub const SUITES: &[Suite] = &[Suite {
     name: "default",
     about: "load, first token, prefill and decode, sized for the embedded model",
     parts: &[
-        Part::all("load"),
-        Part { scenario: "ttft", prompt_tokens: &[128, 512] },
-        Part::all("prefill"),
-        Part::all("decode"),
+        SuitePart::all("load"),
+        SuitePart { scenario: "ttft", prompt_tokens: &[128, 512] },
+        SuitePart::all("prefill"),
+        SuitePart::all("decode"),
     ],
 }];
 
 impl Suite {
     pub fn scenarios(&self) -> Vec<Scenario> {
-        let of_part = |part: &Part| {
+        let of_part = |part: &SuitePart| {
             let scenario = SCENARIOS.iter().find(|scenario| scenario.name == part.scenario)?;
             let lengths =
                 if part.prompt_tokens.is_empty() { scenario.prompt_tokens } else { part.prompt_tokens };
@@ -123,7 +123,7 @@ impl Suite {
 
     /// The scenarios, with their prompt lengths where these are not all: `load, ttft 128, ttft 512`.
     pub fn describe(&self) -> String {
-        let of_part = |part: &Part| match part.prompt_tokens {
+        let of_part = |part: &SuitePart| match part.prompt_tokens {
             [] => vec![part.scenario.to_string()],
             lengths => lengths.iter().map(|length| format!("{} {length}", part.scenario)).collect(),
         };

@@ -1,5 +1,5 @@
-//! Resolves the names on the command line: engines, scenarios, models and the reference. An unknown name is a usage error,
-//! which lists the known ones. So is a value that no engine accepts, or that no model's context allows. The registry and
+//! Resolves the names on the command line: engines, scenarios, models and the reference. An unknown name is a usage error with
+//! a hint. So is a value that no engine accepts, or that no model's context allows. The registry and
 //! `models` read the disk.
 
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::shell::{Unavailable, Usage, this_command_with, unknown_name};
 pub struct Names {
     /// Selects every engine in the tree.
     pub all: bool,
-    /// Selects all presets of each engine that is named without a preset.
+    /// Adds the presets of `Engine::other_presets` for each engine that is named without a preset.
     pub presets: bool,
     /// The word of `--quantize`: each engine's preset or dtype for it.
     pub quantize: Option<String>,
@@ -109,7 +109,8 @@ pub fn resolve<'a>(
     Ok(Resolved { registry, verifier, engines, selection })
 }
 
-/// Whether the command line has a value that an engine might refuse. Every engine is expected to run on the CPU.
+/// Whether the command line has a value that a program without a manifest might refuse. Such a
+/// program is expected to run on the CPU.
 fn names_load_values(settings: &Selection) -> bool {
     let has_device = settings.devices.iter().any(|device| !device.is_cpu());
     has_device || settings.dtypes.iter().any(Option::is_some) || !settings.options.is_empty()
@@ -135,8 +136,8 @@ impl Resolved<'_> {
         Ok(Selection { verifier: self.verifier.candidate(self.registry)?, ..self.selection.clone() })
     }
 
-    /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model without an
-    /// identity.
+    /// The resolved selection after set-up, with the identities of the weights. Returns a warning for each model whose
+    /// identification failed.
     pub fn after_set_up(
         self,
         candidates: Vec<Candidate>,
@@ -221,7 +222,7 @@ fn candidates<'a>(registry: &'a Registry, names: &Names) -> Result<(Vec<FoundEng
     Ok((engines, candidates))
 }
 
-/// The selected engines. `--all` adds every engine in the tree. `--presets` adds all presets of engines that are named without
+/// The selected engines. `--all` adds every engine in the tree. `--presets` adds other presets of engines that are named without
 /// a preset. A suite of an engine adds the rows that the suite names.
 fn engines<'a>(registry: &'a Registry, selected: &Names) -> Result<Vec<FoundEngine<'a>>> {
     let mut names = selected.engines.clone();

@@ -288,7 +288,7 @@ pub struct Idle {
 /// The orchestrator's overhead, measured with an engine that computes nothing, at the start of the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overhead {
-    /// The median time from a request to its answer.
+    /// The median time from a request to its answer, without the engine's own work.
     pub request_ns: u64,
     /// The median time that each streamed token adds.
     pub streamed_token_ns: u64,

@@ -38,7 +38,7 @@ fn a_record_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn each_entry_reads_back_as_it_was_written() {
+fn entries_read_back_as_they_were_written() {
     let mut all = entries();
     let loaded = Some(Loaded::default());
     all.push(Entry::Launch(Box::new(Launch { block: 2, loaded, ..Launch::default() })));

@@ -33,7 +33,7 @@ pub struct Format {
     pub shape: Shape,
 }
 
-/// The shape of content that a format renders. Commands tell formats apart by their shape, never by their name.
+/// The shape of content that a format renders.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
     /// For people.
@@ -185,7 +185,7 @@ pub enum Keep {
     Always,
     /// Left out with a note. A lower number stays longer.
     Standard(u8),
-    /// Only above 100 columns, so that all records have the same columns there: left out without a note.
+    /// Shown only on terminals above 100 columns, and left out without a note.
     Extra(u8),
 }
 
@@ -194,7 +194,7 @@ pub enum Keep {
 pub enum Overflow {
     Kept,
     Shortened,
-    /// Only in the last column.
+    /// Broken into lines that fit beside the columns before it; the columns after it are not counted.
     Wrapped,
 }
 

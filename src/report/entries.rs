@@ -68,7 +68,7 @@ struct Document<'a> {
     /// The command that calibrates the `uncalibrated` engines with the options of this run.
     calibrate: Option<&'a str>,
     warnings: &'a [String],
-    /// The warnings about claims of engines that differ from the observation.
+    /// The claims of engines that an observation contradicts.
     contradictions: &'a [Contradiction],
     notes: &'a [String],
     /// Equal for machines with comparable results.
@@ -106,7 +106,7 @@ struct CaseEntry<'a> {
     times_reference: Option<f64>,
     verdict: Option<Verdict>,
     output: Option<Status>,
-    /// Whether a contradicted claim could have improved the engine's results: the row then has no rank.
+    /// Whether an observation contradicts a claim of the engine: the row then has no rank.
     contradicted: bool,
     failure: Option<&'a FailureSummary>,
     warm_ups: &'a [WarmUp],

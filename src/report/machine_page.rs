@@ -1,4 +1,4 @@
-//! The description of the machine, for every format. It is pure: it reads nothing from the machine.
+//! The description of the machine, for people and in JSON. It is pure: it reads nothing from the machine.
 
 mod limits;
 

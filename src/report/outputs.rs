@@ -65,7 +65,7 @@ pub fn common_status(outputs: &[Output]) -> Option<String> {
     Some(format!("output {}", first.agreement.cell()))
 }
 
-/// The explanation of the column, or the reason why there is no column.
+/// The explanation of the column, or the reason why outputs were not checked.
 pub fn legend(rows: &[Row], outputs: &[Output], no_checks: Option<NoChecks>) -> Option<String> {
     if rows.is_empty() {
         return None;

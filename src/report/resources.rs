@@ -119,7 +119,7 @@ resources! {
             "the lowest clock of the GPU's memory in the sampled pass."),
     ];
     gpu_celsius: Option<u32> = |it| it.gpus.celsius, [
-        fact("GPU heat", Quantity::Gpu("°C"), |it| it.gpu_celsius.map(f64::from), "gpu_temperature",
+        fact("GPU temp", Quantity::Gpu("°C"), |it| it.gpu_celsius.map(f64::from), "gpu_temperature",
             "the highest temperature of the engine's GPUs in the sampled pass."),
     ];
     gpu_slowed_share: Option<f64> = |it| it.gpus.slowed_share, [

@@ -46,7 +46,7 @@ pub struct Case {
     pub label: String,
     pub scenario: String,
     pub headline: Option<&'static Metric>,
-    /// Measured requests in each launch.
+    /// Measured requests in each block.
     pub rounds: u32,
     /// The planned warm-up requests; `None` where the run itself decided when each warm-up ended.
     pub warmup: Option<u32>,

@@ -190,7 +190,8 @@ impl<'a> RunData<'a> {
         Some(format!("{count} of {all} cases have no samples: {names}"))
     }
 
-    /// Whether the configuration has a row. A twin has none.
+    /// Whether the configuration has a row. A twin, the program of a baseline and a separate verifier have
+    /// none.
     pub fn is_row(&self, configuration: usize) -> bool {
         self.plan.configurations[configuration].role.is_none()
     }

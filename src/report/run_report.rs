@@ -48,7 +48,7 @@ pub struct Report {
     pub nonce: Option<u64>,
     /// The label or the engine name of the reference.
     pub reference: String,
-    /// The reasons why the run did not end as planned, shown before anything else.
+    /// How the run ended if not as planned, and the cases without samples; shown before anything else.
     pub notices: Vec<String>,
     /// The run is not finished yet.
     pub is_running: bool,
@@ -61,7 +61,7 @@ pub struct Report {
     /// The reason why no output was checked.
     pub no_checks: Option<NoChecks>,
     pub warnings: Vec<String>,
-    /// The warnings about claims of engines that differ from the observation.
+    /// The claims of engines that an observation contradicts.
     pub contradictions: Vec<Contradiction>,
     /// Notes about the results, most of which begin with the label of an engine in backticks.
     pub notes: Vec<String>,

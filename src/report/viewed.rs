@@ -28,7 +28,6 @@ impl ReportContent<'_> {
         let Self { report, view, .. } = self;
         let layout = layouts(TableId::Results);
         let grid = Grid::of(report, view, layout);
-        // Notices say why the run did not end as planned.
         let mut parts: Vec<Section> = report.notices.iter().cloned().map(Section::Notice).collect();
         parts.push(Section::Caption(caption(report, layout)));
         parts.extend(report.rows.is_empty().then_some(Section::NoTable("nothing was measured")));

@@ -62,7 +62,7 @@ impl Cases<'_, '_> {
             let (answer, elapsed_ns) =
                 self.requests.make(self.journal, launched, case, RequestKind::Warmup, index).await?;
             warm_up.push(elapsed_ns);
-            // The first requests have the same prompt, so their answers must be equal.
+            // The first requests have the same prompt, so a deterministic engine must give them equal answers.
             let first = first.get_or_insert_with(|| answer.clone());
             if index < IDENTICAL_WARM_UPS
                 && let Err(cause) = verify_same_ids(launched, &workload, first, &answer)

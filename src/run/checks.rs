@@ -1,5 +1,5 @@
 //! The parts that both output checks use, `held_out` before the blocks and `measured_tokens` after them: requests to one launch,
-//! time limits, and the reasons for missing checks. No check discards a result.
+//! time limits, and the reasons for missing checks. A check that was not possible discards no result.
 
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ impl Launched {
         Ok((scored.logprobs.swap_remove(0), took))
     }
 
-    /// The log-probability of every id but the first, and the most likely id at each of these places with its log-probability,
+    /// The log-probability of every id but the first, and the most likely id at each of these positions with its log-probability,
     /// if the engine gives them.
     pub async fn score_with_most_likely(
         &mut self,
@@ -242,8 +242,8 @@ impl CheckTime {
         self.budget_ends.map(|ends| ends.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether a missing answer says only that the check was short: the engine had less time than the deadline of an answer.
-    pub fn is_why(&self, cause: &Cause, answer_deadline: Duration) -> bool {
+    /// Whether the end of the check explains a missing answer: the engine had less time than the deadline of an answer.
+    pub fn explains(&self, cause: &Cause, answer_deadline: Duration) -> bool {
         matches!(cause, Cause::Timeout(limit) if *limit < answer_deadline)
     }
 
@@ -265,7 +265,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_budget_limits_every_request_and_every_launch() {
+    fn a_budget_limits_every_request_and_the_exit_of_an_engine() {
         let over = CheckTime::start(HOUR, Some(Instant::now()));
         assert!(over.is_over() && over.budget_is_over());
         let zero = Duration::ZERO;
@@ -286,8 +286,8 @@ mod tests {
     fn an_answer_that_misses_only_the_end_of_the_check_is_no_timeout_of_the_engine() {
         let check_time = CheckTime::start(Duration::from_secs(3), None);
         let timeout = |seconds| Cause::Timeout(Duration::from_secs(seconds));
-        assert!(check_time.is_why(&timeout(3), HOUR) && !check_time.is_why(&timeout(3600), HOUR));
-        assert!(!check_time.is_why(&Cause::Exited("exit code 3".into()), HOUR));
+        assert!(check_time.explains(&timeout(3), HOUR) && !check_time.explains(&timeout(3600), HOUR));
+        assert!(!check_time.explains(&Cause::Exited("exit code 3".into()), HOUR));
     }
 
     #[test]

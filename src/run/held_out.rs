@@ -220,7 +220,7 @@ impl OutputChecks<'_, '_> {
     ) -> Result<(), LaunchError> {
         let configuration = launched.launch.configuration;
         // The end of the check stopped the request. The engine did not fail.
-        if check_time.is_why(&cause, launched.conversation.deadlines.answer) {
+        if check_time.explains(&cause, launched.conversation.deadlines.answer) {
             launched.is_unanswered = true;
             let reason = format!("{request} was not answered before the end of the check: {cause}{so_far}");
             return Ok(self.add_unchecked(configuration, reason, self.longer_budget_hint())?);

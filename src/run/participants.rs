@@ -1,7 +1,7 @@
 //! The configurations that take part in the next block.
 //!
 //! All take part if the time allows it. If it does not, a configuration that takes much longer than the others (a long launch, or
-//! slow requests) takes part in fewer blocks, so that the others get the blocks that a verdict needs. A block is still
+//! slow requests) takes part in fewer blocks. So the others get the blocks that a verdict needs. A block is still
 //! complete for each of its configurations, and a pair is compared in the blocks that both have. The choice depends on
 //! the times of earlier blocks and on the budget, never on a ratio.
 

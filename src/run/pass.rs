@@ -21,7 +21,7 @@ use crate::run::process::{LaunchError, Stage};
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(20);
 /// With a budget, that time is at most the budget divided by this.
 const MAX_REQUEST_DIVISOR: u32 = 60;
-/// The time of the requests while energy and GPUs are sampled. It is long enough for a mean power and a mean utilisation.
+/// The longest time of the requests while energy and GPUs are sampled. It is long enough for a mean power and a mean utilisation.
 const PASS_TIME: Duration = Duration::from_millis(3000);
 /// With a budget, the time of a pass is at most the budget divided by this.
 const BUDGET_DIVISOR: u32 = 200;
@@ -52,8 +52,8 @@ async fn read_counters(with_gpus: bool) -> Result<Reading> {
     off_thread(if with_gpus { Reading::with_gpus } else { Reading::of_processors }).await
 }
 
-/// Samples memory during one request. With energy counters or a GPU, more requests follow for `PASS_TIME`. Memory is not
-/// sampled then, because reading it walks page tables, which adds to the energy.
+/// Samples memory during one request, then makes requests for one token. With energy counters or a GPU, more requests follow
+/// for `pass_time`. Memory is not sampled then, because reading it walks page tables, which adds to the energy.
 pub(super) async fn sampled_pass(
     cases: &mut Cases<'_, '_>,
     launched: &mut Launched,

@@ -77,7 +77,8 @@ impl<'a> Requests<'a> {
         }
         let prompt_index = Sample::prompt_index(index, repeat);
         let key = self.plan.prompt_key(launched.launch.block, kind, prompt_index);
-        // The second warm-up request, or the only one, is streamed, to compare the engine's stamps with the arrival of tokens.
+        // The second warm-up request is streamed (the first if the user wants only one), to compare the engine's stamps with the
+        // arrival of tokens.
         let can_stream = |hello: &HelloFacts| hello.output == Output::Ids && hello.capabilities.stream;
         let streamed_index = if workload.warmup == Some(1) { 0 } else { 1 };
         let stream = kind == RequestKind::Warmup
@@ -135,7 +136,7 @@ impl<'a> Requests<'a> {
     ) -> Result<(Vec<u32>, Answer), LaunchError> {
         let prompts = self.prompts_of(launched)?;
         let ids = prompts.ids(workload, key);
-        let ids = ids.map_err(|error| launched.failure(when, Cause::unsupported(&error)))?;
+        let ids = ids.map_err(|error| launched.failure(when, Cause::reported_unsupported(&error)))?;
         let id = launched.next_id();
         let capabilities = launched.hello().map(|hello| &hello.capabilities);
         let request = Generate { stream, ..prompts.request(workload, &ids, capabilities, id) };

@@ -79,7 +79,7 @@ impl TimeBudget {
         share.map_or(MAX_CHECK_TIME, |share| share.clamp(least, MAX_CHECK_TIME))
     }
 
-    /// Whether the first output check has used its part of the budget. Starting engines counts too.
+    /// Whether the first output check has used its part of a budget that the user set. Starting engines counts too.
     pub fn is_check_time_over(&self) -> bool {
         self.total.is_some_and(|total| self.is_limit && self.started.elapsed() > total / FIRST_CHECK_DIVISOR)
     }

@@ -1,5 +1,5 @@
-//! The end of a case's warm-up. The user or an earlier launch sets the number of requests. Otherwise, warm-up ends when three
-//! windows in a row, of three requests each, have similar medians, or after a time limit.
+//! The end of a case's warm-up. The user may set the number of requests. Otherwise, warm-up ends after as many requests as an
+//! earlier launch needed, when three windows in a row, of three requests each, have similar medians, or after a time limit.
 
 use crate::record::WarmUpEnd;
 use stats::median;

@@ -95,12 +95,12 @@ pub enum FloorSource {
     Twin,
 }
 
-/// Two-sided p values for no difference, corrected for interim analyses. `None` where there are too few blocks.
+/// Two-sided p values for no difference, corrected for interim analyses. `None` without a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Probabilities {
     /// The p value of the interval, so that both always agree.
     pub paired: Option<f64>,
-    /// `paired` adjusted by Holm's method among the gating comparisons.
+    /// `paired` adjusted by Holm's method among the gating comparisons; `None` for other comparisons.
     pub adjusted: Option<f64>,
     /// Welch's test without pairing, so noise common to both sides may hide a difference.
     pub welch: Option<f64>,

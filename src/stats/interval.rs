@@ -20,7 +20,7 @@ const MIN_INTERVAL_BLOCKS: usize = 3;
 pub enum Design {
     /// The number was fixed beforehand.
     Fixed,
-    /// Interim analyses ended the experiment when its intervals were narrow (`stopping`).
+    /// Interim analyses could end the experiment as soon as its intervals were narrow (`stopping`).
     Interim,
 }
 
@@ -125,8 +125,8 @@ impl Interval {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "evidence", rename_all = "snake_case")]
 pub enum Evidence {
-    /// One or two blocks: the range of the rounds, or of the levels if two records are compared. So few blocks do not show the
-    /// spread between launches: there is no interval and no verdict.
+    /// One or two blocks: the range of the ratios of rounds, or of levels if two records are compared. So few
+    /// blocks do not show the spread between launches: there is no interval and no verdict.
     WithinLaunch { estimate: f64, low: f64, high: f64 },
     /// Three or four blocks: a wide interval that assumes normality, without a verdict.
     Tentative(Interval),

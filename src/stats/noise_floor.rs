@@ -14,8 +14,9 @@ const MIN_DIFFERENCE: f64 = 0.02;
 /// fewer, it depends more on the largest value.
 const MIN_RELIABLE_BLOCKS: usize = 20;
 
-/// The noise floor of one engine: the 95th percentile of |log ratio| over blocks of A/A, the engine against itself (linear
-/// interpolation as numpy's: definition 7 of Hyndman and Fan, 1996). It is finite and not negative.
+/// The noise floor of one engine. It is finite and not negative. `of` computes it from A/A, the engine
+/// against itself: the 95th percentile of |log ratio| over blocks (linear interpolation as numpy's:
+/// definition 7 of Hyndman and Fan, 1996).
 ///
 /// The floor describes single blocks. It is not divided by the root of the number of blocks, because it guards against noise
 /// that no number of blocks averages out.

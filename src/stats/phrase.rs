@@ -1,8 +1,9 @@
 //! Ratios and changes in words for people: `4.1 times as fast [3.9, 4.3]`, `40 % slower [36, 44]`, `252 times as slow`.
 //!
-//! A number has at most three significant digits, and a multiple at least two. Its last decimal place is that of the first digit
-//! of the interval's half width, or of the second digit if the first is 1. The direction is a word, never a sign; only the cell
-//! of a table may have a fraction (`times`). A difference without a verdict is never stated as certain.
+//! An estimate has at most three significant digits, and a multiple at least two. Its last decimal place is
+//! that of the first digit of the interval's half width, or of the second digit if the first is 1. The
+//! direction is a word, never a sign; only the cell of a table may have a fraction (`times`). A difference
+//! without a verdict is never stated as certain.
 
 use std::fmt;
 

@@ -110,7 +110,6 @@ impl Summary {
     /// Summarises one list of values for each launch; `None` if no launch has a value. All values must be finite.
     pub fn of(launches: &[Vec<f64>]) -> Option<Self> {
         let launch_medians: Vec<f64> = launches.iter().filter_map(|values| median(values)).collect();
-        // A long run has millions of values: they are copied once and sorted in place.
         let mut sorted = launches.concat();
         sorted.sort_unstable_by(f64::total_cmp);
         let percentile = |q| quantile(&sorted, q);

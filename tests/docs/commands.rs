@@ -25,7 +25,7 @@ const PARSED_ONLY: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_command_of_the_pages_runs() {
+fn every_command_of_the_pages_runs_or_is_parsed() {
     let pages = page::for_users();
     // Real engines would slow each other down, and could reach a time limit.
     let at_once = if IS_FULL { 1 } else { pages.len() };

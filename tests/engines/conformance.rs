@@ -162,7 +162,7 @@ fn every_invalid_line_is_answered_with_failed_and_the_engine_continues() {
 // The protocol.
 
 #[test]
-fn check_passes_on_every_engine_in_the_tree_and_on_the_smallest() {
+fn check_passes_on_every_cpu_engine_in_the_tree_and_on_the_smallest() {
     let _slot = slot();
     for engine in cpu_engines().iter().map(String::as_str).chain(["tests/smallest-engine.py"]) {
         assert_is_ready(engine);

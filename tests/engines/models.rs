@@ -1,8 +1,8 @@
-//! Tests of every engine in the tree with a small model of every architecture, in every format that the engine reads. An
-//! engine must load the models that it claims, and all engines must compute the same.
+//! Tests of every engine in the tree that computes on the CPU, with a small model of every architecture and in every format
+//! that it reads. An engine must load the models that it claims, and all engines must compute the same.
 //!
 //! Engines are the folders with a manifest, their claims are in their `hello`, and shapes and architectures are tables of
-//! `model-files`. A new engine or shape gets all these tests, and no engine is named here.
+//! `model-files`. A new engine or shape `tiny-*` gets all these tests, and no engine is named here.
 
 use std::path::{Path, PathBuf};
 
@@ -116,7 +116,7 @@ fn a_gguf_gives_the_reference_output_for_the_same_weights() {
                 let bounds = if is_float { float_bounds(least_precise(&loaded.facts)) } else { QUANTIZED };
                 let logprobs = engine.score(&ids);
                 if loaded.reports_different_outputs() {
-                    // The engine reported different outputs, so the results must differ.
+                    // The engine reported different outputs, so the results for float weights must differ.
                     let difference = Difference::of(&expected, &logprobs);
                     assert!(!is_float || !difference.is_within(bounds), "{context}: {difference:?}");
                     continue;

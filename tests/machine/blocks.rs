@@ -60,7 +60,7 @@ fn steps(record: &Record) -> Vec<Step<'_>> {
 }
 
 #[test]
-fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
+fn rounds_are_interleaved_and_no_sample_follows_a_pause() {
     let scratch = Scratch::new();
     // If requests are short, the first one after a pause is discarded. The median of three warm-up requests is short on a busy
     // machine too.
@@ -84,7 +84,7 @@ fn rounds_are_interleaved_and_each_begins_with_a_discarded_request() {
 }
 
 #[test]
-fn an_engine_measured_alone_is_never_paused_and_discards_no_request() {
+fn an_engine_measured_alone_discards_no_request() {
     let scratch = Scratch::new();
     let alone = [scratch.engine("one", "")];
     let record = record_of_run(&scratch, &alone, &["--blocks", "1", "--iterations", "3"]);
@@ -178,7 +178,7 @@ fn every_round_has_a_new_prompt_that_is_equal_for_all_engines() {
     let warm_ups =
         record.entries("sample").into_iter().filter(|it| it["kind"] == "warmup" && it["launch"] == 0);
     let prompts: BTreeSet<&str> = warm_ups.filter_map(|it| it["prompt_hash"].as_str()).collect();
-    assert_eq!(prompts.len(), 1, "all warm-up requests of a launch must have the same prompt: {prompts:?}");
+    assert_eq!(prompts.len(), 1, "both warm-up requests of a launch must have the same prompt: {prompts:?}");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_budget_ends_the_run_before_the_requested_rounds_and_is_recorded() {
 }
 
 #[test]
-fn a_budget_limits_the_rounds_of_a_block_so_that_five_blocks_fit() {
+fn a_budget_limits_the_rounds_of_a_block() {
     let scratch = Scratch::new();
     // Two engines and a twin: ten rounds of 70 ms requests take more than a fifth of the budget.
     let engines = ["one", "other"].map(|name| scratch.engine(name, "--per-token-ns 1000000"));

@@ -100,7 +100,7 @@ fn rates_count_bytes_read_and_written_and_two_operations_per_multiply_add() {
 }
 
 #[test]
-fn every_pass_is_timed_between_two_events() {
+fn every_pass_after_the_first_is_timed_between_two_events() {
     let machine = StandIns::with_cublas();
     machine.probe(&[], &[]);
     let log = machine.log();

@@ -27,9 +27,9 @@ fn a_process_that_uses_the_processor_in_anothers_turn_is_named_and_the_turn_is_m
     command.env("ORCHESTRATE_CORE_LOCK", scratch.join("locks"));
     command
         .arg("-e")
-        .arg(scratch.script("liar", &starts_burner))
+        .arg(scratch.script("starter", &starts_burner))
         .arg("-e")
-        .arg(scratch.script("honest", &slow));
+        .arg(scratch.script("other", &slow));
     command.args(["-s", "decode", "--blocks", "1", "--iterations", "3", "--warmup", "1"]);
     command.arg("--verifier").arg(scratch.engine("verifier", ""));
     let outcome = finish(command.arg("--results").arg(scratch.results())).exits_with(0);
@@ -40,7 +40,7 @@ fn a_process_that_uses_the_processor_in_anothers_turn_is_named_and_the_turn_is_m
         record.entries("warning").iter().map(|it| it["message"].as_str().unwrap()).collect();
     let named = |it: &&&str| it.contains("/burner` (process ") && it.contains("% of a core while `");
     assert_eq!(warnings.iter().filter(named).count(), 1, "{outcome:?}");
-    for engine in ["liar", "honest"] {
+    for engine in ["starter", "other"] {
         let samples = record.samples_of(engine);
         assert_eq!(samples.len(), 3, "{samples:?}");
         assert!(samples.iter().any(|sample| sample["repeat"] == 1), "{samples:?}");

@@ -53,7 +53,7 @@ const SNAPSHOTS: &[(&str, &[&str])] = &[
     ("explain-missing", &["explain", "lmrs", "no/such/record.jsonl"]),
 ];
 
-/// A record with two engines, verdicts and output checks.
+/// A record with two configurations of one engine, verdicts and output checks.
 const EXPLAINED: &str = "tests/records/default-suite.jsonl";
 
 #[test]

@@ -331,7 +331,7 @@ fn the_hint_of_a_failed_build_command_replaces_the_usual_hint() {
 }
 
 #[test]
-fn the_size_of_a_possible_download_is_printed_before_each_build() {
+fn the_note_of_a_build_is_printed_before_each_build() {
     let scratch = tree();
     let (driver_folder, arguments) = (driver::present(&scratch), ["setup", "able", "--device", "cuda"]);
     call(&scratch, &driver_folder, &arguments);

@@ -1,4 +1,4 @@
-//! The failure matrix: for every fault of the fake engine, a run of that engine and a healthy one. The run ends, the row
+//! The failure matrix: for each fault that a run can meet, a run of the fake engine and a healthy one. The run ends, the row
 //! names the failure and its time, the healthy engine is measured, and no process is left. This file has the programs that
 //! exit, hang, print too much, or are no engines. Tests of wrong answers are in `answers.rs`.
 
@@ -8,7 +8,7 @@ use crate::support::record::{Record, files};
 use crate::support::run::{FaultCase, Run, assert_faults, run_program_with_healthy, run_with_healthy};
 use crate::support::{Outcome, Scratch, command, fake_engine, finish, write_program};
 
-/// A run sends no request that an engine must refuse, so only tests of `check` have these faults.
+/// Faults of answers to requests that an engine must refuse. Only tests of `check` have these faults.
 const ONLY_IN_CHECKS: &[&str] = &[
     "answers_broken_json",
     "unsupported_option",
@@ -18,7 +18,7 @@ const ONLY_IN_CHECKS: &[&str] = &[
 ];
 
 #[test]
-fn every_fault_of_the_fake_engine_is_in_this_matrix() {
+fn every_fault_that_a_run_can_meet_is_in_this_matrix() {
     let listed = finish(Scratch::new().command(fake_engine()).arg("--list")).stdout;
     let faults = listed.lines().filter_map(|line| line.strip_prefix("--fault ")?.split_whitespace().next());
     let tests = [
@@ -194,7 +194,7 @@ fn launch_of_a_generate_only_engine_is_recorded_before_its_samples() {
     assert_eq!(warm_ups.filter(|it| it["launch"] == launch["launch"]).count(), 1, "{:?}", run.record);
 }
 
-// Engines that do not answer `hello` in some launches.
+// Engines that do not answer `hello`, in all launches or in some.
 
 #[test]
 fn engine_that_hangs_in_hello_gets_only_generate() {

@@ -1,10 +1,11 @@
-//! Engines whose time stamps are wrong only a little, in the default suite with its five blocks: shares of short requests, and
-//! tokens in groups. Their streamed requests have true stamps. Tests of larger errors are in `tests/machine/false_claims.rs`.
+//! Engines whose time stamps are wrong only a little, in the default suite with its five blocks: short requests with early
+//! times, and tokens that are stamped in groups. Their streamed requests have true stamps. Tests of larger errors are in
+//! `tests/machine/false_claims.rs`.
 
 use crate::support::run::{Run, run_default_suite};
 
 const NAME: &str = "engine";
-/// Requests of 4 to 22 ms.
+/// Requests of 1 to 22 ms.
 const TIMES: &str = "--first-token-ns 1000000 --per-prompt-token-ns 20000 --per-token-ns 250000";
 
 /// Runs only an engine with this fault, so no other engine shows how fast this machine is. A fixed number of warm-up requests keeps

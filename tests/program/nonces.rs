@@ -8,7 +8,7 @@ use crate::support::record::files;
 use crate::support::run::{RUN, Run};
 use crate::support::{Scratch, fake_engine, finish, without_line_breaks};
 
-/// Requests of 18 ms. Their times are those of the script.
+/// Requests of 17 ms. Their times are those of the script.
 const TIMES: &str = "--first-token-ns 1000000 --per-prompt-token-ns 20000 --per-token-ns 250000";
 const PER_TOKEN_NS: u64 = 250_000;
 
@@ -50,7 +50,7 @@ fn answers_that_an_engine_kept_from_an_earlier_run_fit_no_prompt_of_a_new_run() 
     let engine = scratch.engine("keeps", &format!("{TIMES} --answers-folder '{}'", folder.display()));
     let first = run(&scratch, &[&engine], &["--nonce", "5"]);
     assert_eq!(gaps_ns(&first, "keeps"), [PER_TOKEN_NS; 2]);
-    // With the same prompts, the lie works: no check finds it. So the record says that the prompts are not new.
+    // With the same prompts, no check finds the stored answers. So the record says that the prompts are not new.
     let repeated = run(&scratch, &[&engine], &["--nonce", "5"]);
     assert_eq!(gaps_ns(&repeated, "keeps"), [PER_TOKEN_NS / 1000; 2]);
     assert_eq!((repeated.status("keeps"), repeated.contradictions_of("keeps")), ("exact", Vec::new()));
@@ -76,7 +76,7 @@ fn two_runs_send_different_prompts_of_the_same_recipe_and_each_engine_of_a_run_g
     let nonce = |run: &Run| run.record.header()["plan"]["nonce"].as_u64().unwrap();
     assert_ne!(nonce(&first), nonce(&second));
     assert_eq!(first.report["nonce"], nonce(&first));
-    // The nonce repeats the prompts of its run, and records of both are comparable.
+    // The nonce repeats the prompts of its run.
     let again = run(&scratch, &[&engines[0], &engines[1]], &["--nonce", &nonce(&first).to_string()]);
     assert_eq!(prompts(&again, "one"), prompts(&first, "one"));
 }
@@ -106,7 +106,7 @@ fn records_of_different_nonces_are_compared_and_of_different_seeds_refused() {
 }
 
 #[test]
-fn the_command_request_repeats_a_request_of_a_run_exactly() {
+fn the_command_request_repeats_a_request_of_a_run_apart_from_its_id() {
     let scratch = Scratch::new();
     let lines = scratch.join("lines");
     let text = format!("tee -a '{}' | '{}'", lines.display(), fake_engine().display());

@@ -95,7 +95,7 @@ fn what_is_set_up_is_measured_in_each_precision_and_the_best_verified_is_recomme
     assert!(text.contains("not recommended: `broken`: its output is wrong"), "{text}");
     assert!(text.contains("not measured: `absent`: not built; hint: "), "{text}");
     assert!(text.contains("throughput: not measured yet"), "{text}");
-    // The table comes first.
+    // The output has the table too.
     assert!(
         outcome.stdout.starts_with("model embedded")
             || outcome.stdout.contains("TTFT")

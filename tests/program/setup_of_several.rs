@@ -178,7 +178,7 @@ fn on_a_terminal_the_user_is_asked_once() {
 }
 
 #[test]
-fn several_environments_are_removed_at_once() {
+fn remove_takes_several_engines_and_not_the_option_all() {
     let scratch = tree();
     let outcome = set_up(&scratch, &["able", "deft", "--remove"]).exits_with(0);
     assert_eq!(outcome.stdout, "nothing was set up for `able`\nnothing was set up for `deft`\n");

@@ -46,7 +46,7 @@ fn read_to_end(terminal: OwnedFd) -> String {
 }
 
 #[test]
-fn the_results_so_far_are_replaced_after_each_block_and_the_last_ones_stay() {
+fn the_results_so_far_are_replaced_after_each_block_and_the_report_follows() {
     let output = on_terminal(100, 60, &["--blocks", "3"]);
     let position = |text: &str| output.rfind(text).unwrap_or_else(|| panic!("no {text:?} in {output}"));
     let blocks = ["1 block so far", "2 blocks so far", "3 blocks so far"].map(position);

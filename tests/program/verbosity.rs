@@ -2,7 +2,7 @@
 
 use crate::support::{Outcome, Scratch, build_command, finish};
 
-/// Measures an engine without faults, and one that ends at its first request.
+/// Measures an engine without faults, and one that exits at its start.
 fn measure(options: &[&str]) -> Outcome {
     let scratch = Scratch::new();
     let (sound, faulty) = (scratch.engine("sound", ""), scratch.script("ends-early", "exit 3"));

@@ -24,7 +24,7 @@ use serde_json::Value;
 /// A process that needs longer than this counts as hanging. Waits on a slow machine are far shorter.
 pub const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// An environment variable of every process of a test. It identifies the processes that remain after the test.
+/// An environment variable of the processes that a `Scratch` starts. It identifies those that remain after the test.
 const TEST_ID_VARIABLE: &str = "ORCHESTRATE_TEST";
 
 pub fn root() -> &'static Path {

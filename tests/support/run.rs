@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::record::{Record, case_of};
 use super::{Outcome, Scratch, copy_folder, finish};
 
-/// One block of the decode scenario: three warm-up requests, then two rounds. In each round, a discarded request precedes
-/// the sample, because the engine was paused and its median warm-up request is short. Of three warm-up requests, the median
-/// is short on a busy machine too.
+/// One block of the decode scenario: three warm-up requests, then two rounds. With several engines, a discarded request
+/// precedes each sample, because the engine was paused and its median warm-up request is short. Of three warm-up requests,
+/// the median is short on a busy machine too.
 pub const RUN: &[&str] =
     &["--scenario", "decode", "--iterations", "2", "--blocks", "1", "--warmup", "3", "--json", "-"];
 

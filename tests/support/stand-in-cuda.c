@@ -1,7 +1,8 @@
-/* A stand-in for CUDA's driver, for machines without a GPU. It enforces two rules of the driver: memory needs a current context,
- * and the time of an event is known only after a wait. When the process ends, it logs the resources that were not released.
- * Variables: STAND_IN_LOG (a file), STAND_IN_GPUS, STAND_IN_FREE_MIB, STAND_IN_MS (the times of the passes, in turn),
- * STAND_IN_REFUSES (`name=code`), STAND_IN_CRASHES (a function), STAND_IN_HANGS (a function). */
+/* A stand-in for CUDA's driver, for machines without a GPU. It enforces rules of the driver: `cuInit` comes first, memory
+ * and events need a current context, and the time of an event is known only after a wait. When the process ends, it
+ * logs the resources that were not released. Variables: STAND_IN_LOG (a file), STAND_IN_GPUS,
+ * STAND_IN_FREE_MIB, STAND_IN_MS (the times of the passes, in turn), STAND_IN_REFUSES (`name=code`), STAND_IN_CRASHES (a
+ * function), STAND_IN_HANGS (a function). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

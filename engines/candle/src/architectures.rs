@@ -23,7 +23,7 @@ pub const ARCHITECTURES: [&Architecture; 6] = [
     &Architecture { name: "qwen3", safetensors: qwen3, gguf: Some(qwen3_gguf) },
     &Architecture { name: "mistral", safetensors: mistral, gguf: None },
     &Architecture { name: "phi3", safetensors: phi3, gguf: Some(phi3_gguf) },
-    // candle's only quantized Gemma is Gemma 3, and it uses silu.
+    // candle's quantized Gemma models are Gemma 3 and RecurrentGemma.
     &Architecture { name: "gemma", safetensors: gemma, gguf: None },
 ];
 

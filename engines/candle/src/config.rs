@@ -40,7 +40,7 @@ pub struct Shape {
     pub head_dim: usize,
     pub rms_norm_eps: f64,
     pub rope_theta: f64,
-    /// Queries, keys and values have biases.
+    /// The attention projections have biases.
     pub biased: bool,
     /// The embedding is also the output matrix.
     pub tied: bool,
@@ -153,7 +153,7 @@ impl Fields<'_> {
         kind.filter(|kind| kind != "default")
     }
 
-    /// The frequencies of Llama 3.1 and later, the only RoPE scaling that candle computes.
+    /// The frequencies of Llama 3.1 and later, the only RoPE scaling that this engine accepts.
     pub fn llama3_frequencies(&self) -> Result<Option<Llama3RopeConfig>, Failed> {
         match self.rope_scaling().as_deref() {
             None => Ok(None),

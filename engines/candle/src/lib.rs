@@ -1,6 +1,6 @@
 //! candle as an engine: unmodified candle-core and candle-transformers, run like their own examples.
 //!
-//! `engine` loads, `model` generates and scores. `architectures` has an entry for each of candle's models. `device` opens
+//! `engine` loads, `model` generates and scores. `architectures` has an entry for each supported architecture. `device` opens
 //! the device of a load; only its file `cuda.rs` calls CUDA. `config` checks the features of a model, and the crate
 //! `model_files` its files, because candle does not.
 //!

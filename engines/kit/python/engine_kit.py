@@ -73,7 +73,7 @@ class Model:
     """A loaded model. The kit makes one call at a time, from the main thread.
 
     An engine that advances several requests at once (as many as its capability `concurrency` at most) implements three more
-    methods. `admit(slot, job)` takes a request. `step(tokens)` advances every admitted request by a token with
+    methods. `admit(slot, job)` takes a request. `step(tokens)` advances every sequence that is not done by a token with
     `tokens[slot].push(sequence, id)`; `tokens` has None for a free slot. `leave(slot)` removes a request.
     """
 
@@ -99,13 +99,13 @@ class Model:
         raise NotImplementedError
 
     def score(self, ids):
-        """Natural-log probabilities of `ids[1:]`, each given all ids before it. A verifier also has `score_with_most_likely`: a
+        """Natural-log probabilities of `ids[1:]`, each given all ids before it. A model may also have `score_with_most_likely`: a
         tuple of this list, of the most likely ids at the same positions, and of their log-probabilities."""
         raise Failed("unsupported", "`score` is not supported by this engine")
 
 
 def serve(engine):
-    """Speaks the protocol on stdin and stdout until stdin ends or `shutdown` comes, then exits with 0."""
+    """Speaks the protocol on stdin and stdout until stdin ends or `shutdown` comes, then ends the process."""
     end_with_parent()
     if os.isatty(0):
         sys.stderr.write('this engine reads one JSON request per line on stdin, for example: {"prompt":"Hello"}\n')

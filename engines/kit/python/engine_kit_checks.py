@@ -1,5 +1,5 @@
-"""The checks of a request, and the conversion of exceptions to failures. A check that both kits make has the same words
-in its message; quoted values and hints may differ."""
+"""The checks of a request, and the conversion of exceptions to failures. If the Rust kit makes a check of this
+module too, its message has the same words; quoted values and hints may differ."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def _split_planted_delay(options):
     """The options without the planted delay, and the delay in nanoseconds."""
     if (us := options.get(PLANTED_DELAY_OPTION)) is None:
         return options, 0
-    # A command line gives the value as a text.
+    # A text that holds a number is accepted too.
     if isinstance(us, str) and us.isascii() and us.isdecimal():
         us = int(us)
     if type(us) is not int or not 0 <= us < 2**64:
@@ -90,7 +90,7 @@ def read_choice(options, name, offered, default=...):
 def read_flag(options, name, default):
     """The value of an option that is true or false."""
     value = options.get(name, default)
-    # A command line gives the value as a text.
+    # A text that holds a bool is accepted too.
     value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
     if type(value) is not bool:
         raise Failed("bad_request", f"option `{name}`: expected true or false, found `{str(value)[:80]}`")
@@ -165,7 +165,7 @@ def check_logprobs(values, ids, sequence):
 
 def check_logit(largest, model_name):
     """Refuses the largest of a token's logits if it is NaN or infinite: an id that is chosen from such logits means nothing.
-    Engines call this for each token. In numpy and PyTorch, the largest of several numbers is NaN if one of them is NaN."""
+    In numpy and PyTorch, the largest of several numbers is NaN if one of them is NaN."""
     if not math.isfinite(largest):
         raise Failed("model", f"model `{model_name}`: its weights lead to logits that are NaN or infinite")
 

@@ -1,8 +1,8 @@
 """Takes requests in their order, answers each once, and converts errors to failures.
 
-One thread answers all requests. Lines and their timestamps come through a queue. After every token of an engine the
-thread checks the queue, so that a `cancel` has an effect. This module uses no file descriptor and no process, so tests run
-in memory.
+One thread answers all requests. Lines and their timestamps come through a queue. After every token, or every step of
+overlapping requests, the thread checks the queue, so that a `cancel` has an effect. This module uses no file descriptor
+and no process, so tests run in memory.
 """
 
 import os
@@ -261,7 +261,7 @@ class Conversation:
         try:
             self._model.leave(slot)
         except Exception as error:
-            # Only prints the error: the request gets its answer, and a broken slot fails a later request.
+            # The request still gets its answer. A broken slot fails a later request.
             checks.failure(error)
 
     def _collect(self, wait=False):

@@ -1,4 +1,5 @@
-"""Tests the golden files: the kit parses every request in them, and its messages have the same fields."""
+"""Tests the golden files: the kit parses every request, refuses invalid lines with the same messages, and its messages
+have the same fields."""
 
 import json
 import unittest
@@ -46,7 +47,7 @@ class GoldenFiles(unittest.TestCase):
                     parsed = vars(parsed)
                 self.assertEqual(parsed, value, f"{name}: {field}")
 
-    def test_every_kit_refuses_an_invalid_line_with_the_same_message(self):
+    def test_an_invalid_line_is_refused_with_the_message_of_the_golden_file(self):
         invalid = json.loads((GOLDEN / "refused.json").read_text("utf-8"))
         self.assertTrue(invalid)
         for line, message in invalid.items():
@@ -58,7 +59,7 @@ class GoldenFiles(unittest.TestCase):
         types = {value.get("type", "generate") for value in golden("request").values()}
         self.assertEqual(types, {"hello", "load", "generate", "score", "facts", "cancel", "shutdown"})
 
-    def test_the_kits_messages_have_every_field_of_the_golden_messages(self):
+    def test_the_kits_messages_have_every_field_of_the_golden_message_of_their_type(self):
         sent = {}
         for message in sent_messages():
             sent.setdefault(message["type"], {}).update(message)

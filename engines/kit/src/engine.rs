@@ -52,12 +52,13 @@ pub trait Slots {
     /// free.
     fn admit(&mut self, slot: usize, job: &Job) -> Result<(), Failed>;
 
-    /// Advances every admitted sequence by one token: `tokens[slot].push(sequence, id)`. The first step includes the prefill.
-    /// `tokens` is `None` for free slots. `Tokens::fail` fails one request; an `Err` fails all of them.
+    /// Advances every sequence that is not done by one token: `tokens[slot].push(sequence, id)`. The first step of a
+    /// request includes its prefill. `tokens` is `None` for free slots. `Tokens::fail` fails one request; an `Err` fails
+    /// all of them.
     fn step(&mut self, tokens: &mut [Option<Tokens>]) -> Result<(), Failed>;
 
     /// Removes a request that is done, cancelled or failed. The kit calls `leave` once after each successful `admit`, unless a
-    /// panic has dropped the model.
+    /// panic has dropped the model, or the process ends.
     fn leave(&mut self, slot: usize);
 }
 

@@ -39,7 +39,7 @@ pub fn build() -> Build {
     }
 }
 
-/// The default number of threads: the CPUs that the process may run on.
+/// The default number of threads: the CPUs that the process may use.
 pub fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |threads| u32::try_from(threads.get()).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! The common parts of every engine: JSON, clocks, tokenising, iterations and warm-up, streaming, batches, overlapping
+//! The common parts of engines: JSON, clocks, tokenising, iterations and warm-up, streaming, batches, overlapping
 //! requests, cancelling, length and end of sequence, failures on the wire.
 //!
 //! An engine is two types and a `main`. This engine is complete; it repeats the prompt's last token:
@@ -49,7 +49,7 @@
 //!                                    or, with a request id and slots -> overlap -> Slots::step -> Tokens
 //! ```
 //!
-//! The kit does no arithmetic on tensors, except that `sampling` chooses tokens from logits. It derives no metric. Only
+//! The kit does no arithmetic on tensors, except that `sampling` computes with logits. It derives no metric. Only
 //! `summary`, for a person at a shell, computes with times; the orchestrator ignores the summary.
 
 mod engine;

@@ -27,7 +27,7 @@ impl<'a> Options<'a> {
         self.read(name, "a text", Value::as_str)
     }
 
-    /// A bool, or a text that holds a bool. A command line gives every value as a text.
+    /// A bool, or a text that holds a bool.
     pub fn bool(&self, name: &str) -> Result<Option<bool>, Failed> {
         self.read(name, "true or false", |value| value.as_bool().or_else(|| value.as_str()?.parse().ok()))
     }

@@ -48,7 +48,7 @@ pub fn sample(logits: &[f32], sampling: &Option<Sampling>, rng: &mut Rng) -> u32
     }
 }
 
-/// The largest logit, the lowest id among equals. NaN is never chosen; if all logits are NaN, the result is 0.
+/// The id of the largest logit, the lowest id among equals. NaN counts only if all logits are NaN: then the id is 0.
 pub fn greedy(logits: &[f32]) -> u32 {
     // Two passes vectorise and are faster than one pass that also tracks the index.
     let largest = largest(logits);
@@ -110,7 +110,7 @@ fn softmax_weights(logits: &[f32], temperature: f64) -> impl Iterator<Item = Wei
     })
 }
 
-/// Orders by descending probability, then by ascending id, so that no two weights are equal.
+/// Orders by descending probability, then by ascending id, so that the order is always the same.
 fn by_probability(left: &Weight, right: &Weight) -> Ordering {
     right.1.total_cmp(&left.1).then(left.0.cmp(&right.0))
 }
@@ -128,7 +128,7 @@ fn keep_top_k(weights: &mut Vec<Weight>, k: usize) {
 const FIRST_PART_LENGTH: usize = 256;
 
 /// Keeps the most probable weights, sorted by probability, until their sum reaches `share` of the total. Sorts one part
-/// after the other, and only as many weights as the share needs.
+/// after the other, and only as many parts as the share needs.
 fn keep_top_p(weights: &mut Vec<Weight>, share: f64) {
     let target = share * sum(weights);
     let (mut sorted, mut reached, mut part_length) = (0, 0.0, FIRST_PART_LENGTH);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_never_takes_nan() {
+    fn greedy_takes_nan_only_if_all_logits_are_nan() {
         assert_eq!(greedy(&[f32::NAN, 1.0, f32::NAN]), 1);
         assert_eq!(greedy(&[f32::NAN; 20]), 0);
         assert_eq!(greedy(&[f32::NEG_INFINITY, f32::MIN]), 1);
@@ -220,7 +220,7 @@ mod tests {
         let logits = [0.1_f32, 0.2, 0.3, 0.4].map(f32::ln);
         let counts = draws(&logits, sampling(1.0, 0, None));
         for (count, expected) in counts.into_iter().zip([400, 800, 1200, 1600]) {
-            // Five standard deviations of a binomial distribution of 4000 draws. The seed is fixed, so the result never varies.
+            // At least five standard deviations of 4000 draws. The seed is fixed, so the result never varies.
             assert!(count.abs_diff(expected) < 160, "{count} of {expected}");
         }
     }

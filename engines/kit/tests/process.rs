@@ -83,7 +83,7 @@ fn run_role(role: &str) -> ExitCode {
     })
 }
 
-/// A toy that prints while it loads, as some libraries do.
+/// A toy that prints on stdout, as some libraries do.
 struct PrintingToy(Toy);
 
 impl engine_kit::Engine for PrintingToy {

@@ -30,7 +30,7 @@ pub fn buffer_bytes(last_level_cache: Option<u64>, available: Option<u64>) -> Op
     (bytes <= max).then_some(bytes)
 }
 
-/// The fastest pass for each number of streams. Empty if there is no memory for the buffer.
+/// The fastest pass for each number of streams. Empty if there is no memory for the buffer, or if it is too small.
 pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
     let Some(mut buffer) = Buffer::new(bytes) else { return Vec::new() };
     let (reader, parts) = (Reader::widest_supported(), Parts::of(&mut buffer, processors.len()));
@@ -53,7 +53,7 @@ pub fn probe(processors: &[usize], bytes: u64, budget: Duration) -> Vec<Reads> {
 }
 
 /// The bytes per second that all these processors together read during `time`, with `streams` per processor. `probe` measures
-/// the fastest milliseconds instead. `None` if there is no memory for the buffer.
+/// the fastest milliseconds instead. `None` if there is no memory for the buffer, or if it is too small.
 pub fn sustained(processors: &[usize], bytes: u64, streams: u32, time: Duration) -> Option<f64> {
     let mut buffer = Buffer::new(bytes)?;
     let (reader, parts) = (Reader::widest_supported(), Parts::of(&mut buffer, processors.len()));

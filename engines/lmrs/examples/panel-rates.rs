@@ -1,5 +1,5 @@
 //! Products of many tokens with panels: integers against bf16 after widening. The time is the CPU time of the slowest
-//! thread. `lmrs-bench` has all other measurements.
+//! thread. `lmrs-bench` measures the time of each kernel.
 //!
 //! `cargo run --release -p lmrs --example panel-rates -- [tokens] [threads] [level]`: by default 512, 2, the best.
 #![expect(clippy::print_stdout, reason = "an example that prints")]

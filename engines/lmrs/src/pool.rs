@@ -127,7 +127,7 @@ impl Pool {
         Self { shared, workers, run_lock: Mutex::default(), _pinned: pinned }
     }
 
-    /// The number of threads, which may be less than requested.
+    /// The number of threads, which may be less than requested. Threads that the system refused to start are counted too.
     pub fn threads(&self) -> usize {
         self.shared.shares.len()
     }

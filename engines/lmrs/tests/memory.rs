@@ -1,4 +1,4 @@
-//! Tests how the program behaves when memory is too small. The models are sparse files of zeros, which take no disk space.
+//! Tests how the program behaves when memory is too small. The models are sparse files of zeros, which take almost no disk space.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 

@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 /// The variable that names the data directory.
 pub const HOME_VARIABLE: &str = "ORCHESTRATE_HOME";
 
-/// The variable that names the Python interpreter of all engines. With `_` and the name of an engine in capitals after it, the
-/// variable applies to that engine.
+/// The variable that names the Python interpreter of all engines. With `_` and the name of an engine in capitals after it (`_` in
+/// place of `-`), the variable applies to that engine.
 pub const PYTHON_VARIABLE: &str = "ORCHESTRATE_PYTHON";
 
 /// The file that the setup of an environment writes last. An environment without this file is incomplete.

@@ -1,5 +1,5 @@
 //! A container's limits of CPU and memory. Each is the smallest limit on the path from this process's cgroup up to the mount.
-//! Version 1 of cgroups has a hierarchy for each controller, version 2 one for all, and a mixed system has both versions.
+//! Version 1 of cgroups has a hierarchy for one controller or a few, version 2 one for all. A mixed system has both versions.
 
 use std::path::{Path, PathBuf};
 
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn own_cgroups_are_found_in_both_versions_or_in_neither() {
+    fn own_cgroups_are_found_in_each_version_that_is_mounted() {
         let mixed = MIXED_MOUNTS.to_string()
             + "44 31 0:44 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
                45 31 0:45 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";

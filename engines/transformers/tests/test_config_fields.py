@@ -18,7 +18,7 @@ class ConfigFields(unittest.TestCase):
     def test_fields_of_the_class_of_its_base_classes_and_of_shared_functions_are_found(self):
         committed = json.loads((ROOT / "models" / "files" / "tests" / "config-fields.json").read_text())
         gpt2, rope = committed["architectures"]["gpt2"], committed["rope"]
-        # A field of the class, another name, a field of the base class, and one that only the cache reads.
+        # A field of the class, an alias, a field of the base class, and one that only the cache reads.
         for field in ("scale_attn_by_inverse_layer_idx", "hidden_size", "is_encoder_decoder", "attention_chunk_size"):
             self.assertIn(field, gpt2)
         self.assertIn("use_bidirectional_attention", committed["architectures"]["gemma"])

@@ -238,7 +238,7 @@ class Memory(unittest.TestCase):
 
 
 class Environment(unittest.TestCase):
-    def test_libraries_are_offline_and_every_thread_pool_has_the_requested_size(self):
+    def test_the_environment_has_the_offline_variables_and_the_requested_threads(self):
         environment = {"HF_HUB_OFFLINE": "0"}
         prepare_environment(3, environment)
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):

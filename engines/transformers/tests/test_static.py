@@ -180,7 +180,7 @@ class OptimisedSteps(unittest.TestCase):
         self.assertIn("fusion off", model.facts()["libraries"]["decode"])
 
     @unittest.skipUnless(FULL_TESTS, "compiles for minutes; ORCHESTRATE_FULL_TESTS=1 runs it")
-    def test_every_compiled_path_gives_the_tokens_of_the_plain_loop(self):
+    def test_steps_compiled_by_inductor_give_the_tokens_of_the_plain_loop(self):
         folder = write_folder(self)
         plain_loop = load(folder, {"path": "loop"})
         for options in (

@@ -10,7 +10,7 @@ use anyhow::Result;
 use model_files::Dtype;
 use model_files::blocks::{can_narrow, narrow, widen};
 
-/// How many numbers are converted at once. They fit the second-level cache, so the example measures arithmetic, not memory.
+/// How many numbers are converted at once. They fit in a cache, so the example measures arithmetic, not memory.
 const NUMBERS: usize = 1 << 16;
 const TRIES: usize = 25;
 

@@ -1,5 +1,5 @@
-//! The cache of conversions for engines that need another format, keyed by content. The same weights are converted once to
-//! each format and dtype, also if they come from several folders.
+//! The cache of conversions for engines that need another format, keyed by content. The same model is converted once to each
+//! format and dtype, also if several folders have it.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! The numbers of a model that a benchmark needs, from its config and headers, never from its weights.
+//! The numbers of a model that a benchmark needs, from its config, headers and tokenizer, never from its weights.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -56,7 +56,8 @@ pub struct ComponentFacts {
 }
 
 impl ModelFacts {
-    /// The facts of a model whose config and tensors agree. An unsupported architecture gets only the facts of its headers.
+    /// The facts of a model whose config and tensors agree. For an unsupported architecture, `components` is empty,
+    /// and a decode step counts all weights.
     pub fn of(model: &ModelFolder) -> Result<Self> {
         let config = &model.config;
         let mut facts = Self {
@@ -97,7 +98,7 @@ impl ModelFacts {
         Ok(facts)
     }
 
-    /// The facts in a config. The others are empty.
+    /// The facts in a config. The others are empty or 0.
     fn of_config(name: &str, config: &Config, format: Format) -> Self {
         let kv = u64::from(config.kv_heads) * u64::from(config.head_dim);
         Self {

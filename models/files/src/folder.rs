@@ -211,7 +211,7 @@ impl ModelFolder {
         self.tensors.iter().map(|tensor| tensor.bytes).sum()
     }
 
-    /// The elements of all tensors; an embedding that is also the output counts once, as it is stored.
+    /// The elements of all stored tensors. An embedding that is also the output counts once, unless the files have it twice.
     pub fn parameters(&self) -> u64 {
         self.tensors.iter().map(Tensor::elements).sum()
     }

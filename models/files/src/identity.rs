@@ -1,8 +1,8 @@
-//! A name for weights that is the same in every format: a conversion that changes no number keeps it.
+//! A name for weights that is the same in safetensors and GGUF: a conversion that changes no dtype keeps it.
 //!
 //! The name is the first half of a SHA-256 over every part's name, shape, dtype and numbers in GGUF's order, which each
-//! format can be converted to. Parts that GGUF has only in f32 are hashed in f32. Tensors that can be computed from the
-//! config, such as RoPE factors, are left out.
+//! format can be converted to. Parts that GGUF has only in f32 are hashed in f32. Tensors that are no parts of the network,
+//! such as RoPE factors, are left out.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ use crate::{Dtype, Format, ModelFolder};
 const NUMBERS_PER_STEP: u64 = 1 << 20;
 
 impl ModelFolder {
-    /// The identity: stored when the same files were last read, else computed from all weights.
+    /// The identity: the stored one if the files have not changed since, else computed from all weights.
     pub fn identity(&self) -> Result<String> {
         let stored = StoredIdentity::of(self)?;
         if let Some(identity) = stored.find() {
@@ -66,7 +66,7 @@ impl ModelFolder {
         for hash in hashes {
             identity.update(hash.context("a part was not hashed")??);
         }
-        // Half of the hash is enough to distinguish models, and short enough to read aloud.
+        // Half of the hash is enough to distinguish models.
         Ok(hex(&identity.finalize()[..16]))
     }
 }

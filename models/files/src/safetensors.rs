@@ -216,7 +216,7 @@ fn shards_of_index(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The size at which transformers begins another shard.
+/// A shard gets no further tensor that would make it larger than this.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
 /// Plans the files of these tensors, `parts`, and the index if there are several files.

@@ -110,8 +110,8 @@ impl Shape {
         })
     }
 
-    /// The shape of a user's config.json: every id of the vocabulary gets a text, and the BOS
-    /// and EOS ids get the names `<s>` and `</s>`.
+    /// The shape of a user's config.json: every id of the vocabulary gets a text. The BOS id gets the name `<s>`, and the EOS
+    /// ids get `</s>`, `</s1>` and so on.
     pub fn of_config(path: &Path) -> Result<Self> {
         let raw = read_json(path)?;
         ensure!(raw.is_object(), "`{}`: expected an object", path.display());

@@ -12,7 +12,7 @@ fn error_of(path: &std::path::Path) -> String {
 }
 
 #[test]
-fn facts_of_a_complete_folder_come_from_its_headers_alone() {
+fn a_complete_folder_has_the_facts_of_its_config_and_headers() {
     let path = model("complete");
     let opened = ModelFolder::open(&path).unwrap();
     assert_eq!(opened.format, Format::Safetensors);

@@ -179,7 +179,7 @@ fn byte_level_ids_are_the_same_through_json_and_through_gguf() {
 }
 
 #[test]
-fn every_family_of_pre_tokenizers_is_restored_from_gguf_by_name() {
+fn a_pre_tokenizer_is_restored_from_tokenizer_json_and_from_gguf() {
     let mut tables = tables_of_size(600);
     let names = ["llama-bpe", "smaug-bpe", "qwen2", "qwen35", "starcoder", "tekken", "gpt-4o", "deepseek-v3"];
     for name in names.into_iter().chain(["deepseek-coder", "falcon", "default", "gpt-2"]) {

@@ -44,7 +44,7 @@ fn message(name: &str, value: &Value) -> Message {
 }
 
 #[test]
-fn every_kit_refuses_an_invalid_line_with_the_same_message() {
+fn an_invalid_line_is_refused_with_the_message_in_the_golden_file() {
     for (line, message) in golden_files("refused")["refused"].as_object().unwrap() {
         let failed = parse_request(line.as_bytes()).unwrap_err();
         assert_eq!(&json!(failed.message), message, "{line}");

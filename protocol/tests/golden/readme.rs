@@ -32,7 +32,7 @@ fn every_line_of_the_conversation_in_the_readme_is_parsed() {
 }
 
 #[test]
-fn every_field_is_explained_in_the_readme() {
+fn the_readme_names_every_field() {
     let schema = crate::schema::committed_schema();
     for field in crate::schema::declared_fields(&schema) {
         let (_, name) = field.split_once('.').unwrap();
@@ -45,7 +45,7 @@ fn every_field_is_explained_in_the_readme() {
 }
 
 #[test]
-fn every_kind_of_failure_is_explained_in_the_readme() {
+fn the_readme_names_every_kind_of_failure() {
     let schema = crate::schema::committed_schema();
     let kinds = crate::schema::words(&schema, "FailureKind");
     assert!(kinds.contains(&FailureKind::OutOfMemory.as_str()) && kinds.len() == 8, "{kinds:?}");

@@ -39,7 +39,7 @@ pub struct Requested<'a> {
     pub dtype: Option<&'a str>,
     /// The dtype of the model's own numbers.
     pub model_dtype: Option<&'a str>,
-    /// Whether the user set an option for the cache of keys and values.
+    /// Whether the user or the preset set an option for the cache of keys and values.
     pub has_cache_option: bool,
 }
 
@@ -62,8 +62,8 @@ impl<'a> Requested<'a> {
 pub struct Bounds {
     /// The largest root mean square over all tokens.
     pub rms: f64,
-    /// The largest root mean square over the worst stretch of `STRETCH_TOKENS`. The error of a wrong rotation grows with
-    /// the position, and the first tokens of a text hide the error in the mean.
+    /// The largest root mean square over the worst stretch (`STRETCH_TOKENS`). The error of a wrong rotation
+    /// grows with the position, and the first tokens of a text hide the error in the mean.
     pub stretch_rms: f64,
     /// The largest mean gap (as in `gaps.rs`), over all tokens that the verifier checked.
     pub gap: f64,
@@ -128,7 +128,8 @@ impl Precision {
         };
         // Without a reported compute dtype, the dtype of the weights counts, with at least 8 bits: no engine computes in fewer.
         let compute_bits = compute.and_then(nominal_bits).unwrap_or(weight_bits).max(8);
-        // The dtype of the cache cannot be checked, so fewer than 16 bits count only if the user requested them.
+        // The dtype of the cache cannot be checked, so fewer than 16 bits count only if an option requested
+        // them.
         let min_bits = if requested.has_cache_option { 0 } else { 16 };
         let cache_bits = kv.and_then(nominal_bits).unwrap_or(32).max(min_bits);
         of_weights.max(Self::of_bits(compute_bits)).max(Self::of_bits(cache_bits))

@@ -39,7 +39,7 @@ pub struct FirstDifference {
     pub position: usize,
     /// The engine's token; `None` if the engine's output ended.
     pub engine_token: Option<u32>,
-    /// The verifier's token; `None` if the verifier's output ended.
+    /// The verifier's token. Tokens of the engine after the verifier's last one are no difference.
     pub verifier_token: Option<u32>,
     /// The measured sample with this text; `None` for the held-out prompt.
     #[serde(skip)]

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-/// The number of tokens in a stretch. It is small enough to show an error that grows with the position, at the end of a text.
-/// It is large enough that a single token does not decide.
+/// The number of tokens in a stretch; the last stretch of a text may have fewer or more. It is small enough
+/// to show an error that grows with the position, at the end of a text. It is large enough that a single
+/// token does not decide.
 pub const STRETCH_TOKENS: usize = 128;
 
 /// The differences of log-probabilities, in nats.
@@ -98,7 +99,8 @@ fn finite(value: Option<&Option<f64>>) -> Option<f64> {
     value.copied().flatten().filter(|value| value.is_finite())
 }
 
-/// The stretches of a text with this many values. A remainder of half a stretch or less belongs to the last stretch.
+/// The stretches of a text with this many values. A remainder of half a stretch or less belongs to the last
+/// full stretch.
 fn stretches(count: usize) -> impl Iterator<Item = (usize, usize)> {
     let stretches = ((count + STRETCH_TOKENS / 2 - 1) / STRETCH_TOKENS).max(1);
     (0..stretches).map(move |number| {

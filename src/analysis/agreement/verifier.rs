@@ -75,13 +75,14 @@ impl<'a> Verifier<'a> {
         self.logprobs.iter().find(|(it, _)| *it == sequence).map(|(_, logprobs)| *logprobs)
     }
 
-    /// Whether this configuration is the verifier.
+    /// Whether this configuration is the verifier, and no reference answers replace its answers.
     pub fn is_itself(&self, configuration: usize) -> bool {
         matches!(self.against, Against::Engine { .. }) && self.configuration == Some(configuration)
     }
 }
 
-/// A dtype other than f32 that a configuration reports. `None` if every launch reports f32 for weights and arithmetic.
+/// A dtype other than f32 that a configuration reports. `None` if every launch that loaded the model reports
+/// f32 for weights and arithmetic.
 fn dtype_other_than_f32(record: &RunRecord, configuration: usize) -> Option<String> {
     let unreported = || "an unreported dtype".to_string();
     let launches = record.launches.iter().filter(|it| it.configuration == configuration);

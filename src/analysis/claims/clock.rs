@@ -115,7 +115,7 @@ const SPANS: [Span; 3] = [
                 time(observed.bound_ns)
             )
         },
-        // One request of a case is streamed in each launch.
+        // At most one request of a case is streamed in each launch.
         growth_message: None,
     },
 ];

@@ -126,7 +126,7 @@ fn kv_cache_bytes(subject: &Subject) -> f64 {
 fn rounded_scores(subject: &Subject) -> Option<Contradiction> {
     let is_wide = |dtype: &str| dtype::bits(dtype).is_some_and(|bits| bits >= 32.0);
     let on_disk = subject.configuration.model.dtype.as_deref()?;
-    // Every engine rounds activations to multiply them with quantization blocks, whatever dtype it reports.
+    // An engine may round activations to multiply them with quantization blocks, whatever dtype it reports.
     let has_plain_weights = dtype::bits(on_disk).is_some_and(|bits| bits >= 16.0);
     let weights = subject.fact(|facts| facts.weights_dtype.as_deref())?;
     let has_own_numbers = is_wide(weights) || weights.eq_ignore_ascii_case(on_disk);

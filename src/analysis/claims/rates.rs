@@ -61,7 +61,7 @@ fn bandwidth(subject: &Subject, case: usize, limits: &[Limit]) -> Option<Rate> {
     // The share as the table shows it.
     let metric = metric::by_id(MetricId::BANDWIDTH_SHARE);
     let share = subject.values.of_metric(case, metric).summary()?.estimate;
-    // A GPU is probed once, and no other program slows its memory.
+    // A GPU is probed once, because its limits do not change.
     let has_many_probes = !key.device.is_cpu() || limit.probes.len() >= MIN_PROBES;
     let max_share = match has_many_probes {
         true if is_reliable(limit) && !is_busy(subject.record) => MAX_SHARE,

@@ -1,5 +1,5 @@
-//! All claims of two correct engines hold. Each test then changes the facts or the samples of `beacon`. The module `clocks`
-//! tests the checks of clocks.
+//! All claims of two correct engines hold. Each test then changes the facts or the samples of `beacon`. The
+//! modules `clocks` and `clock_rates` test the checks of clocks.
 
 mod clock_rates;
 mod clocks;
@@ -135,7 +135,7 @@ fn memory_of_engines_in_other_processes_or_on_a_gpu_is_not_compared() {
     }
 }
 
-/// A record of an engine that reports a narrow dtype, with this much memory that no file backs.
+/// A record of an engine that reports this dtype, with this much memory that no file backs.
 fn with_anonymous_memory(dtype: &str, weights_bytes: u64, anonymous_bytes: u64) -> RunRecord {
     decode_record(|record| {
         change_facts(record, |facts| {

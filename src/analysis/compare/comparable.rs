@@ -1,6 +1,7 @@
-//! Checks whether two records may be compared: they must have the same machine, mode, weights, recipe of prompts and token
-//! counts, and share a workload. The prompts themselves differ, because each run has a nonce of its own. Other settings may differ
-//! on purpose, and `matching` names their differences.
+//! Checks whether two records may be compared. They must share a workload, and have the same machine, mode,
+//! weights, recipe of prompts, token counts, EOS setting and sampling. Both or neither must have a warm-up.
+//! The prompts themselves differ, because each run has a nonce of its own. Other settings may differ on
+//! purpose, and `matching` names their differences.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -207,7 +208,8 @@ impl<'a> Requests<'a> {
         Self { seed: values.plan.seed, by_case: by_case.collect() }
     }
 
-    /// The first block and round whose prompts have different recipes, or else the first with different token counts.
+    /// The first block and round whose prompts have different recipes, or else the first with different token
+    /// counts, or else the median prompt tokens if they differ too much.
     fn difference(&self, new: &Self, pair: (usize, usize), workload: &Workload) -> Option<Difference> {
         if self.seed != new.seed && matches!(workload.prompt, Prompt::Tokens(_)) {
             // `seed_difference` reports this.
@@ -248,7 +250,7 @@ fn counts_differ(base: &Sample, new: &Sample) -> bool {
     outputs(base) != outputs(new)
 }
 
-/// The median over all requests.
+/// The median over all sequences of all requests.
 fn median_prompt_tokens(requests: &ByRound) -> Option<f64> {
     let counts = requests.values().flat_map(|it| token_counts(it)).map(|(prompt, _)| f64::from(prompt));
     median(&counts.collect::<Vec<_>>())

@@ -1,4 +1,5 @@
-//! Compares the configurations of one record. Their rounds were interleaved, so their values are paired round by round.
+//! Compares the configurations of one record. Their values are paired round by round, because rounds are
+//! interleaved, except in a sequential run, which gets no verdicts.
 
 use std::collections::HashMap;
 

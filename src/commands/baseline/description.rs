@@ -72,7 +72,7 @@ impl Baseline {
         }
     }
 
-    /// Reads a baseline. An unknown name is the user's error, and the message lists the known ones.
+    /// Reads a baseline. An unknown name is the user's error. The hint has a similar name, or lists the known ones.
     pub fn read(name: &str) -> Result<Self> {
         check_name(name)?;
         let damaged = |why: String| damaged(name, &format!("its description cannot be read: {why}"));

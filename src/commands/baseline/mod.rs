@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `$DATA` is the user's data folder. A baseline's folder has the record (`record.jsonl`), the description (`baseline.json`)
-//! and the programs (`programs/DIGEST/NAME`). A copy keeps the file name of its program, because a program may read its own name.
+//! and the programs (`programs/DIGEST/FILE`). A copy keeps the file name of its program, because a program may read its own name.
 
 mod accept;
 mod after_run;

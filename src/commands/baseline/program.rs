@@ -21,7 +21,7 @@ const MAX_SCRIPT_BYTES: u64 = 1 << 16;
 pub struct Program {
     /// The path from which it was started.
     pub path: String,
-    /// SHA-256, as `sha256sum` prints it. Absent where the measured program is not known.
+    /// SHA-256, as `sha256sum` prints it. Absent if the program could not be read, or changed after the start of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,11 +11,11 @@ use crate::analysis::compare::matching;
 use crate::plan::{Configuration, Plan, Role};
 use crate::shell::{Usage, pasteable};
 
-/// A program of the baseline that is measured again, in turn with a row of this run.
+/// The program of a baseline, or one named by its path, that is measured in turn with a row of this run.
 #[derive(Debug)]
 pub struct Rerun {
     pub configuration: Configuration,
-    /// A note for the user: whether the unchanged program runs, or its copy.
+    /// A note for the user: which program is measured.
     pub note: String,
     /// The changes of the program's dependencies and of the model since the baseline was measured.
     pub changes: Vec<String>,

@@ -1,5 +1,5 @@
 //! The folders of baselines, and the only code that writes there. A baseline is made in a temporary folder and then
-//! renamed, so that a reader finds either the old baseline or the complete new one.
+//! renamed, so that a reader never finds an unfinished one.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,4 +1,5 @@
-//! The output of the checks: plain text, aligned, within 80 columns. Nothing here reads or writes a stream.
+//! The output of the checks: plain text. The entries of checks are aligned and fit 80 columns. Nothing here reads or
+//! writes a stream.
 
 use std::fmt::Write as _;
 

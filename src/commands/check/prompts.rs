@@ -8,8 +8,8 @@ use super::result::{Outcome, absent, require, wrong};
 use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
-    Check::new("prompt-ids", "the engine uses the given ids, and counts them", uses_ids),
-    Check::new("text-tokens", "a text has the tokens of the model's tokenizer", counts_text_tokens),
+    Check::new("prompt-ids", "the engine takes ids as a prompt, and counts them", uses_ids),
+    Check::new("text-tokens", "a text has as many tokens as the tokenizer gives", counts_text_tokens),
     Check::new("text-as-ids", "a text and its ids give the same output", reads_text_as_ids),
     Check::new("empty-prompt", "an empty prompt is BOS alone, or is refused", reads_an_empty_prompt),
     Check::new("no-such-token", "the engine refuses an id outside the vocabulary", refuses_unknown_ids),

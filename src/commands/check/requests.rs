@@ -40,7 +40,7 @@ pub fn first_sequence(answer: &Answer) -> Option<&Sequence> {
 }
 
 impl Subject {
-    /// A `generate` with these fields and a prompt in the form that the engine reads.
+    /// A `generate` with these fields and a prompt: as ids if the engine takes them, otherwise as text.
     pub fn line(&self, fields: Value) -> Value {
         let takes_ids = self.known_hello().is_some_and(|hello| hello.capabilities.prompt_ids);
         let line = match takes_ids {

@@ -10,9 +10,9 @@ use super::subject::{Check, Subject};
 
 pub const CHECKS: &[Check] = &[
     Check::new("score", "n ids give n - 1 log-probabilities, none above 0", scores),
-    Check::new("score-greedy", "no token scores above the greedy token", scores_greedy_highest),
+    Check::new("score-greedy", "none of 20 other tokens scores above the greedy one", scores_greedy_highest),
     Check::new("score-one-id", "the engine refuses to score a single id", refuses_one_id),
-    Check::new("facts", "`facts` agrees with `loaded`", reports_facts),
+    Check::new("facts", "`facts` has the device and vocabulary of `loaded`", reports_facts),
 ];
 
 fn scores(subject: &mut Subject) -> Outcome {

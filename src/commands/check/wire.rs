@@ -19,7 +19,7 @@ pub struct Wire {
     pub is_lost: bool,
     /// Whether the process ended by itself.
     pub ended: bool,
-    /// Whether the process still runs, but gave no answer within the deadline.
+    /// Whether the process still runs, but gave no answer within the deadline or closed stdout.
     pub silent: bool,
 }
 

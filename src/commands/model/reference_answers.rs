@@ -18,7 +18,7 @@ use crate::shell::Usage;
 
 #[derive(Debug, Args)]
 pub struct ReferenceAnswersArgs {
-    /// A model folder, or `embedded`
+    /// A model folder, a repository that was pulled, or `embedded`
     pub model: String,
     /// Engine that computes the answers, in f32; default: the reference of `orchestrate engines`
     #[arg(long, value_name = "NAME|PATH", alias = "witness")]

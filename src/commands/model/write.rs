@@ -52,7 +52,7 @@ pub fn synth(arguments: &SynthArgs) -> Result<u8> {
 
 #[derive(Debug, Args)]
 pub struct ConvertArgs {
-    /// A model folder, a `.gguf` file, or `embedded`
+    /// A model folder, a `.gguf` file, a repository that was pulled, or `embedded`
     #[arg(value_name = "IN")]
     pub model: String,
     /// `safetensors` or `gguf`

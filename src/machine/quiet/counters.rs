@@ -20,7 +20,7 @@ pub(super) struct Counters {
     pub memory_stall_us: Option<u64>,
     /// Microseconds in which the container's CPU limit paused its processes.
     pub limited_us: Option<u64>,
-    /// The number of times that cores and packages slowed down because they were hot.
+    /// The sum of the throttle counts of all cores and packages: slowdowns because of heat.
     pub throttle_count: Option<u64>,
 }
 

@@ -22,7 +22,7 @@ pub fn selection(engines: &[&str], scenarios: &[&str]) -> Selection {
 
 /// The position of a request in its run.
 #[derive(Debug, Clone, Copy)]
-pub struct At<'a> {
+pub struct RequestPosition<'a> {
     pub configuration: usize,
     pub workload: &'a str,
     pub block: u32,
@@ -34,7 +34,7 @@ pub struct At<'a> {
 pub fn measured(
     selection: &Selection,
     blocks: u32,
-    mut token_ms: impl FnMut(At) -> Option<f64>,
+    mut token_ms: impl FnMut(RequestPosition) -> Option<f64>,
 ) -> RunRecord {
     let mut record = planned(selection);
     let plan = record.header.plan.clone();
@@ -44,8 +44,8 @@ pub fn measured(
             for case in plan.cases_of(configuration) {
                 let workload = &plan.cases[case].workload;
                 for round in 0..workload.rounds {
-                    let at = At { configuration, workload: &workload.label, block, round };
-                    if let Some(ms) = token_ms(at) {
+                    let position = RequestPosition { configuration, workload: &workload.label, block, round };
+                    if let Some(ms) = token_ms(position) {
                         answer(&mut record, launch, case, round, ms);
                     }
                 }
@@ -95,10 +95,14 @@ pub fn answer(record: &mut RunRecord, launch: u32, case: usize, round: u32, toke
 
 /// Token times on a noisy machine; `token_ms` gives those of a configuration without noise. One factor from 1 to 1.5 slows all
 /// requests of a block. Each request has its own random factor too, whose logarithm has the standard deviation `deviation`.
-pub fn noisy(token_ms: impl Fn(usize) -> f64, deviation: f64, seed: u64) -> impl FnMut(At) -> Option<f64> {
+pub fn noisy(
+    token_ms: impl Fn(usize) -> f64,
+    deviation: f64,
+    seed: u64,
+) -> impl FnMut(RequestPosition) -> Option<f64> {
     let mut random = Random::seeded(seed);
-    move |at| {
-        let shared = 1.0 + Random::seeded(u64::from(at.block)).unit() / 2.0;
-        Some(token_ms(at.configuration) * shared * (deviation * random.normal()).exp())
+    move |position| {
+        let shared = 1.0 + Random::seeded(u64::from(position.block)).unit() / 2.0;
+        Some(token_ms(position.configuration) * shared * (deviation * random.normal()).exp())
     }
 }

@@ -255,16 +255,13 @@ fn measurement(context: &Context, row: &Row) -> Part {
                 show(most)
             ));
         }
-        part.say(format!(
-            "{} between {} and {}.",
-            if summary.n == 1 {
-                "Its only value lies".into()
-            } else {
-                format!("Its {} values lie", with_commas(summary.n))
-            },
-            show(summary.min),
-            show(summary.max)
-        ));
+        part.say(match summary.n {
+            1 => format!("Its only value is {}.", show(summary.min)),
+            n => {
+                let (least, most) = (show(summary.min), show(summary.max));
+                format!("Its {} values lie between {least} and {most}.", with_commas(n))
+            }
+        });
     }
     if let Some(arguments) = context.case(row).and_then(|case| context.data.plan.request_arguments(case)) {
         part.say(format!("This command prints its first request: `orchestrate request {arguments}`."));
@@ -349,7 +346,10 @@ fn limit(context: &Context, row: &Row) -> Option<Part> {
         ));
     }
     if share_is_above_one(row) {
-        part.say("Above 100 %, the machine was slower during the probes, or a reported fact is wrong.");
+        part.say(
+            "Above 100 %, the machine was slower during the probes, the engine used more threads than requested, \
+             or a reported fact is wrong.",
+        );
     }
     part.sentences.extend(limits::changed(limit));
     Some(part)

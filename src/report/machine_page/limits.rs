@@ -1,5 +1,5 @@
-//! The limits of a machine as two small tables: memory by threads and streams, arithmetic by units and threads.
-//! A stream is one of the separate ranges that each thread reads at once.
+//! The limits of a machine as two small tables: memory by threads and streams, arithmetic by units and
+//! threads. Each GPU has a line. A stream is one of the separate ranges that each thread reads at once.
 
 use std::collections::BTreeSet;
 

@@ -30,7 +30,8 @@ pub fn drifting(data: &RunData, rows: &[(usize, Row)]) -> Vec<(usize, f64)> {
     drifting.collect()
 }
 
-/// Notes about rows that drift. If most rows drift in one direction, all share one note.
+/// Notes about rows that drift. If most rows drift in one direction, a single note about these replaces all
+/// others.
 pub fn drifts(data: &RunData, rows: &[(usize, Row)], drifting: &[(usize, f64)]) -> Vec<String> {
     let validity = match data.plan.order {
         Order::Interleaved => {

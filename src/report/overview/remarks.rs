@@ -78,7 +78,7 @@ fn shortened(warning: &str) -> String {
     }
 }
 
-/// The failures of engines that have other results. A configuration without results has its failure in the table.
+/// The failures of cases. A configuration that failed as a whole has its failure in the table.
 fn failures(overview: &Overview) -> Vec<String> {
     let rows = overview.report.rows.iter().filter_map(|row| {
         let name = format!("`{}` ({})", row.engine.label, row.case.label);

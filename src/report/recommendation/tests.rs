@@ -229,7 +229,7 @@ fn a_record_without_latency_says_which_scenarios_to_measure() {
 }
 
 #[test]
-fn every_stored_record_has_a_recommendation_that_names_only_verified_engines() {
+fn recommendations_from_the_records_of_the_tests_name_only_verified_engines() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["default-suite", "failed-engine", "llama-3.2-1b"] {
         let record = crate::record::read(&root.join(format!("tests/records/{name}.jsonl"))).unwrap();

@@ -8,7 +8,7 @@ use crate::report::Report;
 use crate::report::tests as reports;
 use stats::Summary;
 
-/// A record of the default suite: five blocks, each with one launch of every configuration.
+/// A record of the default suite: five blocks, each with one measured launch of every configuration.
 const DEFAULT_SUITE_RECORD: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/records/default-suite.jsonl"));
 

@@ -258,7 +258,7 @@ impl Process {
         push(&self.stderr, line);
     }
 
-    /// Ends the process: closes its stdin, sends SIGTERM, then SIGKILL, and ends all leftovers. Gives the leftovers' commands.
+    /// Ends the process: closes its stdin, if necessary sends SIGTERM and SIGKILL, and ends all leftovers. Gives their commands.
     pub async fn end(&mut self, grace: Duration) -> Vec<String> {
         self.resume();
         self.close_stdin();
@@ -279,7 +279,7 @@ impl Process {
         left.unwrap_or_default()
     }
 
-    /// Moves the launch into a cgroup of its own, from where no process can escape. Until then, its mark finds its processes.
+    /// Moves the launch into a cgroup of its own, which new processes inherit. Until then, its mark finds its processes.
     pub async fn enter_cgroup(&self) {
         let containment = Arc::clone(&self.containment);
         let enter = move || {

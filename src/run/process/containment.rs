@@ -1,8 +1,8 @@
-//! The surroundings of one launch: none of its processes can leave them, and nothing that it writes there remains.
+//! The surroundings of one launch. They find its processes, so that all are ended, and remove the files in its working folder.
 //!
 //! - Its processes are found by the launch's mark, which they inherit from their beginning.
-//! - Where this user may make a cgroup, `enter_cgroup` moves them into one, where all of them can be ended at once, even if they
-//!   start others without end.
+//! - Where this user may make a cgroup, `enter_cgroup` moves them into one. Version 2 (from Linux 5.14) ends all of them at once,
+//!   even if they start others without end.
 //! - This process adopts processes whose parent has ended, so they stay among its descendants.
 //! - Its working folder is new, and is removed with all content.
 
@@ -167,7 +167,7 @@ pub fn prepare() -> Result<(), Usage> {
         // Any number means yes. Without this feature (before Linux 3.4) the marks must suffice.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
-    Versions::of_environment()?;
+    CgroupVersions::of_environment()?;
     match std::env::var(FOLDER_LIMIT_VARIABLE) {
         Ok(text) if parse_bytes(&text).is_none() => {
             Err(Usage(format!("{FOLDER_LIMIT_VARIABLE}: `{text}` is no size, expected for example `2GB`")))
@@ -225,12 +225,12 @@ fn kill_each(pids: Vec<u32>, is_same: impl Fn(u32) -> bool) {
 }
 
 /// The versions of cgroups that launches may use.
-struct Versions {
+struct CgroupVersions {
     two: bool,
     one: bool,
 }
 
-impl Versions {
+impl CgroupVersions {
     fn of_environment() -> Result<Self, Usage> {
         let (two, one) = match std::env::var(CGROUPS_VARIABLE).as_deref() {
             Err(_) | Ok("") => (true, true),
@@ -249,7 +249,7 @@ impl Versions {
 
 /// The folders in which the cgroups of a run's launches may lie, the preferred one first.
 fn cgroups_of_run(run: &str) -> Vec<PathBuf> {
-    let Ok(versions) = Versions::of_environment() else { return Vec::new() };
+    let Ok(versions) = CgroupVersions::of_environment() else { return Vec::new() };
     let [two, one] = system::container::own_cgroups();
     let own = [two.filter(|_| versions.two), one.filter(|_| versions.one)].into_iter().flatten();
     own.map(|folder| folder.join(format!("orchestrate-{run}"))).collect()

@@ -43,7 +43,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// The deadlines with `--timeout`: seconds for one answer or one load.
+    /// The deadlines with `--timeout`: seconds for one answer or one load, and at most these for `hello` and `shutdown`.
     pub fn with_timeout(timeout: Option<u64>) -> Self {
         let mut deadlines = Self::default();
         if let Some(seconds) = timeout.map(Duration::from_secs) {

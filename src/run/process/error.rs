@@ -52,9 +52,9 @@ pub enum Cause {
     Protocol(String),
     /// The engine's output is not the requested output.
     WrongOutput(String),
-    /// The engine does not support something that the scenario needs.
+    /// The engine does not support something that the run needs.
     Unsupported(String),
-    /// The engine answered `failed`.
+    /// The engine answered `failed`, or this program found that the engine cannot do the work.
     Reported(Failed),
 }
 
@@ -82,7 +82,7 @@ impl From<anyhow::Error> for LaunchError {
 }
 
 impl EngineFailure {
-    /// A failure before a process existed, so it has no lines of stderr.
+    /// A failure that no output of a process explains, so it has no lines of stderr.
     pub fn without_process(when: Stage, cause: Cause) -> Self {
         Self { when, cause, stderr: Vec::new(), launch: None }
     }
@@ -103,7 +103,7 @@ impl EngineFailure {
 
 impl Cause {
     /// Something that the engine does not support. The text of the error may end in hints.
-    pub fn unsupported(error: &anyhow::Error) -> Self {
+    pub fn reported_unsupported(error: &anyhow::Error) -> Self {
         let Unavailable { reason, hint } = Unavailable::of_error(error);
         Self::Reported(Failed { hint, ..Failed::new(protocol::FailureKind::Unsupported, reason) })
     }

@@ -104,8 +104,8 @@ fn exit_status(status: &WaitIdStatus) -> Option<ExitStatus> {
     Some(ExitStatus::from_raw(raw))
 }
 
-/// A process that a search of the machine found. It is no child of this program, so its number may be reused as soon as it has
-/// ended. A signal through its handle reaches this process or none.
+/// A process that a search of the machine found. It need not be a child of this program, so its number may be reused as soon as
+/// it has ended. A signal through its handle reaches this process or none.
 #[derive(Debug)]
 pub struct ProcessHandle {
     pub pid: u32,

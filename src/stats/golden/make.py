@@ -153,7 +153,7 @@ def paired_ratios():
     return cases
 
 
-# Add new functions at the end: all draw from the same generator, so their order decides the values.
+# Add new functions at the end: most draw from the same generator, so their order decides the values.
 CASES = [special_functions, student, intervals, bootstraps, floors, welch, mann_whitney, holm, geometric_means]
 CASES += [summaries, outliers, paired_ratios]
 golden = {function.__name__: function() for function in CASES}

@@ -185,7 +185,8 @@ pub fn make_times_wrong(script: &Script, iteration: &mut Value) {
 
 /// The log-probability of the greedy id.
 const LIKELIEST_LOGPROB: f64 = -0.05;
-/// The highest log-probability of any other id. The lowest is twice this number, and the sum of all probabilities is below 1.
+/// The highest log-probability of any other id. The lowest is twice this number. With the default vocabulary,
+/// the sum of all probabilities is below 1.
 const OTHER_LOGPROB: f64 = -8.0;
 
 /// The log-probability of every id after the first, by the model that `output_ids` uses.

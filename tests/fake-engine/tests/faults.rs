@@ -44,7 +44,7 @@ fn early_times_are_in_answers_without_a_stream_and_not_in_streamed_ones() {
         }
         (times(&answer), iteration(&answer)["end_ns"].as_u64().unwrap())
     };
-    let honest = (vec![5000, 6000, 7000, 8000, 9000], 10_000);
+    let true_times = (vec![5000, 6000, 7000, 8000, 9000], 10_000);
     let expected = [
         ("halved_short_times", vec![3000, 3500, 4000, 4500, 5000], 5500),
         ("early_first_token", vec![4000, 6000, 7000, 8000, 9000], 10_000),
@@ -53,7 +53,7 @@ fn early_times_are_in_answers_without_a_stream_and_not_in_streamed_ones() {
     ];
     for (fault, early_times, early_end) in expected {
         assert_eq!(times_and_end(fault, 5, false), (early_times, early_end), "{fault}");
-        assert_eq!(times_and_end(fault, 5, true), honest, "{fault}");
+        assert_eq!(times_and_end(fault, 5, true), true_times, "{fault}");
     }
     assert_eq!(times_and_end("early_first_token", 1, false), (vec![4000], 6000));
     assert_eq!(times_and_end("early_first_token_and_end", 1, false), (vec![4000], 4750));

@@ -60,7 +60,7 @@ fn a_planted_slowdown_scales_every_token_time() {
 }
 
 #[test]
-fn a_drift_starts_at_the_given_time_in_every_process() {
+fn a_drift_starts_at_the_given_time_and_not_with_the_process() {
     let unix_ns = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     let from_ns = unix_ns() - 100_000_000_000;
     let began = unix_ns();

@@ -76,7 +76,7 @@ pub fn memory(device: &Device) -> Option<DeviceMemory> {
     })
 }
 
-/// The versions of the driver and of the libraries that this process has loaded.
+/// The versions of the driver, of CUDA's runtime and of cuBLAS.
 pub fn libraries(device: &Device) -> BTreeMap<String, String> {
     let Ok(cuda) = device.as_cuda_device() else { return BTreeMap::new() };
     // The encodings differ: 13000 is 13.0 for the driver and the runtime, 130100 is 13.1.0 for cuBLAS.

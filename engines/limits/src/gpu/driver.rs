@@ -348,7 +348,7 @@ pub fn open<N: AsRef<OsStr>>(names: impl IntoIterator<Item = N>) -> Option<&'sta
     })
 }
 
-/// Folders in which a container has the driver of its host. The container's loader may not search them.
+/// Folders in which a container or WSL has the driver of its host. Not every loader searches them.
 const MOUNT_FOLDERS: [&str; 2] = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"];
 
 /// Opens the driver's library: from the loader's paths, then from the mount folders.

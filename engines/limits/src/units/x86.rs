@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_units_match_the_detected_features() {
+    fn the_avx512_units_match_the_detected_features() {
         let names: Vec<&str> = supported().map(|unit| unit.name).collect();
         assert_eq!(names.contains(&names::AVX512_VNNI), is_x86_feature_detected!("avx512vnni"));
         assert_eq!(names.contains(&names::AVX512_BF16), is_x86_feature_detected!("avx512bf16"));

@@ -24,8 +24,8 @@ use decoder::{Decoder, Predictions};
 use sequence::Sequence;
 use step::{Schedule, chunk_rows};
 
-/// The most rows of prompts in a step, and so in a pass, while no other request waits for its next token. Requests can be
-/// cancelled only between two steps, so steps are short.
+/// The most rows of long prompts in a step, and so the most rows of a pass, while no other request waits for its next token.
+/// Requests can be cancelled only between two steps, so steps are short.
 pub(crate) const MAX_PASS_ROWS: usize = 256;
 
 /// The network, and the state of the current requests.

@@ -8,7 +8,7 @@ use super::MAX_PASS_ROWS;
 use super::decoder::{MAX_DECODE_ROWS, Wanted};
 use super::sequence::Sequence;
 
-/// The most rows of prompts in a step while another request waits for its next token: a longer step would delay that token.
+/// The most rows of long prompts in a step while another request waits for its next token: a longer step would delay the token.
 pub const MAX_ROWS_WHILE_DECODING: usize = 128;
 
 /// The priority between prompts and tokens.
@@ -16,8 +16,8 @@ pub const MAX_ROWS_WHILE_DECODING: usize = 128;
 pub enum Schedule {
     /// The sequences of one request: all prompts are read first, and then the tokens are generated together.
     Together,
-    /// Several requests: each decoding request makes a token in every step. Prompts share the remaining rows, so that a short
-    /// prompt does not wait for a long one.
+    /// Several requests: each decoding request makes a token in every step (without a cache, if the step has room for all of its
+    /// rows). Prompts share the remaining rows, so that a short prompt does not wait for a long one.
     Shared,
 }
 
@@ -38,9 +38,9 @@ pub struct Chunk {
 enum Kind {
     /// Each row makes a token, or checks a draft.
     Tokens,
-    /// Whole prompts of a few rows.
+    /// Whole prompts of a few rows; without a cache, also whole sequences.
     Short,
-    /// Longer prompts, or parts of them.
+    /// Longer ones, or parts of them.
     Long,
 }
 

@@ -63,7 +63,7 @@ fn greedy_takes_the_likeliest_id_at_every_step_for_prompts_of_any_length() {
 }
 
 #[test]
-fn a_batch_gives_the_ids_of_single_prompts_and_drops_finished_sequences() {
+fn a_batch_gives_the_ids_of_single_prompts_with_and_without_an_eos() {
     let prompts: Vec<_> = [5, 700, 1, 40, 513].iter().map(|&length| prompt(length, length as u64)).collect();
     let mut model = model(ToyNetwork::new(ALL_IDS), 0);
     let expected: Vec<_> = prompts.iter().map(|prompt| model.decoder.expected(prompt, 20)).collect();
@@ -200,7 +200,7 @@ fn a_request_longer_than_the_earlier_ones_replaces_their_memory() {
 }
 
 #[test]
-fn a_large_batch_generates_eight_tokens_at_a_time() {
+fn a_pass_of_a_large_batch_generates_at_most_eight_tokens() {
     for use_cache in [true, false] {
         let prompts: Vec<_> = (0..20).map(|index| prompt(1 + 37 * index % 90, index as u64)).collect();
         let mut model = model(ToyNetwork::new(ALL_IDS), 0);

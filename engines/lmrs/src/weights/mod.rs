@@ -145,7 +145,8 @@ impl FileTable {
         blocks::widen(self.stored, stored, row).unwrap_or_default();
         let Some(dtype) = self.rounded else { return };
         let mut rounded = vec![0; dtype.bytes(self.width as u64) as usize];
-        // Numbers that the dtype cannot hold stay unchanged. If the matrix is also the output, the load has refused them.
+        // A row with a number that the dtype cannot hold stays unchanged. If the matrix is also the output, the load has
+        // refused such a number.
         if blocks::narrow(dtype, row, &mut rounded).is_ok() {
             blocks::widen(dtype, &rounded, row).unwrap_or_default();
         }

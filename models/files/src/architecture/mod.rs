@@ -205,7 +205,7 @@ pub enum Kind {
     NormBias,
 }
 
-/// The component of the network that a part belongs to. `orchestrate model info` lists their sizes.
+/// The component of the network to which a part belongs. `orchestrate model info` lists the sizes of components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     Embedding,

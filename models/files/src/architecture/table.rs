@@ -17,7 +17,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"silu"}"#,
         default_window: Some(4096),
-        parts: |config| decoder(config, &Flavour { in_pairs: true, ..Flavour::default() }),
+        parts: |config| decoder(config, &Variant { in_pairs: true, ..Variant::default() }),
         ..LLAMA
     },
     // Llama with biases; GGUF does not reorder its heads.
@@ -30,7 +30,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         may_have: &[],
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"silu","use_sliding_window":false}"#,
-        parts: |config| decoder(config, &Flavour { qkv_bias: true, ..Flavour::default() }),
+        parts: |config| decoder(config, &Variant { qkv_bias: true, ..Variant::default() }),
         ..LLAMA
     },
     // Llama with norms for each head of queries and keys; GGUF does not reorder its heads.
@@ -43,7 +43,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         marks: &[Q_PROJ, "self_attn.q_norm.weight"],
         gguf_has_attention_bias: false,
         constants: r#"{"hidden_act":"silu","attention_bias":false,"use_sliding_window":false}"#,
-        parts: |config| decoder(config, &Flavour { qk_norms: true, ..Flavour::of_attention_bias(config) }),
+        parts: |config| decoder(config, &Variant { qk_norms: true, ..Variant::of_attention_bias(config) }),
         ..LLAMA
     },
     // Llama with queries, keys and values in one matrix, and gate and up in another.
@@ -57,7 +57,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
         gguf_has_attention_bias: false,
         keys: PHI3_KEYS,
         constants: r#"{"hidden_act":"silu","attention_bias":false}"#,
-        parts: |config| decoder(config, &Flavour { fused: true, ..Flavour::default() }),
+        parts: |config| decoder(config, &Variant { fused: true, ..Variant::default() }),
         ..LLAMA
     },
     // Learned positions, LayerNorm with biases, matrices stored as inputs by outputs.
@@ -117,8 +117,8 @@ const LLAMA: Architecture = Architecture {
     gelu_means_tanh: false,
     default_window: None,
     parts: |config| {
-        let biases = Flavour { mlp_bias: config.mlp_bias, ..Flavour::of_attention_bias(config) };
-        decoder(config, &Flavour { in_pairs: true, ..biases })
+        let biases = Variant { mlp_bias: config.mlp_bias, ..Variant::of_attention_bias(config) };
+        decoder(config, &Variant { in_pairs: true, ..biases })
     },
 };
 
@@ -168,9 +168,9 @@ const GPT2_KEYS: &[Key] = &[
 /// The inner size in multiples of the hidden size, for a config.json without it.
 const GPT2_INNER_MULTIPLE: u32 = 4;
 
-/// The differences between the successors of Llama.
+/// The differences between the decoders that follow Llama.
 #[derive(Default)]
-struct Flavour {
+struct Variant {
     /// GGUF stores the rows of queries and keys as `GgufLayout::Pairs`.
     in_pairs: bool,
     qkv_bias: bool,
@@ -182,7 +182,7 @@ struct Flavour {
     fused: bool,
 }
 
-impl Flavour {
+impl Variant {
     /// `attention_bias` covers queries, keys, values and the output of attention.
     fn of_attention_bias(config: &Config) -> Self {
         let bias = config.attention_bias;
@@ -190,15 +190,15 @@ impl Flavour {
     }
 }
 
-fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
+fn decoder(config: &Config, variant: &Variant) -> Result<Vec<Part>> {
     let Config { hidden_size: hidden, vocabulary_size: vocabulary, head_dim, heads, kv_heads, .. } = *config;
     let inner = config.intermediate_size.context("`intermediate_size` is missing")?;
     let (q_width, kv_width) = (width(heads, head_dim)?, width(kv_heads, head_dim)?);
-    let projections = match flavour.fused {
+    let projections = match variant.fused {
         true => vec![("qkv", width(heads + 2 * kv_heads, head_dim)?, None)],
         false => vec![("q", q_width, Some(heads)), ("k", kv_width, Some(kv_heads)), ("v", kv_width, None)],
     };
-    let feed_forward = match flavour.fused {
+    let feed_forward = match variant.fused {
         // GGUF has no name for gate and up in one matrix: its `ffn_up` holds both.
         true => vec![("gate_up", "up", 2 * inner, hidden), ("down", "down", hidden, inner)],
         false => vec![
@@ -219,7 +219,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
         parts.norm(("input_layernorm.weight", "attn_norm.weight"), hidden);
         for &(letters, outputs, rotated_heads) in &projections {
             let (name, gguf) = (format!("self_attn.{letters}_proj"), format!("attn_{letters}"));
-            let gguf_layout = match rotated_heads.filter(|_| flavour.in_pairs) {
+            let gguf_layout = match rotated_heads.filter(|_| variant.in_pairs) {
                 Some(heads) => GgufLayout::Pairs { heads: u64::from(heads) },
                 None => GgufLayout::Same,
             };
@@ -228,11 +228,11 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
                 Component::Attention,
                 (&name, &gguf),
                 (outputs, hidden),
-                flavour.qkv_bias,
+                variant.qkv_bias,
                 gguf_layout,
             );
         }
-        if flavour.qk_norms {
+        if variant.qk_norms {
             parts.norm(("self_attn.q_norm.weight", "attn_q_norm.weight"), head_dim);
             parts.norm(("self_attn.k_norm.weight", "attn_k_norm.weight"), head_dim);
         }
@@ -242,7 +242,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
             Component::Attention,
             output,
             (hidden, q_width),
-            flavour.output_bias,
+            variant.output_bias,
             GgufLayout::Same,
         );
         parts.norm(("post_attention_layernorm.weight", "ffn_norm.weight"), hidden);
@@ -253,7 +253,7 @@ fn decoder(config: &Config, flavour: &Flavour) -> Result<Vec<Part>> {
                 Component::FeedForward,
                 names,
                 (outputs, inputs),
-                flavour.mlp_bias,
+                variant.mlp_bias,
                 GgufLayout::Same,
             );
         }
@@ -288,7 +288,7 @@ fn width(heads: u32, head_dim: u32) -> Result<u32> {
 }
 
 fn gemma(config: &Config) -> Result<Vec<Part>> {
-    let mut parts = decoder(config, &Flavour::of_attention_bias(config))?;
+    let mut parts = decoder(config, &Variant::of_attention_bias(config))?;
     for part in &mut parts {
         match part.component {
             Component::Norms => part.gguf_layout = GgufLayout::PlusOne,

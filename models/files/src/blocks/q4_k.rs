@@ -9,7 +9,7 @@
 //! Of each 64 numbers, the first 32 are the lower halves of 32 bytes of q, and the other 32 the upper halves.
 //! ```
 //!
-//! ggml defines only the reading. The writer's choice of scales aims at the least squared error:
+//! The format defines only the reading. The writer here searches for the scales with the least squared error:
 //!
 //! 1. For each group alone, find a line with real coefficients: number = step * q + floor. Steps around (max - min) / 15,
 //!    with min at most 0, are tried, each with the least-squares line through its integers; the best line is then improved:

@@ -10,7 +10,7 @@
 //! lower half for k < 2 and its upper half otherwise, and in byte l of h at bit 2 k.
 //! ```
 //!
-//! ggml defines only the reading. The writer's choice of scales aims at the least squared error:
+//! The format defines only the reading. The writer here searches for the scales with the least squared error:
 //!
 //! 1. For each group alone, find a real step: number = step * q. The number of largest magnitude is to become about -32,
 //!    whatever its sign. Several such steps are tried, each followed by the least-squares step for its integers.
@@ -120,7 +120,7 @@ fn fit_groups(rows: &Rows<GROUPS, LENGTH>) -> Lanes {
     lanes(|group| best.step[group] * unit[group])
 }
 
-/// The number of largest magnitude is divided into 32 steps, and on trial into this many more or fewer.
+/// Each trial divides the number of largest magnitude into 32 steps plus this fraction of a step.
 const STEP_OFFSETS: [f32; 9] = [-0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8];
 
 /// The best step so far for each group, and the squared error that it saves, compared with zeros in place of all numbers.

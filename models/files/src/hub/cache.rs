@@ -155,7 +155,7 @@ const COMMIT_DIGITS: usize = 40;
 /// Revisions such as `refs/pr/1` are in nested folders.
 const MAX_REVISION_DEPTH: usize = 4;
 const MAX_FOLDER_DEPTH: usize = 16;
-/// The longest valid ref file: it holds one commit.
+/// A longer ref file is not read: a valid one has one commit.
 const MAX_REF_BYTES: u64 = 100;
 
 fn read_commit(path: &Path) -> Option<String> {

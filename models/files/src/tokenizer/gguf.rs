@@ -96,7 +96,7 @@ struct TablesReader<'a> {
     header: &'a Header,
 }
 
-/// llama.cpp's defaults for missing fields.
+/// The values for missing fields: llama.cpp's, except for BOS and EOS of byte-level tokenizers.
 struct Defaults {
     adds_bos: bool,
     bos: Option<u32>,

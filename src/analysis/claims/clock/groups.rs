@@ -21,8 +21,8 @@ const MIN_RATIO: f64 = 0.25;
 const MIN_RATIO_IF_BUSY: f64 = 0.05;
 /// The largest mean number of cores that the threads of an engine wait for on a quiet machine, as in `threads`.
 const MAX_WAITED_CORES: f64 = 0.1;
-/// The number of gaps of a request, the longest ones, that its mean gap leaves out: a correct engine may pause, for a new block
-/// of its cache or for a collection of garbage.
+/// The number of longest gaps of a request that its mean gap leaves out: a correct engine may pause, for a
+/// new block of its cache or for a garbage collection.
 const LEFT_OUT_GAPS: usize = 2;
 /// The least number of gaps of a request.
 const MIN_GAPS: usize = 8;

@@ -27,15 +27,15 @@ enum Clock {
     Groups,
 }
 
-/// A record of five blocks in which beacon has this clock. `speed` multiplies all its times.
-fn simulated(template: &RunRecord, machine: Machine, clock: Clock, speed: f64, seed: u64) -> RunRecord {
+/// A record of five blocks in which beacon has this clock. `time_factor` multiplies all its times.
+fn simulated(template: &RunRecord, machine: Machine, clock: Clock, time_factor: f64, seed: u64) -> RunRecord {
     let mut record = template.clone();
     let mut random = Random::seeded(seed);
     // Reading a request and writing an answer: 0.05 ms in a compiled engine, 2.5 ms in Python.
     let overhead_ns = 0.05 * MS * 50f64.powf(random.unit());
     let is_busy = machine == Machine::Busy;
     for sample in samples(&mut record) {
-        let launch_speed = speed * if is_busy { 1.0 + 0.3 * random.unit() } else { 1.0 };
+        let slowdown = time_factor * if is_busy { 1.0 + 0.3 * random.unit() } else { 1.0 };
         let start_ns = sample.iteration.start_ns;
         let sequence = &mut sample.iteration.sequences[0];
         let times = sequence.token_ns.as_mut().unwrap();
@@ -44,14 +44,14 @@ fn simulated(template: &RunRecord, machine: Machine, clock: Clock, speed: f64, s
         let mut slice_ns = 3.0 * MS * random.unit();
         let mut previous = start_ns;
         for ns in times.iter_mut() {
-            let gap_ns = (*ns - previous) as f64 * launch_speed * (0.05 * random.normal()).exp();
+            let gap_ns = (*ns - previous) as f64 * slowdown * (0.05 * random.normal()).exp();
             previous = *ns;
             slice_ns -= gap_ns;
             while is_busy && slice_ns < 0.0 {
                 slice_ns += 3.0 * MS;
                 stalled_ns += 3.0 * MS * random.unit();
             }
-            *ns = start_ns + ((previous - start_ns) as f64 * launch_speed + stalled_ns) as u64;
+            *ns = start_ns + ((previous - start_ns) as f64 * slowdown + stalled_ns) as u64;
         }
         let true_end_ns = times[times.len() - 1] + 5_000;
         let length_ns = (true_end_ns - start_ns) as f64;
@@ -80,12 +80,12 @@ fn simulated(template: &RunRecord, machine: Machine, clock: Clock, speed: f64, s
 }
 
 /// The messages that contradict beacon's clock in `RUNS` simulated runs, at most one for each run.
-fn accused(machine: Machine, clock: Clock, speeds: [f64; 2]) -> Vec<String> {
+fn accused(machine: Machine, clock: Clock, time_factors: [f64; 2]) -> Vec<String> {
     let template = record_of_blocks(5, &["ttft", "prefill", "decode"], |_| {});
-    let [slowest, fastest] = speeds.map(f64::ln);
+    let [shortest, longest] = time_factors.map(f64::ln);
     let accusation = |run: u64| {
-        let speed = (slowest + (fastest - slowest) * (run as f64 / RUNS as f64)).exp();
-        let record = simulated(&template, machine, clock, speed, run);
+        let time_factor = (shortest + (longest - shortest) * (run as f64 / RUNS as f64)).exp();
+        let record = simulated(&template, machine, clock, time_factor, run);
         let mut all = contradictions(&record).into_iter();
         all.find(|it| (it.configuration, it.about) == (BEACON_INDEX, About::Clock)).map(|it| it.message)
     };
@@ -93,14 +93,15 @@ fn accused(machine: Machine, clock: Clock, speeds: [f64; 2]) -> Vec<String> {
 }
 
 /// From requests of a tenth of a millisecond to requests of seconds.
-const ALL_SPEEDS: [f64; 2] = [0.02, 20.0];
-/// Speeds at which some requests take 5 to 40 ms. In shorter requests, a share of the time is less than the noise.
+const ALL_LENGTHS: [f64; 2] = [0.02, 20.0];
+/// Factors with which some requests take 5 to 40 ms. In shorter requests, a share of the time is less than
+/// the noise.
 const SHORT_REQUESTS: [f64; 2] = [0.3, 3.0];
 
 #[test]
 fn correct_clocks_are_accused_in_no_simulated_run() {
     for machine in [Machine::Quiet, Machine::Busy] {
-        assert_eq!(accused(machine, Clock::Correct, ALL_SPEEDS), Vec::<String>::new(), "{machine:?}");
+        assert_eq!(accused(machine, Clock::Correct, ALL_LENGTHS), Vec::<String>::new(), "{machine:?}");
     }
 }
 
@@ -117,6 +118,6 @@ fn early_stamps_are_found_in_almost_every_simulated_run() {
 #[test]
 fn tokens_stamped_in_groups_are_found_in_every_simulated_run() {
     for machine in [Machine::Quiet, Machine::Busy] {
-        assert_eq!(accused(machine, Clock::Groups, ALL_SPEEDS).len(), RUNS as usize, "{machine:?}");
+        assert_eq!(accused(machine, Clock::Groups, ALL_LENGTHS).len(), RUNS as usize, "{machine:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Tests of the checks of an engine's clock: time that the clock leaves out, and stamps that are too early.
+//! Tests of the checks of an engine's clock: time that the clock leaves out, stamps that are too early, late
+//! tokens, and groups.
 
 use super::*;
 use crate::record::Pass;

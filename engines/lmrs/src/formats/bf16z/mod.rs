@@ -21,8 +21,9 @@
 //!
 //! A row of 2,048 inputs takes 12.25 bits a number. A matrix with too many exceptions for a header stays unpacked.
 //!
-//! `pack` writes the format. The portable reader is here, and the readers of the x86 levels are in `x86`. For one or two
-//! tokens, `x86` also multiplies numbers that it unpacks in registers. More tokens use rows that were unpacked into a cache.
+//! `pack` writes the format. The portable reader is here (NEON uses it too), and the readers of the x86 levels are in `x86`. For
+//! one or two tokens, `x86` also multiplies numbers that it unpacks in registers. More tokens use rows that were unpacked into a
+//! cache.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector instructions"))]
 
 #[cfg(test)]
@@ -309,7 +310,7 @@ fn unpack<const ROWS: usize>(
     }
 }
 
-/// Unpacks at the portable level, number by number.
+/// Unpacks at the levels `portable` and `neon`, number by number.
 fn unpack_portable<const ROWS: usize>(
     headers: [&[u8]; ROWS],
     group: &Group,

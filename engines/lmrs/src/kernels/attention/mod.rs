@@ -132,7 +132,7 @@ impl KvDtype {
         }
     }
 
-    /// Narrows at most 64 numbers. Numbers beyond the range of f16 become its largest or smallest number.
+    /// Narrows at most 64 numbers. Numbers beyond the range of f16 become the nearest finite f16.
     pub fn narrow<'a>(self, numbers: &[f32], bytes: &'a mut [u8; 4 * BLOCK_POSITIONS]) -> &'a [u8] {
         let bytes = &mut bytes[..self.bytes() * numbers.len()];
         // Neither conversion can fail: the lengths agree, and every number is within bounds or NaN.
@@ -151,7 +151,7 @@ impl KvDtype {
     }
 }
 
-/// `accumulate` at the portable level.
+/// `accumulate` at the levels `portable` and `neon`.
 fn accumulate_portable(product: Product) {
     let Product { left: a, right: b, depth, sums: Sums { numbers: c, stride: c_stride } } = product;
     let mut right_row = [0.0; BLOCK_POSITIONS];

@@ -93,7 +93,7 @@ fn joining_with_an_empty_partition_gives_the_other_partition() {
 }
 
 #[test]
-fn numbers_beyond_the_range_of_f16_become_its_largest_or_smallest_number() {
+fn numbers_beyond_the_range_of_f16_become_the_nearest_finite_f16() {
     let mut bytes = [0; 4 * BLOCK_POSITIONS];
     let narrowed = KvDtype::F16.narrow(&[1e9, -1e9, 0.5], &mut bytes);
     let mut wide = [0.0; 3];

@@ -11,8 +11,8 @@
 //!
 //! For many tokens, levels with tiles of bf16 use `kernels::rows`, which widens panels.
 //!
-//! Within a run (inputs that share a scale), products are summed exactly, as integers; the sums of runs are added as f32. So
-//! levels differ only in the rounding of these additions.
+//! Within a run (inputs that share a scale), products are summed exactly, as integers; the sums of runs are scaled and added as
+//! f32. So levels differ only in the rounding of these f32 operations.
 #![cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64"),
     expect(unsafe_code, reason = "SIMD instructions")

@@ -51,7 +51,7 @@ pub trait PanelLanes {
     unsafe fn load_f16(at: *const u8) -> Self::Floats;
     unsafe fn load_u8(at: *const u8) -> Self::Floats;
     unsafe fn load_i8(at: *const u8) -> Self::Floats;
-    /// Emits no instruction, but keeps the loads of these floats before the code that follows in the source.
+    /// Returns the floats. A level may keep their loads before the code that follows in the source, without an instruction.
     #[inline(always)]
     unsafe fn load_first(floats: Self::Floats) -> Self::Floats {
         floats
@@ -217,7 +217,7 @@ impl<N: PanelFormat> Product<'_, N> {
 }
 
 /// Writes a panel's sums of tokens from `token` on. No weights are read meanwhile, so this must be fast: for whole panels it
-/// calls nothing.
+/// calls no function.
 #[inline(always)]
 fn write(panel: usize, token: usize, sums: &[[f32; PANEL_OUTPUTS]], out: &mut Outputs<'_>) {
     let first = panel * PANEL_OUTPUTS - out.outputs().start;

@@ -224,7 +224,7 @@ fn several_products_of_one_input_equal_the_single_products() {
 }
 
 #[test]
-fn of_equal_outputs_the_first_is_the_largest() {
+fn largest_returns_the_first_of_equal_outputs() {
     let mut rng = TestRng::new(6);
     for round in 0..40 {
         let (outputs, inputs) = (1 + rng.below(2000), 1 + rng.below(90));
